@@ -1,0 +1,19 @@
+# The image of all components: `docker build -t topogate:0.1.0 .`
+# Everything that is installed, the build backend included, is pinned with its hash in the lock files.
+FROM python:3.13-slim AS build
+WORKDIR /src
+COPY requirements.lock requirements-dev.lock ./
+RUN awk '/^[a-z]/ {keep = /^(hatchling|packaging|pathspec|pluggy|trove-classifiers)==/} keep' requirements-dev.lock > build.lock \
+ && python -m pip install --no-cache-dir --require-hashes --no-deps -r build.lock \
+ && python -m venv /venv \
+ && /venv/bin/pip install --no-cache-dir --require-hashes --no-deps -r requirements.lock
+COPY . .
+RUN python -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /dist . \
+ && /venv/bin/pip install --no-cache-dir --no-deps --no-index /dist/*.whl \
+ && /venv/bin/pip uninstall --yes pip
+
+FROM python:3.13-slim
+COPY --from=build /venv /venv
+ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+USER 65532:65532
+ENTRYPOINT ["topogate"]

@@ -1,0 +1,66 @@
+# Topogate. `make demo` shows it, `make test` proves it; both set up everything they need.
+#
+# Needs Python 3.11+, make and git. Go 1.26+ builds the local control plane; where it is missing, it comes from PyPI.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# The cluster tests share two cores with the control planes that they start: two workers are the optimum.
+TEST_WORKERS ?= 2
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test unit lint format types bench generate lock clean
+
+help:
+	@echo "make demo      a local control plane, Topogate installed, real Jobs placed"
+	@echo "make test      all tests, on a real control plane"
+	@echo "make unit      the tests that need no control plane"
+	@echo "make lint      format, lint, types, import contracts, generated files"
+	@echo "make bench     placement, ungating, webhook and whole path, as ratios"
+	@echo "make generate  the CRDs from their models"
+	@echo "make clean     what was built in this folder (the control plane's cache stays)"
+
+# The stamp is newer than what it was made from, so that a changed lock file installs again.
+$(VENV)/.ready: requirements-dev.lock pyproject.toml
+	@echo "Setting up the Python environment in $(VENV) (about a minute the first time)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Topogate needs Python 3.11 or newer; set PYTHON=")'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --require-hashes -r requirements-dev.lock
+	@$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(VENV)/.ready
+	@$(BIN)/topogate demo
+
+test: $(VENV)/.ready
+	@$(BIN)/python -m localcluster
+	@$(BIN)/pytest -n $(TEST_WORKERS) --dist loadgroup tests
+
+unit: $(VENV)/.ready
+	@$(BIN)/pytest tests/unit
+
+lint: $(VENV)/.ready
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --verbose | tail -n 12
+	@$(BIN)/python -m crds.generate --check
+
+format: $(VENV)/.ready
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.ready
+	@$(BIN)/python -m localcluster
+	@$(BIN)/python -m benchmarks
+
+generate: $(VENV)/.ready
+	@$(BIN)/python -m crds.generate
+
+# Names and hashes only: the lock files work with any package index.
+lock: $(VENV)/.ready
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements.lock
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache benchmarks/results *.egg-info

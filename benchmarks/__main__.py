@@ -1,0 +1,38 @@
+"""``python -m benchmarks [NAME ...] [OPTION ...]``: all benchmarks, or those that are named.
+
+Options go to the one benchmark that is named: ``python -m benchmarks whole-path --jobs 100``; ``NAME --help`` lists
+them. Each benchmark is a module of this package with ``main(arguments: Sequence[str] | None) -> None``.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+BENCHMARKS = {
+    "placement": "placement of 16 to 4,096 pods on 640 to 100,000 nodes, state update included",
+    "webhook": "AdmissionReviews a second a core over TLS, beside a handler that only parses and answers",
+    "ungating": "pods ungated a second, beside a bare PATCH loop against the same API server",
+    "whole-path": "from the creation of Jobs until every pod runs, beside plain kube-scheduler",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmarks named by the leading arguments; the rest are options of the one that is named."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    names: list[str] = []
+    while words and words[0] in BENCHMARKS:
+        names.append(words.pop(0))
+    if words and len(names) != 1:
+        sys.exit(_usage())
+    for name in names or BENCHMARKS:
+        print(f"\n== {name}: {BENCHMARKS[name]}", flush=True)
+        importlib.import_module(f"benchmarks.{name.replace('-', '_')}").main(words)
+
+
+def _usage() -> str:
+    lines = "\n".join(f"  {name:<12}{text}" for name, text in BENCHMARKS.items())
+    return f"usage: python -m benchmarks [NAME ...]\n       python -m benchmarks NAME [OPTION ...]\n\n{lines}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,425 @@
+"""AdmissionReviews a second over TLS, for each second of CPU that the server's process uses.
+
+All servers run side by side in one run, turn by turn, each in a process of its own:
+
+- ``webhook``: what Topogate serves, for a pod that gets gate and annotations, one that has both, and a Job, each like
+  one that was seen before, as the pods of one template are; and for pods of which no two are alike to us;
+- ``parse and answer``: the same server stack with a handler that only decodes the review and sends a fixed patch;
+- ``bare asyncio``: a protocol of a few lines that decodes and answers, with no HTTP library: the ceiling;
+- ``aiohttp server``: the same handler behind aiohttp's parser, request and task, with our way of writing answers;
+- ``aiohttp app``: an application as it is usually written: router, ``json``, a Response.
+
+The load comes from this process: keep-alive connections, one request at a time on each, half of them always in flight,
+so that the server never waits. Requests a core are requests by CPU seconds of the server; what else the machine does
+hardly matters to that.
+"""
+
+import argparse
+import asyncio
+import itertools
+import json
+import socket
+import ssl
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from benchmarks import report
+from certs.authority import Lifetimes, create
+from certs.tls import ServerTls
+from crds.constants import HOSTNAME_LABEL, NUMA_RESOURCES, Keys
+from crds.settings import Settings
+from localcluster.process import usage
+from webhook.answers import Answer, read_body
+from webhook.connection import ReviewServer
+from webhook.levels import FixedLevels
+from webhook.objects import Pod
+from webhook.review import PATCHED, Reply, Review
+from webhook.server import JOB_PATH, POD_PATH, WebhookServer
+
+HOST = "127.0.0.1"
+REVIEW_BYTES = 4096
+LEVELS = {"tas": ("cloud.example/block", "cloud.example/rack", HOSTNAME_LABEL)}
+REQUEST = {Keys().required[0]: "cloud.example/rack"}
+CONNECTIONS = 16
+WARM_UP = 2_000
+GOAL = 8_000
+_SERIAL = b"0" * 20
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of the table: a server and what it is asked."""
+
+    name: str
+    server: str
+    path: str
+    body: bytes
+    unlike: bool = False  # whether the serial number in it changes with each request
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmark and print its table."""
+    options = _options(arguments)
+    if options.serve:
+        asyncio.run(_serve(options.serve, options.pem))
+        return
+    cases = _cases()
+    found: dict[str, list[tuple[float, float]]] = {case.name: [] for case in cases}
+    with _servers(sorted({case.server for case in cases})) as servers:
+        for case in cases:
+            _load(servers[case.server][0], case, WARM_UP)
+        for _ in range(options.rounds):
+            for case in cases:
+                found[case.name].append(_measure(*servers[case.server], case, options.requests))
+    _report(cases, found)
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks webhook", description=__doc__)
+    parser.add_argument("--requests", type=int, default=4_000, help="requests of each case and round")
+    parser.add_argument("--rounds", type=int, default=9, help="rounds; the median of each case counts")
+    parser.add_argument("--serve", choices=sorted(_SERVERS), help=argparse.SUPPRESS)
+    parser.add_argument("--pem", help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def _report(cases: Sequence[Case], found: dict[str, list[tuple[float, float]]]) -> None:
+    per_core = {name: statistics.median(cpu for cpu, _ in runs) for name, runs in found.items()}
+    floor = per_core["parse and answer"]
+    rows = [
+        (
+            case.name,
+            per_core[case.name],
+            1e6 / per_core[case.name],
+            per_core[case.name] / floor,
+            found[case.name][-1][1],
+        )
+        for case in cases
+    ]
+    columns = ("server and review", "reviews/s a core", "CPU us", "of parse and answer", "wall/s")
+    size = len(cases[0].body)
+    report.table(
+        f"AdmissionReviews of {size} bytes over TLS, {CONNECTIONS} connections", columns, rows, note=f"Goal: {GOAL:,}."
+    )
+    report.save("webhook", {name: {"reviews_per_core": value} for name, value in per_core.items()})
+
+
+def _cases() -> tuple[Case, ...]:
+    pod = _review("Pod", {"metadata": {"name": "p", "annotations": REQUEST}, "spec": _pod_spec()})
+    keys = Keys()
+    numbered = {**REQUEST, NUMA_RESOURCES: f"example.com/n{_SERIAL.decode()}"}
+    unlike = _review("Pod", {"metadata": {"name": "p", "annotations": numbered}, "spec": _pod_spec()})
+    gated = {"schedulingGates": [{"name": keys.gate}], **_pod_spec()}
+    stamped = _review(
+        "Pod", {"metadata": {"name": "p", "annotations": {**REQUEST, keys.pod_set: "main"}}, "spec": gated}
+    )
+    template = {"metadata": {"creationTimestamp": None}, "spec": _pod_spec()}
+    job = _review(
+        "Job",
+        {
+            "metadata": {"name": "j", "annotations": REQUEST},
+            "spec": {"parallelism": 16, "completions": 16, "template": template},
+        },
+    )
+    return (
+        Case("webhook: pod gets gate", "webhook", POD_PATH, pod),
+        Case("webhook: pod has gate", "webhook", POD_PATH, stamped),
+        Case("webhook: pod unlike any before", "webhook", POD_PATH, unlike, unlike=True),
+        Case("webhook: job is stamped", "webhook", JOB_PATH, job),
+        Case("parse and answer", "parse-and-answer", POD_PATH, pod),
+        Case("bare asyncio", "bare-asyncio", POD_PATH, pod),
+        Case("aiohttp server", "aiohttp-server", POD_PATH, pod),
+        Case("aiohttp app", "aiohttp-app", POD_PATH, pod),
+    )
+
+
+def _pod_spec() -> dict[str, Any]:
+    """Containers as the API server sends them, all defaults filled in."""
+    container = {
+        "name": "main",
+        "image": "registry.example/team/trainer:v1",
+        "command": ["python", "-m", "train"],
+        "resources": {"limits": {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "1"}},
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+        "imagePullPolicy": "IfNotPresent",
+        "volumeMounts": [{"name": "kube-api-access", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}],
+        "env": [{"name": f"SETTING_{number}", "value": "some value of usual length"} for number in range(24)],
+    }
+    return {
+        "containers": [container],
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 30,
+        "dnsPolicy": "ClusterFirst",
+        "serviceAccountName": "default",
+        "securityContext": {},
+        "schedulerName": "default-scheduler",
+        "tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}],
+        "priority": 0,
+        "enableServiceLinks": True,
+        "preemptionPolicy": "PreemptLowerPriority",
+    }
+
+
+def _review(kind: str, obj: dict[str, Any]) -> bytes:
+    """A review as the API server sends it, padded with a last-applied annotation to the size that is measured."""
+    review = {
+        "kind": "AdmissionReview",
+        "apiVersion": "admission.k8s.io/v1",
+        "request": {
+            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+            "kind": {"group": "", "version": "v1", "kind": kind},
+            "resource": {"group": "", "version": "v1", "resource": f"{kind.lower()}s"},
+            "namespace": "default",
+            "operation": "CREATE",
+            "userInfo": {"username": "admin", "groups": ["system:authenticated"]},
+            "object": {"kind": kind, "apiVersion": "v1", **obj},
+            "oldObject": None,
+            "dryRun": False,
+            "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
+        },
+    }
+    annotations = {"kubectl.kubernetes.io/last-applied-configuration": "", **obj["metadata"]["annotations"]}
+    review["request"]["object"]["metadata"] = {**obj["metadata"], "annotations": annotations}  # type: ignore[index]
+    missing = REVIEW_BYTES - len(json.dumps(review, separators=(",", ":")))
+    annotations["kubectl.kubernetes.io/last-applied-configuration"] = "x" * max(missing, 0)
+    return json.dumps(review, separators=(",", ":")).encode()
+
+
+# --- the load ---
+
+
+def _measure(port: int, pid: int, case: Case, requests: int) -> tuple[float, float]:
+    """Requests by CPU second of the server, and by second."""
+    cpu, start = usage(pid)[1], time.perf_counter()
+    done = _load(port, case, requests)
+    return done / (usage(pid)[1] - cpu), done / (time.perf_counter() - start)
+
+
+def _load(port: int, case: Case, requests: int) -> int:
+    """Send at least so many requests; the number answered. Raises RuntimeError at an answer that is not 200."""
+    head = (
+        f"POST {case.path}?timeout=10s HTTP/1.1\r\nHost: topogate-webhook.topogate-system.svc:443\r\n"
+        "User-Agent: kube-apiserver-admission\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\n"
+        f"Accept-Encoding: gzip\r\nContent-Length: {len(case.body)}\r\n\r\n"
+    )
+    template = head.encode() + case.body
+    serial = itertools.count(time.monotonic_ns())
+
+    def send(connection: ssl.SSLSocket) -> None:
+        request = template.replace(_SERIAL, b"%020d" % next(serial)) if case.unlike else template
+        connection.sendall(request)
+
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+    sockets = [trust.wrap_socket(socket.create_connection((HOST, port))) for _ in range(CONNECTIONS)]
+    try:
+        waiting, idle = sockets[::2], sockets[1::2]
+        for each in waiting:
+            send(each)
+        done = 0
+        while done < requests:
+            for each in idle:
+                send(each)
+            for each in waiting:
+                _receive(each)
+            done += len(waiting)
+            waiting, idle = idle, waiting
+        for each in waiting:
+            _receive(each)
+        return done + len(waiting)
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _receive(connection: ssl.SSLSocket) -> None:
+    """One whole answer; they are small, and mostly come in one piece."""
+    data = connection.recv(65536)
+    while b"\r\n\r\n" not in data:
+        data += connection.recv(65536)
+    head, _, body = data.partition(b"\r\n\r\n")
+    if not head.startswith(b"HTTP/1.1 200"):
+        raise RuntimeError(f"the server answered {head.decode(errors='replace')} {body.decode(errors='replace')}")
+    length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
+    while len(body) < length:
+        body += connection.recv(65536)
+
+
+# --- the servers ---
+
+
+@contextmanager
+def _servers(kinds: Sequence[str]) -> Iterator[dict[str, tuple[int, int]]]:
+    """Port and process id of a server of each kind."""
+    bundle = create([HOST], datetime.now(UTC), Lifetimes())
+    started: list[subprocess.Popen[str]] = []
+    with NamedTemporaryFile(suffix=".pem") as pem:
+        pem.write(bundle.key_pem + bundle.cert_pem)
+        pem.flush()
+        try:
+            for kind in kinds:
+                command = [sys.executable, "-m", "benchmarks.webhook", "--serve", kind, "--pem", pem.name]
+                started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True))
+            yield {kind: (_port(process), process.pid) for kind, process in zip(kinds, started, strict=True)}
+        finally:
+            for process in started:
+                process.kill()
+                process.communicate()
+
+
+def _port(process: subprocess.Popen[str]) -> int:
+    line = process.stdout.readline() if process.stdout is not None else ""
+    if not line.startswith("port "):
+        raise RuntimeError(f"the server did not start: {line!r}")
+    return int(line.split()[1])
+
+
+async def _serve(kind: str, pem: str) -> None:
+    """Serve until standard input ends, which it does when the benchmark is gone."""
+    with open(pem, "rb") as file:  # noqa: ASYNC230, PTH123 - once, before anything is served
+        both = file.read()
+    tls = ServerTls()
+    tls.load(both, b"")
+    await _SERVERS[kind](tls)
+
+
+def _announce(port: int) -> None:
+    print(f"port {port}", flush=True)
+
+
+async def _parent_gone() -> None:
+    await asyncio.to_thread(sys.stdin.read)
+
+
+async def _topogate(tls: ServerTls) -> None:
+    import structlog
+
+    structlog.configure(
+        processors=[structlog.processors.JSONRenderer()], logger_factory=structlog.ReturnLoggerFactory()
+    )
+    settings = Settings(bind_address=HOST, webhook_port=0, metrics_port=0, health_port=0)
+    async with WebhookServer(settings, FixedLevels(LEVELS), tls) as server:
+        _announce(server.port)
+        await _parent_gone()
+
+
+async def _listen(factory: Callable[[], asyncio.BaseProtocol], tls: ServerTls) -> None:
+    listener = await asyncio.get_running_loop().create_server(factory, HOST, 0, ssl=tls.context)
+    _announce(listener.sockets[0].getsockname()[1])
+    await _parent_gone()
+    listener.close()
+
+
+class _Answered(msgspec.Struct, rename="camel"):
+    uid: str
+    allowed: bool
+    patch_type: str
+    patch: bytes
+
+
+class _Answer(msgspec.Struct, rename="camel"):
+    api_version: str
+    kind: str
+    response: _Answered
+
+
+_PATCH = b'[{"op":"add","path":"/spec/schedulingGates","value":[{"name":"kueue.x-k8s.io/topology"}]}]'
+_decode = msgspec.json.Decoder(Review[Pod]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def _fixed_answer(body: bytes) -> bytes:
+    review = _decode(body)
+    answered = _Answered(review.request.uid, allowed=True, patch_type="JSONPatch", patch=_PATCH)
+    return _encode(_Answer(review.api_version, review.kind, answered))
+
+
+async def _parse_and_answer(tls: ServerTls) -> None:
+    async def never(_: web.BaseRequest) -> web.StreamResponse:
+        raise RuntimeError("the short way was not taken")
+
+    def answer(body: bytes) -> Reply:
+        return Reply(200, _fixed_answer(body), PATCHED)
+
+    server = ReviewServer(never, routes={POD_PATH: answer}, limit=1 << 20, closing=lambda: False, access_log=None)
+    await _listen(server, tls)
+
+
+async def _aiohttp_server(tls: ServerTls) -> None:
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        body = await read_body(request, 1 << 20)
+        return Answer(Reply(200, _fixed_answer(body), PATCHED), keep_alive=True)
+
+    await _listen(web.Server(handle, access_log=None), tls)
+
+
+async def _aiohttp_app(tls: ServerTls) -> None:
+    async def handle(request: web.Request) -> web.Response:
+        review = await request.json()
+        response = {
+            "uid": review["request"]["uid"],
+            "allowed": True,
+            "patchType": "JSONPatch",
+            "patch": _PATCH.decode(),
+        }
+        return web.json_response({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response})
+
+    app = web.Application()
+    app.router.add_post(POD_PATH, handle)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    if runner.server is None:
+        raise RuntimeError("aiohttp made no server")
+    await _listen(runner.server, tls)
+
+
+class _Bare(asyncio.Protocol):
+    """HTTP as far as this benchmark's client speaks it."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        head, found, body = self._buffer.partition(b"\r\n\r\n")
+        if not found or self._transport is None:
+            return
+        length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
+        if len(body) < length:
+            return
+        self._buffer = body[length:]
+        answer = _fixed_answer(body[:length])
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(answer)
+        self._transport.write(head + answer)
+
+
+async def _bare_asyncio(tls: ServerTls) -> None:
+    await _listen(_Bare, tls)
+
+
+_SERVERS: dict[str, Callable[[ServerTls], Awaitable[None]]] = {
+    "webhook": _topogate,
+    "parse-and-answer": _parse_and_answer,
+    "bare-asyncio": _bare_asyncio,
+    "aiohttp-server": _aiohttp_server,
+    "aiohttp-app": _aiohttp_app,
+}
+
+if __name__ == "__main__":
+    main()

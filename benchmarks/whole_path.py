@@ -1,0 +1,297 @@
+"""From the creation of Jobs until every pod runs: Topogate beside plain kube-scheduler, on a control plane each.
+
+The same Jobs are created by the same client with the same concurrency; plain ones carry no topology request, and
+nothing of Topogate is installed. Variants alternate, each run has a control plane of its own. Pods are counted by one
+watch that gets a single event a pod, so that the measuring costs next to nothing.
+"""
+
+import argparse
+import asyncio
+import os
+import signal
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks import report
+from benchmarks.plane import TOPOGATE, Plane, plane
+from crds.constants import Keys
+from kube.client import Client
+from kube.informer import Event, EventKind, Informer
+from kube.objects import Object
+from kube.patches import encode
+from kube.resources import JOBS, NODES, PODS
+from localcluster.nodes import BLOCK_LABEL, RACK_LABEL, Fleet
+
+HOSTS = 16  # nodes a rack
+RACKS = 20  # racks a block
+CREATORS = 16  # Jobs created at a time
+PATIENCE_SECONDS = 300.0
+VARIANTS = ("plain", "topogate")
+GOAL_RATE = 0.75
+GOAL_CPU_MS = 2.0
+MB = 1e6
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """Equal Jobs of equal pods of one GPU each."""
+
+    jobs: int
+    pods: int  # in each Job
+    policy: str  # required, preferred
+
+    def __str__(self) -> str:
+        return f"{self.jobs} x {self.pods} {self.policy}"
+
+    @property
+    def total(self) -> int:
+        """Pods in all."""
+        return self.jobs * self.pods
+
+
+class Run(msgspec.Struct, kw_only=True):
+    """One measurement. Times are seconds since the first Job was sent; CPU is in seconds, memory in bytes."""
+
+    shape: str
+    variant: str
+    jobs: int
+    pods: int
+    seconds: float  # until the last pod runs
+    created: float  # until the last Job is created
+    first: float  # until the first pod runs
+    half: float  # until half of the pods run
+    cpu: dict[str, float]
+    memory: dict[str, int]
+    jobs_in_one_rack: int
+    racks: int  # with pods, over all Jobs
+    requests: dict[str, int]
+
+    @property
+    def rate(self) -> float:
+        """Jobs a second."""
+        return self.jobs / self.seconds
+
+    def cpu_ms(self, *names: str) -> float:
+        """CPU milliseconds a pod of some processes together."""
+        return 1000 * sum(self.cpu.get(name, 0.0) for name in names) / self.pods
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print, and write ``benchmarks/results/whole-path.json``."""
+    options = _parser().parse_args(arguments)
+    runs = asyncio.run(_all(options))
+    for shape in dict.fromkeys(run.shape for run in runs):
+        _print([run for run in runs if run.shape == shape])
+    report.save("whole-path", runs)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks whole-path", description=__doc__)
+    parser.add_argument("--jobs", type=int, default=400, help="Jobs in the run of many (default %(default)s)")
+    parser.add_argument("--pods", type=int, default=5, help="pods in each of them (default %(default)s)")
+    parser.add_argument("--large", type=int, default=2000, help="pods of the one large Job; 0: leave it out")
+    parser.add_argument("--nodes", type=int, default=640, help="nodes, in whole racks of 16 (default %(default)s)")
+    parser.add_argument("--repeat", type=int, default=1, help="runs of each variant (default %(default)s)")
+    parser.add_argument("--variants", default=",".join(VARIANTS), help="default %(default)s")
+    parser.add_argument("--requests", action="store_true", help="count API calls by user, by the audit log")
+    parser.add_argument("--profile", type=Path, metavar="DIR", help="run webhook and ungater under cProfile")
+    parser.add_argument("--logs", type=Path, metavar="DIR", help="keep the components' logs here")
+    return parser
+
+
+async def _all(options: argparse.Namespace) -> list[Run]:
+    shapes = [Shape(options.jobs, options.pods, "required")] if options.jobs else []
+    shapes += [Shape(1, options.large, "preferred")] if options.large else []
+    variants: list[str] = options.variants.split(",")
+    runs = []
+    for number in range(options.repeat):
+        for shape in shapes:
+            for variant in variants if number % 2 == 0 else reversed(variants):
+                runs.append(await _one(shape, variant, options))
+                _say(runs[-1])
+    return runs
+
+
+async def _one(shape: Shape, variant: str, options: argparse.Namespace) -> Run:
+    python = _profiled(options.profile, shape) if options.profile else None
+    fleet = fleet_of(options.nodes)
+    async with plane(fleet, topogate=variant == "topogate", audit=options.requests, python=python) as made:
+        if python is not None and made.components is not None:
+            for name in TOPOGATE:
+                os.kill(made.components.pid(name), signal.SIGUSR1)  # the start is over: profile from here
+        run = await measure(made, shape, variant)
+        if options.logs and made.components is not None:
+            options.logs.mkdir(parents=True, exist_ok=True)
+            for name in TOPOGATE:
+                (options.logs / f"{name}-{shape.jobs}x{shape.pods}.log").write_bytes(
+                    made.components.log(name).read_bytes()
+                )
+        return run
+
+
+def fleet_of(nodes: int) -> Fleet:
+    """Blocks of 20 racks of 16 nodes of 8 GPUs, 96 CPUs, 768 GiB, 110 pods; ``nodes`` is rounded up to whole racks."""
+    racks = -(-nodes // HOSTS)
+    if racks <= RACKS:
+        return Fleet(blocks=1, racks=racks, hosts=HOSTS)
+    return Fleet(blocks=-(-racks // RACKS), racks=RACKS, hosts=HOSTS)
+
+
+def _profiled(folder: Path, shape: Shape) -> dict[str, list[str]]:
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {name: folder.absolute() / f"{name}-{shape.jobs}x{shape.pods}.prof" for name in TOPOGATE}
+    return {name: ["-m", "benchmarks.profiled", str(file)] for name, file in files.items()}
+
+
+async def measure(made: Plane, shape: Shape, variant: str) -> Run:
+    """Create the Jobs of ``shape`` and wait until all their pods run. TimeoutError after ``PATIENCE_SECONDS``."""
+    bodies = list(_bodies(shape, topology=variant == "topogate"))
+    made.requests()  # what was called before is not ours
+    running = _Running(made.client, shape.total)
+    watching = asyncio.create_task(running.informer.run())
+    try:
+        await running.informer.wait_synced()
+        before, began = made.usage(), time.monotonic()
+        await _create(made.client, bodies)
+        created = time.monotonic()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await running.all.wait()
+    finally:
+        watching.cancel()
+    after, times = made.usage(), running.times
+    requests = made.requests()
+    placed = await _racks(made.client)
+    return Run(
+        shape=str(shape),
+        variant=variant,
+        jobs=shape.jobs,
+        pods=shape.total,
+        seconds=times[-1] - began,
+        created=created - began,
+        first=times[0] - began,
+        half=times[len(times) // 2] - began,
+        cpu=after.since(before),
+        memory=after.memory,
+        jobs_in_one_rack=sum(len(racks) == 1 for racks in placed.values()),
+        racks=len(set().union(*placed.values())),
+        requests=dict(requests.most_common()),
+    )
+
+
+def _bodies(shape: Shape, *, topology: bool) -> Iterator[bytes]:
+    keys = Keys()
+    key = keys.required[0] if shape.policy == "required" else keys.preferred[0]
+    for number in range(shape.jobs):
+        yield encode(_job(f"bench-{number}", shape.pods, {key: RACK_LABEL} if topology else {}))
+
+
+def _job(name: str, pods: int, annotations: dict[str, str]) -> dict[str, Any]:
+    resources = {"requests": {"cpu": "8", "memory": "64Gi"}, "limits": {"nvidia.com/gpu": "1"}}
+    container = {"name": "main", "image": "registry.example/train:1", "resources": resources}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "default", "annotations": annotations},
+        "spec": {
+            "parallelism": pods,
+            "completions": pods,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+        },
+    }
+
+
+async def _create(client: Client, bodies: Sequence[bytes]) -> None:
+    path, queue = JOBS.path("default"), iter(bodies)
+
+    async def work() -> None:
+        for body in queue:  # all workers share the one iterator
+            await client.transport.send("POST", path, body=body)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(CREATORS, len(bodies))):
+            group.create_task(work())
+
+
+class _Running:
+    """When each pod was first seen to run. By the field selector there is one event a pod, cheap for the API server."""
+
+    def __init__(self, client: Client, pods: int) -> None:
+        self.times: list[float] = []
+        self.all = asyncio.Event()
+        self.informer = Informer(
+            client, PODS, Object, namespace="default", field_selector="status.phase=Running", on_event=self._count
+        )
+        self._pods = pods
+
+    def _count(self, event: Event[Object]) -> None:
+        if event.kind is EventKind.ADDED:
+            self.times.append(time.monotonic())
+            if len(self.times) == self._pods:
+                self.all.set()
+
+
+async def _racks(client: Client) -> dict[str, set[tuple[str, str]]]:
+    """The racks on which each Job's pods are."""
+    nodes = {node["metadata"]["name"]: node["metadata"]["labels"] for node in await client.list(NODES)}
+    placed: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
+    for pod in await client.list(PODS, "default"):
+        labels = nodes[pod["spec"]["nodeName"]]
+        placed[pod["metadata"]["ownerReferences"][0]["name"]].add((labels[BLOCK_LABEL], labels[RACK_LABEL]))
+    return dict(placed)
+
+
+def _say(run: Run) -> None:
+    print(
+        f"{run.shape}, {run.variant}: {run.seconds:.2f} s, {run.rate:.1f} Jobs/s,"
+        f" {run.cpu_ms(*TOPOGATE):.2f} ms CPU a pod in Topogate",
+        flush=True,
+    )
+
+
+def _print(runs: Sequence[Run]) -> None:
+    by_variant = {variant: [run for run in runs if run.variant == variant] for variant in (run.variant for run in runs)}
+    base = report.median(run.seconds for run in by_variant.get("plain", ()))
+    report.table(
+        f"{runs[0].shape}: {runs[0].pods} pods, medians of {len(next(iter(by_variant.values())))}",
+        ["", "s", "of plain's rate", "Jobs/s", "created s", "first s", "half s", "one rack", "racks"],
+        [_times(variant, found, base) for variant, found in by_variant.items()],
+        note=f"goal: {GOAL_RATE} of plain's rate",
+    )
+    processes = Counter(name for run in runs for name in run.cpu)
+    report.table(
+        "CPU milliseconds a pod",
+        ["", *processes, "webhook + ungater", "RSS MB"],
+        [_costs(variant, found, list(processes)) for variant, found in by_variant.items()],
+        note=f"goal: webhook + ungater at most {GOAL_CPU_MS} ms a pod; RSS of these two",
+    )
+    for variant, found in by_variant.items():
+        if found[-1].requests:
+            _print_requests(variant, found[-1])
+
+
+def _times(variant: str, runs: Sequence[Run], base: float | None) -> list[object]:
+    middle = {
+        name: report.median(getattr(run, name) for run in runs) for name in ("seconds", "created", "first", "half")
+    }
+    share = report.ratio(base, middle["seconds"])
+    one_rack = f"{min(run.jobs_in_one_rack for run in runs)} of {runs[0].jobs}"
+    rate = report.median(run.rate for run in runs)
+    times = (middle["created"], middle["first"], middle["half"])
+    return [variant, middle["seconds"], share, rate, *times, one_rack, max(run.racks for run in runs)]
+
+
+def _costs(variant: str, runs: Sequence[Run], processes: Sequence[str]) -> list[object]:
+    def middle(*names: str) -> float | None:
+        return report.median(run.cpu_ms(*names) for run in runs if any(name in run.cpu for name in names))
+
+    memory = report.median(sum(run.memory.get(name, 0) for name in TOPOGATE) / MB for run in runs)
+    return [variant, *(middle(name) for name in processes), middle(*TOPOGATE), memory or None]
+
+
+def _print_requests(variant: str, run: Run) -> None:
+    rows = [(call, count, count / run.pods) for call, count in run.requests.items() if count >= run.jobs / 10]
+    report.table(f"API calls, {variant}", ["user, verb, resource", "calls", "a pod"], rows)

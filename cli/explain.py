@@ -1,0 +1,296 @@
+"""``topogate explain JOB``: where a job's pods went, or why it waits and how close each domain comes."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cli import snapshot
+from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit
+from crds import settings as configuration
+from crds.constants import JOB_INDEX_LABEL, NAMESPACE, Keys
+from crds.request import ParsedRequest, resolve
+from engine.explain import DomainFit, explain
+from engine.quantity import format_quantity
+from kube import convert, objects
+from kube.client import Client
+from kube.errors import KubeError, NotFound
+from kube.resources import CONFIG_MAPS, JOBS
+from ungater.jobs import Owner, owner_of
+from ungater.slots import SlotMap
+from ungater.workloads import Workload, known_of
+
+
+class PlacedPod(msgspec.Struct, frozen=True):
+    """One pod of the job. ``node`` is empty while it is gated or not yet bound."""
+
+    name: str
+    phase: str
+    node: str
+    rank: int | None
+    gated: bool
+
+
+class Domain(msgspec.Struct, frozen=True):
+    """Pods of the job in one domain of the narrowest level."""
+
+    values: tuple[str, ...]
+    slots: int
+    pods: tuple[PlacedPod, ...]
+
+
+class Room(msgspec.Struct, frozen=True):
+    """How many of the job's pods one domain could take now, and what is short for the rest."""
+
+    flavor: str
+    values: tuple[str, ...]
+    fits: int
+    nodes: int
+    limit: str
+    missing: dict[str, str]
+    excluded: dict[str, int]
+
+
+class Report(msgspec.Struct, frozen=True):
+    """All that is known of a job's placement."""
+
+    job: str
+    workload: str
+    state: str  # Waiting, Placed, Suspended, Finished, NotManaged
+    reason: str
+    message: str
+    policy: str
+    level: str
+    count: int
+    per_pod: dict[str, str]
+    levels: tuple[str, ...]
+    flavor: str
+    domains: tuple[Domain, ...]
+    without_slot: tuple[PlacedPod, ...]
+    room: tuple[Room, ...]
+
+
+def command(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Name of the Job (also job/NAME).")],
+    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Namespace of the Job.")] = None,
+    domain: Annotated[
+        str | None, typer.Option("--domain", help="Domain of the annotations; default what was installed.")
+    ] = None,
+    output: Output = OutputFormat.TABLE,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Say where a job's pods went, or why it waits.
+
+    For a waiting job: how many of its pods each domain of the requested level could take now, what limits it there,
+    and what is short. Reads the cluster; changes nothing.
+    """
+    name = job.removeprefix("job/").removeprefix("jobs/").removeprefix("job.batch/")
+
+    async def ask() -> Report:
+        async with await Client.connect(kubeconfig, context) as client:
+            return await report(client, namespace or client.connection.namespace, name, domain=domain)
+
+    try:
+        result = asyncio.run(ask())
+    except KubeError as error:
+        raise Failure(str(error)) from error
+    emit(result, output, table=render(result))
+
+
+async def report(client: Client, namespace: str, name: str, *, domain: str | None = None) -> Report:
+    """Everything about one job, from one reading of the cluster. Raises Failure where there is no such job."""
+    keys = Keys(domain) if domain else await _installed_keys(client)
+    try:
+        job = await client.get(JOBS, name, namespace, type=objects.Job)
+    except NotFound as error:
+        raise Failure(
+            f"no Job {name} in namespace {namespace}; `kubectl get jobs -n {namespace}` lists them"
+        ) from error
+    read = await snapshot.read(client, keys)
+    owner = owner_of(job, keys)
+    workload = read.workloads.get(owner.uid)
+    slots = known_of(workload).slots if workload else None
+    pods = [pod for pod in read.pods if (o := objects.controller_of(pod.metadata)) and o.uid == owner.uid]
+    domains, others = _domains(slots, pods, keys)
+    state, reason, message = _condition(owner, workload, slots)
+    request = owner.request if isinstance(owner.request, ParsedRequest) else None
+    pod_set = owner.pod_sets[0]
+    return Report(
+        job=f"{namespace}/{name}",
+        workload=workload.metadata.name if workload else "",
+        state=state,
+        reason=reason,
+        message=message,
+        policy=str(request.policy) if request else "",
+        level=(request.level or "") if request else "",
+        count=pod_set.count,
+        per_pod=_amounts(convert.pod_requests(pod_set.template.spec)),
+        levels=slots.levels if slots else (),
+        flavor=slots.flavor if slots else "",
+        domains=domains,
+        without_slot=others,
+        room=_room(read, owner) if state == "Waiting" else (),
+    )
+
+
+async def _installed_keys(client: Client) -> Keys:
+    """The domain in use, from the installed configuration; the default where it cannot be read."""
+    try:
+        data = await client.get(CONFIG_MAPS, "topogate-config", NAMESPACE)
+    except KubeError:
+        return Keys()
+    import yaml
+
+    return configuration.from_mapping(yaml.safe_load(data["data"]["config.yaml"]) or {}).keys
+
+
+def _condition(owner: Owner, workload: Workload | None, slots: SlotMap | None) -> tuple[str, str, str]:
+    """State in a word, then the reason and message of the condition that says it best."""
+    conditions = workload.status.conditions if workload else None
+    if owner.request is None:
+        return "NotManaged", "", "the job carries no topology request, so Topogate leaves it alone"
+    for type_, state in (("Finished", "Finished"), ("Admitted", "Placed")):
+        if objects.is_true(conditions, type_):
+            found = objects.condition(conditions, type_)
+            return state, found.reason if found else "", found.message if found else ""
+    if slots is not None:
+        return "Placed", "", "the assignment is stored"
+    found = objects.condition(conditions, "QuotaReserved")
+    state = "Suspended" if owner.suspended else "Waiting"
+    if found is None:
+        return state, "Pending", "the controller has not looked at it yet; is `topogate ungater` running?"
+    return state, found.reason, found.message
+
+
+def _domains(
+    slots: SlotMap | None, pods: Sequence[objects.Pod], keys: Keys
+) -> tuple[tuple[Domain, ...], tuple[PlacedPod, ...]]:
+    by_slot: dict[int | None, list[PlacedPod]] = defaultdict(list)
+    for pod in pods:
+        placed = _placed(pod, keys)
+        by_slot[None if slots is None or placed.gated else slots.of_selector(pod.spec.node_selector)].append(placed)
+    for members in by_slot.values():
+        members.sort(key=lambda pod: (pod.rank is None, pod.rank, pod.name))
+    found = tuple(
+        Domain(slot.values, slot.count, tuple(by_slot[index]))
+        for index, slot in enumerate(slots.slots if slots else ())
+    )
+    return found, tuple(by_slot[None])
+
+
+def _placed(pod: objects.Pod, keys: Keys) -> PlacedPod:
+    rank = (pod.metadata.labels or {}).get(JOB_INDEX_LABEL, "")
+    gated = any(gate.name == keys.gate for gate in pod.spec.scheduling_gates or ())
+    phase = "Terminating" if pod.metadata.deletion_timestamp else pod.status.phase
+    return PlacedPod(pod.metadata.name, phase, pod.spec.node_name, int(rank) if rank.isdigit() else None, gated)
+
+
+def _room(read: snapshot.Snapshot, owner: Owner) -> tuple[Room, ...]:
+    """For every flavor that has the level: its domains, the roomiest first."""
+    request = owner.request
+    if not isinstance(request, ParsedRequest):
+        return ()
+    rooms: list[Room] = []
+    for name, flavor in sorted(read.state.flavors.items()):
+        topology = resolve(request, flavor.levels)
+        if topology is None:
+            continue
+        own = owner.pod_sets[0]
+        pod_set = convert.pod_set(own.name, own.count, own.template, topology, owner.namespace)
+        level = topology.level or flavor.levels[0]
+        rooms.extend(_as_room(name, fit) for fit in explain(read.state, name, pod_set, level))
+    return tuple(sorted(rooms, key=lambda room: -room.fits))
+
+
+def _as_room(flavor: str, fit: DomainFit) -> Room:
+    excluded = {str(reason): nodes for reason, nodes in fit.excluded.items()}
+    return Room(flavor, fit.values, fit.fits, fit.nodes, str(fit.limit), _amounts(fit.missing), excluded)
+
+
+def _amounts(amounts: dict[str, int]) -> dict[str, str]:
+    return {name: format_quantity(name, amount) for name, amount in amounts.items()}
+
+
+def render(result: Report) -> RenderableType:
+    """The report as a person reads it."""
+    wish = f"{result.policy.lower()} {result.level}".strip() or "no topology"
+    each = ", ".join(f"{amount} {name}" for name, amount in result.per_pod.items()) or "no requests"
+    head = Text.assemble(
+        (f"Job {result.job}", "bold"), f"  {result.count} pods ({each} each), {wish}\n", (result.state, _color(result)),
+        f"  {result.message}" if result.message else "",
+    )  # fmt: skip
+    parts: list[RenderableType] = [head]
+    if result.domains:
+        parts.append(_placement_table(result))
+    if result.room:
+        parts.append(_room_table(result))
+    if result.without_slot and result.state != "Finished":
+        gated = sum(pod.gated for pod in result.without_slot)
+        parts.append(Text(f"{len(result.without_slot)} pods without a slot, {gated} of them gated"))
+    return Group(*parts)
+
+
+def _color(result: Report) -> str:
+    return {"Placed": "bold green", "Waiting": "bold yellow"}.get(result.state, "bold")
+
+
+def short(level: str) -> str:
+    """The last part of a level's key as a column head: ``topology-rack`` -> RACK."""
+    return level.rsplit("/", 1)[-1].removeprefix("topology-").upper()
+
+
+def _placement_table(result: Report) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for level in result.levels:
+        table.add_column(short(level))
+    table.add_column("SLOTS", justify="right")
+    table.add_column("RUNNING", justify="right")
+    table.add_column("RANKS" if any(p.rank is not None for d in result.domains for p in d.pods) else "PODS")
+    before: tuple[str, ...] = ()
+    for domain in result.domains:
+        # A value is printed where it differs from the line above: a tree reads better than repeated columns.
+        shown = [value if domain.values[: i + 1] != before[: i + 1] else "" for i, value in enumerate(domain.values)]
+        running = sum(pod.phase == "Running" for pod in domain.pods)
+        table.add_row(*shown, str(domain.slots), str(running), _members(domain.pods))
+        before = domain.values
+    return table
+
+
+def _members(pods: Sequence[PlacedPod]) -> str:
+    ranks = [pod.rank for pod in pods if pod.rank is not None]
+    if ranks:
+        return _intervals(ranks)
+    names = [pod.name for pod in pods]
+    return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+
+
+def _intervals(numbers: Sequence[int]) -> str:
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
+
+
+def _room_table(result: Report) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("DOMAIN")
+    table.add_column(f"FITS (OF {result.count})", justify="right")
+    table.add_column("NODES", justify="right")
+    table.add_column("LIMITED BY")
+    table.add_column("SHORT OF")
+    table.add_column("NODES OUT")
+    for room in result.room:
+        missing = ", ".join(f"{amount} {name}" for name, amount in room.missing.items())
+        out = ", ".join(f"{nodes} {reason}" for reason, nodes in room.excluded.items())
+        table.add_row("/".join(room.values), str(room.fits), str(room.nodes), room.limit, missing, out)
+    return table

@@ -1,0 +1,183 @@
+"""``topogate install`` and ``topogate uninstall``: the objects of manifests/ in the current context."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.table import Table
+
+from cli import installation
+from cli.installation import Left, Step, Wish
+from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress, stderr, stdout
+from crds.constants import DEFAULT_DOMAIN, NAMESPACE
+from kube.client import Client
+from kube.errors import KubeError
+from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, Resource
+from manifests import render
+
+WAIT_SECONDS = 120.0
+
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of Topogate itself.")]
+Domain = Annotated[
+    str,
+    typer.Option(
+        "--domain",
+        help=f"Prefix of the request annotations, the gate and the queue label; default the installed one, "
+        f"else {DEFAULT_DOMAIN}. Beside Kueue choose another, such as topogate.dev.",
+    ),
+]
+
+
+def install(
+    domain: Domain = "",
+    namespace: Namespace = NAMESPACE,
+    image: Annotated[str, typer.Option("--image", help="Container image of the components.")] = "",
+    out_of_cluster: Annotated[
+        bool,
+        typer.Option("--out-of-cluster", help="Apply no Deployments: webhook and ungater run elsewhere."),
+    ] = False,
+    webhook_url: Annotated[
+        str, typer.Option("--webhook-url", help="Where the API server reaches that webhook: https://HOST:PORT.")
+    ] = "",
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the Deployments are available.")] = True,
+    timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait.")] = WAIT_SECONDS,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Let the API server check everything, and change nothing.")
+    ] = False,
+    output: Output = OutputFormat.TABLE,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Install Topogate into the current context, or bring what is installed to this version.
+
+    Installing twice changes nothing. With `-o yaml` or `-o json` the objects are printed and nothing is applied.
+    """
+    _check_place(out_of_cluster, webhook_url)
+    wish = Wish(domain, namespace, image, webhook_url)
+    if output is not OutputFormat.TABLE:
+        _print_objects(render.objects(asyncio.run(installation.plan(None, wish))), output)
+        return
+
+    async def run(client: Client) -> None:
+        options = await installation.plan(client, wish)
+        objects = render.objects(options)
+        with progress(f"Applying {len(objects)} objects"):
+            await _show(installation.apply(client, objects, dry_run=dry_run))
+        if dry_run:
+            stdout().print("Nothing was changed: this was a dry run.")
+            return
+        if out_of_cluster:
+            await _show(installation.remove_components(client, options))
+        with progress("Waiting for the API server to serve the kinds"):
+            await installation.wait_established(client, timeout)
+        if wait and not out_of_cluster:
+            with progress("Waiting for the Deployments"):
+                await installation.wait_available(client, options, timeout)
+        _next_steps(options)
+
+    _with_client(run, kubeconfig, context)
+
+
+def uninstall(
+    domain: Domain = "",
+    namespace: Namespace = NAMESPACE,
+    delete_crds: Annotated[
+        bool,
+        typer.Option("--delete-crds", help="Delete the kinds too, and with them all flavors, queues and Workloads."),
+    ] = False,
+    ungate: Annotated[
+        bool, typer.Option("--ungate", help="Remove the gate from waiting pods, which then run anywhere.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    output: Output = OutputFormat.TABLE,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Remove Topogate from the current context: webhook and policy first, then the rest. Running pods stay."""
+
+    async def run(client: Client) -> None:
+        options = await installation.installed(client, namespace, domain)
+        if delete_crds and not yes:
+            _confirm(await installation.count_data(client))
+        with progress("Deleting"):
+            steps = [step async for step in installation.uninstall(client, options, delete_crds=delete_crds)]
+            await installation.wait_gone(client, _deleted(steps))
+            left = await installation.left_behind(client, options.domain)
+            ungated = [
+                pod async for pod in installation.ungate(client, options.domain, left.gated_pods if ungate else [])
+            ]
+        _report(steps, left, ungated, output)
+
+    _with_client(run, kubeconfig, context)
+
+
+def _check_place(out_of_cluster: bool, webhook_url: str) -> None:
+    if out_of_cluster != bool(webhook_url):
+        raise Failure("--out-of-cluster and --webhook-url https://HOST:PORT come together")
+    if webhook_url and not webhook_url.startswith("https://"):
+        raise Failure(f"--webhook-url {webhook_url}: expected https://HOST:PORT; the API server calls nothing else")
+
+
+def _with_client(
+    run: Callable[[Client], Coroutine[Any, Any, None]], kubeconfig: str | None, context: str | None
+) -> None:
+    async def connected() -> None:
+        async with await Client.connect(kubeconfig, context) as client:
+            await run(client)
+
+    try:
+        asyncio.run(connected())
+    except KubeError as error:
+        raise Failure(str(error)) from error
+
+
+async def _show(steps: AsyncIterator[Step]) -> None:
+    async for step in steps:
+        stdout().print(str(step), markup=False)
+
+
+def _print_objects(objects: list[render.Json], output: OutputFormat) -> None:
+    if output is OutputFormat.YAML:
+        yaml.safe_dump_all(objects, sys.stdout, sort_keys=False)
+    else:
+        emit({"apiVersion": "v1", "kind": "List", "items": objects}, output)
+
+
+def _next_steps(options: render.Options) -> None:
+    stdout().print(
+        f"Topogate is installed in namespace {options.namespace}. Its request annotations are {options.domain}/...\n"
+        "Next: make a ResourceFlavor with your topology levels (manifests/samples/flavor.yaml), then annotate a Job.",
+        markup=False,
+    )
+
+
+def _deleted(steps: list[Step]) -> list[tuple[Resource, str, str]]:
+    """Namespace and kinds: what else was deleted goes at once or with these."""
+    slow = {resource.kind: resource for resource in (NAMESPACES, CUSTOM_RESOURCE_DEFINITIONS)}
+    return [(slow[step.kind], step.name, "") for step in steps if step.kind in slow and step.outcome == "deleted"]
+
+
+def _confirm(counts: dict[str, int]) -> None:
+    held = ", ".join(f"{count} {plural}" for plural, count in counts.items() if count) or "no objects"
+    question = f"Deleting the kinds deletes what is stored in them: {held}. Go on?"
+    if not sys.stdin.isatty():
+        raise Failure(f"{question} Say so with --yes, for there is no terminal to ask on")
+    if not typer.confirm(question):
+        raise Failure("nothing was deleted")
+
+
+def _report(steps: list[Step], left: Left, ungated: list[str], output: OutputFormat) -> None:
+    if output is not OutputFormat.TABLE:
+        emit({"objects": steps, "left": left, "ungated": ungated}, output)
+        return
+    table = Table("KIND", "NAME", "NAMESPACE", "", box=None, pad_edge=False)
+    for step in steps:
+        table.add_row(step.kind, step.name, step.namespace, step.outcome)
+    stdout().print(table if steps else "Nothing of Topogate was found.")
+    if ungated:
+        stdout().print(f"{len(ungated)} pods were ungated and run anywhere.")
+    for line in installation.lines(left, ungated=bool(ungated)):
+        stderr().print(line, markup=False, soft_wrap=True)

@@ -1,0 +1,273 @@
+"""``topogate local``: a real control plane on this machine, to play with."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from cli.output import Failure, Output, OutputFormat, emit, progress, stderr
+from localcluster import supervisor
+from localcluster.errors import AlreadyUp, LocalClusterError
+from localcluster.nodes import Fleet, add_nodes, wait_ready
+from localcluster.options import Options
+
+START_SECONDS = 120.0
+READY_SECONDS = 120.0
+TELL_SECONDS = 15.0  # between two lines about the same work where no terminal is watched
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+app = typer.Typer(
+    name="local",
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Run a real Kubernetes control plane on this machine: no containers, nodes simulated by KWOK.",
+)
+
+Name = Annotated[str, typer.Option("--name", help="Which local cluster; several can run side by side.")]
+
+
+@app.command()
+def up(
+    name: Name = "default",
+    foreground: Annotated[
+        bool,
+        typer.Option("--foreground", help="Stay here and stop the cluster on Ctrl-C, instead of in the background."),
+    ] = False,
+    fairness: Annotated[
+        bool, typer.Option("--priority-and-fairness", help="Let the API server limit busy clients (HTTP 429).")
+    ] = False,
+    gates: Annotated[
+        list[str] | None, typer.Option("--feature-gate", metavar="NAME=true|false", help="Kubernetes feature gate.")
+    ] = None,
+) -> None:
+    """Start a control plane; the first time its programs are built, which takes minutes.
+
+    Programs are taken from $KUBEBUILDER_ASSETS or PATH where their version is right, else built with Go into the cache.
+    A cluster that was stopped with `down --keep` goes on with its data.
+    """
+    folder = _folder(name)
+    options = Options(priority_and_fairness=fairness, feature_gates=dict(map(_gate, gates or ())))
+    if supervisor.running(folder):
+        _say(f"cluster {name} is up already")
+        _say_how_to_use(name)
+        return
+    if foreground:
+        _foreground(name, folder, options)
+        return
+    began = time.monotonic()
+    with _messages() as tell, _failures():
+        supervisor.start(folder, options, progress=tell, timeout=START_SECONDS)
+    _say(f"cluster {name} is up after {time.monotonic() - began:.1f} s")
+    _say_how_to_use(name)
+
+
+@app.command()
+def down(
+    name: Name = "default",
+    keep: Annotated[bool, typer.Option("--keep", help="Keep its data for the next `up`.")] = False,
+) -> None:
+    """Stop the control plane and remove everything it left behind."""
+    folder = _folder(name)
+    known = folder.exists()
+    with progress(f"stopping cluster {name}") if supervisor.running(folder) else nullcontext():
+        ran = supervisor.stop(folder, keep=keep)
+    if ran:
+        _say(f"cluster {name} is down; its data is kept in {folder}" if keep else f"cluster {name} is gone")
+    elif known and not keep:
+        _say(f"cluster {name} was not up; what it had left in {folder} is removed")
+    else:
+        _say(f"cluster {name} is not up")
+
+
+@app.command()
+def status(name: Name = "default", output: Output = OutputFormat.TABLE) -> None:
+    """Show the components, whether they are ready and what they use."""
+    with _failures():
+        components = supervisor.statuses(_running(name))
+    table = Table("COMPONENT", "STATE", "PID", "PORT", "MEMORY", "CPU", box=None)
+    for c in components:
+        memory, cpu = f"{c.memory / 2**20:.0f} MiB", f"{c.cpu_seconds:.1f} s"
+        table.add_row(c.name, c.state, str(c.pid or "-"), str(c.port), memory, cpu)
+    table.caption, table.caption_justify = f"logs: {Path(components[0].log).parent}", "left"
+    emit({"name": name, "components": components}, output, table=table)
+
+
+@app.command()
+def kubeconfig(
+    name: Name = "default",
+    raw: Annotated[bool, typer.Option("--raw", help="Print the kubeconfig itself instead of its path.")] = False,
+) -> None:
+    """Print the path of the administrator's kubeconfig: export KUBECONFIG=$(topogate local kubeconfig)."""
+    path = supervisor.layout(_running(name)).kubeconfig("admin")
+    sys.stdout.write(path.read_text() if raw else f"{path}\n")
+
+
+@app.command()
+def nodes(
+    name: Name = "default",
+    blocks: Annotated[int, typer.Option(min=1, help="Number of blocks.")] = 4,
+    racks: Annotated[int, typer.Option(min=1, help="Racks in each block.")] = 4,
+    hosts: Annotated[int, typer.Option(min=1, help="Nodes in each rack.")] = 8,
+    gpus: Annotated[int, typer.Option(min=0, help="GPUs (nvidia.com/gpu) of each node.")] = 8,
+    cpu: Annotated[str, typer.Option(help="CPUs of each node.")] = "96",
+    memory: Annotated[str, typer.Option(help="Memory of each node.")] = "768Gi",
+    pods: Annotated[int, typer.Option(min=1, help="Pods that each node takes.")] = 110,
+    labels: Annotated[
+        list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="One more label; repeat for more.")
+    ] = None,
+    taints: Annotated[
+        list[str] | None, typer.Option("--taint", metavar="KEY[=VALUE]:EFFECT", help="A taint; repeat for more.")
+    ] = None,
+    prefix: Annotated[str, typer.Option(help="What names begin with, to tell several fleets apart.")] = "",
+) -> None:
+    """Make simulated nodes in blocks and racks: b1-r1-h1, b1-r1-h2, ...
+
+    Nodes that are there already are brought in line. All carry the labels cloud-provider.com/topology-block and -rack,
+    kubernetes.io/hostname and cloud-provider.com/node-group=tas. Pods on them run for ever, or as annotated: see
+    docs/localcluster.md.
+    """
+    fleet = Fleet(
+        blocks=blocks,
+        racks=racks,
+        hosts=hosts,
+        gpus=gpus,
+        cpu=cpu,
+        memory=memory,
+        pods=pods,
+        prefix=prefix,
+        labels=dict(_pair(label, "--label") for label in labels or ()),
+        taints=[_taint(taint) for taint in taints or ()],
+    )
+    config = supervisor.layout(_running(name)).kubeconfig("admin")
+    began = time.monotonic()
+    created = asyncio.run(_make_nodes(config, fleet))
+    seconds = time.monotonic() - began
+    _say(f"{len(fleet)} nodes are ready, {created} of them new, after {seconds:.1f} s")
+
+
+async def _make_nodes(config: Path, fleet: Fleet) -> int:
+    from kube.client import Client  # the other commands start faster without it
+    from kube.errors import KubeError
+
+    try:
+        async with await Client.connect(str(config)) as client:
+            with _bar("creating nodes") as advance:
+                created = await add_nodes(client, fleet, progress=advance)
+            await wait_ready(client, fleet.names(), timeout=READY_SECONDS)
+            return created
+    except* (KubeError, TimeoutError) as errors:
+        raise Failure(str(_first(errors))) from None
+
+
+def _first(error: BaseException) -> BaseException:
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+
+
+def _foreground(name: str, folder: Path, options: Options) -> None:
+    def ready(_: Any) -> None:
+        _say(f"cluster {name} is up; Ctrl-C stops it and keeps its data")
+        _say_how_to_use(name)
+
+    with _failures():
+        supervisor.run(folder, options, progress=_say, ready=ready)
+
+
+def _say_how_to_use(name: str) -> None:
+    option = "" if name == "default" else f" --name {name}"
+    _say(f"  export KUBECONFIG=$(topogate local kubeconfig{option})")
+    _say(f"  topogate local nodes{option} --blocks 4 --racks 4 --hosts 8 --gpus 8")
+
+
+def _say(message: str) -> None:
+    """One line for a person; longer than the terminal where a path in it is."""
+    stderr().print(message, markup=False, soft_wrap=True)
+
+
+def _folder(name: str) -> Path:
+    try:
+        return supervisor.directory(name)
+    except ValueError as error:
+        raise Failure(str(error)) from None
+
+
+def _running(name: str) -> Path:
+    """The folder of a cluster that is up."""
+    folder = _folder(name)
+    state = supervisor.running(folder)
+    option = "" if name == "default" else f" --name {name}"
+    if state is None:
+        raise Failure(f"cluster {name} is not up; start it with: topogate local up{option}")
+    if state.phase != "Ready":
+        raise Failure(f"cluster {name} is not ready yet ({state.message}); try again in a moment")
+    return folder
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise Failure(f"{option} {text!r}: expected KEY=VALUE")
+    return key, value
+
+
+def _gate(text: str) -> tuple[str, bool]:
+    key, value = _pair(text, "--feature-gate")
+    if value.lower() not in {"true", "false"}:
+        raise Failure(f"--feature-gate {text!r}: expected NAME=true or NAME=false")
+    return key, value.lower() == "true"
+
+
+def _taint(text: str) -> dict[str, str]:
+    pair, _, effect = text.rpartition(":")
+    key, _, value = pair.partition("=")
+    if not key or effect not in EFFECTS:
+        raise Failure(f"--taint {text!r}: expected KEY[=VALUE]:EFFECT with EFFECT one of {', '.join(EFFECTS)}")
+    return {"key": key, "effect": effect, **({"value": value} if value else {})}
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Turn this package's errors into what the command line prints."""
+    try:
+        yield
+    except AlreadyUp as error:
+        raise Failure(f"{error}; topogate local status shows it, topogate local down stops it") from None
+    except LocalClusterError as error:
+        raise Failure(str(error)) from None
+
+
+@contextmanager
+def _messages() -> Iterator[Callable[[str], None]]:
+    """A spinner with the latest message on a terminal; elsewhere lines, rarely where only figures in them change."""
+    console = stderr()
+    if console.is_terminal:
+        with console.status("starting") as spinner:
+            yield spinner.update
+        return
+    last_kind, last_time = "", 0.0
+
+    def tell(message: str) -> None:
+        nonlocal last_kind, last_time
+        kind = message.partition("(")[0]
+        if kind != last_kind or time.monotonic() - last_time > TELL_SECONDS:
+            last_kind, last_time = kind, time.monotonic()
+            _say(message)
+
+    yield tell
+
+
+@contextmanager
+def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on a terminal, nothing elsewhere."""
+    console = stderr()
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

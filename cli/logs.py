@@ -1,0 +1,47 @@
+"""How the components log: one JSON object a line, or coloured text on a terminal, always to standard error."""
+
+import logging
+import sys
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import structlog
+
+from crds.settings import Settings
+
+if TYPE_CHECKING:
+    from structlog.typing import Processor
+
+
+def configure(settings: Settings) -> None:
+    """Set up structlog, and let the standard library's warnings (aiohttp, asyncio) look the same."""
+    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    console = settings.log_format == "console" or (settings.log_format == "auto" and sys.stderr.isatty())
+    render: list[Processor]
+    if console:
+        render = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+    else:
+        render = [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(serializer=_to_json)]
+    structlog.configure(
+        processors=[*shared, *render],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    bridge = logging.StreamHandler(sys.stderr)
+    bridge.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
+        )
+    )
+    logging.basicConfig(level=max(level, logging.WARNING), handlers=[bridge], force=True)
+
+
+def _to_json(event: Any, **_options: Any) -> str:
+    return msgspec.json.encode(event, enc_hook=str).decode()

@@ -1,0 +1,100 @@
+"""The ``topogate`` command, also installed as ``kubectl-topogate``.
+
+Each subcommand lives in a module of its own that is imported only when it is called: importing all of them would cost
+the webhook's and the agent's start what only an administrator's command needs.
+"""
+
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING, Any, cast
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from cli.output import Failure, stderr
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Command = TyperCommand | TyperGroup
+
+# name -> (module, attribute, one line of help, panel)
+COMMANDS: dict[str, tuple[str, str, str, str]] = {
+    "install": ("cli.install", "install", "Install Topogate into the current context.", "Administrators"),
+    "uninstall": ("cli.install", "uninstall", "Remove Topogate from the current context.", "Administrators"),
+    "explain": ("cli.explain", "command", "Say where a job's pods went, or why it waits.", "Everyone"),
+    "whatif": ("cli.whatif", "app", "Ask the engine about a described cluster, without one.", "Everyone"),
+    "demo": ("cli.demo", "command", "Show the main job on a local control plane.", "Everyone"),
+    "local": ("cli.local", "app", "Run a real control plane on this machine.", "Everyone"),
+    "webhook": ("cli.webhook", "command", "Run the mutating webhook.", "Components"),
+    "ungater": ("cli.ungater", "command", "Run the controller.", "Components"),
+    "version": ("cli.version", "command", "Print the versions of this command and of the server.", "Everyone"),
+}
+
+
+class LazyGroup(TyperGroup):
+    """A command group that knows its subcommands by name and imports one only when it runs."""
+
+    _resolving = False
+
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
+        """Find the command that runs; whoever else asks for commands only wants to list them."""
+        self._resolving = True
+        try:
+            return super().resolve_command(ctx, args)
+        finally:
+            self._resolving = False
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # noqa: ARG002
+        """Names in the order of ``COMMANDS``."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> "Command | None":  # type: ignore[override]  # noqa: ARG002
+        """Import and build one subcommand; for the group's own help only a stand-in with its help line."""
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        module, attribute, help_line, panel = entry
+        if not self._resolving:
+            return TyperCommand(cmd_name, help=help_line, rich_help_panel=panel)
+        target = getattr(importlib.import_module(module), attribute)
+        return _as_click(target, cmd_name)
+
+
+def _as_click(target: "typer.Typer | Callable[..., None]", name: str) -> "Command":
+    if isinstance(target, typer.Typer):
+        return cast("Command", typer.main.get_command(target))
+    single = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
+    single.command(name)(target)
+    return cast("Command", typer.main.get_command(single))
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Topology-aware placement on Kubernetes: the pods of a job close together, with the stock kube-scheduler.",
+)
+
+
+@app.callback()
+def _root() -> None:
+    pass
+
+
+def main() -> None:
+    """Entry point of the console scripts: errors a person can act on become one line and exit status 1."""
+    name = "kubectl topogate" if os.path.basename(sys.argv[0]).startswith("kubectl-") else "topogate"  # noqa: PTH119
+    try:
+        app(prog_name=name)
+    except Failure as failure:
+        stderr().print("Error:", style="bold red", end=" ")
+        stderr().print(str(failure), markup=False, soft_wrap=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

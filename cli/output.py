@@ -1,0 +1,69 @@
+"""How every command speaks: tables for people, JSON and YAML for programs, errors in one line, progress on stderr."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+import typer
+import yaml
+from rich.console import Console, RenderableType
+
+WIDTH = 160  # of output that goes to a file or a pipe, where no terminal tells
+
+
+class Failure(Exception):  # noqa: N818 - it is what a person reads, not a bug
+    """Ends a command with ``Error: <message>`` on stderr and exit status 1. Say what to do next in the message."""
+
+
+class OutputFormat(StrEnum):
+    """What ``-o`` accepts."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+Output = Annotated[OutputFormat, typer.Option("-o", "--output", help="Output format.")]
+Kubeconfig = Annotated[
+    str | None,
+    typer.Option("--kubeconfig", help="Path of the kubeconfig file; default $KUBECONFIG, then ~/.kube/config."),
+]
+Context = Annotated[
+    str | None, typer.Option("--context", help="Context of the kubeconfig to use; default the current one.")
+]
+
+
+def stdout() -> Console:
+    """A console for results. Made anew each time, because tests swap the streams."""
+    return Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else WIDTH)
+
+
+def stderr() -> Console:
+    """A console for progress and errors, so that piped output stays clean."""
+    return Console(file=sys.stderr, highlight=False)
+
+
+def emit(data: Any, fmt: OutputFormat, *, table: RenderableType | None = None) -> None:
+    """Print ``data`` as JSON or YAML, or the ``table`` made of it."""
+    plain = msgspec.to_builtins(data)
+    if fmt is OutputFormat.JSON:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n")
+    elif fmt is OutputFormat.YAML or table is None:
+        yaml.safe_dump(plain, sys.stdout, sort_keys=False)
+    else:
+        stdout().print(table)
+
+
+@contextmanager
+def progress(message: str) -> Iterator[None]:
+    """Show that something is going on: a spinner on a terminal, one line elsewhere."""
+    console = stderr()
+    if not console.is_terminal:
+        console.print(message)
+        yield
+        return
+    with console.status(message):
+        yield

@@ -1,0 +1,35 @@
+"""``topogate version``."""
+
+import asyncio
+import platform
+from importlib.metadata import version
+
+from cli.output import Context, Kubeconfig, Output, OutputFormat, emit
+
+
+def command(output: Output = OutputFormat.TABLE, kubeconfig: Kubeconfig = None, context: Context = None) -> None:
+    """Print the version of this command, and of the API server where one is reachable."""
+    data = {
+        "topogate": version("topogate"),
+        "python": platform.python_version(),
+        "kubernetes": _server(kubeconfig, context),
+    }
+    if output is OutputFormat.TABLE:
+        for name, value in data.items():
+            print(f"{name:12} {value or 'no API server reachable'}")
+        return
+    emit(data, output)
+
+
+def _server(kubeconfig: str | None, context: str | None) -> str | None:
+    from kube.client import Client
+    from kube.errors import KubeError
+
+    async def ask() -> str:
+        async with asyncio.timeout(5), await Client.connect(kubeconfig, context) as client:
+            return await client.server_version()
+
+    try:
+        return asyncio.run(ask())
+    except (KubeError, OSError, TimeoutError):
+        return None

@@ -1,0 +1,190 @@
+"""``topogate whatif``: a described cluster in, the engine's decision out; no cluster needed.
+
+docs/whatif.md describes both forms.
+"""
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.table import Table
+
+from cli.output import OutputFormat, emit, stderr, stdout
+from cli.whatif_cases import Case, CaseError, Slice, decide, opened, read_cases
+from cli.whatif_compare import Comparison
+from engine.placement import Placement, Refusal
+
+_QUIET_SECONDS = 2.0  # what lasts longer shows its progress
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Ask the engine about a described cluster, without one.",
+)
+
+
+@app.callback()
+def _group() -> None:
+    pass
+
+
+class Format(StrEnum):
+    """What ``-o`` accepts here: the answers are lines, so that they can be read while they come."""
+
+    JSONL = "jsonl"
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class PodSetAnswer(msgspec.Struct, frozen=True):
+    """The slices of one of several pod sets."""
+
+    name: str
+    slices: tuple[Slice, ...]
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """The decision about one case; where it does not fit, ``message`` explains ``reason``."""
+
+    id: str
+    fits: bool
+    slices: tuple[Slice, ...]
+    reason: str
+    message: str = ""
+    pod_sets: tuple[PodSetAnswer, ...] = ()
+
+
+class ErrorAnswer(msgspec.Struct, frozen=True):
+    """In place of the answer to a line that is no case; ``id`` is null where it could not be read."""
+
+    id: str | None
+    error: str
+
+
+def answer(case: Case) -> Answer:
+    """The engine's decision about a case."""
+    decision = decide(case)
+    if isinstance(decision, Refusal):
+        return Answer(id=case.id, fits=False, slices=(), reason=decision.reason, message=decision.message)
+    parts = _parts(decision)
+    if len(parts) == 1:
+        return Answer(id=case.id, fits=True, slices=parts[0].slices, reason="")
+    return Answer(id=case.id, fits=True, slices=(), reason="", pod_sets=parts)
+
+
+def _parts(placement: Placement) -> tuple[PodSetAnswer, ...]:
+    return tuple(
+        PodSetAnswer(
+            name=assignment.pod_set,
+            slices=tuple(Slice(values=part.values, count=part.count) for part in assignment.slices),
+        )
+        for assignment in placement.assignments
+    )
+
+
+@app.command()
+def place(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Cases, one JSON object a line; may be gzip; - is stdin.")
+    ],
+    output: Annotated[Format, typer.Option("-o", "--output", help="Output format.")] = Format.JSONL,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare", help="Compare with the answers in the cases: a table on stderr (with -o table: instead)."
+        ),
+    ] = False,
+) -> None:
+    """Place the pods of every described case, and say where or why not.
+
+    A case is one line: its id, the levels (widest first), the nodes (name, labels, allocatable, used, taints, ...) and
+    the request: mode (required, preferred, unconstrained), level, count, perPod. docs/whatif.md has every field.
+
+    The answers come in the order of the cases, with id, fits, slices (values, count) and reason. A line that is no case
+    is answered with id and error, and the exit status is then 1.
+    """
+    comparison = Comparison()
+    with opened(file) as stream:
+        answers = _answers(_with_progress(read_cases(stream), output), comparison if compare else None)
+        failed = _write_lines(answers) if output is Format.JSONL else _write_whole(list(answers), output, compare)
+    if compare:
+        (stdout() if output is Format.TABLE else stderr()).print(comparison.table())
+    if failed:
+        raise typer.Exit(1)
+
+
+def _answers(cases: Iterable[Case | CaseError], comparison: Comparison | None) -> Iterator[Answer | ErrorAnswer]:
+    for case in cases:
+        if isinstance(case, CaseError):
+            yield ErrorAnswer(id=case.id, error=str(case))
+            continue
+        given = answer(case)
+        if comparison is not None:
+            comparison.add(case, given.fits, given.slices)
+        yield given
+
+
+def _with_progress(cases: Iterable[Case | CaseError], output: Format) -> Iterator[Case | CaseError]:
+    """Say on a terminal how many cases are done once it takes long; lines that are seen to come need none."""
+    console = stderr()
+    if not console.is_terminal or (output is Format.JSONL and sys.stdout.isatty()):
+        yield from cases
+        return
+    started = time.monotonic()
+    with console.status("") as status:
+        status.stop()
+        for done, case in enumerate(cases):
+            if time.monotonic() - started > _QUIET_SECONDS:
+                status.update(f"{done} cases placed")
+                status.start()
+            yield case
+
+
+def _write_lines(answers: Iterable[Answer | ErrorAnswer]) -> int:
+    """Write each answer as it comes; returns how many were errors."""
+    failed = 0
+    for given in answers:
+        failed += isinstance(given, ErrorAnswer)
+        sys.stdout.write(msgspec.json.encode(given).decode() + "\n")
+    return failed
+
+
+def _write_whole(answers: list[Answer | ErrorAnswer], output: Format, compare: bool) -> int:
+    """Write all answers as one document or table, unless a comparison takes its place; returns how many were errors."""
+    errors = [given for given in answers if isinstance(given, ErrorAnswer)]
+    if output is Format.TABLE and compare:
+        for error in errors:
+            stderr().print(error.error, style="red", markup=False)
+    else:
+        emit(answers, OutputFormat(output), table=_table(answers))
+    return len(errors)
+
+
+def _table(answers: Iterable[Answer | ErrorAnswer]) -> Table:
+    table = Table()
+    for heading in ("Case", "Fits", "Where, or why not"):
+        table.add_column(heading)
+    for given in answers:
+        if isinstance(given, ErrorAnswer):
+            table.add_row(given.id or "?", "[red]error", given.error)
+        elif given.fits:
+            table.add_row(given.id, "[green]yes", _where(given))
+        else:
+            table.add_row(given.id, "[yellow]no", f"{given.reason}: {given.message}")
+    return table
+
+
+def _where(given: Answer) -> str:
+    """Pods a domain, one line a pod set."""
+    parts = given.pod_sets or (PodSetAnswer(name="", slices=given.slices),)
+    return "\n".join(
+        (f"{part.name}: " if part.name else "")
+        + ", ".join(f"{piece.count} in {'/'.join(piece.values)}" for piece in part.slices)
+        for part in parts
+    )

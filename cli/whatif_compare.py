@@ -1,0 +1,159 @@
+"""Ours beside another scheduler's answer: who uses fewer topology domains, and do the verdicts agree.
+
+Answers are compared where both fit: domains used at the requested level, then at each narrower one, then nodes (the
+fewest that hold the slices). The other's answer is judged first: one that puts more pods into a domain than its nodes
+take one by one is counted apart, because adding up fragments of nodes is no placement.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from cli.whatif_cases import Case, Slice
+from engine.model import PODS
+
+Path = tuple[str, ...]
+
+
+class Use(msgspec.Struct, frozen=True):
+    """What an assignment uses: domains, one number a level, and nodes."""
+
+    domains: tuple[int, ...]
+    nodes: int
+
+
+@dataclass
+class Tally:
+    """How often ours was better, equal or worse."""
+
+    better: int = 0
+    equal: int = 0
+    worse: int = 0
+
+    def add(self, ours: tuple[int, ...], theirs: tuple[int, ...]) -> None:
+        """Less is better."""
+        if ours == theirs:
+            self.equal += 1
+        elif ours < theirs:
+            self.better += 1
+        else:
+            self.worse += 1
+
+
+@dataclass
+class Comparison:
+    """Adds up over the cases; ``table`` shows it."""
+
+    verdicts_agree: int = 0
+    only_ours_fits: int = 0
+    only_theirs_fits: int = 0
+    theirs_overfull: int = 0
+    narrower: list[Tally] = field(default_factory=list)  # 0: the requested level, 1: the next narrower one, ...
+    nodes: Tally = field(default_factory=Tally)
+    overall: Tally = field(default_factory=Tally)
+    unconstrained_nodes: Tally = field(default_factory=Tally)
+
+    def add(self, case: Case, fits: bool, slices: Iterable[Slice]) -> None:
+        """Count one case; one without another's answer is passed over."""
+        if case.peer_fits is None:
+            return
+        self.verdicts_agree += fits is case.peer_fits
+        self.only_ours_fits += fits and not case.peer_fits
+        self.only_theirs_fits += case.peer_fits and not fits
+        if not case.peer_fits or len(case.pod_sets) > 1:
+            return
+        theirs = measure(case, case.peer_slices)
+        if theirs is None:
+            self.theirs_overfull += 1
+        elif fits and (ours := measure(case, slices)) is not None:
+            self._count(case, ours, theirs)
+
+    def _count(self, case: Case, ours: Use, theirs: Use) -> None:
+        topology = case.pod_sets[0].topology
+        if topology.level is None:
+            self.unconstrained_nodes.add((ours.nodes,), (theirs.nodes,))
+            return
+        requested = case.levels.index(topology.level)
+        for depth in range(requested, len(case.levels)):
+            if len(self.narrower) <= depth - requested:
+                self.narrower.append(Tally())
+            self.narrower[depth - requested].add((ours.domains[depth],), (theirs.domains[depth],))
+        self.nodes.add((ours.nodes,), (theirs.nodes,))
+        self.overall.add(_rank(ours, requested), _rank(theirs, requested))
+
+    def table(self) -> RenderableType:
+        """Better, equal and worse at each level, under the verdicts; a sentence where there was nothing to compare."""
+        if not self.verdicts_agree + self.only_ours_fits + self.only_theirs_fits:
+            return "Nothing to compare: no case carries another scheduler's answer (fits, slices)."
+        verdicts = f"Verdicts: {self.verdicts_agree} agree, {self.only_ours_fits} fit only here, "
+        lines = [verdicts + f"{self.only_theirs_fits} only there"]
+        if self.theirs_overfull:
+            lines.append(f"Not compared: {self.theirs_overfull} answers there that overfill the nodes")
+        table = Table()
+        table.add_column("Domains used, required and preferred")
+        for heading in ("better", "equal", "worse"):
+            table.add_column(heading, justify="right")
+        for label, tally in self._rows():
+            table.add_row(label, str(tally.better), str(tally.equal), str(tally.worse))
+        return Group(*lines, table)
+
+    def _rows(self) -> Iterable[tuple[str, Tally]]:
+        for below, tally in enumerate(self.narrower):
+            yield ("requested level" if below == 0 else f"{below} level{'s' * (below > 1)} narrower"), tally
+        yield "nodes", self.nodes
+        yield "in this order", self.overall
+        yield "unconstrained: nodes", self.unconstrained_nodes
+
+
+def _rank(use: Use, requested: int) -> tuple[int, ...]:
+    """What counts, first things first: how many levels wider than asked the pods are spread comes before all."""
+    widening = next((up for up in range(requested + 1) if use.domains[requested - up] == 1), requested + 1)
+    return widening, *use.domains[requested:], use.nodes
+
+
+def measure(case: Case, slices: Iterable[Slice]) -> Use | None:
+    """What the slices use; None where one names no domain or holds more pods than its nodes take one by one."""
+    room = _room(case)
+    paths: set[Path] = set()
+    nodes = 0
+    for part in slices:
+        path = _full_path(room, part.values, len(case.levels))
+        if path is None or (used := _fewest_nodes(room[path], part.count)) is None:
+            return None
+        paths.add(path)
+        nodes += used
+    return Use(tuple(len({path[: depth + 1] for path in paths}) for depth in range(len(case.levels))), nodes)
+
+
+def _room(case: Case) -> dict[Path, list[int]]:
+    """For every domain of the last level, how many pods each of its nodes takes."""
+    requests = {**case.pod_sets[0].requests, PODS: 1}
+    room: dict[Path, list[int]] = {}
+    for node in case.nodes:
+        if any(level not in node.labels for level in case.levels):
+            continue
+        used = case.used[node.name]
+        takes = min((node.allocatable.get(key, 0) - used.get(key, 0)) // each for key, each in requests.items() if each)
+        room.setdefault(tuple(node.labels[level] for level in case.levels), []).append(max(takes, 0))
+    return room
+
+
+def _full_path(room: dict[Path, list[int]], values: Path, levels: int) -> Path | None:
+    """All level values; where only the last one is given, it must name one domain."""
+    if len(values) == levels:
+        return values if values in room else None
+    named = [path for path in room if path[-1:] == values]
+    return named[0] if len(named) == 1 else None
+
+
+def _fewest_nodes(room: list[int], count: int) -> int | None:
+    """Nodes for ``count`` pods, the roomiest first; None where they do not fit."""
+    left = count
+    for used, takes in enumerate(sorted(room, reverse=True), start=1):
+        left -= takes
+        if left <= 0:
+            return used
+    return None

@@ -1,0 +1,1 @@
+"""The API: one pydantic model a kind, and constants for every label, annotation and gate."""

@@ -1,0 +1,72 @@
+"""Every label, annotation, gate and name that Topogate reads or writes."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+GROUP = "topogate.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+DEFAULT_DOMAIN = "kueue.x-k8s.io"
+NAMESPACE = "topogate-system"
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+MAX_LEVELS = 8
+
+JOB_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
+
+NUMA_POLICY = f"{GROUP}/numa-policy"
+NUMA_RESOURCES = f"{GROUP}/numa-resources"
+GPU_LINK = f"{GROUP}/gpu-link"
+TOPOLOGY_QOS = f"{GROUP}/topology-qos"
+NUMA_PLACEMENT_PREDICTED = f"{GROUP}/numa-placement-predicted"
+NUMA_PLACEMENT_OBSERVED = f"{GROUP}/numa-placement-observed"
+
+FIELD_MANAGER = "topogate"
+FINALIZER = f"{GROUP}/in-use"
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys that live under the configurable ``domain`` (default ``kueue.x-k8s.io``)."""
+
+    domain: str = DEFAULT_DOMAIN
+
+    @cached_property
+    def gate(self) -> str:
+        """The scheduling gate that holds a pod until its slot is known."""
+        return f"{self.domain}/topology"
+
+    @cached_property
+    def workload(self) -> str:
+        """Pod annotation: the name of the Workload the pod belongs to."""
+        return f"{self.domain}/topology-workload"
+
+    @cached_property
+    def pod_set(self) -> str:
+        """Pod annotation: the pod set of the Workload the pod belongs to."""
+        return f"{self.domain}/topology-podset"
+
+    @cached_property
+    def queue_name(self) -> str:
+        """Label on a job: its local queue."""
+        return f"{self.domain}/queue-name"
+
+    @cached_property
+    def required(self) -> tuple[str, ...]:
+        """Annotations that ask for a required level; the first is the canonical one."""
+        return (f"{self.domain}/require-topology", f"{self.domain}/podset-required-topology")
+
+    @cached_property
+    def preferred(self) -> tuple[str, ...]:
+        """Annotations that ask for a preferred level (or ``auto``); the first is the canonical one."""
+        return (f"{self.domain}/prefer-topology", f"{self.domain}/podset-preferred-topology")
+
+    @cached_property
+    def unconstrained(self) -> str:
+        """Annotation ``"true"``: place anywhere it fits."""
+        return f"{self.domain}/podset-unconstrained-topology"
+
+    @cached_property
+    def requests(self) -> tuple[str, ...]:
+        """All annotations that carry a topology request."""
+        return (*self.required, *self.preferred, self.unconstrained)

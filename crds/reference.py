@@ -1,0 +1,119 @@
+"""Makes docs/api.md from the models and settings, so that the reference cannot fall behind them."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pydantic.alias_generators import to_camel
+
+from crds.common import CEL, LIST_KEYS, ApiObject, Schema
+from crds.constants import API_VERSION, DEFAULT_DOMAIN, Keys
+from crds.settings import ENV_PREFIX, Settings
+
+_INTRO = f"""# API reference
+
+Made from the models in `crds/` by `make generate`. Do not edit.
+
+## Keys on jobs and pods
+
+Under the key domain, `{DEFAULT_DOMAIN}` unless `domain` is set otherwise:
+
+| key | where | meaning |
+|---|---|---|
+"""
+
+
+def text(kinds: Sequence[type[ApiObject]], schemas: Sequence[Schema]) -> str:
+    """The whole page in Markdown."""
+    parts = [_INTRO, *_key_rows(), *_settings()]
+    for kind, schema in zip(kinds, schemas, strict=True):
+        parts += _kind(kind, schema)
+    return "".join(parts)
+
+
+def _key_rows() -> Iterator[str]:
+    keys = Keys()
+    for spellings, meaning in (
+        (keys.required, "a level: all pods in one domain of it, or none runs"),
+        (keys.preferred, "a level, or `auto` (the narrowest): as few domains as possible"),
+        ((keys.unconstrained,), '`"true"`: anywhere, but counted'),
+    ):
+        yield _row(" or ".join(f"`{key}`" for key in spellings), "annotation on a Job or a pod template", meaning)
+    yield _row(f"`{keys.queue_name}`", "label on a Job", "its LocalQueue")
+    yield _row(f"`{keys.gate}`", "scheduling gate, written", "holds the pod until its place is known")
+    yield _row(f"`{keys.workload}`", "annotation, written", "the pod's Workload")
+    yield _row(f"`{keys.pod_set}`", "annotation, written", "the pod's pod set in it")
+
+
+def _settings() -> Iterator[str]:
+    yield (
+        "\n## Settings\n\nKey `config.yaml` of ConfigMap `topogate-config`; an environment variable "
+        f"`{ENV_PREFIX}<NAME>` wins. Times are in seconds, sizes in bytes.\n\n"
+        "| setting | variable | default | meaning |\n|---|---|---|---|\n"
+    )
+    for name, field in Settings.model_fields.items():
+        shown = f"`{str(field.default).lower() if isinstance(field.default, bool) else field.default}`"
+        default = shown if field.default != "" else ""
+        yield _row(f"`{to_camel(name)}`", f"`{ENV_PREFIX}{name.upper()}`", default, field.description or "")
+
+
+def _kind(kind: type[ApiObject], schema: Schema) -> Iterator[str]:
+    names = kind.definition
+    scope = "namespaced" if names.namespaced else "cluster-scoped"
+    yield f"\n## {kind.__name__}\n\n{schema['description']}\n\n"
+    yield f"`{API_VERSION}`, {scope}, short name `{names.short_names[0]}`, category `topogate`.\n\n"
+    yield "| field | type | meaning |\n|---|---|---|\n"
+    for part in ("spec", "status"):
+        yield from _fields(schema["properties"][part], part)
+    rules = list(_rules(schema, ""))
+    if rules:
+        yield "\nRules beyond the types:\n\n"
+        yield from rules
+
+
+def _fields(node: Schema, path: str) -> Iterator[str]:
+    required = node.get("required", [])
+    for name, child in node.get("properties", {}).items():
+        at = f"{path}.{name}"
+        marks = ["required"] if name in required else []
+        yield _row(f"`{at}`", ", ".join([_type(child), *marks, *_bounds(child)]), child.get("description", ""))
+        yield from _fields(child, at)
+        if isinstance(child.get("items"), dict):
+            yield from _fields(child["items"], f"{at}[]")
+
+
+def _type(node: Schema) -> str:
+    if "x-kubernetes-int-or-string" in node:
+        return "quantity"
+    if "enum" in node:
+        return " \\| ".join(f"`{value}`" for value in node["enum"])
+    if node["type"] == "array":
+        keys = f" by {', '.join(node[LIST_KEYS])}" if LIST_KEYS in node else ""
+        return f"list of {_type(node['items'])}{keys}"
+    if isinstance(node.get("additionalProperties"), dict):
+        return f"map to {_type(node['additionalProperties'])}"
+    return str(node.get("format", node["type"]))
+
+
+def _bounds(node: Schema) -> Iterator[str]:
+    words = {"minItems": "at least", "maxItems": "at most", "minimum": "from", "maximum": "to"}
+    if "x-kubernetes-int-or-string" not in node:
+        yield from (f"{word} {node[key]:,}" for key, word in words.items() if key in node)
+    if "default" in node and node["default"] != {}:
+        yield f"default `{_plain(node['default'])}`"
+
+
+def _rules(node: Schema, path: str) -> Iterator[str]:
+    for rule in node.get(CEL, []):
+        yield f"- `{path or '.'}`: {rule['message']}\n"
+    for name, child in node.get("properties", {}).items():
+        yield from _rules(child, f"{path}.{name}".lstrip("."))
+    if isinstance(node.get("items"), dict):
+        yield from _rules(node["items"], f"{path}[]")
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(' '.join(cell.split()) for cell in cells)} |\n"

@@ -1,0 +1,180 @@
+"""The topology request of a job, as its annotations say it. Pure: the webhook and the ungater read it alike.
+
+Rules
+- Every accepted spelling means the same: ``require-topology`` and ``podset-required-topology``, ``prefer-topology`` and
+  ``podset-preferred-topology``, ``podset-unconstrained-topology: "true"``, all under the configured domain.
+- The same request said twice is fine. Two that differ are refused with a message that names both.
+- ``auto`` (the narrowest level) goes with preferred alone.
+- The Job's annotations and those of its pod template are one request: either may carry it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from crds.constants import Keys
+from engine.model import Policy, TopologyRequest
+from engine.reasons import Reason
+
+AUTO = "auto"
+JOB_PATH = "metadata.annotations"
+TEMPLATE_PATH = "spec.template.metadata.annotations"
+
+# A label key: optional DNS subdomain and slash, then a qualified name.
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_LABEL_KEY = re.compile(rf"({_LABEL}(\.{_LABEL})*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?")
+_MAX_PREFIX = 253
+
+
+class RequestError(ValueError):
+    """A topology request that cannot be honoured.
+
+    ``reason`` is one of the closed set, ``field`` the path of the annotation, ``value`` what stood there, and the text
+    says what is allowed.
+    """
+
+    def __init__(self, reason: Reason, field: str, value: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.field = field
+        self.value = value
+
+
+@dataclass(frozen=True)
+class ParsedRequest:
+    """A request as written: ``level`` is a node label key, ``auto`` (preferred only), or None where unconstrained."""
+
+    policy: Policy
+    level: str | None
+    field: str = ""  # where it was read, for messages; not part of what is asked
+
+    @property
+    def auto(self) -> bool:
+        """Whether the narrowest level of the flavor is meant."""
+        return self.level == AUTO
+
+    def same(self, other: "ParsedRequest") -> bool:
+        """Whether both ask for the same, wherever they were written."""
+        return (self.policy, self.level) == (other.policy, other.level)
+
+
+def parse_request(annotations: Mapping[str, str] | None, keys: Keys, *, path: str = JOB_PATH) -> ParsedRequest | None:
+    """Read the request from one object's annotations; None where there is none.
+
+    Raises RequestError (InvalidRequest, ContradictingRequests) that names the annotation(s), below ``path``.
+    """
+    return _merge(_written(annotations or {}, keys, path))
+
+
+def parse_job_request(
+    job: Mapping[str, str] | None, template: Mapping[str, str] | None, keys: Keys
+) -> ParsedRequest | None:
+    """Read the request of a Job from its own annotations and its pod template's; both count as one.
+
+    Raises RequestError as `parse_request` does, also where the two places differ.
+    """
+    return _merge([*_written(job or {}, keys, JOB_PATH), *_written(template or {}, keys, TEMPLATE_PATH)])
+
+
+def canonical(request: ParsedRequest, keys: Keys) -> tuple[str, str]:
+    """Key and value of the annotation that Topogate itself writes for this request."""
+    if request.policy is Policy.UNCONSTRAINED:
+        return keys.unconstrained, "true"
+    spellings = keys.required if request.policy is Policy.REQUIRED else keys.preferred
+    return spellings[0], request.level or ""
+
+
+def check_level(request: ParsedRequest, flavors: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a level that no flavor has. ``flavors``: flavor name -> its levels, widest first.
+
+    Raises RequestError (UnknownLevel) that lists the levels that exist, or says that there are none yet.
+    """
+    if any(level_in(request, levels) is not None or request.level is None for levels in flavors.values() if levels):
+        return
+    known = _known_levels(flavors)
+    also_auto = [AUTO] if request.policy is Policy.PREFERRED and known else []
+    if known:
+        allowed = f"allowed are {_quoted([*known, *also_auto])}"
+    else:
+        allowed = "there is no ResourceFlavor with spec.topology yet: make one first"
+    text = request.level if request.level is not None else "unconstrained"
+    raise RequestError(
+        Reason.UNKNOWN_LEVEL,
+        request.field,
+        text,
+        f'{request.field}: Unsupported value: "{text}": it is no topology level of any ResourceFlavor; {allowed}',
+    )
+
+
+def level_in(request: ParsedRequest, levels: Sequence[str]) -> str | None:
+    """The request's level in a flavor with these levels (``auto``: the narrowest); None where it has no such level."""
+    if request.auto:
+        return levels[-1] if levels else None
+    return request.level if request.level in levels else None
+
+
+def resolve(request: ParsedRequest, levels: Sequence[str]) -> TopologyRequest | None:
+    """The request as the engine takes it, in a flavor with these levels; None where the flavor lacks the level."""
+    if request.policy is Policy.UNCONSTRAINED:
+        return TopologyRequest(policy=request.policy)
+    level = level_in(request, levels)
+    return None if level is None else TopologyRequest(policy=request.policy, level=level)
+
+
+def is_label_key(text: str) -> bool:
+    """Whether Kubernetes takes the text as the key of a label."""
+    return text.find("/") <= _MAX_PREFIX and _LABEL_KEY.fullmatch(text) is not None
+
+
+def _written(annotations: Mapping[str, str], keys: Keys, path: str) -> Iterator[ParsedRequest]:
+    """Every request that is written here, one for each spelling in use."""
+    for policy, spellings in ((Policy.REQUIRED, keys.required), (Policy.PREFERRED, keys.preferred)):
+        for key in spellings:
+            if key in annotations:
+                yield _level_request(policy, annotations[key], f"{path}[{key}]")
+    if keys.unconstrained in annotations:
+        field, value = f"{path}[{keys.unconstrained}]", annotations[keys.unconstrained]
+        if value not in {"true", "false"}:
+            raise _invalid(field, value, 'expected "true" or "false"')
+        if value == "true":
+            yield ParsedRequest(Policy.UNCONSTRAINED, None, field)
+
+
+def _level_request(policy: Policy, level: str, field: str) -> ParsedRequest:
+    if level == AUTO and policy is Policy.REQUIRED:
+        raise _invalid(field, level, f'"{AUTO}" goes with prefer-topology only; name a level')
+    if not is_label_key(level):
+        raise _invalid(field, level, "expected the node label key of a topology level")
+    return ParsedRequest(policy, level, field)
+
+
+def _merge(written: Iterator[ParsedRequest] | list[ParsedRequest]) -> ParsedRequest | None:
+    found: ParsedRequest | None = None
+    for request in written:
+        if found is None:
+            found = request
+        elif not found.same(request):
+            raise RequestError(
+                Reason.CONTRADICTING_REQUESTS,
+                request.field,
+                request.level or "true",
+                f"{_said(request)} contradicts {_said(found)}: keep one of the two",
+            )
+    return found
+
+
+def _said(request: ParsedRequest) -> str:
+    return f'{request.field}: "{request.level or "true"}"'
+
+
+def _invalid(field: str, value: str, expected: str) -> RequestError:
+    return RequestError(Reason.INVALID_REQUEST, field, value, f'{field}: Invalid value: "{value}": {expected}')
+
+
+def _known_levels(flavors: Mapping[str, Sequence[str]]) -> list[str]:
+    """Every level of every flavor once, widest first within a flavor, flavors by name."""
+    return list(dict.fromkeys(level for name in sorted(flavors) for level in flavors[name]))
+
+
+def _quoted(texts: Sequence[str]) -> str:
+    return ", ".join(f'"{text}"' for text in texts)

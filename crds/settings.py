@@ -1,0 +1,186 @@
+"""Settings of all components: a YAML file, then ``TOPOGATE_*`` environment variables on top.
+
+In a cluster the file is key ``config.yaml`` of the ConfigMap ``topogate-config``, mounted at /etc/topogate. Keys in the
+file are camelCase (``ungateBatchSeconds``), variables the field name in capitals (``TOPOGATE_UNGATE_BATCH_SECONDS``).
+An unknown key or a wrong value stops the start with a message that names it: a typo never falls back to a default.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+
+from crds.constants import DEFAULT_DOMAIN, NAMESPACE, Keys
+
+CONFIG_PATH = "/etc/topogate/config.yaml"
+ENV_PREFIX = "TOPOGATE_"
+
+Port = Annotated[int, Field(ge=0, le=65535)]  # 0: any free port
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+DnsLabel = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+DnsName = Annotated[
+    str,
+    Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"),
+]
+
+
+class SettingsError(ValueError):
+    """A setting that cannot be used; the text names the file or variable, the field, and what was expected."""
+
+
+class Settings(BaseModel):
+    """What can be set. Times are in seconds, sizes in bytes."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        use_attribute_docstrings=True,
+    )
+
+    domain: DnsName = DEFAULT_DOMAIN
+    """Prefix of request annotations, gate and queue label."""
+    namespace: DnsLabel = NAMESPACE
+    """Where Topogate itself runs."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """What is logged."""
+    log_format: Literal["json", "console", "auto"] = "auto"
+    """Auto: console on a terminal, else json."""
+
+    bind_address: str = "0.0.0.0"  # noqa: S104 - a pod serves on its own address
+    """Where a component listens."""
+    health_port: Port = 8081
+    """Plain HTTP: /healthz, /readyz; the ungater serves /metrics here too."""
+    metrics_port: Port = 8443
+    """TLS: /metrics of the webhook."""
+
+    webhook_port: Port = 9443
+    """TLS: /mutate-job, /mutate-pod, /healthz, /readyz."""
+    webhook_url: str = ""
+    """Where the API server reaches a webhook outside of the cluster; empty: by its Service."""
+    webhook_service: DnsLabel = "topogate-webhook"
+    """The Service that the API server calls."""
+    webhook_secret: DnsLabel = "topogate-webhook-cert"  # noqa: S105 - the Secret's name
+    """The Secret with the certificates."""
+    webhook_configuration: DnsName = "topogate-webhook"
+    """The Mutating- and ValidatingWebhookConfiguration."""
+    webhook_max_body_bytes: int = Field(default=8 * 1024 * 1024, ge=1024)
+    """Largest review that is read; a review holds the object twice."""
+    webhook_drain_seconds: Seconds = 10.0
+    """How long a stopping webhook still answers."""
+
+    certificate_source: Literal["self-signed", "cert-manager"] = "self-signed"
+    """Who makes the certificates."""
+    ca_days: int = Field(default=3650, ge=1)
+    """Life of the certificate authority."""
+    certificate_days: int = Field(default=365, ge=1)
+    """Life of a serving certificate."""
+    certificate_renew_days: int = Field(default=60, ge=0)
+    """Renew this long before the end."""
+
+    ungate_batch_seconds: Seconds = 1.0
+    """Longest wait for more pods of a pod set."""
+    ungate_concurrency: int = Field(default=32, ge=1, le=1024)
+    """Patches in flight."""
+    expectation_timeout_seconds: Seconds = 30.0
+    """An own write that was never seen again is forgotten after this."""
+    replacement_timeout_seconds: Seconds = 300.0
+    """A lost node's pods must have a new place by then."""
+
+    leader_election: bool = True
+    """Whether a lease is taken before anything is done."""
+    lease_name: DnsLabel = "topogate-ungater"
+    """The Lease."""
+    lease_seconds: Seconds = 15.0
+    """A leader that has not renewed for so long has lost."""
+    lease_renew_seconds: Seconds = 3.0
+    """A leader renews at least so often."""
+    lease_retry_seconds: Seconds = 2.0
+    """Others look so often."""
+
+    @property
+    def keys(self) -> Keys:
+        """Labels, annotations and gate under the configured domain."""
+        return Keys(self.domain)
+
+    @model_validator(mode="after")
+    def _lease_times_are_ordered(self) -> "Settings":
+        if not self.lease_retry_seconds < self.lease_renew_seconds < self.lease_seconds * 2 / 3:
+            raise ValueError("expected leaseRetrySeconds < leaseRenewSeconds < two thirds of leaseSeconds")
+        return self
+
+    @model_validator(mode="after")
+    def _certificates_outlive_their_renewal(self) -> "Settings":
+        if not self.certificate_renew_days < self.certificate_days <= self.ca_days:
+            raise ValueError("expected certificateRenewDays < certificateDays <= caDays")
+        return self
+
+
+def load(path: str | Path | None = None, env: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings: defaults, then the file, then the environment.
+
+    ``path`` None: /etc/topogate/config.yaml where it exists, else defaults; a path that is named must exist. ``env``
+    None: this process's. Raises SettingsError.
+    """
+    file = Path(CONFIG_PATH) if path is None else Path(path)
+    values = {} if path is None and not file.exists() else _read(file)
+    return from_mapping(values, source=str(file), env=os.environ if env is None else env)
+
+
+def from_mapping(
+    values: Mapping[str, Any], *, source: str = "settings", env: Mapping[str, str] | None = None
+) -> Settings:
+    """Settings from plain values (camelCase or field names) and ``TOPOGATE_*`` variables. Raises SettingsError."""
+    by_field = {_field_name(key): value for key, value in values.items()}
+    origin = dict.fromkeys(by_field, source)
+    for field in Settings.model_fields:
+        variable = ENV_PREFIX + field.upper()
+        if env is not None and variable in env:
+            by_field[field] = env[variable]
+            origin[field] = f"environment variable {variable}"
+    try:
+        return Settings.model_validate(by_field)
+    except ValidationError as error:
+        raise SettingsError(_explain(error, origin, source)) from error
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{file}: cannot be read: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{file}: is no YAML: {error}") from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        raise SettingsError(f"{file}: expected `key: value` lines, found {type(values).__name__}")
+    return values
+
+
+def _field_name(key: str) -> str:
+    """The model's field for a key of the file; the key itself where there is none, so that the error shows it."""
+    return next((name for name in Settings.model_fields if key in {name, to_camel(name)}), key)
+
+
+def _explain(error: ValidationError, origin: Mapping[str, str], source: str) -> str:
+    lines = []
+    for problem in error.errors():
+        field = str(problem["loc"][0]) if problem["loc"] else ""
+        where = origin.get(field, source)
+        if problem["type"] == "extra_forbidden":
+            known = ", ".join(to_camel(name) for name in Settings.model_fields)
+            lines.append(f"{where}: {field}: unknown setting; known are {known}")
+        elif field:
+            shown = to_camel(field) if field in Settings.model_fields else field
+            lines.append(f"{where}: {shown}: {problem['msg']}, found {problem['input']!r}")
+        else:
+            lines.append(f"{where}: {problem['msg'].removeprefix('Value error, ')}")
+    return "\n".join(lines)

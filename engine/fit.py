@@ -1,0 +1,114 @@
+"""One pod set on one flavor: its counts, what inter-pod constraints leave of them, and the best pick."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from engine.affinity import Room, Unsupported, room
+from engine.choose import Chooser, Pick
+from engine.count import Known, known_shape
+from engine.exact import SMALL, Work
+from engine.model import PodSet, Policy
+from engine.placement import Assignment, Refusal
+from engine.reasons import Reason
+from engine.state import ClusterState
+from engine.tree import Tree
+
+ANYWHERE: Final = -1
+TO_THE_END: Final = 100_000_000
+MEDIUM: Final = 1_024  # leaves
+AS_A_RULE: Final = 5_000_000
+A_LEAF: Final = 2
+AT_ONCE: Final = 60_000  # a tree counted faster than this leaves no time to compare more containers
+
+
+def budget(tree: Tree) -> Work:
+    """How much search beyond the first container one placement may cost, in cells (about a nanosecond each).
+
+    Small trees are searched to the end, medium ones as a rule. For large ones two greedy descents in each of a few
+    containers are compared: as many as take no longer than counting.
+    """
+    if tree.size <= MEDIUM:
+        return Work(TO_THE_END if tree.size <= SMALL else AS_A_RULE)
+    return Work(max(A_LEAF * tree.size - AT_ONCE, 0))
+
+
+@dataclass(slots=True)
+class Fit:
+    """``rank`` is that of the requested level; the leaf rank for unconstrained."""
+
+    tree: Tree
+    pod_set: PodSet
+    rank: int
+    known: Known
+    room: Room
+    work: Work
+
+    @classmethod
+    def of(cls, state: ClusterState, flavor: str, pod_set: PodSet, effort: int = 0) -> "Fit | Refusal":
+        """Count a pod set on a flavor; a refusal where the level or a constraint makes that impossible.
+
+        ``effort``: cells of search beyond greedy, at least; what the size of the tree allows is spent anyway.
+        """
+        tree = state.tree(flavor)
+        rank = None if tree is None else cls._rank(tree, pod_set)
+        if tree is None or rank is None:
+            level = pod_set.topology.level
+            return Refusal(Reason.UNKNOWN_LEVEL, f"flavor {flavor} has no level {level}", pod_set.name, flavor)
+        if not tree.size:
+            return Refusal(Reason.NO_NODES, _no_nodes(state, tree), pod_set.name, flavor)
+        known = known_shape(state.cluster.columns, tree, pod_set)
+        work = budget(tree)
+        work.left = max(work.left, effort)
+        try:
+            return cls(tree, pod_set, rank, known, room(state, tree, pod_set, known.counts), work)
+        except Unsupported as constraint:
+            return Refusal(Reason.UNSUPPORTED_CONSTRAINT, str(constraint), pod_set.name, flavor)
+
+    @staticmethod
+    def _rank(tree: Tree, pod_set: PodSet) -> int | None:
+        if pod_set.topology.policy is Policy.UNCONSTRAINED or pod_set.topology.level is None:
+            return tree.leaf
+        return tree.rank(pod_set.topology.level)
+
+    def containers(self) -> Iterator[int]:
+        """The ranks of which one domain may hold all pods, best first; ANYWHERE last where that is allowed."""
+        ceiling, policy = self.room.ceiling, self.pod_set.topology.policy
+        if policy is Policy.UNCONSTRAINED:
+            yield ceiling
+        elif policy is Policy.REQUIRED:
+            yield max(self.rank, ceiling)
+        else:
+            yield from range(max(self.rank, ceiling), max(ceiling, 0) - 1, -1)
+            if ceiling < 0:
+                yield ANYWHERE
+
+    def chooser(self, container: int, need: int | None = None) -> Chooser:
+        """A question about the counts that hold inside one domain of rank ``container``."""
+        return Chooser(self.tree, self.room.within(container), self.pod_set.count if need is None else need, self.work)
+
+    def pick(self) -> Pick | None:
+        """The best placement; None where the pod set does not fit."""
+        for container in self.containers():
+            chooser = self.chooser(container)
+            if self.pod_set.topology.policy is Policy.UNCONSTRAINED:
+                return chooser.used_first(container)
+            found = chooser.anywhere(self.rank) if container == ANYWHERE else chooser.in_one(container, self.rank)
+            if found is not None:
+                return found
+        return None
+
+    def assignment(self, pick: Pick) -> Assignment:
+        """A pick as an assignment."""
+        return Assignment.packed(self.pod_set, self.tree, pick.leaves, pick.amounts, self.pod_set.count)
+
+
+def _no_nodes(state: ClusterState, tree: Tree) -> str:
+    flavor = tree.flavor
+    labels = ", ".join(f"{key}={value}" for key, value in flavor.node_labels.items()) or "any labels"
+    lacking = [node.name for node in state.cluster.outside(flavor)]
+    if not lacking:
+        return f"flavor {flavor.name}: no node has {labels}"
+    levels = ", ".join(flavor.levels)
+    text = f"flavor {flavor.name}: {len(lacking)} nodes have {labels}, but none has all level labels ({levels})"
+    return f"{text}; one of them is {lacking[0]}"

@@ -1,0 +1,52 @@
+"""The closed set of reasons, used alike in conditions, events, metrics and command output."""
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Why something was decided. The values are the API's words: never rename one that was released."""
+
+    # A workload moves on.
+    ADMITTED = "Admitted"
+    QUOTA_RESERVED = "QuotaReserved"
+    PODS_READY = "PodsReady"
+    FINISHED = "Finished"
+    UNGATED = "Ungated"
+    REPLACED = "Replaced"
+    RESIZED = "Resized"
+
+    # A workload waits.
+    PENDING = "Pending"
+    NO_FLAVOR = "NoFlavor"  # no flavor's levels contain the requested one
+    NO_NODES = "NoNodes"  # the flavor selects no node that carries every level label
+    DOES_NOT_FIT = "DoesNotFit"  # it would fit the emptied flavor, not what is free now
+    NEVER_FITS = "NeverFits"  # not even the emptied flavor could take it
+    QUEUES_NOT_SERVED = "QueuesNotServed"
+    PODS_NOT_READY = "PodsNotReady"
+    WRITE_FAILED = "WriteFailed"
+    SUSPENDED = "Suspended"  # the job is suspended: it holds nothing
+    PARTLY_PLACED = "PartlyPlaced"  # it was scaled up, and there is no room for the difference
+    SLOT_OCCUPIED = "SlotOccupied"  # a pod that terminates still holds the slot of its replacement
+
+    # A request is refused.
+    INVALID_REQUEST = "InvalidRequest"
+    UNKNOWN_LEVEL = "UnknownLevel"
+    CONTRADICTING_REQUESTS = "ContradictingRequests"
+    UNSUPPORTED_CONSTRAINT = "UnsupportedConstraint"  # an (anti-)affinity or spread constraint the count cannot honour
+    OWNER_MISMATCH = "OwnerMismatch"  # a pod names a workload that is not its owner's
+    UNSUPPORTED_OWNER = "UnsupportedOwner"  # a gated pod whose owner is no job that is served
+    NOT_GATED = "NotGated"  # a request without the gate: made while the webhook was away
+    UNGATE_FAILED = "UngateFailed"  # the API server refuses the patch that would let the pod go
+    SLOT_MOVED = "SlotMoved"  # a pod was ungated to a place that is no longer its slot
+
+    # A node takes no pods of a pod set.
+    NODE_NOT_READY = "NodeNotReady"
+    NODE_UNSCHEDULABLE = "NodeUnschedulable"
+    NODE_TAINTED = "NodeTainted"
+    NODE_SELECTOR = "NodeSelector"
+    NODE_AFFINITY = "NodeAffinity"
+    POD_AFFINITY = "PodAffinity"
+    POD_ANTI_AFFINITY = "PodAntiAffinity"
+    TOPOLOGY_SPREAD = "TopologySpread"
+    MISSING_LEVEL_LABEL = "MissingLevelLabel"
+    INSUFFICIENT_RESOURCE = "InsufficientResource"

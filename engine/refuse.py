@@ -1,0 +1,140 @@
+"""Refusals, in words for a person: which level, how many pods, how close the best domain came, and what ran out."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from engine.affinity import Room
+from engine.count import Counts
+from engine.explain import domain_fit
+from engine.fit import ANYWHERE, Fit
+from engine.model import PodSet, Policy
+from engine.placement import Refusal, WorkloadRequest
+from engine.quantity import format_quantity
+from engine.reasons import Reason
+from engine.state import ClusterState
+
+# How close a refusal is to a placement, closest first: of several flavors' refusals the closest is told.
+GRAVITY: Final = (
+    Reason.DOES_NOT_FIT,
+    Reason.UNSUPPORTED_CONSTRAINT,
+    Reason.NEVER_FITS,
+    Reason.NO_NODES,
+    Reason.UNKNOWN_LEVEL,
+    Reason.NO_FLAVOR,
+    Reason.INVALID_REQUEST,
+)
+
+
+def gravity(refusal: Refusal) -> int:
+    """The place of a refusal's reason in GRAVITY."""
+    return GRAVITY.index(refusal.reason)
+
+
+def invalid(request: WorkloadRequest) -> Refusal | None:
+    """What is wrong with a request by itself."""
+    names: set[str] = set()
+    if not request.pod_sets:
+        return Refusal(Reason.INVALID_REQUEST, f"{request.key}: no pod sets; expected at least one")
+    for pod_set in request.pod_sets:
+        wrong = _wrong(pod_set, names)
+        if wrong:
+            return Refusal(Reason.INVALID_REQUEST, f"{request.key}, pod set {pod_set.name}: {wrong}", pod_set.name)
+        names.add(pod_set.name)
+    return None
+
+
+def _wrong(pod_set: PodSet, names: set[str]) -> str:
+    if pod_set.name in names:
+        return "the name is used twice; each pod set needs its own"
+    if pod_set.count < 1:
+        return f"count is {pod_set.count}; expected at least 1"
+    if pod_set.topology.level is None and pod_set.topology.policy is not Policy.UNCONSTRAINED:
+        return f"{pod_set.topology.policy.lower()} topology needs a level"
+    low = [f"{name}={amount}" for name, amount in pod_set.requests.items() if amount < 0]
+    return f"negative request {', '.join(low)}" if low else ""
+
+
+def flavors_for(state: ClusterState, request: WorkloadRequest, pod_set: PodSet) -> Iterator[str]:
+    """The flavors to try for a pod set, in order."""
+    level = pod_set.topology.level
+    flavors = state.flavors
+    if request.flavors:
+        yield from (name for name in request.flavors if name in flavors)
+        return
+    for name in sorted(flavors):
+        if pod_set.topology.policy is Policy.UNCONSTRAINED or level in flavors[name].levels:
+            yield name
+
+
+def no_flavor(state: ClusterState, request: WorkloadRequest, pod_set: PodSet) -> Refusal:
+    """No flavor can be asked at all."""
+    if request.flavors:
+        names = ", ".join(sorted(state.flavors)) or "none"
+        text = f"no flavor is named {' or '.join(request.flavors)}; there are: {names}"
+        return Refusal(Reason.NO_FLAVOR, text, pod_set.name)
+    levels = sorted({level for flavor in state.flavors.values() for level in flavor.levels})
+    text = f"no flavor has the level {pod_set.topology.level}; levels are: {', '.join(levels) or 'none'}"
+    return Refusal(Reason.NO_FLAVOR, text, pod_set.name)
+
+
+def does_not_fit(state: ClusterState, fit: Fit) -> Refusal:
+    """Why ``fit.pick()`` found nothing."""
+    pod_set, flavor = fit.pod_set, fit.tree.flavor.name
+    if _caps_decide(fit):
+        keys = ", ".join([c.topology_key for c in pod_set.spread] + [c.topology_key for c in pod_set.anti_affinity])
+        text = f"topology spread or anti-affinity by {keys} cannot be honoured: it would need the pods spread evenly"
+        return Refusal(
+            Reason.UNSUPPORTED_CONSTRAINT, f"{text}, or more than one constraint at once", pod_set.name, flavor
+        )
+    reason = Reason.DOES_NOT_FIT if _fits_emptied(state, fit) else Reason.NEVER_FITS
+    return Refusal(reason, message(state, fit), pod_set.name, flavor)
+
+
+def message(state: ClusterState, fit: Fit) -> str:
+    """How close it came: the best domain, and what it is short of."""
+    container = list(fit.containers())[-1]
+    counts = fit.room.within(container)
+    need = fit.pod_set.count
+    if container == ANYWHERE:
+        have = f"the {fit.tree.size} nodes of flavor {fit.tree.flavor.name} take {int(counts.leaf.sum())}"
+        return f"{need} pods do not fit: {have}{_short(state, fit, ANYWHERE, 0)}"
+    fits = counts.at(container)
+    best = int(fits.argmax())
+    level = fit.tree.flavor.levels[container] if container <= fit.tree.last else "node"
+    where = "/".join(fit.tree.path(min(container, fit.tree.last), best if container <= fit.tree.last else 0))
+    text = f"{need} pods do not fit one {level}: the best of {len(fits)}, {where}, takes {int(fits[best])}"
+    return text + _short(state, fit, container, best)
+
+
+def _short(state: ClusterState, fit: Fit, container: int, domain: int) -> str:
+    found = domain_fit(state, fit.tree, fit.pod_set, fit.room, container, domain)
+    if not found.limit:
+        return ""
+    lacks = ", ".join(f"{format_quantity(name, amount)} more" for name, amount in found.missing.items())
+    return f"; short of {found.limit}" + (f" ({lacks})" if lacks else "")
+
+
+def _caps_decide(fit: Fit) -> bool:
+    """Whether it would fit but for caps that are stricter than the constraint they stand for."""
+    caps = fit.room.caps
+    exact = len(caps) == 1 and caps[0].reason is Reason.POD_ANTI_AFFINITY
+    return bool(caps) and not exact and _fits(fit, Room(fit.tree, fit.room.counts, (), fit.room.ceiling))
+
+
+def _fits_emptied(state: ClusterState, fit: Fit) -> bool:
+    nodes = state.cluster.columns
+    caps = tuple(cap for cap in fit.room.caps if cap.reason is Reason.POD_ANTI_AFFINITY)
+    if not caps:
+        container = list(fit.containers())[-1]
+        return fit.known.most_emptied(nodes, fit.tree, container) >= fit.pod_set.count
+    emptied = Counts(fit.tree, fit.known.shape.fit_emptied(nodes, fit.tree))
+    return _fits(fit, Room(fit.tree, emptied, caps, fit.room.ceiling))
+
+
+def _fits(fit: Fit, room: Room) -> bool:
+    container = list(fit.containers())[-1]
+    counts = room.within(container)
+    most = counts.leaf.sum() if container == ANYWHERE else np.max(counts.at(container))
+    return bool(most >= fit.pod_set.count)

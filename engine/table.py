@@ -1,0 +1,218 @@
+"""Numbers a node, in columns: what is allocatable, what is free, its status, its labels. One column index a node.
+
+``free[r, i]`` is always ``alloc[r, i]`` less everything charged to node i, and may be negative. The index of a node is
+its place in tree order; ``permute`` moves everything when that order changes. The log says which nodes changed, so that
+counts made earlier are corrected instead of made anew.
+"""
+
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.model import PODS, Amounts, Node, Taint
+
+if TYPE_CHECKING:
+    from engine.tree import Tree
+
+Ints = NDArray[np.int64]
+_Number = TypeVar("_Number", np.int64, np.int32)
+LOG_KEPT: Final = 4096
+_HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
+
+
+class Status(NamedTuple):
+    """What besides labels and resources keeps pods off a node. Equal statuses share one code."""
+
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    ready: bool = True
+
+
+class LabelColumn:
+    """One label key over all nodes: ``codes[i]`` is the code of node i's value, 0 where it has none."""
+
+    def __init__(self, capacity: int) -> None:
+        self.codes = np.zeros(capacity, np.int32)
+        self.values: dict[str, int] = {}
+
+    def set(self, index: int, value: str | None) -> bool:
+        """Note the value of one node; True where it changed."""
+        code = 0 if value is None else self.values.setdefault(value, len(self.values) + 1)
+        changed = bool(self.codes[index] != code)
+        self.codes[index] = code
+        return changed
+
+
+class Table:
+    """The columns; ``size`` of ``capacity`` are in use."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.capacity = 64
+        self.rows: dict[str, int] = {PODS: 0}
+        self.alloc: Ints = np.zeros((1, self.capacity), np.int64)
+        self.free: Ints = np.zeros((1, self.capacity), np.int64)
+        self.alloc_version = self.labels_version = 0  # grow when what is allocatable, or labels or statuses, change
+        self.status = np.zeros(self.capacity, np.int32)
+        self.statuses: list[Status] = [Status()]
+        self.status_uses: list[int] = [0]
+        self._status_code: dict[Status, int] = {Status(): 0}
+        self.labels: dict[str, LabelColumn] = {}
+        self.log: list[int | tuple[Tree, Ints]] = []
+        self.log_start = 0
+        self.layout = 0
+        self.offsets: Ints = np.zeros((1, 1), np.int64)  # where each row starts in the flattened table, as a column
+        self._vectors: dict[tuple[tuple[str, int], ...], Ints] = {}
+
+    # -- the log ----------------------------------------------------------------------------------------------
+
+    @property
+    def log_end(self) -> int:
+        """The position after the newest entry."""
+        return self.log_start + len(self.log)
+
+    def touch(self, entry: "int | tuple[Tree, Ints]") -> None:
+        """Note that a node (by index), or leaves of a tree, changed."""
+        log = self.log
+        log.append(entry)
+        if len(log) > LOG_KEPT:
+            drop = LOG_KEPT // 2
+            del log[:drop]
+            self.log_start += drop
+
+    # -- nodes ------------------------------------------------------------------------------------------------
+
+    def add(self) -> int:
+        """The index of a new, empty node."""
+        index = self.size
+        if index == self.capacity:
+            self._grow(index * 2)
+        self.size += 1
+        self.status_uses[0] += 1
+        return index
+
+    def set_alloc(self, index: int, amounts: Amounts) -> None:
+        """Set what a node has; what is charged to it stays charged."""
+        vector = self.vector(amounts, pods=0)
+        self.free[:, index] += vector - self.alloc[:, index]
+        self.alloc[:, index] = vector
+        self.alloc_version += 1
+        self.touch(index)
+
+    def set_status(self, index: int, node: Node) -> None:
+        """Set taints, unschedulable and readiness."""
+        hard = tuple(taint for taint in node.taints if taint.effect in _HARD_EFFECTS)
+        self._put_status(index, Status(hard, node.unschedulable, node.ready))
+
+    def clear(self, index: int) -> None:
+        """The node went away: it has nothing, but what is charged to it is remembered."""
+        self.free[:, index] -= self.alloc[:, index]
+        self.alloc[:, index] = 0
+        self.alloc_version += 1
+        self._put_status(index, Status())
+        for column in self.labels.values():
+            column.codes[index] = 0
+
+    def set_labels(self, index: int, labels: dict[str, str]) -> None:
+        """Update the label columns that exist."""
+        changed = [column.set(index, labels.get(key)) for key, column in self.labels.items()]
+        if any(changed):
+            self.labels_version += 1
+            self.touch(index)
+
+    def permute(self, order: Ints) -> None:
+        """Node ``order[i]`` becomes node i. Nodes that are not named are dropped."""
+        self.alloc, self.free = (self._permuted(rows, order) for rows in (self.alloc, self.free))
+        self.status = self._permuted(self.status, order)
+        for column in self.labels.values():
+            column.codes = self._permuted(column.codes, order)
+        self.size = len(order)
+        self.layout += 1
+        uses = np.bincount(self.status[: self.size], minlength=len(self.statuses))
+        self.status_uses = uses.tolist()
+        self.log_start, self.log = self.log_end + 1, []
+
+    # -- usage ------------------------------------------------------------------------------------------------
+
+    def vector(self, amounts: Amounts, pods: int = 1) -> Ints:
+        """Amounts in row order, with ``pods`` of the resource pods where ``amounts`` does not say. Do not modify."""
+        key = (*amounts.items(), ("", pods))
+        found = self._vectors.get(key)
+        if found is not None and len(found) == len(self.rows):
+            return found
+        for resource in amounts:
+            self.row(resource)
+        made = np.zeros(len(self.rows), np.int64)
+        made[0] = pods
+        for resource, amount in amounts.items():
+            made[self.rows[resource]] = amount
+        if len(self._vectors) > LOG_KEPT:
+            self._vectors.clear()
+        self._vectors[key] = made
+        return made
+
+    def row(self, resource: str) -> int:
+        """The row of a resource; a resource nobody named before gets one."""
+        row = self.rows.get(resource)
+        if row is None:
+            row = self.rows[resource] = len(self.rows)
+            empty = np.zeros((1, self.capacity), np.int64)
+            self.alloc, self.free = (np.concatenate([rows, empty]) for rows in (self.alloc, self.free))
+            self._laid_out()
+        return row
+
+    def charge(self, index: int, vector: Ints) -> None:
+        """Take ``vector`` from one node; a negative vector gives back."""
+        self.free[: len(vector), index] -= vector
+        self.touch(index)
+
+    def cells(self, index: Ints, counts: Ints, vector: Ints) -> tuple[Ints, Ints]:
+        """Where ``counts[i]`` times ``vector`` on node ``index[i]`` lies in the flattened table, and the amounts.
+
+        Valid while ``layout`` stays the same.
+        """
+        where = (self.offsets[: len(vector)] + index).reshape(-1)
+        return where, (vector[:, None] * counts).reshape(-1)
+
+    def take(self, cells: tuple[Ints, Ints], entry: "int | tuple[Tree, Ints]") -> None:
+        """Charge what ``cells`` says; ``entry`` tells the log which nodes that concerns."""
+        np.subtract.at(self.free.reshape(-1), *cells)
+        self.touch(entry)
+
+    def give_back(self, cells: tuple[Ints, Ints], entry: "int | tuple[Tree, Ints]") -> None:
+        """The opposite of ``take``."""
+        np.add.at(self.free.reshape(-1), *cells)
+        self.touch(entry)
+
+    # -- inside -----------------------------------------------------------------------------------------------
+
+    def _put_status(self, index: int, status: Status) -> None:
+        code = self._status_code.get(status)
+        if code is None:
+            code = self._status_code[status] = len(self.statuses)
+            self.statuses.append(status)
+            self.status_uses.append(0)
+        self.labels_version += 1
+        self.status_uses[self.status[index]] -= 1
+        self.status_uses[code] += 1
+        self.status[index] = code
+        self.touch(index)
+
+    def _grow(self, capacity: int) -> None:
+        extra = capacity - self.capacity
+        self.alloc, self.free = (np.pad(rows, ((0, 0), (0, extra))) for rows in (self.alloc, self.free))
+        self.status = np.pad(self.status, (0, extra))
+        for column in self.labels.values():
+            column.codes = np.pad(column.codes, (0, extra))
+        self.capacity = capacity
+        self._laid_out()
+
+    def _laid_out(self) -> None:
+        self.offsets = np.arange(len(self.rows))[:, None] * self.capacity
+        self.layout += 1
+
+    def _permuted(self, rows: NDArray[_Number], order: Ints) -> NDArray[_Number]:
+        moved = np.zeros_like(rows)
+        moved[..., : len(order)] = rows[..., order]
+        return moved

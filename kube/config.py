@@ -1,0 +1,283 @@
+"""Where the API server is and how to authenticate: kubeconfig or in-cluster.
+
+A kubeconfig (and the credential plugins and identity providers it may name) is read by kubernetes_asyncio, which is
+imported only then: that costs 0.3 s and 38 MB, so a process in a cluster, where an address and two files are all there
+is, reads those itself. Order: the ``kubeconfig`` argument, ``$KUBECONFIG`` (a list of files), in-cluster,
+``~/.kube/config``.
+
+Tokens: files are read again each minute, plugins and providers are asked again when what they gave expires, and all of
+them at once after a 401.
+"""
+
+import asyncio
+import contextlib
+import os
+import ssl
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kube.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kubernetes_asyncio.config.kube_config import KubeConfigLoader
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+TOKEN_SECONDS = 60.0
+
+
+class Credentials(Protocol):
+    """Something that knows the Authorization header."""
+
+    def current(self) -> str | None:
+        """The header, or None where it must be made afresh first."""
+
+    async def refresh(self) -> None:
+        """Make the header afresh."""
+
+
+class Static:
+    """A header that does not change: a token or password in the kubeconfig, or none (client certificate)."""
+
+    def __init__(self, header: str = "") -> None:
+        self._header = header
+
+    def current(self) -> str | None:
+        """The header; empty for none."""
+        return self._header
+
+    async def refresh(self) -> None:
+        """Nothing to do."""
+
+
+class TokenFile:
+    """A bearer token in a file that somebody rotates, as the kubelet does."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read_at = float("-inf")
+        self._header = ""
+
+    def current(self) -> str | None:
+        """The header; None when the file was last read over a minute ago."""
+        return self._header if time.monotonic() - self._read_at < TOKEN_SECONDS else None
+
+    async def refresh(self) -> None:
+        """Read the file; a token we have is kept while the file cannot be read or is empty (it is being replaced).
+
+        Raises:
+            ConfigError: there never was a token.
+        """
+        try:
+            token = self._path.read_text(encoding="utf-8").strip()
+        except OSError as error:
+            token, why = "", error.strerror or str(error)
+        else:
+            why = "it is empty"
+        if token:
+            self._header = f"Bearer {token}"
+        elif not self._header:
+            raise ConfigError(f"token file {self._path}: {why}")
+        self._read_at = time.monotonic()
+
+
+class Plugin:
+    """A credential plugin (``exec``) or identity provider of the kubeconfig, through kubernetes_asyncio's loader."""
+
+    def __init__(self, loader: "KubeConfigLoader", header: str) -> None:
+        self._loader = loader
+        self._header = header
+        self._until = self._expiry()
+        self._lock = asyncio.Lock()
+
+    def current(self) -> str | None:
+        """The header; None when it has expired."""
+        return self._header if time.time() < self._until else None
+
+    async def refresh(self) -> None:
+        """Ask again; calls that wait here together ask once.
+
+        Raises:
+            ConfigError: the plugin or provider failed.
+        """
+        before = self._header, self._until
+        async with self._lock:
+            if (self._header, self._until) != before:
+                return
+            vars(self._loader).pop("exec_plugin_expiry", None)  # else the loader keeps what it has
+            try:
+                await self._loader._load_authentication()  # noqa: SLF001 -- it has no public refresh
+            except Exception as error:  # it raises whatever the plugin's failure led to
+                raise ConfigError(f"credential plugin: {error}") from error
+            self._header = getattr(self._loader, "token", self._header)
+            self._until = self._expiry()
+
+    def _expiry(self) -> float:
+        expiry = getattr(self._loader, "exec_plugin_expiry", None)
+        if expiry is not None:
+            return float(expiry.timestamp())
+        # Providers check the expiry of their token themselves: ask them each minute. A plugin that names no expiry
+        # is asked again after a 401 only (as client-go does).
+        return time.time() + TOKEN_SECONDS if self._loader.provider else float("inf")
+
+
+@dataclass
+class Connection:
+    """What a Client needs. ``tls`` is None for plain http; ``credentials`` give the Authorization header."""
+
+    url: str
+    tls: ssl.SSLContext | None = None
+    credentials: Credentials = field(default_factory=Static)
+    server_name: str | None = None
+    proxy: str | None = None
+    namespace: str = "default"
+
+
+async def load(kubeconfig: str | os.PathLike[str] | None = None, context: str | None = None) -> Connection:
+    """The connection of a kubeconfig's context (default: its current one), or of the pod we run in.
+
+    Raises:
+        ConfigError: no configuration was found, or it cannot be used; the message says what and where.
+    """
+    paths = os.fspath(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG", "")
+    if not paths and context is None and in_cluster():
+        return await load_in_cluster()
+    return await _load_kubeconfig(paths or str(Path.home() / ".kube" / "config"), context)
+
+
+def in_cluster() -> bool:
+    """Whether we run in a pod with a service account."""
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and (SERVICE_ACCOUNT / "token").exists()
+
+
+async def load_in_cluster(folder: Path = SERVICE_ACCOUNT) -> Connection:
+    """The connection by the files the kubelet mounts into every pod.
+
+    Raises:
+        ConfigError: the address is not in the environment, or a file is missing.
+    """
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
+    if not host or not port:
+        raise ConfigError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is not a pod")
+    credentials = TokenFile(folder / "token")
+    await credentials.refresh()
+    namespace = "default"
+    with contextlib.suppress(OSError):
+        namespace = (folder / "namespace").read_text(encoding="utf-8").strip() or namespace
+    address = f"[{host}]" if ":" in host else host
+    return Connection(f"https://{address}:{port}", client_tls(folder / "ca.crt"), credentials, namespace=namespace)
+
+
+def client_tls(
+    ca: str | Path | None, certificate: str | None = None, key: str | None = None, *, verify: bool = True
+) -> ssl.SSLContext:
+    """A TLS context that trusts ``ca`` (None: what the system trusts) and shows a client certificate.
+
+    Raises:
+        ConfigError: a file is missing or not what it should be.
+    """
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        if certificate:
+            context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"TLS with CA {ca}, certificate {certificate}, key {key}: {error}") from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+async def _load_kubeconfig(paths: str, context: str | None) -> Connection:
+    from kubernetes_asyncio.client import Configuration  # heavy, see the module's docstring
+    from kubernetes_asyncio.config import kube_config
+
+    merged = merge_kubeconfigs(paths)
+    configuration: Any = Configuration()
+    try:
+        loader = kube_config.KubeConfigLoader(merged, active_context=context or None, config_base_path="")
+        loader._user = loader._user or kube_config.ConfigNode("user", {})  # noqa: SLF001 -- it fails on https without a user
+        await loader.load_and_set(configuration)
+        return _connection(loader, configuration)
+    except ConfigError:
+        raise
+    except Exception as error:  # the loader raises whatever a wrong field led to
+        raise ConfigError(f"kubeconfig {paths}: {error}") from error
+    finally:
+        kube_config._cleanup_temp_files()  # noqa: SLF001 -- it wrote client keys to /tmp until exit; ours are loaded
+
+
+def _connection(loader: "KubeConfigLoader", configuration: Any) -> Connection:
+    user: dict[str, Any] = loader._user.value if loader._user else {}  # noqa: SLF001 -- no public way
+    header = configuration.api_key.get("BearerToken", "").strip()
+    credentials: Credentials = Static(header)
+    if "exec" in user or "auth-provider" in user:
+        credentials = Plugin(loader, header)
+    elif "tokenFile" in user:  # as in client-go it wins over token
+        credentials = TokenFile(Path(user["tokenFile"]))
+    tls = None
+    if configuration.host.startswith("https"):
+        verify = configuration.verify_ssl
+        tls = client_tls(configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file, verify=verify)
+    namespace = (loader.current_context or {}).get("context", {}).get("namespace") or "default"
+    return Connection(
+        configuration.host, tls, credentials, configuration.tls_server_name, configuration.proxy, namespace
+    )
+
+
+_PATH_FIELDS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
+
+
+def merge_kubeconfigs(paths: str) -> dict[str, Any]:
+    """The files of a ``:``-separated list as one configuration, by kubectl's rules.
+
+    The first file that names a cluster, user or context, or sets the current context, wins; relative paths in a file
+    are relative to that file. Files that do not exist are passed over, as long as one exists. (The loader of
+    kubernetes_asyncio lets the last current-context win, hence this.)
+
+    Raises:
+        ConfigError: no file exists, or one is not a kubeconfig.
+    """
+    found = [path for path in (Path(entry).expanduser() for entry in paths.split(os.pathsep) if entry) if path.exists()]
+    if not found:
+        raise ConfigError(f"kubeconfig {paths}: no such file; pass one, or set KUBECONFIG")
+    merged: dict[str, Any] = {"clusters": [], "users": [], "contexts": []}
+    for path in found:
+        _merge_file(merged, path)
+    return merged
+
+
+def _merge_file(merged: dict[str, Any], path: Path) -> None:
+    import yaml  # only here: a process in a cluster does without
+
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"kubeconfig {path}: {error}") from error
+    if not isinstance(config, dict):
+        raise ConfigError(f"kubeconfig {path}: expected a map with clusters, users and contexts")
+    for section in ("clusters", "users", "contexts"):
+        known = {entry["name"] for entry in merged[section]}
+        for entry in config.get(section) or []:
+            if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+                raise ConfigError(f"kubeconfig {path}: an entry of {section} has no name")
+            if entry["name"] not in known:
+                merged[section].append(_resolve(entry, path.parent))
+    if config.get("current-context"):
+        merged.setdefault("current-context", config["current-context"])
+
+
+def _resolve(entry: dict[str, Any], folder: Path) -> dict[str, Any]:
+    body_key = next((key for key in ("cluster", "user", "context") if isinstance(entry.get(key), dict)), None)
+    if body_key is None:
+        return entry
+    body = dict(entry[body_key])
+    for name in _PATH_FIELDS:
+        if body.get(name):
+            body[name] = str((folder / body[name]).absolute())
+    if isinstance(body.get("exec"), dict) and "/" in (command := str(body["exec"].get("command", ""))):
+        body["exec"] = {**body["exec"], "command": str((folder / command).absolute())}
+    return {**entry, body_key: body}

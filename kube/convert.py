@@ -1,0 +1,225 @@
+"""Wire shapes to the engine's data, with the meaning that kube-scheduler gives them.
+
+What the engine cannot express is put into ``unsupported`` of a term, so that it refuses the pod set with that text.
+
+Host ports become labels and anti-affinity on them: a pod with a host port carries a label that no user can write (it is
+no legal label key), and repels pods that carry it from its node.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from engine.model import (
+    HOSTNAME_LABEL,
+    Flavor,
+    Node,
+    NodeTerm,
+    Pod,
+    PodSet,
+    PodTerm,
+    Requirement,
+    SpreadConstraint,
+    Taint,
+    Toleration,
+    TopologyRequest,
+)
+from kube import objects
+from kube.requests import is_sidecar, parsed, pod_requests
+
+__all__ = ["flavor", "node", "occupies", "pod", "pod_requests", "pod_set"]
+
+# Labels whose value differs between the pods of one template: no single requirement stands for them.
+INDEX_LABELS = frozenset({"batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index"})
+ANY_ADDRESSES = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 -- compared with, not bound to
+FINISHED = frozenset({"Succeeded", "Failed"})
+
+
+def node(wire: objects.Node) -> Node:
+    """The node as placement sees it; one whose Ready condition is missing is not ready."""
+    return Node(
+        name=wire.metadata.name,
+        labels=wire.metadata.labels or {},
+        allocatable=parsed(wire.status.allocatable),
+        taints=tuple(Taint(key=taint.key, effect=taint.effect, value=taint.value) for taint in wire.spec.taints or ()),
+        unschedulable=wire.spec.unschedulable,
+        ready=objects.is_true(wire.status.conditions, "Ready"),
+    )
+
+
+def occupies(wire: objects.Pod) -> bool:
+    """Whether the pod takes room on a node: it is bound and has not finished (terminating pods still do)."""
+    return bool(wire.spec.node_name) and wire.status.phase not in FINISHED
+
+
+def pod(wire: objects.Pod, claim: tuple[str, str] | None = None) -> Pod:
+    """A pod bound to a node; ``claim`` is (workload key, pod set name) of the slot that it verifiably fills."""
+    labels, namespace = wire.metadata.labels or {}, wire.metadata.namespace
+    if ports := _host_ports(wire.spec):
+        labels = labels | _port_labels(ports)
+    return Pod(
+        key=objects.key(wire),
+        node=wire.spec.node_name,
+        requests=pod_requests(wire.spec, wire.status),
+        namespace=namespace,
+        labels=labels,
+        anti_affinity=_pod_terms(_anti_affinity(wire.spec), wire.metadata.labels or {}, namespace),
+        claim=claim,
+    )
+
+
+def pod_set(
+    name: str, count: int, template: objects.PodTemplate, topology: TopologyRequest, namespace: str, *, group: str = ""
+) -> PodSet:
+    """A pod set of ``count`` pods of this template in ``namespace``."""
+    spec, labels = template.spec, template.metadata.labels or {}
+    ports = _host_ports(spec)
+    affinity = spec.affinity or objects.Affinity()
+    return PodSet(
+        name=name,
+        count=count,
+        requests=pod_requests(spec),
+        topology=topology,
+        namespace=namespace,
+        labels=labels | _port_labels(ports),
+        node_selector=spec.node_selector or {},
+        node_affinity=_node_affinity(affinity.node_affinity),
+        tolerations=_tolerations(spec.tolerations),
+        affinity=_pod_terms(affinity.pod_affinity, labels, namespace),
+        anti_affinity=_pod_terms(affinity.pod_anti_affinity, labels, namespace) + tuple(_port_terms(ports)),
+        spread=tuple(
+            _spread(constraint, labels)
+            for constraint in spec.topology_spread_constraints or ()
+            if constraint.when_unsatisfiable == "DoNotSchedule"
+        ),
+        group=group,
+    )
+
+
+def flavor(wire: objects.ResourceFlavor) -> Flavor | None:
+    """The flavor; None where it has no topology."""
+    if wire.spec.topology is None or not wire.spec.topology.levels:
+        return None
+    return Flavor(
+        name=wire.metadata.name,
+        levels=wire.spec.topology.levels,
+        node_labels=wire.spec.node_labels or {},
+        tolerations=_tolerations(wire.spec.tolerations),
+    )
+
+
+def _tolerations(wire: Iterable[objects.Toleration] | None) -> tuple[Toleration, ...]:
+    return tuple(
+        Toleration(key=each.key, operator=each.operator or "Equal", value=each.value, effect=each.effect)
+        for each in wire or ()
+    )
+
+
+def _node_affinity(wire: objects.NodeAffinity | None) -> tuple[NodeTerm, ...] | None:
+    required = wire.required_during_scheduling_ignored_during_execution if wire else None
+    if required is None:
+        return None
+    return tuple(
+        NodeTerm(labels=_requirements(term.match_expressions), fields=_requirements(term.match_fields))
+        for term in required.node_selector_terms or ()
+    )
+
+
+def _requirements(wire: Iterable[objects.Requirement] | None) -> tuple[Requirement, ...]:
+    return tuple(Requirement(key=each.key, operator=each.operator, values=each.values or ()) for each in wire or ())
+
+
+def _selector(wire: objects.LabelSelector | None) -> tuple[Requirement, ...] | None:
+    if wire is None:
+        return None
+    equal = (Requirement(key=key, operator="In", values=(value,)) for key, value in (wire.match_labels or {}).items())
+    return (*equal, *_requirements(wire.match_expressions))
+
+
+def _anti_affinity(spec: objects.PodSpec) -> objects.PodAffinity | None:
+    return spec.affinity.pod_anti_affinity if spec.affinity else None
+
+
+def _pod_terms(wire: objects.PodAffinity | None, labels: Mapping[str, str], namespace: str) -> tuple[PodTerm, ...]:
+    required = wire.required_during_scheduling_ignored_during_execution if wire else None
+    return tuple(_pod_term(term, labels, namespace) for term in required or ())
+
+
+def _pod_term(wire: objects.PodAffinityTerm, labels: Mapping[str, str], namespace: str) -> PodTerm:
+    selector, unsupported = _selector(wire.label_selector), ""
+    if selector is not None:
+        same, why = _label_keys(wire.match_label_keys, "In", labels, "matchLabelKeys")
+        other, why_not = _label_keys(wire.mismatch_label_keys, "NotIn", labels, "mismatchLabelKeys")
+        selector, unsupported = selector + same + other, why or why_not
+    namespaces, where = _namespaces(wire, namespace)
+    return PodTerm(
+        topology_key=wire.topology_key, selector=selector, namespaces=namespaces, unsupported=unsupported or where
+    )
+
+
+def _namespaces(wire: objects.PodAffinityTerm, own: str) -> tuple[tuple[str, ...] | None, str]:
+    """The namespaces (None: all) and what of them cannot be expressed."""
+    chosen = wire.namespace_selector
+    if chosen is None:
+        return wire.namespaces or (own,), ""
+    if chosen.match_labels or chosen.match_expressions:
+        return wire.namespaces or (), "a namespaceSelector by label"
+    return None, ""
+
+
+def _label_keys(
+    keys: Iterable[str] | None, operator: str, labels: Mapping[str, str], field: str
+) -> tuple[tuple[Requirement, ...], str]:
+    """Requirements that the API server adds for matchLabelKeys: the pod's own value; keys it lacks do not count."""
+    keys = tuple(keys or ())
+    unsupported = next((f"{field} {key}, which differs from pod to pod" for key in keys if key in INDEX_LABELS), "")
+    return tuple(
+        Requirement(key=key, operator=operator, values=(labels[key],)) for key in keys if key in labels
+    ), unsupported
+
+
+def _spread(wire: objects.TopologySpreadConstraint, labels: Mapping[str, str]) -> SpreadConstraint:
+    selector = _selector(wire.label_selector)
+    same, unsupported = _label_keys(wire.match_label_keys, "In", labels, "matchLabelKeys")
+    if wire.node_affinity_policy == "Ignore":
+        unsupported = "nodeAffinityPolicy Ignore"
+    if wire.node_taints_policy == "Honor":
+        unsupported = "nodeTaintsPolicy Honor"
+    return SpreadConstraint(
+        topology_key=wire.topology_key,
+        max_skew=wire.max_skew,
+        # kube-scheduler counts no pod for an empty selector here, unlike in (anti-)affinity.
+        selector=(selector + same or None) if selector is not None else None,
+        min_domains=wire.min_domains or 1,
+        unsupported=unsupported,
+    )
+
+
+HostPort = tuple[str, int, str]  # protocol, port, address ("" for any)
+
+
+def _host_ports(spec: objects.PodSpec) -> list[HostPort]:
+    containers = [*(spec.containers or ()), *filter(is_sidecar, spec.init_containers or ())]
+    found = []
+    for port in (port for container in containers for port in container.ports or ()):
+        number = port.host_port or (port.container_port if spec.host_network else 0)  # filled in on pods alone
+        if number:
+            found.append((port.protocol, number, "" if port.host_ip in ANY_ADDRESSES else port.host_ip))
+    return found
+
+
+def _port_key(port: HostPort, address: str | None = None) -> str:
+    protocol, number, _ = port
+    return f"hostPort:{protocol}:{number}" + (f":{address or '*'}" if address is not None else "")
+
+
+def _port_labels(ports: list[HostPort]) -> dict[str, str]:
+    return {key: "" for port in ports for key in (_port_key(port), _port_key(port, port[2]))}
+
+
+def _port_terms(ports: list[HostPort]) -> Iterable[PodTerm]:
+    """Repel pods with the same port: on any address if ours is on any, else on any or the same address."""
+    for port in ports:
+        address = port[2]
+        keys = (_port_key(port, ""), _port_key(port, address)) if address else (_port_key(port),)
+        for key in keys:
+            selector = (Requirement(key=key, operator="Exists"),)
+            yield PodTerm(topology_key=HOSTNAME_LABEL, selector=selector, namespaces=None)

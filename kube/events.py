@@ -1,0 +1,300 @@
+"""Events (events.k8s.io/v1) about objects: aggregated, rate limited, never in the way of who reports them.
+
+Rules:
+
+- ``event()`` never blocks, waits or raises. What does not fit the bounded queue is dropped and counted.
+- Events with the same regarding, related, type, reason and action are one series: the first is created, repetitions
+  only count, and the count is written at most once each ``SERIES_SECONDS``. After ``WINDOW_SECONDS`` without one the
+  next occurrence is a new event.
+- The note of an event cannot be changed once it is written (the API server forbids it), so an occurrence whose note
+  differs starts a new event of its series. An object gets ``BURST`` new events, then one each ``REFILL_SECONDS``; while
+  it has none left, the occurrences with a new note only count.
+"""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from kube.client import Client
+from kube.errors import (
+    AlreadyExists,
+    ConnectionFailed,
+    KubeError,
+    KubeTimeout,
+    NotFound,
+    ServerError,
+    TooManyRequests,
+)
+from kube.objects import Object, ObjectReference
+from kube.resources import EVENTS, Resource
+from kube.transport import backoff
+
+log = structlog.get_logger()
+
+WINDOW_SECONDS = 360.0
+SERIES_SECONDS = 10.0
+BURST = 25
+REFILL_SECONDS = 60.0
+QUEUE = 4096
+SERIES = 8192
+FLUSH_SECONDS = 5.0
+NOTE_BYTES = 1024
+WRITERS = 4
+ATTEMPTS = 5
+
+SeriesKey = tuple[ObjectReference, ObjectReference | None, str, str, str]
+
+
+def reference(resource: Resource, obj: Object) -> ObjectReference:
+    """A reference to ``obj`` for an event."""
+    metadata = obj.metadata
+    return ObjectReference(
+        api_version=resource.api_version,
+        kind=resource.kind,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+    )
+
+
+def micro_time(seconds: float | None = None) -> str:
+    """A MicroTime in UTC, by default now."""
+    moment = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+@dataclass(eq=False)
+class _Series:
+    """One event and its repetitions; ``seen_at`` is of the monotonic clock, the times are MicroTime."""
+
+    key: SeriesKey
+    note: str
+    name: str
+    event_time: str
+    last_time: str
+    seen_at: float
+    count: int = 1
+    created: bool = False
+
+
+@dataclass
+class _Bucket:
+    """New events that an object may still get."""
+
+    tokens: float = BURST
+    at: float = field(default_factory=time.monotonic)
+
+    def take(self, now: float) -> bool:
+        """Take a token, if there is one."""
+        self.tokens = min(float(BURST), self.tokens + (now - self.at) / REFILL_SECONDS)
+        self.at = now
+        if self.tokens < 1:
+            return False
+        self.tokens -= 1
+        return True
+
+
+class EventRecorder:
+    """Writes events in the background: give ``run()`` to a task group.
+
+    Args:
+        client: calls the API server.
+        component: the reporting controller, e.g. ``topogate-ungater`` (written as ``topogate.dev/topogate-ungater``).
+        instance: by default host name and process id.
+        clock: the monotonic clock.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        component: str,
+        *,
+        instance: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.dropped = 0
+        self._client = client
+        self._controller = f"topogate.dev/{component}"
+        self._instance = (instance or f"{component}-{socket.gethostname()}-{os.getpid()}")[:128]
+        self._clock = clock
+        self._series: OrderedDict[SeriesKey, _Series] = OrderedDict()  # the one seen last is the last
+        self._buckets: OrderedDict[ObjectReference, _Bucket] = OrderedDict()
+        self._queue: asyncio.Queue[_Series] = asyncio.Queue(QUEUE)
+        self._counting: dict[_Series, None] = {}  # those with repetitions that are not written yet
+
+    def event(
+        self,
+        regarding: ObjectReference,
+        type: str,  # noqa: A002 -- the API's word
+        reason: str,
+        action: str,
+        message: str,
+        *,
+        related: ObjectReference | None = None,
+    ) -> None:
+        """Note an event (``Normal`` or ``Warning``); never blocks, waits or raises."""
+        try:
+            self._note((regarding, related, type, reason, action), _shorten(message))
+        except Exception:
+            log.exception("event lost", reason=reason, regarding=regarding.name)
+
+    async def run(self) -> None:
+        """Write what is noted, for ever; what is left on cancellation is written within a few seconds."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(WRITERS):
+                    group.create_task(self._write_new())
+                group.create_task(self._write_counts())
+        finally:
+            await asyncio.shield(self.close())
+
+    async def close(self) -> None:
+        """Write what is left, for at most a few seconds; ``run`` does that itself once it has begun."""
+        try:
+            async with asyncio.timeout(FLUSH_SECONDS):
+                while not self._queue.empty():
+                    await self._create(self._queue.get_nowait())
+                for series in [series for series in self._counting if series.created]:
+                    await self._write_count(series)
+        except TimeoutError:
+            log.warning("events not written at the end", events=self._queue.qsize() + len(self._counting))
+
+    def _note(self, key: SeriesKey, note: str) -> None:
+        now, moment = self._clock(), micro_time()
+        series = self._series.get(key)
+        if series is not None and now - series.seen_at > WINDOW_SECONDS:
+            series = None
+        if series is not None and (note == series.note or not self._may_create(key[0], now)):
+            series.count += 1
+            series.last_time, series.seen_at = moment, now
+            self._series.move_to_end(key)
+            self._counting[series] = None
+        elif series is not None or self._may_create(key[0], now):
+            self._begin(_Series(key, note, _event_name(key[0].name), moment, moment, now))
+        else:
+            self.dropped += 1
+
+    def _begin(self, series: _Series) -> None:
+        try:
+            self._queue.put_nowait(series)
+        except asyncio.QueueFull:
+            self.dropped += 1
+            return
+        self._series[series.key] = series
+        self._series.move_to_end(series.key)
+        if len(self._series) > SERIES:
+            self._series.popitem(last=False)
+
+    def _may_create(self, regarding: ObjectReference, now: float) -> bool:
+        bucket = self._buckets.get(regarding)
+        if bucket is None:
+            bucket = self._buckets[regarding] = _Bucket(at=now)
+            if len(self._buckets) > SERIES:
+                self._buckets.popitem(last=False)
+        self._buckets.move_to_end(regarding)
+        return bucket.take(now)
+
+    async def _write_new(self) -> None:
+        while True:
+            series = await self._queue.get()
+            try:
+                await self._create(series)
+            except asyncio.CancelledError:
+                self._again(series)
+                raise
+
+    def _again(self, series: _Series) -> None:
+        with contextlib.suppress(asyncio.QueueFull):
+            self._queue.put_nowait(series)  # its name is known: should it be there already, that is fine
+
+    async def _write_counts(self) -> None:
+        while True:
+            await asyncio.sleep(SERIES_SECONDS)
+            for series in [series for series in self._counting if series.created]:
+                await self._write_count(series)
+
+    async def _create(self, series: _Series) -> None:
+        for attempt in range(ATTEMPTS):
+            try:
+                self._counting.pop(series, None)
+                await self._client.create(EVENTS, self._body(series), type=Object)
+            except AlreadyExists:
+                pass
+            except (ConnectionFailed, KubeTimeout, ServerError, TooManyRequests) as error:
+                if attempt == ATTEMPTS - 1:
+                    self._lost(series, error)
+                    return
+                await asyncio.sleep(backoff(attempt, first=1.0))
+                continue
+            except KubeError as error:
+                self._lost(series, error)
+                return
+            series.created = True
+            return
+
+    async def _write_count(self, series: _Series) -> None:
+        del self._counting[series]
+        body = {"series": {"count": series.count, "lastObservedTime": series.last_time}}
+        try:
+            await self._client.patch(EVENTS, series.name, self._namespace(series), body=body)
+        except NotFound:  # it is older than the API server keeps events: the next occurrence is a new one
+            self._forget(series)
+        except KubeError as error:
+            self._lost(series, error)
+
+    def _lost(self, series: _Series, error: KubeError) -> None:
+        self.dropped += 1
+        self._forget(series)
+        log.warning("event not written", reason=series.key[3], regarding=series.key[0].name, error=str(error))
+
+    def _forget(self, series: _Series) -> None:
+        self._counting.pop(series, None)
+        if self._series.get(series.key) is series:
+            del self._series[series.key]
+
+    def _namespace(self, series: _Series) -> str:
+        return series.key[0].namespace or "default"  # the API takes no other for cluster-scoped objects
+
+    def _body(self, series: _Series) -> dict[str, Any]:
+        regarding, related, type_, reason, action = series.key
+        body: dict[str, Any] = {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"name": series.name, "namespace": self._namespace(series)},
+            "eventTime": series.event_time,
+            "type": type_,
+            "reason": reason,
+            "action": action,
+            "note": series.note,
+            "regarding": regarding,
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+        }
+        if related is not None:
+            body["related"] = related
+        if series.count > 1:
+            body["series"] = {"count": series.count, "lastObservedTime": series.last_time}
+        return body
+
+
+def _event_name(regarding: str) -> str:
+    """A name that no other event has, and that says what it is about."""
+    return f"{regarding[:220].rstrip('.-')}.{secrets.token_hex(8)}"
+
+
+def _shorten(note: str) -> str:
+    """At most 1 kB, which is what the API takes."""
+    encoded = note.encode()
+    if len(encoded) <= NOTE_BYTES:
+        return note
+    return encoded[: NOTE_BYTES - 3].decode(errors="ignore") + "..."

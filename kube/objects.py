@@ -1,0 +1,546 @@
+"""Wire shapes of the objects on hot paths: the fields we read and no other.
+
+Every field has a default, so an object that lacks one, or has more than we know, still decodes. Structs are frozen and
+untracked by the garbage collector: a cache keeps one a node and one a pod. ``key(obj)`` is an object's key in a cache.
+"""
+
+from typing import Any
+
+import msgspec
+
+Quantity = str | int | float
+Quantities = dict[str, Quantity]
+# The API server sends null for an empty list or map of a few kinds.
+StrMap = dict[str, str]
+
+
+class Struct(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+    """Base of the wire shapes: frozen, camelCase on the wire, defaults left out when encoded."""
+
+
+def _detach(owner: Struct, template: msgspec.Raw) -> None:
+    # A Raw is a view into the whole answer (megabytes of a list page): keep our bytes, let the rest go.
+    msgspec.structs.force_setattr(owner, "template", template.copy())
+
+
+class OwnerReference(Struct, frozen=True):
+    """Who an object belongs to; at most one owner is the controller."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+    block_owner_deletion: bool = False
+
+
+class ObjectMeta(Struct, frozen=True):
+    """Metadata; timestamps are RFC 3339 text as sent, empty names mean absent."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    generate_name: str = ""
+    labels: StrMap | None = None
+    annotations: StrMap | None = None
+    owner_references: tuple[OwnerReference, ...] = ()
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    finalizers: tuple[str, ...] = ()
+
+
+class Object(Struct, frozen=True):
+    """Anything with metadata."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+PartialObject = Object  # an object of which only the metadata matters
+
+
+class ObjectReference(Struct, frozen=True):
+    """A reference to an object, as events carry it."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class Condition(Struct, frozen=True):
+    """A status condition of any kind; nodes and pods send heartbeat times too, which nobody reads here."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+    observed_generation: int = 0
+
+
+# --- selectors and affinity -----------------------------------------------------------------------------------------
+
+
+class Requirement(Struct, frozen=True):
+    """One requirement of a label or node selector."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+
+class LabelSelector(Struct, frozen=True):
+    """A label selector; absent selects nothing, empty everything."""
+
+    match_labels: StrMap | None = None
+    match_expressions: tuple[Requirement, ...] | None = None
+
+
+class NodeSelectorTerm(Struct, frozen=True):
+    """A node selector term."""
+
+    match_expressions: tuple[Requirement, ...] | None = None
+    match_fields: tuple[Requirement, ...] | None = None
+
+
+class NodeSelector(Struct, frozen=True):
+    """Node selector terms, ORed."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] | None = None
+
+
+class NodeAffinity(Struct, frozen=True):
+    """Required node affinity; what is only preferred is not read."""
+
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+
+
+class PodAffinityTerm(Struct, frozen=True):
+    """One pod (anti-)affinity term."""
+
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] | None = None
+    topology_key: str = ""
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] | None = None
+    mismatch_label_keys: tuple[str, ...] | None = None
+
+
+class PodAffinity(Struct, frozen=True):
+    """Required pod (anti-)affinity."""
+
+    required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] | None = None
+
+
+class Affinity(Struct, frozen=True):
+    """The affinity of a pod."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Toleration(Struct, frozen=True):
+    """A toleration; ``toleration_seconds`` concerns eviction, not placement."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class TopologySpreadConstraint(Struct, frozen=True):
+    """A topology spread constraint."""
+
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: tuple[str, ...] | None = None
+
+
+# --- nodes ----------------------------------------------------------------------------------------------------------
+
+
+class Taint(Struct, frozen=True):
+    """A node taint."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Struct, frozen=True):
+    """Node spec."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] | None = None
+
+
+class NodeStatus(Struct, frozen=True):
+    """Node status."""
+
+    allocatable: Quantities | None = None
+    conditions: tuple[Condition, ...] | None = None
+
+
+class Node(Object, frozen=True):
+    """A node."""
+
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+# --- pods -----------------------------------------------------------------------------------------------------------
+
+
+class ResourceRequirements(Struct, frozen=True):
+    """Requests and limits of a container or a pod."""
+
+    requests: Quantities | None = None
+    limits: Quantities | None = None
+
+
+class ContainerPort(Struct, frozen=True):
+    """A port; only host ports matter to placement."""
+
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = msgspec.field(name="hostIP", default="")
+    protocol: str = "TCP"
+
+
+class Container(Struct, frozen=True):
+    """A container or init container; an init container with restart policy ``Always`` is a sidecar."""
+
+    name: str = ""
+    resources: ResourceRequirements | None = None
+    ports: tuple[ContainerPort, ...] | None = None
+    restart_policy: str | None = None
+
+
+class SchedulingGate(Struct, frozen=True):
+    """A scheduling gate."""
+
+    name: str = ""
+
+
+class PodSpec(Struct, frozen=True):
+    """Pod spec, as far as placement reads it."""
+
+    node_name: str = ""
+    node_selector: StrMap | None = None
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    containers: tuple[Container, ...] | None = None
+    init_containers: tuple[Container, ...] | None = None
+    overhead: Quantities | None = None
+    resources: ResourceRequirements | None = None
+    scheduling_gates: tuple[SchedulingGate, ...] | None = None
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] | None = None
+    priority: int | None = None
+    priority_class_name: str = ""
+    scheduler_name: str = ""
+    restart_policy: str = ""
+    host_network: bool = False
+    termination_grace_period_seconds: int | None = None
+
+
+class ContainerStatus(Struct, frozen=True):
+    """What the kubelet gave a container: differs from its spec while a resize is under way."""
+
+    name: str = ""
+    allocated_resources: Quantities | None = None
+    resources: ResourceRequirements | None = None
+
+
+class PodStatus(Struct, frozen=True):
+    """Pod status."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: tuple[Condition, ...] | None = None
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
+    allocated_resources: Quantities | None = None
+    resources: ResourceRequirements | None = None
+
+
+class Pod(Object, frozen=True):
+    """A pod."""
+
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class PodTemplate(Struct, frozen=True):
+    """A pod template (of a Job or a Workload's pod set)."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+
+
+# --- jobs -----------------------------------------------------------------------------------------------------------
+
+
+class JobSpec(Struct, frozen=True):
+    """Job spec. ``template`` is the typed view; ``raw_template(job)`` has every field of it."""
+
+    suspend: bool = False
+    parallelism: int | None = None
+    completions: int | None = None
+    completion_mode: str = "NonIndexed"
+    backoff_limit: int | None = None
+    managed_by: str = ""
+    selector: LabelSelector | None = None
+    template: msgspec.Raw = msgspec.Raw(b"{}")
+
+    def __post_init__(self) -> None:
+        _detach(self, self.template)
+
+
+class UncountedTerminatedPods(Struct, frozen=True):
+    """Uids of finished pods that the Job status does not count yet."""
+
+    succeeded: tuple[str, ...] | None = None
+    failed: tuple[str, ...] | None = None
+
+
+class JobStatus(Struct, frozen=True):
+    """Job status."""
+
+    active: int = 0
+    ready: int | None = None
+    terminating: int | None = None
+    succeeded: int = 0
+    failed: int = 0
+    completed_indexes: str = ""
+    failed_indexes: str | None = None
+    start_time: str | None = None
+    completion_time: str | None = None
+    uncounted_terminated_pods: UncountedTerminatedPods | None = None
+    conditions: tuple[Condition, ...] | None = None
+
+
+class Job(Object, frozen=True):
+    """A Job."""
+
+    spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()
+
+
+# --- Topogate's own kinds, as the controller reads them -------------------------------------------------------------
+
+
+class FlavorTopology(Struct, frozen=True):
+    """The levels of a flavor, widest first."""
+
+    levels: tuple[str, ...] = ()
+
+
+class ResourceFlavorSpec(Struct, frozen=True):
+    """Resource flavor spec."""
+
+    node_labels: StrMap | None = None
+    node_taints: tuple[Taint, ...] | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    topology: FlavorTopology | None = None
+
+
+class ResourceFlavor(Object, frozen=True):
+    """A ResourceFlavor."""
+
+    spec: ResourceFlavorSpec = ResourceFlavorSpec()
+
+
+class TopologyRequest(Struct, frozen=True):
+    """What a pod set asks for: policy Required, Preferred or Unconstrained, and the level."""
+
+    policy: str = ""
+    level: str | None = None
+    pod_set_group_name: str | None = None
+
+
+class WorkloadPodSet(Struct, frozen=True):
+    """One pod set of a Workload; the template is kept raw and decoded with ``template_of``."""
+
+    name: str = "main"
+    count: int = 0
+    min_count: int | None = None
+    template: msgspec.Raw = msgspec.Raw(b"{}")
+    topology_request: TopologyRequest | None = None
+
+    def __post_init__(self) -> None:
+        _detach(self, self.template)
+
+
+class WorkloadSpec(Struct, frozen=True):
+    """Workload spec."""
+
+    queue_name: str | None = None
+    priority: int | None = None
+    priority_class_name: str | None = None
+    active: bool = True
+    pod_sets: tuple[WorkloadPodSet, ...] = ()
+
+
+class TopologySlice(Struct, frozen=True):
+    """``count`` pods go to the domain named by these labels."""
+
+    node_labels: StrMap = {}
+    count: int = 0
+
+
+class TopologyGroup(Struct, frozen=True):
+    """Domains of the last level under one parent; ``crds.assignment`` explains the form."""
+
+    values: tuple[str, ...] = ()
+    prefix: str = ""
+    suffix: str = ""
+    names: tuple[str, ...] = ()
+    counts: tuple[int, ...] | None = None
+    count: int | None = None
+
+
+class TopologyAssignment(Struct, frozen=True):
+    """Where the pods of a pod set go, in rank order: as slices, or as groups where there are very many."""
+
+    levels: tuple[str, ...] | None = None
+    slices: tuple[TopologySlice, ...] | None = None
+    groups: tuple[TopologyGroup, ...] | None = None
+
+
+class PodSetAssignment(Struct, frozen=True):
+    """The admission of one pod set."""
+
+    name: str = "main"
+    flavors: StrMap | None = None
+    resource_usage: Quantities | None = None
+    count: int = 0
+    topology_assignment: TopologyAssignment | None = None
+
+
+class Admission(Struct, frozen=True):
+    """The write-ahead record of an admission."""
+
+    cluster_queue: str | None = None
+    pod_set_assignments: tuple[PodSetAssignment, ...] = ()
+
+
+class WorkloadStatus(Struct, frozen=True):
+    """Workload status."""
+
+    admission: Admission | None = None
+    conditions: tuple[Condition, ...] | None = None
+
+
+class Workload(Object, frozen=True):
+    """A Workload."""
+
+    spec: WorkloadSpec = WorkloadSpec()
+    status: WorkloadStatus = WorkloadStatus()
+
+
+# --- others ---------------------------------------------------------------------------------------------------------
+
+
+class LeaseSpec(Struct, frozen=True):
+    """Lease spec; times are MicroTime text in UTC."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Object, frozen=True):
+    """A lease."""
+
+    spec: LeaseSpec = LeaseSpec()
+
+
+class EventSeries(Struct, frozen=True):
+    """How often an event happened again, and when it last did (MicroTime)."""
+
+    count: int = 0
+    last_observed_time: str = ""
+
+
+class Event(Object, frozen=True):
+    """An event of events.k8s.io/v1."""
+
+    event_time: str | None = None
+    type: str = ""
+    reason: str = ""
+    action: str = ""
+    note: str = ""
+    regarding: ObjectReference | None = None
+    related: ObjectReference | None = None
+    reporting_controller: str = ""
+    reporting_instance: str = ""
+    series: EventSeries | None = None
+
+
+class Namespace(Object, frozen=True):
+    """A namespace; labels are in the metadata."""
+
+
+class PriorityClass(Object, frozen=True):
+    """A priority class."""
+
+    value: int = 0
+    global_default: bool = False
+    preemption_policy: str = "PreemptLowerPriority"
+
+
+def key(obj: Object) -> str:
+    """``namespace/name``, or ``name`` for a cluster-scoped object."""
+    metadata = obj.metadata
+    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+
+
+def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
+    """The controlling owner, if there is one."""
+    return next((owner for owner in metadata.owner_references if owner.controller), None)
+
+
+def condition(conditions: tuple[Condition, ...] | None, type_: str) -> Condition | None:
+    """The condition of this type."""
+    return next((found for found in conditions or () if found.type == type_), None)
+
+
+def is_true(conditions: tuple[Condition, ...] | None, type_: str) -> bool:
+    """Whether the condition is there and True."""
+    found = condition(conditions, type_)
+    return found is not None and found.status == "True"
+
+
+_decode_template = msgspec.json.Decoder(PodTemplate).decode
+_decode_any = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def template_of(owner: Job | WorkloadPodSet) -> PodTemplate:
+    """The typed pod template of a Job or pod set.
+
+    Raises:
+        msgspec.ValidationError: a field has the wrong type (the API server refuses such a Job).
+    """
+    return _decode_template(_raw(owner))
+
+
+def raw_template(owner: Job | WorkloadPodSet) -> dict[str, Any]:
+    """The whole pod template as it is on the wire."""
+    return _decode_any(_raw(owner))
+
+
+def _raw(owner: Job | WorkloadPodSet) -> msgspec.Raw:
+    return owner.spec.template if isinstance(owner, Job) else owner.template

@@ -1,0 +1,147 @@
+"""The API's resources: group, version, plural and the URL path of an object.
+
+Names come from the API server or were validated by it, except where a person typed them: paths are percent-encoded.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from urllib.parse import quote
+
+_PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*").fullmatch
+
+
+def _escape(name: str) -> str:
+    # Nearly every name is plain, and this is on the path of every call. Dots alone would walk up the path.
+    return name if _PLAIN(name) else quote(name, safe="").replace(".", "%2E")
+
+
+@dataclass(frozen=True)
+class Resource:
+    """One resource of the API; ``group`` is empty for the core API."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @cached_property
+    def api_version(self) -> str:
+        """``group/version``, as objects carry it."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @cached_property
+    def root(self) -> str:
+        """The path before ``namespaces/...`` or the plural."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """URL path of the collection, or of one object or its subresource.
+
+        Raises:
+            ValueError: a namespaced object is named without its namespace, or a name is empty.
+        """
+        path = self.root
+        if self.namespaced:
+            if namespace:
+                path = f"{path}/namespaces/{_escape(namespace)}"
+            elif name is not None:
+                raise ValueError(f"{self.plural} {name!r}: a namespaced object needs its namespace")
+        if name is None:
+            return f"{path}/{self.plural}"
+        if not name:
+            raise ValueError(f"{self.plural}: the name of an object is not empty")
+        path = f"{path}/{self.plural}/{_escape(name)}"
+        return f"{path}/{subresource}" if subresource else path
+
+    def describe(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """``pods default/web``, for messages."""
+        what = f"{self.plural}/{subresource}" if subresource else self.plural
+        where = "/".join(part for part in (namespace if self.namespaced else None, name) if part)
+        return f"{what} {where}" if where else what
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+PODS = Resource("", "v1", "pods", "Pod")
+SECRETS = Resource("", "v1", "secrets", "Secret")
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+SERVICES = Resource("", "v1", "services", "Service")
+SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
+LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange")
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
+DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")
+REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
+JOBS = Resource("batch", "v1", "jobs", "Job")
+EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+POD_DISRUPTION_BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
+ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
+CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
+CLUSTER_ROLE_BINDINGS = Resource(
+    "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
+)
+SUBJECT_ACCESS_REVIEWS = Resource(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
+)
+CUSTOM_RESOURCE_DEFINITIONS = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+)
+MUTATING_WEBHOOKS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    namespaced=False,
+)
+VALIDATING_WEBHOOKS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    namespaced=False,
+)
+VALIDATING_ADMISSION_POLICIES = Resource(
+    "admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False
+)
+VALIDATING_ADMISSION_POLICY_BINDINGS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
+    namespaced=False,
+)
+WORKLOADS = Resource("topogate.dev", "v1alpha1", "workloads", "Workload")
+LOCAL_QUEUES = Resource("topogate.dev", "v1alpha1", "localqueues", "LocalQueue")
+CLUSTER_QUEUES = Resource("topogate.dev", "v1alpha1", "clusterqueues", "ClusterQueue", namespaced=False)
+RESOURCE_FLAVORS = Resource("topogate.dev", "v1alpha1", "resourceflavors", "ResourceFlavor", namespaced=False)
+FLEX_TOPOS = Resource("topogate.dev", "v1alpha1", "flextopos", "FlexTopo", namespaced=False)
+
+KNOWN: Mapping[tuple[str, str], Resource] = {
+    (resource.api_version, resource.kind): resource
+    for resource in tuple(globals().values())
+    if isinstance(resource, Resource)
+}
+
+
+def resource_of(obj: Mapping[str, Any]) -> Resource:
+    """The resource that a manifest belongs to, by its ``apiVersion`` and ``kind``.
+
+    Raises:
+        ValueError: the kind is not one of those listed in this file.
+    """
+    key = (obj.get("apiVersion", ""), obj.get("kind", ""))
+    if (found := KNOWN.get(key)) is None:
+        name = obj.get("metadata", {}).get("name", "?")
+        raise ValueError(f"object {name!r}: apiVersion {key[0]!r} kind {key[1]!r} is not a kind that Topogate handles")
+    return found

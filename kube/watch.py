@@ -1,0 +1,332 @@
+"""Watching a collection, as a stack of small generators: one HTTP watch; list and then watch until 410; for ever.
+
+Rules:
+
+- What is yielded, applied in order, leads to the server's state: a list replaces everything, changes follow it without
+  a gap. A watch that breaks goes on from the last resourceVersion seen (bookmarks move it on where nothing changes);
+  where the server has forgotten that one (410, by HTTP or as an ERROR event), everything is listed again.
+- Nothing the server or the network does ends ``for_ever``; every wait has an end. Watches are asked for 5 to 10
+  minutes, jittered, so that many do not all come back at once.
+- One object that cannot be decoded is logged, counted and passed over. A line that is no watch event breaks the watch.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+import aiohttp
+import msgspec
+import structlog
+
+from kube.client import PAGE, Client, Page
+from kube.errors import (
+    ApiError,
+    BadAnswer,
+    ConnectionFailed,
+    Gone,
+    KubeError,
+    KubeTimeout,
+    ServerError,
+    Status,
+    TooManyRequests,
+    Unauthorized,
+    from_status,
+)
+from kube.objects import Object, key
+from kube.resources import Resource
+from kube.transport import backoff
+
+T = TypeVar("T", bound=Object)
+P = TypeVar("P")
+log = structlog.get_logger()
+
+WATCH_SECONDS = (300, 600)
+INACTIVITY_SECONDS = 90.0  # the API server sends a bookmark each minute
+LIST_SECONDS = 60.0
+MAX_LINE = 32 * 1024 * 1024  # etcd takes objects of 1.5 MB
+FIRST_BACKOFF_SECONDS = 0.2
+MAX_BACKOFF_SECONDS = 30.0
+SHORT_WATCH_SECONDS = 1.0
+
+
+class Signal(StrEnum):
+    """What an observer is told, each with a number."""
+
+    LISTED = "listed"  # seconds that a complete list took
+    WATCHED = "watched"  # a watch was opened; seconds the one before had lasted
+    FAILED = "failed"  # a list or watch failed; seconds until the next attempt
+    EXPIRED = "expired"  # 410: everything is listed again; 1
+    UNDECODABLE = "undecodable"  # an object was passed over; 1
+    HANDLED = "handled"  # seconds from receiving changes until all were handled
+    HANDLER_ERROR = "handler_error"  # a handler raised; 1
+
+
+Observe = Callable[[Resource, Signal, float], None]
+# What breaks a watch but not its place in history; credentials were made afresh after Unauthorized.
+_GO_ON = (ConnectionFailed, KubeTimeout, BadAnswer, TooManyRequests, ServerError, Unauthorized)
+
+
+class WatchEvent(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """One line of a watch."""
+
+    type: str
+    object: T
+
+
+class ErrorEvent(msgspec.Struct, frozen=True, gc=False):
+    """A line whose type is ERROR: its object is a Status."""
+
+    object: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Listed(Generic[T]):
+    """A page of a list. ``first``: forget earlier pages. ``last``: what was in none of the pages is gone."""
+
+    objects: dict[str, T | None]  # by key; None: it is there but cannot be decoded
+    first: bool
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Changed(Generic[T]):
+    """Changes in order: (key, object) or, for a deletion, (key, None, last state or None)."""
+
+    changes: list[tuple[str, T | None, T | None]]
+    received: float  # time.monotonic()
+
+
+def _decode_partial(data: bytes | msgspec.Raw, type: type[P]) -> P:  # noqa: A002 -- as in the client
+    try:
+        return msgspec.json.decode(data, type=type)
+    except msgspec.DecodeError as error:
+        raise BadAnswer(f"neither an object nor a watch event: {error}: {bytes(data)[:100]!r}") from error
+
+
+def _failures(before: int, began: float) -> int:
+    """Failures in a row: an attempt that lasted is the first of a new row."""
+    return 0 if time.monotonic() - began > MAX_BACKOFF_SECONDS else before + 1
+
+
+async def lines(stream: aiohttp.StreamReader) -> AsyncGenerator[list[bytes], None]:
+    """The whole lines of a stream, as many at a time as came together; a cut last line is dropped.
+
+    Raises:
+        BadAnswer: a line is longer than any object.
+    """
+    parts: list[bytes] = []
+    size = 0
+    while chunk := await stream.readany():
+        head, newline, rest = chunk.rpartition(b"\n")
+        if newline:
+            parts.append(head)
+            yield b"".join(parts).split(b"\n")
+            parts, size = [], 0
+        parts.append(rest)
+        size += len(rest)
+        if size > MAX_LINE:
+            raise BadAnswer(f"a line of over {MAX_LINE} bytes")
+
+
+class Feed(Generic[T]):
+    """Where an informer's data comes from: ``for_ever`` yields pages of lists and changes."""
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        type: type[T],  # noqa: A002 -- reads as in the client
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        observe: Observe | None = None,
+        inactivity: float = INACTIVITY_SECONDS,
+        watch_seconds: tuple[int, int] = WATCH_SECONDS,
+        page: int = PAGE,
+    ) -> None:
+        self.last_error: KubeError | None = None
+        self._client = client
+        self._resource = resource
+        self._namespace = namespace
+        self._selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        self._observe = observe
+        self._inactivity = inactivity
+        self._watch_seconds = watch_seconds
+        self._page = page
+        self._decode = msgspec.json.Decoder(type).decode
+        self._decode_event = msgspec.json.Decoder(WatchEvent[type]).decode  # type: ignore[valid-type]
+        self._version = ""
+        self._watched_at = time.monotonic()
+
+    async def for_ever(self) -> AsyncGenerator[Listed[T] | Changed[T], None]:
+        """List and watch again and again; whatever fails is tried again after a jittered pause. Never ends."""
+        failures = 0
+        while True:
+            began = time.monotonic()
+            try:
+                async with aclosing(self.list_then_watch()) as parts:
+                    async for part in parts:
+                        yield part
+            except KubeError as error:
+                if isinstance(error, Gone):
+                    self.tell(Signal.EXPIRED, 1)
+                failures = _failures(failures, began)
+                await self._rest(error, failures)
+
+    async def list_then_watch(self) -> AsyncGenerator[Listed[T] | Changed[T], None]:
+        """A whole list, then changes until the server no longer knows where we are.
+
+        Raises:
+            Gone: the resourceVersion is too old.
+            KubeError: listing failed, or the server refuses the watch.
+        """
+        async with aclosing(self._list()) as pages:
+            async for page in pages:
+                yield page
+        failures = 0
+        while True:
+            opened = time.monotonic()
+            try:
+                async with aclosing(self.watch_once()) as batches:
+                    async for batch in batches:
+                        failures = 0
+                        yield batch
+            except (ConnectionFailed, KubeTimeout, BadAnswer, TooManyRequests, ServerError) as error:
+                await self._rest(error, failures)
+                failures += 1
+            else:
+                if (
+                    time.monotonic() - opened < SHORT_WATCH_SECONDS
+                ):  # a server that closes at once is not asked in a loop
+                    await asyncio.sleep(backoff(failures, first=FIRST_BACKOFF_SECONDS, most=MAX_BACKOFF_SECONDS))
+                    failures += 1
+
+    async def watch_once(self) -> AsyncGenerator[Changed[T], None]:
+        """One HTTP watch from the last resourceVersion, until the server ends it.
+
+        Raises:
+            ApiError: the server refused it, or sent an ERROR event.
+            KubeTimeout: nothing came, not even a bookmark, for the inactivity time.
+            ConnectionFailed: the connection broke.
+            BadAnswer: a line is not a watch event.
+        """
+        params: dict[str, str | int] = {
+            **self._selectors,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": random.randint(*self._watch_seconds),  # noqa: S311 -- only spreads load
+        }
+        path = self._resource.path(self._namespace)
+        now, self._watched_at = time.monotonic(), self._watched_at
+        self.tell(Signal.WATCHED, now - self._watched_at)
+        self._watched_at = now
+        what = f"watch {self._resource.describe(self._namespace)}"
+        transport = self._client.transport
+        async with (
+            transport.stream(path, params=params, inactivity=self._inactivity, what=what) as stream,
+            aclosing(lines(stream)) as batches,
+        ):
+            async for batch in batches:
+                received = time.monotonic()
+                self.last_error = None
+                if changes := self._changes(batch):
+                    yield Changed(changes, received)
+
+    def tell(self, signal: Signal, value: float) -> None:
+        """Tell the observer; one that raises is logged."""
+        if self._observe is None:
+            return
+        try:
+            self._observe(self._resource, signal, value)
+        except Exception:
+            log.exception("observer failed", resource=str(self._resource), signal=signal.value)
+
+    async def _list(self) -> AsyncGenerator[Listed[T], None]:
+        started = time.monotonic()
+        pages = self._client.pages(
+            self._resource,
+            self._namespace,
+            label_selector=self._selectors["labelSelector"],
+            field_selector=self._selectors["fieldSelector"],
+            limit=self._page,
+            timeout=LIST_SECONDS,
+        )
+        async for page, first in pages:
+            last = not page.metadata.continue_
+            if last:
+                self._version = page.metadata.resource_version
+                self.last_error = None
+                self.tell(Signal.LISTED, time.monotonic() - started)
+            yield Listed(self._objects(page), first, last)
+
+    def _objects(self, page: Page) -> dict[str, T | None]:
+        objects: dict[str, T | None] = {}
+        for raw in page.items or ():
+            try:
+                obj = self._decode(raw)
+            except msgspec.DecodeError as error:
+                objects[self._pass_over(_decode_partial(raw, Object), error)] = None
+            else:
+                objects[key(obj)] = obj
+        return objects
+
+    def _changes(self, batch: list[bytes]) -> list[tuple[str, T | None, T | None]]:
+        changes: list[tuple[str, T | None, T | None]] = []
+        for line in batch:
+            try:
+                event: WatchEvent[T] = self._decode_event(line)
+            except msgspec.DecodeError as error:
+                self._undecodable(line, error, changes)
+                continue
+            kind, obj = event.type, event.object
+            if kind == "MODIFIED" or kind == "ADDED":  # noqa: PLR1714 -- hot, and faster than a container
+                changes.append((key(obj), obj, None))
+            elif kind == "DELETED":
+                changes.append((key(obj), None, obj))
+            elif kind == "ERROR":
+                raise self._error(line)
+            self._version = obj.metadata.resource_version or self._version
+        return changes
+
+    def _undecodable(
+        self, line: bytes, error: msgspec.DecodeError, changes: list[tuple[str, T | None, T | None]]
+    ) -> None:
+        """Pass over an object that does not fit its type; that it was deleted is known all the same."""
+        if not line:
+            return
+        event = _decode_partial(line, WatchEvent[Object])
+        if event.type == "ERROR":
+            raise self._error(line)
+        self._version = event.object.metadata.resource_version or self._version
+        name = self._pass_over(event.object, error)
+        if event.type == "DELETED":
+            changes.append((name, None, None))
+
+    def _pass_over(self, obj: Object, error: msgspec.DecodeError) -> str:
+        name = key(obj)
+        log.error("object passed over: it cannot be decoded", resource=str(self._resource), key=name, error=str(error))
+        self.tell(Signal.UNDECODABLE, 1)
+        return name
+
+    def _error(self, line: bytes) -> ApiError:
+        try:
+            status = msgspec.json.decode(line, type=ErrorEvent).object
+        except msgspec.DecodeError:
+            status = Status(code=500, message=line[:300].decode(errors="replace"))
+        return from_status(status, request=f"GET watch {self._resource}")
+
+    async def _rest(self, error: KubeError, failures: int) -> None:
+        """Pause before the next attempt: what the server asked for, at least a jittered, growing time."""
+        self.last_error = error
+        asked = error.retry_after if isinstance(error, ApiError) else None
+        pause = max(asked or 0.0, backoff(failures, first=FIRST_BACKOFF_SECONDS, most=MAX_BACKOFF_SECONDS))
+        log.warning("watch interrupted", resource=str(self._resource), error=str(error), retry_seconds=round(pause, 2))
+        self.tell(Signal.FAILED, pause)
+        await asyncio.sleep(pause)

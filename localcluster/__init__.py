@@ -1,0 +1,31 @@
+"""A real control plane on one machine without containers.
+
+``LocalCluster`` runs etcd, kube-apiserver, kube-controller-manager, kube-scheduler and KWOK as plain processes on the
+loopback interface; ``add_nodes`` makes nodes that KWOK plays the kubelet for. See docs/localcluster.md.
+"""
+
+from localcluster.cluster import LocalCluster
+from localcluster.errors import AlreadyUp, BinariesMissing, ComponentFailed, LocalClusterError, NotReady
+from localcluster.health import ComponentStatus
+from localcluster.nodes import Fleet, add_nodes, wait_ready
+from localcluster.options import API_SERVER, COMPONENTS, CONTROLLER_MANAGER, ETCD, KWOK, SCHEDULER, Options
+
+__all__ = [
+    "API_SERVER",
+    "COMPONENTS",
+    "CONTROLLER_MANAGER",
+    "ETCD",
+    "KWOK",
+    "SCHEDULER",
+    "AlreadyUp",
+    "BinariesMissing",
+    "ComponentFailed",
+    "ComponentStatus",
+    "Fleet",
+    "LocalCluster",
+    "LocalClusterError",
+    "NotReady",
+    "Options",
+    "add_nodes",
+    "wait_ready",
+]

@@ -1,0 +1,26 @@
+"""``python -m localcluster``: find or build every program and print where it is.
+
+For before tests, whose time is limited: a first build takes minutes.
+"""
+
+import sys
+
+from localcluster.binaries import Binaries
+from localcluster.errors import BinariesMissing
+
+
+def _say(message: str) -> None:
+    sys.stderr.write(f"{message}\n")
+
+
+def main() -> None:
+    """Exit status 1 where a program can be neither found nor built."""
+    try:
+        found = Binaries.find(progress=_say)
+    except BinariesMissing as error:
+        sys.exit(f"Error: {error}")
+    sys.stdout.writelines(f"{name:24} {path}\n" for name, path in found.paths.items())
+
+
+if __name__ == "__main__":
+    main()

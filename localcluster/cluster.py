@@ -1,0 +1,262 @@
+"""The control plane as one object.
+
+>>> with LocalCluster() as cluster:  # doctest: +SKIP
+...     subprocess.run([cluster.kubectl, "--kubeconfig", cluster.kubeconfig, "get", "nodes"])
+
+Order of start: etcd, then the API server, then everything else at once; of stop: the reverse. All calls block; from
+asyncio use ``asyncio.to_thread``. Whatever ends this process ends the components too (``localcluster.process``).
+"""
+
+import base64
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+
+from localcluster import health, kwok, pki
+from localcluster.binaries import Binaries
+from localcluster.commands import Layout, command
+from localcluster.errors import NotReady
+from localcluster.health import ComponentStatus
+from localcluster.options import API_SERVER, COMPONENTS, CONTROLLER_MANAGER, ETCD, KWOK, SCHEDULER, Options
+from localcluster.ports import Reservation
+from localcluster.process import Component
+
+PORTS_FILE = "ports.json"
+PORT_NAMES = (*COMPONENTS, "etcd-peer")
+START_SECONDS = 90.0
+GRACE_SECONDS: Mapping[str, float] = {API_SERVER: 5.0}
+DEFAULT_GRACE_SECONDS = 2.0
+POLL_SECONDS = 0.03
+
+Progress = Callable[[str], None]
+
+
+class LocalCluster:
+    """etcd, kube-apiserver, kube-controller-manager, kube-scheduler and KWOK on ports of the loopback interface.
+
+    The folder holds certificates, logs, etcd's data and is private to its owner. A folder of a cluster that was stopped
+    before is taken up again with all its objects; a temporary one (the default) is removed by ``stop``.
+    """
+
+    def __init__(
+        self,
+        directory: Path | str | None = None,
+        *,
+        options: Options | None = None,
+        binaries: Binaries | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Nothing starts before ``up``. ``progress`` is told what is being waited for."""
+        self._temporary = directory is None
+        self.directory = Path(directory or tempfile.mkdtemp(prefix="topogate-local-")).absolute()
+        self.options = options or Options()
+        self._progress = progress or (lambda _: None)
+        self._binaries = binaries
+        self._reservation: Reservation | None = None
+        self._layout: Layout | None = None
+        self._components: dict[str, Component] = {}
+
+    @classmethod
+    def launch(cls, directory: Path | str | None = None, *, timeout: float = START_SECONDS, **arguments: Any) -> Self:
+        """Construct and bring up in one call; arguments as for the constructor."""
+        cluster = cls(directory, **arguments)
+        cluster.up(timeout)
+        return cluster
+
+    def __enter__(self) -> Self:
+        self.up()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # What clients need
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Kubeconfig of an administrator (group system:masters)."""
+        return self._require_layout().kubeconfig("admin")
+
+    @property
+    def api_url(self) -> str:
+        """URL of the API server."""
+        return self._require_layout().api_url
+
+    @property
+    def ca_pem(self) -> bytes:
+        """The authority that signed the API server's certificate."""
+        return (self._require_layout().pki / "ca.crt").read_bytes()
+
+    @property
+    def kubectl(self) -> Path:
+        """The kubectl of the same version."""
+        return self._require_layout().programs["kubectl"]
+
+    def token_kubeconfig(self, token: str, name: str) -> Path:
+        """Write a kubeconfig for the bearer of ``token`` (a service account's, say) and return its path."""
+        path = self._require_layout().pki / f"token-{name}.kubeconfig"
+        config = pki.kubeconfig(self.api_url, self.ca_pem, token, name)
+        pki.write_private(path, yaml.safe_dump(config, sort_keys=False).encode())
+        return path
+
+    def dead(self) -> list[str]:
+        """Components that have ended by themselves or were killed."""
+        return [name for name, component in self._components.items() if component.pid is None]
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids of the components that run."""
+        return {name: c.pid for name, c in self._components.items() if c.pid is not None}
+
+    # The whole
+
+    def up(self, timeout: float = START_SECONDS) -> None:
+        """Start everything and wait until pods can be created and scheduled; building does not count as waiting.
+
+        Raises ComponentFailed (with the end of the log) where a component dies, NotReady at the deadline, and
+        BinariesMissing. Whatever was started is stopped again then.
+        """
+        try:
+            self._prepare()
+            deadline = time.monotonic() + timeout
+            for group in ((ETCD,), (API_SERVER,), (CONTROLLER_MANAGER, SCHEDULER, KWOK)):
+                self._progress(f"starting {', '.join(group)}")
+                if KWOK in group:
+                    kwok.prepare(health.api(self._require_layout()))
+                for name in group:
+                    self._components[name].start()
+                self._wait(group, deadline)
+            self._wait_for_default_account(deadline)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self, name: str | None = None) -> None:
+        """Stop one component, or everything in reverse order; a temporary folder goes too. Gentle, then by force."""
+        if name is not None:
+            self._component(name).stop(GRACE_SECONDS.get(name, DEFAULT_GRACE_SECONDS))
+            return
+        for component in reversed(self._components.values()):
+            if self._temporary:  # nobody will read its data again
+                component.kill()
+            else:
+                component.stop(GRACE_SECONDS.get(component.name, DEFAULT_GRACE_SECONDS))
+        if self._reservation is not None:
+            self._reservation.close()
+        if self._temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def is_ready(self) -> bool:
+        """Whether every component runs and says that it is ready."""
+        return bool(self._components) and all(status.state == "Ready" for status in self.status())
+
+    def status(self) -> list[ComponentStatus]:
+        """State, memory and CPU of every component."""
+        return health.statuses(self._require_layout(), self.pids)
+
+    # One component: stop(name) is above
+
+    def kill(self, name: str) -> None:
+        """SIGKILL one component; returns when the process is gone."""
+        self._component(name).kill()
+
+    def start(self, name: str, timeout: float = START_SECONDS) -> None:
+        """Start one component that was stopped or killed, and wait until it is ready."""
+        component = self._component(name)
+        if name == KWOK and component.pid is None and component.exit_status is not None:
+            kwok.forget_leases(health.api(self._require_layout()))
+        component.start()
+        self._wait([name], time.monotonic() + timeout)
+
+    def restart(self, name: str, timeout: float = START_SECONDS) -> None:
+        """Stop one component gently and start it again."""
+        self.stop(name)
+        self.start(name, timeout)
+
+    def compact_etcd(self) -> int:
+        """Throw away etcd's history up to now and return the revision (a resourceVersion) compacted to.
+
+        The API server answers watches and lists of most resources from its own cache, which a compaction does not
+        touch: to see 410, name the resource in ``Options.uncached``, or restart the API server.
+        """
+        etcd = health.etcd(self._require_layout())
+        # A write of its own makes every revision that anybody has seen an old one, even where nothing else happens.
+        mark = {"key": base64.b64encode(b"compact").decode(), "value": ""}
+        revision = int(json.loads(etcd.request("POST", "/v3/kv/put", mark))["header"]["revision"])
+        etcd.request("POST", "/v3/kv/compaction", {"revision": str(revision), "physical": True})
+        return revision
+
+    # How it is done
+
+    def _prepare(self) -> None:
+        """Folder, ports, certificates and command lines; takes up what an earlier run left."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.directory.chmod(0o700)
+        (self.directory / "logs").mkdir(exist_ok=True)
+        binaries = self._binaries or Binaries.find(progress=self._progress)
+        self._layout = Layout(self.directory, binaries.paths, self._reserve_ports())
+        self._write_pki(self._layout)
+        self._components = {name: self._make(name, self._layout) for name in COMPONENTS}
+
+    def _reserve_ports(self) -> dict[str, int]:
+        """The ports of the time before, where they are still free, so that kubeconfigs in use stay right."""
+        known = self.directory / PORTS_FILE
+        preferred = json.loads(known.read_text()).values() if known.exists() else ()
+        self._reservation = Reservation(len(PORT_NAMES), preferred)
+        ports = dict(zip(PORT_NAMES, self._reservation.ports, strict=True))
+        known.write_text(json.dumps(ports))
+        return ports
+
+    def _write_pki(self, layout: Layout) -> None:
+        complete = layout.pki / "complete"
+        if complete.exists():
+            for user in pki.USERS:
+                pki.rewrite_server(layout.kubeconfig(user), layout.api_url)
+            return
+        pki.write_all(layout.pki, layout.api_url)
+        complete.touch()
+
+    def _make(self, name: str, layout: Layout) -> Component:
+        env = {"HOME": str(self.directory), "PATH": "/usr/bin:/bin", "TMPDIR": str(self.directory)}
+        arguments = command(name, layout, self.options)
+        return Component(name, arguments, directory=self.directory, log=layout.log(name), env=env)
+
+    def _wait(self, names: Sequence[str], deadline: float) -> None:
+        layout = self._require_layout()
+        pending = [self._component(name) for name in names]
+        while pending:
+            for component in pending:
+                component.check()
+            pending = [component for component in pending if not health.is_ready(component.name, layout)]
+            if pending and time.monotonic() > deadline:
+                raise pending[0].failure("did not become ready in time")
+            time.sleep(POLL_SECONDS if pending else 0)
+
+    def _wait_for_default_account(self, deadline: float) -> None:
+        """Pods are refused before it exists."""
+        api = health.api(self._require_layout())
+        while not api.is_ok("/api/v1/namespaces/default/serviceaccounts/default"):
+            if time.monotonic() > deadline:
+                raise NotReady("the controller manager made no default service account; see its log in the folder logs")
+            time.sleep(POLL_SECONDS)
+
+    def _component(self, name: str) -> Component:
+        with suppress(KeyError):
+            return self._components[name]
+        self._require_layout()
+        raise ValueError(f"no component {name!r}; there are {', '.join(COMPONENTS)}")
+
+    def _require_layout(self) -> Layout:
+        if self._layout is None:
+            raise NotReady("the cluster is not up: call up() first")
+        return self._layout

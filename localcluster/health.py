@@ -1,0 +1,58 @@
+"""Whether the components of a cluster are ready, asked over the wire: for its owner and for other processes alike."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from localcluster import kwok
+from localcluster.api import Endpoint
+from localcluster.commands import Layout
+from localcluster.options import API_SERVER, COMPONENTS, ETCD, KWOK
+from localcluster.process import usage
+
+
+@dataclass(frozen=True)
+class ComponentStatus:
+    """One line of ``topogate local status``. Memory in bytes, CPU in seconds since the component's start."""
+
+    name: str
+    state: str  # Ready, NotReady, Stopped
+    pid: int | None
+    port: int
+    memory: int
+    cpu_seconds: float
+    log: str
+
+
+def api(layout: Layout) -> Endpoint:
+    """The API server, as administrator."""
+    return Endpoint(
+        layout.api_url, ca=layout.pki / "ca.crt", cert=layout.pki / "admin.crt", key=layout.pki / "admin.key"
+    )
+
+
+def etcd(layout: Layout) -> Endpoint:
+    """Etcd's JSON gateway."""
+    pki = layout.pki
+    return Endpoint(layout.etcd_url, ca=pki / "etcd-ca.crt", cert=pki / "etcd-client.crt", key=pki / "etcd-client.key")
+
+
+def is_ready(name: str, layout: Layout) -> bool:
+    """Whether a component answers that it is ready."""
+    if name == ETCD:
+        return etcd(layout).is_ok("/health")
+    if name == API_SERVER:
+        return api(layout).is_ok("/readyz")
+    if name == KWOK:
+        return kwok.is_healthy(layout.ports[KWOK])
+    return Endpoint(f"https://127.0.0.1:{layout.ports[name]}", ca=layout.pki / "ca.crt").is_ok("/healthz")
+
+
+def statuses(layout: Layout, pids: Mapping[str, int]) -> list[ComponentStatus]:
+    """The state of every component; one without a process id in ``pids`` is stopped."""
+    return [_status(name, layout, pids.get(name)) for name in COMPONENTS]
+
+
+def _status(name: str, layout: Layout, pid: int | None) -> ComponentStatus:
+    memory, cpu = (0, 0.0) if pid is None else usage(pid)
+    state = "Stopped" if pid is None else "Ready" if is_ready(name, layout) else "NotReady"
+    return ComponentStatus(name, state, pid, layout.ports[name], memory, cpu, str(layout.log(name)))

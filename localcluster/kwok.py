@@ -1,0 +1,63 @@
+"""What KWOK needs from the API server: rights of its own, and no leases of a dead predecessor."""
+
+import http.client
+from contextlib import closing
+from typing import Any
+
+from localcluster.api import Endpoint
+from localcluster.pki import USERS
+
+ROLE = "topogate-local:kwok"
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+
+
+def prepare(api: Endpoint) -> None:
+    """Give KWOK's user the rights of a fleet of kubelets, and nothing more."""
+    api.apply(f"{_RBAC}/clusterroles/{ROLE}", _role())
+    api.apply(f"{_RBAC}/clusterrolebindings/{ROLE}", _binding())
+    forget_leases(api)
+
+
+def forget_leases(api: Endpoint) -> None:
+    """Delete all node leases: every KWOK has an identity of its own and waits until its predecessor's expire."""
+    api.request("DELETE", _LEASES)
+
+
+def is_healthy(port: int) -> bool:
+    """Whether KWOK's controllers run."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
+        try:
+            connection.request("GET", "/healthz")
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+
+
+def _role() -> dict[str, Any]:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": ROLE},
+        "rules": [
+            {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "delete"]},
+            {"apiGroups": [""], "resources": ["nodes/status", "pods/status"], "verbs": ["patch", "update"]},
+            {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch", "update"]},
+            {
+                "apiGroups": ["coordination.k8s.io"],
+                "resources": ["leases"],
+                "verbs": ["get", "list", "watch", "create", "patch", "update"],
+            },
+        ],
+    }
+
+
+def _binding() -> dict[str, Any]:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": ROLE},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USERS["kwok"][0]}],
+    }

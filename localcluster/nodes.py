@@ -1,0 +1,223 @@
+"""Nodes in blocks and racks that KWOK plays the kubelet for."""
+
+import asyncio
+import ipaddress
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kube.client import Client
+from kube.errors import AlreadyExists
+from kube.patches import PatchType
+from kube.resources import NODES
+
+BLOCK_LABEL = "cloud-provider.com/topology-block"
+RACK_LABEL = "cloud-provider.com/topology-rack"
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+GROUP_LABEL = "cloud-provider.com/node-group"
+FAKE = {"kwok.x-k8s.io/node": "fake"}
+NOT_READY = "topogate.dev/not-ready"  # annotation "true": KWOK reports the node as not ready (stages.yaml)
+CONCURRENCY = 32
+WAITERS = 4
+POLL_SECONDS = 0.1
+# The beta labels are there because the node lifecycle controller would add them one by one.
+_PLATFORM = {
+    f"{prefix}kubernetes.io/{key}": value
+    for prefix in ("", "beta.")
+    for key, value in (("arch", "amd64"), ("os", "linux"))
+}
+_ADDRESSES = int(ipaddress.IPv4Address("10.0.0.0"))
+
+Taint = Mapping[str, str]
+Progress = Callable[[int, int], None]  # nodes done, nodes in all
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """``blocks * racks * hosts`` equal nodes: names such as ``b1-r2-h3``, counted from 1, as their labels are.
+
+    Labels: the block (``b1``), the rack (``r2``: the same name in every block, as racks are named in the field, or
+    ``b1-r2`` with ``unique_racks``), the host name, the node group. Quantities are texts as Kubernetes reads them;
+    ``gpus`` 0 leaves the resource out. ``labels`` None as a value removes one of the default labels.
+    """
+
+    blocks: int = 4
+    racks: int = 4
+    hosts: int = 8
+    gpus: int = 8
+    cpu: str = "96"
+    memory: str = "768Gi"
+    pods: int = 110
+    prefix: str = ""
+    group: str = "tas"
+    unique_racks: bool = False
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    taints: Sequence[Taint] = ()
+    resources: Mapping[str, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return self.blocks * self.racks * self.hosts
+
+    def objects(self) -> Iterator[dict[str, Any]]:
+        """The Node objects, complete with a status that makes them schedulable as soon as they are seen."""
+        for block in range(1, self.blocks + 1):
+            for rack in range(1, self.racks + 1):
+                for host in range(1, self.hosts + 1):
+                    yield self._node(f"b{block}", f"r{rack}", f"h{host}")
+
+    def names(self) -> list[str]:
+        """The names of all nodes, in tree order."""
+        return [node["metadata"]["name"] for node in self.objects()]
+
+    def _node(self, block: str, rack: str, host: str) -> dict[str, Any]:
+        name = f"{self.prefix}{block}-{rack}-{host}"
+        labels = {
+            BLOCK_LABEL: block,
+            RACK_LABEL: f"{block}-{rack}" if self.unique_racks else rack,
+            HOSTNAME_LABEL: name,
+            GROUP_LABEL: self.group,
+            **_PLATFORM,
+            **self.labels,
+        }
+        kept = {key: value for key, value in labels.items() if value is not None}
+        return make_node(name, labels=kept, resources=self._resources(), taints=self.taints)
+
+    def _resources(self) -> dict[str, str]:
+        gpus = {"nvidia.com/gpu": str(self.gpus)} if self.gpus else {}
+        return {"cpu": self.cpu, "memory": self.memory, "pods": str(self.pods), **gpus, **self.resources}
+
+
+def make_node(
+    name: str, *, labels: Mapping[str, str], resources: Mapping[str, str], taints: Sequence[Taint] = ()
+) -> dict[str, Any]:
+    """One Node object for KWOK, born ready; ``resources`` is both capacity and allocatable."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": dict(labels), "annotations": dict(FAKE)},
+        "spec": {"taints": [dict(taint) for taint in taints]} if taints else {},
+        "status": {
+            "capacity": dict(resources),
+            "allocatable": dict(resources),
+            "conditions": [_ready()],
+            "addresses": [
+                {"type": "InternalIP", "address": _address(name)},
+                {"type": "Hostname", "address": name},
+            ],
+            "nodeInfo": _info(),
+        },
+    }
+
+
+def _ready() -> dict[str, str]:
+    return {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
+
+
+def _info() -> dict[str, str]:
+    unknown = ("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "kubeProxyVersion")
+    known = {
+        "architecture": "amd64",
+        "operatingSystem": "linux",
+        "kubeletVersion": "v1.36.3-kwok",
+        "containerRuntimeVersion": "kwok://0.8.0",
+    }
+    return {**dict.fromkeys(unknown, ""), **known}
+
+
+def _address(name: str) -> str:
+    """An address in 10.0.0.0/9 that follows from the name; the pods' are in the other half."""
+    return str(ipaddress.IPv4Address(_ADDRESSES + zlib.crc32(name.encode()) % (1 << 23)))
+
+
+async def add_nodes(client: Client, fleet: Fleet, *, progress: Progress | None = None) -> int:
+    """Create the nodes of ``fleet``, or bring those that are there to its labels, taints and resources.
+
+    Returns how many were new. Does not wait until they are ready: see ``wait_ready``. Raises kube.errors.KubeError.
+    """
+    queue = fleet.objects()
+    done = created = 0
+
+    async def work() -> None:
+        nonlocal done, created
+        for node in queue:  # all workers share the one iterator
+            new = await _ensure(client, node)
+            created, done = created + new, done + 1
+            if progress is not None:
+                progress(done, len(fleet))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(CONCURRENCY, len(fleet))):
+            group.create_task(work())
+    return created
+
+
+async def _ensure(client: Client, node: dict[str, Any]) -> bool:
+    """Create the node; where it is there, set what is ours and leave the rest."""
+    try:
+        await client.create(NODES, node)
+    except AlreadyExists:
+        await _update(client, node)
+        return False
+    return True
+
+
+async def _update(client: Client, node: dict[str, Any]) -> None:
+    name, status = node["metadata"]["name"], node["status"]
+    current = await client.get(NODES, name)
+    spec = {"taints": [*_foreign_taints(current), *node["spec"].get("taints", ())]}
+    metadata = {"labels": node["metadata"]["labels"], "annotations": node["metadata"]["annotations"]}
+    if _differs(current, {"metadata": metadata}) or current["spec"].get("taints", []) != spec["taints"]:
+        await client.patch(NODES, name, body={"metadata": metadata, "spec": spec}, content_type=PatchType.MERGE)
+    resources = {"capacity": status["capacity"], "allocatable": status["allocatable"]}
+    if any(current["status"].get(key) != value for key, value in resources.items()):
+        body = {"status": {key: _replacing(current["status"].get(key, {}), value) for key, value in resources.items()}}
+        await client.patch(NODES, name, body=body, content_type=PatchType.MERGE, subresource="status")
+
+
+def _foreign_taints(node: dict[str, Any]) -> list[dict[str, Any]]:
+    """Taints that the control plane keeps itself (not ready, unschedulable)."""
+    return [taint for taint in node["spec"].get("taints", ()) if taint["key"].startswith("node.kubernetes.io/")]
+
+
+def _differs(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    return any(
+        _differs(current.get(key, {}), value) if isinstance(value, Mapping) else current.get(key) != value
+        for key, value in wanted.items()
+    )
+
+
+def _replacing(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON merge patch that leaves exactly ``new``."""
+    return {**dict.fromkeys(old), **new}
+
+
+async def wait_ready(client: Client, names: Sequence[str], *, timeout: float = 60.0) -> None:  # noqa: ASYNC109
+    """Wait until all nodes are ready and without the taints that keep new nodes empty.
+
+    Asks for one node at a time: lists of all of them would keep the API server from getting them ready. Raises
+    TimeoutError, which names one that is not.
+    """
+    waiting = iter(names)
+    last = ""
+
+    async def work() -> None:
+        nonlocal last
+        for name in waiting:
+            last = name
+            while not is_ready(await client.get(NODES, name)):
+                await asyncio.sleep(POLL_SECONDS)
+
+    try:
+        async with asyncio.timeout(timeout), asyncio.TaskGroup() as group:
+            for _ in range(WAITERS):
+                group.create_task(work())
+    except TimeoutError:
+        raise TimeoutError(f"not all nodes are ready after {timeout:g} s, {last} for one") from None
+
+
+def is_ready(node: Mapping[str, Any]) -> bool:
+    """Whether a pod without tolerations can be scheduled to the node as far as its health is concerned."""
+    conditions = node.get("status", {}).get("conditions", ())
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    return ready and not any(t["key"] == "node.kubernetes.io/not-ready" for t in node["spec"].get("taints", ()))

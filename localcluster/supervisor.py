@@ -1,0 +1,253 @@
+"""A cluster that outlives the command that started it: one background process owns the components.
+
+Started as ``python -m localcluster.supervisor DIRECTORY OPTIONS``. It holds ``supervisor.lock`` for its whole life, so
+there is at most one for each folder; ``supervisor.json`` says who it is and how far. It starts again what died.
+Killed, it takes them with it (``localcluster.process``).
+"""
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from localcluster import health
+from localcluster.cluster import PORTS_FILE, LocalCluster
+from localcluster.commands import Layout
+from localcluster.errors import AlreadyUp, LocalClusterError, NotReady
+from localcluster.options import COMPONENTS, Options
+from localcluster.pki import write_private
+from localcluster.process import log_tail, start_time, wait_gone
+
+STATE = "supervisor.json"
+LOCK = "supervisor.lock"
+LOG = "supervisor.log"
+POLL_SECONDS = 0.1
+REVIVE_SECONDS = 1.0
+STOP_SECONDS = 30.0
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?")
+
+Progress = Callable[[str], None]
+
+
+class State(msgspec.Struct, kw_only=True):
+    """What a supervisor tells about itself; ``started`` (clock ticks since boot) tells it from a later process."""
+
+    pid: int
+    started: int
+    phase: str = "Preparing"  # Preparing (building, for one), Starting, Ready, Failed
+    message: str = ""
+    pids: dict[str, int] = {}
+
+
+def directory(name: str) -> Path:
+    """The folder of the cluster called ``name``. ValueError where that is no good name."""
+    if not NAME.fullmatch(name):
+        raise ValueError(f"name {name!r}: expected lower-case letters, digits and dashes, at most 42")
+    state = os.environ.get("XDG_STATE_HOME")
+    base = Path(state) if state else Path.home() / ".local" / "share"
+    return base.absolute() / "topogate" / "local" / name
+
+
+def running(folder: Path) -> State | None:
+    """The supervisor that owns the folder, or None where none runs."""
+    try:
+        state = msgspec.json.decode((folder / STATE).read_bytes(), type=State)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+    return state if start_time(state.pid) == state.started else None
+
+
+def layout(folder: Path) -> Layout:
+    """Where things are in the folder of a cluster that runs."""
+    return Layout(folder, {}, json.loads((folder / PORTS_FILE).read_text()))
+
+
+def statuses(folder: Path) -> list[health.ComponentStatus]:
+    """The state of every component. NotReady where no supervisor runs."""
+    state = running(folder)
+    if state is None or not (folder / PORTS_FILE).exists():
+        raise NotReady(f"no cluster runs in {folder}")
+    return health.statuses(layout(folder), state.pids)
+
+
+# From outside
+
+
+def start(folder: Path, options: Options, *, progress: Progress, timeout: float) -> None:
+    """Start a supervisor in the background and wait until its cluster is ready.
+
+    Raises AlreadyUp, LocalClusterError with what the supervisor said, and NotReady at the deadline. The supervisor is
+    stopped then, as it is when the wait is interrupted.
+    """
+    if running(folder):
+        raise AlreadyUp(f"a cluster runs in {folder} already")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / STATE).unlink(missing_ok=True)
+    process = _detach(folder, options)
+    try:
+        _follow(folder, process, progress, timeout)
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    process.returncode = 0  # it stays: keep subprocess from complaining that nobody waited for it
+
+
+def _detach(folder: Path, options: Options) -> "subprocess.Popen[bytes]":
+    """Run this module in a session of its own, with our packages in reach wherever they lie."""
+    package_root = str(Path(__file__).parent.parent)
+    path = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-m", "localcluster.supervisor", str(folder), msgspec.json.encode(options).decode()]
+    with (folder / LOG).open("wb") as log:
+        return subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def _follow(folder: Path, process: "subprocess.Popen[bytes]", progress: Progress, timeout: float) -> None:
+    """Pass on what the supervisor says until it is ready; building does not count as waiting."""
+    said, deadline = "", time.monotonic() + timeout
+    while True:
+        ended = process.poll() is not None
+        state = running(folder) or _last_words(folder)
+        if state is not None and state.phase == "Ready":
+            return
+        if ended or (state is not None and state.phase == "Failed"):
+            raise LocalClusterError((state and state.message) or f"it did not start:\n{log_tail(folder / LOG)}")
+        if state is not None and state.message != said:
+            said = state.message
+            progress(said)
+        if state is not None and state.phase == "Preparing":
+            deadline = time.monotonic() + timeout
+        if time.monotonic() > deadline:
+            raise NotReady(f"the cluster did not become ready in time; its logs are in {folder / 'logs'}")
+        time.sleep(POLL_SECONDS)
+
+
+def _last_words(folder: Path) -> State | None:
+    try:
+        return msgspec.json.decode((folder / STATE).read_bytes(), type=State)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def stop(folder: Path, *, keep: bool = False) -> bool:
+    """Stop the cluster in the folder and remove what it left, or ``keep`` its data for another ``up``.
+
+    Returns whether one ran. A supervisor that does not end in time is killed, and its components with it.
+    """
+    state = running(folder)
+    if state is not None:
+        os.kill(state.pid, signal.SIGTERM)
+        if not wait_gone(state.pid, state.started, STOP_SECONDS):
+            os.kill(state.pid, signal.SIGKILL)
+            wait_gone(state.pid, state.started, STOP_SECONDS)
+    if not keep:
+        shutil.rmtree(folder, ignore_errors=True)
+    return state is not None
+
+
+# From inside
+
+
+def run(folder: Path, options: Options, *, progress: Progress, ready: Callable[[LocalCluster], None]) -> NoReturn:
+    """Own a cluster in ``folder`` until SIGTERM or SIGINT ends this process. ``ready`` is called once it is up.
+
+    Raises AlreadyUp, and what ``LocalCluster.up`` raises.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    state = State(pid=os.getpid(), started=start_time(os.getpid()) or 0)
+
+    def tell(phase: str, message: str) -> None:
+        state.phase, state.message = phase, message
+        write_private(folder / STATE, msgspec.json.encode(state))
+
+    def report(message: str) -> None:
+        tell("Starting" if message.startswith("starting ") else "Preparing", message)
+        progress(message)
+
+    with _alone(folder):
+        cluster = LocalCluster(folder, options=options, progress=report)
+        report("preparing")
+        try:
+            cluster.up()
+            state.pids = cluster.pids
+            tell("Ready", "")
+            ready(cluster)
+            while True:
+                time.sleep(REVIVE_SECONDS)
+                if _revive(cluster, progress):
+                    state.pids = cluster.pids
+                    tell("Ready", "")
+        except LocalClusterError as error:
+            tell("Failed", str(error))
+            raise
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, signal.SIG_IGN)
+            cluster.stop()
+
+
+def _leave(number: int, _: object) -> NoReturn:
+    raise SystemExit(0 if number == signal.SIGTERM else 130)
+
+
+def _revive(cluster: LocalCluster, progress: Progress) -> bool:
+    """Start what has died; whether anything had. A failure is told and tried again the next time."""
+    dead = cluster.dead()
+    for name in [name for name in COMPONENTS if name in dead]:
+        progress(f"{name} died; starting it again")
+        try:
+            cluster.start(name)
+        except (LocalClusterError, OSError) as error:
+            progress(str(error))
+            break
+    return bool(dead)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    with (folder / LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AlreadyUp(f"a cluster runs in {folder} already") from None
+        yield
+
+
+def main() -> None:
+    """``python -m localcluster.supervisor DIRECTORY OPTIONS``; OPTIONS is JSON."""
+    folder, options = Path(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=Options)
+
+    def say(message: str) -> None:
+        sys.stderr.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {message}\n")
+        sys.stderr.flush()
+
+    try:
+        run(folder, options, progress=say, ready=lambda _: say("ready"))
+    except LocalClusterError as error:
+        say(str(error))
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

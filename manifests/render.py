@@ -1,0 +1,110 @@
+"""The objects of an installation: those of the kustomize base, for any key domain, namespace and image.
+
+kustomize cannot put a domain into the text of a rule, so the domain and the namespace are replaced as words here; with
+the defaults the objects are exactly those of ``kubectl kustomize manifests/base``.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+import yaml
+
+from crds.constants import DEFAULT_DOMAIN, NAMESPACE
+
+Json = dict[str, Any]
+
+CONFIG_MAP = "topogate-config"
+CONFIG_KEY = "config.yaml"
+WEBHOOK_CONFIGURATION = "topogate-webhook"
+POLICY = "topogate-pods"
+LEASE = "topogate-ungater"
+PART_OF = {"app.kubernetes.io/part-of": "topogate"}
+
+_CRDS = "../../crds"
+_IN_CLUSTER_ONLY = frozenset({"Deployment", "Service", "PodDisruptionBudget"})
+
+
+@dataclass(frozen=True)
+class Options:
+    """What may differ between installations.
+
+    ``image`` empty: the one of the base. ``webhook_url``: components run outside of the cluster, and the API server
+    reaches the webhook there (``https://host:port``); there are then no Deployments and no Service. ``config``: the
+    text of the settings file; empty: the one of the base.
+    """
+
+    domain: str = DEFAULT_DOMAIN
+    namespace: str = NAMESPACE
+    image: str = ""
+    webhook_url: str = ""
+    config: str = ""
+
+
+def objects(options: Options | None = None) -> list[Json]:
+    """All objects in the order in which they are applied; taken backwards it is a safe order to delete them.
+
+    They are read once for equal options and shared: do not change them.
+    """
+    return list(_objects(options or Options()))
+
+
+@lru_cache(maxsize=8)
+def _objects(wanted: Options) -> tuple[Json, ...]:
+    return tuple(_adapted(obj, wanted) for text in _texts(wanted) for obj in _documents(text) if _kept(obj, wanted))
+
+
+def _texts(options: Options) -> Iterator[str]:
+    """Every manifest in the order of the kustomizations."""
+    base = files("manifests") / "base"
+    for entry in _resources(base):
+        if entry == _CRDS:
+            continue
+        yield _localised((base / entry).read_text(encoding="utf-8"), options)
+        if entry == "namespace.yaml":
+            yield from crd_texts()
+
+
+def crd_texts() -> Iterator[str]:
+    """The CustomResourceDefinitions alone."""
+    root = files("crds")
+    for entry in _resources(root):
+        yield root.joinpath(*entry.split("/")).read_text(encoding="utf-8")
+
+
+def _documents(text: str) -> Iterator[Json]:
+    """The objects of a file; the loader in C takes a tenth of the time, and is not everywhere."""
+    return filter(None, yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+
+
+def _resources(folder: Traversable) -> list[str]:
+    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
+    return list(kustomization["resources"])
+
+
+def _localised(text: str, options: Options) -> str:
+    """The text with the domain and the namespace put in, both in one pass: neither may be replaced twice."""
+    words: Mapping[str, str] = {DEFAULT_DOMAIN: options.domain, NAMESPACE: options.namespace}
+    return re.sub("|".join(map(re.escape, words)), lambda match: words[match[0]], text)
+
+
+def _kept(obj: Json, options: Options) -> bool:
+    return not (options.webhook_url and obj["kind"] in _IN_CLUSTER_ONLY)
+
+
+def _adapted(obj: Json, options: Options) -> Json:
+    match obj["kind"]:
+        case "Deployment" if options.image:
+            for container in obj["spec"]["template"]["spec"]["containers"]:
+                container["image"] = options.image
+        case "MutatingWebhookConfiguration" if options.webhook_url:
+            for webhook in obj["webhooks"]:
+                path = webhook["clientConfig"]["service"]["path"]
+                webhook["clientConfig"] = {"url": options.webhook_url.rstrip("/") + path}
+        case "ConfigMap" if options.config:
+            obj["data"][CONFIG_KEY] = options.config
+    return obj

@@ -1,0 +1,122 @@
+"""A real control plane for the tests that are marked ``cluster``.
+
+``cluster``        one for the whole session (with pytest-xdist one for each worker); never stop its components
+``fresh_cluster``  one for this test alone: kill, stop, compact and break it as you like
+``client``         ``kube.client.Client`` of ``cluster``, as administrator
+``namespace``      name of a new namespace in which pods can be created at once; deleted afterwards
+``nodes``          factory of KWOK nodes in ``cluster``: ``await nodes(blocks=2, racks=2, hosts=2)``; deleted afterwards
+``as_account``     factory: ``await as_account(namespace, "name")`` is a Client with a token of that service account
+``kubectl``        runs kubectl against ``cluster`` and returns what it printed
+
+``make_client(kubeconfig)`` is a factory for clients of other clusters or users. All fail, and never skip, where the
+control plane cannot start.
+"""
+
+import asyncio
+import itertools
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from kube.client import Client
+from kube.errors import NotFound
+from kube.resources import NAMESPACES, NODES, SERVICE_ACCOUNTS
+from localcluster import Fleet, LocalCluster, Options, add_nodes, wait_ready
+
+WAIT_SECONDS = 30
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[LocalCluster]:
+    # configmaps are served from etcd: after compact_etcd() an old resourceVersion of theirs is 410 at once
+    with LocalCluster(options=Options(uncached=["configmaps"])) as running:
+        yield running
+
+
+@pytest.fixture
+def fresh_cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(options=Options(uncached=["configmaps"])) as running:
+        yield running
+
+
+@pytest.fixture
+async def make_client() -> AsyncIterator[Callable[..., Awaitable[Client]]]:
+    async with AsyncExitStack() as stack:
+
+        async def make(kubeconfig: Path | str, **arguments) -> Client:
+            return await stack.enter_async_context(await Client.connect(str(kubeconfig), **arguments))
+
+        yield make
+
+
+@pytest.fixture
+async def client(cluster: LocalCluster) -> AsyncIterator[Client]:
+    async with await Client.connect(str(cluster.kubeconfig)) as connected:
+        yield connected
+
+
+@pytest.fixture
+async def namespace(client: Client) -> AsyncIterator[str]:
+    name = f"test-{next(_numbers)}"
+    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    await _until(lambda: _exists(client, SERVICE_ACCOUNTS, "default", name), f"service account of namespace {name}")
+    yield name
+    await client.delete(NAMESPACES, name)
+
+
+@pytest.fixture
+async def as_account(cluster: LocalCluster, client: Client, make_client) -> Callable[..., Awaitable[Client]]:
+    async def make(namespace: str, account: str) -> Client:
+        token = await client.request_token(account, namespace, 3600)
+        return await make_client(cluster.token_kubeconfig(token, f"{namespace}-{account}"))
+
+    return make
+
+
+@pytest.fixture
+async def nodes(client: Client) -> AsyncIterator[Callable[..., Awaitable[list[str]]]]:
+    made: set[str] = set()
+
+    async def make(*, ready: bool = True, **fleet) -> list[str]:
+        asked = Fleet(**fleet)
+        made.update(asked.names())
+        await add_nodes(client, asked)
+        if ready:
+            await wait_ready(client, asked.names(), timeout=WAIT_SECONDS)
+        return asked.names()
+
+    yield make
+    for name in made:
+        with suppress(NotFound):
+            await client.delete(NODES, name)
+
+
+@pytest.fixture
+def kubectl(cluster: LocalCluster) -> Callable[..., str]:
+    def run(*arguments: str, stdin: str | None = None) -> str:
+        command = [cluster.kubectl, "--kubeconfig", cluster.kubeconfig, *arguments]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
+        return done.stdout
+
+    return run
+
+
+async def _exists(client: Client, *address) -> bool:
+    with suppress(NotFound):
+        await client.get(*address)
+        return True
+    return False
+
+
+async def _until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
+    try:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not await condition():
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        pytest.fail(f"waited {WAIT_SECONDS} s in vain for {what}")

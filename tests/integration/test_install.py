@@ -1,0 +1,470 @@
+"""``topogate install`` and ``uninstall`` on a real API server of their own, called as the command calls them."""
+
+import asyncio
+import contextlib
+import json
+import subprocess
+
+import pytest
+import yaml
+
+from cli import install as command
+from cli.installation import FIELD_MANAGER
+from cli.output import Failure, OutputFormat
+from crds.constants import DEFAULT_DOMAIN, FINALIZER, NAMESPACE, Keys
+from kube.client import Client
+from kube.errors import NotFound
+from kube.resources import NAMESPACES, resource_of
+from localcluster import Fleet, LocalCluster, add_nodes, wait_ready
+from manifests import render
+
+pytestmark = pytest.mark.cluster
+
+K = Keys()
+URL = "https://127.0.0.1:9443"
+OUTSIDE = {"out_of_cluster": True, "webhook_url": URL}
+PREFIX = f"system:serviceaccount:{NAMESPACE}:topogate-"
+
+
+@pytest.fixture(scope="module")
+def own():
+    """A control plane with two nodes, on which the Deployments' pods run.
+
+    Our namespace is there already, made by somebody else, and so stays: each deletion of one takes the controller
+    manager five seconds. One test has a namespace of its own deleted.
+    """
+
+    async def nodes(cluster):
+        async with await Client.connect(str(cluster.kubeconfig)) as client:
+            fleet = Fleet(blocks=1, racks=1, hosts=2)
+            await add_nodes(client, fleet)
+            await wait_ready(client, fleet.names(), timeout=30)
+            await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+
+    with LocalCluster() as cluster:
+        asyncio.run(nodes(cluster))
+        yield cluster
+
+
+@pytest.fixture
+def kubectl(own):
+    def run(*arguments, stdin=None, fails=False):
+        line = [own.kubectl, "--kubeconfig", own.kubeconfig, *arguments]
+        done = subprocess.run(line, input=stdin, capture_output=True, text=True, check=False)
+        assert (done.returncode != 0) is fails, done.stderr
+        return done.stderr if fails else done.stdout
+
+    return run
+
+
+@pytest.fixture
+def install(own, capsys):
+    def run(**arguments):
+        command.install(kubeconfig=str(own.kubeconfig), **{"wait": False} | arguments)
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def uninstall(own, capsys):
+    def run(**arguments):
+        command.uninstall(kubeconfig=str(own.kubeconfig), **arguments)
+        return capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def clean(there, uninstall):
+    """Nothing installed."""
+    if there():
+        uninstall(delete_crds=True, yes=True)
+
+
+@pytest.fixture
+def installed(install):
+    """Installed, without Deployments: a namespace without pods goes quickly."""
+    return install(**OUTSIDE)
+
+
+@pytest.fixture
+def there(own):
+    """Lists the objects of an installation that exist."""
+
+    async def ask(options):
+        found = []
+        async with await Client.connect(str(own.kubeconfig)) as client:
+            for obj in render.objects(options):
+                if obj["metadata"]["name"] == NAMESPACE:
+                    continue
+                with contextlib.suppress(NotFound):
+                    await client.get(resource_of(obj), obj["metadata"]["name"], obj["metadata"].get("namespace"))
+                    found.append((obj["kind"], obj["metadata"]["name"]))
+        return found
+
+    return lambda options=None: asyncio.run(ask(options))
+
+
+def get(kubectl, *what):
+    return json.loads(kubectl("get", *what, "-o", "json"))
+
+
+def outcomes(printed):
+    """Object -> what happened to it."""
+    lines = [
+        line.split() for line in printed.splitlines() if "/" in line.split()[0] and not line.startswith("Topogate")
+    ]
+    return {words[0]: words[-1] for words in lines}
+
+
+def test_install_makes_every_object_and_waits_for_the_pods(clean, install, kubectl, there):
+    printed = install(wait=True, timeout=60.0, image="topogate:other")
+    assert len(outcomes(printed)) == len(render.objects()) == len(there()) + 1
+    assert outcomes(printed).pop(f"namespace/{NAMESPACE}") == "kept"
+    assert set(outcomes(printed).values()) == {"created", "kept"}
+    for deployment in get(kubectl, "deployments", "-n", NAMESPACE)["items"]:
+        assert deployment["status"]["availableReplicas"] == deployment["spec"]["replicas"] == 2
+        assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "topogate:other"
+    assert "flavor" in printed
+
+
+def test_installing_again_changes_nothing(installed, install):
+    assert set(outcomes(install(**OUTSIDE)).values()) == {"unchanged", "kept"}
+
+
+def test_kustomize_makes_the_same_objects(kubectl):
+    built = yaml.safe_load_all(kubectl("kustomize", "manifests/base"))
+    by_name = {(obj["kind"], obj["metadata"]["name"]): obj for obj in built}
+    assert by_name == {(obj["kind"], obj["metadata"]["name"]): obj for obj in render.objects()}
+
+
+def test_what_somebody_changed_is_put_right_and_the_ca_stays(installed, install, kubectl):
+    name = ("mutatingwebhookconfiguration", "topogate-webhook")
+    patch = {
+        "webhooks": [{"name": "job.topogate.dev", "failurePolicy": "Ignore", "clientConfig": {"caBundle": "Cg=="}}]
+    }
+    kubectl("patch", *name, "--type", "strategic", "-p", json.dumps(patch))
+    changed = outcomes(install(**OUTSIDE))
+    assert {key for key, outcome in changed.items() if outcome == "configured"} == {"/".join(name)}
+    (webhook, _) = get(kubectl, *name)["webhooks"]
+    assert webhook["failurePolicy"] == "Fail"
+    assert webhook["clientConfig"]["caBundle"] == "Cg=="
+
+
+def test_settings_and_certificates_survive_an_upgrade(installed, install, kubectl):
+    config = f"# ours\ndomain: {DEFAULT_DOMAIN}\nnamespace: {NAMESPACE}\nwebhookUrl: {URL}\nungateConcurrency: 8\n"
+    kubectl(
+        "patch",
+        "configmap",
+        render.CONFIG_MAP,
+        "-n",
+        NAMESPACE,
+        "--patch",
+        json.dumps({"data": {"config.yaml": config}}),
+    )
+    kubectl(
+        "patch",
+        "secret",
+        "topogate-webhook-cert",
+        "-n",
+        NAMESPACE,
+        "--patch",
+        json.dumps({"data": {"tls.crt": "Cg=="}}),
+    )
+    install(**OUTSIDE)
+    assert get(kubectl, "configmap", render.CONFIG_MAP, "-n", NAMESPACE)["data"]["config.yaml"] == config
+    assert get(kubectl, "secret", "topogate-webhook-cert", "-n", NAMESPACE)["data"] == {"tls.crt": "Cg=="}
+    broken = json.dumps({"data": {"config.yaml": "domian: x\n"}})
+    kubectl("patch", "configmap", render.CONFIG_MAP, "-n", NAMESPACE, "--patch", broken)
+    with pytest.raises(Failure, match=r"ConfigMap topogate-system/topogate-config.*domian"):
+        install(**OUTSIDE)
+    kubectl("delete", "configmap", render.CONFIG_MAP, "-n", NAMESPACE)
+
+
+def test_the_domain_of_an_installation_stays(clean, install, kubectl):
+    install(domain="topogate.dev", **OUTSIDE)
+    assert set(outcomes(install(**OUTSIDE)).values()) == {"unchanged", "kept"}
+    policy = get(kubectl, "validatingadmissionpolicy", "topogate-pods")
+    assert "topogate.dev/topology'" in json.dumps(policy["spec"])
+    assert DEFAULT_DOMAIN not in json.dumps(policy["spec"])
+    with pytest.raises(Failure, match=r'installed with domain "topogate.dev".*uninstall'):
+        install(domain="other.example.com")
+
+
+def test_beside_kueue_its_domain_is_refused(clean, install, kubectl, there):
+    crd = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": "workloads.kueue.x-k8s.io",
+            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/kueue"},
+        },
+        "spec": {
+            "group": "kueue.x-k8s.io",
+            "names": {"kind": "Workload", "plural": "workloads"},
+            "scope": "Namespaced",
+            "versions": [
+                {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+            ],
+        },
+    }
+    kubectl("create", "-f", "-", stdin=json.dumps(crd))
+    with pytest.raises(Failure, match=r"workloads\.kueue\.x-k8s\.io exists.*--domain topogate\.dev"):
+        install()
+    assert there() == []
+    assert "created" in outcomes(install(domain="topogate.dev", **OUTSIDE)).values()
+    kubectl("delete", "crd", "workloads.kueue.x-k8s.io")
+
+
+def test_dry_run_changes_nothing(clean, install, kubectl, there):
+    printed = install(dry_run=True, namespace="new")
+    assert set(outcomes(printed).values()) == {"created"}
+    assert there() == []
+
+
+@pytest.mark.parametrize("output", [OutputFormat.YAML, OutputFormat.JSON])
+def test_print_only(clean, install, kubectl, output, there):
+    printed = install(output=output, namespace="elsewhere")
+    objects = list(yaml.safe_load_all(printed)) if output is OutputFormat.YAML else json.loads(printed)["items"]
+    assert objects == render.objects(render.Options(namespace="elsewhere"))
+    assert there() == []
+
+
+def test_out_of_cluster_takes_the_place_of_the_deployments(install, kubectl):
+    install()
+    printed = install(out_of_cluster=True, webhook_url=URL)
+    assert outcomes(printed)["deployment/topogate-webhook"] == "deleted"
+    assert get(kubectl, "deployments,services,pdb", "-n", NAMESPACE)["items"] == []
+    webhooks = get(kubectl, "mutatingwebhookconfiguration", "topogate-webhook")["webhooks"]
+    assert [hook["clientConfig"] for hook in webhooks] == [{"url": f"{URL}/mutate-job"}, {"url": f"{URL}/mutate-pod"}]
+    config = yaml.safe_load(get(kubectl, "configmap", render.CONFIG_MAP, "-n", NAMESPACE)["data"]["config.yaml"])
+    assert config["webhookUrl"] == URL
+    assert set(outcomes(install(out_of_cluster=True, webhook_url=URL)).values()) == {"unchanged", "kept"}
+    install()
+    webhooks = get(kubectl, "mutatingwebhookconfiguration", "topogate-webhook")["webhooks"]
+    assert all("url" not in hook["clientConfig"] for hook in webhooks)
+    install(**OUTSIDE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"out_of_cluster": True}, "come together"),
+        ({"webhook_url": URL}, "come together"),
+        ({"out_of_cluster": True, "webhook_url": "http://x"}, "https://HOST:PORT"),
+        ({"domain": "Not a domain"}, "command line: domain"),
+        ({"namespace": "Not_A_Name"}, "command line: namespace"),
+    ],
+)
+def test_wrong_arguments_are_named(install, arguments, message):
+    with pytest.raises(Failure, match=message):
+        install(**arguments)
+
+
+def test_a_refusal_names_the_object(own, install, kubectl, tmp_path):
+    kubectl("create", "serviceaccount", "nobody", "-n", "default")
+    token = kubectl("create", "token", "nobody", "-n", "default").strip()
+    config = yaml.safe_load(own.kubeconfig.read_text())
+    config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
+    file = tmp_path / "nobody"
+    file.write_text(yaml.safe_dump(config))
+    with pytest.raises(Failure, match=r"(?i)forbidden.*configmaps"):
+        command.install(kubeconfig=str(file))
+
+
+# --- rights ----------------------------------------------------------------------------------------------------------
+
+
+def rules(kubectl, user, namespace, *groups):
+    """(verb, resource.group, name) that RBAC gives the user in the namespace, by the API server's own account."""
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectRulesReview",
+        "metadata": {"creationTimestamp": None},
+        "spec": {"namespace": namespace},
+    }
+    as_groups = [part for group in groups for part in ("--as-group", group)]
+    answer = json.loads(
+        kubectl(
+            "create", "--validate=false", "-f", "-", "-o", "json", "--as", user, *as_groups, stdin=json.dumps(review)
+        )
+    )
+    return {
+        (verb, f"{resource}.{group}".rstrip("."), name)
+        for rule in answer["status"]["resourceRules"]
+        for verb in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", [""])
+    }
+
+
+def own_rules(kubectl, component, namespace):
+    """What the component's account may do beyond what every account may."""
+    groups = ("system:serviceaccounts", "system:authenticated")
+    everybody = rules(kubectl, "system:serviceaccount:default:default", namespace, *groups)
+    return rules(kubectl, PREFIX + component, namespace, *groups) - everybody
+
+
+def spread(verbs, resource, name=""):
+    return {(verb, resource, name) for verb in verbs.split()}
+
+
+READ = "get list watch"
+WEBHOOK_CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+RIGHTS = {
+    "webhook": spread(READ, "resourceflavors.topogate.dev").union(
+        *(
+            spread("get patch", f"{kind}.admissionregistration.k8s.io", "topogate-webhook")
+            for kind in WEBHOOK_CONFIGURATIONS
+        )
+    ),
+    "ungater": spread(READ, "resourceflavors.topogate.dev").union(
+        spread(f"{READ} create patch", "workloads.topogate.dev"),
+        spread("patch", "workloads/status.topogate.dev"),
+        spread(READ, "jobs.batch"),
+        spread("update", "jobs/finalizers.batch"),
+        spread(f"{READ} patch delete", "pods"),
+        spread(READ, "nodes"),
+        spread(READ, "priorityclasses.scheduling.k8s.io"),
+        spread("create patch", "events.events.k8s.io"),
+    ),
+}
+HOME = {
+    "webhook": spread("get patch", "secrets", "topogate-webhook-cert"),
+    "ungater": spread("create", "leases.coordination.k8s.io").union(
+        spread("get update", "leases.coordination.k8s.io", "topogate-ungater")
+    ),
+}
+
+
+@pytest.mark.parametrize("component", sorted(RIGHTS))
+def test_an_account_may_do_exactly_what_is_listed(installed, kubectl, component):
+    assert own_rules(kubectl, component, "default") == RIGHTS[component]
+    assert own_rules(kubectl, component, NAMESPACE) == RIGHTS[component] | HOME[component]
+
+
+QUESTIONS = [
+    (("webhook", "get", "secrets/topogate-webhook-cert", NAMESPACE), True),
+    (("webhook", "get", "secrets/another", NAMESPACE), False),
+    (("webhook", "create", "secrets", NAMESPACE), False),
+    (("webhook", "get", "secrets/topogate-webhook-cert", "kube-system"), False),
+    (("webhook", "delete", "pods", "default"), False),
+    (("webhook", "patch", "pods", "default"), False),
+    (("ungater", "patch", "pods", "default"), True),
+    (("ungater", "get", "secrets", NAMESPACE), False),
+    (("ungater", "create", "pods", "default"), False),
+    (("ungater", "patch", "nodes", "default"), False),
+    (("ungater", "patch", "resourceflavors", "default"), False),
+]
+
+
+def test_the_authorizer_agrees(installed, kubectl):
+    for (component, verb, what, namespace), allowed in QUESTIONS:
+        kubectl("auth", "can-i", "-q", verb, what, "-n", namespace, "--as", PREFIX + component, fails=not allowed)
+
+
+USER_RIGHTS = [
+    ("view", "list", "workloads", True),
+    ("view", "list", "localqueues", True),
+    ("view", "patch", "workloads", False),
+    ("edit", "patch", "workloads", True),
+    ("edit", "patch", "workloads/status", False),
+    ("edit", "create", "workloads", False),
+    ("edit", "create", "localqueues", False),
+    ("admin", "create", "localqueues", True),
+    ("admin", "delete", "workloads", True),
+    ("admin", "update", "workloads/status", False),
+    ("admin", "create", "clusterqueues", False),
+]
+
+
+@pytest.mark.parametrize("role", ["view", "edit", "admin"])
+def test_rights_of_people(installed, kubectl, role):
+    for obj in (
+        ("serviceaccount", role),
+        ("rolebinding", role, "--clusterrole", role, "--serviceaccount", f"default:{role}"),
+    ):
+        made = kubectl("create", *obj, "-n", "default", "--dry-run=client", "-o", "yaml")
+        kubectl("apply", "-f", "-", stdin=made)
+    given = rules(kubectl, f"system:serviceaccount:default:{role}", "default")
+    for of, verb, resource, allowed in USER_RIGHTS:
+        if of == role:
+            assert ((verb, f"{resource}.topogate.dev", "") in given) is allowed, (verb, resource)
+
+
+# --- uninstall -------------------------------------------------------------------------------------------------------
+
+
+def flavor(finalizers=()):
+    return {
+        "apiVersion": "topogate.dev/v1alpha1",
+        "kind": "ResourceFlavor",
+        "metadata": {"name": "tas", "finalizers": list(finalizers)},
+        "spec": {},
+    }
+
+
+def gated(kind, name):
+    spec = {
+        "schedulingGates": [{"name": K.gate}],
+        "restartPolicy": "Never",
+        "containers": [{"name": "c", "image": "i"}],
+    }
+    metadata = {"annotations": {K.required[0]: "rack"}}
+    if kind == "Pod":
+        return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name} | metadata, "spec": spec}
+    template = {"metadata": metadata, "spec": spec}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": {"suspend": True, "template": template},
+    }
+
+
+def test_uninstall_leaves_nothing(clean, install, uninstall, kubectl, there):
+    own = {"namespace": "tg"}
+    assert outcomes(install(**own, **OUTSIDE))["namespace/tg"] == "created"
+    kubectl("create", "-f", "-", stdin=json.dumps(flavor([FINALIZER])))
+    uninstall(**own, delete_crds=True, yes=True)
+    assert there(render.Options(**own)) == []
+    roles = json.loads(kubectl("get", "--raw", "/apis/rbac.authorization.k8s.io/v1/clusterroles"))["items"]
+    assert not [role for role in roles if FIELD_MANAGER in json.dumps(role["metadata"].get("managedFields", []))]
+    assert "Nothing of Topogate was found" in uninstall(**own, delete_crds=True, yes=True).out
+    assert "created" in outcomes(install(**own, **OUTSIDE)).values()
+    uninstall(**own, delete_crds=True, yes=True)
+
+
+def test_data_is_kept_unless_asked_for(clean, install, uninstall, kubectl, there):
+    install(**OUTSIDE)
+    kubectl("create", "-f", "-", stdin=json.dumps(flavor()))
+    uninstall()
+    assert {kind for kind, _ in there()} == {"CustomResourceDefinition"}
+    with pytest.raises(Failure, match=r"1 resourceflavors.*--yes"):
+        uninstall(delete_crds=True)
+    assert kubectl("get", "rf", "tas", "-o", "name")
+    install(**OUTSIDE)
+    assert kubectl("get", "rf", "tas", "-o", "name")
+
+
+def test_a_namespace_of_somebody_else_stays(installed, uninstall, kubectl, there):
+    uninstall(delete_crds=True, yes=True)
+    assert there() == []
+    assert get(kubectl, "namespace", NAMESPACE)["status"]["phase"] == "Active"
+
+
+def test_pods_that_would_wait_for_ever_are_named_and_can_be_ungated(clean, install, uninstall, kubectl):
+    install(**OUTSIDE)  # nobody serves that: only gated objects get past the webhook
+    kubectl("create", "-f", "-", stdin=json.dumps(gated("Pod", "waiting")))
+    kubectl("delete", "mutatingwebhookconfiguration", "topogate-webhook")
+    kubectl("create", "-f", "-", stdin=json.dumps(gated("Job", "maker")))
+    shown = uninstall().err
+    for part in ("1 pods still wait", "default/waiting", "--ungate", "1 unfinished Jobs", "default/maker"):
+        assert part in shown
+    answer = json.loads(uninstall(ungate=True, output=OutputFormat.JSON).out)
+    assert answer["ungated"] == ["default/waiting"]
+    assert answer["left"]["gating_jobs"] == ["default/maker"]
+    assert "schedulingGates" not in get(kubectl, "pod", "waiting")["spec"]
+    kubectl("delete", "pod/waiting", "job/maker", "--wait=false")

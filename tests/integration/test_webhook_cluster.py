@@ -1,0 +1,392 @@
+"""The webhook in front of a real API server, under its own service account, called as the manifests say."""
+
+import asyncio
+import base64
+import ssl
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from support.ports import free_port
+from support.reviews import (
+    BLOCK,
+    GATE,
+    HOST,
+    POD_SET,
+    PREFER,
+    QUEUE,
+    RACK,
+    REQUIRE,
+    make_job,
+    make_pod,
+    pod_spec,
+)
+
+from certs.authority import Bundle, Lifetimes, create
+from certs.manager import Options as CertOptions
+from crds.settings import Settings
+from kube.client import Client
+from kube.config import Connection, Static
+from kube.errors import ApiError, NotFound, ServerError
+from kube.patches import PatchType
+from kube.resources import (
+    DEPLOYMENTS,
+    JOBS,
+    MUTATING_WEBHOOKS,
+    PODS,
+    RESOURCE_FLAVORS,
+    SECRETS,
+    resource_of,
+)
+from manifests.render import Options, objects
+from webhook.server import serve
+
+pytestmark = pytest.mark.cluster
+
+WAIT_SECONDS = 30
+SYSTEM = "topogate-system"
+SECRET = "topogate-webhook-cert"
+_KINDS = ("Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role")
+INSTALLED = {*_KINDS, "RoleBinding", "Secret", "MutatingWebhookConfiguration"}
+
+
+def flavor(name, *levels):
+    return {
+        "apiVersion": "topogate.dev/v1alpha1",
+        "kind": "ResourceFlavor",
+        "metadata": {"name": name},
+        "spec": {"nodeLabels": {"pool": name}, "topology": {"levels": list(levels)}},
+    }
+
+
+async def until(condition, what):
+    try:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not await condition():
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        pytest.fail(f"waited {WAIT_SECONDS} s in vain for {what}")
+
+
+async def delete(client, *address):
+    with suppress(NotFound):
+        await client.delete(*address)
+
+
+class Webhook:
+    """One installation, and the server that belongs to it."""
+
+    def __init__(self, cluster, client, port):
+        self.cluster = cluster
+        self.client = client
+        self.port = port
+        self._stop = self._task = None
+
+    async def start(self):
+        bound = asyncio.get_running_loop().create_future()
+        self._stop = asyncio.Event()
+        settings = Settings(
+            bind_address="127.0.0.1",
+            webhook_port=self.port,
+            metrics_port=0,
+            health_port=0,
+            webhook_url=f"https://127.0.0.1:{self.port}",
+            webhook_drain_seconds=0.01,
+        )
+
+        async def run():
+            token = await self.client.request_token("topogate-webhook", SYSTEM, 3600)
+            trust = ssl.create_default_context(cadata=self.cluster.ca_pem.decode())
+            connection = Connection(self.cluster.api_url, trust, Static(f"Bearer {token}"))
+            async with Client(connection) as own:
+                options = replace(CertOptions.from_settings(settings), check_seconds=0.1, settle_seconds=2.0)
+                await serve(settings, own, stop=self._stop, on_bound=bound.set_result, options=options)
+
+        self._task = asyncio.create_task(run())
+        await asyncio.wait({bound, self._task}, return_when=asyncio.FIRST_COMPLETED)
+        self.server = bound.result()
+
+        async def ready():
+            return not self.server.missing()
+
+        await until(ready, "the webhook to be ready")
+
+    async def stop(self):
+        self._stop.set()
+        await self._task
+
+    async def stored(self):
+        """The certificates in the Secret."""
+        data = (await self.client.get(SECRETS, SECRET, SYSTEM))["data"]
+        return Bundle(*(base64.b64decode(data[name]) for name in ("ca.crt", "tls.crt", "tls.key", "ca.key")))
+
+    async def store(self, bundle):
+        """Put certificates into the Secret, as if an earlier webhook had made them."""
+        parts = {
+            "ca.crt": bundle.ca_pem,
+            "tls.crt": bundle.cert_pem,
+            "tls.key": bundle.key_pem,
+            "ca.key": bundle.ca_key_pem,
+        }
+        data = {name: base64.b64encode(part).decode() for name, part in parts.items()}
+        await self.client.patch(SECRETS, SECRET, SYSTEM, body={"data": data}, content_type=PatchType.MERGE)
+
+    async def until_called(self, namespace):
+        """API servers learn of a new configuration, and of a new caBundle, from a watch."""
+
+        async def stamped():
+            try:
+                job = await self.client.create(JOBS, make_job({PREFER: "auto"}), namespace, dry_run=True)
+            except ServerError:
+                return False
+            return POD_SET in job["spec"]["template"]["metadata"].get("annotations", {})
+
+        await until(stamped, "the API server to call the webhook")
+
+
+@asynccontextmanager
+async def installed(client, url):
+    made = [obj for obj in objects(Options(webhook_url=url)) if obj["kind"] in INSTALLED]
+    for obj in made:
+        await client.apply(resource_of(obj), obj, obj["metadata"].get("namespace"), field_manager="test")
+    await until(lambda: _served(client), "the API server to serve ResourceFlavors")
+    try:
+        yield
+    finally:
+        await delete(client, MUTATING_WEBHOOKS, "topogate-webhook")
+        await delete(client, SECRETS, SECRET, SYSTEM)
+
+
+async def _served(client):
+    with suppress(NotFound):
+        await client.list(RESOURCE_FLAVORS)
+        return True
+    return False
+
+
+@pytest.fixture
+async def webhook(cluster, client, namespace):
+    port = free_port()
+    running = Webhook(cluster, client, port)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(installed(client, f"https://127.0.0.1:{port}"))
+        await client.create(RESOURCE_FLAVORS, flavor("tas", BLOCK, RACK, HOST))
+        stack.push_async_callback(delete, client, RESOURCE_FLAVORS, "tas")
+        await running.start()
+        stack.push_async_callback(running.stop)
+        await running.until_called(namespace)
+        yield running
+
+
+async def refused(call):
+    with pytest.raises(ApiError) as caught:
+        await call
+    return caught.value
+
+
+async def test_a_job_is_stamped_and_stays_as_it_is(webhook, client, namespace):
+    job = await client.create(JOBS, make_job({REQUIRE: RACK}), namespace)
+    template = job["spec"]["template"]
+    assert template["metadata"]["annotations"] == {REQUIRE: RACK, POD_SET: "main"}
+    assert template["spec"]["schedulingGates"] == [{"name": GATE}]
+
+    async def born():
+        return len(await client.list(PODS, namespace)) == 2
+
+    await until(born, "the Job's pods")
+    for pod in await client.list(PODS, namespace):
+        assert pod["spec"]["schedulingGates"] == [{"name": GATE}]
+        assert pod["metadata"]["annotations"][POD_SET] == "main"
+    for change in ({"labels": {"a": "b"}}, {"annotations": {REQUIRE: RACK}}):
+        body = {"metadata": change}
+        after = await client.patch(JOBS, "j", namespace, body=body, content_type=PatchType.MERGE, type=dict)
+        assert after["spec"]["template"] == template
+    body = {"metadata": {"annotations": {REQUIRE: BLOCK}}}
+    error = await refused(client.patch(JOBS, "j", namespace, body=body, content_type=PatchType.MERGE))
+    assert "contradicts" in error.message
+
+
+async def test_the_api_server_speaks_as_the_short_way_expects(webhook, client, namespace):
+    for name in ("a", "b"):
+        await client.create(JOBS, make_job({REQUIRE: RACK}, name=name), namespace, dry_run=True)
+    connections = webhook.server._listeners[0][1].connections
+    assert connections
+    assert not any(connection._handed_over for connection in connections)
+
+
+async def test_a_queued_job_is_suspended(webhook, client, namespace):
+    job = await client.create(JOBS, make_job({REQUIRE: RACK}, labels={QUEUE: "team-a"}), namespace)
+    assert job["spec"]["suspend"] is True
+    assert not await client.list(PODS, namespace)
+
+
+async def kubectl(cluster, *arguments, obj):
+    """Exit status and standard error of a kubectl that is given an object."""
+    import yaml
+
+    process = await asyncio.create_subprocess_exec(
+        cluster.kubectl,
+        "--kubeconfig",
+        cluster.kubeconfig,
+        *arguments,
+        "-f",
+        "-",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, stderr = await process.communicate(yaml.safe_dump(obj).encode())
+    return process.returncode, stderr.decode()
+
+
+async def test_kubectl_shows_what_is_wrong_and_what_is_right(webhook, cluster, namespace):
+    create = ("create", "-n", namespace)
+    status, shown = await kubectl(cluster, *create, obj=make_job({REQUIRE: "cloud.example/row"}))
+    print(shown)
+    assert status == 1
+    assert 'admission webhook "job.topogate.dev" denied the request' in shown
+    for part in ("cloud.example/row", BLOCK, RACK, HOST):
+        assert f'"{part}"' in shown
+    contradiction = make_job({REQUIRE: RACK}, template={PREFER: RACK})
+    status, shown = await kubectl(cluster, *create, obj=contradiction)
+    print(shown)
+    assert status == 1
+    assert f"metadata.annotations[{REQUIRE}]" in shown
+    assert f"spec.template.metadata.annotations[{PREFER}]" in shown
+    status, shown = await kubectl(cluster, *create, obj=make_job({REQUIRE: HOST}, parallelism=3))
+    print(shown)
+    assert status == 0
+    assert "Warning: metadata.annotations" in shown
+
+
+async def test_a_server_side_dry_run_leaves_nothing(webhook, client, namespace):
+    job = await client.create(JOBS, make_job({REQUIRE: RACK}), namespace, dry_run=True)
+    assert job["spec"]["template"]["spec"]["schedulingGates"] == [{"name": GATE}]
+    assert await client.list(JOBS, namespace) == []
+    error = await refused(client.create(JOBS, make_job({REQUIRE: "cloud.example/row"}), namespace, dry_run=True))
+    assert error.status == 422
+
+
+async def test_pods_that_come_without_the_gate_get_it(webhook, client, namespace):
+    pod = await client.create(PODS, make_pod({PREFER: "auto"}), namespace)
+    assert pod["spec"]["schedulingGates"] == [{"name": GATE}]
+    assert pod["metadata"]["annotations"][POD_SET] == "main"
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d"},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": {"app": "d"}},
+            "template": {"metadata": {"labels": {"app": "d"}, "annotations": {REQUIRE: RACK}}, "spec": pod_spec()},
+        },
+    }
+    await client.create(DEPLOYMENTS, deployment, namespace)
+
+    async def born():
+        return len(await client.list(PODS, namespace, label_selector="app=d")) == 2
+
+    await until(born, "the Deployment's pods")
+    for replica in await client.list(PODS, namespace, label_selector="app=d"):
+        assert replica["spec"]["schedulingGates"] == [{"name": GATE}]
+    error = await refused(client.create(PODS, make_pod({REQUIRE: RACK}, name="bound", nodeName="n"), namespace))
+    assert error.status == 403
+    assert "spec.nodeName: Forbidden" in error.message
+
+
+async def test_an_outage_touches_nothing_but_what_carries_a_request(webhook, client, namespace):
+    await webhook.stop()
+    try:
+        await client.create(PODS, make_pod(name="plain"), namespace)
+        await client.create(JOBS, make_job(name="plain"), namespace)
+        for call in (
+            client.create(JOBS, make_job({REQUIRE: RACK}), namespace),
+            client.create(PODS, make_pod({REQUIRE: RACK}), namespace),
+        ):
+            error = await refused(call)
+            assert "failed calling webhook" in error.message
+    finally:
+        await webhook.start()
+    await client.create(JOBS, make_job({REQUIRE: RACK}), namespace)
+
+
+async def test_a_flavor_that_comes_brings_its_levels_and_one_that_goes_takes_them(webhook, client, namespace):
+    job = make_job({REQUIRE: "cloud.example/row"})
+    assert "cloud.example/row" in (await refused(client.create(JOBS, job, namespace, dry_run=True))).message
+
+    async def accepted():
+        with suppress(ApiError):
+            await client.create(JOBS, job, namespace, dry_run=True)
+            return True
+        return False
+
+    await client.create(RESOURCE_FLAVORS, flavor("rows", "cloud.example/row", HOST))
+    try:
+        await until(accepted, "the new level to be accepted")
+    finally:
+        await client.delete(RESOURCE_FLAVORS, "rows")
+    await client.delete(RESOURCE_FLAVORS, "tas")
+
+    async def none_left():
+        return "make one first" in (await refused(client.create(JOBS, job, namespace, dry_run=True))).message
+
+    await until(none_left, "the message that there is no flavor")
+
+
+async def test_the_ca_bundle_is_repaired_where_manifests_are_applied_again(webhook, client, namespace):
+    before = await client.get(MUTATING_WEBHOOKS, "topogate-webhook")
+    body = {"webhooks": [{"name": hook["name"], "clientConfig": {"caBundle": None}} for hook in before["webhooks"]]}
+    await client.patch(MUTATING_WEBHOOKS, "topogate-webhook", body=body, content_type=PatchType.STRATEGIC)
+
+    async def repaired():
+        now = await client.get(MUTATING_WEBHOOKS, "topogate-webhook")
+        return all(hook["clientConfig"].get("caBundle") for hook in now["webhooks"])
+
+    await until(repaired, "the caBundle to come back")
+    await webhook.until_called(namespace)
+
+
+async def test_the_ca_is_rotated_under_load_and_no_request_fails(webhook, client, namespace):
+    """A CA that is past two thirds of its life gives way to a new one while the API server asks all the time."""
+    await webhook.stop()
+    long = Lifetimes(ca=timedelta(days=3650), leaf=timedelta(days=3650))
+    old = create(["127.0.0.1"], datetime.now(UTC) - timedelta(days=2500), long)
+    await webhook.store(old)
+    await client.patch(
+        MUTATING_WEBHOOKS,
+        "topogate-webhook",
+        body={
+            "webhooks": [
+                {"name": name, "clientConfig": {"caBundle": base64.b64encode(old.ca_pem).decode()}}
+                for name in ("job.topogate.dev", "pod.topogate.dev")
+            ]
+        },
+        content_type=PatchType.STRATEGIC,
+    )
+    await webhook.start()
+    await webhook.until_called(namespace)
+    webhook.server._draining = True  # each answer closes its connection, so each request meets the current certificate
+    seen, over = [], asyncio.Event()
+
+    async def load():
+        while not over.is_set():
+            job = await client.create(JOBS, make_job({REQUIRE: RACK}), namespace, dry_run=True)
+            assert job["spec"]["template"]["spec"]["schedulingGates"] == [{"name": GATE}]
+            seen.append(1)
+
+    async def switched():
+        now = await webhook.stored()
+        return len(now.authorities) == 2 and now.leaf.issuer == now.authorities[0].subject
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(4):
+            group.create_task(load())
+        await until(switched, "the new CA to sign")
+        before = len(seen)
+        while len(seen) < before + 20:
+            await asyncio.sleep(0.01)
+        over.set()
+    final = await webhook.stored()
+    assert final.authorities[1] == old.authorities[0]
+    assert final.cert_pem != old.cert_pem

@@ -1,0 +1,131 @@
+"""Jobs, pods and records for tests of the controller's core: keyword factories with defaults."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from crds.constants import JOB_INDEX_LABEL, Keys
+from kube.objects import Job, Pod
+from ungater.jobs import Owner, owner_of
+from ungater.record import Known, Record
+from ungater.slots import Slot, SlotMap
+
+KEYS = Keys()
+LEVELS = ("block", "rack", "kubernetes.io/hostname")
+_numbers = itertools.count(1)
+
+
+def make_job(
+    name: str = "train",
+    *,
+    parallelism: int = 4,
+    completions: int | None = -1,
+    indexed: bool = False,
+    request: Mapping[str, str] | None = None,
+    gated: bool = True,
+    suspend: bool = False,
+    labels: Mapping[str, str] | None = None,
+    status: Mapping | None = None,
+    spec: Mapping | None = None,
+    deleted: bool = False,
+    uid: str = "",
+) -> Job:
+    request = {KEYS.required[0]: "rack"} if request is None else request
+    template = {
+        "metadata": {"annotations": dict(request)},
+        "spec": {
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}],
+            "schedulingGates": [{"name": KEYS.gate}] if gated else [],
+            **(spec or {}),
+        },
+    }
+    body = {
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "uid": uid or f"uid-{name}",
+            "labels": dict(labels or {}),
+            "creationTimestamp": "2026-11-21T00:00:00Z",
+            **({"deletionTimestamp": "2026-11-21T00:01:00Z"} if deleted else {}),
+        },
+        "spec": {
+            "parallelism": parallelism,
+            "completionMode": "Indexed" if indexed else "NonIndexed",
+            "suspend": suspend,
+            "template": template,
+        },
+        "status": dict(status or {}),
+    }
+    if completions is not None:
+        body["spec"]["completions"] = parallelism if completions == -1 else completions
+    return _decode(body, Job)
+
+
+def _decode(body, kind):
+    return msgspec.json.decode(msgspec.json.encode(body), type=kind)
+
+
+def make_owner(*args, **kwargs) -> Owner:
+    return owner_of(make_job(*args, **kwargs), KEYS)
+
+
+def make_pod(
+    name: str = "",
+    *,
+    owner: Owner | None = None,
+    rank: int | None = None,
+    gated: bool = True,
+    at: Sequence[str] | None = None,
+    node: str = "",
+    phase: str = "Pending",
+    terminating: bool = False,
+    created: str = "2026-11-21T00:00:01Z",
+    marked: bool = True,
+    gates: Sequence[str] = (),
+    spec: Mapping | None = None,
+) -> Pod:
+    """A pod; ``at`` (level values) makes it one that was ungated there."""
+    owner = owner or make_owner()
+    name = name or f"pod-{next(_numbers)}"
+    gated = gated and at is None
+    body = {
+        "metadata": {
+            "name": name,
+            "namespace": owner.namespace,
+            "uid": f"uid-{name}",
+            "labels": {} if rank is None else {JOB_INDEX_LABEL: str(rank)},
+            "annotations": {KEYS.workload: owner.workload} if at is not None and marked else {},
+            "creationTimestamp": created,
+            "ownerReferences": [{"kind": owner.kind, "name": owner.name, "uid": owner.uid, "controller": True}],
+            **({"deletionTimestamp": "2026-11-21T00:01:00Z"} if terminating else {}),
+        },
+        "spec": {
+            "schedulingGates": [{"name": gate} for gate in ([KEYS.gate] if gated else []) + list(gates)],
+            "nodeSelector": dict(zip(LEVELS, at, strict=True)) if at is not None else {},
+            "nodeName": node,
+            **(spec or {}),
+        },
+        "status": {"phase": phase},
+    }
+    return _decode(body, Pod)
+
+
+def slot_map(*slots: tuple[str, int]) -> SlotMap:
+    """Slots from ``("b1/r1/n1", 2)``."""
+    return SlotMap(
+        LEVELS, tuple(Slot(tuple(path.split("/")), count, path.split("/")[-1]) for path, count in slots), "gpu"
+    )
+
+
+def make_known(owner: Owner, *, slots: SlotMap | None = None, count: int | None = None, conditions=()) -> Known:
+    full = owner.pod_sets[0].full if count is None else count
+    return Known(owner.workload, f"wl-{owner.uid}", "5", 1, full, tuple(conditions), slots)
+
+
+def make_record(
+    owner: Owner | None = None, *, slots: SlotMap | None = None, pods: Sequence[Pod] = (), **fields
+) -> Record:
+    owner = owner or make_owner()
+    fields.setdefault("known", make_known(owner, slots=slots))
+    return Record(owner, slots=slots, pods={pod.metadata.uid: pod for pod in pods}, **fields)

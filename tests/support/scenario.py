@@ -1,0 +1,75 @@
+"""A placement case read as raw facts: which hosts there are and how many of the pods each one takes.
+
+Deliberately independent of the engine: plain Python on the JSON of the case, pods counted by putting them onto the host
+one after another until a resource runs out. What is counted here is what the checker and the exact solver believe.
+"""
+
+import gzip
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HOSTNAME = "kubernetes.io/hostname"
+PEER_CASES = Path(__file__).parent.parent / "data" / "tas.jsonl.gz"
+
+
+@dataclass(frozen=True)
+class Host:
+    name: str
+    path: tuple[str, ...]  # one value a level
+    capacity: int  # pods of the request, never more than its count
+
+
+@dataclass(frozen=True)
+class Scenario:
+    id: str
+    levels: tuple[str, ...]
+    hosts: tuple[Host, ...]
+    mode: str
+    level: int | None  # index of the requested level
+    count: int
+
+    @property
+    def host_is_last(self) -> bool:
+        return self.levels[-1] == HOSTNAME
+
+
+def load_cases(path: Path = PEER_CASES) -> list[dict[str, Any]]:
+    with gzip.open(path, "rt") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def pods_on(node: dict[str, Any], per_pod: dict[str, int], at_most: int) -> int:
+    """Put pods onto a node one by one; each takes ``per_pod`` and one of ``pods``."""
+    used = node.get("used", {})
+    free = {key: amount - used.get(key, 0) for key, amount in node["allocatable"].items()}
+    takes = {**per_pod, "pods": 1}
+    placed = 0
+    while placed < at_most and all(free.get(key, 0) >= amount for key, amount in takes.items() if amount):
+        for key, amount in takes.items():
+            free[key] = free.get(key, 0) - amount
+        placed += 1
+    return placed
+
+
+def scenario(case: dict[str, Any]) -> Scenario:
+    levels, request = tuple(case["levels"]), case["request"]
+    hosts = [
+        Host(
+            name=node["name"],
+            path=tuple(node["labels"][level] for level in levels),
+            capacity=pods_on(node, request["perPod"], request["count"]),
+        )
+        for node in case["nodes"]
+        if all(level in node["labels"] for level in levels)
+    ]
+    level = request.get("level")
+    return Scenario(
+        id=case["id"],
+        levels=levels,
+        hosts=tuple(hosts),
+        mode=request["mode"],
+        level=None if level is None else levels.index(level),
+        count=request["count"],
+    )

@@ -1,0 +1,59 @@
+import pytest
+
+from crds.constants import DEFAULT_DOMAIN
+from crds.settings import Settings, SettingsError, from_mapping, load
+
+
+def test_defaults_are_valid_and_give_the_keys():
+    settings = load(env={})
+    assert settings == Settings()
+    assert settings.keys.gate == f"{DEFAULT_DOMAIN}/topology"
+
+
+def test_file_then_environment(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text("domain: topogate.dev\nungateConcurrency: 8\nleaseSeconds: 20\n")
+    env = {"TOPOGATE_UNGATE_CONCURRENCY": "16", "TOPOGATE_LEADER_ELECTION": "false", "TOPOGATE_UNRELATED": "x"}
+    settings = load(file, env)
+    assert (settings.domain, settings.ungate_concurrency, settings.lease_seconds) == ("topogate.dev", 16, 20.0)
+    assert settings.leader_election is False
+
+
+def test_an_empty_file_means_defaults(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text("# nothing yet\n")
+    assert load(file, {}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("values", "env", "parts"),
+    [
+        ({"ungateBatchSecond": 1}, {}, ("f.yaml: ungateBatchSecond", "unknown", "ungateBatchSeconds")),
+        ({"ungateConcurrency": 0}, {}, ("f.yaml: ungateConcurrency", "found 0")),
+        ({"domain": "Not_A_Domain"}, {}, ("domain", "Not_A_Domain")),
+        ({"logFormat": "xml"}, {}, ("logFormat", "json", "xml")),
+        ({"leaseSeconds": 4}, {}, ("leaseRenewSeconds < two thirds of leaseSeconds",)),
+        ({"certificateDays": 30}, {}, ("certificateRenewDays < certificateDays",)),
+        ({}, {"TOPOGATE_WEBHOOK_PORT": "70000"}, ("environment variable TOPOGATE_WEBHOOK_PORT", "webhookPort")),
+        ({}, {"TOPOGATE_LEASE_SECONDS": "soon"}, ("TOPOGATE_LEASE_SECONDS", "number", "soon")),
+    ],
+)
+def test_a_wrong_setting_is_named(values, env, parts):
+    with pytest.raises(SettingsError) as refused:
+        from_mapping(values, source="f.yaml", env=env)
+    for part in parts:
+        assert part in str(refused.value)
+
+
+@pytest.mark.parametrize(("text", "part"), [("- a\n- b\n", "key: value"), ("a: [", "no YAML")])
+def test_a_file_of_another_shape_is_named(tmp_path, text, part):
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    with pytest.raises(SettingsError, match=part) as refused:
+        load(file, {})
+    assert str(file) in str(refused.value)
+
+
+def test_a_named_file_must_exist(tmp_path):
+    with pytest.raises(SettingsError, match="cannot be read"):
+        load(tmp_path / "nowhere.yaml", {})

@@ -1,0 +1,59 @@
+"""Quantities of Kubernetes as integers."""
+
+import pytest
+
+from engine.quantity import format_quantity, parse
+
+
+@pytest.mark.parametrize(
+    ("resource", "text", "amount"),
+    [
+        ("cpu", "1", 1000),
+        ("cpu", "1500m", 1500),
+        ("cpu", "0.1", 100),
+        ("cpu", "100u", 1),
+        ("cpu", "1n", 1),
+        ("cpu", 2, 2000),
+        ("cpu", 0.5, 500),
+        ("cpu", "1e3", 1_000_000),
+        ("cpu", "+.5", 500),
+        ("memory", "64Gi", 64 * 2**30),
+        ("memory", "1.5G", 1_500_000_000),
+        ("memory", "1E", 10**18),
+        ("memory", "0.1m", 1),
+        ("memory", "12e2", 1200),
+        ("memory", 5, 5),
+        ("pods", "110", 110),
+        ("nvidia.com/gpu", "8", 8),
+        ("memory", "-1Ki", -1024),
+    ],
+)
+def test_parse(resource, text, amount):
+    assert parse(resource, text) == amount
+
+
+@pytest.mark.parametrize("text", ["", "abc", "1.2.3", "5 Gi", "1Zi", "--1", "1ki", "0x10", "1e", "e3", "."])
+def test_what_is_no_quantity_is_named(text):
+    with pytest.raises(ValueError, match="memory"):
+        parse("memory", text)
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "text"),
+    [
+        ("cpu", 1500, "1500m"),
+        ("cpu", 2000, "2"),
+        ("memory", 64 * 2**30, "64Gi"),
+        ("memory", 1_500_000_000, "1500000000"),
+        ("memory", 0, "0"),
+        ("hugepages-1Gi", 2**30, "1Gi"),
+        ("nvidia.com/gpu", 1024, "1024"),
+    ],
+)
+def test_format(resource, amount, text):
+    assert format_quantity(resource, amount) == text
+
+
+@pytest.mark.parametrize("text", ["1500m", "2", "100m"])
+def test_what_is_formatted_parses_back(text):
+    assert format_quantity("cpu", parse("cpu", text)) == text

@@ -1,0 +1,133 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from crds.constants import DEFAULT_DOMAIN, NAMESPACE, Keys
+from crds.settings import from_mapping
+from kube.resources import resource_of
+from manifests import render
+from manifests.render import Options
+
+MANIFESTS = Path(__file__).parents[3] / "manifests"
+
+
+def of_kind(kind, options=None):
+    return [obj for obj in render.objects(options) if obj["kind"] == kind]
+
+
+def text(options=None):
+    return yaml.safe_dump_all(obj for obj in render.objects(options) if obj["kind"] != "CustomResourceDefinition")
+
+
+def test_every_file_of_the_base_is_listed_and_every_object_can_be_applied():
+    listed = yaml.safe_load((MANIFESTS / "base" / "kustomization.yaml").read_text())["resources"]
+    assert {path.name for path in (MANIFESTS / "base").iterdir()} == {*listed, "kustomization.yaml"} - {"../../crds"}
+    objects = render.objects()
+    assert len({(obj["kind"], obj["metadata"]["name"]) for obj in objects}) == len(objects)
+    for obj in objects:
+        assert resource_of(obj).namespaced is ("namespace" in obj["metadata"]), obj["metadata"]["name"]
+
+
+def test_order_is_safe():
+    kinds = [obj["kind"] for obj in render.objects()]
+    assert kinds[0] == "Namespace"
+    assert kinds[-1] == "MutatingWebhookConfiguration"
+    assert max(i for i, kind in enumerate(kinds) if kind == "CustomResourceDefinition") < kinds.index("ServiceAccount")
+
+
+def test_another_domain_and_namespace_leave_no_trace_of_the_default():
+    options = Options(domain="topogate.dev", namespace="tg")
+    rendered = text(options)
+    assert DEFAULT_DOMAIN not in rendered
+    assert NAMESPACE not in rendered
+    assert "system:serviceaccount:tg:topogate-ungater" in rendered
+    assert {obj["metadata"].get("namespace", "tg") for obj in render.objects(options)} == {"tg"}
+
+
+@pytest.mark.parametrize("domain", [DEFAULT_DOMAIN, "topogate.dev"])
+def test_rules_know_every_key(domain):
+    keys = Keys(domain)
+    (webhooks,) = of_kind("MutatingWebhookConfiguration", Options(domain=domain))
+    (policy,) = of_kind("ValidatingAdmissionPolicy", Options(domain=domain))
+    for key in keys.requests:
+        for webhook in webhooks["webhooks"]:
+            assert f"'{key}'" in webhook["matchConditions"][0]["expression"]
+        assert f"'{key}'" in yaml.safe_dump(policy, width=10_000)
+    for key in (keys.gate, keys.workload, keys.pod_set):
+        assert f"'{key}'" in yaml.safe_dump(policy, width=10_000)
+
+
+def test_the_webhook_is_closed_and_narrow():
+    (configuration,) = of_kind("MutatingWebhookConfiguration")
+    for webhook in configuration["webhooks"]:
+        assert webhook["failurePolicy"] == "Fail"
+        assert webhook["reinvocationPolicy"] == "IfNeeded"
+        assert webhook["sideEffects"] == "None"
+        assert webhook["matchConditions"]
+        assert "caBundle" not in webhook["clientConfig"]
+
+
+def test_out_of_cluster():
+    options = Options(webhook_url="https://127.0.0.1:9443/")
+    for kind in ("Deployment", "Service", "PodDisruptionBudget"):
+        assert of_kind(kind)
+        assert not of_kind(kind, options)
+    (configuration,) = of_kind("MutatingWebhookConfiguration", options)
+    urls = [webhook["clientConfig"] for webhook in configuration["webhooks"]]
+    assert urls == [{"url": "https://127.0.0.1:9443/mutate-job"}, {"url": "https://127.0.0.1:9443/mutate-pod"}]
+
+
+def test_image():
+    images = {
+        container["image"]
+        for deployment in of_kind("Deployment", Options(image="example.com/topogate:1"))
+        for container in deployment["spec"]["template"]["spec"]["containers"]
+    }
+    assert images == {"example.com/topogate:1"}
+
+
+def test_the_settings_file_is_valid():
+    for options in (Options(), Options(domain="topogate.dev", namespace="tg")):
+        (config,) = of_kind("ConfigMap", options)
+        settings = from_mapping(yaml.safe_load(config["data"]["config.yaml"]))
+        assert (settings.domain, settings.namespace) == (options.domain, options.namespace)
+
+
+def test_components_are_locked_down():
+    for deployment in of_kind("Deployment"):
+        pod = deployment["spec"]["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in pod["containers"]:
+            context = container["securityContext"]
+            assert context["readOnlyRootFilesystem"]
+            assert not context["allowPrivilegeEscalation"]
+            assert context["capabilities"] == {"drop": ["ALL"]}
+            assert {"livenessProbe", "readinessProbe", "resources"} <= container.keys()
+
+
+def test_nobody_gets_more_than_a_verb():
+    """No wildcards; secrets by name and in one namespace only; Workload status for the ungater alone."""
+    writers = {"create", "update", "patch", "delete", "deletecollection"}
+    for role in (*of_kind("ClusterRole"), *of_kind("Role")):
+        for rule in role["rules"]:
+            assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
+            if "secrets" in rule["resources"]:
+                assert role["kind"] == "Role"
+                assert rule["resourceNames"]
+            if "workloads/status" in rule["resources"] and writers & set(rule["verbs"]):
+                assert role["metadata"]["name"] == "topogate-ungater"
+
+
+def test_samples_ask_for_levels_of_the_sample_flavor():
+    flavor = yaml.safe_load((MANIFESTS / "samples" / "flavor.yaml").read_text())
+    levels = flavor["spec"]["topology"]["levels"]
+    names = {path.name for path in (MANIFESTS / "samples").iterdir()} - {"flavor.yaml"}
+    assert {"required.yaml", "preferred.yaml", "unconstrained.yaml", "indexed.yaml"} <= names
+    for name in names:
+        job = yaml.safe_load((MANIFESTS / "samples" / name).read_text())
+        (value,) = [
+            value for key, value in job["spec"]["template"]["metadata"]["annotations"].items() if key in Keys().requests
+        ]
+        assert value in (*levels, "true")

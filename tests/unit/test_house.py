@@ -1,0 +1,20 @@
+"""The house rules: imports point one way, nothing shadows the standard library, commits carry no machine's paths."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_imports_point_one_way():
+    lint = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 broken" in done.stdout
+
+
+def test_no_package_shadows_the_standard_library():
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert "engine" in packages
+    assert not packages & set(sys.stdlib_module_names)

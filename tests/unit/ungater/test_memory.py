@@ -1,0 +1,271 @@
+"""What the controller knows of the cluster: fed by events, rebuilt from lists, both with the same result."""
+
+import random
+
+import msgspec
+import pytest
+from support.owned import KEYS, LEVELS, make_job, make_owner, make_pod
+
+from engine.model import HOSTNAME_LABEL
+from kube.informer import Event, EventKind
+from kube.objects import (
+    Condition,
+    FlavorTopology,
+    Node,
+    NodeSpec,
+    NodeStatus,
+    ObjectMeta,
+    OwnerReference,
+    PriorityClass,
+    ResourceFlavor,
+    ResourceFlavorSpec,
+    key,
+)
+from ungater import workloads
+from ungater.admission import ask
+from ungater.jobs import owner_of
+from ungater.memory import Memory
+from ungater.workloads import Workload
+
+FLAVOR = ResourceFlavor(
+    metadata=ObjectMeta(name="gpu"),
+    spec=ResourceFlavorSpec(node_labels={"pool": "gpu"}, topology=FlavorTopology(levels=LEVELS)),
+)
+
+
+def make_node(rack, host, *, cpu="2", ready=True, unschedulable=False):
+    name = f"{rack}-{host}"
+    labels = {"pool": "gpu", "block": "b", "rack": rack, HOSTNAME_LABEL: name}
+    return Node(
+        metadata=ObjectMeta(name=name, labels=labels),
+        spec=NodeSpec(unschedulable=unschedulable),
+        status=NodeStatus(
+            allocatable={"cpu": cpu, "pods": "9"},
+            conditions=(Condition(type="Ready", status="True" if ready else "False"),),
+        ),
+    )
+
+
+NODES = [make_node(rack, host) for rack in ("r1", "r2") for host in ("h1", "h2")]
+
+
+class World:
+    """Stores as informers keep them, and a memory that hears of every change."""
+
+    def __init__(self):
+        self.stores = {"node": {}, "flavor": {}, "class": {}, "job": {}, "workload": {}, "pod": {}}
+        self.asked: list[str] = []
+        self.memory = self.make()
+        self.memory.load((), (), (), (), ())
+
+    def make(self):
+        memory = Memory(KEYS, lambda uid, _after: self.asked.append(uid))
+        memory.pods_of = lambda uid: [
+            pod for pod in self.stores["pod"].values() if any(ref.uid == uid for ref in pod.metadata.owner_references)
+        ]
+        memory.workload_of = self.stores["workload"].get
+        return memory
+
+    def restarted(self):
+        memory = self.make()
+        stores = (self.stores[kind].values() for kind in ("node", "flavor", "class", "job", "pod"))
+        memory.load(*stores)
+        return memory
+
+    def put(self, kind, obj):
+        name, store = key(obj), self.stores[kind]
+        old, store[name] = store.get(name), obj
+        event = Event(EventKind.MODIFIED if old else EventKind.ADDED, name, old, obj)
+        getattr(self.memory, f"on_{kind}")(event)
+
+    def drop(self, kind, obj):
+        old = self.stores[kind].pop(key(obj))
+        getattr(self.memory, f"on_{kind}")(Event(EventKind.DELETED, key(old), old, None))
+
+    def admit(self, job):
+        """Place, reserve, store and admit, as the shell does."""
+        record = self.memory.records[job.metadata.uid]
+        answer = ask(self.memory, record)
+        assert answer.refusal is None, answer.refusal
+        self.memory.state.reserve(record.key, [answer.result])
+        slots = self.memory.slots_of(answer.result)
+        self.memory.admit(record, answer.result, slots)
+        stored = stored_workload(record.owner, slots)
+        record.known = workloads.known_of(stored)
+        self.put("workload", stored)
+        return slots
+
+
+def stored_workload(owner, slots, version="7"):
+    reference = OwnerReference(kind="Job", name=owner.name, uid=owner.uid, controller=True)
+    body = workloads.status_patch(workloads.Known("w", "u", "6", 1, 1), (), slots=slots)["status"]["admission"]
+    return Workload(
+        metadata=ObjectMeta(
+            name=owner.workload,
+            namespace=owner.namespace,
+            uid=f"wl-{owner.uid}",
+            resource_version=version,
+            owner_references=(reference,),
+        ),
+        status=workloads.Status(admission=msgspec.convert(body, workloads.Admission)),
+    )
+
+
+@pytest.fixture
+def world():
+    made = World()
+    made.put("flavor", FLAVOR)
+    for node in NODES:
+        made.put("node", node)
+    return made
+
+
+def free(memory):
+    return {name: memory.state.free(name)["cpu"] for name in memory.state.nodes}
+
+
+def test_a_pod_in_its_slot_takes_nothing_more_and_gives_nothing_back_when_it_goes(world):
+    job = make_job(parallelism=2)
+    world.put("job", job)
+    slots = world.admit(job)
+    owner = owner_of(job, KEYS)
+    held = free(world.memory)
+    assert sum(held.values()) == 6000
+    pod = make_pod("p", owner=owner, at=slots.slots[0].values, node=slots.slots[0].node, phase="Running", spec=CPU)
+    world.put("pod", pod)
+    assert free(world.memory) == held
+    world.drop("pod", pod)
+    assert free(world.memory) == held
+    stolen = make_pod("s", owner=owner, at=slots.slots[0].values, node="r1-h1", marked=False, spec=CPU)
+    world.put("pod", stolen)
+    assert sum(free(world.memory).values()) == 5000, "a pod that we never let go takes its own room"
+
+
+CPU = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
+
+
+def test_a_pod_of_another_job_cannot_claim_a_slot(world):
+    job, thief = make_job("mine", parallelism=2), make_owner("thief")
+    world.put("job", job)
+    slots = world.admit(job)
+    pod = make_pod("t", owner=thief, at=slots.slots[0].values, node=slots.slots[0].node, spec=CPU)
+    world.put("pod", pod)
+    assert sum(free(world.memory).values()) == 5000
+    assert world.memory.records[job.metadata.uid].pods == {}
+
+
+def test_finished_pods_and_finished_jobs_give_back(world):
+    foreign = make_pod("f", owner=make_owner("other"), node="r1-h1", phase="Running", gated=False, spec=CPU)
+    world.put("pod", foreign)
+    assert free(world.memory)["r1-h1"] == 1000
+    generation = world.memory.pool.generation
+    world.put("pod", make_pod("f", owner=make_owner("other"), node="r1-h1", phase="Succeeded", gated=False, spec=CPU))
+    assert free(world.memory)["r1-h1"] == 2000
+    assert world.memory.pool.generation > generation, "who waits is looked at again"
+
+
+def test_everything_is_rebuilt_from_lists(world):
+    jobs = [make_job(f"j{number}", parallelism=2) for number in range(3)]
+    for number, job in enumerate(jobs):
+        world.put("job", job)
+        slots = world.admit(job)
+        if number:
+            slot = slots.slots[0]
+            world.put(
+                "pod", make_pod(f"p{number}", owner=owner_of(job, KEYS), at=slot.values, node=slot.node, spec=CPU)
+            )
+    world.put("pod", make_pod("waits", owner=owner_of(jobs[0], KEYS)))
+    again = world.restarted()
+    assert free(again) == free(world.memory)
+    for uid, record in world.memory.records.items():
+        assert again.records[uid].slots == record.slots
+        assert [slot.node for slot in again.records[uid].slots.slots] == [slot.node for slot in record.slots.slots]
+        assert again.records[uid].pods == record.pods
+        assert again.records[uid].known == record.known
+
+
+def test_a_record_that_another_hand_wrote_is_taken_over_and_our_own_echo_is_not(world):
+    job = make_job(parallelism=2)
+    world.put("job", job)
+    slots = world.admit(job)
+    record = world.memory.records[job.metadata.uid]
+    world.asked.clear()
+    world.put("workload", stored_workload(record.owner, slots))
+    assert world.asked == []
+    other = slots.without({0: 1})
+    world.put("workload", stored_workload(record.owner, other, version="8"))
+    assert (record.slots, world.asked) == (other, [record.uid])
+    world.put("workload", stored_workload(record.owner, slots, version="7"))
+    assert record.slots == other, "an older version changes nothing"
+
+
+def test_what_is_freed_while_a_job_goes_is_all_it_held(world):
+    job = make_job(parallelism=2)
+    world.put("job", job)
+    world.admit(job)
+    world.drop("job", job)
+    assert set(free(world.memory).values()) == {2000}
+    assert world.memory.records == {}
+
+
+def test_pods_of_a_lost_node_get_another_place_in_their_rack_and_the_rest_stays(world):
+    job = make_job(parallelism=3)
+    world.put("job", job)
+    before = world.admit(job)
+    rack = before.slots[0].values[1]
+    record = world.memory.records[job.metadata.uid]
+    lost = next(i for i, slot in enumerate(before.slots) if slot.count == 1)
+    name = before.slots[lost].values[-1]
+    held = free(world.memory)
+    world.put("node", make_node(*name.split("-"), ready=False))
+    assert world.memory.rules.lost(before, before.slots[lost])
+    record.lost = (lost,)
+    refused = ask(world.memory, record)
+    assert refused.refusal is not None, "the rack has no other room, and required stays required"
+    world.put("node", make_node(rack, "h3"))
+    answer = ask(world.memory, record)
+    assert answer.refusal is None
+    after = {part.values[-1]: part.count for part in answer.result.slices}
+    assert after == {before.slots[1 - lost].values[-1]: 2, f"{rack}-h3": 1}
+    assert {name: free(world.memory)[name] for name in held} == held, "asking changes nothing"
+
+
+def test_gated_pods_that_nobody_serves_are_remembered_until_their_job_comes(world):
+    job = make_job()
+    pod = make_pod("p", owner=owner_of(job, KEYS))
+    world.put("pod", pod)
+    assert list(world.memory.stray) == ["uid-p"]
+    world.put("job", job)
+    assert world.memory.stray == {}
+    assert list(world.memory.records[job.metadata.uid].pods) == ["uid-p"]
+
+
+def test_priorities_follow_the_classes(world):
+    world.put("class", PriorityClass(metadata=ObjectMeta(name="high"), value=9))
+    world.put("class", PriorityClass(metadata=ObjectMeta(name="base"), value=2, global_default=True))
+    assert world.memory.priority(make_owner(spec={"priorityClassName": "high"})) == 9
+    assert world.memory.priority(make_owner()) == 2
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_history_ends_where_its_lists_end(seed):
+    """Events in any order give the state that a restart builds from what they left."""
+    choose, world = random.Random(seed), World()
+    owner = owner_of(make_job(parallelism=2), KEYS)
+    steps = [("flavor", FLAVOR), ("job", make_job(parallelism=2)), *(("node", node) for node in NODES)]
+    for number in range(6):
+        name = choose.choice([node.metadata.name for node in NODES])
+        steps += (
+            ("pod", make_pod(f"p{number}", owner=owner, node=name, gated=False, phase=phase, spec=CPU))
+            for phase in ("Running", choose.choice(["Running", "Succeeded"]))
+        )
+    choose.shuffle(steps)
+    for kind, obj in steps:
+        world.put(kind, obj)
+        if choose.random() < 0.3 and world.stores["pod"]:
+            world.drop("pod", choose.choice(list(world.stores["pod"].values())))
+    again = world.restarted()
+    assert free(world.memory) == free(again)
+    assert {uid: record.pods for uid, record in world.memory.records.items()} == {
+        uid: record.pods for uid, record in again.records.items()
+    }

@@ -1,0 +1,76 @@
+"""Conditions and bodies of Workloads, there and back."""
+
+import json
+
+import msgspec
+from support.owned import make_known, make_owner, slot_map
+
+from kube.objects import Condition
+from ungater import workloads
+from ungater.conditions import ADMITTED, MAX_MESSAGE, Wanted, merge, plain
+from ungater.workloads import Workload, known_of, new_workload
+
+SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 3))
+
+
+def stored(patch, **spec):
+    body = {"metadata": {"name": "w", "uid": "u", "resourceVersion": "9"}, "spec": spec, "status": patch["status"]}
+    return known_of(msgspec.json.decode(msgspec.json.encode(body), type=Workload))
+
+
+def test_an_admission_reads_back_as_the_same_slots_in_both_stored_forms():
+    known = make_known(make_owner())
+    found = stored(workloads.status_patch(known, (), slots=SLOTS, requests={"cpu": 1000}))
+    assert found.slots.same(SLOTS)
+    assert found.slots.flavor == "gpu"
+    many = slot_map(*((f"b/r{i // 20}/n{i}", 1 + i % 2) for i in range(600)))
+    assert stored(workloads.status_patch(known, (), slots=many)).slots.same(many)
+
+
+def test_an_admission_that_cannot_be_read_counts_as_none():
+    for assignment in ({"slices": [{"count": 1}]}, {"levels": ["a"], "slices": [{"nodeLabels": {}, "count": 1}]}):
+        entry = {"name": "main", "topologyAssignment": assignment}
+        assert stored({"status": {"admission": {"podSetAssignments": [entry]}}}).slots is None
+
+
+def test_every_status_write_carries_the_version_it_was_decided_on():
+    known = make_known(make_owner())
+    for patch in (workloads.status_patch(known, (), slots=None), workloads.conditions_patch(known, ())):
+        assert patch["metadata"] == {"resourceVersion": "5"}
+    assert workloads.status_patch(known, (), slots=None)["status"]["admission"] is None
+
+
+def test_a_new_workload_belongs_to_its_job_and_has_the_whole_template():
+    owner = make_owner(parallelism=4, completions=9, spec={"priorityClassName": "high", "hostname": "kept"})
+    body = json.loads(msgspec.json.encode(new_workload(owner, 7)))
+    (reference,) = body["metadata"]["ownerReferences"]
+    assert (reference["uid"], reference["controller"], reference["blockOwnerDeletion"]) == (owner.uid, True, True)
+    (pod_set,) = body["spec"]["podSets"]
+    assert (pod_set["count"], pod_set["topologyRequest"]) == (4, {"policy": "Required", "level": "rack"})
+    assert pod_set["template"]["spec"]["hostname"] == "kept"
+    assert (body["spec"]["priority"], body["spec"]["priorityClassName"]) == (7, "high")
+
+
+def test_nothing_is_written_where_nothing_changed():
+    old = Condition(
+        type=ADMITTED, status="True", reason="r", message="m", last_transition_time="t", observed_generation=1
+    )
+    assert merge([old], [Wanted(ADMITTED, True, "r", "m")], generation=2, now=0.0) is None
+
+
+def test_the_transition_time_moves_with_the_status_alone():
+    old = Condition(
+        type=ADMITTED, status="True", reason="r", message="m", last_transition_time="t", observed_generation=1
+    )
+    other = Condition(type="Other", status="True", reason="r", message="m", last_transition_time="t")
+    (kept, same) = merge([other, old], [Wanted(ADMITTED, True, "r", "news")], generation=2, now=0.0)
+    assert kept is other
+    assert (same.message, same.last_transition_time, same.observed_generation) == ("news", "t", 2)
+    (_, flipped) = merge([other, old], [Wanted(ADMITTED, False, "r", "m")], generation=2, now=0.0)
+    assert flipped.last_transition_time == "1970-01-01T00:00:00Z"
+
+
+def test_messages_are_cut_and_every_required_field_is_written():
+    (condition,) = plain(merge([], [Wanted(ADMITTED, False, "r", "x" * 5000)], generation=0, now=0.0))
+    assert len(condition["message"]) == MAX_MESSAGE
+    assert set(condition) == {"type", "status", "reason", "message", "lastTransitionTime", "observedGeneration"}

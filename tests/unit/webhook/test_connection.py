@@ -1,0 +1,238 @@
+"""The short way reads nothing that aiohttp would read otherwise."""
+
+import asyncio
+import re
+import ssl
+from contextlib import suppress
+
+import pytest
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_parser import HttpRequestParser
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from support.webhook_server import HOST, REVIEW, TRUST, Unlisted, request_bytes, serving
+
+from webhook import answers, connection, server
+from webhook.connection import parse_head
+
+HEAD = b"POST /mutate-pod?timeout=10s HTTP/1.1\r\nHost: a\r\nContent-Length: 12"
+
+
+def as_aiohttp(head):
+    """Method, path and content length as aiohttp reads them; None where it refuses."""
+    loop = asyncio.new_event_loop()
+    try:
+        protocol = BaseProtocol(loop, None)
+        parser = HttpRequestParser(protocol, loop, 2**16, max_line_size=8190, max_field_size=8190)
+        protocol._parser = parser
+        messages, upgraded, _ = parser.feed_data(head + b"\r\n\r\n")
+        [(message, _)] = messages
+        length = int(message.headers.get("Content-Length", "-1"))
+        return message.method, message.path.partition("?")[0], length, message.should_close, message.chunked, upgraded
+    except (HttpProcessingError, ValueError):
+        return None
+    finally:
+        loop.close()
+
+
+def test_what_an_api_server_sends_is_taken():
+    head = (
+        b"POST /mutate-job?timeout=10s HTTP/1.1\r\nHost: topogate-webhook.topogate-system.svc:443\r\n"
+        b"User-Agent: kube-apiserver-admission\r\nContent-Length: 4096\r\nAccept: application/json, */*\r\n"
+        b"Content-Type: application/json\r\nAccept-Encoding: gzip"
+    )
+    assert parse_head(head) == ("/mutate-job", 4096)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        HEAD.replace(b"POST", b"GET"),
+        HEAD.replace(b"HTTP/1.1", b"HTTP/1.0"),
+        HEAD.replace(b" HTTP", b"  HTTP"),
+        HEAD.replace(b"/mutate-pod", b"http://x/mutate-pod"),
+        HEAD.replace(b"Content-Length: 12", b"Content-Length: +12"),
+        HEAD.replace(b"Content-Length: 12", b"Content-Length: 12, 12"),
+        HEAD.replace(b"Content-Length: 12", b"Content-Length : 12"),
+        HEAD.replace(b"Content-Length: 12", b"X: 1"),
+        HEAD.replace(b"Host: a\r\n", b""),
+        HEAD + b"\r\nContent-Length: 12",
+        HEAD + b"\r\nTransfer-Encoding: chunked",
+        HEAD + b"\r\nConnection: close",
+        HEAD + b"\r\nExpect: 100-continue",
+        HEAD + b"\r\nUpgrade: h2c",
+        HEAD + b"\r\nContent-Encoding: gzip",
+        HEAD + b"\r\n folded: x",
+        HEAD + b"\r\nX: a\nTransfer-Encoding: chunked",
+        HEAD + b"\r\nX: a\rY: b",
+        HEAD + b"\r\nX: a\x00b",
+        HEAD + b"\r\nX",
+        b"\r\n" + HEAD,
+        b"",
+    ],
+)
+def test_anything_else_is_not(head):
+    assert parse_head(head) is None
+
+
+HEADERS = b"X: y|Host: b|content-length: 3|Transfer-Encoding: chunked|Connection: close".split(b"|")
+OTHERS = b"\r\n|\n|\r| |\t|:|POST |/|?|HTTP/1.1|\x00|\xff|12|-".split(b"|")
+pieces = st.sampled_from([*HEADERS, *OTHERS])
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, len(HEAD)), st.integers(0, 12), pieces), max_size=3))
+@example([])
+def test_a_head_that_is_taken_means_the_same_to_aiohttp(edits):
+    head = HEAD
+    for place, cut, piece in edits:
+        head = head[:place] + piece + head[place + cut :]
+    taken = parse_head(head)
+    if taken is not None:
+        assert as_aiohttp(head) == ("POST", *taken, False, False, False)
+
+
+async def connect(running, trust=TRUST):
+    return await asyncio.open_connection(HOST, running.port, ssl=trust, server_hostname=HOST)
+
+
+async def close(writer):
+    writer.close()
+    with suppress(OSError, ssl.SSLError):
+        await writer.wait_closed()
+
+
+async def read_answer(reader):
+    head = await reader.readuntil(b"\r\n\r\n")
+    body = await reader.readexactly(int(re.search(rb"Content-Length: (\d+)", head)[1]))
+    return head, body
+
+
+def plain(body=REVIEW, path="/mutate-pod?timeout=10s"):
+    return request_bytes(body, path=path).replace(b"Connection: close\r\n", b"")
+
+
+def taken(running):
+    """Whether each connection is still on the short way."""
+    return [not each._handed_over for each in running._listeners[0][1].connections]
+
+
+async def test_reviews_take_the_short_way_whole_or_in_pieces():
+    async with serving() as running:
+        reader, writer = await connect(running)
+        for size in (len(plain()), 300, 4096):
+            for start in range(0, len(plain()), size):
+                writer.write(plain()[start : start + size])
+                await writer.drain()
+                await asyncio.sleep(0.005)
+            head, body = await read_answer(reader)
+            assert head.startswith(b"HTTP/1.1 200")
+            assert b"JSONPatch" in body
+        assert taken(running) == [True]
+        await close(writer)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+        plain(path="/nowhere"),
+        plain()[:20],
+    ],
+)
+async def test_what_is_handed_over_is_answered_and_so_is_all_that_follows(first):
+    async with serving() as running:
+        reader, writer = await connect(running)
+        writer.write(first)
+        await writer.drain()
+        if first == plain()[:20]:
+            await asyncio.sleep(0.02)
+            writer.write(plain()[20:])
+        await read_answer(reader)
+        assert taken(running) == [False]
+        writer.write(plain())
+        head, _ = await read_answer(reader)
+        assert head.startswith(b"HTTP/1.1 200")
+        await close(writer)
+
+
+async def test_requests_that_come_together_are_all_answered_in_order():
+    async with serving() as running:
+        reader, writer = await connect(running)
+        writer.write(plain() + plain(b"{}") + plain())
+        status = [(await read_answer(reader))[0][9:12] for _ in range(2)]
+        assert status == [b"200", b"400"]
+        await close(writer)
+
+
+async def test_a_malformed_review_gets_400_and_its_connection_is_closed():
+    async with serving() as running:
+        reader, writer = await connect(running)
+        writer.write(plain(b"{}"))
+        head, body = await read_answer(reader)
+        assert head.startswith(b"HTTP/1.1 400")
+        assert b"Connection: close" in head
+        assert b"apiVersion" in body
+        assert await reader.read() == b""
+        await close(writer)
+
+
+async def test_a_body_that_stops_gets_408(monkeypatch):
+    monkeypatch.setattr(answers, "BODY_SECONDS", 0.05)
+    async with serving() as running:
+        reader, writer = await connect(running)
+        writer.write(plain()[:-5])
+        head, _ = await read_answer(reader)
+        assert head.startswith(b"HTTP/1.1 408")
+        assert await reader.read() == b""
+        await close(writer)
+
+
+async def test_a_connection_in_use_outlives_the_idle_time_and_an_idle_one_does_not(monkeypatch):
+    monkeypatch.setattr(server, "KEEPALIVE_SECONDS", 0.3)
+    async with serving() as running:
+        reader, writer = await connect(running)
+        for _ in range(10):
+            writer.write(plain())
+            await read_answer(reader)
+            await asyncio.sleep(0.1)
+        assert taken(running) == [True]
+        async with asyncio.timeout(10):
+            assert await reader.read() == b""
+        await close(writer)
+
+
+async def test_a_client_that_does_not_read_is_handed_over_before_its_answers_pile_up(monkeypatch):
+    monkeypatch.setattr(connection, "MAX_UNSENT", 0)
+    async with serving() as running:
+        _, writer = await connect(running)
+        async with asyncio.timeout(30):
+            while taken(running) != [False]:
+                writer.write(plain() if running.metrics.paths["/mutate-pod"].verdicts["patched"] < 3 else plain() * 100)
+                await asyncio.sleep(0.001)
+        await close(writer)
+
+
+async def test_while_levels_are_unknown_a_review_waits_with_aiohttp():
+    levels = Unlisted()
+    async with serving(levels) as running:
+        reader, writer = await connect(running)
+        writer.write(plain())
+        _, body = await read_answer(reader)
+        assert b"not checked" in body
+        assert levels.waited
+        await close(writer)
+
+
+async def test_a_drain_closes_each_connection_with_its_answer():
+    async with serving() as running:
+        reader, writer = await connect(running)
+        writer.write(plain())
+        await read_answer(reader)
+        await running.drain(0)
+        writer.write(plain())
+        head, _ = await read_answer(reader)
+        assert b"Connection: close" in head
+        assert await reader.read() == b""
+        await close(writer)

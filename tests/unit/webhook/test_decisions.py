@@ -1,0 +1,107 @@
+"""A decision that is kept is the decision that would be made."""
+
+import json
+import string
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.reviews import (
+    BLOCK,
+    DOMAIN,
+    FLAVORS,
+    GATE,
+    HOST,
+    KUEUE_REQUIRED,
+    POD_SET,
+    PREFER,
+    QUEUE,
+    RACK,
+    REQUIRE,
+    UNCONSTRAINED,
+    make_pod,
+)
+
+from crds.constants import Keys
+from webhook import memo
+from webhook.memo import Decisions
+from webhook.mutate import Rules, mutate_job, mutate_pod
+from webhook.objects import Job, Pod
+
+RULES = Rules(Keys(), FLAVORS)
+KEPT = Decisions(RULES, lambda decision: decision)  # shared by all examples, so that they find what others left
+
+OTHERS = ("topogate.dev/gpu-link", "topogate.dev/numa-placement-observed", "example.com/a", "plain")
+annotations = st.none() | st.dictionaries(
+    st.sampled_from((REQUIRE, KUEUE_REQUIRED, PREFER, UNCONSTRAINED, POD_SET, f"{DOMAIN}/requires-topology", *OTHERS)),
+    st.sampled_from([BLOCK, RACK, HOST, "auto", "true", "main", "prefer", "x"]),
+    max_size=4,
+)
+names = st.none() | st.sampled_from(["", "default-scheduler", "other"])
+gates = st.none() | st.lists(st.sampled_from([GATE, "other.example/gate"]).map(lambda name: {"name": name}), max_size=3)
+metadata = st.none() | st.fixed_dictionaries(
+    {}, optional={"annotations": annotations, "labels": st.none() | st.just({QUEUE: "q"}) | st.just({"a": "b"})}
+)
+specs = st.none() | st.fixed_dictionaries(
+    {}, optional={"nodeName": names, "schedulerName": names, "schedulingGates": gates}
+)
+pods = st.fixed_dictionaries({}, optional={"metadata": metadata, "spec": specs})
+counts = st.none() | st.integers(0, 4)
+jobs = st.fixed_dictionaries(
+    {},
+    optional={
+        "metadata": metadata,
+        "spec": st.none()
+        | st.fixed_dictionaries(
+            {},
+            optional={
+                "suspend": st.none() | st.booleans(),
+                "parallelism": counts,
+                "completions": counts,
+                "template": st.none() | pods,
+            },
+        ),
+    },
+)
+
+
+def decode(value, kind):
+    return msgspec.json.decode(json.dumps(value), type=kind)
+
+
+@settings(max_examples=600)
+@given(pods)
+def test_of_a_pod(value):
+    pod = decode(value, Pod)
+    assert KEPT.on_pod(pod) == mutate_pod(pod, RULES)
+
+
+@settings(max_examples=600)
+@given(jobs)
+def test_of_a_job(value):
+    job = decode(value, Job)
+    assert KEPT.on_job(job) == mutate_job(job, RULES)
+
+
+@given(jobs, jobs)
+def test_of_an_update(old, new):
+    before, after = decode(old, Job), decode(new, Job)
+    assert KEPT.on_job(after, "UPDATE", before) == mutate_job(after, RULES, "UPDATE", before)
+
+
+def test_pods_that_differ_elsewhere_share_one():
+    made = []
+    kept = Decisions(RULES, lambda decision: made.append(decision) or decision)
+    for number in range(10):
+        kept.on_pod(decode(make_pod({REQUIRE: RACK, "example.com/n": str(number)}, name=f"p{number}"), Pod))
+    assert len(made) == 1
+
+
+def test_what_is_kept_stays_small(monkeypatch):
+    monkeypatch.setattr(memo, "MAX_ENTRIES", 8)
+    kept = Decisions(RULES, lambda decision: decision)
+    for letter in string.ascii_letters:
+        kept.on_pod(decode(make_pod({REQUIRE: RACK, f"{DOMAIN}/other": letter}), Pod))
+        kept.on_pod(decode(make_pod({REQUIRE: RACK, f"{DOMAIN}/other": letter * 3000}), Pod))
+        assert len(kept._kept) <= 8
+        assert all(memo._size(key) <= memo.MAX_CHARACTERS for key in kept._kept)

@@ -1,0 +1,360 @@
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.reviews import (
+    BLOCK,
+    DOMAIN,
+    FLAVORS,
+    GATE,
+    HOST,
+    KUEUE_PREFERRED,
+    KUEUE_REQUIRED,
+    POD_SET,
+    PREFER,
+    QUEUE,
+    RACK,
+    REQUIRE,
+    UNCONSTRAINED,
+    WORKLOAD,
+    make_job,
+    make_pod,
+    patched,
+)
+
+from crds.constants import Keys
+from webhook.mutate import Rules, mutate_job, mutate_pod
+from webhook.objects import Job, Pod
+
+RULES = Rules(Keys(), FLAVORS)
+SPELLINGS = {
+    REQUIRE: (REQUIRE, RACK),
+    KUEUE_REQUIRED: (REQUIRE, RACK),
+    PREFER: (PREFER, RACK),
+    KUEUE_PREFERRED: (PREFER, RACK),
+    UNCONSTRAINED: (UNCONSTRAINED, "true"),
+}
+
+
+def decode(obj, kind):
+    return msgspec.json.decode(json.dumps(obj), type=kind)
+
+
+def decide_job(job, rules=RULES, operation="CREATE", old=None):
+    return mutate_job(decode(job, Job), rules, operation, None if old is None else decode(old, Job))
+
+
+def decide_pod(pod, rules=RULES):
+    return mutate_pod(decode(pod, Pod), rules)
+
+
+def plain(decision):
+    assert decision.denied is None, decision.denied
+    return json.loads(msgspec.json.encode(decision.patch))
+
+
+def refusal(decision):
+    assert decision.denied is not None
+    assert not decision.patch
+    return decision.denied.message
+
+
+@pytest.mark.parametrize("key", SPELLINGS)
+@pytest.mark.parametrize("place", ["job", "template"])
+def test_every_spelling_in_either_place_is_stamped_in_the_canonical_one(key, place):
+    canonical, value = SPELLINGS[key]
+    written = {key: value}
+    job = make_job(written) if place == "job" else make_job(template=written)
+    after = patched(job, plain(decide_job(job)))
+    template = after["spec"]["template"]
+    assert template["metadata"]["annotations"] == {
+        **(written if place == "template" else {}),
+        canonical: value,
+        POD_SET: "main",
+    }
+    assert template["spec"]["schedulingGates"] == [{"name": GATE}]
+    assert after["metadata"] == job["metadata"]
+    assert "suspend" not in after["spec"]
+
+
+def test_only_what_is_missing_is_added():
+    job = make_job({REQUIRE: RACK}, template={REQUIRE: RACK, POD_SET: "main"}, gates=["other.example/gate"])
+    assert plain(decide_job(job)) == [
+        {"op": "add", "path": "/spec/template/spec/schedulingGates/-", "value": {"name": GATE}}
+    ]
+
+
+def test_pointers_are_escaped():
+    job = make_job({REQUIRE: RACK}, template={"a~b/c": "d"}, gates=[GATE])
+    paths = [operation["path"] for operation in plain(decide_job(job))]
+    assert paths == [
+        f"/spec/template/metadata/annotations/{DOMAIN}~1require-topology",
+        f"/spec/template/metadata/annotations/{DOMAIN}~1topology-podset",
+    ]
+
+
+def test_missing_parents_are_made():
+    job = make_job({REQUIRE: RACK})
+    del job["spec"]["template"]["metadata"]
+    after = patched(job, plain(decide_job(job)))
+    assert after["spec"]["template"]["metadata"]["annotations"][REQUIRE] == RACK
+
+
+@pytest.mark.parametrize("absent", ["spec", "template", "pod spec"])
+def test_a_job_without_a_pod_spec_is_refused_by_path(absent):
+    job = make_job({REQUIRE: RACK})
+    if absent == "spec":
+        del job["spec"]
+    elif absent == "template":
+        del job["spec"]["template"]
+    else:
+        del job["spec"]["template"]["spec"]
+    assert "spec.template.spec: Required value" in refusal(decide_job(job))
+
+
+def test_a_queue_suspends_and_warns_that_queues_are_not_served():
+    job = make_job({REQUIRE: RACK}, labels={QUEUE: "team-a"})
+    decision = decide_job(job)
+    assert patched(job, plain(decision))["spec"]["suspend"] is True
+    assert any("queues are not served" in warning for warning in decision.warnings)
+
+
+def test_an_update_never_suspends_again():
+    old = make_job({REQUIRE: RACK}, labels={QUEUE: "team-a"}, suspend=True)
+    new = make_job({REQUIRE: BLOCK}, labels={QUEUE: "team-a"}, suspend=False)
+    assert not any(op["path"] == "/spec/suspend" for op in plain(decide_job(new, operation="UPDATE", old=old)))
+
+
+def test_a_job_without_a_request_is_left_alone():
+    assert plain(decide_job(make_job(labels={QUEUE: "team-a"}))) == []
+    assert plain(decide_job(make_job({UNCONSTRAINED: "false"}))) == []
+
+
+def test_auto_stays_auto():
+    job = make_job({PREFER: "auto"})
+    after = patched(job, plain(decide_job(job)))
+    assert after["spec"]["template"]["metadata"]["annotations"][PREFER] == "auto"
+
+
+def test_another_domain_reads_and_writes_its_own_keys_only():
+    rules = Rules(Keys("topogate.dev"), FLAVORS)
+    assert plain(decide_job(make_job({REQUIRE: RACK}), rules)) == []
+    job = make_job({"topogate.dev/require-topology": RACK})
+    after = patched(job, plain(decide_job(job, rules)))
+    assert after["spec"]["template"]["spec"]["schedulingGates"] == [{"name": "topogate.dev/topology"}]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({REQUIRE: RACK}, {REQUIRE: BLOCK}),
+        ({REQUIRE: RACK}, {PREFER: RACK}),
+        ({REQUIRE: RACK}, {KUEUE_REQUIRED: BLOCK}),
+        ({PREFER: "auto"}, {PREFER: RACK}),
+        ({PREFER: RACK}, {UNCONSTRAINED: "true"}),
+    ],
+)
+def test_job_and_template_that_contradict_are_refused_by_both_names(first, second):
+    message = refusal(decide_job(make_job(first, template=second)))
+    assert f"metadata.annotations[{next(iter(first))}]" in message
+    assert f"spec.template.metadata.annotations[{next(iter(second))}]" in message
+    assert "contradicts" in message
+
+
+def test_a_wrong_level_is_refused_with_the_right_ones():
+    decision = decide_job(make_job({REQUIRE: "cloud.example/row"}))
+    assert decision.denied.code == 422
+    for part in (f"metadata.annotations[{REQUIRE}]", '"cloud.example/row"', f'"{BLOCK}"', f'"{RACK}"', f'"{HOST}"'):
+        assert part in decision.denied.message
+    assert '"auto"' not in decision.denied.message
+    assert '"auto"' in refusal(decide_job(make_job({PREFER: "cloud.example/row"})))
+
+
+def test_without_flavors_one_is_asked_for():
+    assert "make one first" in refusal(decide_job(make_job({REQUIRE: RACK}), Rules(Keys(), {})))
+
+
+def test_unknown_flavors_let_it_pass_gated_with_a_warning():
+    job = make_job({REQUIRE: "cloud.example/row"})
+    decision = decide_job(job, Rules(Keys(), None))
+    assert patched(job, plain(decision))["spec"]["template"]["spec"]["schedulingGates"] == [{"name": GATE}]
+    assert any("not checked" in warning for warning in decision.warnings)
+
+
+def test_a_node_name_is_forbidden():
+    decision = decide_job(make_job({REQUIRE: RACK}, spec={"nodeName": "n1"}))
+    assert decision.denied.code == 403
+    assert 'spec.template.spec.nodeName: Forbidden: "n1"' in decision.denied.message
+    assert "spec.nodeName: Forbidden" in refusal(decide_pod(make_pod({REQUIRE: RACK}, nodeName="n1")))
+
+
+@pytest.mark.parametrize("key", [WORKLOAD, "topogate.dev/numa-placement-predicted"])
+def test_what_topogate_writes_may_not_be_written(key):
+    assert key in refusal(decide_job(make_job({REQUIRE: RACK}, template={key: "x"})))
+    assert key in refusal(decide_pod(make_pod({REQUIRE: RACK, key: "x"})))
+
+
+def test_a_job_has_no_other_pod_set():
+    assert 'supported values: "main"' in refusal(decide_job(make_job({REQUIRE: RACK}, template={POD_SET: "workers"})))
+
+
+@pytest.mark.parametrize(
+    ("key", "bad", "allowed"),
+    [
+        ("topogate.dev/numa-policy", "single", '"single-numa-node"'),
+        ("topogate.dev/gpu-link", "yes", '"require", "prefer"'),
+        ("topogate.dev/topology-qos", "burstable", '"guaranteed", "best-effort"'),
+        ("topogate.dev/numa-resources", "nvidia.com/gpu,,cpu", '"nvidia.com/gpu,cpu"'),
+        ("topogate.dev/numa-resources", "", '"nvidia.com/gpu,cpu"'),
+    ],
+)
+def test_own_annotations_are_checked(key, bad, allowed):
+    for message in (
+        refusal(decide_job(make_job({REQUIRE: RACK}, template={key: bad}))),
+        refusal(decide_pod(make_pod({REQUIRE: RACK, key: bad}))),
+    ):
+        assert f"[{key}]: " in message
+        assert f'"{bad}"' in message
+        assert allowed in message
+
+
+def test_own_annotations_that_are_right_pass():
+    own = {
+        "topogate.dev/numa-policy": "socket",
+        "topogate.dev/gpu-link": "prefer",
+        "topogate.dev/topology-qos": "best-effort",
+        "topogate.dev/numa-resources": "nvidia.com/gpu,cpu,hugepages-2Mi",
+    }
+    assert decide_job(make_job({REQUIRE: RACK}, template=own)).denied is None
+
+
+def test_all_problems_are_told_at_once():
+    message = refusal(decide_job(make_job({REQUIRE: RACK}, template={WORKLOAD: "w"}, spec={"nodeName": "n"})))
+    assert "nodeName" in message
+    assert WORKLOAD in message
+
+
+@pytest.mark.parametrize(
+    ("job", "warning"),
+    [
+        (make_job({REQUIRE: HOST}, parallelism=4), "all 4 pods must fit on a single node"),
+        (make_job({REQUIRE: RACK}, parallelism=4, completions=2), "less than parallelism 4"),
+        (make_job({REQUIRE: RACK}, spec={"schedulerName": "mine"}), 'schedulerName: "mine"'),
+        (make_job({REQUIRE: RACK, f"{DOMAIN}/requires-topology": RACK}), f"did you mean {REQUIRE}?"),
+        (
+            make_job({REQUIRE: RACK}, template={"topogate.dev/numa-polcy": "none"}),
+            "did you mean topogate.dev/numa-policy?",
+        ),
+        (make_job({REQUIRE: RACK, f"{DOMAIN}/podset-slice-size": "2"}), "is not supported"),
+        (make_job({REQUIRE: RACK, "topogate.dev/gpu-link": "prefer"}), "has no effect on a Job"),
+    ],
+)
+def test_a_person_is_warned(job, warning):
+    decision = decide_job(job)
+    assert decision.denied is None
+    assert [text for text in decision.warnings if warning in text]
+
+
+def test_a_level_that_only_some_flavors_have_is_told():
+    rules = Rules(Keys(), {**FLAVORS, "flat": (HOST,)})
+    assert any("of ResourceFlavor tas only" in text for text in decide_job(make_job({REQUIRE: RACK}), rules).warnings)
+    assert decide_job(make_job({REQUIRE: HOST}, parallelism=1), rules).warnings == ()
+
+
+def test_a_plain_job_gets_no_warning():
+    job = make_job({REQUIRE: RACK, "example.com/requires-topology": "x"}, labels={"app": "a"})
+    assert decide_job(job).warnings == ()
+
+
+def test_warnings_are_few_and_short():
+    wrong = {f"{DOMAIN}/require-topolog{'y' * n}": "x" for n in range(2, 60)}
+    decision = decide_job(make_job({REQUIRE: RACK, **wrong}, spec={"schedulerName": "s" * 500}))
+    assert len(decision.warnings) == 8
+    assert all(len(warning) <= 256 for warning in decision.warnings)
+
+
+def test_a_long_value_gives_a_bounded_message():
+    assert len(refusal(decide_job(make_job({REQUIRE: "x" * 200_000})))) <= 4096
+
+
+def test_updates_that_leave_the_request_alone_pass_untouched():
+    stuck = make_job({REQUIRE: "gone.example/level"}, template={REQUIRE: RACK})
+    assert plain(decide_job({**stuck, "status": {"active": 1}}, operation="UPDATE", old=stuck)) == []
+
+
+def test_a_deleted_job_can_always_lose_its_finalizers():
+    old, new = make_job({REQUIRE: RACK}), make_job({REQUIRE: "nonsense"})
+    new["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z"
+    assert plain(decide_job(new, operation="UPDATE", old=old)) == []
+
+
+def test_an_update_to_a_wrong_level_is_refused():
+    old, new = make_job({REQUIRE: RACK}), make_job({REQUIRE: "cloud.example/row"})
+    assert "cloud.example/row" in refusal(decide_job(new, operation="UPDATE", old=old))
+
+
+def test_a_request_added_to_a_running_job_is_told_to_have_no_effect():
+    decision = decide_job(make_job({REQUIRE: RACK}), operation="UPDATE", old=make_job())
+    assert plain(decision) == []
+    assert any("make the Job anew" in text for text in decision.warnings)
+
+
+def test_a_request_added_to_a_suspended_job_is_stamped():
+    old, new = make_job(suspend=True), make_job({REQUIRE: RACK}, suspend=True)
+    after = patched(new, plain(decide_job(new, operation="UPDATE", old=old)))
+    assert after["spec"]["template"]["spec"]["schedulingGates"] == [{"name": GATE}]
+
+
+def test_a_bare_pod_gets_gate_and_annotations():
+    pod = make_pod({KUEUE_PREFERRED: RACK})
+    after = patched(pod, plain(decide_pod(pod)))
+    assert after["spec"]["schedulingGates"] == [{"name": GATE}]
+    assert after["metadata"]["annotations"] == {KUEUE_PREFERRED: RACK, PREFER: RACK, POD_SET: "main"}
+
+
+def test_a_pod_of_a_stamped_job_is_left_alone_even_where_the_flavor_is_gone():
+    pod = make_pod({REQUIRE: RACK, POD_SET: "main"}, gates=[GATE])
+    assert plain(decide_pod(pod, Rules(Keys(), {}))) == []
+    assert "make one first" in refusal(decide_pod(make_pod({REQUIRE: RACK}), Rules(Keys(), {})))
+
+
+def test_a_pod_is_not_touched_by_updates():
+    assert plain(mutate_pod(decode(make_pod({REQUIRE: RACK}), Pod), RULES, "UPDATE")) == []
+
+
+levels = st.sampled_from([BLOCK, RACK, HOST, "auto", "cloud.example/row", "", "not a key"])
+some_annotations = st.dictionaries(
+    st.sampled_from([*SPELLINGS, POD_SET, "topogate.dev/gpu-link", "example.com/x~y"]), levels, max_size=3
+)
+
+
+@given(
+    some_annotations,
+    st.none() | some_annotations,
+    st.lists(st.sampled_from([GATE, "other.example/gate"]), max_size=2, unique=True),
+    st.booleans(),
+)
+def test_a_second_pass_changes_nothing(own, below, gates, queued):
+    job = make_job(own, template=below, gates=gates, labels={QUEUE: "q"} if queued else None)
+    first = decide_job(job)
+    if first.denied is not None:
+        assert first.denied.code in (422, 403)
+        return
+    after = patched(job, plain(first))
+    assert plain(decide_job(after)) == []
+    pod = {"metadata": after["spec"]["template"]["metadata"], "spec": after["spec"]["template"]["spec"]}
+    assert plain(decide_pod(pod)) == []
+    # What the user wrote is still there.
+    assert after["metadata"] == job["metadata"]
+    assert (below or {}).items() <= after["spec"]["template"]["metadata"].get("annotations", {}).items()
+
+
+@given(some_annotations, st.lists(st.sampled_from([GATE, "other.example/gate"]), max_size=2, unique=True))
+def test_a_pod_with_a_request_never_goes_on_without_the_gate(annotations, gates):
+    pod = make_pod(annotations, gates=gates)
+    decision = decide_pod(pod)
+    asked = any(key in annotations for key in (REQUIRE, KUEUE_REQUIRED, PREFER, KUEUE_PREFERRED))
+    if decision.denied is None and (asked or annotations.get(UNCONSTRAINED) == "true"):
+        assert {"name": GATE} in patched(pod, plain(decision))["spec"]["schedulingGates"]

@@ -1,0 +1,37 @@
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from cli import main
+from cli.output import Failure
+from cli.webhook import _settings
+
+
+def test_the_webhook_starts_without_kubernetes_asyncio_and_numpy():
+    """They cost a second and 100 MB, and a webhook in a cluster needs neither."""
+    code = "import sys, cli.webhook, webhook.server; print('kubernetes_asyncio' in sys.modules, 'numpy' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["False", "False"]
+
+
+def test_options_win_over_the_file(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text("domain: topogate.dev\nwebhookPort: 1234\n")
+    settings = _settings(file, port=4321, metrics_port=None, health_port=0, host="127.0.0.1")
+    assert (settings.domain, settings.webhook_port, settings.health_port) == ("topogate.dev", 4321, 0)
+    assert (settings.metrics_port, settings.bind_address) == (8443, "127.0.0.1")
+
+
+def test_a_wrong_setting_names_itself(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text("webhookPort: high\n")
+    with pytest.raises(Failure, match="webhookPort"):
+        _settings(file, port=None, metrics_port=None, health_port=None, host=None)
+
+
+def test_help_explains_the_options():
+    shown = CliRunner().invoke(main.app, ["webhook", "--help"], env={"COLUMNS": "200"}).output
+    for option in ("--config", "--port", "--out-of-cluster", "--kubeconfig", "--context", "--health-port"):
+        assert option in shown

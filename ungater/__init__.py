@@ -1,0 +1,1 @@
+"""The controller: watches, admits, assigns, ungates. The only writer of admissions."""

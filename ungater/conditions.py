@@ -1,0 +1,81 @@
+"""Conditions of a Workload: what is wanted, merged into what is there; nothing is written where nothing changed."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from engine.reasons import Reason
+from kube.objects import Condition
+
+QUOTA_RESERVED = "QuotaReserved"
+ADMITTED = "Admitted"
+PODS_READY = "PodsReady"
+FINISHED = "Finished"
+MAX_MESSAGE = 1024  # for people: the API server takes 32 kB
+
+
+class Wanted(msgspec.Struct, frozen=True, gc=False):
+    """A condition as it should be; times are the writer's business."""
+
+    type: str
+    status: bool
+    reason: Reason | str
+    message: str
+
+
+def merge(
+    existing: Iterable[Condition] | None, wanted: Sequence[Wanted], *, generation: int, now: float
+) -> tuple[Condition, ...] | None:
+    """The whole list of conditions to write, or None where nothing would change.
+
+    ``lastTransitionTime`` moves only where the status does; ``now`` is seconds since the epoch. Conditions that are
+    not in ``wanted`` stay as they are.
+    """
+    merged = {condition.type: condition for condition in existing or ()}
+    before = dict(merged)
+    for want in wanted:
+        merged[want.type] = _merged(before.get(want.type), want, generation, now)
+    return tuple(merged.values()) if merged != before else None
+
+
+def _merged(old: Condition | None, want: Wanted, generation: int, now: float) -> Condition:
+    status = "True" if want.status else "False"
+    message = shorten(want.message)
+    kept = old is not None and old.status == status
+    if old is not None and kept and (old.reason, old.message) == (str(want.reason), message):
+        return old  # a newer generation alone is not worth a write
+    return Condition(
+        type=want.type,
+        status=status,
+        reason=str(want.reason),
+        message=message,
+        last_transition_time=old.last_transition_time if old is not None and kept else timestamp(now),
+        observed_generation=generation,
+    )
+
+
+def plain(conditions: Iterable[Condition]) -> list[dict[str, Any]]:
+    """Conditions as the API takes them, every required field present."""
+    return [
+        {
+            "type": condition.type,
+            "status": condition.status,
+            "reason": condition.reason,
+            "message": condition.message,
+            "lastTransitionTime": condition.last_transition_time,
+            "observedGeneration": condition.observed_generation,
+        }
+        for condition in conditions
+    ]
+
+
+def timestamp(now: float) -> str:
+    """RFC 3339 text, whole seconds, of seconds since the epoch."""
+    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def shorten(message: str, limit: int = MAX_MESSAGE) -> str:
+    """At most ``limit`` characters."""
+    return message if len(message) <= limit else message[: limit - 1] + "…"

@@ -1,0 +1,142 @@
+"""Jobs as owners of pods: what the rest of this package needs to know of a job, whatever its kind.
+
+`Owner` is the neutral view; another kind of owner (JobSet, a pod group) gets a module like this one that makes the same
+view. Nothing outside of this module reads a Job.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from crds.constants import Keys
+from crds.names import workload_name
+from crds.request import ParsedRequest, RequestError, parse_job_request
+from kube.objects import Job, PodTemplate, condition, template_of
+
+MAIN = "main"
+Interval = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class OwnedPodSet:
+    """One pod set of an owner: how many slots it needs now, and the template as sent (``raw``) and as read."""
+
+    name: str
+    count: int
+    full: int  # slots it needs when none of its pods has finished
+    template: PodTemplate
+    raw: bytes
+    done: tuple[Interval, ...] = ()  # ranks that finished for good, as closed intervals in order
+    ranks: int | None = None  # ranks run from 0 to this, None where pods have no rank
+
+    def position(self, rank: int) -> int | None:
+        """Place of a rank among those that are still to finish; None where it is done or out of range."""
+        if self.ranks is not None and rank >= self.ranks:
+            return None
+        index = bisect_right(self.done, (rank, rank))
+        if any(low <= rank <= high for low, high in self.done[max(0, index - 1) : index + 1]):
+            return None
+        return rank - sum(high - low + 1 for low, high in self.done[:index])
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A job of any kind that asks for a topology, as one moment saw it."""
+
+    kind: str
+    api_version: str
+    namespace: str
+    name: str
+    uid: str
+    created: str
+    pod_sets: tuple[OwnedPodSet, ...]
+    request: ParsedRequest | RequestError | None
+    gated: bool  # the pod template carries our gate
+    suspended: bool = False
+    over: str = ""  # why it needs no slots any more: Complete, Failed or Deleted
+    queue: str = ""
+    priority_class: str = ""
+    ready: int = 0
+    workload: str = field(default="")
+
+    @property
+    def key(self) -> str:
+        """``namespace/name`` of the owner."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def workload_key(self) -> str:
+        """``namespace/name`` of its Workload, which is the engine's name for the reservation."""
+        return f"{self.namespace}/{self.workload}"
+
+
+def owner_of(job: Job, keys: Keys, before: Owner | None = None) -> Owner:
+    """The neutral view of a Job. ``before``: the view of an earlier version, so that its template is not read again."""
+    raw = bytes(job.spec.template)
+    template = before.pod_sets[0].template if before and before.pod_sets[0].raw == raw else template_of(job)
+    pod_set = OwnedPodSet(MAIN, _count(job), _full(job), template, raw, tuple(_done(job)), _ranks(job))
+    meta = job.metadata
+    return Owner(
+        kind="Job",
+        api_version="batch/v1",
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        created=meta.creation_timestamp or "",
+        pod_sets=(pod_set,),
+        request=_request(job, template, keys),
+        gated=any(gate.name == keys.gate for gate in template.spec.scheduling_gates or ()),
+        suspended=job.spec.suspend,
+        over=_over(job),
+        queue=(meta.labels or {}).get(keys.queue_name, ""),
+        priority_class=template.spec.priority_class_name,
+        ready=job.status.ready or 0,
+        workload=before.workload if before else workload_name("Job", meta.name, meta.uid),
+    )
+
+
+def _request(job: Job, template: PodTemplate, keys: Keys) -> ParsedRequest | RequestError | None:
+    try:
+        return parse_job_request(job.metadata.annotations, template.metadata.annotations, keys)
+    except RequestError as error:
+        return error
+
+
+def _over(job: Job) -> str:
+    if job.metadata.deletion_timestamp is not None:
+        return "Deleted"
+    for kind in ("Complete", "Failed"):
+        found = condition(job.status.conditions, kind)
+        if found is not None and found.status == "True":
+            return kind
+    return ""
+
+
+def _count(job: Job) -> int:
+    """How many pods the Job controller keeps at once from here on: its own rule (manageJob), without the suspension."""
+    parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
+    if job.spec.completions is None:
+        return min(parallelism, job.status.active) if job.status.succeeded else parallelism
+    failed = sum(high - low + 1 for low, high in _intervals(job.status.failed_indexes or ""))
+    return max(0, min(parallelism, job.spec.completions - job.status.succeeded - failed))
+
+
+def _full(job: Job) -> int:
+    parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
+    return parallelism if job.spec.completions is None else min(parallelism, job.spec.completions)
+
+
+def _ranks(job: Job) -> int | None:
+    return job.spec.completions if job.spec.completion_mode == "Indexed" else None
+
+
+def _done(job: Job) -> list[Interval]:
+    status = job.status
+    return sorted([*_intervals(status.completed_indexes), *_intervals(status.failed_indexes or "")])
+
+
+def _intervals(text: str) -> Iterator[Interval]:
+    """Closed intervals of the Job status form ``1,3-5,7``."""
+    for part in filter(None, text.split(",")):
+        low, _, high = part.partition("-")
+        yield int(low), int(high or low)

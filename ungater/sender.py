@@ -1,0 +1,144 @@
+"""Sends ungating patches and deletions of pods: many at a time, each with its outcome taken back into the record.
+
+An intent is recorded before its patch is sent and stays until the informer shows the pod ungated or gone. Whatever
+goes wrong, the intent keeps its slot and the same patch is sent again later: a patch whose answer was lost cannot put
+two pods into one slot.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import datetime
+
+import structlog
+
+from crds.constants import Keys
+from engine.reasons import Reason
+from kube.client import Client
+from kube.errors import Forbidden, Invalid, KubeError, NotFound
+from kube.events import EventRecorder, reference
+from kube.objects import Pod
+from kube.patches import PatchType
+from kube.resources import PODS
+from ungater.jobs import MAIN
+from ungater.metrics import Metrics
+from ungater.patches import UngatePatches
+from ungater.record import Record
+from ungater.slots import Intent, Slot
+from ungater.workqueue import backoff
+
+log = structlog.get_logger()
+
+
+class Sender:
+    """A queue of patches and deletions with ``concurrency`` workers."""
+
+    def __init__(
+        self,
+        client: Client,
+        keys: Keys,
+        *,
+        concurrency: int,
+        timeout: float,
+        again: Callable[[str, float], None],
+        metrics: Metrics,
+        recorder: EventRecorder,
+    ) -> None:
+        self._client = client
+        self._keys = keys
+        self._concurrency = concurrency
+        self._timeout = timeout
+        self._again = again
+        self._metrics = metrics
+        self._recorder = recorder
+        self._ungated = metrics.patches.labels("ungated")
+        self._queue: asyncio.Queue[tuple[Record, Pod, Slot | None]] = asyncio.Queue()
+        self.last_sent = 0.0  # monotonic
+
+    async def run(self) -> None:
+        """Send, for ever."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._concurrency):
+                group.create_task(self._work())
+
+    def ungate(self, record: Record, pod: Pod, slot: Slot) -> None:
+        """Note the intent and send the patch soon."""
+        before = record.intents.get(pod.metadata.uid)
+        attempts = before.attempts + 1 if before else 1
+        record.intents[pod.metadata.uid] = Intent(slot.values, time.monotonic() + self._timeout, attempts)
+        self._queue.put_nowait((record, pod, slot))
+
+    def delete(self, record: Record, pod: Pod) -> None:
+        """Delete a pod soon; not again before the timeout."""
+        record.deleting[pod.metadata.uid] = time.monotonic() + self._timeout
+        self._queue.put_nowait((record, pod, None))
+
+    async def _work(self) -> None:
+        while True:
+            record, pod, slot = await self._queue.get()
+            self.last_sent = time.monotonic()
+            if slot is None:
+                await self._delete(record, pod)
+            elif self._stands(record, pod, slot):
+                await self._ungate(record, pod, slot)
+
+    def _stands(self, record: Record, pod: Pod, slot: Slot) -> bool:
+        """Whether the intent still holds after the wait in the queue."""
+        intent = record.intents.get(pod.metadata.uid)
+        if intent is None or intent.values != slot.values or record.closing or record.slots is None:
+            return False
+        return record.slots.index(slot.values) is not None
+
+    async def _ungate(self, record: Record, pod: Pod, slot: Slot) -> None:
+        meta, levels = pod.metadata, record.slots.levels if record.slots else ()
+        if record.patches is None or record.patches.levels != levels:
+            record.patches = UngatePatches(self._keys, record.owner.workload, MAIN, levels)
+        body = record.patches.body(pod, slot)
+        record.sending += 1
+        try:
+            await self._client.patch(PODS, meta.name, meta.namespace, body=body, content_type=PatchType.MERGE)
+        except NotFound:
+            self._note(record, pod, gone=True)
+            self._metrics.patches.labels("gone").inc()
+        except KubeError as error:
+            self._failed(record, pod, error)
+        else:
+            self._ungated.inc()
+            self._metrics.ungate.observe(max(0.0, time.time() - seconds_of(meta.creation_timestamp)))
+        finally:
+            record.sending -= 1
+
+    def _note(self, record: Record, pod: Pod, *, after: float | None = None, gone: bool = False) -> None:
+        intent = record.intents.get(pod.metadata.uid)
+        if intent is not None:
+            deadline = time.monotonic() + (self._timeout if after is None else after)
+            record.intents[pod.metadata.uid] = Intent(intent.values, deadline, intent.attempts, gone)
+
+    def _failed(self, record: Record, pod: Pod, error: KubeError) -> None:
+        intent = record.intents.get(pod.metadata.uid)
+        delay = backoff(intent.attempts if intent else 1)
+        self._note(record, pod, after=delay)
+        self._again(record.uid, delay)
+        refused = isinstance(error, Invalid | Forbidden)
+        self._metrics.patches.labels("refused" if refused else "failed").inc()
+        log.warning("pod was not ungated", workload=record.key, pod=pod.metadata.name, error=str(error))
+        if refused:
+            message = f"the scheduling gate could not be removed, another attempt follows: {error}"
+            self._recorder.event(reference(PODS, pod), "Warning", Reason.UNGATE_FAILED, "Ungate", message)
+
+    async def _delete(self, record: Record, pod: Pod) -> None:
+        meta = pod.metadata
+        try:
+            await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
+        except NotFound:
+            return
+        except KubeError as error:
+            delay = backoff(1)
+            record.deleting[meta.uid] = time.monotonic() + delay
+            self._again(record.uid, delay)
+            log.warning("pod was not deleted", workload=record.key, pod=meta.name, error=str(error))
+
+
+def seconds_of(stamp: str | None) -> float:
+    """Seconds since the epoch of RFC 3339 text; now where there is none."""
+    return datetime.fromisoformat(stamp).timestamp() if stamp else time.time()

@@ -1,0 +1,253 @@
+"""Which pod holds which slot of an assignment, and which slot a gated pod gets.
+
+Rules
+- A slot is one unit of a slice's count; slots of one slice are alike, so a slot is named by the index of its slice.
+- A pod holds a slot from the patch that gives it the slot until the pod finished or is gone. One that terminates holds
+  it as long as it is bound: its node has no room before. One that was never bound holds nothing once it is deleted.
+- An intent (a patch that was sent) counts like an ungated pod, and never names another slot for the same pod, so a
+  patch whose answer was lost is sent again to the same place and cannot give a slot away twice.
+- Rank order: the rank's position among the ranks that are still to finish is its slot; a rank twice, one out of range
+  and a pod without a rank take what is free, first slot first.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import msgspec
+
+from crds.constants import JOB_INDEX_LABEL
+from kube.objects import Pod
+
+Values = tuple[str, ...]
+Position = Callable[[int], int | None]
+
+
+class Slot(msgspec.Struct, frozen=True, gc=False):
+    """One slice of an assignment: level values (widest first), how many pods, and its node where it is one node."""
+
+    values: Values
+    count: int
+    node: str = ""
+
+
+class SlotMap:
+    """The slices of one pod set in rank order, with what is asked of them on every reconcile."""
+
+    def __init__(self, levels: Sequence[str], slots: Sequence[Slot], flavor: str = "") -> None:
+        self.levels = tuple(levels)
+        self.slots = tuple(slots)
+        self.flavor = flavor
+        self.ends = list(accumulate(slot.count for slot in self.slots))
+        self.total = self.ends[-1] if self.ends else 0
+        self._index = {slot.values: i for i, slot in enumerate(self.slots)}
+
+    def at(self, position: int) -> int:
+        """The slice that holds this position in rank order."""
+        return bisect_right(self.ends, position)
+
+    def index(self, values: Values) -> int | None:
+        """The slice with these level values."""
+        return self._index.get(values)
+
+    def of_selector(self, selector: Mapping[str, str] | None) -> int | None:
+        """The slice that a node selector names, None where it names none of ours whole."""
+        if not selector:
+            return None
+        return self._index.get(tuple(selector.get(level, "") for level in self.levels))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SlotMap) and self.flavor == other.flavor and self.same(other)
+
+    __hash__ = None  # type: ignore[assignment] # compared, never a key
+
+    def same(self, other: "SlotMap | None") -> bool:
+        """Whether both give the same slots to the same ranks."""
+        return (
+            other is not None
+            and self.levels == other.levels
+            and [(s.values, s.count) for s in self.slots] == [(s.values, s.count) for s in other.slots]
+        )
+
+    def without(self, counts: Mapping[int, int]) -> "SlotMap":
+        """These slots less ``counts`` of them by slice; a slice that is empty then is left out."""
+        kept = (
+            Slot(slot.values, slot.count - counts.get(i, 0), slot.node)
+            for i, slot in enumerate(self.slots)
+            if slot.count > counts.get(i, 0)
+        )
+        return SlotMap(self.levels, tuple(kept), self.flavor)
+
+
+class Intent(msgspec.Struct, frozen=True, gc=False):
+    """A pod was sent to a slot: it counts there until the informer shows it; at ``deadline`` the patch is sent again.
+
+    ``gone``: the API server said that there is no such pod, so it counts nowhere until the informer has seen that too.
+    """
+
+    values: Values
+    deadline: float
+    attempts: int = 1
+    gone: bool = False
+
+
+@dataclass
+class Tally:
+    """What the pods of a pod set hold: by slice, slots in use, and pods that finished there with success."""
+
+    used: list[int]
+    succeeded: list[int]
+    bound: list[int]  # of those in use: by pods on their node, not being deleted
+    unbound: list[int]  # by pods that were let go and are on no node yet
+    waiting: list[Pod] = field(default_factory=list)  # gated, without a slot, not being deleted
+    resend: list[tuple[Pod, int]] = field(default_factory=list)  # a patch that was never seen to arrive
+    moved: list[Pod] = field(default_factory=list)  # ungated by us to what is no slot (any more)
+    strangers: list[Pod] = field(default_factory=list)  # of this owner, never gated by us, in no slot
+
+    @property
+    def held(self) -> int:
+        """Slots in use."""
+        return sum(self.used)
+
+    def free(self, slots: SlotMap) -> list[int]:
+        """Free slots by slice."""
+        return [max(0, slot.count - used) for slot, used in zip(slots.slots, self.used, strict=True)]
+
+
+def is_gated(pod: Pod, gate: str) -> bool:
+    """Whether our gate still holds the pod back."""
+    gates = pod.spec.scheduling_gates
+    return bool(gates) and any(found.name == gate for found in gates or ())
+
+
+def finished(pod: Pod) -> bool:
+    """Whether the pod runs no more and never will again."""
+    return pod.status.phase in {"Succeeded", "Failed"}
+
+
+def rank_of(pod: Pod) -> int | None:
+    """The completion index of a pod of an Indexed Job, None where it has none that is a number."""
+    text = (pod.metadata.labels or {}).get(JOB_INDEX_LABEL, "")
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def tally(
+    slots: SlotMap,
+    pods: Iterable[Pod],
+    intents: Mapping[str, Intent],
+    *,
+    gate: str,
+    mark: str,
+    workload: str,
+    now: float,
+) -> Tally:
+    """Count what the pods of one owner hold. ``mark``: the annotation that our ungating patch writes."""
+    none = [0] * len(slots.slots)
+    result = Tally(none[:], none[:], none[:], none[:])
+    members: dict[int, list[Pod]] = {}
+    for pod in pods:
+        intent = intents.get(pod.metadata.uid)
+        if intent is not None and intent.gone:
+            continue
+        if finished(pod):
+            _count_finished(result, slots, pod)
+        elif is_gated(pod, gate):
+            _count_gated(result, slots, pod, intent, now)
+        else:
+            _count_ungated(result, slots, pod, members, ours=_marked(pod, mark, workload))
+    for index, inside in members.items():
+        surplus = result.used[index] - slots.slots[index].count
+        if surplus > 0:
+            result.moved += _youngest(inside, surplus)
+    return result
+
+
+def assign(waiting: Iterable[Pod], free: Sequence[int], slots: SlotMap, position: Position) -> list[tuple[Pod, int]]:
+    """Slots for gated pods, in rank order: (pod, slice). Pods for which nothing is free are left out.
+
+    ``position`` maps a rank to its place in rank order, None for a rank that is done or out of range.
+    """
+    free = list(free)
+    placed: list[tuple[Pod, int]] = []
+    rest: list[Pod] = []
+    for pod in sorted(waiting, key=_order):
+        rank = rank_of(pod)
+        place = None if rank is None else position(rank)
+        index = slots.at(place) if place is not None and 0 <= place < slots.total else None
+        if index is not None and free[index] > 0:
+            free[index] -= 1
+            placed.append((pod, index))
+        else:
+            rest.append(pod)
+    following = 0
+    for pod in rest:
+        while following < len(free) and free[following] == 0:
+            following += 1
+        if following == len(free):
+            break
+        free[following] -= 1
+        placed.append((pod, following))
+    return placed
+
+
+def surplus(slots: SlotMap, counted: Tally, keep: int) -> dict[int, int]:
+    """Which free slots to give back so that ``keep`` (or what is in use) remain: slice -> how many.
+
+    Slots whose pod finished with success go first, as no pod comes back to them; then from the end of rank order.
+    """
+    spare = slots.total - max(keep, counted.held)
+    free = counted.free(slots)
+    give: dict[int, int] = {}
+    reversed_slices = range(len(free) - 1, -1, -1)
+    for limit in (counted.succeeded, free):
+        for index in reversed_slices:
+            take = min(spare, limit[index] - give.get(index, 0), free[index] - give.get(index, 0))
+            if take > 0:
+                give[index] = give.get(index, 0) + take
+                spare -= take
+    return give
+
+
+def _marked(pod: Pod, mark: str, workload: str) -> bool:
+    return (pod.metadata.annotations or {}).get(mark) == workload
+
+
+def _count_finished(result: Tally, slots: SlotMap, pod: Pod) -> None:
+    if pod.status.phase == "Succeeded" and (index := slots.of_selector(pod.spec.node_selector)) is not None:
+        result.succeeded[index] += 1
+
+
+def _count_gated(result: Tally, slots: SlotMap, pod: Pod, intent: Intent | None, now: float) -> None:
+    if pod.metadata.deletion_timestamp is not None:
+        return
+    index = None if intent is None else slots.index(intent.values)
+    if intent is None:
+        result.waiting.append(pod)
+    elif index is not None:
+        result.used[index] += 1
+        if intent.deadline <= now:
+            result.resend.append((pod, index))
+
+
+def _count_ungated(result: Tally, slots: SlotMap, pod: Pod, members: dict[int, list[Pod]], *, ours: bool) -> None:
+    terminating = pod.metadata.deletion_timestamp is not None
+    if terminating and not pod.spec.node_name:
+        return
+    index = slots.of_selector(pod.spec.node_selector) if ours else None
+    if index is not None:
+        result.used[index] += 1
+        if not terminating:
+            (result.bound if pod.spec.node_name else result.unbound)[index] += 1
+            members.setdefault(index, []).append(pod)
+    elif not terminating:
+        (result.moved if ours else result.strangers).append(pod)
+
+
+def _youngest(pods: list[Pod], count: int) -> list[Pod]:
+    return sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))[-count:]
+
+
+def _order(pod: Pod) -> tuple[int, str]:
+    rank = rank_of(pod)
+    return (1 << 62 if rank is None else rank, pod.metadata.name)

@@ -1,0 +1,92 @@
+"""A queue of keys for an asyncio shell: each key once, never two workers at one key, later where asked."""
+
+import asyncio
+import random
+from collections import deque
+
+FIRST_DELAY = 0.1  # seconds
+LONGEST_DELAY = 30.0
+
+
+class WorkQueue:
+    """Keys to work on. A key that is added while a worker has it comes again when that worker is done."""
+
+    def __init__(self) -> None:
+        self._ready: deque[str] = deque()
+        self._waiting: set[str] = set()  # in _ready
+        self._working: set[str] = set()
+        self._again: dict[str, float] = {}  # added while being worked on: the smallest delay asked for
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._wake = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is ready and nobody works."""
+        return not self._ready and not self._working
+
+    def add(self, key: str, after: float = 0.0) -> None:
+        """Have ``key`` worked on after that many seconds; the earliest of several wishes holds."""
+        if key in self._working:
+            self._again[key] = min(after, self._again.get(key, after))
+        elif key in self._waiting:
+            return
+        elif after > 0:
+            self._schedule(key, after)
+        else:
+            self._cancel(key)
+            self._waiting.add(key)
+            self._ready.append(key)
+            self._wake.set()
+
+    async def get(self) -> str:
+        """The next key; ``done`` must follow. Waits until there is one."""
+        while not self._ready:
+            self._wake.clear()
+            await self._wake.wait()
+        key = self._ready.popleft()
+        self._waiting.discard(key)
+        self._working.add(key)
+        return key
+
+    def done(self, key: str) -> None:
+        """The worker is through with ``key``."""
+        self._working.discard(key)
+        if (after := self._again.pop(key, None)) is not None:
+            self.add(key, after)
+
+    def forget(self, key: str) -> None:
+        """Drop every wish for ``key`` that has not begun."""
+        self._cancel(key)
+        self._again.pop(key, None)
+
+    def close(self) -> None:
+        """Cancel all timers."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _schedule(self, key: str, after: float) -> None:
+        loop = asyncio.get_running_loop()
+        timer = self._timers.get(key)
+        if timer is not None:
+            if timer.when() <= loop.time() + after:
+                return
+            timer.cancel()
+        self._timers[key] = loop.call_later(after, self._fire, key)
+
+    def _fire(self, key: str) -> None:
+        self._timers.pop(key, None)
+        self.add(key)
+
+    def _cancel(self, key: str) -> None:
+        if (timer := self._timers.pop(key, None)) is not None:
+            timer.cancel()
+
+
+def backoff(failures: int, *, first: float = FIRST_DELAY, longest: float = LONGEST_DELAY) -> float:
+    """Seconds to wait after so many failures in a row: doubled each time, with up to half of it taken off at random."""
+    delay: float = min(longest, first * 2.0 ** min(failures - 1, 16))
+    return delay * (1 - random.random() / 2)  # noqa: S311 - jitter, no secret

@@ -1,0 +1,107 @@
+"""Warnings: what is allowed, but is perhaps not what was meant. kubectl shows each as a line of its own."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from functools import lru_cache
+
+from crds.constants import GROUP, HOSTNAME_LABEL, Keys
+from crds.request import ParsedRequest, level_in
+from engine.model import Policy
+from webhook.checks import OWN, OWN_REQUESTS
+from webhook.objects import Job, Pod
+
+MAX_WARNINGS = 8
+MAX_LENGTH = 256  # the API server cuts longer ones
+DEFAULT_SCHEDULER = "default-scheduler"
+_MAX_KEY = 128
+
+# What Kueue reads under its domain beside the requests we know; here none of it changes a placement.
+_ELSEWHERE = (
+    "podset-slice-required-topology",
+    "podset-slice-size",
+    "podset-slice-required-topology-constraints",
+    "podset-group-name",
+    "pod-index-offset",
+)
+
+
+def trim(warnings: Iterator[str]) -> tuple[str, ...]:
+    """The first few, each short enough to arrive whole."""
+    found = []
+    for warning in warnings:
+        found.append(warning if len(warning) <= MAX_LENGTH else f"{warning[: MAX_LENGTH - 3]}...")
+        if len(found) == MAX_WARNINGS:
+            break
+    return tuple(found)
+
+
+def on_job(job: Job, request: ParsedRequest, keys: Keys) -> Iterator[str]:
+    """Warnings about a Job as a whole; its template has its own."""
+    metadata, spec = job.metadata, job.spec
+    if metadata is not None and metadata.labels and (queue := metadata.labels.get(keys.queue_name)):
+        yield (
+            f'metadata.labels[{keys.queue_name}]: "{queue}": queues are not served in this version: the job stays '
+            "suspended; without the label it is placed at once"
+        )
+    if metadata is not None and metadata.annotations:
+        for key in OWN_REQUESTS:
+            if key in metadata.annotations:
+                yield f"metadata.annotations[{key}] has no effect on a Job: set it in spec.template.metadata"
+    if spec is not None:
+        yield from _on_counts(spec.parallelism, spec.completions, request)
+
+
+def _on_counts(parallelism: int | None, completions: int | None, request: ParsedRequest) -> Iterator[str]:
+    at_once = 1 if parallelism is None else parallelism
+    if completions is not None and completions < at_once:
+        yield (
+            f"spec.completions: {completions} is less than parallelism {at_once}: {completions} pods run at once, and "
+            "room is taken for so many"
+        )
+        at_once = completions
+    if request.policy is Policy.REQUIRED and request.level == HOSTNAME_LABEL and at_once > 1:
+        yield f"{request.field}: all {at_once} pods must fit on a single node, as the level is {HOSTNAME_LABEL}"
+
+
+def on_level(request: ParsedRequest, flavors: Mapping[str, Sequence[str]] | None) -> Iterator[str]:
+    """Warnings about the level: not checked, or known to some flavors only."""
+    if flavors is None:
+        yield f"{request.field}: the level was not checked, as the ResourceFlavors could not be read yet"
+        return
+    if request.level is None or request.auto:
+        return
+    having = [name for name in sorted(flavors) if level_in(request, flavors[name]) is not None]
+    if len(having) < len(flavors):
+        yield (
+            f'{request.field}: "{request.level}" is a level of ResourceFlavor {", ".join(having)} only, of '
+            f"{len(flavors)} with a topology: the pods can go nowhere else"
+        )
+
+
+def on_template(template: Pod, path: str) -> Iterator[str]:
+    """Warnings about a pod (template)."""
+    name = template.spec.scheduler_name if template.spec is not None else None
+    if name and name != DEFAULT_SCHEDULER:
+        yield (
+            f'{path}spec.schedulerName: "{name}": Topogate chooses the nodes; it was made for {DEFAULT_SCHEDULER}, and '
+            "another scheduler must honour node selectors and scheduling gates"
+        )
+
+
+def on_spelling(annotations: Mapping[str, str], keys: Keys, at: str) -> Iterator[str]:
+    """Annotations under our two domains that nobody reads: misspelt, or Kueue's and without effect here."""
+    ours = (*keys.requests, keys.workload, keys.pod_set)
+    for key in annotations:
+        prefix, slash, name = key.partition("/")
+        if not slash or prefix not in {keys.domain, GROUP} or key in ours or key in OWN or len(key) > _MAX_KEY:
+            continue
+        if name in _ELSEWHERE:
+            yield f"{at}[{key}] is not supported and has no effect"
+            continue
+        if meant := _closest(key, OWN_REQUESTS if prefix == GROUP != keys.domain else (*keys.requests, *OWN_REQUESTS)):
+            yield f"{at}[{key}] is unknown and has no effect: did you mean {meant}?"
+
+
+@lru_cache(maxsize=256)  # comparing takes a hundred times as long as the rest of a review
+def _closest(key: str, known: tuple[str, ...]) -> str | None:
+    return next(iter(get_close_matches(key, known, n=1, cutoff=0.8)), None)

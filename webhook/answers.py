@@ -1,0 +1,122 @@
+"""HTTP on a lean path: aiohttp's parser and connections, bodies read without a copy, answers written in one piece.
+
+An `aiohttp.web.Response` costs more than the review that it carries (headers as a multidict, cookies, a chunked
+writer), and so does a router. What is measured of it is in benchmarks/webhook.py.
+"""
+
+import asyncio
+import time
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from webhook.review import TEXT_TYPE, Reply
+
+log = structlog.get_logger(__name__)
+
+BODY_SECONDS = 10.0  # a client that sends more slowly is a broken one
+
+
+class BodyTooLargeError(Exception):
+    """The body is larger than the limit; the rest of it was not read."""
+
+
+class BodyBrokenError(Exception):
+    """The body did not arrive whole."""
+
+
+class Answer(web.StreamResponse):
+    """A whole answer. It has none of what its base offers: no headers to set, no streaming."""
+
+    def __init__(self, reply: Reply, *, keep_alive: bool) -> None:
+        self._reply = reply  # the base's own state is never made: see the module's docstring
+        self._keep_alive = keep_alive
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        """Write it, and wait only where the client does not read."""
+        transport = request.transport
+        if transport is None:
+            raise ConnectionResetError("the client is gone")
+        transport.write(message(self._reply, keep_alive=bool(self._keep_alive), with_body=request.method != "HEAD"))
+        await request.writer.drain()
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Nothing is left to write."""
+
+
+def message(reply: Reply, *, keep_alive: bool, with_body: bool = True) -> bytes:
+    """The whole HTTP message of an answer."""
+    status, body, _, content_type = reply
+    head = _head(status, content_type, keep_alive, int(time.time()))
+    return b"%b%d\r\n\r\n%b" % (head, len(body), body if with_body else b"")
+
+
+def text(status: int, line: str) -> Reply:
+    """A plain text answer; its verdict is not counted."""
+    return Reply(status, f"{line}\n".encode(), "", TEXT_TYPE)
+
+
+BODY_LATE = text(408, "the body did not arrive in time")
+
+
+async def read_body(request: web.BaseRequest, limit: int) -> bytes:
+    """The whole body.
+
+    Raises BodyTooLargeError (over ``limit`` bytes), BodyBrokenError, TimeoutError.
+    """
+    content = request.content
+    length = request.content_length
+    if length is not None and length > limit:
+        raise BodyTooLargeError
+    try:
+        if content.is_eof():
+            body = content.read_nowait()
+        else:
+            async with asyncio.timeout(BODY_SECONDS):
+                body = await _read_on(request, limit)
+    except (web.RequestPayloadError, HttpProcessingError, ValueError) as error:
+        raise BodyBrokenError(str(error)) from error
+    if len(body) > limit:
+        raise BodyTooLargeError
+    return body
+
+
+async def _read_on(request: web.BaseRequest, limit: int) -> bytes:
+    parts, size = [], 0
+    while part := await request.content.readany():
+        parts.append(part)
+        size += len(part)
+        if size > limit:
+            raise BodyTooLargeError
+    return b"".join(parts)
+
+
+@lru_cache(maxsize=64)
+def _head(status: int, content_type: bytes, keep_alive: bool, second: int) -> bytes:
+    """Everything before the length; ``second`` is the time, so the date is made once a second."""
+    return (
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
+        f"Date: {formatdate(second, usegmt=True)}\r\n"
+        f"{'' if keep_alive else 'Connection: close' + chr(13) + chr(10)}"
+        "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
+        f"Content-Type: {content_type.decode()}\r\nContent-Length: "
+    ).encode()
+
+
+class ProtocolLog:
+    """What aiohttp logs of a connection. A client that speaks no HTTP is a line, not a stack trace."""
+
+    def debug(self, message: str, *args: Any, **_kwargs: Any) -> None:
+        """Nothing: aiohttp calls it for every client that goes away."""
+
+    def exception(self, message: str, *args: Any, exc_info: Any = None, **_kwargs: Any) -> None:
+        """One line; with the trace where the error is not the client's."""
+        ours = not isinstance(exc_info, HttpProcessingError)
+        log.warning("connection failed", what=message % args if args else message, exc_info=exc_info if ours else None)
+
+    warning = error = exception

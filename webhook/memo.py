@@ -1,0 +1,125 @@
+"""Decisions by what they depend on: the pods of one template get one decision, made once.
+
+A review is reduced to the few fields that `mutate` reads (annotations under our two domains, gates, counts, ...). They
+are the key under which its decision is kept, and they are also all that `mutate` is then shown: so a decision that is
+found cannot differ from one that is made. A change of the flavors starts with nothing.
+"""
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from crds.constants import GROUP
+from webhook.mutate import CREATE, Decision, Rules, mutate_job, mutate_pod
+from webhook.objects import Gate, Job, JobSpec, Metadata, Pod, PodSpec
+
+MAX_ENTRIES = 1024
+MAX_CHARACTERS = 2048  # of one object's own annotations, so that all entries together stay small
+
+_OTHER = ("other.invalid/annotation", "")  # stands for all that are not ours: whether there are any shapes the patch
+
+AnnotationsKey = tuple[tuple[str, str], ...] | None  # None: no metadata
+SpecKey = tuple[str | None, str | None, tuple[str, ...] | None] | None  # node name, scheduler name, gates
+PodKey = tuple[AnnotationsKey, SpecKey]
+JobKey = tuple[AnnotationsKey, str | None, tuple[bool | None, int | None, int | None, PodKey | None] | None]
+
+T = TypeVar("T")
+
+
+class Decisions(Generic[T]):
+    """Decisions under one set of rules. ``finish`` makes of a decision what shall be kept (its bytes on the wire)."""
+
+    def __init__(self, rules: Rules, finish: Callable[[Decision], T]) -> None:
+        self.rules = rules
+        self._finish = finish
+        self._prefixes = (f"{rules.keys.domain}/", f"{GROUP}/")
+        self._kept: dict[PodKey | JobKey, T] = {}
+
+    def on_pod(self, pod: Pod, operation: str = CREATE, old: Pod | None = None) -> T:
+        """What `mutate.mutate_pod` decides."""
+        if operation != CREATE:
+            return self._finish(mutate_pod(pod, self.rules, operation, old))
+        key = self._pod_key(pod)
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = self._keep(key, self._finish(mutate_pod(_pod(key), self.rules)))
+        return kept
+
+    def on_job(self, job: Job, operation: str = CREATE, old: Job | None = None) -> T:
+        """What `mutate.mutate_job` decides."""
+        if operation != CREATE:
+            return self._finish(mutate_job(job, self.rules, operation, old))
+        key = self._job_key(job)
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = self._keep(key, self._finish(mutate_job(_job(key, self.rules.keys.queue_name), self.rules)))
+        return kept
+
+    def _keep(self, key: PodKey | JobKey, made: T) -> T:
+        if len(self._kept) >= MAX_ENTRIES:
+            self._kept.clear()
+        if _size(key) <= MAX_CHARACTERS:
+            self._kept[key] = made
+        return made
+
+    def _pod_key(self, pod: Pod) -> PodKey:
+        return self._annotations_key(pod.metadata), _spec_key(pod.spec)
+
+    def _job_key(self, job: Job) -> JobKey:
+        metadata, spec = job.metadata, job.spec
+        labels = metadata.labels if metadata is not None else None
+        queue = labels.get(self.rules.keys.queue_name) if labels else None
+        counts = None
+        if spec is not None:
+            template = None if spec.template is None else self._pod_key(spec.template)
+            counts = (spec.suspend, spec.parallelism, spec.completions, template)
+        return self._annotations_key(metadata), queue, counts
+
+    def _annotations_key(self, metadata: Metadata | None) -> AnnotationsKey:
+        if metadata is None:
+            return None
+        annotations = metadata.annotations
+        if not annotations:
+            return ()
+        prefixes = self._prefixes
+        ours = [item for item in annotations.items() if item[0].startswith(prefixes)]
+        if len(ours) < len(annotations):
+            ours.append(_OTHER)
+        return tuple(ours)
+
+
+def _spec_key(spec: PodSpec | None) -> SpecKey:
+    if spec is None:
+        return None
+    gates = spec.scheduling_gates
+    return spec.node_name, spec.scheduler_name, None if gates is None else tuple([gate.name for gate in gates])
+
+
+def _size(value: object) -> int:
+    """Characters in a key."""
+    if isinstance(value, str):
+        return len(value)
+    return sum(map(_size, value)) if isinstance(value, tuple) else 1
+
+
+def _pod(key: PodKey) -> Pod:
+    """The object that a key stands for."""
+    annotations, spec = key
+    return Pod(_metadata(annotations), None if spec is None else _spec(spec))
+
+
+def _job(key: JobKey, queue_label: str) -> Job:
+    annotations, queue, counts = key
+    metadata = _metadata(annotations, None if queue is None else {queue_label: queue})
+    if counts is None:
+        return Job(metadata)
+    suspend, parallelism, completions, template = counts
+    return Job(metadata, JobSpec(suspend, parallelism, completions, None if template is None else _pod(template)))
+
+
+def _metadata(annotations: AnnotationsKey, labels: dict[str, str] | None = None) -> Metadata | None:
+    return None if annotations is None else Metadata(dict(annotations), labels)
+
+
+def _spec(key: tuple[str | None, str | None, tuple[str, ...] | None]) -> PodSpec:
+    node, scheduler, gates = key
+    return PodSpec(node, scheduler, None if gates is None else [Gate(name) for name in gates])

@@ -1,0 +1,81 @@
+"""The webhook's metrics: plain counters on the hot path, turned into series only when somebody asks.
+
+About 50 series: two paths, four verdicts, twelve buckets.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+
+from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from webhook.review import VERDICTS
+
+BUCKETS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 1.0)  # seconds
+CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+TOO_LARGE = "too_large"
+
+
+class PathStats:
+    """Counts of one path."""
+
+    __slots__ = ("buckets", "seconds", "verdicts")
+
+    def __init__(self) -> None:
+        self.verdicts = dict.fromkeys((*VERDICTS, TOO_LARGE), 0)
+        self.buckets = [0] * (len(BUCKETS) + 1)
+        self.seconds = 0.0
+
+    def observe(self, verdict: str, seconds: float) -> None:
+        """One request was answered."""
+        self.verdicts[verdict] += 1
+        self.buckets[bisect_left(BUCKETS, seconds)] += 1
+        self.seconds += seconds
+
+
+class Metrics(Collector):
+    """Everything there is to see of one webhook. ``expiry``: end of its certificate in Unix seconds, or None."""
+
+    def __init__(self, paths: tuple[str, ...], expiry: Callable[[], float | None] = lambda: None) -> None:
+        self.paths = {path: PathStats() for path in paths}
+        self.ready = False
+        self._expiry = expiry
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        for process_wide in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
+            self._registry.register(process_wide)
+
+    def render(self) -> bytes:
+        """The text that Prometheus reads. It takes milliseconds: call it in a thread."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """All series; called by prometheus-client."""
+        requests = CounterMetricFamily(
+            "topogate_webhook_requests", "Admission requests answered.", labels=("path", "verdict")
+        )
+        latency = HistogramMetricFamily(
+            "topogate_webhook_review_seconds",
+            "Time from the whole request to its answer, without the network, in seconds.",
+            labels=("path",),
+        )
+        for path, stats in self.paths.items():
+            for verdict, count in stats.verdicts.items():
+                requests.add_metric((path, verdict), count)
+            latency.add_metric((path,), _cumulative(stats.buckets), stats.seconds)
+        yield requests
+        yield latency
+        yield GaugeMetricFamily("topogate_webhook_ready", "Whether readyz says so.", value=int(self.ready))
+        if (expiry := self._expiry()) is not None:
+            yield GaugeMetricFamily(
+                "topogate_webhook_certificate_expiry_timestamp_seconds", "End of the serving certificate.", value=expiry
+            )
+
+
+def _cumulative(buckets: list[int]) -> list[tuple[str, float]]:
+    total, out = 0, []
+    for bound, count in zip((*(str(bound) for bound in BUCKETS), "+Inf"), buckets, strict=True):
+        total += count
+        out.append((bound, float(total)))
+    return out

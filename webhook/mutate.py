@@ -1,0 +1,213 @@
+"""What the webhook decides about a Job or a Pod. Plain functions: object and rules in, patch or denial out.
+
+Rules
+- Only what is missing is added, so a second pass over the result gives an empty patch.
+- A Job's request is stamped into its pod template in the canonical spelling; what the user wrote stays.
+- A pod that carries a request never goes on without our gate: either it has it already, or gets it, or is refused.
+- A Job that exists is refused a change of its request, never anything else: status updates and finalizers pass.
+- Nothing is remembered and nothing is written, so a dry run differs in nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
+
+import msgspec
+
+from crds.constants import Keys
+from crds.request import (
+    JOB_PATH,
+    TEMPLATE_PATH,
+    ParsedRequest,
+    RequestError,
+    canonical,
+    check_level,
+    parse_job_request,
+    parse_request,
+)
+from webhook import advice, checks
+from webhook.checks import INVALID, Problem
+from webhook.objects import Gate, Job, Metadata, Pod, PodSpec, annotations_of
+
+MAIN = "main"
+CREATE, UPDATE = "CREATE", "UPDATE"
+MAX_MESSAGE = 4096
+
+_TEMPLATE = "spec.template."
+_TEMPLATE_POINTER = "/spec/template"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a decision depends on beside the object. ``flavors``: name -> levels, widest first; None: not known yet."""
+
+    keys: Keys
+    flavors: Mapping[str, Sequence[str]] | None
+
+
+class Add(msgspec.Struct, frozen=True, gc=False, tag_field="op", tag="add"):
+    """One operation of a JSON Patch; we only ever add."""
+
+    path: str
+    value: str | bool | list[Gate] | Gate | dict[str, str] | dict[str, dict[str, str]]
+
+
+class Decision(NamedTuple):
+    """What happens to the object: ``denied`` (nothing else then counts), or the patch (empty: left as it is)."""
+
+    patch: tuple[Add, ...] = ()
+    warnings: tuple[str, ...] = ()
+    denied: Problem | None = None
+
+
+UNTOUCHED = Decision()
+_NO_TEMPLATE = Pod()
+
+
+def mutate_job(job: Job, rules: Rules, operation: str = CREATE, old: Job | None = None) -> Decision:
+    """Decide about a Job that is created or updated (``old``: what it was)."""
+    if operation == UPDATE and (old is None or not _request_changed(old, job, rules.keys)):
+        return UNTOUCHED
+    template = _template(job)
+    try:
+        request = parse_job_request(annotations_of(job.metadata), annotations_of(template.metadata), rules.keys)
+        if request is None:
+            return Decision(warnings=advice.trim(_spelling(job, rules.keys)))
+        _check_level(request, rules)
+    except RequestError as error:
+        return _deny([Problem(INVALID, str(error))])
+    problems = [
+        *checks.check_template(template, rules.keys, _TEMPLATE),
+        *checks.check_pod_set(template, rules.keys, _TEMPLATE, MAIN),
+    ]
+    return _deny(problems) if problems else _admit_job(job, request, rules, operation, old)
+
+
+def mutate_pod(pod: Pod, rules: Rules, operation: str = CREATE, old: Pod | None = None) -> Decision:  # noqa: ARG001
+    """Decide about a Pod that is created.
+
+    One that has our gate came through its Job, whose level was checked then: it is not checked again, lest a flavor
+    that is gone keeps a running Job from replacing its pods. The controller says so on the Workload.
+    """
+    if operation != CREATE:
+        return UNTOUCHED
+    annotations = annotations_of(pod.metadata)
+    gated = _has_gate(pod.spec, rules.keys)
+    try:
+        request = parse_request(annotations, rules.keys)
+        if request is None:
+            return UNTOUCHED
+        if not gated:
+            _check_level(request, rules)
+    except RequestError as error:
+        return _deny([Problem(INVALID, str(error))])
+    if problems := list(checks.check_template(pod, rules.keys, "")):
+        return _deny(problems)
+    patch = tuple(_stamp(pod, request, rules.keys, ""))
+    if gated:
+        return Decision(patch) if patch else UNTOUCHED
+    warnings = chain(
+        advice.on_level(request, rules.flavors),
+        advice.on_template(pod, ""),
+        advice.on_spelling(annotations, rules.keys, JOB_PATH),
+    )
+    return Decision(patch, advice.trim(warnings))
+
+
+def _admit_job(job: Job, request: ParsedRequest, rules: Rules, operation: str, old: Job | None) -> Decision:
+    template = _template(job)
+    patch = tuple(_stamp(template, request, rules.keys, _TEMPLATE_POINTER))
+    if operation == CREATE:
+        patch = (*_suspend(job, rules.keys), *patch)
+    elif patch and not (_suspended(old) and _suspended(job)):
+        late = f"{request.field}: has no effect: the pod template of a running Job cannot change; make the Job anew"
+        return Decision(warnings=advice.trim(iter((late,))))
+    warnings = chain(
+        advice.on_job(job, request, rules.keys),
+        advice.on_level(request, rules.flavors),
+        advice.on_template(template, _TEMPLATE),
+        _spelling(job, rules.keys),
+    )
+    return Decision(patch, advice.trim(warnings))
+
+
+def _check_level(request: ParsedRequest, rules: Rules) -> None:
+    if rules.flavors is not None:
+        check_level(request, rules.flavors)
+
+
+def _deny(problems: Sequence[Problem]) -> Decision:
+    message = "; ".join(problem.message for problem in problems)
+    if len(message) > MAX_MESSAGE:
+        message = f"{message[: MAX_MESSAGE - 3]}..."
+    return Decision(denied=Problem(max(problem.code for problem in problems), message))
+
+
+def _spelling(job: Job, keys: Keys) -> Iterator[str]:
+    yield from advice.on_spelling(annotations_of(job.metadata), keys, JOB_PATH)
+    yield from advice.on_spelling(annotations_of(_template(job).metadata), keys, TEMPLATE_PATH)
+
+
+def _suspend(job: Job, keys: Keys) -> Iterator[Add]:
+    """A Job with a queue waits for its turn before it makes pods."""
+    labels = (job.metadata.labels if job.metadata is not None else None) or {}
+    if labels.get(keys.queue_name) and not _suspended(job):
+        yield Add("/spec/suspend", value=True)
+
+
+def _stamp(pod: Pod, request: ParsedRequest, keys: Keys, at: str) -> Iterator[Add]:
+    """Gate and annotations, where they are missing, in the pod (template) whose JSON pointer is ``at``."""
+    key, value = canonical(request, keys)
+    present = annotations_of(pod.metadata)
+    missing = {name: text for name, text in ((key, value), (keys.pod_set, MAIN)) if name not in present}
+    if missing:
+        yield from _add_annotations(pod.metadata, missing, f"{at}/metadata")
+    if not _has_gate(pod.spec, keys):
+        gate = Gate(keys.gate)
+        if pod.spec is not None and pod.spec.scheduling_gates:
+            yield Add(f"{at}/spec/schedulingGates/-", gate)
+        else:
+            yield Add(f"{at}/spec/schedulingGates", [gate])
+
+
+def _add_annotations(metadata: Metadata | None, missing: dict[str, str], at: str) -> Iterator[Add]:
+    """The least that adds them: parents are made only where there are none."""
+    if metadata is None:
+        yield Add(at, {"annotations": missing})
+    elif not metadata.annotations:
+        yield Add(f"{at}/annotations", missing)
+    else:
+        for name, text in missing.items():
+            yield Add(f"{at}/annotations/{_escape(name)}", text)
+
+
+def _escape(segment: str) -> str:
+    """One segment of a JSON pointer (RFC 6901)."""
+    return segment.replace("~", "~0").replace("/", "~1")
+
+
+def _has_gate(spec: PodSpec | None, keys: Keys) -> bool:
+    gates = spec.scheduling_gates if spec is not None else None
+    return any(gate.name == keys.gate for gate in gates or ())
+
+
+def _template(job: Job) -> Pod:
+    """The pod template; an empty one, which `checks` refuse, where there is none."""
+    return (job.spec.template if job.spec is not None else None) or _NO_TEMPLATE
+
+
+def _suspended(job: Job | None) -> bool:
+    return job is not None and job.spec is not None and job.spec.suspend is True
+
+
+def _request_changed(old: Job, new: Job, keys: Keys) -> bool:
+    """Whether an update touches the request. Of a Job that is being deleted nothing matters any more."""
+    if new.metadata is not None and new.metadata.deletion_timestamp:
+        return False
+    return _requests(old, keys) != _requests(new, keys)
+
+
+def _requests(job: Job, keys: Keys) -> tuple[dict[str, str], ...]:
+    places = (annotations_of(job.metadata), annotations_of(_template(job).metadata))
+    return tuple({key: place[key] for key in keys.requests if key in place} for place in places)

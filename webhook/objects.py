@@ -1,0 +1,60 @@
+"""The fields of Jobs and Pods that the webhook looks at, and no other: a review of 4 kB decodes in microseconds.
+
+Anything may be absent or null. A wrong type is an error of the object, found while it is decoded.
+"""
+
+import msgspec
+
+
+class _Struct(msgspec.Struct, gc=False, rename="camel"):
+    pass
+
+
+class Metadata(_Struct):
+    """Metadata of a Job, a Pod or a pod template."""
+
+    annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+    deletion_timestamp: str | None = None
+
+
+class Gate(_Struct):
+    """One scheduling gate."""
+
+    name: str = ""
+
+
+class PodSpec(_Struct):
+    """Where a pod is to go, and what holds it."""
+
+    node_name: str | None = None
+    scheduler_name: str | None = None
+    scheduling_gates: list[Gate] | None = None
+
+
+class Pod(_Struct):
+    """A Pod, or a pod template."""
+
+    metadata: Metadata | None = None
+    spec: PodSpec | None = None
+
+
+class JobSpec(_Struct):
+    """A Job's spec."""
+
+    suspend: bool | None = None
+    parallelism: int | None = None
+    completions: int | None = None
+    template: Pod | None = None
+
+
+class Job(_Struct):
+    """A Job."""
+
+    metadata: Metadata | None = None
+    spec: JobSpec | None = None
+
+
+def annotations_of(metadata: Metadata | None) -> dict[str, str]:
+    """The annotations; empty where there are none."""
+    return (metadata.annotations if metadata is not None else None) or {}

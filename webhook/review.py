@@ -1,0 +1,192 @@
+"""AdmissionReview on the wire: bytes in, status and bytes out. Never raises, whatever the bytes are.
+
+- No AdmissionReview of v1 (or v1beta1, which looks the same): 400 and a text that says what is wrong where.
+- An AdmissionReview with an object whose fields have wrong types: denied, 422, with the path.
+- Anything else: what `mutate` decides. The answer keeps the review's uid and apiVersion.
+"""
+
+from collections.abc import Callable
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+import msgspec
+import structlog
+
+from webhook.checks import FORBIDDEN, INVALID, Problem
+from webhook.memo import Decisions
+from webhook.mutate import CREATE, Decision, Rules
+from webhook.objects import Job, Pod
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+ALLOWED, PATCHED, DENIED, MALFORMED = "allowed", "patched", "denied", "malformed"
+VERDICTS = (ALLOWED, PATCHED, DENIED, MALFORMED)
+JSON_TYPE, TEXT_TYPE = b"application/json", b"text/plain; charset=utf-8"
+
+_REASONS = {INVALID: "Invalid", FORBIDDEN: "Forbidden"}
+
+
+class Reply(NamedTuple):
+    """An HTTP answer: status, body, its content type, and the verdict that metrics count."""
+
+    status: int
+    body: bytes
+    verdict: str
+    content_type: bytes = JSON_TYPE
+
+
+class _Kind(msgspec.Struct, gc=False):
+    kind: str = ""
+
+
+class Request(msgspec.Struct, Generic[T], gc=False, rename="camel"):
+    """What the API server asks about. ``old_object`` is what an updated object was."""
+
+    uid: str
+    operation: str = ""
+    kind: _Kind | None = None
+    object: T | None = None
+    old_object: T | None = None
+
+
+class Review(msgspec.Struct, Generic[T], gc=False, rename="camel"):
+    """An AdmissionReview with a request."""
+
+    api_version: Literal["admission.k8s.io/v1", "admission.k8s.io/v1beta1"]
+    kind: Literal["AdmissionReview"]
+    request: Request[T]
+
+
+class _Uid(msgspec.Struct, gc=False):
+    uid: str
+
+
+class _Envelope(msgspec.Struct, gc=False, rename="camel"):
+    """A review without a look at the object in it."""
+
+    api_version: Literal["admission.k8s.io/v1", "admission.k8s.io/v1beta1"]
+    kind: Literal["AdmissionReview"]
+    request: _Uid
+
+
+class _Status(msgspec.Struct, gc=False):
+    code: int
+    message: str
+    reason: str
+
+
+class _Response(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
+    """What follows the uid in a response."""
+
+    allowed: bool
+    patch_type: str | None = None
+    patch: bytes | None = None  # msgspec writes bytes as base64, as AdmissionReview wants it
+    warnings: tuple[str, ...] = ()
+    status: _Status | None = None
+
+
+_encode = msgspec.json.Encoder().encode
+_HEADS = {
+    version: b'{"apiVersion":"%b","kind":"AdmissionReview","response":{"uid":' % version.encode()
+    for version in ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
+}
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+
+
+class Verdict(NamedTuple):
+    """A decision as it goes on the wire: all of the response after the uid."""
+
+    verdict: str
+    tail: bytes
+
+
+class Rulebook:
+    """The rules in force, and the decisions made under them so far. Make another where a rule changes."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.decisions = Decisions(rules, _verdict)
+
+
+class Reviewer:
+    """Answers the reviews of one kind. Make one with `for_jobs` or `for_pods`."""
+
+    def __init__(self, kind: str, shape: type, decide: Callable[[Decisions[Verdict], Any, str, Any], Verdict]) -> None:
+        self._kind = kind
+        self._decide = decide
+        self._decode: Callable[[bytes], Review[Any]] = msgspec.json.Decoder(Review[shape]).decode  # type: ignore[valid-type]
+
+    def answer(self, body: bytes, rulebook: Rulebook) -> Reply:
+        """The answer to one review; raises nothing."""
+        try:
+            return self._answer(body, rulebook)
+        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+            return self._explain(body, error)
+        except Exception:
+            log.exception("review failed; it is refused", kind=self._kind)
+            return _malformed("the review cannot be processed; see the webhook's log")
+
+    def _answer(self, body: bytes, rulebook: Rulebook) -> Reply:
+        review = self._decode(body)
+        request = review.request
+        if request.kind is not None and request.kind.kind not in ("", self._kind):
+            return _malformed(f'request.kind.kind: "{request.kind.kind}": only {self._kind} is reviewed at this path')
+        if not request.uid:
+            return _malformed("request.uid: Required value")
+        if request.object is None:
+            return _reply(review, _UNTOUCHED)
+        verdict = self._decide(rulebook.decisions, request.object, request.operation or CREATE, request.old_object)
+        return _reply(review, verdict)
+
+    def _explain(self, body: bytes, error: Exception) -> Reply:
+        """An answer for what did not decode: a denial where at least the review around the object is whole."""
+        text = f"nested too deeply: {error}" if isinstance(error, RecursionError) else str(error)
+        if isinstance(error, msgspec.ValidationError) and "`$.request.object" in text:
+            try:
+                review = _decode_envelope(body)
+                if review.request.uid:
+                    path = text.replace("$.request.object.", "").replace("$.request.object", "object")
+                    return _reply(review, _denial(Problem(INVALID, f"{self._kind}: Invalid value: {path}")))
+            except (msgspec.DecodeError, RecursionError, UnicodeError):
+                pass
+        return _malformed(f"no AdmissionReview of admission.k8s.io/v1: {text}")
+
+
+def for_jobs() -> Reviewer:
+    """Reviews of Jobs."""
+    return Reviewer("Job", Job, Decisions.on_job)
+
+
+def for_pods() -> Reviewer:
+    """Reviews of Pods."""
+    return Reviewer("Pod", Pod, Decisions.on_pod)
+
+
+def _verdict(decision: Decision) -> Verdict:
+    if decision.denied is not None:
+        return _denial(decision.denied)
+    if not decision.patch:
+        return Verdict(ALLOWED, _tail(_Response(allowed=True, warnings=decision.warnings)))
+    patch = _encode(decision.patch)
+    return Verdict(PATCHED, _tail(_Response(True, "JSONPatch", patch, decision.warnings)))
+
+
+def _denial(problem: Problem) -> Verdict:
+    status = _Status(problem.code, problem.message, _REASONS[problem.code])
+    return Verdict(DENIED, _tail(_Response(allowed=False, status=status)))
+
+
+def _tail(response: _Response) -> bytes:
+    """``,"allowed":...}}``: the response without its opening brace."""
+    return b"," + _encode(response)[1:] + b"}"
+
+
+_UNTOUCHED = _verdict(Decision())
+
+
+def _reply(review: Review[Any] | _Envelope, verdict: Verdict) -> Reply:
+    return Reply(200, _HEADS[review.api_version] + _encode(review.request.uid) + verdict.tail, verdict.verdict)
+
+
+def _malformed(message: str) -> Reply:
+    return Reply(400, f"{message}\n".encode(errors="replace"), MALFORMED, TEXT_TYPE)

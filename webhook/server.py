@@ -1,0 +1,264 @@
+"""The webhook as a server: what is served where, readiness, drain.
+
+- ``webhook_port``, TLS: POST /mutate-job, /mutate-pod; GET /healthz, /readyz.
+- ``metrics_port``, TLS: GET /metrics, /healthz, /readyz.
+- ``health_port``, plain, for the kubelet: GET /healthz, /readyz.
+
+It is ready once a certificate is loaded, its CA is published, and the flavors are listed. A review that comes before
+the flavors are listed waits for them a little, and is then decided without a look at the level, with a warning: the
+pods are gated all the same, and the controller says on the Workload what is wrong with the level.
+
+Drain: readyz fails at once, so that no new clients come; for ``webhook_drain_seconds`` everything is answered, but each
+answer closes its connection, so that clients which keep theirs move on as well; then the listeners close, and what is
+in flight is finished.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from time import perf_counter
+from types import TracebackType
+from typing import Self
+
+import structlog
+from aiohttp import web
+
+from certs.authority import Bundle
+from certs.manager import CertificateManager, Options
+from certs.tls import ServerTls
+from crds.settings import Settings
+from kube.client import Client
+from webhook.answers import (
+    BODY_LATE,
+    Answer,
+    BodyBrokenError,
+    BodyTooLargeError,
+    ProtocolLog,
+    read_body,
+    text,
+)
+from webhook.connection import Answerer, ReviewServer
+from webhook.levels import FlavorLevels, LevelSource
+from webhook.metrics import CONTENT_TYPE, TOO_LARGE, Metrics, PathStats
+from webhook.mutate import Rules
+from webhook.review import MALFORMED, Reply, Reviewer, Rulebook, for_jobs, for_pods
+
+log = structlog.get_logger(__name__)
+
+JOB_PATH, POD_PATH = "/mutate-job", "/mutate-pod"
+LEVELS_WAIT_SECONDS = 2.0
+# An API server keeps an idle connection for 90 s. Were we to close it first, a review could be on its way just then.
+KEEPALIVE_SECONDS = 150.0
+LINGER_SECONDS = 5.0
+HANDSHAKE_SECONDS = 10.0
+FINISH_SECONDS = 10.0  # for what is in flight at the end of a drain
+
+Handler = Callable[[web.BaseRequest], Awaitable[Reply]]
+Routes = Mapping[str, tuple[str, Handler]]  # path -> method, handler
+NOTHING: Mapping[str, Answerer] = {}
+Conditions = Mapping[str, Callable[[], bool]]  # what must hold to be ready -> whether it does
+
+
+class WebhookServer:
+    """Serves reviews. An async context: bound inside, closed at once after it; call `drain` first to leave gracefully.
+
+    ``conditions`` must all hold for readyz to say so.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        levels: LevelSource,
+        tls: ServerTls,
+        *,
+        conditions: Conditions | None = None,
+        expiry: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        self._settings = settings
+        self._keys = settings.keys
+        self._levels = levels
+        self._tls = tls
+        self._conditions = dict(conditions or {})
+        self._draining = False
+        self._listeners: list[tuple[asyncio.Server, web.Server]] = []
+        self.metrics = Metrics((JOB_PATH, POD_PATH), expiry)
+        self.port = self.metrics_port = self.health_port = 0
+
+    async def __aenter__(self) -> Self:
+        health: Routes = {"/healthz": ("GET", self._healthz), "/readyz": ("GET", self._readyz)}
+        reviews: dict[str, tuple[str, Handler]] = {}
+        short: dict[str, Answerer] = {}
+        for path, reviewer in ((JOB_PATH, for_jobs()), (POD_PATH, for_pods())):
+            stats = self.metrics.paths[path]
+            short[path] = self._answerer(reviewer, stats)
+            reviews[path] = ("POST", self._reviews(reviewer, short[path], stats))
+        settings = self._settings
+        seen: Routes = {"/metrics": ("GET", self._metrics), **health}
+        try:
+            self.port = await self._listen({**reviews, **health}, settings.webhook_port, secure=True, short=short)
+            self.metrics_port = await self._listen(seen, settings.metrics_port, secure=True)
+            self.health_port = await self._listen(health, settings.health_port, secure=False)
+        except BaseException:
+            await self._close()
+            raise
+        log.info("serving", port=self.port, metrics_port=self.metrics_port, health_port=self.health_port)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    def missing(self) -> tuple[str, ...]:
+        """What it takes to be ready and is not there yet."""
+        if self._draining:
+            return ("draining",)
+        return tuple(name for name, holds in self._conditions.items() if not holds())
+
+    async def drain(self, seconds: float) -> None:
+        """Be unready from now on, and serve on for so long, closing each connection with its next answer."""
+        self._draining = True
+        log.info("draining", seconds=seconds)
+        await asyncio.sleep(seconds)
+
+    async def _close(self) -> None:
+        """Take no new connections, finish what is in flight, and close."""
+        for listener, http in self._listeners:
+            listener.close()
+            http.pre_shutdown()  # ends idle connections; without it, the next line waits for them to the deadline
+        await asyncio.gather(*(http.shutdown(timeout=FINISH_SECONDS) for _, http in self._listeners))
+
+    async def _listen(self, routes: Routes, port: int, *, secure: bool, short: Mapping[str, Answerer] = NOTHING) -> int:
+        http = ReviewServer(
+            self._dispatch(routes),
+            routes=short,
+            limit=self._settings.webhook_max_body_bytes,
+            closing=lambda: self._draining,
+            access_log=None,
+            logger=ProtocolLog(),
+            keepalive_timeout=KEEPALIVE_SECONDS,
+            lingering_time=LINGER_SECONDS,
+            auto_decompress=False,  # a small body must not become a huge one
+        )
+        listener = await asyncio.get_running_loop().create_server(
+            http,
+            self._settings.bind_address,
+            port,
+            ssl=self._tls.context if secure else None,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS if secure else None,
+            backlog=1024,
+        )
+        self._listeners.append((listener, http))
+        return int(listener.sockets[0].getsockname()[1])
+
+    def _dispatch(self, routes: Routes) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+        async def handle(request: web.BaseRequest) -> web.StreamResponse:
+            path, _, _ = request.raw_path.partition("?")  # the API server adds ?timeout=10s
+            method, handler = routes.get(path, ("", None))
+            if handler is None:
+                reply = text(404, f"{', '.join(routes)} are served here")
+            elif request.method != method and (request.method, method) != ("HEAD", "GET"):
+                reply = text(405, f"{path} takes {method}")
+            else:
+                reply = await handler(request)
+            close = self._draining or not request.keep_alive or reply.status in (400, 408, 413)
+            return Answer(reply, keep_alive=not close)
+
+        return handle
+
+    def _answerer(self, reviewer: Reviewer, stats: PathStats) -> Answerer:
+        """The decision on a body that is whole; None as long as the flavors are not known."""
+        levels = self._levels
+        rulebook = Rulebook(Rules(self._keys, {}))
+
+        def answer(body: bytes) -> Reply | None:
+            nonlocal rulebook
+            start = perf_counter()
+            flavors = levels.current()
+            if flavors is None:
+                return None
+            if rulebook.rules.flavors is not flavors:
+                rulebook = Rulebook(Rules(self._keys, flavors))
+            reply = reviewer.answer(body, rulebook)
+            stats.observe(reply.verdict, perf_counter() - start)
+            return reply
+
+        return answer
+
+    def _reviews(self, reviewer: Reviewer, answer: Answerer, stats: PathStats) -> Handler:
+        async def review(request: web.BaseRequest) -> Reply:
+            try:
+                body = await read_body(request, self._settings.webhook_max_body_bytes)
+            except BodyTooLargeError:
+                stats.observe(TOO_LARGE, 0.0)
+                return text(413, f"the body is larger than {self._settings.webhook_max_body_bytes} bytes")
+            except BodyBrokenError as error:
+                stats.observe(MALFORMED, 0.0)
+                return text(400, f"the body did not arrive whole: {error}")
+            except TimeoutError:
+                stats.observe(MALFORMED, 0.0)
+                return BODY_LATE
+            reply = answer(body)
+            if reply is None:
+                await self._levels.wait(LEVELS_WAIT_SECONDS)
+                reply = answer(body) or self._unchecked(reviewer, body, stats)
+            return reply
+
+        return review
+
+    def _unchecked(self, reviewer: Reviewer, body: bytes, stats: PathStats) -> Reply:
+        reply = reviewer.answer(body, Rulebook(Rules(self._keys, None)))
+        stats.observe(reply.verdict, LEVELS_WAIT_SECONDS)
+        return reply
+
+    async def _healthz(self, _request: web.BaseRequest) -> Reply:
+        return text(200, "ok")
+
+    async def _readyz(self, _request: web.BaseRequest) -> Reply:
+        missing = self.missing()
+        self.metrics.ready = not missing
+        return text(503, f"not ready: {', '.join(missing)}") if missing else text(200, "ok")
+
+    async def _metrics(self, _request: web.BaseRequest) -> Reply:
+        self.metrics.ready = not self.missing()
+        return Reply(200, await asyncio.to_thread(self.metrics.render), "", CONTENT_TYPE)
+
+
+async def serve(
+    settings: Settings,
+    client: Client,
+    *,
+    hosts: Sequence[str] = (),
+    stop: asyncio.Event | None = None,
+    on_bound: Callable[[WebhookServer], None] = lambda _server: None,
+    options: Options | None = None,
+) -> None:
+    """Run the webhook until ``stop`` is set, drain, and return.
+
+    ``hosts``: further names of the serving certificate. ``on_bound`` is called once the ports are open. ``options``:
+    where certificates live, where that is not what the settings say. Raises OSError where a port is taken.
+    """
+    tls = ServerTls()
+    levels = FlavorLevels(client)
+
+    def load(bundle: Bundle) -> None:
+        tls.load(bundle.cert_pem, bundle.key_pem)
+
+    manager = CertificateManager(client, options or Options.from_settings(settings, hosts), load)
+    server = WebhookServer(
+        settings,
+        levels,
+        tls,
+        conditions={
+            "no certificate is loaded": lambda: tls.loaded,
+            "the CA is not published": lambda: manager.published,
+            "the ResourceFlavors are not listed": lambda: levels.current() is not None,
+        },
+        expiry=lambda: manager.bundle.not_after.timestamp() if manager.bundle is not None else None,
+    )
+    async with server, asyncio.TaskGroup() as group:
+        background = [group.create_task(levels.run()), group.create_task(manager.run())]
+        on_bound(server)
+        await (stop or asyncio.Event()).wait()
+        await server.drain(settings.webhook_drain_seconds)
+        for task in background:
+            task.cancel()
