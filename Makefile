@@ -34,7 +34,7 @@ demo: $(VENV)/.ready
 
 test: $(VENV)/.ready
 	@$(BIN)/python -m localcluster
-	@$(BIN)/pytest -n $(TEST_WORKERS) --dist loadgroup tests
+	@$(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile tests
 
 unit: $(VENV)/.ready
 	@$(BIN)/pytest tests/unit

@@ -247,7 +247,8 @@ def _admitted(record: Record, rules: Rules, now: float) -> list[Instruction]:
         workload=record.owner.workload,
         now=now,
     )
-    placed = assign(counted.waiting, counted.free(slots), slots, pod_set.position)
+    taken = None if pod_set.ranks is None else counted.ranks
+    placed = assign(counted.waiting, counted.free(slots), slots, pod_set.position, taken)
     lost = _lost(slots, counted, placed, rules)
     return [
         *_replace(record, counted, now),

@@ -6,8 +6,9 @@ Rules
   it as long as it is bound: its node has no room before. One that was never bound holds nothing once it is deleted.
 - An intent (a patch that was sent) counts like an ungated pod, and never names another slot for the same pod, so a
   patch whose answer was lost is sent again to the same place and cannot give a slot away twice.
-- Rank order: the rank's position among the ranks that are still to finish is its slot; a rank twice, one out of range
-  and a pod without a rank take what is free, first slot first.
+- Rank order: the rank's position among the ranks that are still to finish is its slot; one out of range and a pod
+  without a rank take what is free, first slot first. A rank twice does so too, but where the owner keeps one pod a rank
+  (an Indexed Job) the second waits: its owner deletes one of them, and a free slot belongs to a rank that is to come.
 """
 
 from bisect import bisect_right
@@ -104,6 +105,7 @@ class Tally:
     resend: list[tuple[Pod, int]] = field(default_factory=list)  # a patch that was never seen to arrive
     moved: list[Pod] = field(default_factory=list)  # ungated by us to what is no slot (any more)
     strangers: list[Pod] = field(default_factory=list)  # of this owner, never gated by us, in no slot
+    ranks: set[int] = field(default_factory=set)  # of the pods that hold the slots in use
 
     @property
     def held(self) -> int:
@@ -163,16 +165,25 @@ def tally(
     return result
 
 
-def assign(waiting: Iterable[Pod], free: Sequence[int], slots: SlotMap, position: Position) -> list[tuple[Pod, int]]:
+def assign(
+    waiting: Iterable[Pod], free: Sequence[int], slots: SlotMap, position: Position, taken: Iterable[int] | None = None
+) -> list[tuple[Pod, int]]:
     """Slots for gated pods, in rank order: (pod, slice). Pods for which nothing is free are left out.
 
-    ``position`` maps a rank to its place in rank order, None for a rank that is done or out of range.
+    ``position`` maps a rank to its place in rank order, None for a rank that is done or out of range. ``taken``: the
+    ranks that hold a slot, where a rank has one pod at a time; None where ranks may repeat.
     """
     free = list(free)
+    unique = taken is not None
+    ranks = set(taken or ())
     placed: list[tuple[Pod, int]] = []
     rest: list[Pod] = []
     for pod in sorted(waiting, key=_order):
         rank = rank_of(pod)
+        if unique and rank is not None:
+            if rank in ranks:
+                continue
+            ranks.add(rank)
         place = None if rank is None else position(rank)
         index = slots.at(place) if place is not None and 0 <= place < slots.total else None
         if index is not None and free[index] > 0:
@@ -225,7 +236,7 @@ def _count_gated(result: Tally, slots: SlotMap, pod: Pod, intent: Intent | None,
     if intent is None:
         result.waiting.append(pod)
     elif index is not None:
-        result.used[index] += 1
+        _use(result, index, pod)
         if intent.deadline <= now:
             result.resend.append((pod, index))
 
@@ -236,12 +247,18 @@ def _count_ungated(result: Tally, slots: SlotMap, pod: Pod, members: dict[int, l
         return
     index = slots.of_selector(pod.spec.node_selector) if ours else None
     if index is not None:
-        result.used[index] += 1
+        _use(result, index, pod)
         if not terminating:
             (result.bound if pod.spec.node_name else result.unbound)[index] += 1
             members.setdefault(index, []).append(pod)
     elif not terminating:
         (result.moved if ours else result.strangers).append(pod)
+
+
+def _use(result: Tally, index: int, pod: Pod) -> None:
+    result.used[index] += 1
+    if (rank := rank_of(pod)) is not None:
+        result.ranks.add(rank)
 
 
 def _youngest(pods: list[Pod], count: int) -> list[Pod]:

@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 from support.cluster_checker import rank_order, settled, snapshot, violations
 from support.house import NAMESPACE, PREFERRED, REQUIRED, House, house, user_job
-from support.jobs import BLOCK_LABEL, HOSTNAME_LABEL, KEYS, LEVELS, RACK_LABEL, Watched
+from support.jobs import BLOCK_LABEL, HOSTNAME_LABEL, KEYS, LEVELS, RACK_LABEL, Watched, until
 
 from kube.errors import ApiError
 from kube.resources import JOBS, PODS
@@ -96,6 +96,7 @@ async def test_it_waits_says_why_and_starts_by_itself(here, jobs):
     for block in (1, 2):
         for rack in (1, 2, 3):
             await here.client.create(PODS, foreign(f"foreign-{block}-{rack}", f"b{block}-r{rack}-h1"), NAMESPACE)
+    await until(lambda: all_run(here.client, "foreign-", 6), "the foreign pods to take their nodes")
     await here.submit("big", 4, REQUIRED, gpus=8)
     waiting = await jobs.condition("big", "QuotaReserved", "False", "DoesNotFit")
     assert "3 of 4" in waiting["message"], waiting
@@ -114,6 +115,11 @@ async def test_it_waits_says_why_and_starts_by_itself(here, jobs):
     assert await here.racks(pods) == {("b2", "r2")}
     found = await snapshot(here.client, {NAMESPACE})
     assert violations(found) == []
+
+
+async def all_run(client, prefix, count):
+    found = [pod for pod in await client.list(PODS, NAMESPACE) if pod["metadata"]["name"].startswith(prefix)]
+    return sum(pod["status"].get("phase") == "Running" for pod in found) == count
 
 
 def foreign(name, node):

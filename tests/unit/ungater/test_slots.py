@@ -40,6 +40,21 @@ def test_only_a_rank_out_of_range_or_given_twice_loses_its_place():
     assert sorted(found.values()) == [0, 0, 1, 1]
 
 
+def test_where_a_rank_has_one_pod_its_twin_waits_and_takes_nobody_elses_slot():
+    def sent(pods):
+        counted = count(TWO, pods)
+        found = assign(counted.waiting, counted.free(TWO), TWO, natural, counted.ranks)
+        return {pod.metadata.name: index for pod, index in found}
+
+    first = make_pod("p1", at=("b", "r", "n1"), rank=1)
+    assert sent([first, make_pod("twin", rank=1)]) == {}
+    assert sent([first, make_pod("twin", rank=1), make_pod("p3", rank=3)]) == {"p3": 1}
+    assert sent([make_pod("a", rank=2), make_pod("b", rank=2)]) == {"a": 1}
+    leaving = make_pod("p1", at=("b", "r", "n1"), node="n1", rank=1, terminating=True)
+    assert sent([leaving, make_pod("next", rank=1)]) == {}, "it is sent to the same place when the first is gone"
+    assert sent([make_pod("next", rank=1)]) == {"next": 0}
+
+
 def test_a_rank_beyond_the_slots_takes_the_slot_that_was_freed():
     running = [make_pod(at=("b", "r", "n1"), node="n1"), make_pod(at=("b", "r", "n2"), node="n2", rank=2)]
     done = make_pod(at=("b", "r", "n1"), node="n1", phase="Succeeded", rank=0)
