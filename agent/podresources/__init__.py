@@ -1,0 +1,1 @@
+"""The kubelet's podresources API: messages (generated) and a client."""
