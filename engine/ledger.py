@@ -283,6 +283,7 @@ def with_slices(assignment: Assignment, slices: Iterable[Slice]) -> Assignment:
         requests=assignment.requests,
         slices=slices,
         source=assignment.source,
+        shape=assignment.shape,
     )
 
 

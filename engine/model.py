@@ -9,6 +9,8 @@ from enum import StrEnum
 
 import msgspec
 
+from engine.numa.machine import NumaPlacement, PodShape
+
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 PODS = "pods"
 
@@ -98,7 +100,8 @@ class Pod(_Struct, frozen=True):
     """A pod that is bound to a node and has not finished: what it takes there.
 
     ``claim`` is (workload key, pod set name) where the pod verifiably fills a slot of that reservation; a foreign
-    pod has none. One of ``pods`` is charged where ``requests`` does not name ``pods``.
+    pod has none. One of ``pods`` is charged where ``requests`` does not name ``pods``. ``shape`` is what its kubelet
+    looks at; ``placement`` is what it holds inside the node, observed before predicted (``numa.ledger.resolve``).
     """
 
     key: str
@@ -108,6 +111,8 @@ class Pod(_Struct, frozen=True):
     labels: dict[str, str] = {}
     anti_affinity: tuple[PodTerm, ...] = ()
     claim: tuple[str, str] | None = None
+    shape: PodShape | None = None
+    placement: NumaPlacement | None = None
 
 
 class Flavor(_Struct, frozen=True):
@@ -131,7 +136,8 @@ class PodSet(_Struct, frozen=True):
 
     ``requests`` is of one pod; one of ``pods`` is added by the engine where ``requests`` does not name ``pods``. Pod
     sets of one workload with the same non-empty ``group`` (a leader and its workers) share one domain of the requested
-    level, and the pods of the smaller one sit with the first pods of the other.
+    level, and the pods of the smaller one sit with the first pods of the other. With a ``shape``, nodes whose inside is
+    known count what their kubelet would admit.
     """
 
     name: str
@@ -147,3 +153,4 @@ class PodSet(_Struct, frozen=True):
     anti_affinity: tuple[PodTerm, ...] = ()
     spread: tuple[SpreadConstraint, ...] = ()
     group: str = ""
+    shape: PodShape | None = None

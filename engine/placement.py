@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 import msgspec
 
 from engine.model import HOSTNAME_LABEL, Amounts, PodSet
+from engine.numa.machine import PodShape
 from engine.reasons import Reason
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ class Assignment:
     """Which domains the pods of one pod set go to. Equal where pod set, flavor, levels, requests and slices are equal.
 
     ``source`` is the pod set it was made for, where known: its labels and anti-affinity then count for others while
-    its pods do not exist yet.
+    its pods do not exist yet. ``shape`` is what kubelets look at when its pods arrive; without it the slots have no
+    NUMA placement.
     """
 
     def __init__(
@@ -51,13 +53,18 @@ class Assignment:
         requests: Amounts,
         slices: Iterable[Slice],
         source: PodSet | None = None,
+        shape: PodShape | None = None,
     ) -> None:
-        """An assignment with known slices, e.g. one read back from ``status.admission``."""
+        """An assignment with known slices, e.g. one read back from ``status.admission``.
+
+        Its shape is ``shape``, else that of ``source``.
+        """
         self.pod_set = pod_set
         self.flavor = flavor
         self.levels = levels
         self.requests = requests
         self.source = source
+        self.shape = source.shape if shape is None and source is not None else shape
         self.slices = tuple(slices)  # shadows the cached property
         self.count = sum(part.count for part in self.slices)
         self._packed: tuple[Tree, NDArray[np.int64], NDArray[np.int64]] | None = None
@@ -73,6 +80,7 @@ class Assignment:
         made.levels = tree.flavor.levels
         made.requests = pod_set.requests
         made.source = pod_set
+        made.shape = pod_set.shape
         made.count = total
         made._packed = (tree, leaves, counts)  # noqa: SLF001  (a constructor of the class itself)
         return made

@@ -14,11 +14,11 @@ from enum import StrEnum
 
 import msgspec
 
-from engine.model import Amounts
-
 CPU = "cpu"
 MEMORY = "memory"
 HUGEPAGES = "hugepages-"
+
+Amounts = dict[str, int]  # by resource; the same as in engine.model, which builds on this module
 
 
 class TopologyPolicy(StrEnum):
@@ -124,8 +124,10 @@ class DeviceLayout(_Struct, frozen=True):
 
 
 class Layout(_Struct, frozen=True):
-    """See the module. ``capacity[z][r]`` and ``allocatable[z][r]`` are of zone z and resource r; a resource that a zone
-    does not report is -1 there. ``devices[r]`` is () for what is no device resource, and where only amounts are known.
+    """What decides an admission and stays as pods come and go.
+
+    ``capacity[z][r]`` and ``allocatable[z][r]`` are of zone z and resource r; a resource that a zone does not report is
+    -1 there. ``devices[r]`` is () for what is no device resource, and where only amounts are known.
 
     ``exact``: the kubelet's full state is known (FlexTopo status), not only amounts (NRT).
     """
@@ -185,6 +187,9 @@ class ZoneUse(_Struct, frozen=True):
 
 
 class NumaPlacement(_Struct, frozen=True):
-    """Which zones a pod's CPUs, memory and devices come from, ascending. Two are the same where zones *and* amounts are."""
+    """Which zones a pod's CPUs, memory and devices come from, ascending.
+
+    Two are the same where zones *and* amounts are.
+    """
 
     zones: tuple[ZoneUse, ...]
