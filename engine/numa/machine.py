@@ -67,7 +67,7 @@ class Container(_Struct, frozen=True):
     limits: tuple[tuple[str, int], ...] = ()  # sorted by resource
 
 
-class PodShape(_Struct, frozen=True):
+class PodShape(_Struct, frozen=True, cache_hash=True):
     """What a kubelet looks at when it admits a pod: init containers and sidecars first, in the order of the spec.
 
     Hashable: pods of one template have equal shapes. ``pod_level``: the pod sets spec.resources, for which the CPU and
@@ -123,7 +123,7 @@ class DeviceLayout(_Struct, frozen=True):
     healthy: bool = True
 
 
-class Layout(_Struct, frozen=True):
+class Layout(_Struct, frozen=True, cache_hash=True):
     """What decides an admission and stays as pods come and go.
 
     ``capacity[z][r]`` and ``allocatable[z][r]`` are of zone z and resource r; a resource that a zone does not report is
@@ -150,7 +150,7 @@ class MemoryCells(_Struct, frozen=True):
     assignments: int = 0
 
 
-class State(_Struct, frozen=True):
+class State(_Struct, frozen=True, cache_hash=True):
     """What is left: ``free[z][r]``, -1 where the zone does not report the resource.
 
     The rest is known for exact layouts only: ``cpus`` is the mask of CPUs in the default set less the reserved ones,
