@@ -6,14 +6,17 @@ Rules
 - The same request said twice is fine. Two that differ are refused with a message that names both.
 - ``auto`` (the narrowest level) goes with preferred alone.
 - The Job's annotations and those of its pod template are one request: either may carry it.
+- So are the wishes that go with it (`NumaWish`): the same said twice is fine, two that differ are refused.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from crds.constants import Keys
+from crds.constants import GPU_LINK, NUMA_POLICY, NUMA_RESOURCES, TOPOLOGY_QOS, Keys
 from engine.model import Policy, TopologyRequest
+from engine.numa.machine import TopologyPolicy
 from engine.reasons import Reason
 
 AUTO = "auto"
@@ -24,6 +27,16 @@ TEMPLATE_PATH = "spec.template.metadata.annotations"
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL_KEY = re.compile(rf"({_LABEL}(\.{_LABEL})*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?")
 _MAX_PREFIX = 253
+
+# What a job may wish for beside its level, under keys that are the same in every domain.
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    NUMA_POLICY: ("single-numa-node", "restricted", "best-effort", "socket", "none"),
+    GPU_LINK: ("require", "prefer"),
+    TOPOLOGY_QOS: ("guaranteed", "best-effort"),
+}
+WISHES = (*CHOICES, NUMA_RESOURCES)
+# As resource names in pods: cpu, memory, hugepages-2Mi, nvidia.com/gpu.
+_RESOURCE = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z")
 
 
 class RequestError(ValueError):
@@ -56,6 +69,76 @@ class ParsedRequest:
     def same(self, other: "ParsedRequest") -> bool:
         """Whether both ask for the same, wherever they were written."""
         return (self.policy, self.level) == (other.policy, other.level)
+
+
+class BadWish(NamedTuple):
+    """A wish that cannot be honoured: where it stands, what stands there, and what is allowed."""
+
+    field: str
+    value: str
+    message: str
+
+
+@dataclass(frozen=True)
+class NumaWish:
+    """What a pod asks of the inside of its machine. ``resources`` () are all that the zones report."""
+
+    policy: TopologyPolicy = TopologyPolicy.NONE
+    resources: tuple[str, ...] = ()
+    gpu_link: str = ""
+
+
+def bad_wishes(annotations: Mapping[str, str], path: str) -> Iterator[BadWish]:
+    """Every wish in these annotations that is none, with its place below ``path``."""
+    for key, allowed in CHOICES.items():
+        value = annotations.get(key)
+        if value is not None and value not in allowed:
+            text = f'{path}[{key}]: Unsupported value: "{value}": supported values: {_quoted(allowed)}'
+            yield BadWish(f"{path}[{key}]", value, text)
+    resources = annotations.get(NUMA_RESOURCES)
+    if resources is not None and not all(_RESOURCE.match(name) for name in resources.split(",")):
+        field = f"{path}[{NUMA_RESOURCES}]"
+        text = (
+            f'{field}: Invalid value: "{resources}": expected resource names separated by commas, as '
+            '"nvidia.com/gpu,cpu"'
+        )
+        yield BadWish(field, resources, text)
+
+
+def contradicting_wishes(job: Mapping[str, str], template: Mapping[str, str]) -> Iterator[BadWish]:
+    """Wishes that a Job and its pod template both name, and differently."""
+    for key in WISHES:
+        if key in job and key in template and job[key] != template[key]:
+            text = (
+                f'{JOB_PATH}[{key}]: "{job[key]}" contradicts {TEMPLATE_PATH}[{key}]: "{template[key]}": keep one of '
+                "the two"
+            )
+            yield BadWish(f"{JOB_PATH}[{key}]", job[key], text)
+
+
+def parse_wish(annotations: Mapping[str, str], *, path: str = JOB_PATH) -> NumaWish:
+    """Read what a pod asks of its machine. Raises RequestError (InvalidRequest) for the first bad value."""
+    if bad := next(bad_wishes(annotations, path), None):
+        raise RequestError(Reason.INVALID_REQUEST, bad.field, bad.value, bad.message)
+    names = annotations.get(NUMA_RESOURCES)
+    return NumaWish(
+        TopologyPolicy(annotations.get(NUMA_POLICY, "none")),
+        tuple(sorted(set(names.split(",")))) if names else (),
+        annotations.get(GPU_LINK, ""),
+    )
+
+
+def parse_job_wish(job: Mapping[str, str] | None, template: Mapping[str, str] | None) -> dict[str, str]:
+    """The wishes of a Job from its own annotations and its pod template's, as annotations.
+
+    Raises RequestError (InvalidRequest, ContradictingRequests) that names the annotation(s).
+    """
+    job, template = job or {}, template or {}
+    parse_wish(job, path=JOB_PATH)
+    parse_wish(template, path=TEMPLATE_PATH)
+    if bad := next(contradicting_wishes(job, template), None):
+        raise RequestError(Reason.CONTRADICTING_REQUESTS, bad.field, bad.value, bad.message)
+    return {key: place[key] for place in (job, template) for key in WISHES if key in place}
 
 
 def parse_request(annotations: Mapping[str, str] | None, keys: Keys, *, path: str = JOB_PATH) -> ParsedRequest | None:

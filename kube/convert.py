@@ -24,8 +24,9 @@ from engine.model import (
 )
 from kube import objects
 from kube.requests import is_sidecar, parsed, pod_requests
+from kube.shapes import pod_shape
 
-__all__ = ["flavor", "node", "occupies", "pod", "pod_requests", "pod_set"]
+__all__ = ["flavor", "node", "occupies", "pod", "pod_requests", "pod_set", "pod_shape"]
 
 # Labels whose value differs between the pods of one template: no single requirement stands for them.
 INDEX_LABELS = frozenset({"batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index"})

@@ -184,11 +184,18 @@ class NodeSpec(Struct, frozen=True):
     taints: tuple[Taint, ...] | None = None
 
 
+class NodeInfo(Struct, frozen=True):
+    """What the kubelet says of itself."""
+
+    kubelet_version: str = ""
+
+
 class NodeStatus(Struct, frozen=True):
     """Node status."""
 
     allocatable: Quantities | None = None
     conditions: tuple[Condition, ...] | None = None
+    node_info: NodeInfo | None = None
 
 
 class Node(Object, frozen=True):
@@ -267,6 +274,7 @@ class PodStatus(Struct, frozen=True):
     phase: str = ""
     reason: str = ""
     message: str = ""
+    qos_class: str = ""
     conditions: tuple[Condition, ...] | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None

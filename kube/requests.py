@@ -38,6 +38,16 @@ def pod_requests(spec: PodSpec, status: PodStatus | None = None) -> Amounts:
     return {name: amount for name, amount in total.items() if amount}
 
 
+def pod_level_requests(spec: PodSpec) -> Amounts:
+    """Requests of the pod as a whole (spec.resources), filled in as the API server does; {} where there are none.
+
+    Raises:
+        ValueError: a quantity cannot be parsed.
+    """
+    empty = PodStatus()
+    return {} if spec.resources is None else _pod_level(spec.resources, _aggregate(spec, empty), empty)
+
+
 def parsed(quantities: Quantities | None) -> Amounts:
     """Quantities as amounts."""
     return {name: parse(name, value) for name, value in quantities.items()} if quantities else {}

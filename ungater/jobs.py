@@ -5,12 +5,12 @@ view. Nothing outside of this module reads a Job.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from crds.constants import Keys
 from crds.names import workload_name
-from crds.request import ParsedRequest, RequestError, parse_job_request
+from crds.request import ParsedRequest, RequestError, parse_job_request, parse_job_wish
 from kube.objects import Job, PodTemplate, condition, template_of
 
 MAIN = "main"
@@ -58,6 +58,7 @@ class Owner:
     priority_class: str = ""
     ready: int = 0
     workload: str = field(default="")
+    wishes: Mapping[str, str] = field(default_factory=dict)  # numa-policy and its like, as annotations
 
     @property
     def key(self) -> str:
@@ -76,6 +77,7 @@ def owner_of(job: Job, keys: Keys, before: Owner | None = None) -> Owner:
     template = before.pod_sets[0].template if before and before.pod_sets[0].raw == raw else template_of(job)
     pod_set = OwnedPodSet(MAIN, _count(job), _full(job), template, raw, tuple(_done(job)), _ranks(job))
     meta = job.metadata
+    request, wishes = _request(job, template, keys)
     return Owner(
         kind="Job",
         api_version="batch/v1",
@@ -84,7 +86,7 @@ def owner_of(job: Job, keys: Keys, before: Owner | None = None) -> Owner:
         uid=meta.uid,
         created=meta.creation_timestamp or "",
         pod_sets=(pod_set,),
-        request=_request(job, template, keys),
+        request=request,
         gated=any(gate.name == keys.gate for gate in template.spec.scheduling_gates or ()),
         suspended=job.spec.suspend,
         over=_over(job),
@@ -92,14 +94,20 @@ def owner_of(job: Job, keys: Keys, before: Owner | None = None) -> Owner:
         priority_class=template.spec.priority_class_name,
         ready=job.status.ready or 0,
         workload=before.workload if before else workload_name("Job", meta.name, meta.uid),
+        wishes=wishes,
     )
 
 
-def _request(job: Job, template: PodTemplate, keys: Keys) -> ParsedRequest | RequestError | None:
+def _request(
+    job: Job, template: PodTemplate, keys: Keys
+) -> tuple[ParsedRequest | RequestError | None, Mapping[str, str]]:
+    """What the job asks for, and the wishes that go with it; an error in either is an error of the request."""
+    own, below = job.metadata.annotations, template.metadata.annotations
     try:
-        return parse_job_request(job.metadata.annotations, template.metadata.annotations, keys)
+        request = parse_job_request(own, below, keys)
+        return request, parse_job_wish(own, below) if request is not None else {}
     except RequestError as error:
-        return error
+        return error, {}
 
 
 def _over(job: Job) -> str:

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 
-from crds.constants import GROUP, HOSTNAME_LABEL, Keys
-from crds.request import ParsedRequest, level_in
+from crds.constants import GROUP, HOSTNAME_LABEL, NUMA_POLICY, NUMA_RESOURCES, Keys
+from crds.request import JOB_PATH, TEMPLATE_PATH, ParsedRequest, level_in
 from engine.model import Policy
 from webhook.checks import OWN, OWN_REQUESTS
-from webhook.objects import Job, Pod
+from webhook.objects import Job, Pod, annotations_of
 
 MAX_WARNINGS = 8
 MAX_LENGTH = 256  # the API server cuts longer ones
@@ -43,12 +43,29 @@ def on_job(job: Job, request: ParsedRequest, keys: Keys) -> Iterator[str]:
             f'metadata.labels[{keys.queue_name}]: "{queue}": queues are not served in this version: the job stays '
             "suspended; without the label it is placed at once"
         )
-    if metadata is not None and metadata.annotations:
-        for key in OWN_REQUESTS:
-            if key in metadata.annotations:
-                yield f"metadata.annotations[{key}] has no effect on a Job: set it in spec.template.metadata"
     if spec is not None:
         yield from _on_counts(spec.parallelism, spec.completions, request)
+
+
+def on_lone_wishes(job: Job, keys: Keys) -> Iterator[str]:
+    """Wishes of a Job that asks for no level: nothing reads them, as its pods are not gated."""
+    template = job.spec.template if job.spec is not None else None
+    places = ((job.metadata, JOB_PATH), (template.metadata if template is not None else None, TEMPLATE_PATH))
+    for metadata, at in places:
+        for key in OWN_REQUESTS:
+            if key in annotations_of(metadata):
+                yield (
+                    f"{at}[{key}] has no effect without a topology request: add one, such as "
+                    f'{keys.unconstrained}: "true" (anywhere it fits)'
+                )
+
+
+def on_wishes(template: Pod, job: Job | None = None) -> Iterator[str]:
+    """Wishes that lack what they go with."""
+    places = [annotations_of(template.metadata), annotations_of(job.metadata if job is not None else None)]
+    given = {key for place in places for key in place}
+    if NUMA_RESOURCES in given and NUMA_POLICY not in given:
+        yield f"{NUMA_RESOURCES} has no effect without {NUMA_POLICY}"
 
 
 def _on_counts(parallelism: int | None, completions: int | None, request: ParsedRequest) -> Iterator[str]:

@@ -1,25 +1,18 @@
 """What is refused: rules on one object each, as problems with a field path, the bad value and what is allowed."""
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from crds import constants
 from crds.constants import Keys
-from webhook.objects import Pod, annotations_of
+from crds.request import JOB_PATH, WISHES, bad_wishes, contradicting_wishes
+from webhook.objects import Job, Pod, annotations_of
 
 INVALID, FORBIDDEN = 422, 403
 
-_CHOICES: Mapping[str, tuple[str, ...]] = {
-    constants.NUMA_POLICY: ("single-numa-node", "restricted", "best-effort", "socket", "none"),
-    constants.GPU_LINK: ("require", "prefer"),
-    constants.TOPOLOGY_QOS: ("guaranteed", "best-effort"),
-}
 _WRITTEN = (constants.NUMA_PLACEMENT_PREDICTED, constants.NUMA_PLACEMENT_OBSERVED)
-OWN_REQUESTS = (*_CHOICES, constants.NUMA_RESOURCES)
+OWN_REQUESTS = WISHES
 OWN = (*OWN_REQUESTS, *_WRITTEN)
-# As resource names in pods: cpu, memory, hugepages-2Mi, nvidia.com/gpu.
-_RESOURCE = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +42,7 @@ def check_template(template: Pod, keys: Keys, path: str) -> Iterator[Problem]:
     for key in (keys.workload, *_WRITTEN):
         if key in annotations:
             yield Problem(FORBIDDEN, f"{at}[{key}]: Forbidden: written by Topogate alone; remove it")
-    yield from _own(annotations, at)
+    yield from (Problem(INVALID, bad.message) for bad in bad_wishes(annotations, at))
 
 
 def check_pod_set(template: Pod, keys: Keys, path: str, allowed: str) -> Iterator[Problem]:
@@ -60,16 +53,8 @@ def check_pod_set(template: Pod, keys: Keys, path: str, allowed: str) -> Iterato
         yield Problem(INVALID, f'{at}: Unsupported value: "{name}": supported values: "{allowed}"')
 
 
-def _own(annotations: Mapping[str, str], at: str) -> Iterator[Problem]:
-    for key, allowed in _CHOICES.items():
-        value = annotations.get(key)
-        if value is not None and value not in allowed:
-            listed = ", ".join(f'"{choice}"' for choice in allowed)
-            yield Problem(INVALID, f'{at}[{key}]: Unsupported value: "{value}": supported values: {listed}')
-    resources = annotations.get(constants.NUMA_RESOURCES)
-    if resources is not None and not all(_RESOURCE.match(name) for name in resources.split(",")):
-        yield Problem(
-            INVALID,
-            f'{at}[{constants.NUMA_RESOURCES}]: Invalid value: "{resources}": expected resource names separated by '
-            'commas, as "nvidia.com/gpu,cpu"',
-        )
+def check_wishes(job: Job, template: Pod) -> Iterator[Problem]:
+    """What is wrong with the wishes on a Job itself: they go into its template, and may not contradict that."""
+    own, below = annotations_of(job.metadata), annotations_of(template.metadata)
+    for bad in (*bad_wishes(own, JOB_PATH), *contradicting_wishes(own, below)):
+        yield Problem(INVALID, bad.message)

@@ -2,7 +2,8 @@
 
 Rules
 - Only what is missing is added, so a second pass over the result gives an empty patch.
-- A Job's request is stamped into its pod template in the canonical spelling; what the user wrote stays.
+- A Job's request is stamped into its pod template in the canonical spelling; what the user wrote stays. So are the
+  wishes that stand on the Job (``topogate.dev/numa-policy`` and its like); without a request they have no effect.
 - A pod that carries a request never goes on without our gate: either it has it already, or gets it, or is refused.
 - A Job that exists is refused a change of its request, never anything else: status updates and finalizers pass.
 - Nothing is remembered and nothing is written, so a dry run differs in nothing.
@@ -19,6 +20,7 @@ from crds.constants import Keys
 from crds.request import (
     JOB_PATH,
     TEMPLATE_PATH,
+    WISHES,
     ParsedRequest,
     RequestError,
     canonical,
@@ -63,6 +65,7 @@ class Decision(NamedTuple):
 
 UNTOUCHED = Decision()
 _NO_TEMPLATE = Pod()
+_NO_WISHES: Mapping[str, str] = {}
 
 
 def mutate_job(job: Job, rules: Rules, operation: str = CREATE, old: Job | None = None) -> Decision:
@@ -73,11 +76,12 @@ def mutate_job(job: Job, rules: Rules, operation: str = CREATE, old: Job | None 
     try:
         request = parse_job_request(annotations_of(job.metadata), annotations_of(template.metadata), rules.keys)
         if request is None:
-            return Decision(warnings=advice.trim(_spelling(job, rules.keys)))
+            return _leave_job(job, rules.keys)
         _check_level(request, rules)
     except RequestError as error:
         return _deny([Problem(INVALID, str(error))])
     problems = [
+        *checks.check_wishes(job, template),
         *checks.check_template(template, rules.keys, _TEMPLATE),
         *checks.check_pod_set(template, rules.keys, _TEMPLATE, MAIN),
     ]
@@ -110,6 +114,7 @@ def mutate_pod(pod: Pod, rules: Rules, operation: str = CREATE, old: Pod | None 
     warnings = chain(
         advice.on_level(request, rules.flavors),
         advice.on_template(pod, ""),
+        advice.on_wishes(pod),
         advice.on_spelling(annotations, rules.keys, JOB_PATH),
     )
     return Decision(patch, advice.trim(warnings))
@@ -117,7 +122,7 @@ def mutate_pod(pod: Pod, rules: Rules, operation: str = CREATE, old: Pod | None 
 
 def _admit_job(job: Job, request: ParsedRequest, rules: Rules, operation: str, old: Job | None) -> Decision:
     template = _template(job)
-    patch = tuple(_stamp(template, request, rules.keys, _TEMPLATE_POINTER))
+    patch = tuple(_stamp(template, request, rules.keys, _TEMPLATE_POINTER, _wishes(job)))
     if operation == CREATE:
         patch = (*_suspend(job, rules.keys), *patch)
     elif patch and not (_suspended(old) and _suspended(job)):
@@ -127,9 +132,20 @@ def _admit_job(job: Job, request: ParsedRequest, rules: Rules, operation: str, o
         advice.on_job(job, request, rules.keys),
         advice.on_level(request, rules.flavors),
         advice.on_template(template, _TEMPLATE),
+        advice.on_wishes(template, job),
         _spelling(job, rules.keys),
     )
     return Decision(patch, advice.trim(warnings))
+
+
+def _leave_job(job: Job, keys: Keys) -> Decision:
+    """A Job without a request is left alone, whatever else it says; it is told of what then has no effect."""
+    return Decision(warnings=advice.trim(chain(advice.on_lone_wishes(job, keys), _spelling(job, keys))))
+
+
+def _wishes(job: Job) -> dict[str, str]:
+    annotations = annotations_of(job.metadata)
+    return {key: annotations[key] for key in WISHES if key in annotations}
 
 
 def _check_level(request: ParsedRequest, rules: Rules) -> None:
@@ -156,11 +172,14 @@ def _suspend(job: Job, keys: Keys) -> Iterator[Add]:
         yield Add("/spec/suspend", value=True)
 
 
-def _stamp(pod: Pod, request: ParsedRequest, keys: Keys, at: str) -> Iterator[Add]:
+def _stamp(
+    pod: Pod, request: ParsedRequest, keys: Keys, at: str, wishes: Mapping[str, str] = _NO_WISHES
+) -> Iterator[Add]:
     """Gate and annotations, where they are missing, in the pod (template) whose JSON pointer is ``at``."""
     key, value = canonical(request, keys)
     present = annotations_of(pod.metadata)
-    missing = {name: text for name, text in ((key, value), (keys.pod_set, MAIN)) if name not in present}
+    wanted = {key: value, keys.pod_set: MAIN, **wishes}
+    missing = {name: text for name, text in wanted.items() if name not in present}
     if missing:
         yield from _add_annotations(pod.metadata, missing, f"{at}/metadata")
     if not _has_gate(pod.spec, keys):
@@ -210,4 +229,4 @@ def _request_changed(old: Job, new: Job, keys: Keys) -> bool:
 
 def _requests(job: Job, keys: Keys) -> tuple[dict[str, str], ...]:
     places = (annotations_of(job.metadata), annotations_of(_template(job).metadata))
-    return tuple({key: place[key] for key in keys.requests if key in place} for place in places)
+    return tuple({key: place[key] for key in (*keys.requests, *WISHES) if key in place} for place in places)

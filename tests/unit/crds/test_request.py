@@ -4,6 +4,7 @@ from crds.constants import Keys
 from crds.request import (
     JOB_PATH,
     TEMPLATE_PATH,
+    NumaWish,
     ParsedRequest,
     RequestError,
     canonical,
@@ -11,10 +12,13 @@ from crds.request import (
     is_label_key,
     level_in,
     parse_job_request,
+    parse_job_wish,
     parse_request,
+    parse_wish,
     resolve,
 )
 from engine.model import Policy, TopologyRequest
+from engine.numa.machine import TopologyPolicy
 from engine.reasons import Reason
 
 K = Keys()
@@ -165,3 +169,37 @@ def test_resolve_in_a_flavor_without_the_level():
 )
 def test_label_keys_as_kubernetes_takes_them(text, valid):
     assert is_label_key(text) is valid
+
+
+NUMA, RESOURCES, LINK = "topogate.dev/numa-policy", "topogate.dev/numa-resources", "topogate.dev/gpu-link"
+
+
+def test_wishes_are_read_with_their_defaults():
+    assert parse_wish({}) == NumaWish()
+    given = {NUMA: "socket", RESOURCES: "nvidia.com/gpu,cpu,cpu", LINK: "prefer"}
+    assert parse_wish(given) == NumaWish(TopologyPolicy.SOCKET, ("cpu", "nvidia.com/gpu"), "prefer")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        (NUMA, "Single", '"single-numa-node", "restricted"'),
+        (LINK, "", '"require", "prefer"'),
+        (RESOURCES, "a b", "cpu"),
+    ],
+)
+def test_a_bad_wish_names_its_place_the_value_and_what_is_allowed(key, value, allowed):
+    with pytest.raises(RequestError) as caught:
+        parse_job_wish(None, {key: value})
+    assert caught.value.reason is Reason.INVALID_REQUEST
+    assert caught.value.field == f"spec.template.metadata.annotations[{key}]"
+    assert caught.value.value == value
+    assert allowed in str(caught.value)
+
+
+def test_the_wishes_of_job_and_template_are_one():
+    assert parse_job_wish({NUMA: "none"}, {NUMA: "none", LINK: "require"}) == {NUMA: "none", LINK: "require"}
+    assert parse_job_wish(None, None) == {}
+    with pytest.raises(RequestError, match="contradicts") as caught:
+        parse_job_wish({NUMA: "none"}, {NUMA: "restricted"})
+    assert caught.value.reason is Reason.CONTRADICTING_REQUESTS

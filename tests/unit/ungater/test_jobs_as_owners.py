@@ -54,3 +54,13 @@ def test_an_unchanged_template_is_not_read_again():
     assert after.ready == 3
     other = owner_of(make_job(spec={"priorityClassName": "high"}), KEYS, before)
     assert other.priority_class == "high"
+
+
+def test_wishes_stand_on_the_job_or_its_template_and_a_bad_one_is_kept_to_be_told():
+    policy = "topogate.dev/numa-policy"
+    rack = {KEYS.required[0]: "rack"}
+    assert make_owner(request={**rack, policy: "restricted"}).wishes == {policy: "restricted"}
+    assert make_owner(request={policy: "restricted"}).request is None
+    bad = make_owner(request={**rack, policy: "tight"}).request
+    assert isinstance(bad, RequestError)
+    assert bad.field == f"spec.template.metadata.annotations[{policy}]"

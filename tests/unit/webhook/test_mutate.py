@@ -220,6 +220,59 @@ def test_own_annotations_are_checked(key, bad, allowed):
         assert allowed in message
 
 
+@pytest.mark.parametrize("key", ["topogate.dev/numa-policy", "topogate.dev/gpu-link", "topogate.dev/numa-resources"])
+def test_own_annotations_of_the_job_are_checked_in_their_own_place(key):
+    message = refusal(decide_job(make_job({REQUIRE: RACK, key: "a,,b"})))
+    assert message.startswith(f"metadata.annotations[{key}]: ")
+    assert '"a,,b"' in message
+
+
+OWN = {
+    "topogate.dev/numa-policy": "single-numa-node",
+    "topogate.dev/numa-resources": "nvidia.com/gpu,cpu",
+    "topogate.dev/gpu-link": "require",
+    "topogate.dev/topology-qos": "guaranteed",
+}
+
+
+def test_own_annotations_of_the_job_go_into_its_template_once():
+    job = make_job({REQUIRE: RACK, **OWN})
+    after = patched(job, plain(decide_job(job)))
+    stamped = after["spec"]["template"]["metadata"]["annotations"]
+    assert {key: stamped[key] for key in OWN} == OWN
+    assert plain(decide_job(after)) == []
+
+
+def test_own_annotations_that_differ_between_job_and_template_are_refused_by_both_names():
+    policy = "topogate.dev/numa-policy"
+    message = refusal(decide_job(make_job({REQUIRE: RACK, policy: "none"}, template={policy: "restricted"})))
+    assert f'metadata.annotations[{policy}]: "none" contradicts' in message
+    assert f'spec.template.metadata.annotations[{policy}]: "restricted"' in message
+    same = make_job({REQUIRE: RACK, policy: "none"}, template={policy: "none"})
+    assert decide_job(same).denied is None
+
+
+@pytest.mark.parametrize("place", ["job", "template"])
+def test_own_annotations_without_a_request_are_left_alone_and_told(place):
+    policy = {"topogate.dev/numa-policy": "restricted"}
+    job = make_job(policy) if place == "job" else make_job(template=policy)
+    decision = decide_job(job)
+    assert plain(decision) == []
+    (warning,) = decision.warnings
+    assert "numa-policy] has no effect without a topology request" in warning
+    assert UNCONSTRAINED in warning
+
+
+def test_a_changed_wish_of_a_suspended_job_is_stamped_and_of_a_running_one_told():
+    policy = {"topogate.dev/numa-policy": "restricted"}
+    old, new = make_job({REQUIRE: RACK}, suspend=True), make_job({REQUIRE: RACK, **policy}, suspend=True)
+    after = patched(new, plain(decide_job(new, operation="UPDATE", old=old)))
+    assert after["spec"]["template"]["metadata"]["annotations"]["topogate.dev/numa-policy"] == "restricted"
+    running = decide_job(make_job({REQUIRE: RACK, **policy}), operation="UPDATE", old=make_job({REQUIRE: RACK}))
+    assert plain(running) == []
+    assert any("make the Job anew" in text for text in running.warnings)
+
+
 def test_own_annotations_that_are_right_pass():
     own = {
         "topogate.dev/numa-policy": "socket",
@@ -248,7 +301,7 @@ def test_all_problems_are_told_at_once():
             "did you mean topogate.dev/numa-policy?",
         ),
         (make_job({REQUIRE: RACK, f"{DOMAIN}/podset-slice-size": "2"}), "is not supported"),
-        (make_job({REQUIRE: RACK, "topogate.dev/gpu-link": "prefer"}), "has no effect on a Job"),
+        (make_job({REQUIRE: RACK, "topogate.dev/numa-resources": "cpu"}), "no effect without topogate.dev/numa-policy"),
     ],
 )
 def test_a_person_is_warned(job, warning):

@@ -1,0 +1,119 @@
+"""NUMA placements as annotations carry them: who writes one, who reads one, and which of several counts.
+
+A record is a JSON list with one entry a zone, ascending, each zone once:
+``[{"zone": "node-0", "amount": {"cpu": "8", "nvidia.com/gpu": "2"}, "devices": {"nvidia.com/gpu": ["GPU-3f1c"]}}]``.
+``zone`` is spelled as in NodeResourceTopology, ``amount`` holds quantities, ``devices`` may be absent.
+
+Rules
+- A record that is malformed or empty is no record: whoever asks for it gets None and looks further.
+- A zone that the machine does not have voids the whole record; an amount is never guessed.
+- Observed (by the node agent) goes before in flight (decided, not seen yet), and that before predicted.
+"""
+
+from collections.abc import Container
+from typing import Any
+
+import msgspec
+
+from engine.numa.machine import NumaPlacement, ZoneUse
+from engine.quantity import format_quantity, parse
+
+ZONE_PREFIX = "node-"
+MAX_ZONE = 4095  # the kernel's limit
+
+
+class _Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+    zone: str
+    amount: dict[str, str | int | float]
+    devices: dict[str, tuple[str, ...]] = {}
+
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+_decode = msgspec.json.Decoder(tuple[_Entry, ...]).decode
+
+
+def zone_name(zone: int) -> str:
+    """The name of a zone by its kubelet id: ``node-0``."""
+    return f"{ZONE_PREFIX}{zone}"
+
+
+def zone_id(name: str) -> int | None:
+    """The kubelet id of a zone by its name; None for what is no such name."""
+    digits = name.removeprefix(ZONE_PREFIX)
+    plain = name.startswith(ZONE_PREFIX) and digits.isascii() and digits.isdigit() and len(digits) <= len(str(MAX_ZONE))
+    return int(digits) if plain and int(digits) <= MAX_ZONE and str(int(digits)) == digits else None
+
+
+def encode(placement: NumaPlacement) -> str:
+    """The record of a placement; equal placements give equal text."""
+    entries = [
+        _Entry(
+            zone_name(use.zone),
+            {resource: format_quantity(resource, amount) for resource, amount in use.amounts.items()},
+            {resource: tuple(ids) for resource, ids in use.devices.items() if ids},
+        )
+        for use in sorted(placement.zones, key=lambda use: use.zone)
+    ]
+    return _encode(entries).decode()
+
+
+def decode(text: str) -> NumaPlacement | None:
+    """The placement of a record; None where it is malformed or empty."""
+    try:
+        uses = tuple(sorted((_use(entry) for entry in _decode(text)), key=lambda use: use.zone))
+    except (msgspec.MsgspecError, UnicodeError, ValueError):
+        return None
+    if not uses or len({use.zone for use in uses}) < len(uses):
+        return None
+    return NumaPlacement(zones=uses)
+
+
+def resolve(
+    *,
+    observed: str | None = None,
+    in_flight: NumaPlacement | None = None,
+    predicted: str | None = None,
+    zones: Container[int] | None = None,
+) -> NumaPlacement | None:
+    """The placement that counts: the first record that holds. ``zones``: the machine's ids; None: any will do."""
+    for found in (_read(observed), in_flight, _read(predicted)):
+        if found is not None and (zones is None or all(use.zone in zones for use in found.zones)):
+            return found
+    return None
+
+
+def misaligned(predicted: NumaPlacement, observed: NumaPlacement) -> bool:
+    """Whether a resource that both name comes from other zones than predicted.
+
+    Who observes may not see all that was predicted (and the reverse), so what only one of them names says nothing.
+    """
+    expected, found = _zones_of(predicted), _zones_of(observed)
+    return any(expected[resource] != found[resource] for resource in expected.keys() & found.keys())
+
+
+def _zones_of(placement: NumaPlacement) -> dict[str, set[int]]:
+    zones: dict[str, set[int]] = {}
+    for use in placement.zones:
+        for resource, amount in use.amounts.items():
+            if amount:
+                zones.setdefault(resource, set()).add(use.zone)
+    return zones
+
+
+def _read(text: str | None) -> NumaPlacement | None:
+    return decode(text) if text else None
+
+
+def _use(entry: _Entry) -> ZoneUse:
+    zone = zone_id(entry.zone)
+    if zone is None:
+        raise ValueError(f"no zone: {entry.zone}")
+    amounts = {resource: _amount(resource, value) for resource, value in entry.amount.items()}
+    return ZoneUse(zone=zone, amounts=amounts, devices=dict(entry.devices))
+
+
+def _amount(resource: str, value: Any) -> int:
+    amount = parse(resource, value)
+    if amount < 0:
+        raise ValueError(f"{resource}: negative")
+    return amount
