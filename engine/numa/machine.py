@@ -14,6 +14,9 @@ from enum import StrEnum
 
 import msgspec
 
+from engine.devices.links import LinkGraph
+from engine.devices.xpu import XpuBoard
+
 CPU = "cpu"
 MEMORY = "memory"
 HUGEPAGES = "hugepages-"
@@ -129,6 +132,9 @@ class Layout(_Struct, frozen=True, cache_hash=True):
     ``capacity[z][r]`` and ``allocatable[z][r]`` are of zone z and resource r; a resource that a zone does not report is
     -1 there. ``devices[r]`` is () for what is no device resource, and where only amounts are known.
 
+    ``links[r]`` says how the devices of resource r are chosen: by their links, or by the rules of XPUs; None where
+    nothing is known, () where that is so for all. Where only amounts are known, device i of a graph is no known device.
+
     ``exact``: the kubelet's full state is known (FlexTopo status), not only amounts (NRT).
     """
 
@@ -139,6 +145,7 @@ class Layout(_Struct, frozen=True, cache_hash=True):
     kubelet: Kubelet = Kubelet()
     devices: tuple[tuple[DeviceLayout, ...], ...] = ()
     reserved_cpus: int = 0  # CPU mask
+    links: tuple[LinkGraph | XpuBoard | None, ...] = ()
     ignored: tuple[str, ...] = ()  # resources that are not aligned whatever the zones report (ignoreList)
     exact: bool = False
 
