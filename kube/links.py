@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from engine.devices.links import LinkError, LinkGraph, from_words
+from engine.devices.pick import is_gpu
 from engine.devices.xpu import XpuBoard, board
 from kube.topologies import Component, FlexTopoSpec
 
@@ -78,11 +79,6 @@ def device_links(
     if by_edges is not None and by_matrix is not None and not _agree(by_edges, by_matrix):
         problems.append(f"FlexTopo and annotation {MATRIX_NAME} disagree about NVLinks; FlexTopo counts")
     return Links(by_matrix if by_edges is None else by_edges, tuple(problems))
-
-
-def is_gpu(resource: str) -> bool:
-    """Whether a resource is whole GPUs, by its name: ``nvidia.com/gpu``, ``amd.com/gpu``."""
-    return resource.rpartition("/")[2].lower() == "gpu"
 
 
 def from_flex_topo(

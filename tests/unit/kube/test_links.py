@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from engine.devices.links import LinkError, from_words
+from engine.devices.pick import is_gpu
 from engine.devices.xpu import XpuBoard
-from kube.links import device_links, from_annotations, is_gpu, parse_matrix
+from kube.links import device_links, from_annotations, parse_matrix
 from kube.topologies import Component, Edge, FlexTopoSpec
 
 DATA = json.loads((Path(__file__).parents[2] / "data" / "gpu-links.json").read_text())
