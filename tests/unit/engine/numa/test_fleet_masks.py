@@ -1,0 +1,29 @@
+import numpy as np
+import pytest
+
+from engine.numa.batch_masks import Space, holding, sets_of
+
+
+@pytest.mark.parametrize("zones", range(1, 9))
+def test_the_sets_of_a_width_are_all_of_them_once(zones):
+    for width in range(1, zones + 1):
+        want = [mask for mask in range(1 << zones) if mask.bit_count() == width]
+        assert sorted(sets_of(zones, width).masks.tolist()) == want
+
+
+@pytest.mark.parametrize(("unit", "extra"), [(1, 0), (1 << 12, 0), (1 << 33, 0), (1 << 33, 1)])
+def test_sums_are_exact_whatever_the_amounts(unit, extra):
+    # 32 bits do for small amounts, and for large ones that end in zeros; the last unit needs all 64
+    dice = np.random.default_rng(unit + extra)
+    space = Space()
+    for zones in (1, 2, 3, 5, 8):
+        have = dice.integers(0, 50, (2, zones, 40)) * np.array([1, unit])[:, None, None]
+        have[1] += dice.integers(0, 3, (zones, 40)) * extra
+        for width in range(1, zones + 1):
+            amounts = np.array([20 * width, 20 * width * unit + extra])
+            sets = sets_of(zones, width)
+            got = holding(sets, have, amounts, space)
+            members = (sets.masks[:, None] >> np.arange(zones)) & 1
+            want = (np.einsum("sz,rzm->rsm", members, have) >= amounts[:, None, None]).all(axis=0)
+            assert np.array_equal(got, want)
+            assert width in {1, zones} or 0 < want.mean() < 1
