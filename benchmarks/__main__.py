@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 BENCHMARKS = {
     "placement": "placement of 16 to 4,096 pods on 640 to 100,000 nodes, state update included",
+    "devices": "one choice of GPUs or XPUs on a machine, beside a plain search over all sets",
     "webhook": "AdmissionReviews a second a core over TLS, beside a handler that only parses and answers",
     "ungating": "pods ungated a second, beside a bare PATCH loop against the same API server",
     "whole-path": "from the creation of Jobs until every pod runs, beside plain kube-scheduler",
