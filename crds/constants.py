@@ -21,6 +21,10 @@ TOPOLOGY_QOS = f"{GROUP}/topology-qos"
 NUMA_PLACEMENT_PREDICTED = f"{GROUP}/numa-placement-predicted"
 NUMA_PLACEMENT_OBSERVED = f"{GROUP}/numa-placement-observed"
 
+# What others write on nodes, and read on pods.
+GPU_STATES = "gpu-topology.acme.com/gpu-states"
+XPU_INDEXES = "BAIDU_COM_DEVICE_IDX"
+
 FIELD_MANAGER = "topogate"
 FINALIZER = f"{GROUP}/in-use"
 

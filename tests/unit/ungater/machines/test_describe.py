@@ -1,0 +1,130 @@
+"""Which source counts, and what is done where two disagree."""
+
+import json
+
+import pytest
+from support.published import GI, GPU, flex, flex_body, node, nrt, nrt_zone
+
+from engine.numa.machine import Scope, TopologyPolicy
+from ungater.machines import describe
+
+MATRIX = "gpu-topology.acme.com/nvlink-matrix"
+STATES = "gpu-topology.acme.com/gpu-states"
+ZONE0 = {"cpu": (8, 7, 7), "memory": (64 * GI, 63 * GI, 63 * GI), GPU: 2}
+ZONE1 = {"cpu": 8, "memory": (64 * GI, 63 * GI, 63 * GI), GPU: 2}
+
+
+def agreeing(**options):
+    return nrt([nrt_zone(0, ZONE0), nrt_zone(1, ZONE1)], **options)
+
+
+def test_exact_goes_before_amounts_and_amounts_before_annotations():
+    annotated = node(annotations={MATRIX: json.dumps([[0, 1], [1, 0]])})
+    assert describe(annotated, topology=agreeing(), flex=flex()).source == "FlexTopo"
+    partial = flex_body()
+    partial["status"]["conditions"][0]["status"] = "False"
+    assert describe(annotated, topology=agreeing(), flex=flex(partial)).source == "NodeResourceTopology"
+    assert describe(annotated, flex=flex(partial)).source == "FlexTopo"
+    assert describe(annotated).source == "Node"
+    nothing = describe(node())
+    assert (nothing.machine, nothing.source, nothing.problems) == (None, "", ())
+
+
+def test_sources_that_agree_disagree_about_nothing():
+    found = describe(node(), topology=agreeing(), flex=flex())
+    assert found.machine.layout.exact
+    assert found.disagreements == ()
+
+
+def test_a_little_less_memory_is_no_disagreement():
+    zone = ZONE0 | {"memory": (64 * GI, 63 * GI - (GI // 4), 60 * GI)}
+    assert describe(node(), topology=nrt([nrt_zone(0, zone), nrt_zone(1, ZONE1)]), flex=flex()).disagreements == ()
+
+
+@pytest.mark.parametrize(
+    ("topology", "said"),
+    [
+        (nrt([nrt_zone(0, ZONE0), nrt_zone(2, ZONE1)]), "zones: FlexTopo has 0, 1, NodeResourceTopology has 0, 2"),
+        (agreeing(policy="single-numa-node"), "Topology Manager policy: FlexTopo has restricted"),
+        (agreeing(scope="pod"), "Topology Manager scope: FlexTopo has container, NodeResourceTopology has pod"),
+        (
+            nrt([nrt_zone(0, ZONE0 | {GPU: 4}), nrt_zone(1, ZONE1)]),
+            "allocatable nvidia.com/gpu of zone 0: FlexTopo has 2",
+        ),
+        (nrt([nrt_zone(0, ZONE0 | {"cpu": 8}), nrt_zone(1, ZONE1)]), "NodeResourceTopology has 8000"),
+    ],
+)
+def test_a_disagreement_is_named_and_the_machine_is_amounts_alone(topology, said):
+    found = describe(node(), topology=topology, flex=flex())
+    assert found.source == "FlexTopo and NodeResourceTopology"
+    assert any(said in text for text in found.disagreements), found.disagreements
+    assert not found.machine.layout.exact
+    assert found.machine.holds is None
+    assert all(zone.cores == () for zone in found.machine.layout.zones)
+
+
+def test_the_safer_picture_is_the_stricter_policy_and_the_smaller_amounts_of_common_zones():
+    topology = nrt(
+        [
+            nrt_zone(0, ZONE0 | {GPU: (4, 4, 1), "example.com/nic": 2}),
+            nrt_zone(2, ZONE1),
+        ],
+        policy="single-numa-node",
+        scope="pod",
+    )
+    layout = describe(node(), topology=topology, flex=flex(policy="best-effort")).machine.layout
+    state = describe(node(), topology=topology, flex=flex(policy="best-effort")).machine.state
+    assert [zone.id for zone in layout.zones] == [0]
+    assert layout.zones[0].distances == (10,)
+    assert layout.kubelet.policy is TopologyPolicy.SINGLE
+    assert layout.kubelet.scope is Scope.POD
+    assert dict(zip(layout.resources, layout.allocatable[0], strict=True)) == {
+        "cpu": 7000,
+        "memory": 63 * GI,
+        GPU: 2,
+        "example.com/nic": 2,
+    }
+    assert dict(zip(layout.resources, state.free[0], strict=True))[GPU] == 1
+
+
+def test_no_zone_in_common_is_no_machine():
+    found = describe(node(), topology=nrt([nrt_zone(6, ZONE0), nrt_zone(7, ZONE1)]), flex=flex())
+    assert found.machine is None
+    assert found.disagreements
+
+
+def test_a_matrix_alone_tells_links_and_what_is_free():
+    matrix = [[int(a // 4 == b // 4 and a != b) for b in range(8)] for a in range(8)]
+    states = ["free", "allocated"] + ["free"] * 6
+    found = describe(node(annotations={MATRIX: json.dumps(matrix), STATES: json.dumps(states)}, **{GPU: "8"}))
+    layout = found.machine.layout
+    assert layout.resources == (GPU,)
+    assert layout.capacity == ((8,),)
+    assert found.machine.state.free == ((7,),)
+    assert layout.kubelet.policy is TopologyPolicy.NONE
+    assert layout.links[0].neighbours[7] == 0b01110000
+    assert not found.zones_known
+    assert found.problems == ()
+
+
+def test_a_printed_matrix_tells_the_zones():
+    text = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\tX\tNV4\t0-7\t0\nGPU1\tNV4\tX\t8-15\t1\n"
+    found = describe(node(annotations={MATRIX: text}))
+    assert [zone.id for zone in found.machine.layout.zones] == [0, 1]
+    assert found.machine.layout.capacity == ((1,), (1,))
+    assert found.machine.layout.links[0].zones == (1, 2)
+    assert found.zones_known
+
+
+@pytest.mark.parametrize(
+    ("annotations", "said"),
+    [
+        ({MATRIX: "[[0,1]"}, "nvlink-matrix"),
+        ({MATRIX: "[[0,1],[0,0]]"}, "one way"),
+        ({MATRIX: "[[0]]", STATES: "free"}, f"metadata.annotations[{STATES}]: Invalid value"),
+        ({MATRIX: "[[0]]", STATES: '["free","free"]'}, "expected one for each of 1 GPUs"),
+    ],
+)
+def test_bad_annotations_are_named(annotations, said):
+    found = describe(node(annotations=annotations))
+    assert any(said in text and text.startswith("Node n1: ") for text in found.problems), found.problems
