@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "local": ("cli.local", "app", "Run a real control plane on this machine.", "Everyone"),
     "webhook": ("cli.webhook", "command", "Run the mutating webhook.", "Components"),
     "ungater": ("cli.ungater", "command", "Run the controller.", "Components"),
+    "agent": ("cli.agent", "command", "Run the agent of a node.", "Components"),
     "version": ("cli.version", "command", "Print the versions of this command and of the server.", "Everyone"),
 }
 

@@ -71,12 +71,11 @@ class FlexTopoSpec(ApiModel):
 
     core_group_size: Annotated[int, Field(ge=1, le=1024)] = 8
     """Cores in a CPUCoreGroup; the last one of a zone may have fewer."""
-    nodes: Annotated[list[HardwareNode], Field(max_length=8192, json_schema_extra=by_key("id"))] | None = None
+    # Atomic, as are the components of the status: one writer makes them whole, and the API server then keeps no record
+    # of who owns which entry, which would be larger than the graph itself.
+    nodes: Annotated[list[HardwareNode], Field(max_length=8192, json_schema_extra=ATOMIC)] | None = None
     """The components."""
-    edges: (
-        Annotated[list[HardwareEdge], Field(max_length=65_536, json_schema_extra=by_key("source", "target", "type"))]
-        | None
-    ) = None
+    edges: Annotated[list[HardwareEdge], Field(max_length=65_536, json_schema_extra=ATOMIC)] | None = None
     """Their relations."""
 
 
@@ -234,7 +233,7 @@ class FlexTopoStatus(ApiModel):
     """Memory."""
     devices: Annotated[list[DeviceState], Field(max_length=64, json_schema_extra=by_key("resource"))] | None = None
     """Devices by resource."""
-    components: Annotated[list[ComponentUse], Field(max_length=8192, json_schema_extra=by_key("id"))] | None = None
+    components: Annotated[list[ComponentUse], Field(max_length=8192, json_schema_extra=ATOMIC)] | None = None
     """Use of the components of spec.nodes that are not free."""
 
 

@@ -105,6 +105,33 @@ class Settings(BaseModel):
     lease_retry_seconds: Seconds = 2.0
     """Others look so often."""
 
+    agent_node_name: str = ""
+    """The Kubernetes node that the agent runs on; empty: this machine's host name."""
+    agent_sysfs: str = "/sys"
+    """Where the machine's sysfs is mounted."""
+    agent_proc: str = "/proc"
+    """Where the machine's procfs is mounted."""
+    agent_kubelet_directory: str = "/var/lib/kubelet"
+    """The kubelet's directory, with the state of its managers."""
+    agent_kubelet_config: str = ""
+    """The kubelet's configuration file; empty: config.yaml in its directory."""
+    agent_pod_resources_socket: str = ""
+    """The kubelet's podresources socket; empty: pod-resources/kubelet.sock in its directory."""
+    agent_core_group_size: int = Field(default=8, ge=1, le=1024)
+    """Cores in a CPUCoreGroup of the FlexTopo graph."""
+    agent_publish_topology: Literal["auto", "always", "never"] = "auto"
+    """Whether the agent writes the node's NodeResourceTopology; auto: unless another exporter does."""
+    agent_observe_pods: bool = True
+    """Whether the agent writes each pod's observed placement."""
+    agent_hardware_seconds: Seconds = 300.0
+    """Between two looks at the hardware."""
+    agent_poll_seconds: Seconds = 30.0
+    """Longest time between two looks at the allocations, where nothing tells of a change."""
+    agent_watch_seconds: Seconds = 0.5
+    """Between two looks at whether the kubelet's state files changed."""
+    agent_write_seconds: Seconds = 1.0
+    """Shortest time between two writes of the same object."""
+
     @property
     def keys(self) -> Keys:
         """Labels, annotations and gate under the configured domain."""

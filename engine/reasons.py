@@ -20,6 +20,7 @@ class Reason(StrEnum):
     NO_FLAVOR = "NoFlavor"  # no flavor's levels contain the requested one
     NO_NODES = "NoNodes"  # the flavor selects no node that carries every level label
     DOES_NOT_FIT = "DoesNotFit"  # it would fit the emptied flavor, not what is free now
+    NUMA_ALIGNMENT = "NumaAlignment"  # it would fit by amounts, but kubelets would refuse pods inside their nodes now
     NEVER_FITS = "NeverFits"  # not even the emptied flavor could take it
     QUEUES_NOT_SERVED = "QueuesNotServed"
     PODS_NOT_READY = "PodsNotReady"
@@ -50,3 +51,9 @@ class Reason(StrEnum):
     TOPOLOGY_SPREAD = "TopologySpread"
     MISSING_LEVEL_LABEL = "MissingLevelLabel"
     INSUFFICIENT_RESOURCE = "InsufficientResource"
+
+    # The agent says of a machine.
+    READY = "Ready"  # the kubelet's state is known exactly
+    STATE_INCOMPLETE = "StateIncomplete"  # a part of it could not be read; the message names it
+    GPU_FAULTY = "GpuFaulty"
+    GPU_RECOVERED = "GpuRecovered"

@@ -1,0 +1,259 @@
+"""The agent's cycle: look, work out, write what changed.
+
+Rules
+- Hardware is looked at rarely. Allocations are looked at when the kubelet's files change, when a pod of the node comes,
+  changes or goes, and now and then in any case; never more often than the write interval.
+- Hardware is read apart from all else: a driver that hangs delays nothing, and the last answer stays.
+- Where nothing can be learnt about the kubelet, what was known stays published, and the condition says so.
+- An API server that is away only delays: what could not be written is worked out and written afresh.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from agent import gpus, graph, observed, status, sysfs, zones
+from agent.background import in_thread
+from agent.gpus import Gpus
+from agent.hardware import Hardware
+from agent.held import Held, Pod, Reading, merge, uids, with_last
+from agent.metrics import Metrics
+from agent.node import Node, capacity, owner, version
+from agent.observe import Observer
+from agent.pods import NodePod, Roster, pod
+from agent.publish import FlexTopoWriter, TopologyWriter
+from agent.reader import Reader, usable
+from crds.flex_topo import FlexTopo
+from crds.settings import Settings
+from engine.reasons import Reason
+from kube.client import Client
+from kube.errors import KubeError, NotFound
+from kube.events import EventRecorder, reference
+from kube.informer import Informer
+from kube.resources import NODES, PODS
+from kube.transport import backoff
+
+log = structlog.get_logger()
+
+SETTLE_SECONDS = 0.1  # the kubelet writes its files one after another
+HARDWARE_TIMEOUT_SECONDS = 60.0
+CAPACITY_SECONDS = 60.0  # how long the node's status may lag behind a change of its devices
+RETRY_FIRST_SECONDS = 1.0
+RETRY_MOST_SECONDS = 60.0
+STUCK_SECONDS = 300.0
+NO_HARDWARE = Hardware(zones=())
+
+
+class Agent:
+    """One node's agent. ``nvml`` is the module ``pynvml`` or what stands in for it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: Client,
+        node: str,
+        *,
+        nvml: Any,
+        metrics: Metrics,
+        recorder: EventRecorder,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._name = node
+        self._nvml = nvml
+        self._metrics = metrics
+        self._recorder = recorder
+        self._clock = clock
+        self._reader = Reader(settings)
+        self._roster = Roster(clock)
+        self._flex_topo = FlexTopoWriter(client, node, metrics)
+        self._topology = TopologyWriter(client, node, settings.agent_publish_topology, metrics)
+        self._observer = Observer(client, metrics, clock)
+        self._pods: Informer[NodePod] = Informer(
+            client, PODS, NodePod, field_selector=f"spec.nodeName={node}", on_event=lambda _event: self._wake.set()
+        )
+        self._wake = asyncio.Event()
+        self._hardware = NO_HARDWARE
+        self._gpus = Gpus()
+        self._looked = asyncio.Event()
+        self._node: Node | None = None
+        self._node_until = 0.0  # the node's status is read afresh until then
+        self._last: Reading | None = None
+        self._held: Held | None = None
+        self._healthy: dict[str, set[str]] = {}
+        self._remembered: dict[str, dict[str, tuple[int, ...]]] | None = None
+        self._beat = clock()
+        self.ready = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether the cycle turns."""
+        return self._clock() - self._beat < STUCK_SECONDS + self._settings.agent_poll_seconds
+
+    async def run(self) -> None:
+        """Look and write, until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pods.run())
+                group.create_task(self._watch_hardware())
+                group.create_task(self._watch_files())
+                group.create_task(self._turn())
+        finally:
+            self._reader.close()
+
+    # --- what wakes the cycle --------------------------------------------------------------------------------------
+
+    async def _watch_files(self) -> None:
+        before = await in_thread(self._reader.signature)
+        while True:
+            await asyncio.sleep(self._settings.agent_watch_seconds)
+            now = await in_thread(self._reader.signature)
+            if now != before:
+                before = now
+                self._wake.set()
+
+    async def _watch_hardware(self) -> None:
+        looking = asyncio.create_task(self._look_at_hardware())
+        while True:
+            await asyncio.wait({looking}, timeout=HARDWARE_TIMEOUT_SECONDS)
+            if not looking.done():
+                log.error("looking at the hardware takes too long: what was known stays", node=self._name)
+            elif (error := looking.exception()) is not None:
+                log.error("looking at the hardware failed: what was known stays", node=self._name, exc_info=error)
+            self._looked.set()
+            self._node_until = self._clock()
+            self._flex_topo.forget()
+            self._topology.forget()
+            self._wake.set()
+            await asyncio.sleep(self._settings.agent_hardware_seconds)
+            if looking.done():  # one that hangs is not joined by another
+                looking = asyncio.create_task(self._look_at_hardware())
+
+    async def _turn(self) -> None:
+        await self._looked.wait()
+        while not self._pods.has_synced:
+            self._beat = self._clock()
+            await asyncio.sleep(SETTLE_SECONDS)
+        failures = 0
+        while True:
+            began = self._clock()
+            self._beat = began
+            self._wake.clear()
+            try:
+                await self._look_and_write()
+                failures = 0
+                self.ready = True
+                pause = self._settings.agent_poll_seconds
+            except KubeError as error:
+                pause = backoff(failures, first=RETRY_FIRST_SECONDS, most=RETRY_MOST_SECONDS)
+                failures += 1
+                log.warning("not published", node=self._name, error=str(error), retry_seconds=round(pause, 1))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._wake.wait()
+            rest = self._settings.agent_write_seconds - (self._clock() - began)
+            await asyncio.sleep(max(SETTLE_SECONDS, rest))
+
+    # --- one look --------------------------------------------------------------------------------------------------
+
+    async def _look_at_hardware(self) -> None:
+        """Read the hardware; what changed of the GPUs' health becomes an event."""
+        settings, before = self._settings, self._gpus
+        root, proc = Path(settings.agent_sysfs), Path(settings.agent_proc)
+        with self._metrics.read.labels("hardware").time():
+            hardware = await in_thread(lambda: sysfs.read(root, proc))
+        self._hardware = hardware
+        with self._metrics.read.labels("gpus").time():
+            self._gpus = await in_thread(lambda: gpus.read(self._nvml, hardware, before))
+        faulty = sum(bool(gpu.fault) for gpu in self._gpus.gpus)
+        self._metrics.gpus.labels("faulty").set(faulty)
+        self._metrics.gpus.labels("healthy").set(len(self._gpus.gpus) - faulty)
+        self._tell_faults(before)
+        self._wake.set()
+
+    async def _look_and_write(self) -> None:
+        wires = list(self._pods.store.values())
+        pods = [pod(wire) for wire in wires]
+        reading = await self._read(pods)
+        await self._look_at_node(reading)
+        reading = replace(reading, version=version(self._node), capacity=capacity(self._node))
+        known = usable(reading)
+        held = await self._merge(reading, pods) if known else self._as_it_was(reading)
+        self._metrics.exact.set(1 if known and not held.missing else 0)
+        await self._publish(held, pods, known)
+        if known and self._settings.agent_observe_pods:
+            placements = observed.placements(held, self._hardware)
+            self._metrics.pods.set(len(placements))
+            await self._observer.write(wires, placements, exact=not held.missing)
+        self._metrics.published.set_to_current_time()
+
+    async def _read(self, pods: list[Pod]) -> Reading:
+        with self._metrics.read.labels("kubelet").time():
+            reading = await in_thread(self._reader.read)
+        if reading.answer is not None:
+            last = self._last.answer if self._last else None
+            reading = replace(reading, answer=with_last(reading.answer, last, pods))
+        if reading.config is None and self._last is not None:
+            reading = replace(reading, config=self._last.config)
+        self._last = replace(reading, answer=reading.answer or (self._last.answer if self._last else None))
+        return reading
+
+    async def _look_at_node(self, reading: Reading) -> None:
+        """The node's status, where it may have changed: it says how many devices are unhealthy, and the version."""
+        healthy = {name: set(ids) for name, ids in reading.answer.allocatable.devices.items()} if reading.answer else {}
+        if healthy != self._healthy:
+            self._healthy, self._node_until = healthy, self._clock() + CAPACITY_SECONDS
+        if self._node is None or self._clock() <= self._node_until:
+            try:
+                self._node = await self._client.get(NODES, self._name, type=Node)
+            except NotFound:
+                self._node = None
+                log.warning("there is no such node: set agentNodeName", node=self._name)
+
+    async def _merge(self, reading: Reading, pods: list[Pod]) -> Held:
+        if self._remembered is None:
+            self._remembered = _devices_of(await self._flex_topo.load())
+        gone = self._roster.gone(uids(reading), pods, complete=self._pods.has_synced)
+        self._held = merge(reading, self._hardware, pods, gone, self._remembered)
+        self._remembered = self._held.remembered
+        return self._held
+
+    def _as_it_was(self, reading: Reading) -> Held:
+        return replace(self._held or merge(reading, self._hardware, []), missing=reading.problems)
+
+    async def _publish(self, held: Held, pods: list[Pod], known: bool) -> None:
+        size = self._settings.agent_core_group_size
+        spec = graph.spec(self._hardware, self._gpus, size)
+        ready = status.ready(held, self._hardware, self._gpus)
+        whole = status.status(held, self._hardware, self._gpus, pods, size) if known else None
+        await self._flex_topo.write(spec, whole, ready, owner(self._node))
+        if known:
+            await self._topology.write(zones.topology(self._name, held, self._hardware, pods), owner(self._node))
+
+    def _tell_faults(self, before: Gpus) -> None:
+        """An event on the node for each GPU that failed or came back."""
+        if self._node is None:
+            return
+        about = reference(NODES, self._node)
+        last = {gpu.address: gpu.fault for gpu in before.gpus}
+        for gpu in self._gpus.gpus:
+            name = gpu.uuid or gpu.address
+            if gpu.fault and gpu.fault != last.get(gpu.address):
+                self._recorder.event(about, "Warning", Reason.GPU_FAULTY, "LookAtHardware", f"GPU {name}: {gpu.fault}")
+            elif not gpu.fault and last.get(gpu.address):
+                self._recorder.event(about, "Normal", Reason.GPU_RECOVERED, "LookAtHardware", f"GPU {name} is back")
+
+
+def _devices_of(found: FlexTopo | None) -> dict[str, dict[str, tuple[int, ...]]]:
+    """The devices that the last agent knew, so that one that is unhealthy now keeps its zone."""
+    states = (found.status.devices if found and found.status else None) or []
+    return {
+        state.resource: {device.id: tuple(device.zones or ()) for device in state.devices or ()} for state in states
+    }

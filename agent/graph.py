@@ -1,0 +1,189 @@
+"""The hardware as the graph of a FlexTopo; `crds.graph` has its words. Equal hardware makes equal lists, in order."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations, permutations
+
+from agent import cpuset, pci
+from agent.cpuset import Cpus
+from agent.gpus import Gpu, Gpus
+from agent.hardware import Core, Hardware, PciDevice
+from crds import graph
+from crds.flex_topo import FlexTopoSpec, HardwareEdge, HardwareNode
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cores of one zone and socket that are looked at together."""
+
+    zone: int
+    socket: int
+    cores: tuple[Core, ...]
+
+    @property
+    def id(self) -> str:
+        """The component's id."""
+        return graph.group_id(min(self.cpus))
+
+    @property
+    def cpus(self) -> Cpus:
+        """All its CPUs."""
+        return frozenset(cpu for core in self.cores for cpu in core.cpus)
+
+
+def groups(hardware: Hardware, size: int) -> Iterator[Group]:
+    """Core groups of ``size`` cores: by zone and socket, in order of their lowest CPU; the last one may have fewer."""
+    by_place: dict[tuple[int, int], list[Core]] = {}
+    for core in hardware.cores:
+        by_place.setdefault((core.zone, core.socket), []).append(core)
+    for (zone, socket), cores in sorted(by_place.items()):
+        for start in range(0, len(cores), size):
+            yield Group(zone, socket, tuple(cores[start : start + size]))
+
+
+def gpu_id(gpu: Gpu) -> str:
+    """The component id of a GPU."""
+    return graph.device_id(graph.GPU, gpu.uuid or gpu.address)
+
+
+def spec(hardware: Hardware, gpus: Gpus, core_group_size: int) -> FlexTopoSpec:
+    """The spec of this machine's FlexTopo."""
+    cores = list(groups(hardware, core_group_size))
+    devices = _devices(hardware, gpus)
+    return FlexTopoSpec(
+        core_group_size=core_group_size,
+        nodes=[*_sockets(hardware), *_zones(hardware), *_cores(cores), *_gpus(gpus), *map(_device, devices)],
+        edges=[
+            *_core_edges(cores),
+            *_distances(hardware),
+            *_nearby(gpus, devices),
+            *_links(gpus, devices),
+        ],
+    )
+
+
+def _devices(hardware: Hardware, gpus: Gpus) -> list[PciDevice]:
+    """PCI devices that are not among NVML's GPUs."""
+    known = {gpu.address for gpu in gpus.gpus}
+    return [device for device in hardware.pci if device.address not in known]
+
+
+def _kind(device: PciDevice) -> str:
+    if device.vendor == pci.BAIDU:
+        return graph.XPU
+    if pci.is_gpu(device):
+        return graph.GPU
+    return graph.NIC if pci.is_network(device) else graph.PCI_DEVICE
+
+
+def _pci_id(device: PciDevice) -> str:
+    return graph.device_id(_kind(device), device.address)
+
+
+# --- components ------------------------------------------------------------------------------------------------------
+
+
+def _node(id_: str, type_: str, /, **attributes: str | int | None) -> HardwareNode:
+    """A component with the attributes that are known."""
+    known = {name: str(value) for name, value in attributes.items() if value is not None}
+    return HardwareNode(id=id_, type=type_, attributes=known) if known else HardwareNode(id=id_, type=type_)
+
+
+def _sockets(hardware: Hardware) -> Iterator[HardwareNode]:
+    for socket in sorted({core.socket for core in hardware.cores}):
+        yield _node(graph.socket_id(socket), graph.SOCKET)
+
+
+def _zones(hardware: Hardware) -> Iterator[HardwareNode]:
+    sockets = {core.zone: core.socket for core in reversed(hardware.cores)}
+    for zone in hardware.zones:
+        pages = dict(sorted(zone.hugepages.items()))
+        yield _node(
+            graph.zone_id(zone.id),
+            graph.NUMA_NODE,
+            cpus=cpuset.render(zone.cpus),
+            memory=zone.memory,
+            socket=sockets.get(zone.id),
+            **pages,
+        )
+
+
+def _cores(found: list[Group]) -> Iterator[HardwareNode]:
+    for group in found:
+        yield _node(group.id, graph.CORE_GROUP, cpus=cpuset.render(group.cpus))
+    for core in (core for group in found for core in group.cores):
+        yield _node(graph.core_id(core.cpus[0]), graph.CORE, cpus=cpuset.render(core.cpus), l3=core.l3)
+
+
+def _gpus(gpus: Gpus) -> Iterator[HardwareNode]:
+    for gpu in gpus.gpus:
+        yield _node(
+            gpu_id(gpu),
+            graph.GPU,
+            uuid=gpu.uuid or None,
+            index=gpu.index if gpu.uuid else None,
+            model=gpu.model or None,
+            memory=gpu.memory or None,
+            pciAddress=gpu.address,
+            fault=gpu.fault[:256] or None,
+        )
+
+
+def _device(device: PciDevice) -> HardwareNode:
+    return _node(
+        _pci_id(device),
+        _kind(device),
+        pciAddress=device.address,
+        **{"class": f"{device.class_:06x}"},
+        vendor=f"{device.vendor:04x}",
+        device=f"{device.device:04x}",
+        names=",".join(device.names)[:256] or None,
+        virtualFunctions=device.functions or None,
+    )
+
+
+# --- edges -----------------------------------------------------------------------------------------------------------
+
+
+def _edge(source: str, target: str, type_: str, /, **attributes: str | int | None) -> HardwareEdge:
+    known = {name: str(value) for name, value in attributes.items() if value is not None}
+    values = {"source": source, "target": target, "type": type_} | ({"attributes": known} if known else {})
+    return HardwareEdge.model_validate(values)
+
+
+def _core_edges(found: list[Group]) -> Iterator[HardwareEdge]:
+    for group in found:
+        yield _edge(graph.socket_id(group.socket), group.id, graph.HOST)
+    for group in found:
+        for core in group.cores:
+            yield _edge(group.id, graph.core_id(core.cpus[0]), graph.CONTAIN)
+    for group in found:
+        yield _edge(group.id, graph.zone_id(group.zone), graph.LOCALIZED)
+
+
+def _distances(hardware: Hardware) -> Iterator[HardwareEdge]:
+    for one, other in permutations(hardware.zones, 2):
+        if (distance := one.distances.get(other.id)) is not None:
+            yield _edge(graph.zone_id(one.id), graph.zone_id(other.id), graph.DISTANCE, distance=distance)
+
+
+def _nearby(gpus: Gpus, devices: list[PciDevice]) -> Iterator[HardwareEdge]:
+    for gpu in gpus.gpus:
+        if gpu.zone is not None:
+            yield _edge(gpu_id(gpu), graph.zone_id(gpu.zone), graph.NEARBY)
+    for device in devices:
+        if device.zone is not None:
+            yield _edge(_pci_id(device), graph.zone_id(device.zone), graph.NEARBY)
+
+
+def _links(gpus: Gpus, devices: list[PciDevice]) -> Iterator[HardwareEdge]:
+    """Links by NVML; of GPUs and XPUs that it does not know, those by PCIe."""
+    ids = {gpu.address: gpu_id(gpu) for gpu in gpus.gpus}
+    for link in gpus.links:
+        if link.one in ids and link.other in ids:
+            nvlinks = link.nvlinks or None
+            yield _edge(ids[link.one], ids[link.other], graph.LINK, kind=link.kind, nvlinks=nvlinks, pcie=link.pcie)
+    for kind in (graph.GPU, graph.XPU):
+        for one, other in combinations([device for device in devices if _kind(device) == kind], 2):
+            level = pci.level(one, other)
+            yield _edge(_pci_id(one), _pci_id(other), graph.LINK, kind=level, pcie=level)

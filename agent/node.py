@@ -1,0 +1,51 @@
+"""The Node object, as far as the agent reads it: the kubelet's version, and how many devices it counts."""
+
+from typing import Any
+
+from kube.objects import Object, Quantities, Struct
+from kube.resources import NODES
+
+_OWN = ("kubernetes.io/", "hugepages-", "attachable-volumes-")
+
+
+class NodeInfo(Struct, frozen=True):
+    """What the kubelet says of itself."""
+
+    kubelet_version: str = ""
+
+
+class NodeStatus(Struct, frozen=True):
+    """Node status."""
+
+    capacity: Quantities | None = None
+    node_info: NodeInfo = NodeInfo()
+
+
+class Node(Object, frozen=True):
+    """A node."""
+
+    status: NodeStatus = NodeStatus()
+
+
+def version(node: Node | None) -> str:
+    """The kubelet's version; "" where it is not known."""
+    return node.status.node_info.kubelet_version if node else ""
+
+
+def capacity(node: Node | None) -> dict[str, int] | None:
+    """Devices by resource, unhealthy ones included; None where the node is not known."""
+    if node is None:
+        return None
+    counts = {name: str(amount) for name, amount in (node.status.capacity or {}).items()}
+    return {
+        name: int(amount)
+        for name, amount in counts.items()
+        if "/" in name and not name.startswith(_OWN) and amount.isascii() and amount.isdigit()
+    }
+
+
+def owner(node: Node | None) -> dict[str, Any] | None:
+    """The owner reference to the node, for what goes with it."""
+    if node is None:
+        return None
+    return {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": node.metadata.name, "uid": node.metadata.uid}

@@ -1,0 +1,57 @@
+"""The node's pods: who a uid is, and who is gone.
+
+A pod that is gone holds nothing, whatever the kubelet's files still say: the kubelet drops it before it admits the next
+one. But a uid that nobody knows may be of a pod that was just bound, or that the watch will show in a moment, so it is
+believed for a while.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+
+from agent.held import Pod
+from kube.objects import Object, Struct
+
+GRACE_SECONDS = 30.0
+FINISHED = frozenset({"Succeeded", "Failed"})
+MIRROR = "kubernetes.io/config.mirror"
+STATIC_UID = "kubernetes.io/config.hash"
+
+
+class PodStatus(Struct, frozen=True):
+    """A pod's phase."""
+
+    phase: str = ""
+
+
+class NodePod(Object, frozen=True):
+    """A pod, as far as the agent reads it."""
+
+    status: PodStatus = PodStatus()
+
+
+def pod(wire: NodePod) -> Pod:
+    """The pod; a static pod by the uid that the kubelet has, which its mirror names."""
+    metadata = wire.metadata
+    annotations = metadata.annotations or {}
+    uid = annotations.get(STATIC_UID, metadata.uid) if MIRROR in annotations else metadata.uid
+    return Pod(uid, metadata.namespace, metadata.name, wire.status.phase in FINISHED)
+
+
+class Roster:
+    """Remembers which uids were seen, and since when unknown ones are there. ``clock`` is monotonic."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._seen: set[str] = set()
+        self._unknown: dict[str, float] = {}
+
+    def gone(self, held: Iterable[str], pods: Collection[Pod], *, complete: bool) -> frozenset[str]:
+        """Which of the holders (uids) are gone; ``complete``: whether ``pods`` are all of the node."""
+        now, held = self._clock(), set(held)
+        known = {pod.uid: pod for pod in pods}
+        self._seen = (self._seen & held) | known.keys()
+        unknown = {uid for uid in held - known.keys() if uid not in self._seen and complete}
+        self._unknown = {uid: self._unknown.get(uid, now) for uid in unknown}
+        finished = {uid for uid in held & known.keys() if known[uid].finished}
+        vanished = {uid for uid in held - known.keys() if uid in self._seen} if complete else set()
+        expired = {uid for uid, since in self._unknown.items() if now - since >= GRACE_SECONDS}
+        return frozenset(finished | vanished | expired)

@@ -1,0 +1,224 @@
+"""Writes what the agent knows, only where it differs from what is there.
+
+Rules
+- One agent writes the FlexTopo of its node, and nobody else does; it belongs to the Node and goes with it.
+- After a write whose outcome is not known, and now and then, what is there is read again.
+- A NodeResourceTopology that somebody else writes is theirs: it is not touched (``auto``). Where two write the same one
+  at once they meet in a Conflict, and then the other one has it.
+"""
+
+from datetime import UTC, datetime
+from typing import Literal
+
+import structlog
+
+from agent.metrics import Metrics
+from agent.status import condition
+from agent.zones import Json
+from crds.flex_topo import FlexTopo, FlexTopoSpec, FlexTopoStatus
+from engine.reasons import Reason
+from kube.client import Client
+from kube.errors import Conflict, KubeError, NotFound
+from kube.patches import guard
+from kube.resources import FLEX_TOPOS, NODE_RESOURCE_TOPOLOGIES
+
+MANAGER = "topogate-agent"
+log = structlog.get_logger()
+
+Outcome = Literal["written", "unchanged", "foreign", "absent"]
+Ready = tuple[bool, Reason, str]
+
+
+class FlexTopoWriter:
+    """The FlexTopo of one node."""
+
+    def __init__(self, client: Client, node: str, metrics: Metrics) -> None:
+        self._client = client
+        self._node = node
+        self._metrics = metrics
+        self._known: FlexTopo | None = None  # what the API server has; None: not known
+
+    async def load(self) -> FlexTopo | None:
+        """Read what is there; None where there is nothing."""
+        self._known = None
+        try:
+            self._known = FlexTopo.from_wire(await self._client.get(FLEX_TOPOS, self._node))
+        except NotFound:
+            return None
+        return self._known
+
+    def forget(self) -> None:
+        """Read again before the next write."""
+        self._known = None
+
+    async def write(
+        self, spec: FlexTopoSpec, status: FlexTopoStatus | None, ready: Ready, owner: Json | None
+    ) -> Outcome:
+        """Bring the object to this. ``status`` None: what it says is kept, and only the condition changes."""
+        known = self._known or await self.load()
+        outcome: Outcome = "unchanged"
+        try:
+            if known is None:
+                known, outcome = await self._create(spec, owner), "written"
+            elif change := self._spec_change(known, spec, owner):
+                known, outcome = await self._patch(change), "written"
+            if change := _status_change(known, status, ready):
+                known, outcome = await self._patch(change, "status"), "written"
+        except KubeError:
+            self.forget()
+            self._metrics.writes.labels("flextopo", "failed").inc()
+            raise
+        self._known = known
+        self._metrics.writes.labels("flextopo", outcome).inc()
+        return outcome
+
+    async def _create(self, spec: FlexTopoSpec, owner: Json | None) -> FlexTopo:
+        made = FlexTopo(spec=spec).to_wire()
+        made["metadata"] = {"name": self._node} | ({"ownerReferences": [owner]} if owner else {})
+        return FlexTopo.from_wire(await self._client.create(FLEX_TOPOS, made, field_manager=MANAGER))
+
+    async def _patch(self, change: Json, subresource: str | None = None) -> FlexTopo:
+        answer = await self._client.patch(
+            FLEX_TOPOS, self._node, body=change, subresource=subresource, field_manager=MANAGER, type=dict
+        )
+        return FlexTopo.from_wire(answer)
+
+    @staticmethod
+    def _spec_change(known: FlexTopo, spec: FlexTopoSpec, owner: Json | None) -> Json:
+        change: Json = {}
+        if difference := merge_patch(_plain(known.spec), _plain(spec)):
+            change["spec"] = difference
+        if owner and known.metadata.owner_references != [owner]:
+            change["metadata"] = {"ownerReferences": [owner]}
+        return change
+
+
+class TopologyWriter:
+    """The NodeResourceTopology of one node. ``mode``: auto, always or never."""
+
+    def __init__(self, client: Client, node: str, mode: str, metrics: Metrics) -> None:
+        self._client = client
+        self._node = node
+        self._mode = mode
+        self._metrics = metrics
+        self._known: Json | None = None
+        self._loaded = False
+        self._last: Outcome | None = None
+        self._no_kind = False
+
+    def forget(self) -> None:
+        """Read again before the next write: somebody else may have taken the object, or left it."""
+        self._loaded = False
+
+    async def write(self, wanted: Json, owner: Json | None) -> Outcome:
+        """Bring the object to this, where that is ours to do."""
+        if self._mode == "never":
+            return "foreign"
+        try:
+            outcome = await self._write(wanted, owner)
+        except Conflict:
+            self.forget()
+            outcome = await self._write(wanted, owner)
+        except KubeError:
+            self.forget()
+            self._metrics.writes.labels("noderesourcetopology", "failed").inc()
+            raise
+        self._metrics.writes.labels("noderesourcetopology", outcome).inc()
+        self._tell(outcome)
+        return outcome
+
+    async def _write(self, wanted: Json, owner: Json | None) -> Outcome:
+        if not self._loaded:
+            await self._load()
+        if self._no_kind:
+            return "absent"
+        if self._known is not None and self._mode == "auto" and foreign(self._known):
+            return "foreign"
+        if self._known is None:
+            return await self._create(wanted, owner)
+        change = merge_patch(_content(self._known), _content(wanted))
+        if not change:
+            return "unchanged"
+        version = self._known["metadata"]["resourceVersion"]
+        self._known = await self._client.patch(
+            NODE_RESOURCE_TOPOLOGIES,
+            self._node,
+            body=guard(change, resource_version=version),
+            field_manager=MANAGER,
+            type=dict,
+        )
+        return "written"
+
+    async def _load(self) -> None:
+        self._no_kind = False
+        try:
+            self._known = await self._client.get(NODE_RESOURCE_TOPOLOGIES, self._node)
+        except NotFound:
+            self._known = None
+        self._loaded = True
+
+    async def _create(self, wanted: Json, owner: Json | None) -> Outcome:
+        body = wanted | {"metadata": wanted["metadata"] | ({"ownerReferences": [owner]} if owner else {})}
+        try:
+            self._known = await self._client.create(NODE_RESOURCE_TOPOLOGIES, body, field_manager=MANAGER)
+        except NotFound:  # the kind itself is not there
+            self._no_kind = True
+            return "absent"
+        return "written"
+
+    def _tell(self, outcome: Outcome) -> None:
+        if outcome != self._last and outcome in {"foreign", "absent"}:
+            why = {
+                "foreign": "another exporter writes this node's NodeResourceTopology: it is left alone",
+                "absent": "the kind NodeResourceTopology is not installed: none is written",
+            }[outcome]
+            log.info(why, node=self._node)
+        self._last = outcome
+
+
+def foreign(found: Json) -> bool:
+    """Whether somebody else writes this NodeResourceTopology: its zones, or all of it, are another manager's."""
+    managers = {
+        entry.get("manager", "")
+        for entry in found["metadata"].get("managedFields") or ()
+        if "f:zones" in (entry.get("fieldsV1") or {})
+    }
+    return managers != {MANAGER}
+
+
+def merge_patch(before: Json, after: Json) -> Json:
+    """The merge patch (RFC 7386) from one object to another; {} where they are equal."""
+    change: Json = {name: None for name in before if name not in after}
+    for name, value in after.items():
+        old = before.get(name)
+        if isinstance(old, dict) and isinstance(value, dict):
+            if inner := merge_patch(old, value):
+                change[name] = inner
+        elif old != value:
+            change[name] = value
+    return change
+
+
+def _content(topology: Json) -> Json:
+    return {name: topology.get(name) or [] for name in ("topologyPolicies", "attributes", "zones")}
+
+
+def _plain(model: FlexTopoSpec | FlexTopoStatus | None) -> Json:
+    """The model as the API server has it, whoever filled in the defaults."""
+    if model is None:
+        return {}
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _status_change(known: FlexTopo, status: FlexTopoStatus | None, ready: Ready) -> Json:
+    """The patch of the status; {} where nothing but the time would change."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    before = known.status or FlexTopoStatus()
+    made = condition(ready, before.conditions, now, known.metadata.generation)
+    wanted = (status or before).model_copy(update={"conditions": [made], "observed_at": before.observed_at})
+    change = merge_patch(_plain(before), _plain(wanted))
+    if not change:
+        return {}
+    if change.keys() - {"conditions"}:
+        change["observedAt"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"status": change}

@@ -1,0 +1,89 @@
+"""What each NUMA zone has, may give out and has left: NodeResourceTopology, as NFD spells it for all its readers.
+
+Rules
+- CPUs are there with the static CPU manager only, memory and hugepages with the Static memory manager only: that is how
+  a reader knows what the kubelet aligns.
+- Everything is in order, so that an unchanged machine is an unchanged object.
+- Capacity counts unhealthy devices, allocatable does not.
+"""
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from agent import fingerprint
+from agent.checkpoints import Table
+from agent.hardware import Hardware, Zone
+from agent.held import Held, Pod
+from crds.numa_placement import zone_name
+
+Json = dict[str, Any]
+
+API_VERSION = "topology.node.k8s.io/v1alpha2"
+KIND = "NodeResourceTopology"
+LEGACY_POLICIES = {
+    ("single-numa-node", "container"): "SingleNUMANodeContainerLevel",
+    ("single-numa-node", "pod"): "SingleNUMANodePodLevel",
+    ("restricted", "container"): "RestrictedContainerLevel",
+    ("restricted", "pod"): "RestrictedPodLevel",
+    ("best-effort", "container"): "BestEffortContainerLevel",
+    ("best-effort", "pod"): "BestEffortPodLevel",
+}
+
+
+def topology(node: str, held: Held, hardware: Hardware, pods: Collection[Pod]) -> Json:
+    """The object of this node."""
+    config = held.config
+    policy, scope = config.topology_manager_policy, config.topology_manager_scope
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": node},
+        "topologyPolicies": [LEGACY_POLICIES.get((policy, scope), "None")],
+        "attributes": [{"name": name, "value": value} for name, value in _attributes(held, pods)],
+        "zones": [_zone(zone, held) for zone in hardware.zones],
+    }
+
+
+def _attributes(held: Held, pods: Collection[Pod]) -> Iterator[tuple[str, str]]:
+    config = held.config
+    yield "topologyManagerPolicy", config.topology_manager_policy
+    yield "topologyManagerScope", config.topology_manager_scope
+    options = config.topology_manager_policy_options or {}
+    for option, value in sorted(options.items()):
+        yield f"topologyManagerOption{''.join(word.capitalize() for word in option.split('-'))}", value
+    running = [(pod.namespace, pod.name) for pod in pods if not pod.finished]
+    yield fingerprint.ATTRIBUTE, fingerprint.of_pods(running)
+    yield fingerprint.METHOD_ATTRIBUTE, fingerprint.METHOD_ALL
+
+
+def _zone(zone: Zone, held: Held) -> Json:
+    return {
+        "name": zone_name(zone.id),
+        "type": "Node",
+        "costs": [{"name": zone_name(other), "value": cost} for other, cost in sorted(zone.distances.items())],
+        "resources": [
+            {"name": name, "capacity": str(capacity), "allocatable": str(allocatable), "available": str(available)}
+            for name, capacity, allocatable, available in sorted(_resources(zone, held))
+        ],
+    }
+
+
+def _resources(zone: Zone, held: Held) -> Iterator[tuple[str, int, int, int]]:
+    """Name, capacity, allocatable and available."""
+    if held.static_cpu and zone.cpus:
+        usable = zone.cpus - held.reserved
+        yield "cpu", len(zone.cpus), len(usable), len(usable & held.default)
+    if held.static_memory and (node := held.memory_zones.get(zone.id)):
+        for kind, table in (node.memory_map or {}).items():
+            if table.total:
+                yield kind, _installed(zone, kind, table), table.allocatable, table.free
+    for resource, devices in held.devices.items():
+        here = [device for device in devices.values() if zone.id in device.zones]
+        healthy = [device for device in here if device.healthy]
+        if here:
+            yield resource, len(here), len(healthy), len([device for device in healthy if device.owner is None])
+
+
+def _installed(zone: Zone, kind: str, table: Table) -> int:
+    """What the kernel says is installed; the kubelet's own figure where it says nothing."""
+    return (zone.memory if kind == "memory" else zone.hugepages.get(kind, 0)) or table.total
