@@ -3,6 +3,7 @@
 import msgspec
 import numpy as np
 
+from engine.devices.xpu import XpuBoard
 from engine.numa.machine import CPU, HUGEPAGES, MEMORY, Kubelet, Layout
 from engine.table import Ints
 
@@ -12,7 +13,7 @@ class Traits(msgspec.Struct, frozen=True):
 
     ``plain``: the closed forms know everything that this layout has; not so where a device belongs to several zones or
     to none, or where a kubelet option looks at cores, caches or sockets. ``distances`` are kept only where the kubelet
-    breaks ties by them.
+    breaks ties by them. ``cards``: resources that are handed out by rules of their own (`engine.devices.xpu`).
     """
 
     zones: int
@@ -22,6 +23,7 @@ class Traits(msgspec.Struct, frozen=True):
     exact: bool
     plain: bool
     distances: tuple[tuple[int, ...], ...] = ()
+    cards: tuple[str, ...] = ()
 
 
 def traits_of(layout: Layout) -> Traits:
@@ -37,6 +39,7 @@ def traits_of(layout: Layout) -> Traits:
         exact=layout.exact,
         plain=in_one_zone and not looks_closer,
         distances=tuple([z.distances for z in layout.zones]) if kubelet.prefer_closest_numa_nodes else (),
+        cards=tuple([layout.resources[row] for row, rules in enumerate(layout.links) if isinstance(rules, XpuBoard)]),
     )
 
 
