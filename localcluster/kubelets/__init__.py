@@ -1,0 +1,1 @@
+"""Simulated kubelets for KWOK nodes. See docs/localcluster.md."""

@@ -1,0 +1,112 @@
+"""One simulated kubelet: admits, pins or refuses pods as the kubelet's container manager does.
+
+Written after kubelet v1.36.3, apart from `engine`, whose predictions it serves to test: it imports nothing of it.
+Order of the managers, as in the kubelet: devices, CPUs, memory. What a refused pod had got already is taken back.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from localcluster.kubelets.cpus import CpuManager
+from localcluster.kubelets.devices import DeviceManager
+from localcluster.kubelets.hardware import NONE, Hardware, Settings
+from localcluster.kubelets.masks import Hint, Merger
+from localcluster.kubelets.memory import Block, MemoryManager
+from localcluster.kubelets.pods import Container, Pod
+from localcluster.kubelets.refusals import NotAdmitted, Refusal
+
+POD = "*"  # the step of a pod scope
+
+
+@dataclass(frozen=True)
+class Step:
+    """One merge: of a container, or of the whole pod (``POD``)."""
+
+    container: str
+    merged: int | None
+    preferred: bool
+    admit: bool
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a pod; ``refusal`` None: it was admitted."""
+
+    refusal: Refusal | None
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Held:
+    """What one container holds."""
+
+    cpus: int = 0
+    devices: Mapping[str, frozenset[str]] | None = None
+    memory: Sequence[Block] = ()
+
+
+class Kubelet:
+    """The managers of one machine."""
+
+    def __init__(self, hardware: Hardware, settings: Settings) -> None:
+        """Nothing is given out yet."""
+        self.hardware, self.settings = hardware, settings
+        self.devices = DeviceManager(hardware)
+        self.cpus = CpuManager(hardware, settings)
+        self.memory = MemoryManager(hardware, settings)
+        self._managers = (self.devices, self.cpus, self.memory)
+        distances = [zone.distances or _flat(len(hardware.zones), at) for at, zone in enumerate(hardware.zones)]
+        closest = "prefer-closest-numa-nodes" in settings.topology_options
+        self._merger = Merger(distances, settings.policy, prefer_closest=closest)
+
+    def admit(self, pod: Pod) -> Verdict:
+        """Admit the pod and give it what it asks for, or refuse it and leave everything as it was."""
+        steps: list[Step] = []
+        try:
+            self._admit(pod, steps)
+        except NotAdmitted as refused:
+            self.remove(pod.uid)
+            return Verdict(refused.refusal, tuple(steps))
+        return Verdict(None, tuple(steps))
+
+    def _admit(self, pod: Pod, steps: list[Step]) -> None:
+        shared = self.settings.scope == "pod"
+        affinity = Hint(None, preferred=False)
+        for position, container in enumerate(pod.containers):
+            if self.settings.policy != NONE and (position == 0 or not shared):
+                affinity = self._align(pod, None if shared else container, steps)
+            for manager in self._managers:
+                manager.allocate(pod, container, affinity)
+
+    def _align(self, pod: Pod, container: Container | None, steps: list[Step]) -> Hint:
+        merged, admit = self._merger.merge([manager.hints(pod, container) for manager in self._managers])
+        steps.append(Step(container.name if container else POD, merged.mask, merged.preferred, admit))
+        if not admit:
+            raise NotAdmitted(Refusal.unaligned())
+        return merged
+
+    def remove(self, uid: str) -> None:
+        """The pod has ended: take back all that it holds. Nothing happens where it holds nothing."""
+        for manager in self._managers:
+            manager.release(uid)
+
+    def held(self, uid: str) -> dict[str, Held]:
+        """What the pod's containers hold, by name."""
+        cpus, devices, memory = self.cpus.held, self.devices.held, self.memory.held
+        names = {*cpus.get(uid, {}), *devices.get(uid, {}), *memory.get(uid, {})}
+        return {
+            name: Held(
+                cpus.get(uid, {}).get(name, 0), devices.get(uid, {}).get(name, {}), memory.get(uid, {}).get(name, [])
+            )
+            for name in sorted(names)
+        }
+
+    def restore(self, uid: str, held: Mapping[str, Held]) -> None:
+        """Take over what a pod held before a restart, in the order in which pods were admitted."""
+        self.cpus.restore(uid, {name: container.cpus for name, container in held.items() if container.cpus})
+        self.devices.restore(uid, {name: container.devices or {} for name, container in held.items()})
+        self.memory.restore(uid, {name: list(c.memory) for name, c in held.items() if c.memory})
+
+
+def _flat(zones: int, own: int) -> tuple[int, ...]:
+    return tuple(10 if position == own else 20 for position in range(zones))

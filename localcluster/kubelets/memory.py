@@ -1,0 +1,211 @@
+"""The Memory Manager's static policy: which zones a container's memory and huge pages come from.
+
+Written after the kubelet's own policy. A zone serves single-zone pods or one group of zones at a time, never both.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from localcluster.kubelets.hardware import Hardware, Settings, bits
+from localcluster.kubelets.masks import Hint, Hints, subsets
+from localcluster.kubelets.pods import APP, INIT, SIDECAR, Container, Pod, whole
+from localcluster.kubelets.refusals import NotAdmitted, Refusal
+
+MEMORY = "memory"
+HUGEPAGES = "hugepages-"
+
+
+@dataclass
+class Block:
+    """Memory of one type from a group of zones that one container holds."""
+
+    type: str
+    zones: int
+    size: int
+
+
+@dataclass
+class ZoneMemory:
+    """One zone: the group it is used with, how many blocks touch it, and its amounts by type."""
+
+    cells: int
+    assignments: int = 0
+    allocatable: dict[str, int] = field(default_factory=dict)
+    free: dict[str, int] = field(default_factory=dict)
+
+
+class MemoryManager:
+    """The state of one kubelet's memory manager."""
+
+    def __init__(self, hardware: Hardware, settings: Settings) -> None:
+        """With the policy ``None`` it has no preference and gives out nothing."""
+        self._static = settings.static_memory
+        self.zones = []
+        for position, zone in enumerate(hardware.zones):
+            amounts = {**zone.hugepages, MEMORY: zone.memory - zone.reserved_memory - sum(zone.hugepages.values())}
+            self.zones.append(ZoneMemory(1 << position, 0, amounts, dict(amounts)))
+        self._all = (1 << len(self.zones)) - 1
+        self.held: dict[str, dict[str, list[Block]]] = {}  # pod -> container -> blocks
+        self._reusable: tuple[str, dict[tuple[int, str], int]] = ("", {})
+
+    def _asked(self, pod: Pod, container: Container) -> dict[str, int]:
+        if not self._static or not pod.pins:
+            return {}
+        return {
+            resource: whole(amount)
+            for resource, amount in container.requests.items()
+            if resource == MEMORY or resource.startswith(HUGEPAGES)
+        }
+
+    def hints(self, pod: Pod, container: Container | None) -> Hints:
+        """For one container, or for the pod (None). No map where no set of zones has enough."""
+        if container is not None:
+            asked = self._asked(pod, container)
+        else:
+            asked = pod.peak(self._asked(pod, c) for c in pod.containers)
+            of_apps = {resource for c in pod.containers if c.kind == APP for resource in self._asked(pod, c)}
+            asked = {resource: amount for resource, amount in asked.items() if resource in of_apps}
+        hints = self._hints(pod, asked) if asked else []
+        return dict.fromkeys(asked, hints) if hints else {}
+
+    def _hints(self, pod: Pod, asked: Mapping[str, int]) -> list[Hint]:
+        width, masks = len(self.zones), []
+        for mask in subsets(self._all):
+            if any(self._sum(mask, resource, free=False) < amount for resource, amount in asked.items()):
+                continue
+            width = min(width, mask.bit_count())
+            if self._grouped(mask):
+                continue
+            if all(self._sum(mask, r) + self._left_by_init(pod, mask, r) >= amount for r, amount in asked.items()):
+                masks.append(mask)
+        return [Hint(mask, mask.bit_count() == width) for mask in masks]
+
+    def _sum(self, mask: int, resource: str, *, free: bool = True) -> int:
+        zones = [self.zones[position] for position in bits(mask)]
+        return sum((zone.free if free else zone.allocatable).get(resource, 0) for zone in zones)
+
+    def _grouped(self, mask: int) -> bool:
+        """Whether a zone of the set is used in another way already, so that no block can have this set."""
+        if mask.bit_count() == 1:
+            return self.zones[mask.bit_length() - 1].cells.bit_count() > 1
+        return self._violates(mask)
+
+    def _violates(self, mask: int) -> bool:
+        if mask.bit_count() == 1:
+            return False
+        return any(self.zones[p].assignments and self.zones[p].cells != mask for p in bits(mask))
+
+    def _left_by_init(self, pod: Pod, mask: int, resource: str) -> int:
+        return self._reusable[1].get((mask, resource), 0) if self._reusable[0] == pod.uid else 0
+
+    def allocate(self, pod: Pod, container: Container, affinity: Hint) -> None:
+        """Give the container its memory from the zones of ``affinity``, or from more where they lack it.
+
+        Raises NotAdmitted.
+        """
+        asked = self._asked(pod, container)
+        if not asked:
+            return
+        mask = self._choose(pod, asked, affinity)
+        blocks = [Block(resource, mask, size) for resource, size in asked.items()]
+        for block in blocks:
+            reused = min(block.size, self._left_by_init(pod, mask, block.type))
+            self._charge(block.type, mask, block.size - reused)
+        self._note_reusable(pod, container, blocks)
+        self.held.setdefault(pod.uid, {})[container.name] = blocks
+        self._shrink_init_blocks(pod, container, blocks)
+
+    def _choose(self, pod: Pod, asked: Mapping[str, int], affinity: Hint) -> int:
+        mask = affinity.mask
+        if mask is None:
+            best = _best(self._hints(pod, asked))
+            if best is None:
+                raise _unexpected(
+                    "failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
+                )
+            if affinity.preferred and not best.preferred:
+                raise _unexpected("failed to find the default preferred hint")
+            mask = best.mask or 0
+        if any(self._sum(mask, resource) < amount for resource, amount in asked.items()):
+            wider = [hint for hint in self._hints(pod, asked) if (hint.mask or 0) & mask == mask]
+            best = _best(wider)
+            if best is None:
+                raise _unexpected("failed to find NUMA nodes to extend the current topology hint")
+            if affinity.preferred and not best.preferred:
+                raise _unexpected("failed to find the extended preferred hint")
+            mask = best.mask or 0
+        if self._violates(mask):
+            raise _unexpected("preferred hint violates NUMA node allocation")
+        return mask
+
+    def _charge(self, resource: str, mask: int, size: int) -> None:
+        for position in bits(mask):
+            zone = self.zones[position]
+            zone.assignments += 1
+            zone.cells = mask
+            taken = min(size, zone.free.get(resource, 0))
+            if taken:
+                zone.free[resource] -= taken
+                size -= taken
+
+    def _note_reusable(self, pod: Pod, container: Container, blocks: Sequence[Block]) -> None:
+        if self._reusable[0] != pod.uid:
+            self._reusable = (pod.uid, {})
+        left = self._reusable[1]
+        for block in blocks:
+            key = (block.zones, block.type)
+            if container.kind == INIT:
+                left[key] = max(left.get(key, 0), block.size)
+            else:
+                left[key] = max(0, left.get(key, 0) - block.size)
+
+    def _shrink_init_blocks(self, pod: Pod, container: Container, blocks: Sequence[Block]) -> None:
+        """What a later container uses again is counted there, so that the sum stays what the pod holds."""
+        held = self.held[pod.uid]
+        for block in blocks:
+            size = block.size
+            for before in pod.containers:
+                if before.kind == APP or before.name == container.name:
+                    break
+                if before.kind == SIDECAR:
+                    continue
+                for old in held.get(before.name, ()):
+                    if old.type == block.type and old.zones == block.zones:
+                        shared = min(size, old.size)
+                        old.size -= shared
+                        size -= shared
+
+    def release(self, uid: str) -> None:
+        """Take back all that the pod holds."""
+        for blocks in self.held.pop(uid, {}).values():
+            for block in blocks:
+                self._free(block)
+
+    def _free(self, block: Block) -> None:
+        size = block.size
+        for position in bits(block.zones):
+            zone = self.zones[position]
+            zone.assignments -= 1
+            if zone.assignments == 0:
+                zone.cells = 1 << position
+            back = min(size, zone.allocatable.get(block.type, 0) - zone.free.get(block.type, 0))
+            if back > 0:
+                zone.free[block.type] += back
+                size -= back
+
+    def restore(self, uid: str, held: Mapping[str, Sequence[Block]]) -> None:
+        """Take over what the pod's containers held before a restart."""
+        if held:
+            self.held[uid] = {container: list(blocks) for container, blocks in held.items()}
+            for blocks in held.values():
+                for block in blocks:
+                    self._charge(block.type, block.zones, block.size)
+
+
+def _best(hints: Sequence[Hint]) -> Hint | None:
+    """Preferred before not, then the narrowest."""
+    return min(hints, key=lambda h: (not h.preferred, (h.mask or 0).bit_count(), h.mask or 0), default=None)
+
+
+def _unexpected(what: str) -> NotAdmitted:
+    return NotAdmitted(Refusal.unexpected(f"[memorymanager] {what}"))

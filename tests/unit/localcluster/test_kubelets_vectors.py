@@ -1,0 +1,182 @@
+"""The simulated kubelet against what unmodified kubelet v1.36.3 code did in 2,000 cases.
+
+Each case is replayed from its history, so that the state before the pod is also what the kubelet's was.
+"""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from localcluster.kubelets.hardware import Core, Device, Hardware, Settings, Zone, bits, cpu_list, parse_cpu_list
+from localcluster.kubelets.kubelet import Kubelet, Step
+from localcluster.kubelets.pods import Pod, make_container
+
+VECTORS = Path(__file__).parents[2] / "data" / "numa.jsonl.gz"
+
+
+def hardware(machine):
+    zones = []
+    for zone in machine["numa"]:
+        caches = zone.get("uncore") or [None] * len(zone["cores"])
+        cores = tuple(Core(tuple(cpus), cache) for cpus, cache in zip(zone["cores"] or (), caches, strict=True))
+        pages = {"hugepages-1Gi": zone["hugepages_1gi"] << 30} if zone.get("hugepages_1gi") else {}
+        zones.append(
+            Zone(
+                zone["id"],
+                zone["socket"],
+                cores,
+                zone["memory_bytes"],
+                zone["reserved_memory_bytes"],
+                pages,
+                tuple(zone["distances"]),
+            )
+        )
+    devices = {
+        resource: tuple(Device(d["id"], tuple(d.get("numa") or ()), d["healthy"]) for d in devices)
+        for resource, devices in machine["devices"].items()
+    }
+    return Hardware(tuple(zones), machine["sockets"], parse_cpu_list(machine["reserved_cpus"]), devices)
+
+
+def settings(kubelet):
+    return Settings(
+        kubelet["topology_manager_policy"],
+        kubelet["topology_manager_scope"],
+        static_cpu=kubelet["cpu_manager_policy"] == "static",
+        static_memory=kubelet["memory_manager_policy"] == "Static",
+        cpu_options=frozenset(kubelet.get("cpu_manager_policy_options", ())),
+        topology_options=frozenset(kubelet.get("topology_manager_policy_options", ())),
+    )
+
+
+def make_pod(pod):
+    return Pod(
+        pod["name"],
+        tuple(
+            make_container(c["name"], c["kind"], c.get("requests") or {}, c.get("limits") or {})
+            for c in pod["containers"]
+        ),
+    )
+
+
+def replay(case):
+    kubelet = Kubelet(hardware(case["machine"]), settings(case["kubelet"]))
+    for event in case["history"] or ():
+        if event["op"] == "admit":
+            kubelet.admit(make_pod(event["pod"]))
+        else:
+            kubelet.remove(event["ref"])
+    return kubelet
+
+
+def state_of(kubelet):
+    found = {
+        "free_cpus": cpu_list(kubelet.cpus.free) if kubelet.settings.static_cpu else None,
+        "free_devices": {resource: sorted(kubelet.devices.free(resource)) for resource in kubelet.devices.devices},
+    }
+    if kubelet.settings.static_memory:
+        ids = kubelet.hardware.zone_ids
+        found["memory"] = {
+            str(kubelet.hardware.zones[position].id): {
+                "cells": ids(zone.cells),
+                "assignments": zone.assignments,
+                "resources": {r: {"allocatable": zone.allocatable[r], "free": zone.free[r]} for r in zone.allocatable},
+            }
+            for position, zone in enumerate(kubelet.memory.zones)
+        }
+    return found
+
+
+def expected_state(case):
+    state = case["state"]
+    static = case["kubelet"]["cpu_manager_policy"] == "static"
+    found = {
+        "free_cpus": state.get("free_cpus", "") if static else None,
+        "free_devices": {resource: sorted(ids or ()) for resource, ids in state["free_devices"].items()},
+    }
+    if case["kubelet"]["memory_manager_policy"] == "Static":
+        found["memory"] = state["memory"]
+    return found
+
+
+def containers_of(kubelet, pod):
+    ids = kubelet.hardware.zone_ids
+    held = kubelet.held(pod.uid)
+    return {
+        name: (
+            cpu_list(container.cpus),
+            {resource: sorted(devices) for resource, devices in (container.devices or {}).items()},
+            sorted((block.type, ids(block.zones), block.size) for block in container.memory),
+        )
+        for name, container in held.items()
+        if container.cpus or container.devices or container.memory
+    }
+
+
+def expected_containers(case):
+    found = {}
+    for c in case["expected"].get("containers") or ():
+        cpus = c.get("cpuset", "")
+        devices = {resource: sorted(ids) for resource, ids in (c.get("devices") or {}).items() if ids}
+        memory = sorted((block["type"], block["numa"], block["size"]) for block in c.get("memory") or ())
+        if cpus or devices or memory:
+            found[c["name"]] = (cpus, devices, memory)
+    return found
+
+
+def zones_of(kubelet, pod):
+    mask = 0
+    for container in kubelet.held(pod.uid).values():
+        for position, cpus in enumerate(kubelet.hardware.zone_cpus):
+            mask |= bool(cpus & container.cpus) << position
+        for resource, devices in (container.devices or {}).items():
+            for device in devices:
+                mask |= kubelet.devices.zones(resource, device)
+        for block in container.memory:
+            mask |= block.zones
+    return [kubelet.hardware.zones[position].id for position in bits(mask)]
+
+
+def differences(case):
+    kubelet = replay(case)
+    found = []
+    if state_of(kubelet) != expected_state(case):
+        found.append(("state", state_of(kubelet), expected_state(case)))
+    pod, expected = make_pod(case["pod"]), case["expected"]
+    if pod.qos != case["pod"]["qos"]:
+        found.append(("qos", pod.qos, case["pod"]["qos"]))
+    verdict = kubelet.admit(pod)
+    said = (verdict.refusal.reason, verdict.refusal.message) if verdict.refusal else (None, None)
+    wanted = (expected.get("reason"), expected.get("message"))
+    if said != wanted:
+        found.append(("verdict", said, wanted))
+    steps = [
+        Step(
+            step["container"],
+            None if step["merged"] is None else kubelet.hardware.zone_mask(tuple(step["merged"])),
+            step["preferred"],
+            step["admit"],
+        )
+        for step in expected.get("steps") or ()
+    ]
+    if list(verdict.steps) != steps:
+        found.append(("steps", verdict.steps, steps))
+    if expected["admitted"] and containers_of(kubelet, pod) != expected_containers(case):
+        found.append(("containers", containers_of(kubelet, pod), expected_containers(case)))
+    zones = zones_of(kubelet, pod)
+    if zones != expected["numa_nodes"]:
+        found.append(("zones", zones, expected["numa_nodes"]))
+    return found
+
+
+def cases():
+    with gzip.open(VECTORS, "rt") as lines:
+        return [json.loads(line) for line in lines]
+
+
+@pytest.mark.timeout(600)
+def test_every_recorded_admission_is_replayed_exactly():
+    wrong = {case["id"]: found for case in cases() if (found := differences(case))}
+    assert not wrong, f"{len(wrong)} of 2,000, such as {next(iter(wrong.items()))}"
