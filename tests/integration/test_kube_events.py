@@ -36,7 +36,8 @@ async def about(client: Client, namespace: str) -> ObjectReference:
 async def seen(client: Client, namespace: str, count: int) -> list[Event]:
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
-            found = [e for e in await client.list(EVENTS, namespace, type=Event) if e.reporting_controller]
+            listed = await client.list(EVENTS, namespace, type=Event)
+            found = [event for event in listed if event.reporting_controller == "topogate.dev/tester"]
             if len(found) >= count:
                 return sorted(found, key=lambda event: event.event_time)
             await asyncio.sleep(0.05)
