@@ -23,6 +23,7 @@ MIB = 1024 * 1024
 # What NVML says of two GPUs' nearest common PCIe ancestor, in the words of `nvidia-smi topo -m`.
 LEVELS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 _GPU, _SWITCH = 0, 2  # NVML_NVLINK_DEVICE_TYPE_*
+_VERSIONS = ("", "1.0", "2.0", "2.2", "3.0", "3.1", "4.0", "5.0", "6.0")  # NVML_NVLINK_VERSION_*
 _MAX_LINKS = 36
 _AFFINITY_WORDS = 16  # of 64 bits: the kernel's 1024 zones
 _NODE_SCOPE = 0
@@ -45,12 +46,16 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Link:
-    """How two GPUs, known by their PCI addresses, are connected; ``nvlinks`` 0: by PCIe alone."""
+    """How two GPUs, known by their PCI addresses, are connected; ``nvlinks`` 0: by PCIe alone.
+
+    ``version`` is that of the NVLinks, the lower of both ends, such as 4.0; "" where there are none or it is not known.
+    """
 
     one: str
     other: str
     pcie: str
     nvlinks: int = 0
+    version: str = ""
 
     @property
     def kind(self) -> str:
@@ -76,6 +81,7 @@ class _Found:
     handle: Any
     direct: dict[str, int] = field(default_factory=dict)  # PCI address -> links
     switched: int = 0
+    version: int = 0  # NVML's number for that of its NVLinks, the oldest; 0: not known
 
 
 def read(nvml: Any, hardware: Hardware, before: Gpus = Gpus()) -> Gpus:
@@ -174,6 +180,8 @@ class _Session:
                 break  # there are no more, or none at all
             if not active:
                 continue
+            if version := self._ask(partial(nvml.nvmlDeviceGetNvLinkVersion, handle, link), 0):
+                found.version = min(version, found.version or version)
             remote = self._ask(partial(nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link), None)
             address = pci.normal(_text(remote.busId)) if remote else ""
             guess = _GPU if address in addresses else _SWITCH
@@ -187,7 +195,9 @@ class _Session:
         for one, other in combinations(sorted(answering, key=lambda found: found.gpu.address), 2):
             nvlinks = max(one.direct.get(other.gpu.address, 0), other.direct.get(one.gpu.address, 0))
             nvlinks += min(one.switched, other.switched)
-            yield Link(one.gpu.address, other.gpu.address, self._level(one, other), nvlinks)
+            version = min(one.version, other.version) if nvlinks else 0
+            text = _VERSIONS[version] if version < len(_VERSIONS) else ""
+            yield Link(one.gpu.address, other.gpu.address, self._level(one, other), nvlinks, text)
 
     def _level(self, one: _Found, other: _Found) -> str:
         ancestor = self._ask(lambda: self.nvml.nvmlDeviceGetTopologyCommonAncestor(one.handle, other.handle), None)

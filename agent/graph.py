@@ -181,8 +181,9 @@ def _links(gpus: Gpus, devices: list[PciDevice]) -> Iterator[HardwareEdge]:
     ids = {gpu.address: gpu_id(gpu) for gpu in gpus.gpus}
     for link in gpus.links:
         if link.one in ids and link.other in ids:
-            nvlinks = link.nvlinks or None
-            yield _edge(ids[link.one], ids[link.other], graph.LINK, kind=link.kind, nvlinks=nvlinks, pcie=link.pcie)
+            nvlinks, version = link.nvlinks or None, link.version or None
+            ends = ids[link.one], ids[link.other]
+            yield _edge(*ends, graph.LINK, kind=link.kind, nvlinks=nvlinks, nvlinkVersion=version, pcie=link.pcie)
     for kind in (graph.GPU, graph.XPU):
         for one, other in combinations([device for device in devices if _kind(device) == kind], 2):
             level = pci.level(one, other)

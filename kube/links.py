@@ -99,20 +99,34 @@ def from_flex_topo(
     position = {gpu.id: index for index, gpu in enumerate(gpus)}
     words = [["X" if one == other else "" for other in range(count)] for one in range(count)]
     levels = [row.copy() for row in words]
-    found = False
+    found, generations = False, set()
     for edge in spec.edges or ():
         one, other = position.get(edge.source), position.get(edge.target)
         if edge.type != _LINK or one is None or other is None or one == other:
             continue
-        kind, level = _kind(edge.attributes or {})
+        attributes = edge.attributes or {}
+        kind, level = _kind(attributes)
         if words[one][other] not in {"", kind} or levels[one][other] not in {"", level}:
             raise LinkError(f"{edge.source} and {edge.target}: two links that disagree, {words[one][other]} and {kind}")
         words[one][other] = words[other][one] = kind
         levels[one][other] = levels[other][one] = level
+        if kind.startswith("NV"):
+            generations.add(_generation(attributes.get("nvlinkVersion", "")))
         found = True
     if not found:
         return None
-    return from_words(words, pcie=levels, zones=zones or _zones_of(spec, gpus, zone_ids))
+    return from_words(
+        words,
+        pcie=levels,
+        zones=zones or _zones_of(spec, gpus, zone_ids),
+        generation=min(generations, default=0),
+    )
+
+
+def _generation(version: str) -> int:
+    """The generation of an NVLink by its version, such as 4.0; 0 where it is not known."""
+    major = version.partition(".")[0]
+    return int(major) if major.isascii() and major.isdigit() and len(major) == 1 else 0
 
 
 def _kind(attributes: Mapping[str, str]) -> tuple[str, str]:

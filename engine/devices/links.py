@@ -24,7 +24,8 @@ Words = Sequence[Sequence[str]]
 
 LEVELS: Final = {"SYS": 10, "NODE": 20, "PHB": 30, "PXB": 40, "PIX": 50, "PSB": 60}  # PSB: two GPUs of one board
 NVLINK: Final = 100  # for each link
-SELF: Final = "X"
+LINK_SPEED: Final = {1: 20, 2: 25, 3: 25, 4: 25}  # GB/s of one NVLink each way, by generation
+FASTER: Final = 50  # from generation 5 on
 TABLE_DEVICES: Final = 16
 
 _NVLINK_WORD: Final = re.compile(r"NV([1-9][0-9]{0,2})")
@@ -36,11 +37,15 @@ class LinkError(ValueError):
 
 
 class LinkGraph(msgspec.Struct, frozen=True, dict=True, cache_hash=True):
-    """Weights and NVLinks of each pair of devices; ``zones`` has the zone mask of each device, () where unknown."""
+    """Weights and NVLinks of each pair of devices.
+
+    ``zones`` has the zone mask of each device, () where unknown; ``generation`` is the NVLinks', 0 where unknown.
+    """
 
     weights: tuple[tuple[int, ...], ...]
     nvlinks: tuple[tuple[int, ...], ...]
     zones: tuple[int, ...] = ()
+    generation: int = 0
 
     @property
     def size(self) -> int:
@@ -97,7 +102,7 @@ def mask_of(positions: Iterator[int] | Sequence[int]) -> int:
     return found
 
 
-def from_words(words: Words, *, pcie: Words = (), zones: Sequence[int] = ()) -> LinkGraph:
+def from_words(words: Words, *, pcie: Words = (), zones: Sequence[int] = (), generation: int = 0) -> LinkGraph:
     """A graph from what ``nvidia-smi topo -m`` prints for each pair: ``X``, ``NV12``, ``PIX``, ``SYS``; "" is unknown.
 
     That table hides the PCIe level behind NVLinks: ``pcie`` gives it where it is known. Where it is not, a linked pair
@@ -123,7 +128,7 @@ def from_words(words: Words, *, pcie: Words = (), zones: Sequence[int] = ()) -> 
             level = LEVELS["NODE" if together else "SYS"]
         weights[one][other] = weights[other][one] = level + NVLINK * links
         nvlinks[one][other] = nvlinks[other][one] = links
-    return LinkGraph(tuple(map(tuple, weights)), tuple(map(tuple, nvlinks)), tuple(zones))
+    return LinkGraph(tuple(map(tuple, weights)), tuple(map(tuple, nvlinks)), tuple(zones), generation)
 
 
 def _pair(word: str, hidden: str, one: int, other: int) -> tuple[int, int]:
@@ -163,6 +168,20 @@ def largest_clique(graph: LinkGraph, free: int) -> int:
     if graph.size <= TABLE_DEVICES:
         return int(tables(graph).clique[free])
     return max((clique.bit_count() for clique in cliques(graph, free)), default=0)
+
+
+def closeness(graph: LinkGraph, devices: int) -> int:
+    """How well a set is connected, to compare sets of one size on different machines; 0 for a single device.
+
+    The mean weight of its pairs in tenths, where an NVLink of 25 GB/s counts 100, and others in proportion.
+    """
+    members = tuple(bits(devices & graph.all))
+    pairs = len(members) * (len(members) - 1) // 2
+    if not pairs:
+        return 0
+    links = sum(graph.nvlinks[one][other] for one, other in combinations(members, 2))
+    speed = LINK_SPEED.get(graph.generation, FASTER) if graph.generation else LINK_SPEED[4]
+    return (10 * (graph.weight(devices) - NVLINK * links) + 10 * NVLINK * links * speed // LINK_SPEED[4]) // pairs
 
 
 class Tables:
@@ -219,4 +238,5 @@ def part(graph: LinkGraph, kept: int) -> LinkGraph:
         tuple(tuple(graph.weights[a][b] for b in devices) for a in devices),
         tuple(tuple(graph.nvlinks[a][b] for b in devices) for a in devices),
         tuple(graph.zones[device] for device in devices) if graph.zones else (),
+        graph.generation,
     )

@@ -38,6 +38,20 @@ def test_nvswitch(dgx):
     assert [link.pcie for link in found.links if link.one == "0000:07:00.0"] == ["PXB", *["SYS"] * 6]
 
 
+def test_the_version_of_nvlinks_is_that_of_the_older_end(dgx):
+    nvml = recorded("dgx-a100")
+    assert {link.version for link in gpus.read(nvml, dgx).links} == {""}  # not recorded
+    for gpu in range(8):
+        for link in range(12):
+            nvml.calls[f"nvmlDeviceGetNvLinkVersion({gpu}, {link})"] = 5 if gpu else 4
+    found = gpus.read(nvml, dgx)
+    first = found.gpus[0].address
+    assert {(first in {link.one, link.other}, link.version) for link in found.links} == {(True, "3.0"), (False, "3.1")}
+    nvml.calls["nvmlDeviceGetNvLinkVersion(1, 0)"] = 99  # newer than we know
+    assert {link.version for link in gpus.read(nvml, dgx).links} == {"3.0", "3.1"}
+    assert not any(link.version for link in gpus.read(recorded("rtx4090"), NO_MACHINE).links)
+
+
 def test_a_mesh_of_direct_links():
     found = gpus.read(recorded("v100-mesh"), NO_MACHINE)
     # Published matrix of a DGX-1, in the order of the GPUs.

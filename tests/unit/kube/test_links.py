@@ -201,3 +201,24 @@ def test_xpus_have_wings():
     assert device_links("kunlunxin.com/xpu", 8).found == XpuBoard()
     other = device_links("example.com/xpu", 4, ids=list("abcd"), zones=[0] * 4, xpus=("example.com/xpu",))
     assert other.found == XpuBoard((0b1111,))
+
+
+def test_the_nvlinks_generation_is_the_oldest_one():
+    nodes = spec([["X"] * 3] * 3).nodes
+
+    def linked(*versions):
+        pairs = zip([(0, 1), (1, 2), (0, 2)], versions, strict=False)
+        edges = [
+            Edge(
+                source=f"gpu-GPU-{a}",
+                target=f"gpu-GPU-{b}",
+                type="link",
+                attributes={"kind": "NV4", "pcie": "PIX"} | ({"nvlinkVersion": version} if version else {}),
+            )
+            for (a, b), version in pairs
+        ]
+        return device_links(GPU, 3, spec=FlexTopoSpec(nodes=nodes, edges=tuple(edges))).found.generation
+
+    assert linked("4.0", "3.1", "4.0") == 3
+    assert linked("4.0", "", "4.0") == 0
+    assert linked("new") == 0

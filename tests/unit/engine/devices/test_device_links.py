@@ -4,7 +4,18 @@ import pytest
 from published_links import DATA, MACHINES, MESH_PCIE, published
 
 from engine.devices import links
-from engine.devices.links import LinkError, LinkGraph, bits, cliques, from_words, largest_clique, mask_of, part, tables
+from engine.devices.links import (
+    LinkError,
+    LinkGraph,
+    bits,
+    cliques,
+    closeness,
+    from_words,
+    largest_clique,
+    mask_of,
+    part,
+    tables,
+)
 
 
 def brute_cliques(graph, within):
@@ -134,3 +145,17 @@ def test_unknown_pairs_have_no_weight():
     graph = from_words([["X", ""], ["", "X"]])
     assert graph == LinkGraph(((0, 0), (0, 0)), ((0, 0), (0, 0)))
     assert list(bits(0b1010)) == [1, 3]
+
+
+def test_closeness_compares_sets_of_different_machines():
+    a100 = closeness(from_words(DATA["dgx-a100"]["matrix"], generation=3), 0b1111)
+    h100 = closeness(from_words(DATA["hgx-h100"]["matrix"], generation=4), 0b1111)
+    assert closeness(published("4090-8x"), 0b1111) < closeness(published("titanv-8x"), 0b1111)
+    assert closeness(published("titanv-8x"), 0b1111) < closeness(published("v100-dgx1", pcie=MESH_PCIE), 0b1111) < a100
+    assert (a100, h100) == (12_100, 18_100)
+    b200 = from_words(DATA["hgx-h100"]["matrix"], generation=5)
+    assert closeness(b200, 0b1111) == 36_100
+    assert closeness(part(b200, 0b111), 0b111) == 36_100
+    p100 = from_words([["X", "NV1"], ["NV1", "X"]], pcie=[["X", "PIX"], ["PIX", "X"]], generation=1)
+    assert closeness(p100, 0b11) == 10 * 50 + 10 * 80
+    assert closeness(b200, 1) == closeness(b200, 0) == 0
