@@ -21,7 +21,8 @@ Edges (type, from and to, attributes)
 - ``nearby``: device to NUMA zone
 - ``distance``: NUMA zone to NUMA zone, in both directions: ``distance`` (SLIT; of a zone to itself it is 10)
 - ``link``: GPU to GPU, once a pair: ``kind`` as ``nvidia-smi topo -m`` prints it (``NV12``, ``PIX``, ``PXB``, ``PHB``,
-  ``NODE``, ``SYS``), ``nvlinks`` (how many, where there are any), ``pcie`` (the PCIe level, which ``NV12`` hides)
+  ``NODE``, ``SYS``), ``nvlinks`` (how many, where there are any) and ``nvlinkVersion`` (``4.0``), ``pcie`` (the PCIe
+  level, which ``NV12`` hides)
 """
 
 SOCKET = "Socket"
