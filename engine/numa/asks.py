@@ -7,11 +7,15 @@ layout ignores is not either.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.numa.machine import CPU, Container, Kind, PodShape, Qos, Scope
 from engine.numa.traits import Traits, is_device, is_memory
+
+if TYPE_CHECKING:
+    from engine.table import Ints
 
 _DEVICES_WHERE_THEY_ARE = (1, 36)  # since then, devices make hints of the zones that hold some only
 
@@ -20,16 +24,32 @@ class Ask:
     """One step: (row of the resource, amount > 0) in ``pairs``; of ``present`` a zone only has to have some.
 
     ``memory``: how many rows are memory or huge pages. ``column``: the amounts, as (rows, 1, 1).
+    ``widths``: by layout of the kind, what `engine.numa.batch` last found, and as of which layouts.
     """
 
-    __slots__ = ("column", "memory", "pairs", "present", "rows")
+    __slots__ = ("amounts", "column", "memory", "pairs", "present", "rows", "widths")
 
     def __init__(self, pairs: Sequence[tuple[int, int]], present: Sequence[int] = (), memory: int = 0) -> None:
         self.pairs = pairs
         self.rows = [row for row, _ in pairs]
-        self.column = np.array([amount for _, amount in pairs], np.int64).reshape(-1, 1, 1)
+        self.amounts = [amount for _, amount in pairs]
+        self.column = np.array(self.amounts, np.int64).reshape(-1, 1, 1)
         self.present = present
         self.memory = memory
+        self.widths: tuple[int, Ints] | None = None
+
+
+def together(asks: Iterable[Ask]) -> Ask:
+    """Several steps as one."""
+    total: dict[int, int] = {}
+    present: set[int] = set()
+    memory = 0
+    for ask in asks:
+        present.update(ask.present)
+        memory = max(memory, ask.memory)
+        for row, amount in ask.pairs:
+            total[row] = total.get(row, 0) + amount
+    return Ask(sorted(total.items()), sorted(present), memory)
 
 
 def asks_of(traits: Traits, shape: PodShape) -> tuple[Ask, ...] | None:

@@ -6,6 +6,7 @@ comparison of a lower sum with what is missing above, and all sets with i zones 
 Amounts are first cut down to what is asked and to the smallest integers that keep every sum exact.
 """
 
+from collections.abc import Sequence
 from functools import cache
 from math import prod
 from typing import Any, Final, NamedTuple
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from engine.table import Ints
 
 Bools = NDArray[np.bool_]
+_EXACT: Final = 1 << 53  # a float64 has no gaps between integers below
 _Numbers = NDArray[Any]  # integers of some width
 WIDEST: Final = 8  # zones; beyond, the sets of zones are too many
 FEW: Final = 8  # machines up to which fewer, slower steps are faster
@@ -84,20 +86,24 @@ class Space:
         return kept[:size].reshape(shape)
 
 
-def holding(sets: Sets, have: Ints, amounts: Ints, space: Space) -> Bools:
-    """Which sets hold every amount: ``have[r, z, m]`` of machine m against ``amounts[r]``. Shape (sets, machines).
+def holding(sets: Sets, have: Sequence[Ints], amounts: Sequence[int], space: Space) -> Bools:
+    """Which sets hold every amount: ``have[r][z, m]`` of machine m against ``amounts[r]``. Shape (sets, machines).
 
-    The answer lies in ``space``.
+    The answer may lie in ``space``.
     """
-    machines = have.shape[2]
+    machines = have[0].shape[1]
     found: Bools
     if machines <= FEW:
-        found = np.logical_and.reduce(sets.members @ have >= amounts[:, None, None])
+        column = np.array(amounts).reshape(-1, 1, 1)
+        cut = np.minimum(np.stack(have), column)
+        if max(amounts) * len(sets.members[0]) < _EXACT:
+            cut = cut.astype(np.float64)  # which is faster to multiply
+        found = np.logical_and.reduce(sets.members.astype(cut.dtype) @ cut >= column)
         return found
     found = space.get("found", np.bool_, len(sets.masks), machines)
     for first in range(0, machines, AT_ONCE):
         part = slice(first, first + AT_ONCE)
-        _holding(sets, *_small(have[:, :, part], amounts, space), found[:, part], space)
+        _holding(sets, *_small([each[:, part] for each in have], amounts, space), found[:, part], space)
     return found
 
 
@@ -117,21 +123,29 @@ def _holding(sets: Sets, have: _Numbers, amounts: _Numbers, out: Bools, space: S
         start += shape[0] * shape[1]
 
 
-def _small(have: Ints, amounts: Ints, space: Space) -> tuple[_Numbers, _Numbers]:
+def _small(have: Sequence[Ints], amounts: Sequence[int], space: Space) -> tuple[_Numbers, _Numbers]:
     """The same question in 32 bits where that is exact: no zone counts for more than is asked, common zeros go."""
-    cut = np.minimum(have, amounts[:, None, None], out=space.get("cut", np.int64, *have.shape))
-    limit = (1 << 31) // have.shape[1]
-    asked = amounts.tolist()
-    for row, amount in enumerate(asked):
+    zones, machines = have[0].shape
+    limit = (1 << 31) // zones
+    asked = list(amounts)
+    cut = space.get("cut", np.int64, len(asked), zones, machines)
+    for row, (part, amount) in enumerate(zip(have, amounts, strict=True)):
+        np.minimum(part, amount, out=cut[row])
         if amount >= limit:
             shift = _trailing_zeros(int(np.bitwise_or.reduce(cut[row], axis=None)) | amount)
             if amount >> shift >= limit:
-                return cut, amounts
+                return _large(have, amounts, cut)
             cut[row] >>= shift
             asked[row] = amount >> shift
-    small = space.get("small", np.int32, *have.shape)
+    small = space.get("small", np.int32, *cut.shape)
     np.copyto(small, cut, casting="unsafe")
     return small, np.array(asked, np.int32)
+
+
+def _large(have: Sequence[Ints], amounts: Sequence[int], cut: _Numbers) -> tuple[_Numbers, _Numbers]:
+    for row, (part, amount) in enumerate(zip(have, amounts, strict=True)):
+        np.minimum(part, amount, out=cut[row])
+    return cut, np.array(amounts, np.int64)
 
 
 def _trailing_zeros(number: int) -> int:

@@ -6,7 +6,7 @@ Equal (layout, state) share a column, and a column that nobody uses any more is 
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,61 +20,82 @@ _NOBODY: Final = (-1, State(free=()))
 
 
 class Known:
-    """A layout that some machine has, and what its columns take over from it; ``uses``: how many machines have it."""
+    """A layout that some machine has: column ``place`` among the layouts of its kind; so many machines have it."""
 
-    __slots__ = ("kind", "layout", "number", "reach", "room", "uses")
+    __slots__ = ("kind", "layout", "place", "uses")
 
-    def __init__(self, number: int, layout: Layout, kind: "Kind") -> None:
-        self.number = number
+    def __init__(self, layout: Layout, kind: "Kind") -> None:
         self.layout = layout
         self.kind = kind
+        self.place = kind.take_in(layout)
         self.uses = 0
-        self.room = room_of(layout)
-        self.reach = reach_of(self.room)
 
 
 class Kind:
     """The columns of one kind of layout; the first ``used`` have been taken at some time.
 
-    ``free[r, z, c]``: what zone z of column c has left of resource r, 0 where it does not report r. ``room`` is what
-    the zone has in all, and ``reach[r, w, c]`` the most that w + 1 zones have together. ``group[z, c]``: the zones that
-    share memory with zone z, as a mask; 0 where nothing of its memory is taken. ``at[c]`` is what column c stands for,
-    None while it is spare; ``keys[c]`` is (number of the layout, state).
+    ``free[r, z, c]``: what zone z of column c has left of resource r, 0 where it does not report r. ``group[z, c]``:
+    the zones that share memory with zone z, as a mask; 0 where nothing of its memory is taken. ``layout[c]`` is the
+    column of its layout: ``room[r, z, l]`` is what zone z has in all, ``reach[r, w, l]`` the most that w + 1 zones have
+    together; the first ``layouts`` of them have been taken at some
+    time, and ``layouts_made`` grows with each. ``at[c]`` is what column c stands for, None while it is
+    spare.
     """
 
     def __init__(self, number: int, traits: Traits) -> None:
         self.number = number
         self.traits = traits
-        self.used = 0
+        self.used = self.layouts = self.layouts_made = 0
         self.grouped = 0  # columns ever taken with memory in use, as far as that is known
         self.at: list[tuple[Layout, State] | None] = []
         shape = len(traits.resources), traits.zones, _START
         self.free: Ints = np.zeros(shape, np.int64)
+        self.group: Ints = np.zeros(shape[1:], np.int64)
+        self.layout: Ints = np.zeros(_START, np.int64)
         self.room: Ints = np.zeros(shape, np.int64)
         self.reach: Ints = np.zeros(shape, np.int64)
-        self.group: Ints = np.zeros(shape[1:], np.int64)
+        self._keys: list[tuple[int, State]] = []
         self._slots: dict[tuple[int, State], int] = {}
-        self.keys: list[tuple[int, State]] = []
         self._uses: list[int] = []
         self._spare: list[int] = []
+        self._spare_layouts: list[int] = []
 
     def __len__(self) -> int:
         return len(self._slots)
 
+    def take_in(self, layout: Layout) -> int:
+        """A column for a layout."""
+        if self._spare_layouts:
+            place = self._spare_layouts.pop()
+        else:
+            place = self.layouts
+            self.layouts += 1
+            if place == self.room.shape[2]:
+                self.room, self.reach = _grown(self.room), _grown(self.reach)
+        self.layouts_made += 1
+        room = room_of(layout)
+        self.room[:, :, place] = room
+        self.reach[:, :, place] = reach_of(room)
+        return place
+
+    def give_up(self, place: int) -> None:
+        """Nobody has that layout any more."""
+        self._spare_layouts.append(place)
+
     def take(self, known: Known, state: State) -> int:
         """The column of a state of a layout, which has one user more now."""
-        key = (known.number, state)
+        key = (known.place, state)
         slot = self._slots.get(key)
         if slot is not None:
             self._uses[slot] += 1
             return slot
         slot = self._slots[key] = self._empty()
-        self.keys[slot] = key
+        self._keys[slot] = key
         self._uses[slot] = 1
         self.at[slot] = known.layout, state
-        np.maximum(np.array(state.free, np.int64).T, 0, out=self.free[:, :, slot])
-        self.room[:, :, slot] = known.room
-        self.reach[:, :, slot] = known.reach
+        self.layout[slot] = known.place
+        free = np.array(state.free, np.int64).reshape(self.free.shape[1::-1])
+        np.maximum(free.T, 0, out=self.free[:, :, slot])
         if state.memory:
             groups = [cells.cells if cells.assignments else 0 for cells in state.memory]
             self.group[:, slot] = groups
@@ -85,9 +106,9 @@ class Kind:
         """One user fewer."""
         self._uses[slot] -= 1
         if not self._uses[slot]:
-            del self._slots[self.keys[slot]]
+            del self._slots[self._keys[slot]]
             self.at[slot] = None
-            self.keys[slot] = _NOBODY
+            self._keys[slot] = _NOBODY
             self._spare.append(slot)
 
     def _empty(self) -> int:
@@ -97,29 +118,27 @@ class Kind:
             return slot
         slot = self.used
         if slot == self.group.shape[1]:
-            self.free, self.room, self.reach, self.group = (
-                _grown(rows) for rows in (self.free, self.room, self.reach, self.group)
-            )
+            self.free, self.group, self.layout = (_grown(rows) for rows in (self.free, self.group, self.layout))
         self.used += 1
         self.at.append(None)
         self._uses.append(0)
-        self.keys.append(_NOBODY)
+        self._keys.append(_NOBODY)
         return slot
 
 
-class View(NamedTuple):
-    """Some columns of a kind, in the order of ``where``; arrays are (zones, columns).
+class View:
+    """Some columns of a kind, in the order of ``where``; arrays are (zones, columns) and not to be changed.
 
     A slice has a start, a stop and no step.
     """
 
-    kind: Kind
-    where: slice | Ints
+    __slots__ = ("kind", "where", "width", "zones")
 
-    @property
-    def width(self) -> int:
-        """How many columns these are."""
-        return int(self.where.stop - self.where.start) if isinstance(self.where, slice) else len(self.where)
+    def __init__(self, kind: Kind, where: slice | Ints) -> None:
+        self.kind = kind
+        self.where = where
+        self.width = int(where.stop - where.start) if isinstance(where, slice) else len(where)
+        self.zones = kind.traits.zones
 
     @property
     def slots(self) -> list[int]:
@@ -127,40 +146,85 @@ class View(NamedTuple):
         where = self.where
         return list(range(where.start, where.stop)) if isinstance(where, slice) else where.tolist()
 
-    @property
-    def zones(self) -> int:
-        """How many zones each machine has."""
-        return self.kind.traits.zones
-
     def only(self, places: Ints) -> "View":
-        """Of these columns, those at ``places``."""
-        return View(self.kind, places + self.where.start if isinstance(self.where, slice) else self.where[places])
+        """Of these columns, those at ``places`` (ascending, each once)."""
+        return self if len(places) == self.width else View(self.kind, self._at(places))
 
     def free(self, row: int) -> Ints:
         """What is free of a resource."""
         found: Ints = self.kind.free[row][:, self.where]
         return found
 
+    def all_free(self, rows: Sequence[int]) -> Ints:
+        """What is free of some resources, (resources, zones, columns)."""
+        if isinstance(self.where, slice):
+            return self.kind.free[rows, :, self.where]
+        return np.stack([self.free(row) for row in rows])
+
     def room(self, row: int) -> Ints:
         """What there is of a resource."""
-        found: Ints = self.kind.room[row][:, self.where]
+        found: Ints = self.kind.room[row][:, self.layout]
         return found
 
-    def reach(self, row: int) -> Ints:
-        """What 1, 2, ... zones have of a resource at the most."""
-        found: Ints = self.kind.reach[row][:, self.where]
-        return found
+    @property
+    def layout(self) -> Ints:
+        """The columns of their layouts."""
+        return self.kind.layout[self.where]
 
     @property
     def group(self) -> Ints:
         """Which zones share memory."""
         return self.kind.group[:, self.where]
 
+    @property
+    def grouped(self) -> bool:
+        """Whether any memory is known to be in use."""
+        return self.kind.grouped > 0
+
+    def _at(self, places: Ints) -> Ints:
+        return places + self.where.start if isinstance(self.where, slice) else self.where[places]
+
+
+class Scratch(View):
+    """The same, but what is free and who shares memory may be changed: ``left[r, z, c]`` and ``shares[z, c]``."""
+
+    __slots__ = ("left", "shares")
+
+    def __init__(self, view: View, left: Ints, shares: Ints) -> None:
+        super().__init__(view.kind, view.where)
+        self.left = left
+        self.shares = shares
+
+    @classmethod
+    def of(cls, view: View) -> "Scratch":
+        """A copy of what a view shows."""
+        rows = range(len(view.kind.traits.resources))
+        return cls(view, np.stack([view.free(row) for row in rows]), np.array(view.group))
+
+    def only(self, places: Ints) -> "Scratch":
+        """Of these columns, those at ``places`` (ascending, each once): a copy, unless that is all of them."""
+        if len(places) == self.width:
+            return self
+        return Scratch(View(self.kind, self._at(places)), self.left[:, :, places], self.shares[:, places])
+
+    def free(self, row: int) -> Ints:
+        """What is free of a resource."""
+        found: Ints = self.left[row]
+        return found
+
     def all_free(self, rows: Sequence[int]) -> Ints:
-        """What is free of some resources, (resources, zones, columns), to be changed."""
-        if isinstance(self.where, slice):
-            return self.kind.free[rows, :, self.where]
-        return np.stack([self.free(row) for row in rows])
+        """What is free of some resources, (resources, zones, columns)."""
+        return self.left[rows]
+
+    @property
+    def group(self) -> Ints:
+        """Which zones share memory."""
+        return self.shares
+
+    @property
+    def grouped(self) -> bool:
+        """Whether any memory may be known to be in use."""
+        return self.kind.traits.exact
 
 
 def _grown(rows: NDArray[Any]) -> NDArray[Any]:

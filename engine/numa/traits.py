@@ -25,6 +25,11 @@ class Traits(msgspec.Struct, frozen=True):
     distances: tuple[tuple[int, ...], ...] = ()
     cards: tuple[str, ...] = ()
 
+    @property
+    def splits(self) -> bool:
+        """Whether amounts alone say what a pod takes from each of several zones."""
+        return not self.exact
+
 
 def traits_of(layout: Layout) -> Traits:
     """The traits of a layout."""
@@ -37,7 +42,7 @@ def traits_of(layout: Layout) -> Traits:
         kubelet=kubelet,
         ignored=layout.ignored,
         exact=layout.exact,
-        plain=in_one_zone and not looks_closer,
+        plain=bool(layout.zones) and in_one_zone and not looks_closer,
         distances=tuple([z.distances for z in layout.zones]) if kubelet.prefer_closest_numa_nodes else (),
         cards=tuple([layout.resources[row] for row, rules in enumerate(layout.links) if isinstance(rules, XpuBoard)]),
     )

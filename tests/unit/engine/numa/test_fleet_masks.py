@@ -22,8 +22,21 @@ def test_sums_are_exact_whatever_the_amounts(unit, extra):
         for width in range(1, zones + 1):
             amounts = np.array([20 * width, 20 * width * unit + extra])
             sets = sets_of(zones, width)
-            got = holding(sets, have, amounts, space)
+            got = holding(sets, list(have), amounts.tolist(), space)
             members = (sets.masks[:, None] >> np.arange(zones)) & 1
             want = (np.einsum("sz,rzm->rsm", members, have) >= amounts[:, None, None]).all(axis=0)
             assert np.array_equal(got, want)
             assert width in {1, zones} or 0 < want.mean() < 1
+
+
+def test_few_machines_are_asked_another_way_with_the_same_answer():
+    dice = np.random.default_rng(7)
+    space = Space()
+    sets = sets_of(8, 3)
+    for unit in (1, 1 << 50):
+        have = dice.integers(0, 9, (2, 8, 30)) * unit
+        amounts = [12 * unit, 15 * unit]
+        many = holding(sets, list(have), amounts, space).copy()
+        few = [holding(sets, [part[:, at : at + 3] for part in have], amounts, space) for at in range(0, 30, 3)]
+        assert np.array_equal(np.concatenate(few, axis=1), many)
+        assert 0 < many.mean() < 1
