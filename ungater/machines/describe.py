@@ -11,8 +11,11 @@ from dataclasses import dataclass
 
 import msgspec
 
+from engine.devices.links import LinkGraph
+from engine.devices.xpu import XpuBoard
 from engine.numa.machine import HUGEPAGES, MEMORY, Layout, Machine, Scope, State, TopologyPolicy
 from kube import objects
+from kube.links import XPU_RESOURCE
 from kube.topologies import FlexTopo, NodeResourceTopology
 from ungater.machines import annotated, flex_topo, nrt
 from ungater.machines.checked import MOST, Problems
@@ -24,9 +27,13 @@ _MEMORY_SLACK = 64  # one part in so many: exporters round, and a reboot moves a
 
 @dataclass(frozen=True)
 class Rules:
-    """What holds for all nodes. ``ignored``: resources that are not aligned, whatever the zones report."""
+    """What holds for all nodes.
+
+    ``ignored``: resources that are not aligned, whatever the zones report. ``xpus``: those given out by XPU rules.
+    """
 
     ignored: tuple[str, ...] = ()
+    xpus: tuple[str, ...] = (XPU_RESOURCE,)
 
 
 @dataclass(frozen=True)
@@ -52,17 +59,20 @@ def describe(
     rules: Rules | None = None,
 ) -> Described:
     """The picture of one node's machine. Never raises: what cannot be used is a problem."""
-    ignored = tuple(sorted((rules or Rules()).ignored))
+    rules = rules or Rules()
+    ignored, xpus = tuple(sorted(rules.ignored)), rules.xpus
     annotations, status = node.metadata.annotations or {}, node.status
     version = flex_topo.version_of(status.node_info.kubelet_version if status.node_info else None)
     name = node.metadata.name
     of_flex, of_nrt = Problems(f"{flex_topo.KIND} {name}"), Problems(f"{nrt.KIND} {name}")
     full = part = None
     if flex is not None:
-        full = flex_topo.machine_of(flex, of_flex, version=version, ignored=ignored, annotations=annotations)
+        full = flex_topo.machine_of(flex, of_flex, version=version, ignored=ignored, annotations=annotations, xpus=xpus)
     if topology is not None:
         spec = flex.spec if flex is not None else None
-        part = nrt.machine_of(topology, of_nrt, version=version, ignored=ignored, spec=spec, annotations=annotations)
+        part = nrt.machine_of(
+            topology, of_nrt, version=version, ignored=ignored, spec=spec, annotations=annotations, xpus=xpus
+        )
     problems = (*of_flex.texts, *of_nrt.texts)
     if full is not None and part is not None and full.layout.exact:
         different = tuple(_differences(full.layout, part.layout))
@@ -153,9 +163,22 @@ def _safer(full: Machine, part: Machine) -> Machine | None:
         capacity=least(ours.capacity, theirs.capacity),
         allocatable=least(ours.allocatable, theirs.allocatable),
         kubelet=kubelet,
+        links=_links(theirs, resources, tuple(zone.id for zone in zones)),
         ignored=ours.ignored,
     )
     return Machine(node=full.node, layout=layout, state=State(free=least(full.state.free, part.state.free)))
+
+
+def _links(
+    layout: Layout, resources: tuple[str, ...], zones: tuple[int, ...]
+) -> tuple[LinkGraph | XpuBoard | None, ...]:
+    """How devices are chosen, for other resources and zones; () where nothing is known of any."""
+    known = dict(zip(layout.resources, layout.links, strict=False))
+    if zones != tuple(zone.id for zone in layout.zones):  # masks of zones mean others now
+        bare = {name: msgspec.structs.replace(e, zones=()) for name, e in known.items() if isinstance(e, LinkGraph)}
+        known = {**known, **bare}
+    found = tuple(known.get(name) for name in resources)
+    return found if any(each is not None for each in found) else ()
 
 
 def _listed(zones: list[int]) -> str:

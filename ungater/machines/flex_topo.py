@@ -8,7 +8,7 @@ Devices are numbered by the index that the driver gives them where the graph has
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from crds import graph
@@ -25,7 +25,7 @@ from engine.numa.machine import (
     TopologyPolicy,
 )
 from kube import objects
-from kube.links import device_links
+from kube.links import XPU_RESOURCE, device_links
 from kube.topologies import Device, FlexTopo, FlexTopoStatus, KubeletConfig, MemoryZone
 from ungater.machines.checked import Problems
 from ungater.machines.flex_hardware import Hardware, hardware_of
@@ -75,10 +75,11 @@ def machine_of(
     version: tuple[int, int],
     ignored: tuple[str, ...] = (),
     annotations: Mapping[str, str] | None = None,
+    xpus: Collection[str] = (XPU_RESOURCE,),
 ) -> Machine | None:
     """The machine; None where the graph has no zone.
 
-    ``version``: of the node's kubelet, where the status has none; ``annotations``: of the node.
+    ``version``: of the node's kubelet, where the status has none; ``annotations``: of the node; ``xpus``: resources.
     """
     hardware = hardware_of(topo.spec, problems)
     if not hardware.zones:
@@ -105,7 +106,7 @@ def machine_of(
         if exact
         else (),
         reserved_cpus=reserved if exact else 0,
-        links=_links(read, resources, devices, annotations),
+        links=_links(read, resources, devices, annotations, xpus),
         ignored=ignored,
         exact=exact,
     )
@@ -240,6 +241,7 @@ def _links(
     resources: Sequence[str],
     devices: Mapping[str, list[Device]],
     annotations: Mapping[str, str] | None,
+    xpus: Collection[str],
 ) -> tuple[LinkGraph | XpuBoard | None, ...]:
     found: list[LinkGraph | XpuBoard | None] = []
     for resource in resources:
@@ -252,6 +254,7 @@ def _links(
             zone_ids=read.hardware.zones,
             spec=read.topo.spec,
             annotations=annotations,
+            xpus=xpus,
         )
         read.problems.told(links.problems)
         found.append(links.found)

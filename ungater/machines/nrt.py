@@ -8,7 +8,7 @@
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from crds.numa_placement import zone_id
 from engine.devices.links import LinkGraph
@@ -25,7 +25,7 @@ from engine.numa.machine import (
     TopologyPolicy,
     Zone,
 )
-from kube.links import device_links
+from kube.links import XPU_RESOURCE, device_links
 from kube.topologies import FlexTopoSpec, NodeResourceTopology, TopologyZone, ZoneResource
 from ungater.machines.checked import Problems
 
@@ -72,11 +72,12 @@ def machine_of(
     ignored: tuple[str, ...] = (),
     spec: FlexTopoSpec | None = None,
     annotations: Mapping[str, str] | None = None,
+    xpus: Collection[str] = (XPU_RESOURCE,),
 ) -> Machine | None:
     """The machine; None where the object names no zone that can be used.
 
     ``version``: of the node's kubelet. How devices are linked comes from the graph in ``spec`` or the node's
-    ``annotations``, where there are any.
+    ``annotations``, where there are any; ``xpus``: resources with rules of their own.
     """
     zones = _zones(nrt, problems)
     if not zones:
@@ -93,7 +94,7 @@ def machine_of(
         capacity=tuple(tuple(each[0] for each in row) for row in table),
         allocatable=tuple(tuple(each[1] for each in row) for row in table),
         kubelet=_kubelet(nrt, version, present, problems),
-        links=_links(resources, table, tuple(zones), spec, annotations, problems),
+        links=_links(resources, table, tuple(zones), spec, annotations, problems, xpus),
         ignored=ignored,
     )
     return Machine(node=nrt.metadata.name, layout=layout, state=State(free=_column(table, 2)))
@@ -106,11 +107,12 @@ def _links(  # noqa: PLR0917
     spec: FlexTopoSpec | None,
     annotations: Mapping[str, str] | None,
     problems: Problems,
+    xpus: Collection[str],
 ) -> tuple[LinkGraph | XpuBoard | None, ...]:
     found: list[LinkGraph | XpuBoard | None] = []
     for at, resource in enumerate(resources):
         count = sum(max(0, row[at][0]) for row in table)
-        links = device_links(resource, count, zone_ids=zone_ids, spec=spec, annotations=annotations)
+        links = device_links(resource, count, zone_ids=zone_ids, spec=spec, annotations=annotations, xpus=xpus)
         problems.told(links.problems)
         found.append(links.found)
     return tuple(found) if any(each is not None for each in found) else ()

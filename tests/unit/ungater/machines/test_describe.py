@@ -5,8 +5,9 @@ import json
 import pytest
 from support.published import GI, GPU, flex, flex_body, node, nrt, nrt_zone
 
+from engine.devices.xpu import XpuBoard
 from engine.numa.machine import Scope, TopologyPolicy
-from ungater.machines import describe
+from ungater.machines import Rules, describe
 
 MATRIX = "gpu-topology.acme.com/nvlink-matrix"
 STATES = "gpu-topology.acme.com/gpu-states"
@@ -85,6 +86,28 @@ def test_the_safer_picture_is_the_stricter_policy_and_the_smaller_amounts_of_com
         "example.com/nic": 2,
     }
     assert dict(zip(layout.resources, state.free[0], strict=True))[GPU] == 1
+
+
+def test_the_safer_picture_keeps_what_decides_about_devices():
+    body = flex_body(policy="best-effort")
+    near = [{"source": f"gpu-GPU-{gpu}", "target": f"numa-{gpu // 2}", "type": "nearby"} for gpu in range(4)]
+    body["spec"]["edges"] += near
+    xpus = {"kunlunxin.com/xpu": 4}
+    for zone, kept in ((1, (1, 1, 2, 2)), (2, ())):
+        topology = nrt([nrt_zone(0, ZONE0 | xpus), nrt_zone(zone, ZONE1)], policy="single-numa-node")
+        found = describe(node(), topology=topology, flex=flex(body))
+        links = dict(zip(found.machine.layout.resources, found.machine.layout.links, strict=True))
+        assert found.disagreements
+        assert links["kunlunxin.com/xpu"] == XpuBoard()
+        assert links[GPU].neighbours == (0b10, 0b01, 0b1000, 0b0100)
+        assert links[GPU].zones == kept
+
+
+def test_which_resources_are_xpus_is_a_rule():
+    topology = nrt([nrt_zone(0, ZONE0 | {"example.com/xpu": 4})])
+    found = describe(node(), topology=topology, rules=Rules(xpus=("example.com/xpu",)))
+    links = dict(zip(found.machine.layout.resources, found.machine.layout.links, strict=True))
+    assert links["example.com/xpu"] == XpuBoard()
 
 
 def test_no_zone_in_common_is_no_machine():
