@@ -1,8 +1,10 @@
 """Makes docs/api.md from the models and settings, so that the reference cannot fall behind them."""
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
 from crds.common import CEL, LIST_KEYS, ApiObject, Schema
@@ -51,7 +53,7 @@ def _settings() -> Iterator[str]:
         "| setting | variable | default | meaning |\n|---|---|---|---|\n"
     )
     for name, field in Settings.model_fields.items():
-        shown = f"`{str(field.default).lower() if isinstance(field.default, bool) else field.default}`"
+        shown = f"`{_plain(field.default)}`"
         default = shown if field.default != "" else ""
         yield _row(f"`{to_camel(name)}`", f"`{ENV_PREFIX}{name.upper()}`", default, field.description or "")
 
@@ -112,6 +114,9 @@ def _rules(node: Schema, path: str) -> Iterator[str]:
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, tuple):
+        plain = [each.model_dump(by_alias=True) if isinstance(each, BaseModel) else each for each in value]
+        return json.dumps(plain)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from crds.constants import DEFAULT_DOMAIN, NAMESPACE, Keys
+from crds.device_annotations import DEFAULT as DEVICE_ANNOTATIONS
+from crds.device_annotations import DeviceAnnotation
 
 CONFIG_PATH = "/etc/topogate/config.yaml"
 ENV_PREFIX = "TOPOGATE_"
@@ -26,6 +28,26 @@ DnsName = Annotated[
     str,
     Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"),
 ]
+ResourceName = Annotated[
+    str, Field(min_length=1, max_length=317, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?$")
+]
+
+
+def _listed(value: object) -> object:
+    """A variable of the environment has names with commas in between."""
+    return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
+def _structured(value: object) -> object:
+    """A variable of the environment has YAML (or JSON) text."""
+    try:
+        return yaml.safe_load(value) if isinstance(value, str) else value
+    except yaml.YAMLError:
+        return value
+
+
+Names = Annotated[tuple[ResourceName, ...], BeforeValidator(_listed)]
+DeviceAnnotations = Annotated[tuple[DeviceAnnotation, ...], BeforeValidator(_structured)]
 
 
 class SettingsError(ValueError):
@@ -93,6 +115,15 @@ class Settings(BaseModel):
     """An own write that was never seen again is forgotten after this."""
     replacement_timeout_seconds: Seconds = 300.0
     """A lost node's pods must have a new place by then."""
+
+    numa_ignored_resources: Names = ()
+    """Resources that are not aligned to NUMA zones, whatever the nodes' zones report."""
+    reconstruct_available: bool = True
+    """Rebuild what zones have free from the pods that are known, instead of trusting NodeResourceTopology."""
+    numa_score: Literal["LeastNUMANodes", "LeastAllocated", "MostAllocated", "BalancedAllocation"] = "LeastNUMANodes"
+    """Which of otherwise equal nodes is taken, by what happens in its zones."""
+    device_annotations: DeviceAnnotations = DEVICE_ANNOTATIONS
+    """Annotations that tell device plugins which devices were chosen."""
 
     leader_election: bool = True
     """Whether a lease is taken before anything is done."""

@@ -40,6 +40,13 @@ class Reason(StrEnum):
     UNGATE_FAILED = "UngateFailed"  # the API server refuses the patch that would let the pod go
     SLOT_MOVED = "SlotMoved"  # a pod was ungated to a place that is no longer its slot
 
+    # A kubelet did otherwise than was predicted, or what a node publishes of its inside cannot be used as it is.
+    KUBELET_REFUSED = "KubeletRefused"  # it refused a pod that was sent to its node
+    MISALIGNED = "Misaligned"  # a pod got other NUMA zones than predicted
+    MACHINE_DATA_INVALID = "MachineDataInvalid"
+    MACHINE_DATA_DISAGREES = "MachineDataDisagrees"  # between two sources
+    MACHINE_DATA_VALID = "MachineDataValid"  # again
+
     # A node takes no pods of a pod set.
     NODE_NOT_READY = "NodeNotReady"
     NODE_UNSCHEDULABLE = "NodeUnschedulable"
@@ -57,3 +64,32 @@ class Reason(StrEnum):
     STATE_INCOMPLETE = "StateIncomplete"  # a part of it could not be read; the message names it
     GPU_FAULTY = "GpuFaulty"
     GPU_RECOVERED = "GpuRecovered"
+
+    # A workload waits in a queue.
+    NO_QUEUE = "NoQueue"  # no such LocalQueue, or its ClusterQueue is missing
+    QUEUE_STOPPED = "QueueStopped"
+    NAMESPACE_NOT_SELECTED = "NamespaceNotSelected"
+    NO_QUOTA = "NoQuota"  # the cluster queue has no quota at all for a resource that is asked for
+    EXCEEDS_QUOTA = "ExceedsQuota"  # more than the queue may ever use
+    INSUFFICIENT_QUOTA = "InsufficientQuota"  # more than is left now
+    BEHIND_OTHERS = "BehindOthers"  # quota or room is kept for one that came first
+    PREEMPTING = "Preempting"  # its victims are on their way out
+    BACKING_OFF = "BackingOff"  # evicted, and not back in the queue yet
+
+    # A workload is evicted, or made inactive.
+    PREEMPTED = "Preempted"
+    IN_CLUSTER_QUEUE = "InClusterQueue"  # by a workload of its own queue
+    RECLAIMED = "InCohortReclamation"  # by a queue of the cohort that took its quota back
+    RECLAIMED_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
+    FAIR_SHARING = "InCohortFairSharing"
+    PODS_READY_TIMEOUT = "PodsReadyTimeout"
+    REPLACEMENT_TIMEOUT = "ReplacementTimeout"  # a lost node's pods found no other place in time
+    CHECK_REJECTED = "AdmissionCheckRejected"
+    CHECK_RETRY = "AdmissionCheckRetry"
+    QUEUE_DRAINED = "QueueDrained"  # stopPolicy HoldAndDrain
+    DEACTIVATED = "Deactivated"  # spec.active is false
+    REQUEUE_LIMIT = "RequeuingLimitExceeded"
+    MAXIMUM_EXECUTION_TIME = "MaximumExecutionTimeExceeded"
+    REQUEUED = "Requeued"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"

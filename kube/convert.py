@@ -22,6 +22,7 @@ from engine.model import (
     Toleration,
     TopologyRequest,
 )
+from engine.numa.machine import NumaPlacement, PodShape
 from kube import objects
 from kube.requests import is_sidecar, parsed, pod_requests
 from kube.shapes import pod_shape
@@ -51,8 +52,17 @@ def occupies(wire: objects.Pod) -> bool:
     return bool(wire.spec.node_name) and wire.status.phase not in FINISHED
 
 
-def pod(wire: objects.Pod, claim: tuple[str, str] | None = None) -> Pod:
-    """A pod bound to a node; ``claim`` is (workload key, pod set name) of the slot that it verifiably fills."""
+def pod(
+    wire: objects.Pod,
+    claim: tuple[str, str] | None = None,
+    *,
+    shape: PodShape | None = None,
+    placement: NumaPlacement | None = None,
+) -> Pod:
+    """A pod bound to a node; ``claim`` is (workload key, pod set name) of the slot that it verifiably fills.
+
+    ``shape`` and ``placement``: what its kubelet looks at and what it holds, where the node's inside is known.
+    """
     labels, namespace = wire.metadata.labels or {}, wire.metadata.namespace
     if ports := _host_ports(wire.spec):
         labels = labels | _port_labels(ports)
@@ -64,13 +74,23 @@ def pod(wire: objects.Pod, claim: tuple[str, str] | None = None) -> Pod:
         labels=labels,
         anti_affinity=_pod_terms(_anti_affinity(wire.spec), wire.metadata.labels or {}, namespace),
         claim=claim,
+        shape=shape,
+        placement=placement,
     )
 
 
 def pod_set(
-    name: str, count: int, template: objects.PodTemplate, topology: TopologyRequest, namespace: str, *, group: str = ""
+    name: str,
+    count: int,
+    template: objects.PodTemplate,
+    topology: TopologyRequest,
+    namespace: str,
+    *,
+    group: str = "",
+    shape: PodShape | None = None,
+    without: Iterable[str] = (),
 ) -> PodSet:
-    """A pod set of ``count`` pods of this template in ``namespace``."""
+    """A pod set of ``count`` pods of this template in ``namespace``, on none of the nodes in ``without``."""
     spec, labels = template.spec, template.metadata.labels or {}
     ports = _host_ports(spec)
     affinity = spec.affinity or objects.Affinity()
@@ -82,7 +102,7 @@ def pod_set(
         namespace=namespace,
         labels=labels | _port_labels(ports),
         node_selector=spec.node_selector or {},
-        node_affinity=_node_affinity(affinity.node_affinity),
+        node_affinity=_elsewhere(_node_affinity(affinity.node_affinity), tuple(sorted(without))),
         tolerations=_tolerations(spec.tolerations),
         affinity=_pod_terms(affinity.pod_affinity, labels, namespace),
         anti_affinity=_pod_terms(affinity.pod_anti_affinity, labels, namespace) + tuple(_port_terms(ports)),
@@ -92,6 +112,7 @@ def pod_set(
             if constraint.when_unsatisfiable == "DoNotSchedule"
         ),
         group=group,
+        shape=shape,
     )
 
 
@@ -121,6 +142,19 @@ def _node_affinity(wire: objects.NodeAffinity | None) -> tuple[NodeTerm, ...] | 
     return tuple(
         NodeTerm(labels=_requirements(term.match_expressions), fields=_requirements(term.match_fields))
         for term in required.node_selector_terms or ()
+    )
+
+
+def _elsewhere(terms: tuple[NodeTerm, ...] | None, nodes: tuple[str, ...]) -> tuple[NodeTerm, ...] | None:
+    """The same terms on other nodes than these. A term without requirements matches nothing, and stays so."""
+    if not nodes:
+        return terms
+    others = Requirement(key="metadata.name", operator="NotIn", values=nodes)
+    if terms is None:
+        return (NodeTerm(fields=(others,)),)
+    return tuple(
+        NodeTerm(labels=term.labels, fields=(*term.fields, others)) if term.labels or term.fields else term
+        for term in terms
     )
 
 

@@ -15,6 +15,9 @@ from ungater.memory import Memory
 from ungater.record import Record
 from ungater.slots import SlotMap
 
+_CLOSE = frozenset({Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT})
+_COUNTED = _CLOSE | {Reason.NEVER_FITS}
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -42,7 +45,7 @@ def _anew(memory: Memory, record: Record) -> Answer:
         outcome = place(memory.state, request)
         if not isinstance(outcome, Refusal):
             return Answer(outcome.assignments[0], request.pod_sets[0])
-        if answer is None or outcome.reason is Reason.DOES_NOT_FIT:
+        if answer is None or outcome.reason in _CLOSE:
             answer = Answer(outcome, request.pod_sets[0])
     if answer is None:
         raise AssertionError(f"{record.key}: no flavor has the level that was asked for")
@@ -75,11 +78,11 @@ def _more(memory: Memory, record: Record, held: SlotMap | None = None) -> Answer
 
 
 def _elsewhere(memory: Memory, record: Record) -> Answer:
-    """The lost slices' pods on other nodes of the same required domain; the others stay where they are."""
+    """Other slots for those that are lost, in the same required domain; the others stay where they are."""
     slots, parsed, state = record.slots, record.owner.request, memory.state
     if slots is None or not isinstance(parsed, ParsedRequest):
         raise AssertionError(f"{record.key}: nothing to move")
-    kept = slots.without({index: slots.slots[index].count for index in record.lost if index < len(slots.slots)})
+    kept = slots.without({index: count for index, count in record.lost if index < len(slots.slots)})
     checkpoint = state.begin()
     try:
         if kept.total:
@@ -94,7 +97,7 @@ def _elsewhere(memory: Memory, record: Record) -> Answer:
 def reason_text(state: ClusterState, refusal: Refusal, pod_set: PodSet, flavors: Sequence[str]) -> str:
     """The refusal in words, with how close the best domains of the flavor come."""
     flavor = refusal.flavor or next(iter(flavors), "")
-    if refusal.reason not in {Reason.DOES_NOT_FIT, Reason.NEVER_FITS} or not flavor:
+    if refusal.reason not in _COUNTED or not flavor:
         return refusal.message
     return messages.waiting(refusal, pod_set, explain(state, flavor, pod_set))
 
@@ -104,4 +107,5 @@ def shape(record: Record, memory: Memory) -> bytes:
     owner = record.owner
     wish = owner.request if isinstance(owner.request, ParsedRequest) else None
     head = f"{owner.namespace}\n{wish.policy if wish else ''}\n{wish.level if wish else ''}\n{sorted(memory.flavors)}\n"
+    head += f"{sorted(owner.wishes.items())}\n"
     return head.encode() + owner.pod_sets[0].raw

@@ -7,7 +7,7 @@ Rules
 - The same record gives the same instructions, in the same order.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -18,7 +18,7 @@ from engine.reasons import Reason
 from kube.objects import Pod, is_true
 from ungater import conditions as names
 from ungater.conditions import Wanted
-from ungater.record import Record
+from ungater.record import Moves, Record
 from ungater.slots import Slot, SlotMap, Tally, assign, is_gated, surplus, tally
 
 SHRINK_AFTER = 1.0  # seconds: pods of a job finish together, and one write is enough for them
@@ -43,9 +43,9 @@ class Respec(_Instruction, frozen=True):
 
 
 class Enter(_Instruction, frozen=True):
-    """Wait for a place in the pool; with slots already, for more of them, or for others than the ``lost`` slices."""
+    """Wait for a place in the pool; with slots already, for more of them, or for others in place of the ``lost``."""
 
-    lost: tuple[int, ...] = ()
+    lost: Moves = ()
 
 
 class Leave(_Instruction, frozen=True):
@@ -116,11 +116,15 @@ Instruction = (
 
 @dataclass(frozen=True)
 class Rules:
-    """What holds for all jobs: our keys, each flavor's levels by its name, and which places are lost."""
+    """What holds for all jobs: our keys, each flavor's levels by its name, and which places are lost.
+
+    ``avoided``: the nodes whose kubelet refused pods like those of the job, for as long as they are left out.
+    """
 
     keys: Keys
     flavors: Mapping[str, tuple[str, ...]]
     lost: Callable[[SlotMap, Slot], bool] = lambda _slots, _slot: False  # whether no pod can start there (any more)
+    avoided: Callable[[Record, float], Collection[str]] = lambda _record, _now: ()
 
 
 def decide(record: Record, rules: Rules, now: float) -> list[Instruction]:  # noqa: PLR0911 - one line a state of the job
@@ -250,12 +254,15 @@ def _admitted(record: Record, rules: Rules, now: float) -> list[Instruction]:
     taken = None if pod_set.ranks is None else counted.ranks
     placed = assign(counted.waiting, counted.free(slots), slots, pod_set.position, taken)
     lost = _lost(slots, counted, placed, rules)
+    refused = _refused(slots, counted, placed, rules.avoided(record, now))
+    moves = tuple(sorted({**refused, **{index: slots.slots[index].count for index in lost}}.items()))
+    held_back = {index for index, _ in moves}
     return [
         *_replace(record, counted, now),
         *(Ungate(pod, index) for pod, index in counted.resend),
-        *(Ungate(pod, index) for pod, index in placed if index not in lost),
-        *([Enter(lost)] if lost else _resize(record, slots, counted, now)),
-        *_say(record, slots, lost, len(counted.waiting) - len(placed), now),
+        *(Ungate(pod, index) for pod, index in placed if index not in held_back),
+        *([Enter(moves)] if moves else _resize(record, slots, counted, now)),
+        *_say(record, slots, lost, sorted(refused), unplaced=len(counted.waiting) - len(placed), now=now),
     ]
 
 
@@ -268,6 +275,16 @@ def _lost(slots: SlotMap, counted: Tally, placed: Sequence[tuple[Pod, int]], rul
     return tuple(
         index for index in sorted(needed) if not counted.bound[index] and rules.lost(slots, slots.slots[index])
     )
+
+
+def _refused(
+    slots: SlotMap, counted: Tally, placed: Sequence[tuple[Pod, int]], avoided: Collection[str]
+) -> dict[int, int]:
+    """Slots on nodes that refused such a pod, as far as pods need them and none holds them: slice -> how many."""
+    if not avoided:
+        return {}
+    free = counted.free(slots)
+    return {index: free[index] for index in {index for _, index in placed} if slots.slots[index].node in avoided}
 
 
 def _replace(record: Record, counted: Tally, now: float) -> list[Instruction]:
@@ -315,15 +332,18 @@ def _resize(record: Record, slots: SlotMap, counted: Tally, now: float) -> list[
     return [*done, Release(wanted)]
 
 
-def _say(record: Record, slots: SlotMap, lost: Sequence[int], unplaced: int, now: float) -> list[Instruction]:
+def _say(
+    record: Record, slots: SlotMap, lost: Sequence[int], refused: Sequence[int], *, unplaced: int, now: float
+) -> list[Instruction]:
     """PodsReady, and why pods are still gated where some are."""
     pod_set, known = record.owner.pod_sets[0], record.known
-    if record.refused is not None and (lost or pod_set.count > slots.total):
+    if record.refused is not None and (lost or refused or pod_set.count > slots.total):
         reason, detail = Reason.PARTLY_PLACED, record.refused.message
         message = f"{slots.total} of {pod_set.count} pods have a slot; no room for the rest: {detail}"
-        if lost:
-            where = ", ".join(slots.slots[index].values[-1] for index in lost[:3])
-            message = f"{where} is lost, and its pods have no other place in their domain: {detail}"
+        if lost or refused:
+            where = ", ".join(slots.slots[index].values[-1] for index in (*lost, *refused)[:3])
+            why = "is lost" if lost else "refused such a pod"
+            message = f"{where} {why}, and its pods have no other place in their domain: {detail}"
         said: list[Instruction] = [Write((Wanted(names.PODS_READY, False, reason, message),), delay=SOON)]
         if _is_news(record, reason, message, now):
             said.append(Tell("Warning", reason, "Resize", message))
@@ -333,8 +353,18 @@ def _say(record: Record, slots: SlotMap, lost: Sequence[int], unplaced: int, now
         return [Write((Wanted(names.PODS_READY, False, Reason.SLOT_OCCUPIED, message),), delay=SOON)]
     was_ready = known is not None and is_true(known.conditions, names.PODS_READY)
     if record.owner.ready >= pod_set.count > 0:
+        astray = [trouble for trouble in record.troubles.values() if not trouble.refused]
         message = f"all {pod_set.count} pods are ready"
-        return [] if was_ready else [Write((Wanted(names.PODS_READY, True, Reason.PODS_READY, message),), delay=SOON)]
+        if astray:
+            message = f"{message}; {len(astray)} of them did not get the NUMA zones that were predicted"
+        known_so = was_ready and not astray
+        return [] if known_so else [Write((Wanted(names.PODS_READY, True, Reason.PODS_READY, message),), delay=SOON)]
+    refusal = next((trouble for trouble in reversed(record.troubles.values()) if trouble.refused), None)
+    if refusal is not None and not was_ready:
+        message = (
+            f"{refusal.message}; its replacement goes to another node, or there again after {refusal.seconds:.0f} s"
+        )
+        return [Write((Wanted(names.PODS_READY, False, Reason.KUBELET_REFUSED, message),), delay=SOON)]
     stuck = known is not None and any(
         found.type == names.PODS_READY and found.reason in _STUCK for found in known.conditions
     )

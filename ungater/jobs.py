@@ -7,11 +7,14 @@ view. Nothing outside of this module reads a Job.
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from crds.constants import Keys
 from crds.names import workload_name
-from crds.request import ParsedRequest, RequestError, parse_job_request, parse_job_wish
-from kube.objects import Job, PodTemplate, condition, template_of
+from crds.request import NumaWish, ParsedRequest, RequestError, parse_job_request, parse_job_wish, parse_wish
+from engine.numa.machine import PodShape
+from kube.objects import Job, PodSpec, PodTemplate, condition, template_of
+from kube.shapes import pod_shape
 
 MAIN = "main"
 Interval = tuple[int, int]
@@ -60,6 +63,12 @@ class Owner:
     workload: str = field(default="")
     wishes: Mapping[str, str] = field(default_factory=dict)  # numa-policy and its like, as annotations
 
+    @cached_property
+    def shape(self) -> PodShape:
+        """What kubelets look at in its pods."""
+        template = self.pod_sets[0].template
+        return shape_of(template.spec, {**(template.metadata.annotations or {}), **self.wishes})
+
     @property
     def key(self) -> str:
         """``namespace/name`` of the owner."""
@@ -69,6 +78,15 @@ class Owner:
     def workload_key(self) -> str:
         """``namespace/name`` of its Workload, which is the engine's name for the reservation."""
         return f"{self.namespace}/{self.workload}"
+
+
+def shape_of(spec: PodSpec, annotations: Mapping[str, str], *, qos_class: str = "") -> PodShape:
+    """The shape of a pod with the wishes in its annotations; one that cannot be read counts as none here."""
+    try:
+        wish = parse_wish(annotations)
+    except RequestError:
+        wish = NumaWish()
+    return pod_shape(spec, qos_class=qos_class, wish=wish.policy, wish_resources=wish.resources, gpu_link=wish.gpu_link)
 
 
 def owner_of(job: Job, keys: Keys, before: Owner | None = None) -> Owner:

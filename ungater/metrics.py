@@ -42,7 +42,35 @@ class Metrics:
         self.pending = Gauge(
             "topogate_pending_workloads", "Workloads without a place.", ["reason"], registry=self.registry
         )
+        self.refusals = Counter(
+            "topogate_kubelet_refusals",
+            "Pods that were sent to a node and refused there.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self.misaligned = Counter(
+            "topogate_misaligned_pods", "Pods that got other NUMA zones than were predicted.", registry=self.registry
+        )
+        self.machines = Gauge(
+            "topogate_machines",
+            "Nodes whose inside is known, by what publishes it.",
+            ["source"],
+            registry=self.registry,
+        )
+        self.machine_troubles = Gauge(
+            "topogate_machine_troubles",
+            "Nodes that publish what cannot be used (problem), or sources that differ (disagreement).",
+            ["kind"],
+            registry=self.registry,
+        )
         self.leader = Gauge("topogate_leader", "1 while this process leads.", registry=self.registry)
+
+    def set_machines(self, sources: Mapping[str, int], troubles: Mapping[str, int]) -> None:
+        """Replace the number of nodes by source and by kind of trouble."""
+        for gauge, counts in ((self.machines, sources), (self.machine_troubles, troubles)):
+            gauge.clear()
+            for label, count in counts.items():
+                gauge.labels(label).set(count)
 
     def set_pending(self, reasons: Mapping[str, int]) -> None:
         """Replace the number of pending workloads of every reason."""

@@ -2,9 +2,11 @@
 
 This is the hot path: all pods of a slice get the same bytes but for their uid, so those are made once a slice. The uid
 makes the API server refuse the patch (409) where another pod has taken the name meanwhile. Other gates stay. Where the
-slice is one node, the pod is bound to it by ``metadata.name`` too: kube-scheduler then looks at that node alone.
+slice is one node, the pod is bound to it by ``metadata.name`` too: kube-scheduler then looks at that node alone. What
+is predicted for a pod inside that node differs from pod to pod, and is put in as further annotations.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -15,6 +17,8 @@ from ungater.slots import Slot
 
 _encode = msgspec.json.encode
 _UID = "00000000-uid-of-the-pod"
+_MORE = "@"  # no legal key of an annotation, so that nothing else is taken for it
+_NOTHING: Mapping[str, str] = {}
 
 Terms = tuple[NodeSelectorTerm, ...]
 
@@ -26,15 +30,17 @@ class UngatePatches:
         self._keys = keys
         self._annotations = {keys.workload: workload, keys.pod_set: pod_set}
         self.levels = levels
-        self._made: dict[tuple[Slot, tuple[str, ...], Terms], tuple[bytes, bytes]] = {}
+        self._made: dict[tuple[Slot, tuple[str, ...], Terms], tuple[bytes, bytes, bytes]] = {}
 
-    def body(self, pod: Pod, slot: Slot) -> bytes:
-        """The merge patch that sends this pod to this slot."""
+    def body(self, pod: Pod, slot: Slot, more: Mapping[str, str] = _NOTHING) -> bytes:
+        """The merge patch that sends this pod to this slot; ``more``: its own annotations."""
         key = (slot, self._other_gates(pod), _terms(pod))
-        around = self._made.get(key)
-        if around is None:
-            around = self._made[key] = self._make(*key)
-        return pod.metadata.uid.encode().join(around)
+        parts = self._made.get(key)
+        if parts is None:
+            parts = self._made[key] = self._make(*key)
+        before, between, after = parts
+        own = b"," + _encode(more)[1:-1] if more else b""
+        return b"".join((before, pod.metadata.uid.encode(), between, own, after))
 
     def _other_gates(self, pod: Pod) -> tuple[str, ...]:
         gates = pod.spec.scheduling_gates or ()
@@ -42,7 +48,7 @@ class UngatePatches:
             return ()
         return tuple(gate.name for gate in gates if gate.name != self._keys.gate)
 
-    def _make(self, slot: Slot, gates: tuple[str, ...], terms: Terms) -> tuple[bytes, bytes]:
+    def _make(self, slot: Slot, gates: tuple[str, ...], terms: Terms) -> tuple[bytes, bytes, bytes]:
         spec: dict[str, Any] = {
             "nodeSelector": dict(zip(self.levels, slot.values, strict=True)),
             "schedulingGates": [{"name": name} for name in gates] or None,
@@ -50,9 +56,10 @@ class UngatePatches:
         if slot.node and self.levels[-1] == HOSTNAME_LABEL and (pinned := _pin(terms, slot.node)) is not None:
             required = {"nodeSelectorTerms": pinned}
             spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-        body = {"metadata": {"uid": _UID, "annotations": self._annotations}, "spec": spec}
-        before, _, after = _encode(body).partition(_UID.encode())
-        return before, after
+        body = {"metadata": {"uid": _UID, "annotations": {**self._annotations, _MORE: ""}}, "spec": spec}
+        before, _, rest = _encode(body).partition(_UID.encode())
+        between, _, after = rest.partition(b"," + _encode({_MORE: ""})[1:-1])
+        return before, between, after
 
 
 def _terms(pod: Pod) -> Terms:

@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass, field
 
+from engine.numa.machine import PodShape
 from engine.placement import Assignment
 from engine.reasons import Reason
 from kube.objects import Condition, Pod
 from ungater.jobs import Owner
 from ungater.patches import UngatePatches
 from ungater.slots import Intent, SlotMap
+
+Moves = tuple[tuple[int, int], ...]  # (slice, how many of its slots), slices ascending
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,22 @@ class Told:
     at: float
 
 
+@dataclass(frozen=True)
+class Trouble:
+    """A kubelet did otherwise than was predicted for a pod: refused it (``reason``), or gave it other zones ("")."""
+
+    pod: Pod
+    node: str
+    reason: str
+    message: str
+    seconds: float = 0.0  # for which the node is left out
+
+    @property
+    def refused(self) -> bool:
+        """Whether the pod does not run at all."""
+        return bool(self.reason)
+
+
 @dataclass
 class Record:
     """One job: what was seen, what is held for it, and what was started for it."""
@@ -57,7 +76,8 @@ class Record:
     intents: dict[str, Intent] = field(default_factory=dict)  # by pod uid
     deleting: dict[str, float] = field(default_factory=dict)  # by pod uid: when the deletion is asked for again
     refused: Refused | None = None
-    lost: tuple[int, ...] = ()  # slices that need another place
+    lost: Moves = ()  # slots that need another place
+    troubles: dict[str, Trouble] = field(default_factory=dict)  # by pod uid
     told: Told | None = None
     shrink_at: float | None = None
     busy: bool = False  # its Workload is being written: nothing is decided meanwhile
@@ -67,6 +87,11 @@ class Record:
     refused_at: float = 0.0
     failures: int = 0  # in a row, for the backoff
     noted: set[str] = field(default_factory=set)  # events that are worth saying once
+
+    @property
+    def shape(self) -> PodShape:
+        """What kubelets look at in the job's pods."""
+        return self.owner.shape
 
     @property
     def uid(self) -> str:

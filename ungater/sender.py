@@ -7,12 +7,14 @@ two pods into one slot.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
+import msgspec
 import structlog
 
 from crds.constants import Keys
+from engine.numa.machine import NumaPlacement
 from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import Forbidden, Invalid, KubeError, NotFound
@@ -28,6 +30,7 @@ from ungater.slots import Intent, Slot
 from ungater.workqueue import backoff
 
 log = structlog.get_logger()
+_NOTHING: Mapping[str, str] = {}
 
 
 class Sender:
@@ -52,7 +55,7 @@ class Sender:
         self._metrics = metrics
         self._recorder = recorder
         self._ungated = metrics.patches.labels("ungated")
-        self._queue: asyncio.Queue[tuple[Record, Pod, Slot | None]] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[Record, Pod, Slot | None, Mapping[str, str]]] = asyncio.Queue()
         self.last_sent = 0.0  # monotonic
 
     async def run(self) -> None:
@@ -61,26 +64,34 @@ class Sender:
             for _ in range(self._concurrency):
                 group.create_task(self._work())
 
-    def ungate(self, record: Record, pod: Pod, slot: Slot) -> None:
-        """Note the intent and send the patch soon."""
+    def ungate(
+        self,
+        record: Record,
+        pod: Pod,
+        slot: Slot,
+        placement: NumaPlacement | None = None,
+        annotations: Mapping[str, str] = _NOTHING,
+    ) -> None:
+        """Note the intent and send the patch soon, with what is predicted for the pod and its own annotations."""
         before = record.intents.get(pod.metadata.uid)
         attempts = before.attempts + 1 if before else 1
-        record.intents[pod.metadata.uid] = Intent(slot.values, time.monotonic() + self._timeout, attempts)
-        self._queue.put_nowait((record, pod, slot))
+        deadline = time.monotonic() + self._timeout
+        record.intents[pod.metadata.uid] = Intent(slot.values, deadline, attempts, placement=placement)
+        self._queue.put_nowait((record, pod, slot, annotations))
 
     def delete(self, record: Record, pod: Pod) -> None:
         """Delete a pod soon; not again before the timeout."""
         record.deleting[pod.metadata.uid] = time.monotonic() + self._timeout
-        self._queue.put_nowait((record, pod, None))
+        self._queue.put_nowait((record, pod, None, _NOTHING))
 
     async def _work(self) -> None:
         while True:
-            record, pod, slot = await self._queue.get()
+            record, pod, slot, annotations = await self._queue.get()
             self.last_sent = time.monotonic()
             if slot is None:
                 await self._delete(record, pod)
             elif self._stands(record, pod, slot):
-                await self._ungate(record, pod, slot)
+                await self._ungate(record, pod, slot, annotations)
 
     def _stands(self, record: Record, pod: Pod, slot: Slot) -> bool:
         """Whether the intent still holds after the wait in the queue."""
@@ -89,11 +100,11 @@ class Sender:
             return False
         return record.slots.index(slot.values) is not None
 
-    async def _ungate(self, record: Record, pod: Pod, slot: Slot) -> None:
+    async def _ungate(self, record: Record, pod: Pod, slot: Slot, annotations: Mapping[str, str]) -> None:
         meta, levels = pod.metadata, record.slots.levels if record.slots else ()
         if record.patches is None or record.patches.levels != levels:
             record.patches = UngatePatches(self._keys, record.owner.workload, MAIN, levels)
-        body = record.patches.body(pod, slot)
+        body = record.patches.body(pod, slot, annotations)
         record.sending += 1
         try:
             await self._client.patch(PODS, meta.name, meta.namespace, body=body, content_type=PatchType.MERGE)
@@ -112,7 +123,7 @@ class Sender:
         intent = record.intents.get(pod.metadata.uid)
         if intent is not None:
             deadline = time.monotonic() + (self._timeout if after is None else after)
-            record.intents[pod.metadata.uid] = Intent(intent.values, deadline, intent.attempts, gone)
+            record.intents[pod.metadata.uid] = msgspec.structs.replace(intent, deadline=deadline, gone=gone)
 
     def _failed(self, record: Record, pod: Pod, error: KubeError) -> None:
         intent = record.intents.get(pod.metadata.uid)

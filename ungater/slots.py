@@ -19,6 +19,7 @@ from itertools import accumulate
 import msgspec
 
 from crds.constants import JOB_INDEX_LABEL
+from engine.numa.machine import NumaPlacement
 from kube.objects import Pod
 
 Values = tuple[str, ...]
@@ -85,12 +86,14 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
     """A pod was sent to a slot: it counts there until the informer shows it; at ``deadline`` the patch is sent again.
 
     ``gone``: the API server said that there is no such pod, so it counts nowhere until the informer has seen that too.
+    ``placement``: what was predicted for it inside its node, the same however often it is sent.
     """
 
     values: Values
     deadline: float
     attempts: int = 1
     gone: bool = False
+    placement: NumaPlacement | None = None
 
 
 @dataclass

@@ -35,6 +35,9 @@ def test_an_empty_file_means_defaults(tmp_path):
         ({"leaseSeconds": 4}, {}, ("leaseRenewSeconds < two thirds of leaseSeconds",)),
         ({"certificateDays": 30}, {}, ("certificateRenewDays < certificateDays",)),
         ({}, {"TOPOGATE_WEBHOOK_PORT": "70000"}, ("environment variable TOPOGATE_WEBHOOK_PORT", "webhookPort")),
+        ({"numaIgnoredResources": ["a b"]}, {}, ("numaIgnoredResources", "a b")),
+        ({"numaScore": "Most"}, {}, ("numaScore", "MostAllocated", "Most")),
+        ({}, {"TOPOGATE_DEVICE_ANNOTATIONS": "["}, ("TOPOGATE_DEVICE_ANNOTATIONS", "deviceAnnotations")),
         ({}, {"TOPOGATE_LEASE_SECONDS": "soon"}, ("TOPOGATE_LEASE_SECONDS", "number", "soon")),
     ],
 )
@@ -43,6 +46,15 @@ def test_a_wrong_setting_is_named(values, env, parts):
         from_mapping(values, source="f.yaml", env=env)
     for part in parts:
         assert part in str(refused.value)
+
+
+def test_lists_come_from_the_file_or_a_variable():
+    assert load(env={"TOPOGATE_NUMA_IGNORED_RESOURCES": "memory, cpu"}).numa_ignored_resources == ("memory", "cpu")
+    given = from_mapping({"numaIgnoredResources": ["cpu"], "deviceAnnotations": []})
+    assert (given.numa_ignored_resources, given.device_annotations) == (("cpu",), ())
+    text = '[{"resource": "nvidia.com/gpu", "key": "nvidia.com/use-gpuuuid", "value": "id"}]'
+    (rule,) = load(env={"TOPOGATE_DEVICE_ANNOTATIONS": text}).device_annotations
+    assert (rule.resource, rule.key, rule.value) == ("nvidia.com/gpu", "nvidia.com/use-gpuuuid", "id")
 
 
 @pytest.mark.parametrize(("text", "part"), [("- a\n- b\n", "key: value"), ("a: [", "no YAML")])

@@ -137,7 +137,7 @@ def test_pods_of_a_lost_node_wait_for_another_place_and_the_others_stay():
     unbound = make_pod(at=("b", "r", "n2"))
     for waits in (make_pod("new"), unbound):
         instructions = run(make_record(slots=SLOTS, pods=[*pods, waits]), rules=rules)
-        assert of(d.Enter, instructions) == [d.Enter((1,))]
+        assert of(d.Enter, instructions) == [d.Enter(((1, 2),))]
         assert of(d.Ungate, instructions) == []
     still_there = make_pod(at=("b", "r", "n2"), node="n2")
     instructions = run(make_record(slots=SLOTS, pods=[*pods, still_there, make_pod("new")]), rules=rules)

@@ -219,7 +219,7 @@ def test_pods_of_a_lost_node_get_another_place_in_their_rack_and_the_rest_stays(
     held = free(world.memory)
     world.put("node", make_node(*name.split("-"), ready=False))
     assert world.memory.rules.lost(before, before.slots[lost])
-    record.lost = (lost,)
+    record.lost = ((lost, 1),)
     refused = ask(world.memory, record)
     assert refused.refusal is not None, "the rack has no other room, and required stays required"
     world.put("node", make_node(rack, "h3"))

@@ -67,3 +67,15 @@ def test_pods_of_one_slice_differ_in_the_uid_alone():
     patches = UngatePatches(KEYS, "job-train-x", "main", LEVELS)
     first, second = (patches.body(make_pod(name), SLOT) for name in ("aa", "bb"))
     assert first.replace(b"uid-aa", b"uid-bb") == second
+
+
+def test_a_pod_s_own_annotations_come_beside_those_of_its_slice():
+    patches = UngatePatches(KEYS, "job-train-x", "main", LEVELS)
+    text = '[{"zone":"node-0","amount":{"cpu":"8"}}]'
+    own = {"topogate.dev/numa-placement-predicted": text, "BAIDU_COM_DEVICE_IDX": "0,1"}
+    first = json.loads(patches.body(make_pod("p1"), SLOT, own))
+    second = json.loads(patches.body(make_pod("p2"), SLOT))
+    shared = {KEYS.workload: "job-train-x", KEYS.pod_set: "main"}
+    assert first["metadata"] == {"uid": "uid-p1", "annotations": {**shared, **own}}
+    assert second["metadata"] == {"uid": "uid-p2", "annotations": shared}
+    assert first["spec"] == second["spec"]

@@ -1,0 +1,127 @@
+"""Pods that a kubelet refused or gave other zones: told once, with what follows for their node."""
+
+import msgspec
+import pytest
+from support.owned import make_owner, make_pod, make_record, slot_map
+
+from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
+from ungater.avoided import LONG, SHORT
+from ungater.troubles import Troubles, misalignment, refused
+
+SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
+ZONE0 = '[{"zone":"node-0","amount":{"cpu":"4","nvidia.com/gpu":"1"}}]'
+ZONE1 = '[{"zone":"node-1","amount":{"nvidia.com/gpu":"1"}}]'
+
+
+class Heard:
+    """Troubles with a clock of its own, and what they said."""
+
+    def __init__(self):
+        self.now = 100.0
+        self.queued = []
+        self.told = []
+        self.troubles = Troubles(lambda uid, after: self.queued.append((uid, after)), lambda: self.now)
+        self.troubles.tell = lambda record, trouble: self.told.append((record.uid, trouble))
+
+
+@pytest.fixture
+def heard():
+    return Heard()
+
+
+def on_node(name, *, phase="Running", reason="", message="", **annotations):
+    pod = make_pod(name, at=("b", "r", "n1"), node="n1", phase=phase)
+    meta = msgspec.structs.replace(pod.metadata, annotations={**pod.metadata.annotations, **annotations})
+    status = msgspec.structs.replace(pod.status, reason=reason, message=message)
+    return msgspec.structs.replace(pod, metadata=meta, status=status)
+
+
+def test_a_refusal_is_told_once_and_its_node_left_out(heard):
+    record = make_record(slots=SLOTS)
+    bound = on_node("a", phase="Pending")
+    failed = on_node("a", phase="Failed", reason="TopologyAffinityError", message="Resources cannot be allocated")
+    heard.troubles.note(record, None, bound)
+    assert heard.told == []
+    heard.troubles.note(record, bound, failed)
+    heard.troubles.note(record, failed, failed)
+    ((uid, trouble),) = heard.told
+    assert uid == record.uid
+    assert trouble.refused
+    assert (trouble.node, trouble.reason, trouble.seconds) == ("n1", "TopologyAffinityError", LONG)
+    assert "the kubelet of n1 refused pod a: TopologyAffinityError (Resources cannot be allocated)" in trouble.message
+    assert heard.queued == [(record.uid, LONG)]
+    assert heard.troubles.avoided(record) == {"n1"}
+    assert "n1 (TopologyAffinityError, again in 15 s)" in heard.troubles.listed(record)
+    heard.now += LONG
+    assert heard.troubles.avoided(record) == frozenset()
+    assert heard.troubles.ended()
+    assert not heard.troubles.ended()
+
+
+def test_other_jobs_of_the_same_shape_keep_off_too_and_others_do_not(heard):
+    record = make_record(slots=SLOTS)
+    heard.troubles.note(record, None, on_node("a", phase="Failed", reason="SMTAlignmentError"))
+    alike = make_record(make_owner("other"))
+    larger = make_record(
+        make_owner("large", spec={"containers": [{"name": "c", "resources": {"requests": {"cpu": "9"}}}]})
+    )
+    assert heard.troubles.avoided(alike) == {"n1"}
+    assert heard.troubles.avoided(larger) == frozenset()
+
+
+def test_a_change_inside_the_node_brings_its_jobs_back_earlier(heard):
+    record, other = make_record(slots=SLOTS), make_record(make_owner("other"))
+    heard.troubles.note(record, None, on_node("a", phase="Failed", reason="UnexpectedAdmissionError"))
+    heard.queued.clear()
+    heard.troubles.changed("n2", [record, other])
+    assert heard.queued == []
+    heard.troubles.changed("n1", [record, other])
+    assert heard.queued == [(record.uid, SHORT)]
+    heard.now += SHORT
+    assert heard.troubles.avoided(record) == frozenset()
+
+
+def test_a_node_that_is_gone_is_left_out_no_more(heard):
+    record = make_record(slots=SLOTS)
+    heard.troubles.leave_out(record, on_node("a", phase="Failed", reason="TopologyAffinityError"))
+    heard.troubles.forget("n1")
+    assert heard.troubles.avoided(record) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("phase", "reason", "expected"),
+    [
+        ("Failed", "TopologyAffinityError", True),
+        ("Failed", "SMTAlignmentError", True),
+        ("Failed", "UnexpectedAdmissionError", True),
+        ("Failed", "Evicted", False),
+        ("Failed", "OutOfcpu", False),
+        ("Failed", "", False),
+        ("Running", "TopologyAffinityError", False),
+    ],
+)
+def test_which_failures_are_refusals(phase, reason, expected):
+    assert refused(on_node("a", phase=phase, reason=reason)) is expected
+
+
+def test_zones_other_than_predicted_are_told_when_they_are_seen(heard):
+    record = make_record(slots=SLOTS)
+    first = on_node("a", **{NUMA_PLACEMENT_PREDICTED: ZONE0})
+    seen = on_node("a", **{NUMA_PLACEMENT_PREDICTED: ZONE0, NUMA_PLACEMENT_OBSERVED: ZONE1})
+    heard.troubles.note(record, None, first)
+    heard.troubles.note(record, first, seen)
+    heard.troubles.note(record, seen, seen)
+    ((_, trouble),) = heard.told
+    assert not trouble.refused
+    assert "got NUMA zones 1, predicted were 0" in trouble.message
+    assert heard.troubles.avoided(record) == frozenset(), "the pod runs"
+    assert heard.queued == []
+
+
+@pytest.mark.parametrize(
+    ("predicted", "observed"),
+    [(ZONE0, ZONE0), ("", ZONE1), (ZONE0, ""), (ZONE0, "[]"), ("junk", ZONE1), (ZONE0, ZONE0.replace("4", "8"))],
+)
+def test_no_trouble_without_two_records_that_differ_in_zones(predicted, observed):
+    given = {NUMA_PLACEMENT_PREDICTED: predicted, NUMA_PLACEMENT_OBSERVED: observed}
+    assert misalignment(on_node("a", **{key: text for key, text in given.items() if text})) is None

@@ -1,0 +1,125 @@
+"""Watching a resource that a cluster may or may not serve: looked for again and again, never waited for.
+
+NodeResourceTopology is there only where somebody installed its CRD, and that may happen, or be undone, at any time.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+import msgspec
+import structlog
+
+from kube.client import Client
+from kube.errors import KubeError, KubeTimeout, NotFound
+from kube.informer import Event, EventKind, Informer
+from kube.objects import Object
+from kube.resources import Resource
+
+LOOK_SECONDS = 30.0
+FIRST_SECONDS = 10.0
+
+T = TypeVar("T", bound=Object)
+log = structlog.get_logger()
+
+
+class _Named(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Group(msgspec.Struct, frozen=True):
+    resources: tuple[_Named, ...] = ()
+
+
+_decode = msgspec.json.Decoder(_Group).decode
+
+
+async def served(client: Client, resource: Resource) -> bool:
+    """Whether the API server serves this resource now.
+
+    Raises:
+        KubeError: it did not say.
+    """
+    try:
+        body = await client.raw("GET", resource.root)
+    except NotFound:
+        return False
+    return any(found.name == resource.plural for found in _decode(body).resources)
+
+
+class OptionalInformer(Generic[T]):
+    """An informer that runs for as long as its resource is served; when it no longer is, all objects are gone."""
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        type: type[T],  # noqa: A002 -- reads as in the client
+        *,
+        on_event: Callable[[Event[T]], None],
+        look_seconds: float = LOOK_SECONDS,
+    ) -> None:
+        self._client = client
+        self._resource = resource
+        self._type = type
+        self._on_event = on_event
+        self._look_seconds = look_seconds
+        self._informer: Informer[T] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._looked = asyncio.Event()
+
+    @property
+    def store(self) -> Mapping[str, T]:
+        """The objects by key; none while the resource is not served."""
+        return self._informer.store if self._informer is not None else {}
+
+    def get(self, key: str) -> T | None:
+        """One object."""
+        return self.store.get(key)
+
+    async def first(self, seconds: float = FIRST_SECONDS) -> bool:
+        """Wait until the first list is in the store, or it is known that there is none; False where it takes longer."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._looked.wait()
+                if self._informer is not None:
+                    await self._informer.wait_synced(seconds)
+        except (TimeoutError, KubeTimeout) as error:
+            log.warning("not listed yet; going on without it", resource=str(self._resource), error=str(error))
+            return False
+        return True
+
+    async def run(self) -> None:
+        """Look, list and watch, for ever; ends by cancellation only."""
+        try:
+            while True:
+                try:
+                    there = await served(self._client, self._resource)
+                except (KubeError, msgspec.MsgspecError) as error:
+                    log.warning("the API server does not say what it serves", error=str(error))
+                else:
+                    await self._turn(there)
+                    self._looked.set()
+                await asyncio.sleep(self._look_seconds)
+        finally:
+            await self._stop()
+
+    async def _turn(self, there: bool) -> None:
+        if there and self._informer is None:
+            log.info("watching", resource=str(self._resource))
+            self._informer = Informer(self._client, self._resource, self._type, on_event=self._on_event)
+            self._task = asyncio.create_task(self._informer.run())
+        elif not there and self._informer is not None:
+            log.info("no longer served", resource=str(self._resource))
+            gone = dict(self._informer.store)
+            await self._stop()
+            for key, last in gone.items():
+                self._on_event(Event(EventKind.DELETED, key, last, None))
+
+    async def _stop(self) -> None:
+        task, self._task, self._informer = self._task, None, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task

@@ -1,0 +1,107 @@
+"""Where a kubelet did otherwise than was predicted: pods that it refused, and pods that got other zones.
+
+Each is told once a pod (``tell``). The state needs no correction of its own: a refused pod has finished and holds
+nothing any more, and an observed placement counts before a predicted one. After a refusal the node is left out for pods
+of that shape (`ungater.avoided`), so that the replacement goes elsewhere or waits.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+
+from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
+from crds.numa_placement import decode, misaligned
+from engine.numa.machine import NumaPlacement
+from kube.objects import Pod
+from ungater.avoided import SHORT, Refusals, listed
+from ungater.record import Record, Trouble
+from ungater.slots import finished
+
+REFUSALS = frozenset({"TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError"})
+
+
+class Troubles:
+    """Notes what goes otherwise, and says which nodes to keep off."""
+
+    def __init__(self, enqueue: Callable[[str, float], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self.tell: Callable[[Record, Trouble], None] = lambda _record, _trouble: None
+        self._enqueue = enqueue
+        self._clock = clock
+        self._refusals = Refusals()
+        self._looked = clock()
+
+    def note(self, record: Record, old: Pod | None, new: Pod) -> None:
+        """Look at one version of a pod that we let go; ``old``: the version before, None where there was none."""
+        uid = new.metadata.uid
+        if uid in record.troubles or not new.spec.node_name:
+            return
+        trouble = None
+        if refused(new):
+            trouble = self._refusal(record, new) if old is None or not finished(old) else None
+        elif old is None or old.metadata.annotations != new.metadata.annotations:
+            trouble = misalignment(new)
+        if trouble is not None:
+            record.troubles[uid] = trouble
+            self.tell(record, trouble)
+
+    def _refusal(self, record: Record, pod: Pod) -> Trouble:
+        node, reason, detail = pod.spec.node_name, pod.status.reason, pod.status.message
+        seconds = self.leave_out(record, pod)
+        message = f"the kubelet of {node} refused pod {pod.metadata.name}: {reason}"
+        return Trouble(pod, node, reason, f"{message} ({detail})" if detail else message, seconds)
+
+    def leave_out(self, record: Record, pod: Pod) -> float:
+        """No pod like this one goes to its node for a while; returns the seconds."""
+        seconds = self._refusals.note(record.shape, pod.spec.node_name, pod.status.reason, self._clock())
+        self._enqueue(record.uid, seconds)
+        return seconds
+
+    def changed(self, node: str, records: Iterable[Record]) -> None:
+        """Something inside the node changed: it is worth another try a little earlier."""
+        if self._refusals and self._refusals.changed(node):
+            for record in records:
+                if any(trouble.node == node and trouble.refused for trouble in record.troubles.values()):
+                    self._enqueue(record.uid, SHORT)
+
+    def forget(self, node: str) -> None:
+        """The node is gone."""
+        self._refusals.forget(node)
+
+    def avoided(self, record: Record, now: float | None = None) -> frozenset[str]:
+        """The nodes that the job's pods keep off now."""
+        if not self._refusals:
+            return frozenset()
+        found = self._refusals.avoided(record.shape, self._clock() if now is None else now)
+        return frozenset(each.node for each in found)
+
+    def listed(self, record: Record) -> str:
+        """The same for messages; "" where there is none."""
+        now = self._clock()
+        return listed(self._refusals.avoided(record.shape, now), now) if self._refusals else ""
+
+    def ended(self) -> bool:
+        """Whether a node may be tried again since this was asked last."""
+        since, self._looked = self._looked, self._clock()
+        return bool(self._refusals) and self._refusals.ended(since, self._looked)
+
+
+def refused(pod: Pod) -> bool:
+    """Whether its kubelet did not admit the pod for want of what it aligns or hands out."""
+    return pod.status.phase == "Failed" and pod.status.reason in REFUSALS
+
+
+def misalignment(pod: Pod) -> Trouble | None:
+    """What a pod got otherwise than predicted; None where nothing is, or not both are known."""
+    annotations = pod.metadata.annotations or {}
+    texts = (annotations.get(NUMA_PLACEMENT_PREDICTED), annotations.get(NUMA_PLACEMENT_OBSERVED))
+    predicted, observed = (decode(text) if text else None for text in texts)
+    if predicted is None or observed is None or not misaligned(predicted, observed):
+        return None
+    message = (
+        f"pod {pod.metadata.name} on {pod.spec.node_name} got NUMA zones {_zones(observed)}, predicted were "
+        f"{_zones(predicted)}; from now on what it really has counts"
+    )
+    return Trouble(pod, pod.spec.node_name, "", message)
+
+
+def _zones(placement: NumaPlacement) -> str:
+    return ", ".join(str(use.zone) for use in placement.zones)
