@@ -27,12 +27,13 @@ class Reader:
     def read(self) -> Reading:
         """Everything at one time; what cannot be read is None and told. Never raises for the kubelet's sake."""
         problems: list[str] = []
+        answer = self._answer(problems)
         return Reading(
             config=_tried(lambda: checkpoints.read_config(self.config), problems),
             cpu=_tried(lambda: checkpoints.read_cpu(self.folder), problems),
             memory=_tried(lambda: checkpoints.read_memory(self.folder), problems),
-            devices=_tried(self._devices, problems),
-            answer=self._answer(problems),
+            devices=_tried(lambda: self._devices(answer), problems),
+            answer=answer,
             problems=tuple(problems),
         )
 
@@ -45,10 +46,11 @@ class Reader:
         """Close the connection."""
         self._client.close()
 
-    def _devices(self) -> Devices:
+    def _devices(self, answer: Answer | None) -> Devices:
         """A kubelet that never met a device plugin has no file, only the folder for plugins."""
         path = self.folder / checkpoints.DEVICE_STATE
-        if not path.exists() and path.parent.is_dir():
+        met = answer is not None and bool(answer.allocatable.devices)
+        if not met and not path.exists() and path.parent.is_dir():
             return Devices((), {})
         return checkpoints.read_devices(self.folder)
 

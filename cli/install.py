@@ -42,7 +42,15 @@ def install(
     webhook_url: Annotated[
         str, typer.Option("--webhook-url", help="Where the API server reaches that webhook: https://HOST:PORT.")
     ] = "",
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the Deployments are available.")] = True,
+    agent: Annotated[
+        bool | None,
+        typer.Option(
+            "--agent/--no-agent",
+            help="Run the agent on every node, or no longer; default as it is. It publishes each machine's hardware "
+            "and what its kubelet gave to whom, by which pods are placed inside of their nodes.",
+        ),
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until all pods of it run.")] = True,
     timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait.")] = WAIT_SECONDS,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Let the API server check everything, and change nothing.")
@@ -56,7 +64,7 @@ def install(
     Installing twice changes nothing. With `-o yaml` or `-o json` the objects are printed and nothing is applied.
     """
     _check_place(out_of_cluster, webhook_url)
-    wish = Wish(domain, namespace, image, webhook_url)
+    wish = Wish(domain, namespace, image, webhook_url, agent)
     if output is not OutputFormat.TABLE:
         _print_objects(render.objects(asyncio.run(installation.plan(None, wish))), output)
         return
@@ -71,10 +79,12 @@ def install(
             return
         if out_of_cluster:
             await _show(installation.remove_components(client, options))
+        if agent is False:
+            await _show(installation.remove_agent(client, options))
         with progress("Waiting for the API server to serve the kinds"):
             await installation.wait_established(client, timeout)
         if wait and not out_of_cluster:
-            with progress("Waiting for the Deployments"):
+            with progress("Waiting for the pods"):
                 await installation.wait_available(client, options, timeout)
         _next_steps(options)
 

@@ -58,12 +58,13 @@ class Step(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Wish:
-    """What the command line asks for; empty: what is installed, else the default."""
+    """What the command line asks for; empty (None): what is installed, else the default."""
 
     domain: str = ""
     namespace: str = ""
     image: str = ""
     webhook_url: str = ""
+    agent: bool | None = None
 
 
 class _Gate(msgspec.Struct, frozen=True):
@@ -131,8 +132,11 @@ async def plan(client: Client | None, wish: Wish) -> render.Options:
             f"this cluster runs Kueue ({found} exists), which reads and writes the same keys {DEFAULT_DOMAIN}/...: "
             "install with `--domain topogate.dev`, so that the two never touch each other's pods"
         )
+    agent = wish.agent
+    if agent is None:
+        agent = client is not None and await _has_agent(client, settings.namespace)
     options = render.Options(
-        domain=domain, namespace=settings.namespace, image=wish.image, webhook_url=settings.webhook_url
+        domain=domain, namespace=settings.namespace, image=wish.image, webhook_url=settings.webhook_url, agent=agent
     )
     return replace(options, config=_config(config, options))
 
@@ -168,6 +172,14 @@ async def remove_components(client: Client, options: render.Options) -> AsyncIte
             yield step
 
 
+async def remove_agent(client: Client, options: render.Options) -> AsyncIterator[Step]:
+    """Delete the agent and all that is its own; what it published stays until its nodes go."""
+    others = {(obj["kind"], obj["metadata"]["name"]) for obj in render.objects(replace(options, agent=False))}
+    for obj in reversed(render.objects(replace(options, agent=True))):
+        if (obj["kind"], obj["metadata"]["name"]) not in others and (step := await _delete(client, obj)):
+            yield step
+
+
 async def wait_established(client: Client, timeout: float) -> None:  # noqa: ASYNC109 - it ends in a Failure
     """Wait until the API server serves our kinds. Raises Failure after ``timeout`` seconds."""
     for resource in KINDS:
@@ -181,11 +193,18 @@ async def wait_established(client: Client, timeout: float) -> None:  # noqa: ASY
 
 
 async def wait_available(client: Client, options: render.Options, timeout: float) -> None:  # noqa: ASYNC109 - as above
-    """Wait until the Deployments have all their pods. Raises Failure after ``timeout`` seconds."""
+    """Wait until Deployments and DaemonSet have all their pods. Raises Failure after ``timeout`` seconds."""
     for obj in render.objects(options):
+        name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace", "")
+        if obj["kind"] == "DaemonSet":
+
+            async def everywhere(name: str = name, namespace: str = namespace) -> str:
+                return _not_everywhere(await client.get(resources.DAEMON_SETS, name, namespace))
+
+            hint = f"`kubectl -n {namespace} describe daemonset {name}` says more"
+            await _until(everywhere, f"DaemonSet {namespace}/{name}", timeout, hint)
         if obj["kind"] != "Deployment":
             continue
-        name = obj["metadata"]["name"]
 
         async def available(name: str = name) -> str:
             found = await client.get(resources.DEPLOYMENTS, name, options.namespace)
@@ -203,7 +222,7 @@ async def installed(client: Client, namespace: str, domain: str = "") -> render.
     settings = _settings({"namespace": namespace} | ({"domain": domain} if domain else {}))
     config = await _installed_config(client, namespace)
     found = _parse(config, namespace).get("domain", DEFAULT_DOMAIN) if config else settings.domain
-    return render.Options(domain=domain or found, namespace=namespace)
+    return render.Options(domain=domain or found, namespace=namespace, agent=True)
 
 
 async def uninstall(client: Client, options: render.Options, *, delete_crds: bool) -> AsyncIterator[Step]:
@@ -215,7 +234,7 @@ async def uninstall(client: Client, options: render.Options, *, delete_crds: boo
                 continue
             case "CustomResourceDefinition":
                 await _drop_finalizers(client, obj["spec"]["names"]["plural"])
-            case "Namespace" if not await _is_ours(client, options.namespace):
+            case "Namespace" if not await _is_ours(client, obj["metadata"]["name"]):
                 continue
         if step := await _delete(client, obj):
             yield step
@@ -311,6 +330,11 @@ def _config(existing: str, options: render.Options) -> str:
 def _base_config(options: render.Options) -> str:
     found = next(obj for obj in render.objects(options) if obj["kind"] == "ConfigMap")
     return str(found["data"][render.CONFIG_KEY])
+
+
+async def _has_agent(client: Client, namespace: str) -> bool:
+    found = await _read(client, resources.DAEMON_SETS, render.AGENT, render.agent_namespace(namespace))
+    return found is not None
 
 
 async def _kueue(client: Client) -> str:
@@ -428,6 +452,15 @@ def _not_rolled_out(deployment: Json) -> str:
         return "the deployment controller has not seen it yet"
     updated = status.get("updatedReplicas", 0)
     return "" if updated >= wanted else f"{updated} of {wanted} pods are of this version"
+
+
+def _not_everywhere(daemon_set: Json) -> str:
+    status = daemon_set.get("status", {})
+    if status.get("observedGeneration", 0) < daemon_set["metadata"]["generation"]:
+        return "the daemonset controller has not seen it yet"
+    wanted = status.get("desiredNumberScheduled", 0)
+    ready = min(status.get("updatedNumberScheduled", 0), status.get("numberReady", 0))
+    return "" if ready >= wanted else f"{ready} of {wanted} pods are of this version and ready"
 
 
 def _has(spec: _PodSpec, gate: str) -> bool:

@@ -23,9 +23,11 @@ CONFIG_KEY = "config.yaml"
 WEBHOOK_CONFIGURATION = "topogate-webhook"
 POLICY = "topogate-pods"
 LEASE = "topogate-ungater"
+AGENT = "topogate-agent"
 PART_OF = {"app.kubernetes.io/part-of": "topogate"}
 
 _CRDS = "../../crds"
+_AGENT_AFTER = "ungater.yaml"  # before the rules that refuse what the components do not know
 _IN_CLUSTER_ONLY = frozenset({"Deployment", "Service", "PodDisruptionBudget"})
 
 
@@ -35,7 +37,7 @@ class Options:
 
     ``image`` empty: the one of the base. ``webhook_url``: components run outside of the cluster, and the API server
     reaches the webhook there (``https://host:port``); there are then no Deployments and no Service. ``config``: the
-    text of the settings file; empty: the one of the base.
+    text of the settings file; empty: the one of the base. ``agent``: with the DaemonSet, in a namespace of its own.
     """
 
     domain: str = DEFAULT_DOMAIN
@@ -43,6 +45,7 @@ class Options:
     image: str = ""
     webhook_url: str = ""
     config: str = ""
+    agent: bool = False
 
 
 def objects(options: Options | None = None) -> list[Json]:
@@ -60,13 +63,15 @@ def _objects(wanted: Options) -> tuple[Json, ...]:
 
 def _texts(options: Options) -> Iterator[str]:
     """Every manifest in the order of the kustomizations."""
-    base = files("manifests") / "base"
+    base, agent = files("manifests") / "base", files("manifests") / "agent"
     for entry in _resources(base):
         if entry == _CRDS:
             continue
         yield _localised((base / entry).read_text(encoding="utf-8"), options)
         if entry == "namespace.yaml":
             yield from crd_texts()
+        if entry == _AGENT_AFTER and options.agent:
+            yield from (_localised((agent / own).read_text(encoding="utf-8"), options) for own in _resources(agent))
 
 
 def crd_texts() -> Iterator[str]:
@@ -74,6 +79,11 @@ def crd_texts() -> Iterator[str]:
     root = files("crds")
     for entry in _resources(root):
         yield root.joinpath(*entry.split("/")).read_text(encoding="utf-8")
+
+
+def agent_namespace(namespace: str) -> str:
+    """Where the agent runs, by the namespace of Topogate itself."""
+    return f"{namespace}-agent"
 
 
 def _documents(text: str) -> Iterator[Json]:
@@ -98,7 +108,7 @@ def _kept(obj: Json, options: Options) -> bool:
 
 def _adapted(obj: Json, options: Options) -> Json:
     match obj["kind"]:
-        case "Deployment" if options.image:
+        case "Deployment" | "DaemonSet" if options.image:
             for container in obj["spec"]["template"]["spec"]["containers"]:
                 container["image"] = options.image
         case "MutatingWebhookConfiguration" if options.webhook_url:

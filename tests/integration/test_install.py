@@ -23,7 +23,8 @@ pytestmark = pytest.mark.cluster
 K = Keys()
 URL = "https://127.0.0.1:9443"
 OUTSIDE = {"out_of_cluster": True, "webhook_url": URL}
-PREFIX = f"system:serviceaccount:{NAMESPACE}:topogate-"
+AGENT_NAMESPACE = render.agent_namespace(NAMESPACE)
+HOMES = {"webhook": NAMESPACE, "ungater": NAMESPACE, "agent": AGENT_NAMESPACE}
 
 
 @pytest.fixture(scope="module")
@@ -133,10 +134,29 @@ def test_installing_again_changes_nothing(installed, install):
     assert set(outcomes(install(**OUTSIDE)).values()) == {"unchanged", "kept"}
 
 
-def test_kustomize_makes_the_same_objects(kubectl):
-    built = yaml.safe_load_all(kubectl("kustomize", "manifests/base"))
+@pytest.mark.parametrize("folders", [("base",), ("base", "agent")])
+def test_kustomize_makes_the_same_objects(kubectl, folders):
+    built = [obj for each in folders for obj in yaml.safe_load_all(kubectl("kustomize", f"manifests/{each}"))]
     by_name = {(obj["kind"], obj["metadata"]["name"]): obj for obj in built}
-    assert by_name == {(obj["kind"], obj["metadata"]["name"]): obj for obj in render.objects()}
+    rendered = render.objects(render.Options(agent="agent" in folders))
+    assert by_name == {(obj["kind"], obj["metadata"]["name"]): obj for obj in rendered}
+
+
+def test_the_agent_comes_stays_and_goes(clean, install, kubectl, there):
+    """Asked for once it stays through upgrades, until somebody does not want it any more."""
+    daemons = ("daemonsets", "-n", AGENT_NAMESPACE)
+    install(agent=True, wait=True, timeout=60.0, image="topogate:other")
+    (daemon,) = get(kubectl, *daemons)["items"]
+    assert daemon["status"]["numberReady"] == 2
+    assert daemon["spec"]["template"]["spec"]["containers"][0]["image"] == "topogate:other"
+    install()
+    (daemon,) = get(kubectl, *daemons)["items"]
+    assert daemon["spec"]["template"]["spec"]["containers"][0]["image"] == "topogate:0.1.0"
+    printed = outcomes(install(agent=False))
+    assert printed[f"daemonset/{render.AGENT}"] == "deleted"
+    assert {name for kind, name in there(render.Options(agent=True)) if name == render.AGENT} == set()
+    assert "deleted" not in outcomes(install()).values()
+    assert get(kubectl, *daemons)["items"] == []
 
 
 def test_what_somebody_changed_is_put_right_and_the_ca_stays(installed, install, kubectl):
@@ -304,7 +324,11 @@ def own_rules(kubectl, component, namespace):
     """What the component's account may do beyond what every account may."""
     groups = ("system:serviceaccounts", "system:authenticated")
     everybody = rules(kubectl, "system:serviceaccount:default:default", namespace, *groups)
-    return rules(kubectl, PREFIX + component, namespace, *groups) - everybody
+    return rules(kubectl, account(component), namespace, *groups) - everybody
+
+
+def account(component):
+    return f"system:serviceaccount:{HOMES[component]}:topogate-{component}"
 
 
 def spread(verbs, resource, name=""):
@@ -330,8 +354,16 @@ RIGHTS = {
         spread(READ, "priorityclasses.scheduling.k8s.io"),
         spread("create patch", "events.events.k8s.io"),
     ),
+    "agent": spread("get create patch", "flextopos.topogate.dev").union(
+        spread("patch", "flextopos/status.topogate.dev"),
+        spread("get create patch", "noderesourcetopologies.topology.node.k8s.io"),
+        spread("list watch patch", "pods"),
+        spread("get", "nodes"),
+        spread("create patch", "events.events.k8s.io"),
+    ),
 }
 HOME = {
+    "agent": set(),
     "webhook": spread("get patch", "secrets", "topogate-webhook-cert"),
     "ungater": spread("create", "leases.coordination.k8s.io").union(
         spread("get update", "leases.coordination.k8s.io", "topogate-ungater")
@@ -340,9 +372,11 @@ HOME = {
 
 
 @pytest.mark.parametrize("component", sorted(RIGHTS))
-def test_an_account_may_do_exactly_what_is_listed(installed, kubectl, component):
+def test_an_account_may_do_exactly_what_is_listed(installed, install, kubectl, component):
+    if component == "agent":
+        install(agent=True, **OUTSIDE)
     assert own_rules(kubectl, component, "default") == RIGHTS[component]
-    assert own_rules(kubectl, component, NAMESPACE) == RIGHTS[component] | HOME[component]
+    assert own_rules(kubectl, component, HOMES[component]) == RIGHTS[component] | HOME[component]
 
 
 QUESTIONS = [
@@ -362,7 +396,7 @@ QUESTIONS = [
 
 def test_the_authorizer_agrees(installed, kubectl):
     for (component, verb, what, namespace), allowed in QUESTIONS:
-        kubectl("auth", "can-i", "-q", verb, what, "-n", namespace, "--as", PREFIX + component, fails=not allowed)
+        kubectl("auth", "can-i", "-q", verb, what, "-n", namespace, "--as", account(component), fails=not allowed)
 
 
 USER_RIGHTS = [

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from crds.constants import DEFAULT_DOMAIN, NAMESPACE, Keys
-from crds.settings import from_mapping
+from crds.settings import Settings, from_mapping
 from kube.resources import resource_of
 from manifests import render
 from manifests.render import Options
@@ -21,16 +21,19 @@ def text(options=None):
 
 
 def test_every_file_of_the_base_is_listed_and_every_object_can_be_applied():
-    listed = yaml.safe_load((MANIFESTS / "base" / "kustomization.yaml").read_text())["resources"]
-    assert {path.name for path in (MANIFESTS / "base").iterdir()} == {*listed, "kustomization.yaml"} - {"../../crds"}
-    objects = render.objects()
+    for folder in ("base", "agent"):
+        listed = yaml.safe_load((MANIFESTS / folder / "kustomization.yaml").read_text())["resources"]
+        assert {path.name for path in (MANIFESTS / folder).iterdir()} == {*listed, "kustomization.yaml"} - {
+            "../../crds"
+        }
+    objects = render.objects(Options(agent=True))
     assert len({(obj["kind"], obj["metadata"]["name"]) for obj in objects}) == len(objects)
     for obj in objects:
         assert resource_of(obj).namespaced is ("namespace" in obj["metadata"]), obj["metadata"]["name"]
 
 
 def test_order_is_safe():
-    kinds = [obj["kind"] for obj in render.objects()]
+    kinds = [obj["kind"] for obj in render.objects(Options(agent=True))]
     assert kinds[0] == "Namespace"
     assert kinds[-1] == "MutatingWebhookConfiguration"
     assert max(i for i, kind in enumerate(kinds) if kind == "CustomResourceDefinition") < kinds.index("ServiceAccount")
@@ -56,6 +59,44 @@ def test_rules_know_every_key(domain):
         assert f"'{key}'" in yaml.safe_dump(policy, width=10_000)
     for key in (keys.gate, keys.workload, keys.pod_set):
         assert f"'{key}'" in yaml.safe_dump(policy, width=10_000)
+
+
+def test_the_agent_has_a_namespace_of_its_own():
+    assert not of_kind("DaemonSet")
+    options = Options(namespace="tg", agent=True, image="example.com/topogate:1")
+    (daemon,) = of_kind("DaemonSet", options)
+    assert daemon["metadata"]["namespace"] == render.agent_namespace("tg") == "tg-agent"
+    assert daemon["spec"]["template"]["spec"]["containers"][0]["image"] == "example.com/topogate:1"
+    assert NAMESPACE not in text(options)
+    levels = {
+        obj["metadata"]["name"]: obj["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+        for obj in of_kind("Namespace", options)
+    }
+    assert levels == {"tg": "restricted", "tg-agent": "privileged"}
+    for policy in of_kind("ValidatingAdmissionPolicy", options):
+        assert "system:serviceaccount:tg-agent:topogate-agent" in yaml.safe_dump(policy, width=10_000)
+
+
+def test_the_agent_writes_nothing_on_its_node():
+    (daemon,) = of_kind("DaemonSet", Options(agent=True))
+    pod = daemon["spec"]["template"]["spec"]
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+    (container,) = pod["containers"]
+    context = container["securityContext"]
+    assert context == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    on_host = {volume["name"] for volume in pod["volumes"] if "hostPath" in volume}
+    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+    assert on_host == {"sys", "kubelet"}
+    assert all(mounts[name]["readOnly"] for name in on_host)
+    assert mounts["nothing"]["mountPath"] == mounts["kubelet"]["mountPath"] + "/pods"
+    variables = {entry["name"]: entry.get("value", "") for entry in container["env"]}
+    known = {name: value for name, value in variables.items() if name.startswith("TOPOGATE_")}
+    from_mapping({}, env=known)  # every variable is one that there is
+    assert {name.removeprefix("TOPOGATE_").lower() for name in known} <= Settings.model_fields.keys()
 
 
 def test_the_webhook_is_closed_and_narrow():
@@ -110,7 +151,8 @@ def test_components_are_locked_down():
 def test_nobody_gets_more_than_a_verb():
     """No wildcards; secrets by name and in one namespace only; Workload status for the ungater alone."""
     writers = {"create", "update", "patch", "delete", "deletecollection"}
-    for role in (*of_kind("ClusterRole"), *of_kind("Role")):
+    options = Options(agent=True)
+    for role in (*of_kind("ClusterRole", options), *of_kind("Role", options)):
         for rule in role["rules"]:
             assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"]
             if "secrets" in rule["resources"]:
