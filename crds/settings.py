@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 
 from crds.constants import DEFAULT_DOMAIN, NAMESPACE, Keys
 from crds.device_annotations import DEFAULT as DEVICE_ANNOTATIONS
-from crds.device_annotations import DeviceAnnotation
+from crds.device_annotations import XPU_RESOURCE, DeviceAnnotation
 
 CONFIG_PATH = "/etc/topogate/config.yaml"
 ENV_PREFIX = "TOPOGATE_"
@@ -122,6 +122,8 @@ class Settings(BaseModel):
     """Rebuild what zones have free from the pods that are known, instead of trusting NodeResourceTopology."""
     numa_score: Literal["LeastNUMANodes", "LeastAllocated", "MostAllocated", "BalancedAllocation"] = "LeastNUMANodes"
     """Which of otherwise equal nodes is taken, by what happens in its zones."""
+    xpu_resources: Names = (XPU_RESOURCE,)
+    """Resources that are given out by the rules of Kunlunxin XPUs."""
     device_annotations: DeviceAnnotations = DEVICE_ANNOTATIONS
     """Annotations that tell device plugins which devices were chosen."""
 
