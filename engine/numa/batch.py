@@ -92,10 +92,10 @@ def _in_several(view: View, ask: Ask, most: int, space: Space) -> Ints:
 
 
 def _in_turn(view: View, asks: tuple[Ask, ...], most: int, space: Space) -> Ints:
-    turns = Turns(view, space)
+    turns = Turns(view, asks, space)
     found = np.zeros(view.width, np.int64)
     for _ in range(most):
-        turns.pod(asks)
+        turns.pod()
         if not len(turns.at):
             break
         found[turns.at] += 1

@@ -30,8 +30,8 @@ def spread(view: View, plan: Plan, space: Space) -> Ints:
 
 
 def _in_turn(view: View, plan: Plan, space: Space) -> Ints:
-    turns = Turns(view, space)
-    took = turns.pod(plan.asks)
+    turns = Turns(view, plan.asks, space)
+    took = turns.pod()
     found = np.full(view.width, view.zones)
     found[turns.at] = np.bitwise_count(took)
     for out in turns.unknown:

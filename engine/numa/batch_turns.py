@@ -3,9 +3,14 @@
 Each turn places one container on every machine that is still in: in the zone or set of zones that its kubelet picks,
 the first in its order of those it prefers. What the container takes there decides what the next one finds. A machine
 goes out when it refuses a container. Only for single-numa-node and restricted.
+
+Which zone of a set gives how much is not always known. Often that does not matter: restricted takes the fewest zones
+that could hold a container at all, so each of them has to give something of everything; where the set has no more of
+one thing than is asked for, none of its zones takes part in a second such pod.
 """
 
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 
@@ -17,41 +22,42 @@ from engine.numa.machine import TopologyPolicy
 from engine.numa.traits import Traits
 from engine.table import Ints
 
-UNKNOWN = -1
+UNKNOWN: Final = -1
 
 
 class Turns:
-    """Machines that take one container after another.
+    """Machines that take one pod after another, all of one shape.
 
     ``at`` tells which are still in; ``unknown`` which are out because only the exact admission can tell what they do.
     """
 
-    def __init__(self, view: View, space: Space) -> None:
+    def __init__(self, view: View, asks: tuple[Ask, ...], space: Space) -> None:
         self.now = Scratch.of(view)
         self.at = np.arange(view.width)
         self.unknown: list[Ints] = []
+        self._asks = asks
         self._wide = view.kind.traits.kubelet.policy is TopologyPolicy.RESTRICTED
         self._space = space
 
-    def pod(self, asks: tuple[Ask, ...]) -> Ints:
+    def pod(self) -> Ints:
         """Place one pod on every machine that is still in: the zones it took there, as masks; the others go out."""
         took = np.zeros(len(self.at), np.int64)
-        for ask in asks:
+        for ask in self._asks:
             masks = self._pick(ask)
-            stay = masks > 0
-            if not stay.all():
-                self.unknown.append(self.at[masks < 0])
-                places = stay.nonzero()[0]
-                self.at, self.now = self.at[places], self.now.only(places)
-                masks, took = masks[places], took[places]
-            self._take(ask, masks)
+            self.unknown.append(self.at[masks == UNKNOWN])
+            stay = (masks > 0).nonzero()[0]
+            if len(stay) < len(masks):
+                masks, took = masks[stay], took[stay]
+                self.at, self.now = self.at[stay], self.now.only(stay)
             took |= masks
+            self._take(ask, masks)
         return took
 
     def _pick(self, ask: Ask) -> Ints:
         """The zones a container gets, as a mask; 0 where it is refused, UNKNOWN where that is not known."""
         holds = holds_zone(self.now, ask, self._space)
         masks: Ints = np.where(holds.any(axis=0), 1 << holds.argmax(axis=0), 0)
+        masks[self.now.lost] = UNKNOWN
         if self._wide and ask.rows:
             none = (masks == 0).nonzero()[0]
             if len(none):
@@ -59,7 +65,7 @@ class Turns:
         return masks
 
     def _pick_set(self, view: View, ask: Ask) -> Ints:
-        if not knows_sets(view, ask) or not view.kind.traits.splits:
+        if not knows_sets(view, ask):
             return np.full(view.width, UNKNOWN)
         found = np.zeros(view.width, np.int64)
         for some, sets, holds in in_sets(view, ask, self._space):
@@ -67,22 +73,34 @@ class Turns:
         return found
 
     def _take(self, ask: Ask, masks: Ints) -> None:
-        """Take what a container asks for: of several zones, from the first of them as much as they have."""
-        several = bool((masks & (masks - 1)).any())
-        zone, column = np.bitwise_count(masks & -masks - 1), np.arange(len(masks))
+        now = self.now
+        wide = masks & (masks - 1) != 0
+        if wide.any():
+            self._take_sets(ask, wide.nonzero()[0], masks[wide])
+        column = (~wide).nonzero()[0]
+        zone = np.bitwise_count((masks & -masks) - 1)[column]
         for row, amount in ask.pairs:
-            left = self.now.left[row]
-            if not several:
-                left[zone, column] -= amount
-                continue
-            rest = np.full(len(masks), amount)
-            for at in range(self.now.zones):
-                part = np.minimum(left[at], rest) * (masks >> at & 1)
-                left[at] -= part
-                rest -= part
-        if ask.memory and self.now.grouped:
-            for at in range(self.now.zones):
-                self.now.shares[at] = np.where(masks >> at & 1, masks, self.now.shares[at])
+            now.left[row, zone, column] -= amount
+        if ask.memory and now.grouped:
+            for at in range(now.zones):
+                np.copyto(now.shares[at], masks, where=masks >> at & 1 != 0)
+
+    def _take_sets(self, ask: Ask, column: Ints, masks: Ints) -> None:
+        """A container that takes several zones each: where it is not clear what is left there, the machine is lost."""
+        inside = (masks >> np.arange(self.now.zones)[:, None] & 1).astype(np.bool_)
+        left = {row: self.now.left[row][:, column] for row, _ in ask.pairs}
+        last = np.zeros(len(column), np.bool_)
+        drained = np.zeros(len(column), np.bool_)
+        for row, amount in ask.pairs:
+            last |= left[row].sum(axis=0) < 2 * amount
+            drained |= (left[row] * inside).sum(axis=0) == amount
+        if len(self._asks) > 1:
+            last[:] = drained[:] = False
+        gone = inside & drained | last
+        for row, have in left.items():
+            have[gone] = 0
+            self.now.left[row][:, column] = have
+        self.now.lost[column[~(last | drained)]] = True
 
 
 def first(sets: Sets, holds: Bools, traits: Traits) -> Ints:

@@ -186,26 +186,31 @@ class View:
 
 
 class Scratch(View):
-    """The same, but what is free and who shares memory may be changed: ``left[r, z, c]`` and ``shares[z, c]``."""
+    """The same to be changed: what is free, ``left[r, z, c]``; who shares memory, ``shares[z, c]``.
 
-    __slots__ = ("left", "shares")
+    ``lost[c]``: what is left of column c is not known any more.
+    """
 
-    def __init__(self, view: View, left: Ints, shares: Ints) -> None:
+    __slots__ = ("left", "lost", "shares")
+
+    def __init__(self, view: View, left: Ints, shares: Ints, lost: NDArray[np.bool_]) -> None:
         super().__init__(view.kind, view.where)
         self.left = left
         self.shares = shares
+        self.lost = lost
 
     @classmethod
     def of(cls, view: View) -> "Scratch":
         """A copy of what a view shows."""
-        rows = range(len(view.kind.traits.resources))
-        return cls(view, np.stack([view.free(row) for row in rows]), np.array(view.group))
+        left = np.stack([view.free(row) for row in range(len(view.kind.traits.resources))])
+        return cls(view, left, np.array(view.group), np.zeros(view.width, np.bool_))
 
     def only(self, places: Ints) -> "Scratch":
         """Of these columns, those at ``places`` (ascending, each once): a copy, unless that is all of them."""
         if len(places) == self.width:
             return self
-        return Scratch(View(self.kind, self._at(places)), self.left[:, :, places], self.shares[:, places])
+        part = View(self.kind, self._at(places))
+        return Scratch(part, self.left[:, :, places], self.shares[:, places], self.lost[places])
 
     def free(self, row: int) -> Ints:
         """What is free of a resource."""
