@@ -8,13 +8,14 @@ from localcluster.cluster import LocalCluster
 from localcluster.errors import AlreadyUp, BinariesMissing, ComponentFailed, LocalClusterError, NotReady
 from localcluster.health import ComponentStatus
 from localcluster.nodes import Fleet, add_nodes, wait_ready
-from localcluster.options import API_SERVER, COMPONENTS, CONTROLLER_MANAGER, ETCD, KWOK, SCHEDULER, Options
+from localcluster.options import API_SERVER, COMPONENTS, CONTROLLER_MANAGER, ETCD, KUBELETS, KWOK, SCHEDULER, Options
 
 __all__ = [
     "API_SERVER",
     "COMPONENTS",
     "CONTROLLER_MANAGER",
     "ETCD",
+    "KUBELETS",
     "KWOK",
     "SCHEDULER",
     "AlreadyUp",

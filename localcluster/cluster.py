@@ -25,7 +25,9 @@ from localcluster.binaries import Binaries
 from localcluster.commands import Layout, command
 from localcluster.errors import NotReady
 from localcluster.health import ComponentStatus
-from localcluster.options import API_SERVER, COMPONENTS, CONTROLLER_MANAGER, ETCD, KWOK, SCHEDULER, Options
+from localcluster.kubelets import service
+from localcluster.kubelets.fleet import Publishing
+from localcluster.options import API_SERVER, COMPONENTS, CONTROLLER_MANAGER, ETCD, KUBELETS, KWOK, SCHEDULER, Options
 from localcluster.ports import Reservation
 from localcluster.process import Component
 
@@ -164,6 +166,29 @@ class LocalCluster:
         """State, memory and CPU of every component."""
         return health.statuses(self._require_layout(), self.pids)
 
+    def play_kubelets(self, publishing: Publishing | None = None, timeout: float = START_SECONDS) -> None:
+        """Play the kubelets of all simulated machines (``Fleet.machine``), now and those to come.
+
+        Returns when those that are there are taken over. Raises ComponentFailed where the process ends, or is not
+        ready in time. Nothing happens where it runs already.
+        """
+        layout = self._require_layout()
+        if (running := self._components.get(KUBELETS)) is not None and running.pid is not None:
+            return
+        publishing = publishing or Publishing()
+        service.remember(self.directory, publishing)
+        if publishing.nrt:
+            service.install(health.api(layout))
+        made = service.component(self.directory, layout.kubeconfig(KWOK), publishing, self._environment())
+        self._components[KUBELETS] = made
+        made.start()
+        deadline = time.monotonic() + timeout
+        while not service.is_ready(self.directory):
+            made.check()
+            if time.monotonic() > deadline:
+                raise made.failure("did not become ready in time")
+            time.sleep(POLL_SECONDS)
+
     # One component: stop(name) is above
 
     def kill(self, name: str) -> None:
@@ -173,6 +198,9 @@ class LocalCluster:
     def start(self, name: str, timeout: float = START_SECONDS) -> None:
         """Start one component that was stopped or killed, and wait until it is ready."""
         component = self._component(name)
+        if name == KUBELETS:
+            self.play_kubelets(service.wanted(self.directory), timeout)
+            return
         if name == KWOK and component.pid is None and component.exit_status is not None:
             kwok.forget_leases(health.api(self._require_layout()))
         component.start()
@@ -227,9 +255,11 @@ class LocalCluster:
         complete.touch()
 
     def _make(self, name: str, layout: Layout) -> Component:
-        env = {"HOME": str(self.directory), "PATH": "/usr/bin:/bin", "TMPDIR": str(self.directory)}
         arguments = command(name, layout, self.options)
-        return Component(name, arguments, directory=self.directory, log=layout.log(name), env=env)
+        return Component(name, arguments, directory=self.directory, log=layout.log(name), env=self._environment())
+
+    def _environment(self) -> dict[str, str]:
+        return {"HOME": str(self.directory), "PATH": "/usr/bin:/bin", "TMPDIR": str(self.directory)}
 
     def _wait(self, names: Sequence[str], deadline: float) -> None:
         layout = self._require_layout()

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from localcluster import kwok
 from localcluster.api import Endpoint
 from localcluster.commands import Layout
-from localcluster.options import API_SERVER, COMPONENTS, ETCD, KWOK
+from localcluster.kubelets.service import READY_FILE
+from localcluster.options import API_SERVER, COMPONENTS, ETCD, KUBELETS, KWOK
 from localcluster.process import usage
 
 
@@ -42,17 +43,22 @@ def is_ready(name: str, layout: Layout) -> bool:
         return etcd(layout).is_ok("/health")
     if name == API_SERVER:
         return api(layout).is_ok("/readyz")
+    if name == KUBELETS:
+        return (layout.root / READY_FILE).exists()
     if name == KWOK:
         return kwok.is_healthy(layout.ports[KWOK])
     return Endpoint(f"https://127.0.0.1:{layout.ports[name]}", ca=layout.pki / "ca.crt").is_ok("/healthz")
 
 
 def statuses(layout: Layout, pids: Mapping[str, int]) -> list[ComponentStatus]:
-    """The state of every component; one without a process id in ``pids`` is stopped."""
-    return [_status(name, layout, pids.get(name)) for name in COMPONENTS]
+    """The state of every component; one without a process id in ``pids`` is stopped.
+
+    The simulated kubelets are among them where they run; they have no port (0).
+    """
+    return [_status(name, layout, pids.get(name)) for name in (*COMPONENTS, *({KUBELETS} & pids.keys()))]
 
 
 def _status(name: str, layout: Layout, pid: int | None) -> ComponentStatus:
     memory, cpu = (0, 0.0) if pid is None else usage(pid)
     state = "Stopped" if pid is None else "Ready" if is_ready(name, layout) else "NotReady"
-    return ComponentStatus(name, state, pid, layout.ports[name], memory, cpu, str(layout.log(name)))
+    return ComponentStatus(name, state, pid, layout.ports.get(name, 0), memory, cpu, str(layout.log(name)))

@@ -13,7 +13,7 @@ _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 
 def prepare(api: Endpoint) -> None:
-    """Give KWOK's user the rights of a fleet of kubelets, and nothing more."""
+    """Give KWOK's user, which the simulated kubelets share, the rights of a fleet of kubelets, and nothing more."""
     api.apply(f"{_RBAC}/clusterroles/{ROLE}", _role())
     api.apply(f"{_RBAC}/clusterrolebindings/{ROLE}", _binding())
     forget_leases(api)
@@ -44,6 +44,16 @@ def _role() -> dict[str, Any]:
             {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "delete"]},
             {"apiGroups": [""], "resources": ["nodes/status", "pods/status"], "verbs": ["patch", "update"]},
             {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch", "update"]},
+            {
+                "apiGroups": ["topology.node.k8s.io"],
+                "resources": ["noderesourcetopologies"],
+                "verbs": ["create", "patch"],
+            },
+            {
+                "apiGroups": ["topogate.dev"],
+                "resources": ["flextopos", "flextopos/status"],
+                "verbs": ["create", "patch"],
+            },
             {
                 "apiGroups": ["coordination.k8s.io"],
                 "resources": ["leases"],

@@ -11,6 +11,8 @@ from kube.client import Client
 from kube.errors import AlreadyExists
 from kube.patches import PatchType
 from kube.resources import NODES
+from localcluster.kubelets.specs import KUBELET, MACHINE, build, parse_kubelet, parse_machine
+from localcluster.kubelets.specs import capacity as specs_capacity
 
 BLOCK_LABEL = "cloud-provider.com/topology-block"
 RACK_LABEL = "cloud-provider.com/topology-rack"
@@ -28,6 +30,8 @@ _PLATFORM = {
     for key, value in (("arch", "amd64"), ("os", "linux"))
 }
 _ADDRESSES = int(ipaddress.IPv4Address("10.0.0.0"))
+# By this range the stage `pod-ready` knows the pods of machines, which wait for their simulated kubelet (stages.yaml).
+_MACHINE_ADDRESSES = int(ipaddress.IPv4Address("100.64.0.0"))
 
 Taint = Mapping[str, str]
 Progress = Callable[[int, int], None]  # nodes done, nodes in all
@@ -40,6 +44,10 @@ class Fleet:
     Labels: the block (``b1``), the rack (``r2``: the same name in every block, as racks are named in the field, or
     ``b1-r2`` with ``unique_racks``), the host name, the node group. Quantities are texts as Kubernetes reads them;
     ``gpus`` 0 leaves the resource out. ``labels`` None as a value removes one of the default labels.
+
+    ``machine`` (``2 sockets / 8 NUMA / 64 cores / 8 GPUs``, `localcluster.kubelets.specs`) gives each node an inside,
+    for which ``LocalCluster.play_kubelets`` plays a kubelet with the settings ``kubelet``; it decides CPU, memory and
+    devices then. ValueError where either is not understood.
     """
 
     blocks: int = 4
@@ -55,6 +63,8 @@ class Fleet:
     labels: Mapping[str, str | None] = field(default_factory=dict)
     taints: Sequence[Taint] = ()
     resources: Mapping[str, str] = field(default_factory=dict)
+    machine: str = ""
+    kubelet: str = ""
 
     def __len__(self) -> int:
         return self.blocks * self.racks * self.hosts
@@ -81,7 +91,20 @@ class Fleet:
             **self.labels,
         }
         kept = {key: value for key, value in labels.items() if value is not None}
+        if self.machine:
+            return self._machine(name, kept)
         return make_node(name, labels=kept, resources=self._resources(), taints=self.taints)
+
+    def _machine(self, name: str, labels: Mapping[str, str]) -> dict[str, Any]:
+        parse_kubelet(self.kubelet)
+        capacity, allocatable = specs_capacity(build(parse_machine(self.machine), name))
+        more = {"pods": str(self.pods), **self.resources}
+        node = make_node(name, labels=labels, resources={**capacity, **more}, taints=self.taints)
+        node["metadata"]["annotations"] |= {MACHINE: self.machine, **({KUBELET: self.kubelet} if self.kubelet else {})}
+        node["status"]["allocatable"] = {**allocatable, **more}
+        node["status"]["addresses"][0]["address"] = _address(name, _MACHINE_ADDRESSES)
+        node["status"]["nodeInfo"]["kubeletVersion"] = parse_kubelet(self.kubelet).version
+        return node
 
     def _resources(self) -> dict[str, str]:
         gpus = {"nvidia.com/gpu": str(self.gpus)} if self.gpus else {}
@@ -125,9 +148,9 @@ def _info() -> dict[str, str]:
     return {**dict.fromkeys(unknown, ""), **known}
 
 
-def _address(name: str) -> str:
-    """An address in 10.0.0.0/9 that follows from the name; the pods' are in the other half."""
-    return str(ipaddress.IPv4Address(_ADDRESSES + zlib.crc32(name.encode()) % (1 << 23)))
+def _address(name: str, start: int = _ADDRESSES) -> str:
+    """An address in the 2^22 from ``start`` that follows from the name; the pods' are elsewhere."""
+    return str(ipaddress.IPv4Address(start + zlib.crc32(name.encode()) % (1 << 22)))
 
 
 async def add_nodes(client: Client, fleet: Fleet, *, progress: Progress | None = None) -> int:

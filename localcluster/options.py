@@ -8,6 +8,7 @@ API_SERVER = "kube-apiserver"
 CONTROLLER_MANAGER = "kube-controller-manager"
 SCHEDULER = "kube-scheduler"
 KWOK = "kwok"
+KUBELETS = "kubelets"  # of simulated machines; only where there are some (`LocalCluster.play_kubelets`)
 COMPONENTS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)  # in order of start
 
 

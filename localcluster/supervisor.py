@@ -22,10 +22,12 @@ from typing import NoReturn
 import msgspec
 
 from localcluster import health
+from localcluster.api import Refused
 from localcluster.cluster import PORTS_FILE, LocalCluster
 from localcluster.commands import Layout
 from localcluster.errors import AlreadyUp, LocalClusterError, NotReady
-from localcluster.options import COMPONENTS, Options
+from localcluster.kubelets import service
+from localcluster.options import COMPONENTS, KUBELETS, Options
 from localcluster.pki import write_private
 from localcluster.process import log_tail, start_time, wait_gone
 
@@ -195,7 +197,7 @@ def run(folder: Path, options: Options, *, progress: Progress, ready: Callable[[
             ready(cluster)
             while True:
                 time.sleep(REVIVE_SECONDS)
-                if _revive(cluster, progress):
+                if _revive(cluster, progress) or _play_kubelets(cluster, progress):
                     state.pids = cluster.pids
                     tell("Ready", "")
         except LocalClusterError as error:
@@ -222,6 +224,19 @@ def _revive(cluster: LocalCluster, progress: Progress) -> bool:
             progress(str(error))
             break
     return bool(dead)
+
+
+def _play_kubelets(cluster: LocalCluster, progress: Progress) -> bool:
+    """Start the simulated kubelets where somebody asked for them; whether they had to be started."""
+    wanted = service.wanted(cluster.directory)
+    if wanted is None or KUBELETS in cluster.pids:
+        return False
+    progress("starting the simulated kubelets")
+    try:
+        cluster.play_kubelets(wanted)
+    except (LocalClusterError, OSError, Refused) as error:
+        progress(str(error))
+    return True
 
 
 @contextmanager

@@ -22,6 +22,7 @@ class Block:
     type: str
     zones: int
     size: int
+    taken: dict[int, int] = field(default_factory=dict)  # zone -> bytes, when it was taken
 
 
 @dataclass
@@ -110,7 +111,7 @@ class MemoryManager:
         blocks = [Block(resource, mask, size) for resource, size in asked.items()]
         for block in blocks:
             reused = min(block.size, self._left_by_init(pod, mask, block.type))
-            self._charge(block.type, mask, block.size - reused)
+            self._charge(block, block.size - reused)
         self._note_reusable(pod, container, blocks)
         self.held.setdefault(pod.uid, {})[container.name] = blocks
         self._shrink_init_blocks(pod, container, blocks)
@@ -138,14 +139,15 @@ class MemoryManager:
             raise _unexpected("preferred hint violates NUMA node allocation")
         return mask
 
-    def _charge(self, resource: str, mask: int, size: int) -> None:
-        for position in bits(mask):
+    def _charge(self, block: Block, size: int) -> None:
+        for position in bits(block.zones):
             zone = self.zones[position]
             zone.assignments += 1
-            zone.cells = mask
-            taken = min(size, zone.free.get(resource, 0))
+            zone.cells = block.zones
+            taken = min(size, zone.free.get(block.type, 0))
             if taken:
-                zone.free[resource] -= taken
+                zone.free[block.type] -= taken
+                block.taken[position] = taken
                 size -= taken
 
     def _note_reusable(self, pod: Pod, container: Container, blocks: Sequence[Block]) -> None:
@@ -199,7 +201,7 @@ class MemoryManager:
             self.held[uid] = {container: list(blocks) for container, blocks in held.items()}
             for blocks in held.values():
                 for block in blocks:
-                    self._charge(block.type, block.zones, block.size)
+                    self._charge(block, block.size)
 
 
 def _best(hints: Sequence[Hint]) -> Hint | None:

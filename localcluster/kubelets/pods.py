@@ -109,11 +109,8 @@ def _container(container: Mapping[str, Any], kind: str) -> Container:
 def quantity(value: "str | float") -> Fraction:
     """A Kubernetes quantity (``500m``, ``8Gi``, ``1e3``). ValueError for other text."""
     text = str(value)
+    number = text.rstrip("kMGTPEimun")
     try:
-        return Fraction(text)
-    except ValueError:
-        number = text.rstrip("kMGTPEimun")
-        suffix = text[len(number) :]
-        if suffix not in _SUFFIXES or not number:
-            raise ValueError(f"{text!r} is no quantity") from None
-        return Fraction(number) * _SUFFIXES[suffix]
+        return Fraction(number) * _SUFFIXES[text[len(number) :]]
+    except (KeyError, ValueError):
+        raise ValueError(f"{text!r} is no quantity") from None

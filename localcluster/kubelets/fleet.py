@@ -1,0 +1,377 @@
+"""The kubelets of all simulated machines in one process.
+
+Rules
+- The API server's order is the order of the node: a pod that has ended or is gone makes room before the next is
+  admitted, because both come by the same watch.
+- What a pod holds is written with its status in one request (annotation ``topogate.dev/kubelet-state``), so that a
+  process that starts again takes over exactly what runs. A pod whose status was not written is admitted anew.
+- A pod that runs or was refused is never admitted again; a pod without a machine is none of ours.
+- What is published (NodeResourceTopology, FlexTopo, observed placements) comes later by a delay with jitter, as from a
+  real agent, and only where it changed.
+"""
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import structlog
+
+from crds.constants import NUMA_PLACEMENT_OBSERVED
+from kube.client import Client
+from kube.errors import AlreadyExists, BadRequest, Conflict, Invalid, KubeError, NotFound
+from kube.informer import Event, EventKind, Informer
+from kube.objects import Object
+from kube.patches import PatchType, guard
+from kube.resources import EVENTS, FLEX_TOPOS, NODE_RESOURCE_TOPOLOGIES, NODES, PODS, Resource
+from localcluster.kubelets import publish, statuses
+from localcluster.kubelets.hardware import Hardware, parse_cpu_list
+from localcluster.kubelets.kubelet import Held, Kubelet
+from localcluster.kubelets.memory import Block
+from localcluster.kubelets.pods import from_api
+from localcluster.kubelets.refusals import Refusal
+from localcluster.kubelets.specs import KUBELET, MACHINE, build, parse_kubelet, parse_machine
+
+STATE = "topogate.dev/kubelet-state"
+WRITERS = 16
+RETRY_SECONDS = 1.0
+FINAL = ("Succeeded", "Failed")
+Json = dict[str, Any]
+log = structlog.get_logger()
+
+
+class PodView(Object, frozen=True):
+    """A pod, with spec and status as they are."""
+
+    spec: Json = msgspec.field(default_factory=dict)
+    status: Json = msgspec.field(default_factory=dict)
+
+
+class NodeView(Object, frozen=True):
+    """A node, with its status as it is."""
+
+    status: Json = msgspec.field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publishing:
+    """What is published, and how long after a change (seconds, drawn anew each time)."""
+
+    nrt: bool = True
+    flex_topo: bool = True
+    observed: bool = True
+    delay: tuple[float, float] = (0.1, 1.0)
+    seed: int = 0
+
+
+@dataclass
+class Machine:
+    """One node that we play the kubelet of."""
+
+    name: str
+    kubelet: Kubelet
+    address: str
+    pods: dict[str, publish.Name] = field(default_factory=dict)  # that hold something, by uid
+    since: str = ""  # when it was taken over
+    dirty: bool = False  # something is to be published
+    published: dict[Resource, Json] = field(default_factory=dict)
+
+
+class Machines:
+    """All of them. ``run`` ends by cancellation only."""
+
+    def __init__(self, client: Client, publishing: Publishing | None = None) -> None:
+        """``client`` may watch nodes and pods, write pods' statuses and what is published."""
+        self._client = client
+        self._publishing = publishing or Publishing()
+        self._random = random.Random(self._publishing.seed)  # noqa: S311 -- jitter
+        self._machines: dict[str, Machine] = {}
+        self._nodes = Informer(client, NODES, NodeView, on_event=self._on_node)
+        self._pods = Informer(
+            client,
+            PODS,
+            PodView,
+            field_selector="spec.nodeName!=",
+            indexers={"node": lambda pod: [pod.spec["nodeName"]]},
+            on_event=self._on_pod,
+        )
+        self._done: set[str] = set()  # uids that were admitted or refused
+        self._order = time.time_ns()
+        self._writes: asyncio.Queue[tuple[str, Callable[[], Awaitable[object]]]] = asyncio.Queue()
+        self._tasks: asyncio.TaskGroup
+        self.refused: dict[str, int] = {}  # by reason
+
+    async def run(self, ready: Callable[[], None] | None = None) -> None:
+        """Play; ``ready`` is called once every machine that is there is taken over."""
+        async with asyncio.TaskGroup() as self._tasks:
+            for _ in range(WRITERS):
+                self._tasks.create_task(self._write())
+            self._tasks.create_task(self._nodes.run())
+            self._tasks.create_task(self._pods.run())
+            await self._nodes.wait_synced()
+            await self._pods.wait_synced()
+            for node in list(self._nodes.store.values()):
+                self._take_over(node)
+            if ready is not None:
+                ready()
+
+    # --- nodes -------------------------------------------------------------------------------------------------------
+
+    def _on_node(self, event: Event[NodeView]) -> None:
+        if event.new is None:
+            self._machines.pop(event.key, None)
+        elif self._pods.has_synced:
+            self._take_over(event.new)
+
+    def _take_over(self, node: NodeView) -> None:
+        """Start the kubelet of a node that has none yet, with what its pods hold already."""
+        name, annotations = node.metadata.name, node.metadata.annotations or {}
+        hardware = _hardware(name, annotations)
+        if hardware is None:
+            self._machines.pop(name, None)
+            return
+        settings = parse_kubelet(annotations.get(KUBELET, ""))
+        known = self._machines.get(name)
+        if known and known.kubelet.hardware == hardware and known.kubelet.settings == settings:
+            return
+        machine = Machine(name, Kubelet(hardware, settings), _address(node), since=_now())
+        self._machines[name] = machine
+        pods = self._pods.by_index("node", name)
+        for _, pod in sorted(((_order(pod), pod) for pod in pods if _is_active(pod) and _state(pod)), key=_first):
+            self._restore(machine, pod)
+        for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name)):
+            self._settle(machine, pod)
+        self._changed(machine)
+
+    def _restore(self, machine: Machine, pod: PodView) -> None:
+        machine.kubelet.restore(pod.metadata.uid, _held(_state(pod) or {}, machine.kubelet.hardware))
+        machine.pods[pod.metadata.uid] = publish.Name(pod.metadata.namespace, pod.metadata.name)
+        self._done.add(pod.metadata.uid)
+        if not (pod.metadata.annotations or {}).get(NUMA_PLACEMENT_OBSERVED):
+            self._observe(machine, pod)
+
+    # --- pods --------------------------------------------------------------------------------------------------------
+
+    def _on_pod(self, event: Event[PodView]) -> None:
+        pod = event.new or event.old
+        if pod is None or (machine := self._machines.get(pod.spec["nodeName"])) is None:
+            return
+        if event.kind is EventKind.DELETED:
+            self._end(machine, pod.metadata.uid)
+            self._done.discard(pod.metadata.uid)
+        else:
+            self._settle(machine, pod)
+
+    def _settle(self, machine: Machine, pod: PodView) -> None:
+        """Do what the pod's state asks for."""
+        uid = pod.metadata.uid
+        if pod.status.get("phase") in FINAL:
+            self._end(machine, uid)
+        elif uid not in self._done and pod.metadata.deletion_timestamp is None and _is_new(pod):
+            self._admit(machine, pod)
+
+    def _end(self, machine: Machine, uid: str) -> None:
+        if machine.pods.pop(uid, None) is not None:
+            machine.kubelet.remove(uid)
+            self._changed(machine)
+
+    def _admit(self, machine: Machine, pod: PodView) -> None:
+        uid, name = pod.metadata.uid, publish.Name(pod.metadata.namespace, pod.metadata.name)
+        self._done.add(uid)
+        body = {"metadata": {"uid": uid}, "spec": pod.spec, "status": pod.status}
+        verdict = machine.kubelet.admit(from_api(body))
+        if verdict.refusal is not None:
+            refusal = verdict.refusal
+            self.refused[refusal.reason] = self.refused.get(refusal.reason, 0) + 1
+            log.info("pod refused", pod="/".join(name), node=machine.name, reason=refusal.reason)
+            self._send(f"status of {name.name}", lambda: self._patch(pod, statuses.refused(refusal), {}))
+            self._send(f"event on {name.name}", lambda: self._tell(machine, pod, refusal))
+            return
+        self._order = max(self._order + 1, time.time_ns())
+        machine.pods[uid] = name
+        annotations = {STATE: publish.checkpoint(machine.kubelet, uid, self._order)}
+        status = statuses.running(body, machine.address, _now())
+        self._send(f"status of {name.name}", lambda: self._patch(pod, status, annotations))
+        self._observe(machine, pod)
+        self._changed(machine)
+
+    def _observe(self, machine: Machine, pod: PodView) -> None:
+        """Report where the pod sits, a while later."""
+        found = publish.record(machine.kubelet, pod.metadata.uid) if self._publishing.observed else ""
+        if found:
+            self._later(lambda: self._patch(pod, None, {NUMA_PLACEMENT_OBSERVED: found}))
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def _later(self, write: Callable[[], Awaitable[object]]) -> None:
+        low, high = self._publishing.delay
+        delay = self._random.uniform(low, high)
+        asyncio.get_running_loop().call_later(delay, self._send, "what is published", write)
+
+    def _send(self, what: str, write: Callable[[], Awaitable[object]]) -> None:
+        self._writes.put_nowait((what, write))
+
+    async def _write(self) -> None:
+        """Carry out writes, again and again until they are through or pointless."""
+        while True:
+            what, write = await self._writes.get()
+            try:
+                await write()
+            except (NotFound, Conflict) as gone:  # the pod, or this one of its name, is gone
+                log.debug("nothing to write to any more", what=what, error=str(gone))
+            except (BadRequest, Invalid) as error:
+                log.error("writing was refused", what=what, error=str(error))  # noqa: TRY400 -- no bug of ours to trace
+            except KubeError as error:  # the transport has tried a few times already
+                log.warning("writing failed; it is tried again", what=what, error=str(error))
+                asyncio.get_running_loop().call_later(RETRY_SECONDS, self._send, what, write)
+
+    async def _patch(self, pod: PodView, status: Json | None, annotations: Mapping[str, str]) -> None:
+        """Status and annotations in one request; refused where the pod is another one of the same name by now."""
+        body: Json = {} if status is None else {"status": status}
+        if annotations:
+            body["metadata"] = {"annotations": dict(annotations)}
+        await self._client.patch(
+            PODS,
+            pod.metadata.name,
+            pod.metadata.namespace,
+            body=guard(body, uid=pod.metadata.uid),
+            content_type=PatchType.MERGE,
+            subresource="status",
+        )
+
+    async def _tell(self, machine: Machine, pod: PodView, refusal: Refusal) -> None:
+        meta = pod.metadata
+        regarding = {"apiVersion": "v1", "kind": "Pod", "namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
+        event = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": f"{meta.name[:200]}.{time.time_ns():x}", "namespace": meta.namespace},
+            "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "type": "Warning",
+            "reason": refusal.reason,
+            "note": refusal.message,
+            "action": "Admit",
+            "reportingController": "kubelet",
+            "reportingInstance": machine.name,
+            "regarding": regarding,
+        }
+        await self._client.create(EVENTS, event, meta.namespace)
+
+    # --- publishing --------------------------------------------------------------------------------------------------
+
+    def _changed(self, machine: Machine) -> None:
+        if not machine.dirty and (self._publishing.nrt or self._publishing.flex_topo):
+            machine.dirty = True
+            self._later(lambda: self._publish(machine))
+
+    async def _publish(self, machine: Machine) -> None:
+        if self._machines.get(machine.name) is not machine:
+            return
+        machine.dirty = False
+        try:
+            if self._publishing.nrt:
+                body = publish.node_resource_topology(machine.name, machine.kubelet)
+                await self._apply(machine, NODE_RESOURCE_TOPOLOGIES, body)
+            if self._publishing.flex_topo:
+                await self._publish_flex_topo(machine)
+        except KubeError as error:  # such as a kind that is not installed yet
+            log.debug("publishing failed; it is tried again", node=machine.name, error=str(error))
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._changed, machine)
+
+    async def _publish_flex_topo(self, machine: Machine) -> None:
+        await self._apply(
+            machine,
+            FLEX_TOPOS,
+            {
+                "apiVersion": FLEX_TOPOS.api_version,
+                "kind": FLEX_TOPOS.kind,
+                "metadata": {"name": machine.name},
+                "spec": publish.flex_topo_spec(machine.kubelet.hardware),
+            },
+        )
+        ready = {
+            "type": "Ready",
+            "status": "True",
+            "reason": "Ready",
+            "message": "the kubelet's state is known exactly",
+            "lastTransitionTime": machine.since,
+        }
+        status = publish.flex_topo_status(machine.kubelet, machine.pods)
+        status |= {"conditions": [ready], "observedAt": _now()}
+        body = {"status": status}
+        await self._client.patch(
+            FLEX_TOPOS, machine.name, body=body, content_type=PatchType.MERGE, subresource="status"
+        )
+
+    async def _apply(self, machine: Machine, resource: Resource, body: Json) -> None:
+        """Create or bring up to date; nothing where it is as we wrote it last."""
+        if machine.published.get(resource) == body:
+            return
+        try:
+            await self._client.create(resource, body)
+        except AlreadyExists:
+            await self._client.patch(resource, machine.name, body=body, content_type=PatchType.MERGE)
+        machine.published[resource] = body
+
+
+def _hardware(node: str, annotations: Mapping[str, str]) -> Hardware | None:
+    """The machine that a node's annotation describes; None without one, or where it cannot be read."""
+    text = annotations.get(MACHINE)
+    if not text:
+        return None
+    try:
+        parse_kubelet(annotations.get(KUBELET, ""))
+        return build(parse_machine(text), node)
+    except ValueError as error:
+        log.warning("node has a machine that cannot be played", node=node, error=str(error))
+        return None
+
+
+def _address(node: NodeView) -> str:
+    found = [each["address"] for each in node.status.get("addresses", ()) if each["type"] == "InternalIP"]
+    return found[0] if found else "127.0.0.1"
+
+
+def _is_active(pod: PodView) -> bool:
+    return pod.status.get("phase") not in FINAL
+
+
+def _is_new(pod: PodView) -> bool:
+    return pod.status.get("phase", "Pending") == "Pending" and not _state(pod)
+
+
+def _state(pod: PodView) -> Json | None:
+    text = (pod.metadata.annotations or {}).get(STATE)
+    try:
+        found = json.loads(text) if text else None
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _order(pod: PodView) -> tuple[int, str]:
+    return int((_state(pod) or {}).get("order", 0)), pod.metadata.uid
+
+
+def _first(pair: tuple[tuple[int, str], PodView]) -> tuple[int, str]:
+    return pair[0]
+
+
+def _held(state: Json, hardware: Hardware) -> dict[str, Held]:
+    return {
+        name: Held(
+            parse_cpu_list(each.get("cpus", "")),
+            {resource: frozenset(ids) for resource, ids in each.get("devices", {}).items()},
+            [Block(kind, hardware.zone_mask(tuple(zones)), size) for kind, zones, size in each.get("memory", ())],
+        )
+        for name, each in state.get("held", {}).items()
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

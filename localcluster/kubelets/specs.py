@@ -1,0 +1,201 @@
+"""Machines and kubelets as a person writes them.
+
+A machine: parts in any order, between slashes or commas::
+
+    2 sockets / 8 NUMA / 64 cores / 8 GPUs
+    2 NUMA / 128 cores / 8 GPUs / 8 NICs / 1Ti / 1 thread
+
+Sockets (default 1) and NUMA zones (default: one a socket) share the cores and devices evenly. A core has 2 threads
+unless told otherwise; without a quantity of memory there are 8 GiB a CPU. Threads of the first core and 1 GiB of the
+first zone are kept for the system.
+
+A kubelet: its topology policy, scope and options, between commas::
+
+    restricted, pod
+    single-numa-node, container, full-pcpus-only, prefer-closest-numa-nodes
+
+Default: restricted, container. ``no-static-cpu`` and ``no-static-memory`` turn these managers off.
+"""
+
+import re
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from localcluster.kubelets.hardware import (
+    CPU_OPTIONS,
+    POLICIES,
+    RESTRICTED,
+    SCOPES,
+    TOPOLOGY_OPTIONS,
+    Core,
+    Device,
+    Hardware,
+    Settings,
+    Zone,
+    bits,
+    mask_of,
+)
+from localcluster.kubelets.pods import quantity
+
+MACHINE = "topogate.dev/machine"  # a node's annotation: the machine as described above
+KUBELET = "topogate.dev/kubelet"  # another: the kubelet
+GPU = "nvidia.com/gpu"
+NIC = "nvidia.com/rdma_nic"
+MEMORY_A_CPU = 8 << 30
+RESERVED_MEMORY = 1 << 30
+LOCAL, NEAR, FAR = 10, 12, 32  # SLIT distances: itself, same socket, other socket
+MOST_ZONES = 8  # the kubelet's Topology Manager does not start with more
+MOST_CPUS = 4096
+NO_STATIC_CPU = "no-static-cpu"
+NO_STATIC_MEMORY = "no-static-memory"
+EXAMPLE = "2 sockets / 8 NUMA / 64 cores / 8 GPUs"
+_WORDS = {
+    "socket": "sockets",
+    "numa": "zones",
+    "zone": "zones",
+    "core": "cores",
+    "thread": "threads",
+    "gpu": "gpus",
+    "nic": "nics",
+}
+_PART = re.compile(r"(\d+)\s*([a-z]+?)s?(?:\s+(?:zones?|nodes?))?", re.IGNORECASE)
+_MEMORY = re.compile(r"([0-9.]+[KMGTP]i?)B?(?:\s+memory)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineSpec:
+    """Counts of the whole machine; ``memory`` in bytes."""
+
+    sockets: int
+    zones: int
+    cores: int
+    threads: int = 2
+    gpus: int = 0
+    nics: int = 0
+    memory: int = 0
+
+    def __post_init__(self) -> None:
+        """ValueError for what cannot be built, or what a kubelet would not start on."""
+        if min(self.sockets, self.zones, self.cores, self.threads) < 1:
+            raise ValueError("a machine has at least one socket, NUMA zone, core and thread")
+        if self.zones > MOST_ZONES:
+            raise ValueError(f"{self.zones} NUMA zones: the kubelet's Topology Manager takes at most {MOST_ZONES}")
+        if self.zones % self.sockets:
+            raise ValueError(f"{self.zones} NUMA zones cannot be shared evenly by {self.sockets} sockets")
+        if self.cores % self.zones:
+            raise ValueError(f"{self.cores} cores cannot be shared evenly by {self.zones} NUMA zones")
+        if self.cores * self.threads > MOST_CPUS:
+            raise ValueError(f"{self.cores * self.threads} CPUs: at most {MOST_CPUS}")
+        if self.memory < self.zones * 2 * RESERVED_MEMORY:
+            raise ValueError(f"a NUMA zone needs at least {2 * RESERVED_MEMORY >> 30} GiB of memory")
+
+
+@cache
+def parse_machine(text: str) -> MachineSpec:
+    """A machine as described above. ValueError names the part that is not understood."""
+    found: dict[str, int] = {}
+    for part in filter(None, (part.strip() for part in re.split(r"[/,]", text))):
+        name, value = _part(part)
+        if name in found:
+            raise ValueError(f"machine {text!r}: {part!r} says {name} a second time")
+        found[name] = value
+    if "cores" not in found:
+        raise ValueError(f"machine {text!r}: expected a number of cores, as in {EXAMPLE!r}")
+    sockets = found.setdefault("sockets", 2 if found.get("zones", 1) % 2 == 0 else 1)
+    found.setdefault("zones", sockets)
+    found.setdefault("memory", MEMORY_A_CPU * found["cores"] * found.get("threads", 2))
+    try:
+        return MachineSpec(**found)
+    except ValueError as error:
+        raise ValueError(f"machine {text!r}: {error}") from None
+
+
+def _part(text: str) -> tuple[str, int]:
+    if (match := _PART.fullmatch(text)) and (name := _WORDS.get(match[2].lower())):
+        return name, int(match[1])
+    if match := _MEMORY.fullmatch(text):
+        return "memory", int(quantity(match[1]))
+    raise ValueError(f"{text!r}: expected a part of a machine, as in {EXAMPLE!r} or 512Gi")
+
+
+@cache
+def parse_kubelet(text: str) -> Settings:
+    """A kubelet as described above. ValueError names the word that is not understood."""
+    words = [word for word in re.split(r"[\s,/]+", text.strip()) if word and word.lower() != "scope"]
+    known = {*POLICIES, *SCOPES, *CPU_OPTIONS, *TOPOLOGY_OPTIONS, NO_STATIC_CPU, NO_STATIC_MEMORY}
+    for word in words:
+        if word not in known:
+            raise ValueError(f"kubelet {text!r}: {word!r}: expected one of {', '.join(sorted(known))}")
+    policies, scopes = [w for w in words if w in POLICIES], [w for w in words if w in SCOPES]
+    for several in (policies, scopes):
+        if len(several) > 1:
+            raise ValueError(f"kubelet {text!r}: {' and '.join(several)} contradict each other")
+    try:
+        return Settings(
+            policy=policies[0] if policies else RESTRICTED,
+            scope=scopes[0] if scopes else SCOPES[0],
+            static_cpu=NO_STATIC_CPU not in words,
+            static_memory=NO_STATIC_MEMORY not in words,
+            cpu_options=frozenset(words) & frozenset(CPU_OPTIONS),
+            topology_options=frozenset(words) & frozenset(TOPOLOGY_OPTIONS),
+        )
+    except ValueError as error:
+        raise ValueError(f"kubelet {text!r}: {error}") from None
+
+
+@cache
+def build(spec: MachineSpec, name: str) -> Hardware:
+    """The hardware; GPUs carry ids that differ from machine to machine, as real ones do."""
+    mark = f"{zlib.crc32(name.encode()):08x}"
+    return Hardware(
+        tuple(_zone(spec, number) for number in range(spec.zones)),
+        spec.sockets,
+        mask_of(cpu for cpu in _threads(spec, 0)),
+        {
+            resource: tuple(Device(label(i), (i * spec.zones // count,)) for i in range(count))
+            for resource, count, label in _devices(spec, mark)
+            if count
+        },
+    )
+
+
+def _devices(spec: MachineSpec, mark: str) -> list[tuple[str, int, Callable[[int], str]]]:
+    return [
+        (GPU, spec.gpus, lambda i: f"GPU-{mark}-{i}"),
+        (NIC, spec.nics, lambda i: f"mlx5_{i}"),
+    ]
+
+
+def _threads(spec: MachineSpec, core: int) -> "tuple[int, ...]":
+    """As Linux numbers them: the first thread of every core, then the second of every core."""
+    return tuple(core + thread * spec.cores for thread in range(spec.threads))
+
+
+def _zone(spec: MachineSpec, number: int) -> Zone:
+    cores, zones_a_socket = spec.cores // spec.zones, spec.zones // spec.sockets
+    socket = number // zones_a_socket
+    distances = [NEAR if other // zones_a_socket == socket else FAR for other in range(spec.zones)]
+    distances[number] = LOCAL
+    return Zone(
+        number,
+        socket,
+        tuple(Core(_threads(spec, core), number) for core in range(number * cores, (number + 1) * cores)),
+        spec.memory // spec.zones,
+        RESERVED_MEMORY if number == 0 else 0,
+        {},
+        tuple(distances),
+    )
+
+
+def capacity(hardware: Hardware) -> tuple[dict[str, str], dict[str, str]]:
+    """What the Node has, and what of it pods can get, beside the number of pods."""
+    memory = sum(zone.memory for zone in hardware.zones)
+    reserved = sum(zone.reserved_memory for zone in hardware.zones)
+    healthy = {r: str(sum(device.healthy for device in d)) for r, d in hardware.devices.items()}
+    cpus = hardware.cpus.bit_count()
+    return (
+        {"cpu": str(cpus), "memory": str(memory), **{r: str(len(d)) for r, d in hardware.devices.items()}},
+        {"cpu": str(cpus - len(list(bits(hardware.reserved_cpus)))), "memory": str(memory - reserved), **healthy},
+    )
