@@ -351,6 +351,8 @@ RIGHTS = {
         spread("update", "jobs/finalizers.batch"),
         spread(f"{READ} patch delete", "pods"),
         spread(READ, "nodes"),
+        spread(READ, "flextopos.topogate.dev"),
+        spread(READ, "noderesourcetopologies.topology.node.k8s.io"),
         spread(READ, "priorityclasses.scheduling.k8s.io"),
         spread("create patch", "events.events.k8s.io"),
     ),

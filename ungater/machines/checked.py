@@ -1,6 +1,7 @@
 """Reading values that others wrote: each either a value or a problem that names its place."""
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import TypeVar
 
 from engine.quantity import parse
@@ -78,6 +79,7 @@ class Problems:
         return None
 
 
+@lru_cache(maxsize=8192)  # the machines of a fleet have the same cores
 def cpu_mask(text: str) -> int:
     """A CPU set as a mask. Raises ValueError where it is none."""
     mask = 0

@@ -7,7 +7,7 @@ from engine.reasons import Reason
 from kube.objects import Condition
 from ungater import decide as d
 from ungater.conditions import ADMITTED, FINISHED, PODS_READY, QUOTA_RESERVED
-from ungater.record import Refused, Told
+from ungater.record import Refused, Told, Trouble
 from ungater.slots import Intent
 
 RULES = d.Rules(KEYS, {"gpu": LEVELS})
@@ -216,3 +216,54 @@ def test_a_pod_that_runs_without_a_slot_is_pointed_at_once():
     assert [tell.pod for tell in of(d.Tell, run(record))] == [stranger]
     record.noted.add("uid-s")
     assert of(d.Tell, run(record)) == []
+
+
+def refusing(*nodes):
+    return d.Rules(KEYS, {"gpu": LEVELS}, avoided=lambda _record, _now: frozenset(nodes))
+
+
+def test_slots_on_a_node_that_refused_such_a_pod_are_moved_and_its_running_pods_stay():
+    runs = make_pod(at=("b", "r", "n1"), node="n1", rank=0)
+    failed = make_pod(at=("b", "r", "n1"), node="n1", rank=1, phase="Failed")
+    other = make_pod(at=("b", "r", "n2"), node="n2", rank=2)
+    again, last = make_pod(rank=1), make_pod(rank=3)
+    record = make_record(slots=SLOTS, pods=[runs, failed, other, again, last])
+    instructions = run(record, rules=refusing("n1"))
+    assert of(d.Enter, instructions) == [d.Enter(((0, 1),))]
+    assert [u.pod for u in of(d.Ungate, instructions)] == [last]
+    assert of(d.Delete, instructions) == []
+    assert {u.index for u in of(d.Ungate, run(record))} == {0, 1}, "without the refusal both go"
+
+
+def test_a_node_that_refused_is_no_matter_where_no_pod_needs_it():
+    pods = [make_pod(at=("b", "r", "n1"), node="n1"), make_pod(at=("b", "r", "n1"), node="n1")]
+    instructions = run(make_record(slots=SLOTS, pods=[*pods, make_pod("new")]), rules=refusing("n1"))
+    assert of(d.Enter, instructions) == []
+    assert [u.index for u in of(d.Ungate, instructions)] == [1]
+
+
+def test_with_no_other_place_than_the_node_that_refused_the_workload_says_so():
+    refused = Refused(Reason.DOES_NOT_FIT, "full")
+    record = make_record(slots=SLOTS, pods=[make_pod("new", rank=0)], refused=refused)
+    condition = wanted(run(record, rules=refusing("n1")))[PODS_READY]
+    assert (condition.status, condition.reason) == (False, Reason.PARTLY_PLACED)
+    assert "n1 refused such a pod, and its pods have no other place" in condition.message
+
+
+def test_a_refusal_is_on_the_workload_until_its_pods_are_ready():
+    failed = make_pod("f", at=("b", "r", "n1"), node="n1", phase="Failed")
+    trouble = Trouble(failed, "n1", "TopologyAffinityError", "the kubelet of n1 refused pod f", 15.0)
+    record = make_record(slots=SLOTS, pods=[failed], troubles={"uid-f": trouble})
+    condition = wanted(run(record))[PODS_READY]
+    assert (condition.status, condition.reason) == (False, Reason.KUBELET_REFUSED)
+    assert "the kubelet of n1 refused pod f" in condition.message
+    assert "15 s" in condition.message
+    ready = make_record(make_owner(status={"ready": 4}), slots=SLOTS, pods=[failed], troubles={"uid-f": trouble})
+    condition = wanted(run(ready))[PODS_READY]
+    assert (condition.status, condition.reason) == (True, Reason.PODS_READY)
+
+
+def test_pods_with_other_zones_than_predicted_are_counted_where_all_are_ready():
+    pod = make_pod("a", at=("b", "r", "n1"), node="n1")
+    record = make_record(make_owner(status={"ready": 4}), slots=SLOTS, troubles={"uid-a": Trouble(pod, "n1", "", "m")})
+    assert "1 of them did not get the NUMA zones" in wanted(run(record))[PODS_READY].message
