@@ -5,7 +5,8 @@ Rules
   changes or goes, and now and then in any case; never more often than the write interval.
 - Hardware is read apart from all else: a driver that hangs delays nothing, and the last answer stays.
 - Where nothing can be learnt about the kubelet, what was known stays published, and the condition says so.
-- An API server that is away only delays: what could not be written is worked out and written afresh.
+- An API server that is away only delays: what could not be written is worked out and written afresh. So does a Node
+  that is not there (yet): what is published belongs to it.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ from crds.flex_topo import FlexTopo
 from crds.settings import Settings
 from engine.reasons import Reason
 from kube.client import Client
-from kube.errors import KubeError, NotFound
+from kube.errors import KubeError
 from kube.events import EventRecorder, reference
 from kube.informer import Informer
 from kube.resources import NODES, PODS
@@ -84,7 +85,8 @@ class Agent:
         self._gpus = Gpus()
         self._looked = asyncio.Event()
         self._node: Node | None = None
-        self._node_until = 0.0  # the node's status is read afresh until then
+        self._node_old = True  # it may be another one by now
+        self._node_until = 0.0  # its status is read afresh until then
         self._last: Reading | None = None
         self._held: Held | None = None
         self._healthy: dict[str, set[str]] = {}
@@ -128,7 +130,7 @@ class Agent:
             elif (error := looking.exception()) is not None:
                 log.error("looking at the hardware failed: what was known stays", node=self._name, exc_info=error)
             self._looked.set()
-            self._node_until = self._clock()
+            self._node_old = True
             self._flex_topo.forget()
             self._topology.forget()
             self._wake.set()
@@ -154,6 +156,7 @@ class Agent:
             except KubeError as error:
                 pause = backoff(failures, first=RETRY_FIRST_SECONDS, most=RETRY_MOST_SECONDS)
                 failures += 1
+                self._node_old = True
                 log.warning("not published", node=self._name, error=str(error), retry_seconds=round(pause, 1))
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
@@ -210,12 +213,9 @@ class Agent:
         healthy = {name: set(ids) for name, ids in reading.answer.allocatable.devices.items()} if reading.answer else {}
         if healthy != self._healthy:
             self._healthy, self._node_until = healthy, self._clock() + CAPACITY_SECONDS
-        if self._node is None or self._clock() <= self._node_until:
-            try:
-                self._node = await self._client.get(NODES, self._name, type=Node)
-            except NotFound:
-                self._node = None
-                log.warning("there is no such node: set agentNodeName", node=self._name)
+        if self._node_old or self._clock() <= self._node_until:
+            self._node = await self._client.get(NODES, self._name, type=Node)
+            self._node_old = False
 
     async def _merge(self, reading: Reading, pods: list[Pod]) -> Held:
         if self._remembered is None:
