@@ -1,0 +1,244 @@
+"""Keeping room and quota for one that has waited long: why nobody starves.
+
+Rules
+- Who has waited for ``Rules.patience`` and still does not fit becomes a *claimant*, first things first in the order of
+  all queues; at most one a flavor at a time. A claim ends when its workload is admitted, or waits no more.
+- Room: one domain that the claimant would fit if all that queues admitted were gone is closed: what is free there, and
+  what becomes free, is held (all of ``pods`` on its nodes). It is chosen once and kept; where nothing of ours is left
+  in it and the claimant still does not fit, the next one is chosen. A request that one domain need not hold closes the
+  whole flavor.
+- Quota: who comes after the claimant may not take quota that the claimant was seen to lack, except a queue within its
+  own nominal quota.
+- Who comes before a claimant (higher priority) is not stopped by its claim.
+- A claimant waits only for what runs, and for claimants before it: there is no cycle, so no deadlock.
+"""
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engine.model import PODS, PodSet, Policy, TopologyRequest
+from engine.outlook import Outlook
+from engine.placement import Assignment
+from engine.state import ClusterState
+from engine.table import Ints
+from queueing.flavors import Option
+from queueing.model import FlavorResource, Order
+from queueing.queues import Entry, Phase, Queues
+
+_HELD = PodSet(name="claim", count=0, requests={PODS: 1}, topology=TopologyRequest(policy=Policy.UNCONSTRAINED))
+
+
+@dataclass(eq=False)
+class Claim:
+    """What is kept for one workload. ``domains``: by flavor the path that is closed (() the whole flavor)."""
+
+    entry: Entry
+    option: Option
+    domains: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    failed: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
+    bars: set[FlavorResource] = field(default_factory=set)
+    seen: tuple[int, ...] = ()
+    hopeless: bool = False  # no domain would take it, whatever ends
+
+    @property
+    def key(self) -> str:
+        """The workload."""
+        return self.entry.workload.key
+
+    @property
+    def order(self) -> Order:
+        """Its place in the order."""
+        return self.entry.order
+
+    @property
+    def holder(self) -> str:
+        """Under which key the engine holds the room."""
+        return f"{self.key}\0claim"
+
+
+def renew(state: ClusterState, queues: Queues, now: float) -> None:
+    """End the claims of those who do not wait any more, let the next ones claim, and close what became free."""
+    for claim in list(queues.claims.values()):
+        settle(state, queues, claim, now)
+    while queues.aging and queues.aging[0][0] <= now:
+        _, key = heapq.heappop(queues.aging)
+        entry = queues.entries.get(key)
+        if entry is not None and _waits(entry) and entry.since + queues.rules.patience <= now:
+            _enlist(state, queues, entry, now)
+    for slot, heap in list(queues.aged.items()):
+        _next(state, queues, now, slot, heap)
+    for claim in queues.claims.values():
+        rooms = tuple(queues.rooms.get(flavor, 0) for flavor in claim.option.rooms)
+        if rooms != claim.seen:
+            claim.seen = rooms
+            close(state, queues, claim)
+
+
+def settle(state: ClusterState, queues: Queues, claim: Claim, now: float) -> bool:
+    """End a claim that is of no use any more; True where it goes on."""
+    if _may_claim(claim.entry) and not claim.hopeless:
+        return True
+    end(state, queues, claim)
+    if _waits(claim.entry):
+        heapq.heappush(queues.aging, (now + queues.rules.patience, claim.key))
+    return False
+
+
+def _waits(entry: Entry) -> bool:
+    return entry.phase is Phase.WAITING
+
+
+def _may_claim(entry: Entry) -> bool:
+    """Whether it waits for others to end."""
+    group = entry.group
+    return _waits(entry) and group is not None and not (group.parked and group.aside)
+
+
+def _enlist(state: ClusterState, queues: Queues, entry: Entry, now: float) -> None:
+    """Put one in the line for the claim on the first flavor that could ever take it."""
+    group = entry.group
+    if group is None or not group.parked or group.aside:
+        heapq.heappush(queues.aging, (now + queues.rules.patience, entry.workload.key))  # it does not wait for others
+        return
+    option = next(
+        (o for o in queues.options_of(state, group).found if queues.quotas.ever(entry.queue, o.amounts)), None
+    )
+    if option is None and not queues.quotas.queues[entry.queue].unlimited:
+        heapq.heappush(queues.aging, (now + queues.rules.patience, entry.workload.key))
+        return
+    option = option or next(iter(queues.options_of(state, group).found), None)
+    if option is not None:
+        slot = option.rooms[0] if option.rooms else f"{queues.quotas.pool(entry.queue)}\0{min(option.amounts)[0]}"
+        heapq.heappush(queues.aged.setdefault(slot, []), (entry.order, entry.workload.key))
+
+
+def _next(state: ClusterState, queues: Queues, now: float, slot: str, heap: list[tuple[Order, str]]) -> None:
+    """The first in the line for one claim takes it, unless somebody has it."""
+    while heap:
+        order, key = heap[0]
+        entry = queues.entries.get(key)
+        if entry is None or not _waits(entry) or entry.order != order or key in queues.claims or entry.group is None:
+            heapq.heappop(heap)
+            continue
+        if not _may_claim(entry):
+            heapq.heappop(heap)
+            heapq.heappush(queues.aging, (now + queues.rules.patience, key))
+            continue
+        options = [o for o in queues.options_of(state, entry.group).found if not o.rooms or slot in o.rooms]
+        option = next((o for o in options if queues.quotas.ever(entry.queue, o.amounts)), None)
+        if option is None:
+            heapq.heappop(heap)
+            heapq.heappush(queues.aging, (now + queues.rules.patience, key))
+            continue
+        if any(_meets(queues, claim, entry, option) for claim in queues.claims.values()):
+            return
+        heapq.heappop(heap)
+        claim = queues.claims[key] = Claim(entry, option)
+        claim.seen = tuple(queues.rooms.get(flavor, 0) for flavor in option.rooms)
+        close(state, queues, claim)
+        return
+    del queues.aged[slot]
+
+
+def _meets(queues: Queues, claim: Claim, entry: Entry, option: Option) -> bool:
+    """Whether two claims would want the same."""
+    if set(claim.option.rooms) & set(option.rooms):
+        return True
+    same = queues.quotas.pool(claim.entry.queue) == queues.quotas.pool(entry.queue)
+    return same and bool(claim.option.amounts.keys() & option.amounts.keys())
+
+
+def end(state: ClusterState, queues: Queues, claim: Claim) -> None:
+    """Give back what was kept."""
+    queues.claims.pop(claim.key, None)
+    state.release(claim.holder)
+    queues.freed(claim.option.rooms)
+    queues.wake([("claim", claim.key)])
+
+
+def open_(state: ClusterState, claims: Iterable[Claim]) -> None:
+    """Let one that comes before them look at the room that is kept; ``close`` it again afterwards."""
+    for claim in claims:
+        state.release(claim.holder)
+
+
+def close(state: ClusterState, queues: Queues, claim: Claim) -> None:
+    """Keep what is free now in the claimed domains, and note which quota is lacking."""
+    state.release(claim.holder)
+    claim.hopeless = False
+    claim.bars |= {(m.flavor, m.resource) for m in queues.quotas.missing(claim.entry.queue, claim.option.amounts)}
+    held: list[Assignment] = []
+    for flavor, pod_sets in claim.option.parts:
+        outlook = Outlook.of(state, flavor, pod_sets[0])
+        if outlook is None:
+            continue
+        leaves = _leaves(state, queues, claim, outlook, len(pod_sets))
+        free = np.maximum(state.cluster.table.free[0][outlook.tree.span][leaves], 0)
+        leaves = leaves[free > 0]
+        if len(leaves):
+            counts = free[free > 0]
+            held.append(Assignment.packed(_named(flavor), outlook.tree, leaves, counts, int(counts.sum())))
+    if held:
+        state.reserve(claim.holder, held)
+
+
+def _named(flavor: str) -> PodSet:
+    return PodSet(name=flavor, count=0, requests=_HELD.requests, topology=_HELD.topology)
+
+
+def _leaves(state: ClusterState, queues: Queues, claim: Claim, outlook: Outlook, sets: int) -> Ints:
+    """The leaves of the claimed domain of a flavor; chooses one where none is claimed, or that one is of no use."""
+    flavor, tree = outlook.tree.flavor.name, outlook.tree
+    if sets > 1 or outlook.rank < 0:
+        claim.domains[flavor] = ()
+        return np.arange(tree.size)
+    occupancy = queues.occupancy(state, flavor)
+    if occupancy is None:
+        return np.zeros(0, np.int64)
+    rows = occupancy.rows()
+    rows = rows.of(occupancy.alive[: len(occupancy.keys)][rows.owner])
+    freed = occupancy.freed(rows, [resource for resource, _ in outlook.needs])
+    then, now = outlook.domains(freed), outlook.domains()
+    used = np.bincount(outlook.owner[rows.leaf], minlength=len(then))
+    refused = claim.entry.group is not None and claim.entry.group.parked
+    best: int | None = None
+    for domain in np.lexsort((used, -now)).tolist():
+        if then[domain] < outlook.pod_set.count:
+            continue
+        path = tuple(tree.path(min(outlook.rank, tree.last), domain)) + _leaf_name(outlook, domain)
+        if refused and not used[domain]:
+            claim.failed.add((flavor, path))  # nothing of ours is there, and it was refused
+        if (flavor, path) in claim.failed:
+            continue
+        if path == claim.domains.get(flavor):
+            best = domain
+            break
+        best = domain if best is None else best
+    if best is None:
+        claim.domains.pop(flavor, None)
+        claim.hopeless = True
+        return np.zeros(0, np.int64)
+    claim.domains[flavor] = tuple(tree.path(min(outlook.rank, tree.last), best)) + _leaf_name(outlook, best)
+    span = outlook.span(best)
+    return np.arange(span.start, span.stop)
+
+
+def _leaf_name(outlook: Outlook, domain: int) -> tuple[str, ...]:
+    return (outlook.tree.names[domain],) if outlook.rank > outlook.tree.last else ()
+
+
+def barred(queues: Queues, entry: Entry, option: Option) -> Claim | None:
+    """The claim of one before this workload that keeps quota which it would take."""
+    quotas = queues.quotas
+    for claim in queues.claims.values():
+        if claim.order >= entry.order or quotas.pool(claim.entry.queue) != quotas.pool(entry.queue):
+            continue
+        own = claim.entry.queue == entry.queue
+        for key in claim.bars & option.amounts.keys():
+            amount = option.amounts[key]
+            if amount > 0 and (own or quotas.used(entry.queue, key) + amount > quotas.nominal(entry.queue, key)):
+                return claim
+    return None

@@ -1,0 +1,275 @@
+"""The admission cycle: one function, a recipe. What it decides is held already when it returns.
+
+The caller stores what was admitted and what preempts, and carries out the evictions; where storing fails it calls
+``queues.back``. Everything it needs to know for that is in `Decisions`.
+"""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from engine.placement import Refusal
+from engine.reasons import Reason
+from engine.state import ClusterState
+from queueing import claims, messages
+from queueing.line import Group, Line
+from queueing.look import Fits, Preempts, Waits, look
+from queueing.preempt import Victim
+from queueing.queues import Entry, Grant, Phase, Queues
+
+if TYPE_CHECKING:
+    from queueing.model import Order
+
+DETAILS: Final = 10.0  # seconds for which the text of a refusal is good enough, while its reason stays the same
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """Store the grant (``status.admission``), then let the workload run. ``partly``: with fewer pods than it wants."""
+
+    key: str
+    grant: Grant
+    message: str
+    partly: bool = False
+    preempted: bool = False  # its victims are gone now
+
+
+@dataclass(frozen=True)
+class Preempting:
+    """Store the nomination (grant, victims), then evict the victims; `Queues.release` each once its pods are gone."""
+
+    key: str
+    grant: Grant
+    victims: tuple[Victim, ...]
+    message: str
+
+    def told(self, victim: Victim) -> str:
+        """What a victim is told."""
+        return messages.preempted(self.key, self.grant.queue, victim.reason)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Say why it waits (``QuotaReserved=False``)."""
+
+    key: str
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True)
+class Evict:
+    """Evict it: its queue is drained."""
+
+    key: str
+    reason: Reason
+    message: str
+
+
+@dataclass
+class Decisions:
+    """What one cycle decided.
+
+    ``given_up``: nominations to remove from the API server, before anything else. ``more``: there is somebody to look
+    at now; ``next_time``: when time alone helps next.
+    """
+
+    admitted: list[Admitted] = field(default_factory=list)
+    preempting: list[Preempting] = field(default_factory=list)
+    waiting: list[Waiting] = field(default_factory=list)
+    evict: list[Evict] = field(default_factory=list)
+    given_up: list[Waiting] = field(default_factory=list)
+    more: bool = False
+    next_time: float | None = None
+
+
+def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> Decisions:
+    """One cycle with at most ``limit`` looks. ``now`` in seconds, on the clock of the workloads' creation times."""
+    made = Decisions()
+    queues.fresh.clear()
+    # 1. Time: who was put off and is due waits again.
+    queues.due(now)
+    # 2. Drained queues: what is admitted there goes.
+    made.evict += _drained(queues)
+    # 3. Nominated: one whose victims are all gone is admitted, into the room that was kept for it.
+    _made_room(state, queues, now, made)
+    # 4. Claims: who has waited too long keeps the room and the quota it needs from those behind it.
+    claims.renew(state, queues, now)
+    # 5. Turns: one queue after the other, the first of each, until nobody is left or the limit is reached.
+    turns = _Turns(state, queues)
+    helped: set[tuple[str, ...]] = set()
+    for group in turns.first(limit):
+        _decide(state, queues, now, group, made, helped)
+    # 6. Admissions help few: who looks at other pods, and who may take back what somebody borrows now.
+    queues.wake(helped)
+    # 7. Whoever joined those who wait and was not looked at hears why.
+    made.waiting += _told(queues, limit)
+    made.more = any(line.next() is not None for line in queues.lines.values())
+    made.next_time = queues.next_time()
+    return made
+
+
+def _drained(queues: Queues) -> Iterator[Evict]:
+    for key in sorted(queues.drains):
+        entry = queues.entries[key]
+        if not entry.drained:
+            entry.drained = True
+            queues.evict(key)
+            yield Evict(key, Reason.QUEUE_DRAINED, f"cluster queue {entry.queue} is drained (stopPolicy HoldAndDrain)")
+
+
+def _made_room(state: ClusterState, queues: Queues, now: float, made: Decisions) -> None:
+    for key in list(queues.nominated):
+        entry = queues.entries[key]
+        grant = entry.grant
+        if entry.victims or grant is None:
+            continue
+        if _overfull(state, grant):
+            queues.back(state, key, now)
+            text = "a node of the room that was made for it is lost, or too small now; it waits again"
+            made.given_up.append(Waiting(key, Reason.PENDING, text))
+            continue
+        queues.grant(state, key, grant)
+        queues.fresh.add(key)
+        made.admitted.append(Admitted(key, grant, _admitted(grant, partly=False), preempted=True))
+
+
+def _overfull(state: ClusterState, grant: Grant) -> bool:
+    names = {name for part in grant.assignments for piece in part.slices for name, _ in piece.nodes}
+    return any(name not in state.nodes or min(state.free(name).values(), default=0) < 0 for name in names)
+
+
+class _Turns:
+    """Whose turn it is.
+
+    Every queue with somebody to look at has one turn a round. Within a round: who does not borrow first, then priority,
+    then time. With fair sharing the least share (with what its first wants) comes before rounds. A queue that had
+    nobody joins at the present round: it neither catches up nor falls behind.
+    """
+
+    def __init__(self, state: ClusterState, queues: Queues) -> None:
+        self.state = state
+        self.queues = queues
+        self.heap: list[tuple[float, int, bool, Order, str]] = []
+        for line in queues.lines.values():
+            self.enter(line)
+        heapq.heapify(self.heap)
+
+    def enter(self, line: Line) -> bool:
+        """A queue takes part if it has somebody to look at."""
+        group = line.next()
+        if group is None or line.queue not in self.queues.quotas.queues:
+            line.active = False
+            return False
+        if not line.active:
+            line.active, line.turn = True, max(line.turn, self.queues.turn)
+        head = group.head
+        assert head is not None  # noqa: S101  (``next`` gives groups that have one)
+        share, borrows = self._claim(line, group)
+        heapq.heappush(self.heap, (share, line.turn, borrows, head, line.queue))
+        return True
+
+    def _claim(self, line: Line, group: Group) -> tuple[float, bool]:
+        quotas = self.queues.quotas
+        if not quotas.queues[line.queue].cohort:
+            return 0.0, False
+        found = self.queues.options_of(self.state, group).found
+        amounts = found[0].amounts if found else {}
+        share = quotas.share(line.queue, more=amounts) if self.queues.rules.fair else 0.0
+        return share, quotas.borrows(line.queue, amounts)
+
+    def first(self, limit: int) -> Iterator[Group]:
+        """The groups whose first is to be looked at, one after the other."""
+        left = limit
+        while self.heap and left > 0:
+            line = self.queues.lines[heapq.heappop(self.heap)[-1]]
+            group = line.next()
+            if group is None:
+                continue
+            left -= 1
+            self.queues.turn = max(self.queues.turn, line.turn)
+            line.turn += 1
+            yield group
+            self.enter(line)
+
+
+def _decide(  # noqa: PLR0917  (a step of ``cycle``)
+    state: ClusterState, queues: Queues, now: float, group: Group, made: Decisions, helped: set[tuple[str, ...]]
+) -> None:
+    """Look at the first of a group, hold what it gets, or park the group."""
+    head = group.head
+    assert head is not None  # noqa: S101  (``_Turns`` gives groups that have one)
+    entry = queues.entries[head[2]]
+    lifted = [claim for claim in queues.claims.values() if claim.order >= entry.order]
+    claims.open_(state, lifted)
+    outcome = look(state, queues, entry)
+    match outcome:
+        case Fits(option, assignments, counts):
+            if queues.quotas.borrows(entry.queue, option.amounts):
+                helped.add(("borrow", queues.quotas.queues[entry.queue].cohort))
+            helped.add(("placed",))
+            grant = Grant(entry.queue, counts, option.flavors, option.amounts, assignments)
+            queues.grant(state, head[2], grant)
+            queues.fresh.add(head[2])
+            partly = any(counts[p.name] < p.count for p in entry.workload.pod_sets)
+            made.admitted.append(Admitted(head[2], grant, _admitted(grant, partly=partly), partly))
+        case Preempts(option, plan, counts):
+            grant = Grant(entry.queue, counts, option.flavors, option.amounts, plan.assignments)
+            queues.grant(state, head[2], grant, nominated=[victim.key for victim in plan.victims])
+            made.preempting.append(Preempting(head[2], grant, plan.victims, messages.preempting(plan)))
+        case Waits():
+            _wait(queues, now, entry, outcome, made)
+    for claim in lifted:
+        if claims.settle(state, queues, claim, now):
+            claims.close(state, queues, claim)
+            claims.settle(state, queues, claim, now)
+
+
+def _wait(queues: Queues, now: float, entry: Entry, waits: Waits, made: Decisions) -> None:
+    group, key = entry.group, entry.workload.key
+    assert group is not None  # noqa: S101  (it was looked at in its line)
+    queues.park(group, waits.events, aside=waits.aside)
+    before = group.refusal
+    if before is None or before.reason is not waits.reason or now - group.refused_at >= DETAILS:
+        group.refusal, group.refused_at = waits.refusal(), now
+    if entry.refusal != group.refusal and group.refusal is not None:
+        entry.refusal = group.refusal
+        made.waiting.append(Waiting(key, group.refusal.reason, group.refusal.message))
+    queues.news.pop(key, None)
+
+
+def _told(queues: Queues, limit: int) -> Iterator[Waiting]:
+    for key in list(queues.news)[:limit]:
+        del queues.news[key]
+        entry = queues.entries.get(key)
+        if entry is None or entry.phase not in {Phase.STUCK, Phase.WAITING}:
+            continue
+        refusal = entry.refusal or _behind(queues, entry)
+        if refusal is None:
+            queues.news[key] = None  # its turn comes
+        else:
+            entry.refusal = refusal
+            yield Waiting(key, refusal.reason, refusal.message)
+
+
+def _behind(queues: Queues, entry: Entry) -> Refusal | None:
+    """Why one waits that is not looked at, because somebody before it would be."""
+    group = entry.group
+    if group is None:
+        return None
+    first = queues.entries[group.head[2]] if group.head else entry
+    if group.parked and group.refusal is not None:
+        text = f"{first.workload.key}, which wants the same, comes before it in cluster queue {entry.queue} and waits: "
+        return Refusal(group.refusal.reason, text + group.refusal.message, flavor=group.refusal.flavor)
+    blocker = next(iter(queues.waiting(entry.queue)), "") if group.line.next() is None else ""
+    if blocker and blocker != entry.workload.key:
+        text = f"cluster queue {entry.queue} is StrictFIFO, and {blocker} before it waits"
+        return Refusal(Reason.BEHIND_OTHERS, text)
+    return None
+
+
+def _admitted(grant: Grant, *, partly: bool) -> str:
+    flavors = [flavor for by_resource in grant.flavors.values() for flavor in by_resource.values()]
+    flavors += [part.flavor for part in grant.assignments]
+    return messages.admitted(grant.queue, dict(grant.counts), flavors, partly=partly)

@@ -1,0 +1,211 @@
+"""Which flavors a workload may be given, and placing it in them: quota and topology are one decision.
+
+An *option* is a flavor for every resource of every pod set. Options are tried in the order of the queue's flavors, the
+first pod set's first. Of the flavors of one pod set at most one has a topology; the others count quota, and their node
+labels become part of the pod set's node selector.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice, product
+from typing import Final
+
+import msgspec
+
+from engine.model import PodSet, Policy, TopologyRequest
+from engine.place import place
+from engine.placement import Assignment, Placement, Refusal, WorkloadRequest
+from engine.reasons import Reason
+from engine.state import ClusterState
+from queueing.model import AUTO, ClusterQueue, PlainFlavor, Quantities, Workload, plain, usage
+
+MOST_OPTIONS: Final = 64
+
+Chosen = tuple[tuple[str, str], ...]  # (resource, flavor)
+
+
+@dataclass
+class Option:
+    """A flavor for every resource of every pod set.
+
+    ``flavors``: by pod set, resource -> flavor. ``amounts``: what quota that takes. ``parts``: (flavor with a topology,
+    the pod sets that go there); pod sets without such a flavor are not placed.
+    """
+
+    flavors: Mapping[str, Mapping[str, str]]
+    amounts: Quantities
+    parts: tuple[tuple[str, tuple[PodSet, ...]], ...]
+
+    @property
+    def rooms(self) -> tuple[str, ...]:
+        """The flavors whose nodes it needs."""
+        return tuple(flavor for flavor, _ in self.parts)
+
+    @cached_property
+    def request(self) -> bytes:
+        """Equal for options that the engine answers alike."""
+        return msgspec.msgpack.encode([(room, [plain(p) for p in pod_sets]) for room, pod_sets in self.parts])
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of one workload in one queue, and why other flavors are none."""
+
+    found: tuple[Option, ...]
+    refusal: Refusal | None = None
+
+
+@dataclass
+class _Choice:
+    flavors: Chosen
+    room: str  # the flavor with a topology, or ""
+    pod_set: PodSet  # with the level that was resolved
+
+
+@dataclass
+class _Finder:
+    state: ClusterState
+    queue: ClusterQueue
+    plain: Mapping[str, PlainFlavor]
+    wrong: list[str] = field(default_factory=list)
+    reason: Reason = Reason.NO_FLAVOR
+
+    def choices(self, pod_set: PodSet) -> Iterator[_Choice]:
+        """What one pod set may be given."""
+        asked = {"pods": 1, **pod_set.requests}
+        groups = [(g, [r for r in g.resources if asked.get(r, 0) > 0]) for g in self.queue.groups]
+        covered = {resource for _, resources in groups for resource in resources}
+        lacking = sorted(r for r, amount in pod_set.requests.items() if amount > 0 and r not in covered and r != "pods")
+        if lacking:
+            self.reason = Reason.NO_QUOTA
+            self.wrong.append(f"cluster queue {self.queue.name} has no quota for {', '.join(lacking)}")
+            return
+        used = [(group, resources) for group, resources in groups if resources]
+        if not used and _asks(pod_set):
+            used = [(group, []) for group, _ in groups[:1]]
+        for flavors in islice(product(*(group.flavors for group, _ in used)), MOST_OPTIONS):
+            names = [quotas.flavor for quotas in flavors]
+            pairs = zip(names, used, strict=True)
+            chosen = tuple((resource, name) for name, (_, resources) in pairs for resource in resources)
+            choice = self.choice(pod_set, names, chosen)
+            if choice is not None:
+                yield choice
+
+    def choice(self, pod_set: PodSet, names: Sequence[str], chosen: Chosen) -> _Choice | None:
+        """One combination of flavors; None where it is impossible whatever is free."""
+        rooms = [name for name in dict.fromkeys(names) if name in self.state.flavors]
+        if len(rooms) > 1:
+            self.wrong.append(f"flavors {' and '.join(rooms)} both have a topology; a pod set can be in one only")
+            return None
+        labels: dict[str, str] = {}
+        for name in dict.fromkeys(names):
+            if name in rooms:
+                continue
+            if name not in self.plain:
+                self.wrong.append(f"there is no ResourceFlavor {name}")
+                return None
+            labels |= self.plain[name].node_labels
+        clash = [key for key, value in pod_set.node_selector.items() if labels.get(key, value) != value]
+        if clash:
+            self.wrong.append(f"flavor {', '.join(names)} has another {clash[0]} than the pods' node selector")
+            return None
+        if labels:
+            pod_set = msgspec.structs.replace(pod_set, node_selector=pod_set.node_selector | labels)
+        if not rooms:
+            if _asks(pod_set):
+                self.wrong.append(f"flavor {', '.join(names) or 'of no name'} has no topology")
+                return None
+            return _Choice(chosen, "", pod_set)
+        return self._in(pod_set, rooms[0], chosen)
+
+    def _in(self, pod_set: PodSet, room: str, chosen: Chosen) -> _Choice | None:
+        levels, level = self.state.flavors[room].levels, pod_set.topology.level
+        if level == AUTO:
+            topology = TopologyRequest(policy=pod_set.topology.policy, level=levels[-1])
+            pod_set = msgspec.structs.replace(pod_set, topology=topology)
+        elif level is not None and level not in levels:
+            self.reason = Reason.UNKNOWN_LEVEL
+            self.wrong.append(f"flavor {room} has no level {level}; its levels are {', '.join(levels)}")
+            return None
+        return _Choice(chosen, room, pod_set)
+
+
+def options(state: ClusterState, queue: ClusterQueue, plain: Mapping[str, PlainFlavor], workload: Workload) -> Options:
+    """All options in the order in which they are tried, at most ``MOST_OPTIONS``."""
+    finder = _Finder(state, queue, plain)
+    pod_sets = [pod_set for pod_set in workload.pod_sets if pod_set.count > 0]
+    if queue.unlimited:
+        each = [[*_unlimited(finder, pod_set)] for pod_set in pod_sets]
+    else:
+        each = [[*finder.choices(pod_set)] for pod_set in pod_sets]
+    together = (choices for choices in islice(product(*each), 4096) if _united(choices))
+    found = tuple(_option(choices) for choices in islice(together, MOST_OPTIONS))
+    if found:
+        return Options(found)
+    text = "; ".join(dict.fromkeys(finder.wrong)) or "the pod sets of one group have no flavor in common"
+    return Options((), Refusal(finder.reason, text))
+
+
+def _unlimited(finder: _Finder, pod_set: PodSet) -> Iterator[_Choice]:
+    for name in sorted(finder.state.flavors):
+        choice = finder.choice(pod_set, [name], ())
+        if choice is not None:
+            yield choice
+    if not finder.state.flavors:
+        finder.wrong.append("no ResourceFlavor has a topology")
+
+
+def _asks(pod_set: PodSet) -> bool:
+    return pod_set.topology.policy is not Policy.UNCONSTRAINED
+
+
+def _united(choices: Sequence[_Choice]) -> bool:
+    """Whether pod sets of one group are in one flavor."""
+    rooms: dict[str, str] = {}
+    return all(
+        rooms.setdefault(choice.pod_set.group, choice.room) == choice.room for choice in choices if choice.pod_set.group
+    )
+
+
+def _option(choices: Sequence[_Choice]) -> Option:
+    amounts: Quantities = {}
+    parts: dict[str, list[PodSet]] = {}
+    for choice in choices:
+        takes = usage(choice.pod_set.requests, choice.pod_set.count)
+        for resource, flavor in choice.flavors:
+            amounts[flavor, resource] = amounts.get((flavor, resource), 0) + takes[resource]
+        if choice.room:
+            parts.setdefault(choice.room, []).append(choice.pod_set)
+    flavors = {choice.pod_set.name: dict(choice.flavors) for choice in choices}
+    return Option(flavors, amounts, tuple((room, tuple(pod_sets)) for room, pod_sets in parts.items()))
+
+
+def put(state: ClusterState, key: str, option: Option) -> tuple[Assignment, ...] | Refusal:
+    """Place all pod sets of an option, or say why one of them cannot be. Changes nothing."""
+    if not option.parts:
+        return ()
+    if len(option.parts) == 1:
+        flavor, pod_sets = option.parts[0]
+        found = place(state, WorkloadRequest(key, pod_sets, (flavor,)))
+        return found.assignments if isinstance(found, Placement) else found
+    assignments: list[Assignment] = []
+    checkpoint = state.begin()
+    try:
+        for number, (flavor, pod_sets) in enumerate(option.parts):
+            found = place(state, WorkloadRequest(key, pod_sets, (flavor,)))
+            if isinstance(found, Refusal):
+                return found
+            state.reserve(f"{key}\0{flavor}\0{number}", found.assignments)
+            assignments += found.assignments
+    finally:
+        state.rollback(checkpoint)
+    return tuple(assignments)
+
+
+def scaled(workload: Workload, counts: Mapping[str, int]) -> Workload:
+    """The workload with other numbers of pods."""
+    pod_sets = tuple(
+        msgspec.structs.replace(pod_set, count=counts.get(pod_set.name, pod_set.count)) for pod_set in workload.pod_sets
+    )
+    return msgspec.structs.replace(workload, pod_sets=pod_sets)

@@ -1,0 +1,128 @@
+"""Who waits in one cluster queue, and who is next.
+
+Rules
+- Order: priority (high first), then time, then key.
+- Workloads of equal priority and shape form a *group*: what refuses its first refuses all of it, so only the first is
+  ever looked at, and the group as a whole is parked until an event that could help it.
+- BestEffortFIFO: the first of the groups that are not parked is next. StrictFIFO: the very first one is next, and while
+  it is parked nobody is; one that cannot be admitted whatever ends (``aside``) holds up nobody.
+"""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from engine.placement import Refusal
+from queueing.flavors import Options
+from queueing.model import Order
+
+GroupKey = tuple[int, bytes]  # (priority, shape)
+
+
+@dataclass(eq=False)
+class Group:
+    """Workloads of one queue with equal priority and shape. ``heap`` may hold orders of workloads that left."""
+
+    key: GroupKey
+    line: "Line"
+    heap: list[Order] = field(default_factory=list)
+    members: dict[str, Order] = field(default_factory=dict)
+    parked: bool = False
+    aside: bool = False
+    waits: tuple[tuple[str, ...], ...] = ()  # the events that could help it
+    refusal: Refusal | None = None
+    refused_at: float = float("-inf")
+    options: Options | None = None
+    options_at: int = -1
+
+    @property
+    def head(self) -> Order | None:
+        """The first of its members."""
+        heap = self.heap
+        while heap and self.members.get(heap[0][2]) != heap[0]:
+            heapq.heappop(heap)
+        return heap[0] if heap else None
+
+    def add(self, order: Order) -> None:
+        """One more member."""
+        if self.members.get(order[2]) != order:
+            self.members[order[2]] = order
+            heapq.heappush(self.heap, order)
+
+
+class Line:
+    """The groups of one cluster queue."""
+
+    def __init__(self, queue: str, *, strict: bool = False) -> None:
+        self.queue = queue
+        self.strict = strict
+        self.turn = 0  # grows with every turn; see `queueing.cycle`
+        self.active = False
+        self.groups: dict[GroupKey, Group] = {}
+        self._ready: list[tuple[Order, int, Group]] = []  # heap; entries may be stale
+        self._pushed = 0
+
+    def __len__(self) -> int:
+        return sum(len(group.members) for group in self.groups.values())
+
+    def add(self, order: Order, shape: bytes) -> Group:
+        """A workload joins; returns its group."""
+        key = (-order[0], shape)
+        group = self.groups.get(key)
+        if group is None:
+            group = self.groups[key] = Group(key, self)
+        before = group.head
+        group.add(order)
+        if not group.parked and (before is None or order < before):
+            self._push(group)
+        return group
+
+    def remove(self, key: str, group: Group) -> None:
+        """A workload leaves; what parked its group holds for the others of it too."""
+        group.members.pop(key, None)
+        if not group.members:
+            self.groups.pop(group.key, None)
+        elif not group.parked:
+            self._push(group)
+
+    def wake(self, group: Group) -> bool:
+        """The group is worth a look again; True where it was parked."""
+        if not group.parked or not group.members:
+            return False
+        group.parked = group.aside = False
+        self._push(group)
+        return True
+
+    def _push(self, group: Group) -> None:
+        head = group.head
+        if head is not None:
+            self._pushed += 1
+            heapq.heappush(self._ready, (head, self._pushed, group))
+
+    def next(self) -> Group | None:
+        """The group whose head is to be looked at; it stays where it is."""
+        ready = self._ready
+        while ready:
+            order, _, group = ready[0]
+            if group.parked or group.head != order or self.groups.get(group.key) is not group:
+                heapq.heappop(ready)
+                continue
+            if self.strict and self._held_up(order):
+                return None
+            return group
+        return None
+
+    def _held_up(self, order: Order) -> bool:
+        """Whether one that is parked comes before; only parked groups are looked at, and few are."""
+        return any(
+            group.parked and not group.aside and (head := group.head) is not None and head < order
+            for group in self.groups.values()
+        )
+
+    def before(self, order: Order) -> int:
+        """How many come before."""
+        return sum(other < order for group in self.groups.values() for other in group.members.values())
+
+    def names(self) -> Iterator[str]:
+        """All who wait, in order."""
+        return (order[2] for order in sorted(o for group in self.groups.values() for o in group.members.values()))

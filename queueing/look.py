@@ -1,0 +1,238 @@
+"""One look at one workload: what it can be given now, by whom it is kept waiting, or whom it may preempt.
+
+The order of wishes: all its pods where they fit; all of them by preemption; fewer (`Workload.at_least`) where they fit.
+Flavors are tried in order; whether borrowing, or preempting, in a flavor comes before the next flavor is the queue's
+(`ClusterQueue.borrow_first`, ``preempt_first``).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from engine.placement import Assignment, Refusal
+from engine.reasons import Reason
+from engine.state import ClusterState
+from queueing import messages
+from queueing.claims import barred
+from queueing.flavors import Option, options, put, scaled
+from queueing.preempt import Plan, plan
+from queueing.queues import Entry, Event, Queues
+
+MEMO: Final = 4096
+NEVER: Final = frozenset(
+    {
+        Reason.NO_FLAVOR,
+        Reason.NO_NODES,
+        Reason.NEVER_FITS,
+        Reason.UNKNOWN_LEVEL,
+        Reason.INVALID_REQUEST,
+        Reason.NO_QUOTA,
+        Reason.EXCEEDS_QUOTA,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Fits:
+    """It can be admitted: ``counts`` pods by pod set."""
+
+    option: Option
+    assignments: tuple[Assignment, ...]
+    counts: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Preempts:
+    """It can be admitted once these victims are gone."""
+
+    option: Option
+    plan: Plan
+    counts: dict[str, int]
+
+
+@dataclass
+class Waits:
+    """It cannot: why, the events that could change that, and whether it waits for nobody of ours (``aside``)."""
+
+    refusals: list[tuple[Reason, Callable[[], Refusal]]] = field(default_factory=list)
+    events: dict[Event, None] = field(default_factory=dict)
+    aside: bool = False
+
+    @property
+    def reason(self) -> Reason:
+        """The reason of the option that came closest."""
+        return min(self.refusals, key=_gravity)[0]
+
+    def refusal(self) -> Refusal:
+        """The refusal of the option that came closest; its text is made when somebody asks."""
+        return min(self.refusals, key=_gravity)[1]()
+
+    def add(self, refusal: Refusal) -> None:
+        """Note a refusal that is at hand."""
+        self.refusals.append((refusal.reason, lambda: refusal))
+
+
+def _gravity(one: tuple[Reason, Callable[[], Refusal]]) -> int:
+    return messages.gravity(one[0])
+
+
+Outcome = Fits | Preempts | Waits
+
+
+@dataclass
+class _Look:
+    state: ClusterState
+    queues: Queues
+    entry: Entry
+    waits: Waits = field(default_factory=Waits)
+
+    def run(self, found: tuple[Option, ...], wrong: Refusal | None) -> Outcome:
+        """See ``look``."""
+        queue = self.queues.quotas.queues[self.entry.queue]
+        counts = {pod_set.name: pod_set.count for pod_set in self.entry.workload.pod_sets}
+        borrowing: Fits | None = None
+        possible: list[Option] = []
+        for option in found:
+            placed = self.fits(option)
+            if placed is not None:
+                fits = Fits(option, placed, counts)
+                if queue.borrow_first or not self.queues.quotas.borrows(self.entry.queue, option.amounts):
+                    return fits
+                borrowing = borrowing or fits
+            elif queue.preemption.any and self.queues.quotas.ever(self.entry.queue, option.amounts):
+                if queue.preempt_first and borrowing is None and (made := self.preempts(option)) is not None:
+                    return Preempts(option, made, counts)
+                possible.append(option)
+        if borrowing is not None:
+            return borrowing
+        for option in possible if not queue.preempt_first else []:
+            made = self.preempts(option)
+            if made is not None:
+                return Preempts(option, made, counts)
+        fewer = self.fewer() if self.entry.workload.at_least else None
+        if fewer is not None:
+            return fewer
+        if wrong is not None:
+            self.waits.add(wrong)
+        self.waits.aside = self._alone()
+        return self.waits
+
+    def fits(self, option: Option) -> tuple[Assignment, ...] | None:
+        """Where the pods go if quota and room are there; else None, with the reason noted."""
+        queues, queue, waits = self.queues, self.entry.queue, self.waits
+        if not queues.quotas.ever(queue, option.amounts):
+            text = partial(messages.exceeds, queues.quotas, queue, option.amounts)
+            waits.refusals.append((Reason.EXCEEDS_QUOTA, text))
+            return None
+        missing = list(queues.quotas.missing(queue, option.amounts))
+        pool = queues.quotas.pool(queue)
+        if missing:
+            waits.events |= dict.fromkeys(("quota", pool, m.flavor, m.resource) for m in missing)
+            waits.events |= dict.fromkeys(("room", flavor) for flavor in option.rooms) if self._may_preempt else {}
+            waits.refusals.append((Reason.INSUFFICIENT_QUOTA, partial(messages.insufficient, queues, queue, missing)))
+            return None
+        claim = barred(queues, self.entry, option)
+        if claim is not None:
+            waits.events["claim", claim.key] = None
+            waits.add(messages.behind(claim.key, pool))
+            return None
+        found = self._put(option)
+        if isinstance(found, Refusal):
+            waits.events |= dict.fromkeys(("room", flavor) for flavor in option.rooms)
+            if _looks_at_pods(option):
+                waits.events["placed",] = None
+            waits.add(found)
+            return None
+        return found
+
+    @property
+    def _may_preempt(self) -> bool:
+        return self.queues.quotas.queues[self.entry.queue].preemption.any
+
+    def _put(self, option: Option) -> tuple[Assignment, ...] | Refusal:
+        """Place it, unless an equal request was refused since room was last freed."""
+        queues = self.queues
+        if any(claim.order >= self.entry.order for claim in queues.claims.values()):
+            return put(self.state, self.entry.workload.key, option)  # room is open that is closed to others
+        key = option.request
+        now = tuple(queues.rooms.get(flavor, 0) for flavor in option.rooms)
+        known = queues.memo.get(key)
+        if known is not None and known[0] == now:
+            return known[1]
+        found = put(self.state, self.entry.workload.key, option)
+        if isinstance(found, Refusal) and not _looks_at_pods(option):
+            if len(queues.memo) >= MEMO:
+                queues.memo.clear()
+            queues.memo[key] = (now, found)
+        return found
+
+    def preempts(self, option: Option) -> Plan | None:
+        """Victims for an option; None where none would do."""
+        if barred(self.queues, self.entry, option) is not None:
+            return None
+        made = plan(self.state, self.queues, self.entry, option)
+        if made is None:
+            queue = self.queues.quotas.queues[self.entry.queue]
+            self.waits.events |= dict.fromkeys(("room", flavor) for flavor in option.rooms)
+            if queue.cohort:
+                self.waits.events["borrow", queue.cohort] = None
+            if self.queues.fresh:
+                self.waits.events["placed",] = None  # in the next cycle they may be victims
+        return made
+
+    def fewer(self) -> Fits | None:
+        """As many pods as fit, of the pod set that may have fewer; by bisection, no fewer than the least."""
+        workload = self.entry.workload
+        name, least = next(iter(workload.at_least.items()))
+        low, high = least, next((p.count for p in workload.pod_sets if p.name == name), 0) - 1
+        best: Fits | None = None
+        while low <= high:
+            middle = (low + high + 1) // 2 if best is not None else low
+            found = self._with(name, middle)
+            if found is None:
+                high = middle - 1
+                if best is None:
+                    break
+            else:
+                best, low = found, middle + 1
+        return best
+
+    def _with(self, name: str, count: int) -> Fits | None:
+        workload = scaled(self.entry.workload, {name: count})
+        queue = self.queues.quotas.queues[self.entry.queue]
+        for option in options(self.state, queue, self.queues.plain, workload).found:
+            placed = self.fits(option)
+            if placed is not None:
+                return Fits(option, placed, {pod_set.name: pod_set.count for pod_set in workload.pod_sets})
+        return None
+
+    def _alone(self) -> bool:
+        """Whether nothing that ends could help: it can never fit, or nobody holds anything that it waits for."""
+        if all(reason in NEVER for reason, _ in self.waits.refusals):
+            return True
+        return not any(self._may_come(event) for event in self.waits.events)
+
+    def _may_come(self, event: Event) -> bool:
+        """Whether something of ours that ends brings this event."""
+        quotas = self.queues.quotas
+        match event:
+            case ("claim", _):
+                return True
+            case ("room", flavor):
+                return self.queues.holders.get(flavor, 0) > 0
+            case ("quota", _, flavor, resource):
+                return any(quotas.used(name, (flavor, resource)) > 0 for name in quotas.members(self.entry.queue))
+        return False  # what an admission brings, not an end
+
+
+def look(state: ClusterState, queues: Queues, entry: Entry) -> Outcome:
+    """What one workload can be given now. Leaves state and quota as they were."""
+    assert entry.group is not None  # noqa: S101  (only who waits in a line is looked at)
+    known = queues.options_of(state, entry.group)
+    return _Look(state, queues, entry).run(known.found, known.refusal)
+
+
+def _looks_at_pods(option: Option) -> bool:
+    """Whether more pods elsewhere could help, or a refusal depends on whose pods they are."""
+    return any(p.affinity or p.spread or p.anti_affinity for _, pod_sets in option.parts for p in pod_sets)

@@ -1,0 +1,118 @@
+"""What queueing tells people: which quota, how much is missing, who uses it."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from engine import refuse
+from engine.placement import Refusal
+from engine.quantity import format_quantity
+from engine.reasons import Reason
+from queueing.model import FlavorResource, Quantities
+from queueing.quota import Missing, Quotas
+
+if TYPE_CHECKING:
+    from queueing.preempt import Plan
+    from queueing.queues import Queues
+
+NAMED: Final = 3
+# How close a refusal is to an admission, closest first; what the engine refuses is in its own order between.
+_FIRST: Final = (Reason.BEHIND_OTHERS, Reason.INSUFFICIENT_QUOTA)
+_LAST: Final = (Reason.EXCEEDS_QUOTA, Reason.NO_QUOTA)
+
+
+def gravity(reason: Reason) -> int:
+    """Of several options' refusals, the one with the least is told."""
+    if reason in _FIRST:
+        return _FIRST.index(reason)
+    if reason in _LAST:
+        return 100 + _LAST.index(reason)
+    return 10 + refuse.GRAVITY.index(reason) if reason in refuse.GRAVITY else 99
+
+
+def insufficient(queues: "Queues", queue: str, missing: Sequence[Missing]) -> Refusal:
+    """Quota that others use now."""
+    text = "; ".join(_missing(queues, queue, one) for one in missing)
+    return Refusal(Reason.INSUFFICIENT_QUOTA, text, flavor=missing[0].flavor)
+
+
+def _missing(queues: "Queues", queue: str, one: Missing) -> str:
+    quotas, key = queues.quotas, (one.flavor, one.resource)
+    want, lacking = format_quantity(one.resource, one.wanted), format_quantity(one.resource, one.lacking)
+    nominal = format_quantity(one.resource, quotas.nominal(queue, key))
+    used = format_quantity(one.resource, one.used)
+    text = f"{want} {one.resource} of flavor {one.flavor} wanted, {lacking} more than is left: "
+    text += f"cluster queue {queue} uses {used} of its nominal {nominal}"
+    if one.borrowing_limit and quotas.queues[queue].cohort:
+        most = format_quantity(one.resource, one.limit or 0)
+        return f"{text}, and may use {most} at most with what it borrows{_users(queues, [queue], key)}"
+    others = sorted(quotas.members(queue) - {queue}, key=lambda name: (-quotas.used(name, key), name))
+    borrowers = [name for name in others if quotas.used(name, key) > 0]
+    if borrowers:
+        shown = ", ".join(
+            f"{name} {format_quantity(one.resource, quotas.used(name, key))}" for name in borrowers[:NAMED]
+        )
+        more = f" and {len(borrowers) - NAMED} more" if len(borrowers) > NAMED else ""
+        text += f"; in cohort {quotas.queues[queue].cohort} also {shown}{more}"
+    return text + _users(queues, [queue, *borrowers[:NAMED]], key)
+
+
+def _users(queues: "Queues", names: Iterable[str], key: FlavorResource) -> str:
+    """The workloads that use most of it."""
+    used = [
+        (queues.quotas.held[workload].amounts.get(key, 0), workload)
+        for name in names
+        for workload in queues.first_holders(name)
+    ]
+    top = [workload for amount, workload in sorted(used, key=lambda pair: (-pair[0], pair[1])) if amount > 0][:NAMED]
+    return (
+        f" (used by {', '.join(top)} and others)"
+        if len(top) == NAMED
+        else f" (used by {', '.join(top)})"
+        if top
+        else ""
+    )
+
+
+def exceeds(quotas: Quotas, queue: str, amounts: Quantities) -> Refusal:
+    """More than the queue may ever have."""
+    parts = [
+        f"{format_quantity(resource, amount)} {resource} of flavor {flavor} wanted, at most "
+        f"{format_quantity(resource, quotas.limit(queue, (flavor, resource)))} possible"
+        for (flavor, resource), amount in amounts.items()
+        if amount > quotas.limit(queue, (flavor, resource))
+    ]
+    text = f"cluster queue {queue}: {'; '.join(parts)}. Raise its quota or borrowing limit, or ask for less"
+    return Refusal(Reason.EXCEEDS_QUOTA, text, flavor=next(iter(amounts))[0])
+
+
+def behind(claimant: str, pool: str) -> Refusal:
+    """Quota is there, but kept."""
+    text = f"what is left of the quota of {pool} is kept for {claimant}, which has waited long and comes first"
+    return Refusal(Reason.BEHIND_OTHERS, text)
+
+
+def preempting(plan: "Plan") -> str:
+    """What a preemptor waits for."""
+    names = [victim.key for victim in plan.victims]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"waits until {len(names)} evicted workloads are gone: {', '.join(names[:NAMED])}{more}"
+
+
+def preempted(by: str, queue: str, reason: Reason) -> str:
+    """What a victim is told."""
+    why = {
+        Reason.IN_CLUSTER_QUEUE: f"it comes first in cluster queue {queue}",
+        Reason.RECLAIMED: f"cluster queue {queue} takes back its nominal quota",
+        Reason.RECLAIMED_WHILE_BORROWING: f"cluster queue {queue} may preempt lower priorities while it borrows",
+        Reason.FAIR_SHARING: f"the share of cluster queue {queue} is smaller",
+    }
+    return f"preempted to make room for {by}: {why[reason]}"
+
+
+def admitted(queue: str, counts: dict[str, int], flavors: Iterable[str], *, partly: bool) -> str:
+    """What one that was admitted is told."""
+    pods = ", ".join(f"{count} of {name}" for name, count in counts.items())
+    fewer = ", fewer than it asked for" if partly else ""
+    return (
+        f"admitted by cluster queue {queue} in flavor {', '.join(sorted(set(flavors))) or 'none'}: {pods} pods{fewer}"
+    )

@@ -1,0 +1,196 @@
+"""Plain data that queueing decides on; converted from the API kinds elsewhere. No behaviour beyond construction.
+
+Amounts are integers as in the engine: ``cpu`` in milli-CPU, memory in bytes, everything else in units. Times are
+seconds on one clock, the one that `now` is read from; creation times must be on it too (seconds since the epoch do).
+"""
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from engine.filters import selects
+from engine.model import Amounts, PodSet, Requirement
+
+AUTO: Final = "auto"  # a requested level: the narrowest of whichever flavor is tried
+
+FlavorResource = tuple[str, str]  # (flavor name, resource name)
+Quantities = dict[FlavorResource, int]
+
+
+class Stop(StrEnum):
+    """Whether a queue admits."""
+
+    NONE = "None"
+    HOLD = "Hold"  # admits nothing more
+    DRAIN = "HoldAndDrain"  # and what is admitted is evicted
+
+
+class Within(StrEnum):
+    """Which workloads of the preemptor's own cluster queue may be preempted."""
+
+    NEVER = "Never"
+    LOWER = "LowerPriority"
+    LOWER_OR_NEWER = "LowerOrNewerEqualPriority"
+
+
+class Reclaim(StrEnum):
+    """Which workloads of other queues of the cohort may be preempted, where those queues borrow."""
+
+    NEVER = "Never"
+    LOWER = "LowerPriority"
+    ANY = "Any"
+
+
+class _Struct(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    pass
+
+
+class Quota(_Struct, frozen=True):
+    """Quota of one resource in one flavor.
+
+    ``borrowing``: how much more than nominal may be used (None: no limit). ``lending``: how much of nominal the cohort
+    may use (None: all of it). Both count only where the queue is in a cohort.
+    """
+
+    nominal: int
+    borrowing: int | None = None
+    lending: int | None = None
+
+
+class FlavorQuotas(_Struct, frozen=True):
+    """Quota by resource in one flavor."""
+
+    flavor: str
+    resources: dict[str, Quota]
+
+
+class ResourceGroup(_Struct, frozen=True):
+    """Resources that a pod set takes from one flavor together; flavors in the order in which they are tried."""
+
+    resources: tuple[str, ...]
+    flavors: tuple[FlavorQuotas, ...]
+
+
+class Preemption(_Struct, frozen=True):
+    """Whom a queue's workloads may preempt.
+
+    ``borrowing``: whether a workload that would itself borrow may preempt workloads of lower priority in other queues;
+    ``threshold``: then only those of at most this priority (None: no bound).
+    """
+
+    within: Within = Within.NEVER
+    reclaim: Reclaim = Reclaim.NEVER
+    borrowing: bool = False
+    threshold: int | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether it may preempt at all."""
+        return self.within is not Within.NEVER or self.reclaim is not Reclaim.NEVER
+
+
+class ClusterQueue(_Struct, frozen=True):
+    """Quota of flavors and resources, and the rules of its use.
+
+    ``cohort`` "" means none. ``strict``: StrictFIFO, else BestEffortFIFO. ``namespaces``: a label selector over
+    namespaces, None selects none, () all. ``borrow_first``: borrow in a flavor before the next flavor is tried
+    (whenCanBorrow MayStopSearch); ``preempt_first``: likewise preempt (whenCanPreempt MayStopSearch). ``weight``: share
+    in fair sharing, in thousandths. ``unlimited``: no quota at all, for workloads without a queue. ``checks``:
+    admission checks that must be ready between quota and admission.
+    """
+
+    name: str
+    groups: tuple[ResourceGroup, ...] = ()
+    cohort: str = ""
+    strict: bool = False
+    namespaces: tuple[Requirement, ...] | None = ()
+    borrow_first: bool = True
+    preempt_first: bool = False
+    preemption: Preemption = Preemption()
+    stop: Stop = Stop.NONE
+    weight: int = 1000
+    unlimited: bool = False
+
+
+class LocalQueue(_Struct, frozen=True):
+    """Where the workloads of one namespace are submitted."""
+
+    namespace: str
+    name: str
+    cluster_queue: str
+    stop: Stop = Stop.NONE
+
+
+class PlainFlavor(_Struct, frozen=True):
+    """A flavor without a topology: quota only, the engine does not know it."""
+
+    name: str
+    node_labels: dict[str, str] = {}
+
+
+class Workload(_Struct, frozen=True):
+    """What is submitted.
+
+    ``pod_sets`` are the engine's; a requested level may be ``auto``. ``at_least``: pod set name -> how few pods are
+    still of use (at most one entry; absent: all or nothing). ``created``: orders workloads of equal priority; for one
+    that was evicted the time of its return, where the rules say that it goes to the back. ``uid`` tells it from an
+    earlier one of the same key.
+    """
+
+    key: str
+    namespace: str
+    queue: str  # the LocalQueue
+    pod_sets: tuple[PodSet, ...]
+    priority: int = 0
+    created: float = 0.0
+    uid: str = ""
+    at_least: dict[str, int] = {}
+
+
+class Rules(_Struct, frozen=True):
+    """What holds for all queues.
+
+    ``patience``: seconds after which one that waits keeps the room it needs from those behind it. ``fair``: queues of a
+    cohort take turns by dominant resource share, and victims are taken from those above theirs.
+    """
+
+    patience: float = 300.0
+    fair: bool = False
+
+
+Order = tuple[int, float, str]
+
+
+def order(workload: Workload) -> Order:
+    """Who goes first in a queue: high priority, then early, then by key."""
+    return -workload.priority, workload.created, workload.key
+
+
+_OF_ONE_JOB: Final = ("job-name", "controller-uid", "jobset-name", "jobset-uid", "job-key")
+
+
+def shape(workload: Workload) -> bytes:
+    """What an answer depends on besides queue and priority: equal shapes get equal answers.
+
+    The labels that tell one job's pods from another's are left out, unless the pods themselves look at labels.
+    """
+    return msgspec.msgpack.encode(([plain(pod_set) for pod_set in workload.pod_sets], workload.at_least))
+
+
+def plain(pod_set: PodSet) -> PodSet:
+    """A pod set without the labels that are those of one job only, unless its pods look at labels."""
+    if pod_set.affinity or pod_set.anti_affinity or pod_set.spread or not pod_set.labels:
+        return pod_set
+    labels = {key: value for key, value in pod_set.labels.items() if not key.endswith(_OF_ONE_JOB)}
+    return msgspec.structs.replace(pod_set, labels=labels)
+
+
+def usage(requests: Amounts, count: int) -> Amounts:
+    """What so many pods take in all, one of ``pods`` each included."""
+    return {resource: amount * count for resource, amount in {"pods": 1, **requests}.items()}
+
+
+def serves(queue: ClusterQueue, labels: dict[str, str]) -> bool:
+    """Whether workloads of a namespace with these labels may use the queue."""
+    return selects(queue.namespaces, labels)

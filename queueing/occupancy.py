@@ -1,0 +1,175 @@
+"""Which admitted workloads hold how much on which nodes, in columns: so that a search for victims is a few sums.
+
+One row a workload, pod set and node. Rows of those that left are dropped when they are many. Rows name leaves of one
+tree; when nodes come, go or move the flavor has another tree, and the rows are made anew.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.model import PODS
+from engine.placement import Assignment
+from engine.state import ClusterState
+from engine.table import Ints
+from engine.tree import Tree
+
+Mask = NDArray[np.bool_]
+_Number = TypeVar("_Number", np.bool_, np.int64, np.float64)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """``owner[i]`` (a number) holds ``units[i]`` pods of ``kinds[kind[i]]`` requests on leaf ``leaf[i]``."""
+
+    owner: Ints
+    leaf: Ints
+    units: Ints
+    kind: Ints
+
+    def of(self, mask: Mask) -> "Rows":
+        """Some of the rows."""
+        return Rows(self.owner[mask], self.leaf[mask], self.units[mask], self.kind[mask])
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A workload that holds slots; ``queue`` is the number of its cluster queue."""
+
+    key: str
+    priority: int = 0
+    created: float = 0.0
+    queue: int = -1
+
+
+class Occupancy:
+    """The rows of one flavor, and a column for each thing to know of their owners."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.numbers: dict[str, int] = {}
+        self.keys: list[str] = []
+        self.alive = np.zeros(64, np.bool_)
+        self.priority = np.zeros(64, np.int64)
+        self.created = np.zeros(64, np.float64)
+        self.queue = np.zeros(64, np.int64)
+        self._kinds: dict[tuple[tuple[str, int], ...], int] = {}
+        self._parts: list[Rows] = []
+        self._rows = _joined([])
+        self._leaf_of: dict[str, int] | None = None
+
+    def add(self, owner: Owner, assignments: Iterable[Assignment]) -> None:
+        """A workload was admitted: the assignments that are in this flavor."""
+        self.remove(owner.key)
+        number = self.numbers[owner.key] = len(self.keys)
+        self.keys.append(owner.key)
+        if number == len(self.alive):
+            self.alive, self.created = _doubled(self.alive), _doubled(self.created)
+            self.priority, self.queue = _doubled(self.priority), _doubled(self.queue)
+        self.alive[number] = True
+        self.priority[number], self.created[number], self.queue[number] = owner.priority, owner.created, owner.queue
+        for assignment in assignments:
+            leaves, units = self._where(assignment)
+            size = len(leaves)
+            self._parts.append(Rows(np.full(size, number), leaves, units, np.full(size, self._kind(assignment))))
+
+    def remove(self, key: str) -> None:
+        """It holds nothing any more."""
+        number = self.numbers.pop(key, None)
+        if number is not None:
+            self.alive[number] = False
+
+    def rows(self) -> Rows:
+        """All rows, those of the dead included."""
+        if self._parts:
+            self._rows = _joined([self._rows, *self._parts])
+            self._parts = []
+        if len(self.keys) > 64 and len(self.keys) > 2 * len(self.numbers):
+            self._compact()
+        return self._rows
+
+    def _compact(self) -> None:
+        size = len(self.keys)
+        alive = self.alive[:size]
+        kept = self._rows.of(alive[self._rows.owner])
+        self._rows = Rows((np.cumsum(alive) - 1)[kept.owner], kept.leaf, kept.units, kept.kind)
+        self.keys = [key for key, lives in zip(self.keys, alive.tolist(), strict=True) if lives]
+        self.numbers = {key: number for number, key in enumerate(self.keys)}
+        room = max(64, 2 * len(self.keys))
+        for name in ("priority", "created", "queue"):
+            column = getattr(self, name)[:size][alive]
+            setattr(self, name, np.pad(column, (0, room - len(column))))
+        self.alive = np.arange(room) < len(self.keys)
+
+    def amounts(self, resource: str) -> Ints:
+        """What a pod of each kind takes of a resource."""
+        return np.array([dict(kind).get(resource, 0) for kind in self._kinds] or [0], np.int64)
+
+    def freed(self, rows: Rows, resources: Iterable[str]) -> dict[str, Ints]:
+        """By resource, what would be free on each leaf if these rows were gone."""
+        size = self.tree.size
+        found = {}
+        for resource in resources:
+            amounts = rows.units * self.amounts(resource)[rows.kind]
+            freed = np.zeros(size, np.int64)
+            np.add.at(freed, rows.leaf, amounts)
+            found[resource] = freed
+        return found
+
+    def _kind(self, assignment: Assignment) -> int:
+        requests = tuple({PODS: 1, **assignment.requests}.items())
+        return self._kinds.setdefault(requests, len(self._kinds))
+
+    def _where(self, assignment: Assignment) -> tuple[Ints, Ints]:
+        packing = assignment.packing
+        if packing is not None and packing[0] is self.tree:
+            return packing[1], packing[2]
+        if self._leaf_of is None:
+            self._leaf_of = {name: leaf for leaf, name in enumerate(self.tree.names)}
+        on = [(self._leaf_of[name], n) for part in assignment.slices for name, n in part.nodes if name in self._leaf_of]
+        return np.array([leaf for leaf, _ in on], np.int64), np.array([n for _, n in on], np.int64)
+
+
+def _joined(parts: Iterable[Rows]) -> Rows:
+    found = list(parts)
+    none = np.zeros(0, np.int64)
+    return Rows(*(np.concatenate([none, *(getattr(p, name) for p in found)]) for name in Rows.__dataclass_fields__))
+
+
+def _doubled(column: NDArray[_Number]) -> NDArray[_Number]:
+    return np.pad(column, (0, len(column)))
+
+
+class Occupancies:
+    """By flavor; made when first asked for, kept as workloads come and go."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, Occupancy] = {}
+
+    def get(self, state: ClusterState, flavor: str, owners: Callable[[], Iterable[Owner]]) -> Occupancy | None:
+        """The rows of a flavor; ``owners`` gives all that hold anything, should the rows have to be made anew."""
+        tree = state.tree(flavor)
+        if tree is None:
+            return None
+        found = self._of.get(flavor)
+        if found is None or found.tree is not tree:
+            found = self._of[flavor] = Occupancy(tree)
+            for owner in owners():
+                _note(found, owner, state.assignments(owner.key))
+        return found
+
+    def note(self, owner: Owner, assignments: Mapping[str, Assignment]) -> None:
+        """A workload holds exactly these assignments now."""
+        for found in self._of.values():
+            _note(found, owner, assignments)
+
+
+def _note(found: Occupancy, owner: Owner, assignments: Mapping[str, Assignment]) -> None:
+    mine = [part for part in assignments.values() if part.flavor == found.tree.flavor.name]
+    if mine:
+        found.add(owner, mine)
+    else:
+        found.remove(owner.key)

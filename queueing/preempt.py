@@ -1,0 +1,424 @@
+"""Victims: whom to evict so that a workload gets its quota and its room, chosen together.
+
+Rules
+- Candidates are what the queue's policies allow: own workloads of lower (or equal and newer) priority; workloads of
+  other queues of the cohort only while their queue uses more than its nominal quota, counted victim by victim.
+- A plan is tried on the real state, victims taken out, the workload placed, all rolled back: there is no plan under
+  which the workload would not fit. It is minimal by inclusion: with any victim left alone it would not fit.
+- What is sought, first things first: the least highest priority of a victim, the least sum of priorities, the fewest
+  victims. The least highest priority is found by bisection over bounds; then the domains are ranked by what freeing
+  just enough of their nodes costs, and the best few are tried.
+- Who is leaving already, or nominated, is nobody's victim.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+import numpy as np
+
+from engine.model import Pod
+from engine.outlook import Outlook
+from engine.placement import Assignment, Refusal
+from engine.reasons import Reason
+from engine.state import ClusterState
+from engine.table import Ints
+from queueing.flavors import Option, put
+from queueing.model import Preemption, Reclaim, Within
+from queueing.occupancy import Mask, Occupancy
+from queueing.queues import Entry, Phase, Queues
+from queueing.quota import Held
+from queueing.site import Site
+
+TRIES: Final = 4  # domains that are tried once one has been found; the best plan is taken
+WIDE_TRIES: Final = 12  # domains that are tried until one is found
+
+
+@dataclass(frozen=True)
+class Victim:
+    """A workload that is to make room, and by which rule."""
+
+    key: str
+    uid: str
+    priority: int
+    reason: Reason
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Evict these; then the workload goes there."""
+
+    victims: tuple[Victim, ...]
+    assignments: tuple[Assignment, ...]
+
+    @property
+    def cost(self) -> tuple[int, int, int]:
+        """(highest priority of a victim, sum of priorities, victims): less is better."""
+        priorities = [victim.priority for victim in self.victims]
+        return max(priorities), sum(priorities), len(priorities)
+
+
+@dataclass(frozen=True)
+class _Mode:
+    """Whose workloads may be taken: of other queues up to ``others`` (None: of no other queue).
+
+    ``borrowing``: whether the preemptor may end up above its nominal quota.
+    """
+
+    others: int | None
+    borrowing: bool
+    reason: Reason = Reason.IN_CLUSTER_QUEUE
+
+
+def plan(state: ClusterState, queues: Queues, entry: Entry, option: Option) -> Plan | None:
+    """Victims that make an option fit; None where no permitted set of them does."""
+    for mode in _modes(queues, entry, option):
+        found = _Search(state, queues, entry, option, mode).run()
+        if found is not None:
+            return found
+    return None
+
+
+def _modes(queues: Queues, entry: Entry, option: Option) -> Iterator[_Mode]:
+    quotas, policy = queues.quotas, _policy(queues, entry)
+    queue, priority = quotas.queues[entry.queue], entry.workload.priority
+    most = priority - 1 if policy.reclaim is Reclaim.LOWER else (1 << 62)
+    if queue.cohort and policy.reclaim is not Reclaim.NEVER:
+        if queues.rules.fair:
+            yield _Mode(most, borrowing=True, reason=Reason.FAIR_SHARING)
+            return
+        if not quotas.borrows(entry.queue, option.amounts):
+            yield _Mode(most, borrowing=False, reason=Reason.RECLAIMED)
+        elif policy.borrowing:
+            most = priority - 1 if policy.threshold is None else min(priority - 1, policy.threshold)
+            yield _Mode(most, borrowing=True, reason=Reason.RECLAIMED_WHILE_BORROWING)
+    if policy.within is not Within.NEVER:
+        yield _Mode(None, borrowing=True)
+
+
+def _policy(queues: Queues, entry: Entry) -> Preemption:
+    return queues.quotas.queues[entry.queue].preemption
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """A victim that was taken out, and what it takes to put it back."""
+
+    entry: Entry
+    held: Held
+    assignments: tuple[Assignment, ...]
+    pods: tuple[Pod, ...]
+
+
+@dataclass
+class _Needed:
+    """Proof by numbers that a victim is needed: with it left alone no domain could take the pod set. Nodes only."""
+
+    site: Site
+    _free: list[Ints] = field(default_factory=list)
+    _fits: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    _domains: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    _rows: dict[str, tuple[Ints, list[Ints]]] = field(default_factory=dict)
+
+    def start(self, state: ClusterState, taken: Iterable[str]) -> None:
+        """Look at the state while all of ``taken`` are out."""
+        site = self.site
+        outlook = Outlook.of(state, site.outlook.tree.flavor.name, site.outlook.pod_set)
+        if outlook is None:
+            return
+        self._free = [free.copy() for free in outlook.free]
+        self._fits = outlook.leaves()
+        self._domains = outlook.summed(self._fits)
+        self._rows = site.rows_of(taken)
+
+    def surely(self, key: str) -> bool:
+        """Whether every domain that could take the pod set now could not if this one were left alone."""
+        if key not in self._rows:
+            return False
+        enough = (self._domains >= self.site.need).nonzero()[0]
+        leaves, change = self._change(key)
+        lost = np.zeros(len(self._domains), np.int64)
+        np.add.at(lost, self.site.outlook.owner[leaves], change)
+        return bool((self._domains[enough] - lost[enough] < self.site.need).all())
+
+    def left_alone(self, key: str) -> None:
+        """It stays, so what it holds is not free."""
+        if key not in self._rows:
+            return
+        leaves, change = self._change(key)
+        self._fits[leaves] -= change
+        np.subtract.at(self._domains, self.site.outlook.owner[leaves], change)
+        for free, amounts in zip(self._free, self._rows[key][1], strict=True):
+            free[leaves] -= amounts
+
+    def _change(self, key: str) -> tuple[Ints, Ints]:
+        """(leaves, how many pods fewer would fit each) with this one left alone."""
+        leaves, amounts = self._rows[key]
+        fits: Ints | None = None
+        for (_, need), free, taken in zip(self.site.outlook.needs, self._free, amounts, strict=True):
+            part = (free[leaves] - taken) // need
+            fits = part if fits is None else np.minimum(fits, part)
+        assert fits is not None  # noqa: S101  (one of pods is always needed)
+        now = self._fits[leaves]
+        return leaves, now - np.minimum(np.maximum(fits, 0) * self.site.outlook.passing[leaves], now)
+
+
+@dataclass
+class _Search:
+    """One search. Everything that changes the state happens between ``begin`` and ``rollback``."""
+
+    state: ClusterState
+    queues: Queues
+    entry: Entry
+    option: Option
+    mode: _Mode
+    _share: dict[str, float] = field(default_factory=dict)
+    _needed: _Needed | None = None
+
+    def run(self) -> Plan | None:
+        """See ``plan``."""
+        if not self._quota_reachable():
+            return None
+        refused = put(self.state, self.entry.workload.key, self.option)
+        if not isinstance(refused, Refusal):
+            return self._tried([])  # only quota is lacking
+        if refused.reason not in {Reason.DOES_NOT_FIT, Reason.UNSUPPORTED_CONSTRAINT}:
+            return None
+        best = self._best(refused)
+        if best is None and sum(len(pod_sets) for _, pod_sets in self.option.parts) > 1:
+            return self._several()
+        return best
+
+    def _best(self, refused: Refusal) -> Plan | None:
+        """The best plan among the cheapest domains for the pod set that was refused."""
+        site = self._site(refused)
+        best: Plan | None = None
+        if site is None:
+            return None
+        for spent, region in enumerate(islice(site.regions(), WIDE_TRIES)):
+            if best is not None and (spent >= TRIES or region.cost >= site.worth(best)):
+                break
+            self._needed = _Needed(site) if site.outlook.by_host else None
+            found = self._tried(site.keys(region.narrow), site.keys(region.wide))
+            if found is not None and (best is None or found.cost < best.cost):
+                best = found
+        return best
+
+    def _site(self, refused: Refusal) -> Site | None:
+        for flavor, pod_sets in self.option.parts:
+            for pod_set in pod_sets:
+                if pod_set.name == refused.pod_set:
+                    outlook = Outlook.of(self.state, flavor, pod_set)
+                    occupancy = self.queues.occupancy(self.state, flavor)
+                    if outlook is not None and occupancy is not None:
+                        return Site(outlook, occupancy, self._eligible(occupancy))
+        return None
+
+    def _several(self) -> Plan | None:
+        """Several pod sets that no one domain can take: ever more victims, the least important first."""
+        self._needed = None
+        keys: dict[str, None] = {}
+        for flavor in self.option.rooms:
+            occupancy = self.queues.occupancy(self.state, flavor)
+            if occupancy is not None:
+                eligible = self._eligible(occupancy).nonzero()[0].tolist()
+                keys |= dict.fromkeys(occupancy.keys[number] for number in eligible)
+        ranked = sorted(keys, key=lambda key: self._importance(self.queues.entries[key]))
+        sizes = [1 << power for power in range(2, 1 + max(2, len(ranked).bit_length()))]
+        return self._tried(*(ranked[:size] for size in sizes))
+
+    # -- who may be taken -------------------------------------------------------------------------------------
+
+    def _others(self) -> list[str]:
+        """Queues of the cohort that use more than their nominal quota of something that is wanted."""
+        if self.mode.others is None:
+            return []
+        quotas, own = self.queues.quotas, self.entry.queue
+        return [
+            name
+            for name in sorted(quotas.members(own))
+            if name != own and any(quotas.over(name, key) > 0 for key in self.option.amounts)
+        ]
+
+    def _static(self, other: Entry, others: Iterable[str]) -> bool:
+        """Whether the policies allow one victim, whatever else is taken."""
+        if other.phase is not Phase.ADMITTED or other.workload.key in self.queues.fresh:
+            return False
+        held = self.queues.quotas.held.get(other.workload.key)
+        if held is None or held.leaving:
+            return False
+        priority, mine = other.workload.priority, self.entry.workload
+        if other.queue == self.entry.queue:
+            within = _policy(self.queues, self.entry).within
+            newer = within is Within.LOWER_OR_NEWER and other.workload.created > mine.created
+            return within is not Within.NEVER and (priority < mine.priority or (priority == mine.priority and newer))
+        return self.mode.others is not None and priority <= self.mode.others and other.queue in others
+
+    def _eligible(self, occupancy: Occupancy) -> Mask:
+        """The same for all owners of slots in a flavor at once."""
+        size = len(occupancy.keys)
+        priority, queue = occupancy.priority[:size], occupancy.queue[:size]
+        mine, within = self.entry.workload, _policy(self.queues, self.entry).within
+        found = np.zeros(size, np.bool_)
+        if within is not Within.NEVER:
+            found = priority < mine.priority
+            if within is Within.LOWER_OR_NEWER:
+                found |= (priority == mine.priority) & (occupancy.created[:size] > mine.created)
+            found &= queue == self.queues.number(self.entry.queue)
+        others = [self.queues.number(name) for name in self._others()]
+        if others and self.mode.others is not None:
+            found |= np.isin(queue, others) & (priority <= self.mode.others)
+        found &= occupancy.alive[:size]
+        for key in (*self.queues.nominated, *self.queues.evicting, *self.queues.fresh):
+            if key in occupancy.numbers:
+                found[occupancy.numbers[key]] = False
+        return found
+
+    def _by_quota(self) -> list[str]:
+        """Candidates that would give back some of the quota that is lacking, the least important first."""
+        quotas, own, others = self.queues.quotas, self.entry.queue, self._others()
+        lacking = {(m.flavor, m.resource) for m in quotas.missing(own, self.option.amounts)}
+        if not self.mode.borrowing:
+            lacking |= {
+                key
+                for key, amount in self.option.amounts.items()
+                if quotas.used(own, key) + amount > quotas.nominal(own, key)
+            }
+        found = [
+            other
+            for name in (own, *others)
+            for key in self.queues.held_in(name)
+            if self._static(other := self.queues.entries[key], others)
+            and other.grant is not None
+            and any(other.grant.amounts.get(name, 0) > 0 for name in lacking)
+        ]
+        return [other.workload.key for other in sorted(found, key=self._importance)]
+
+    def _importance(self, other: Entry) -> tuple[float, int, float, str]:
+        """Whom to take first: with fair sharing those of the largest share; low priority, then the newest."""
+        share = 0.0
+        if self.queues.rules.fair and other.queue != self.entry.queue:
+            if other.queue not in self._share:
+                self._share[other.queue] = -self.queues.quotas.share(other.queue)
+            share = self._share[other.queue]
+        return share, other.workload.priority, -other.workload.created, other.workload.key
+
+    # -- quota ------------------------------------------------------------------------------------------------
+
+    def _quota_reachable(self) -> bool:
+        """Whether quota would suffice once every candidate that gives some back were gone: fails fast."""
+        quotas = self.queues.quotas
+        if not quotas.ever(self.entry.queue, self.option.amounts):
+            return False
+        if self._quota_fits():
+            return True
+        depth = quotas.begin()
+        for key in self._by_quota():
+            self._take(key)
+            if self._quota_fits():
+                break
+        fits = self._quota_fits()
+        quotas.rollback(depth)
+        return fits
+
+    def _quota_fits(self) -> bool:
+        quotas, queue, amounts = self.queues.quotas, self.entry.queue, self.option.amounts
+        return quotas.fits(queue, amounts) and (self.mode.borrowing or not quotas.borrows(queue, amounts))
+
+    def _take(self, key: str) -> bool:
+        """Take a victim's quota away, if its queue may still be taken from."""
+        quotas, held = self.queues.quotas, self.queues.quotas.held.get(key)
+        if held is None:
+            return False
+        if held.queue != self.entry.queue:
+            if not any(quotas.over(held.queue, name) > 0 for name in self.option.amounts):
+                return False
+            if self.queues.rules.fair:
+                mine = quotas.share(self.entry.queue, more=self.option.amounts)
+                before = quotas.share(held.queue)
+                if mine >= before and mine > quotas.share(held.queue, less=held.amounts):
+                    return False
+        quotas.free(key)
+        return True
+
+    # -- trying -----------------------------------------------------------------------------------------------
+
+    def _tried(self, *sets: list[str]) -> Plan | None:
+        """The plan that evicts the first of these sets that suffices, victims for quota added, cut to the needed."""
+        quotas, state = self.queues.quotas, self.state
+        depth, checkpoint = quotas.begin(), state.begin()
+        taken: dict[str, _Taken] = {}
+        try:
+            placed = self._placed() if not sets else None
+            for keys in sets:
+                if self._take_all(keys, taken):
+                    placed = self._placed()
+                if placed is not None:
+                    break
+            if placed is not None and not self._quota_fits():
+                for key in self._by_quota():
+                    self._take_all([key], taken)
+                    if self._quota_fits():
+                        break
+            if placed is None or not taken or not self._quota_fits():
+                return None
+            return self._cut(taken)
+        finally:
+            state.rollback(checkpoint)
+            quotas.rollback(depth)
+
+    def _take_all(self, keys: Iterable[str], taken: dict[str, _Taken]) -> bool:
+        """Take out whom the rules still allow; True where anybody was taken."""
+        before = len(taken)
+        entries = [self.queues.entries[key] for key in keys if key not in taken]
+        for other in sorted(entries, key=self._importance):
+            key = other.workload.key
+            held = self.queues.quotas.held.get(key)
+            if held is not None and self._take(key):
+                pods = tuple(self.state.pods[pod] for pod in other.pods if pod in self.state.pods)
+                taken[key] = _Taken(other, held, tuple(self.state.assignments(key).values()), pods)
+                for pod in pods:
+                    self.state.remove_pod(pod.key)
+                self.state.release(key)
+        return len(taken) > before
+
+    def _placed(self) -> tuple[Assignment, ...] | None:
+        found = put(self.state, self.entry.workload.key, self.option)
+        return None if isinstance(found, Refusal) else found
+
+    def _cut(self, taken: dict[str, _Taken]) -> Plan | None:
+        """Leave alone whom the plan does not need, the most important first."""
+        quotas, state, needed = self.queues.quotas, self.state, self._needed
+        if needed is not None:
+            needed.start(state, taken)
+        for key, one in sorted(taken.items(), key=lambda item: self._importance(item[1].entry), reverse=True):
+            if len(taken) == 1 or (needed is not None and needed.surely(key)):
+                continue
+            depth, checkpoint = quotas.begin(), state.begin()
+            quotas.hold(key, one.held)
+            fits = self._quota_fits()
+            if fits:
+                state.reserve(key, one.assignments)
+                for pod in one.pods:
+                    state.set_pod(pod)
+                fits = self._placed() is not None
+            if fits:
+                quotas.commit(depth)
+                state.commit(checkpoint)
+                del taken[key]
+                if needed is not None:
+                    needed.left_alone(key)
+            else:
+                state.rollback(checkpoint)
+                quotas.rollback(depth)
+        assignments = self._placed()
+        if assignments is None:
+            return None
+        return Plan(tuple(self._victim(one.entry) for one in taken.values()), assignments)
+
+    def _victim(self, other: Entry) -> Victim:
+        own = other.queue == self.entry.queue
+        workload = other.workload
+        reason = Reason.IN_CLUSTER_QUEUE if own else self.mode.reason
+        return Victim(workload.key, workload.uid, workload.priority, reason)

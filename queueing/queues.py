@@ -1,0 +1,503 @@
+"""All queues and all workloads in them: what the shell feeds with events, and what the cycle decides on.
+
+Rules
+- Every workload that was submitted and not forgotten is in exactly one phase (see `Phase`); a test counts them.
+- One that was refused is parked under the events that could help it: room in a flavor, quota of a cohort, a change of
+  its queue. Nothing else makes anybody look at it again.
+- What is held is held twice, in the engine (slots) and here (quota), and both change together: ``grant`` and
+  ``release`` are the only ways.
+- Every event may be told twice.
+"""
+
+import heapq
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from engine.placement import Assignment, Refusal
+from engine.reasons import Reason
+from engine.state import ClusterState
+from queueing.flavors import Options, options
+from queueing.line import Group, Line
+from queueing.model import (
+    ClusterQueue,
+    LocalQueue,
+    Order,
+    PlainFlavor,
+    Quantities,
+    Rules,
+    Stop,
+    Workload,
+    order,
+    serves,
+    shape,
+)
+from queueing.occupancy import Occupancies, Occupancy, Owner
+from queueing.quota import Held, Quotas
+
+if TYPE_CHECKING:
+    from queueing.claims import Claim
+
+
+# What parked groups wait for: ("room", flavor), ("quota", pool, flavor, resource), ("claim", key of its claimant),
+# ("borrow", cohort), ("placed",). A change of queues or flavors wakes whomever it concerns without an event.
+Event = tuple[str, ...]
+
+
+class Phase(StrEnum):
+    """Where a workload stands in queueing."""
+
+    STUCK = "Stuck"  # no queue takes it as things are configured
+    LATER = "Later"  # put off until a time
+    WAITING = "Waiting"
+    NOMINATED = "Nominated"  # holds what it will get; its victims are not gone yet
+    ADMITTED = "Admitted"
+
+
+HOLDING = (Phase.NOMINATED, Phase.ADMITTED)
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What a workload is given: ``counts`` of pods by pod set, a flavor for each resource, and where the pods go.
+
+    This is what ``status.admission`` stores, and all that is needed to take a workload in again after a restart.
+    """
+
+    queue: str
+    counts: Mapping[str, int]
+    flavors: Mapping[str, Mapping[str, str]]
+    amounts: Quantities
+    assignments: tuple[Assignment, ...]
+
+
+@dataclass(eq=False)
+class Entry:
+    """One workload. ``since``: when it began to wait; ``until``: put off to that time."""
+
+    workload: Workload
+    order: Order
+    shape: bytes
+    since: float
+    phase: Phase = Phase.STUCK
+    queue: str = ""
+    until: float = 0.0
+    group: Group | None = None
+    grant: Grant | None = None
+    victims: set[str] = field(default_factory=set)
+    refusal: Refusal | None = None
+    pods: set[str] = field(default_factory=set)
+    drained: bool = False
+
+
+class Queues:
+    """See the module's rules. Not safe for use by several threads."""
+
+    def __init__(self, rules: Rules | None = None) -> None:
+        self.rules = rules or Rules()
+        self.quotas = Quotas()
+        self.entries: dict[str, Entry] = {}
+        self.lines: dict[str, Line] = {}
+        self.local: dict[tuple[str, str], LocalQueue] = {}
+        self.namespaces: dict[str, dict[str, str]] = {}
+        self.plain: dict[str, PlainFlavor] = {}
+        self.occupancies = Occupancies()
+        self.claims: dict[str, Claim] = {}
+        self.turn = 0  # of the queue that was served last
+        self.config = 0  # grows with every change of queues and flavors
+        self.rooms: dict[str, int] = {}  # by flavor: grows when room there may have become free
+        self.holders: dict[str, int] = {}  # by flavor: how many hold something of it
+        self.memo: dict[Hashable, tuple[Hashable, Refusal]] = {}
+        self.nominated: dict[str, None] = {}
+        self.news: dict[str, None] = {}  # whom nobody has told yet why they wait
+        self.aging: list[tuple[float, str]] = []  # heap: (when its patience ends, key)
+        self.aged: dict[str, list[tuple[Order, str]]] = {}  # by claim to be had: those in line for it
+        self.drains: set[str] = set()
+        self.evicting: dict[str, None] = {}  # whose pods are on their way out
+        self.fresh: set[str] = set()  # admitted in this cycle: not stored yet, so nobody's victim
+        self._held_in: dict[str, dict[str, None]] = {}
+        self._of_pod: dict[str, str] = {}
+        self._numbers: dict[str, int] = {}
+        self._parked: dict[Event, set[Group]] = {}
+        self._later: list[tuple[float, str]] = []
+
+    # -- configuration ----------------------------------------------------------------------------------------
+
+    def set_cluster_queue(self, queue: ClusterQueue) -> None:
+        """Take in a ClusterQueue, new or changed."""
+        old = self.quotas.queues.get(queue.name)
+        if old == queue:
+            return
+        self.quotas.set_queue(queue)
+        line = self.lines.setdefault(queue.name, Line(queue.name))
+        line.strict = queue.strict
+        self._changed(queue.name, old.cohort if old else "", queue.cohort)
+
+    def remove_cluster_queue(self, name: str) -> None:
+        """Forget a ClusterQueue; its workloads stay where they are, those that wait wait for it to come back."""
+        old = self.quotas.queues.get(name)
+        if old is not None:
+            self.quotas.remove_queue(name)
+            self._changed(name, old.cohort)
+
+    def set_local_queue(self, queue: LocalQueue) -> None:
+        """Take in a LocalQueue, new or changed."""
+        key = queue.namespace, queue.name
+        if self.local.get(key) != queue:
+            self.local[key] = queue
+            self._reroute(lambda entry: (entry.workload.namespace, entry.workload.queue) == key)
+
+    def remove_local_queue(self, namespace: str, name: str) -> None:
+        """Forget a LocalQueue."""
+        if self.local.pop((namespace, name), None) is not None:
+            self._reroute(lambda entry: (entry.workload.namespace, entry.workload.queue) == (namespace, name))
+
+    def set_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+        """Take in a namespace's labels."""
+        if self.namespaces.get(name) != labels:
+            self.namespaces[name] = dict(labels)
+            self._reroute(lambda entry: entry.workload.namespace == name)
+
+    def set_flavor(self, flavor: PlainFlavor) -> None:
+        """Take in a flavor without a topology; tell ``flavors_changed`` of those that the engine knows."""
+        if self.plain.get(flavor.name) != flavor:
+            self.plain[flavor.name] = flavor
+            self.flavors_changed()
+
+    def remove_flavor(self, name: str) -> None:
+        """Forget a flavor without a topology."""
+        if self.plain.pop(name, None) is not None:
+            self.flavors_changed()
+
+    def set_rules(self, rules: Rules) -> None:
+        """Other rules for all."""
+        if self.rules != rules:
+            self.rules = rules
+            self.flavors_changed()
+
+    def flavors_changed(self) -> None:
+        """Flavors of the engine came, went or changed: everyone may be helped."""
+        self.config += 1
+        self.memo.clear()
+        for line in self.lines.values():
+            self._wake_line(line)
+
+    def _changed(self, queue: str, *cohorts: str) -> None:
+        self.config += 1
+        for name, line in self.lines.items():
+            found = self.quotas.queues.get(name)
+            if name == queue or (found is not None and found.cohort and found.cohort in cohorts):
+                self._wake_line(line)
+        self._reroute(lambda entry: self._cluster_queue(entry) == queue)
+
+    def _cluster_queue(self, entry: Entry) -> str:
+        local = self.local.get((entry.workload.namespace, entry.workload.queue))
+        return local.cluster_queue if local is not None else ""
+
+    def _reroute(self, concerned: Callable[[Entry], bool]) -> None:
+        for entry in self.entries.values():
+            if concerned(entry):
+                if entry.phase in {Phase.STUCK, Phase.WAITING}:
+                    self._route(entry)
+                self._drain(entry)
+
+    # -- workloads --------------------------------------------------------------------------------------------
+
+    def submit(self, workload: Workload, now: float) -> None:
+        """A workload is to wait: a new one, one whose wish changed, or one that came back after an eviction.
+
+        One that holds something keeps it, and its new wish counts when it waits again (`queueing.scale` resizes).
+        """
+        entry = self.entries.get(workload.key)
+        if entry is None:
+            entry = self.entries[workload.key] = Entry(workload, order(workload), shape(workload), now)
+        elif entry.workload != workload:
+            self._leave_line(entry)
+            entry.workload, entry.order, entry.shape = workload, order(workload), shape(workload)
+        if entry.phase in {Phase.STUCK, Phase.WAITING}:
+            self._route(entry)
+
+    def put_off(self, key: str, until: float) -> None:
+        """One that waits is not looked at before ``until``: after an eviction, or a write that failed."""
+        entry = self.entries.get(key)
+        if entry is None or entry.phase in HOLDING:
+            return
+        self._leave_line(entry)
+        entry.phase, entry.until = Phase.LATER, until
+        heapq.heappush(self._later, (until, key))
+
+    def due(self, now: float) -> None:
+        """Those whose time has come wait again."""
+        while self._later and self._later[0][0] <= now:
+            until, key = heapq.heappop(self._later)
+            entry = self.entries.get(key)
+            if entry is not None and entry.phase is Phase.LATER and entry.until == until:
+                entry.since = now
+                self._route(entry)
+
+    def next_time(self) -> float | None:
+        """When time alone changes something next."""
+        times = [heap[0][0] for heap in (self._later, self.aging) if heap]
+        return min(times) if times else None
+
+    def forget(self, state: ClusterState, key: str) -> None:
+        """It finished, was deleted or made inactive: it gives back all, and is gone."""
+        self.release(state, key)
+        entry = self.entries.pop(key, None)
+        if entry is not None:
+            self._leave_line(entry)
+            for pod in entry.pods:
+                self._of_pod.pop(pod, None)
+        self.news.pop(key, None)
+
+    def bind(self, pod: str, workload: str) -> None:
+        """A pod of the workload is in the engine's state; so a search for victims can take it out and put it back."""
+        entry = self.entries.get(workload)
+        if entry is not None:
+            self.unbind(pod)
+            entry.pods.add(pod)
+            self._of_pod[pod] = workload
+
+    def unbind(self, pod: str) -> None:
+        """The pod is gone."""
+        entry = self.entries.get(self._of_pod.pop(pod, ""))
+        if entry is not None:
+            entry.pods.discard(pod)
+
+    def _route(self, entry: Entry) -> None:
+        """Have one wait in the line of its cluster queue, or note why it can wait in none."""
+        stuck, queue = self._refused(entry)
+        if stuck is None and entry.group is not None and entry.queue == queue:
+            return
+        self._leave_line(entry)
+        self.news[entry.workload.key] = None
+        if stuck is not None:
+            entry.phase, entry.queue, entry.refusal = Phase.STUCK, queue, stuck
+            return
+        entry.phase, entry.queue, entry.refusal = Phase.WAITING, queue, None
+        entry.group = self.lines[queue].add(entry.order, entry.shape)
+        heapq.heappush(self.aging, (entry.since + self.rules.patience, entry.workload.key))
+
+    def _refused(self, entry: Entry) -> tuple[Refusal | None, str]:
+        workload = entry.workload
+        local = self.local.get((workload.namespace, workload.queue))
+        if local is None:
+            text = f"there is no LocalQueue {workload.queue} in namespace {workload.namespace}"
+            return Refusal(Reason.NO_QUEUE, text), ""
+        name = local.cluster_queue
+        queue = self.quotas.queues.get(name)
+        if queue is None:
+            return Refusal(Reason.NO_QUEUE, f"LocalQueue {local.name}: there is no ClusterQueue {name}"), name
+        for kind, stop in (("LocalQueue", local.stop), ("ClusterQueue", queue.stop)):
+            if stop is not Stop.NONE:
+                text = f"{kind} {local.name if kind == 'LocalQueue' else name} is stopped (stopPolicy {stop})"
+                return Refusal(Reason.QUEUE_STOPPED, text), name
+        if not serves(queue, self.namespaces.get(workload.namespace, {})):
+            text = f"the namespaceSelector of ClusterQueue {name} does not select namespace {workload.namespace}"
+            return Refusal(Reason.NAMESPACE_NOT_SELECTED, text), name
+        return None, name
+
+    def _leave_line(self, entry: Entry) -> None:
+        if entry.group is not None:
+            entry.group.line.remove(entry.workload.key, entry.group)
+            if not entry.group.members:
+                self._unpark(entry.group)
+            entry.group = None
+
+    def _drain(self, entry: Entry) -> None:
+        """Note one that has to be evicted because its queue is drained."""
+        local = self.local.get((entry.workload.namespace, entry.workload.queue))
+        queue = self.quotas.queues.get(entry.queue)
+        draining = Stop.DRAIN in {local.stop if local else None, queue.stop if queue else None}
+        if draining and entry.phase in HOLDING:
+            self.drains.add(entry.workload.key)
+        else:
+            self.drains.discard(entry.workload.key)
+            entry.drained = False
+
+    # -- what is held -----------------------------------------------------------------------------------------
+
+    def grant(
+        self, state: ClusterState, key: str, grant: Grant, *, nominated: Iterable[str] = (), stored: bool = False
+    ) -> None:
+        """Hold quota and slots for a workload; ``nominated``: the victims that have to go first.
+
+        ``stored``: the assignments come from the API server.
+        """
+        entry = self.entries[key]
+        self._leave_line(entry)
+        if entry.grant is not None:
+            self._held_in[entry.grant.queue].pop(key, None)
+        self._held_in.setdefault(grant.queue, {})[key] = None
+        self._count(entry.grant, -1)
+        self._count(grant, 1)
+        victims = {victim for victim in nominated if victim in self.quotas.held}
+        entry.grant, entry.queue, entry.victims, entry.refusal = grant, grant.queue, victims, None
+        entry.phase = Phase.NOMINATED if victims else Phase.ADMITTED
+        self.quotas.hold(key, Held(grant.queue, grant.amounts))
+        for victim in victims:
+            self.evict(victim)
+        (state.restore if stored else state.reserve)(key, grant.assignments)
+        self.occupancies.note(self._owner(entry), state.assignments(key))
+        self.news.pop(key, None)
+        if victims:
+            self.nominated[key] = None
+        else:
+            self.nominated.pop(key, None)
+        self._drain(entry)
+
+    def restore(
+        self, state: ClusterState, workload: Workload, grant: Grant, now: float, *, nominated: Iterable[str] = ()
+    ) -> None:
+        """After a restart: what the API server says a workload holds. Never fails, whatever the quotas are now.
+
+        Restore those that are admitted before those that are nominated, or their victims are not known.
+        """
+        self.submit(workload, now)
+        entry = self.entries[workload.key]
+        if entry.grant == grant:
+            return
+        self.grant(state, workload.key, grant, nominated=nominated, stored=True)
+
+    def release(self, state: ClusterState, key: str) -> bool:
+        """Give back quota and slots: its pods are gone, or its admission was never stored. True where it held any.
+
+        It is STUCK until it is submitted, put off or forgotten.
+        """
+        entry = self.entries.get(key)
+        state.release(key)
+        held = self.quotas.free(key)
+        if entry is None or entry.grant is None:
+            return False
+        grant, entry.grant = entry.grant, None
+        for victim in entry.victims:
+            self.quotas.leave(victim, leaving=False)
+            self.evicting.pop(victim, None)
+        entry.victims, entry.phase = set(), Phase.STUCK
+        self._count(grant, -1)
+        self._held_in[grant.queue].pop(key, None)
+        self.evicting.pop(key, None)
+        self.nominated.pop(key, None)
+        self.drains.discard(key)
+        entry.drained = False
+        self.occupancies.note(Owner(key), {})
+        for other in self.nominated:
+            self.entries[other].victims.discard(key)
+        self.freed(flavors_of(grant))
+        if held is not None:
+            pool = self.quotas.pool(held.queue)
+            self.wake(("quota", pool, *name) for name in held.amounts)
+        return True
+
+    def back(self, state: ClusterState, key: str, now: float, *, until: float = 0.0) -> None:
+        """Give back all and wait again, not before ``until``: after an eviction, or a write that failed."""
+        self.release(state, key)
+        entry = self.entries.get(key)
+        if entry is None or entry.phase in HOLDING:
+            return
+        entry.since = now
+        if until > now:
+            self.put_off(key, until)
+        else:
+            self._route(entry)
+
+    def evict(self, key: str) -> None:
+        """Its pods are on their way out: it is nobody's victim any more, and holds what it holds until ``release``."""
+        self.quotas.leave(key)
+        self.evicting[key] = None
+
+    def held_in(self, queue: str) -> Iterator[str]:
+        """Who holds quota of a cluster queue."""
+        return iter(self._held_in.get(queue, ()))
+
+    def first_holders(self, queue: str) -> Iterator[str]:
+        """Some who hold quota of a cluster queue, for messages: reading all of thousands would take long."""
+        return islice(self.held_in(queue), 64)
+
+    def _owner(self, entry: Entry) -> Owner:
+        workload = entry.workload
+        number = self._numbers.setdefault(entry.queue, len(self._numbers))
+        return Owner(workload.key, workload.priority, workload.created, number)
+
+    def number(self, queue: str) -> int:
+        """A number that stands for a cluster queue; -1 where it never held anything."""
+        return self._numbers.get(queue, -1)
+
+    def occupancy(self, state: ClusterState, flavor: str) -> Occupancy | None:
+        """Who holds how much on the nodes of a flavor."""
+        return self.occupancies.get(state, flavor, lambda: (self._owner(self.entries[key]) for key in self.holding()))
+
+    def _count(self, grant: Grant | None, by: int) -> None:
+        for flavor in flavors_of(grant):
+            self.holders[flavor] = self.holders.get(flavor, 0) + by
+
+    # -- events that help -------------------------------------------------------------------------------------
+
+    def freed(self, flavors: Iterable[str]) -> None:
+        """Room may have become free in these flavors: pods went, nodes came or changed, slots were given back."""
+        for flavor in flavors:
+            self.rooms[flavor] = self.rooms.get(flavor, 0) + 1
+            self.wake([("room", flavor)])
+
+    def wake(self, events: Iterable[Event]) -> None:
+        """Whoever is parked under one of these events is looked at again."""
+        for event in events:
+            for group in self._parked.pop(event, ()):
+                if group.line.wake(group):
+                    self._unpark(group)
+
+    def park(self, group: Group, waits: Iterable[Event], *, aside: bool) -> None:
+        """Nobody looks at a group until one of the events comes."""
+        self._unpark(group)
+        group.parked, group.aside, group.waits = True, aside, tuple(waits)
+        for event in group.waits:
+            self._parked.setdefault(event, set()).add(group)
+
+    def _unpark(self, group: Group) -> None:
+        for event in group.waits:
+            waiting = self._parked.get(event)
+            if waiting is not None:
+                waiting.discard(group)
+                if not waiting:
+                    del self._parked[event]
+        group.waits = ()
+
+    def options_of(self, state: ClusterState, group: Group) -> Options:
+        """What the workloads of a group may be given; kept until queues or flavors change."""
+        if group.options is None or group.options_at != self.config:
+            workload = self.entries[next(iter(group.members))].workload
+            group.options = options(state, self.quotas.queues[group.line.queue], self.plain, workload)
+            group.options_at = self.config
+        return group.options
+
+    def _wake_line(self, line: Line) -> None:
+        for group in line.groups.values():
+            if line.wake(group):
+                self._unpark(group)
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def holding(self) -> Iterator[str]:
+        """The keys of all that hold something."""
+        return (key for key, entry in self.entries.items() if entry.grant is not None)
+
+    def waiting(self, queue: str) -> Iterator[str]:
+        """Who waits in a cluster queue, in order."""
+        line = self.lines.get(queue)
+        return line.names() if line is not None else iter(())
+
+    def position(self, key: str) -> int | None:
+        """How many of its cluster queue come before it; None where it does not wait in one."""
+        entry = self.entries.get(key)
+        if entry is None or entry.group is None:
+            return None
+        return entry.group.line.before(entry.order)
+
+
+def flavors_of(grant: Grant | None) -> set[str]:
+    """The flavors that a grant takes something of."""
+    if grant is None:
+        return set()
+    return {flavor for flavor, _ in grant.amounts} | {part.flavor for part in grant.assignments}

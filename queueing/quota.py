@@ -1,0 +1,278 @@
+"""Quota: who uses how much of which flavor and resource, and how much each queue may still take.
+
+Rules
+- Usage is keyed by workload: holding twice, or letting go twice, changes nothing.
+- A queue without a cohort may use its nominal quota. Queues of one cohort share what they lend: of each queue's nominal
+  quota ``lending`` (default: all) is common, the rest is its own. A queue uses its own part first; what it uses beyond
+  comes from the common part, at most ``borrowing`` beyond its nominal quota.
+- Limits are checked by ``fits``, never enforced by ``hold``: what the API server says is held is held, also where a
+  quota was lowered since; nothing more is admitted then until usage is below the limit again.
+- ``begin`` .. ``rollback`` undoes everything in between, like the engine's transactions.
+- A holder that is *leaving* (a victim whose pods are not gone yet) still counts in full, so that nobody but the
+  preemptor takes its room. A *nominated* preemptor counts too: until its victims are gone, both do.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from queueing.model import ClusterQueue, FlavorResource, Quantities, Quota
+
+_NONE = Quota(nominal=0)
+
+
+@dataclass(frozen=True)
+class Held:
+    """What one workload takes from one queue."""
+
+    queue: str
+    amounts: Quantities
+    leaving: bool = False
+
+
+@dataclass(frozen=True)
+class Missing:
+    """How much of one quota is lacking. ``limit``: how much the queue could use at most if nobody else used any."""
+
+    flavor: str
+    resource: str
+    lacking: int
+    wanted: int
+    used: int
+    limit: int | None
+    borrowing_limit: bool = False  # its own borrowing limit stops it, not what others use
+
+
+class Quotas:
+    """The usage of all cluster queues. Plain dicts; every question costs a few look-ups."""
+
+    def __init__(self) -> None:
+        self.queues: dict[str, ClusterQueue] = {}
+        self.held: dict[str, Held] = {}
+        self._quota: dict[str, dict[FlavorResource, Quota]] = {}
+        self._used: dict[str, dict[FlavorResource, int]] = {}
+        self._leaving: dict[str, dict[FlavorResource, int]] = {}
+        self._common: dict[str, dict[FlavorResource, int]] = {}  # by cohort: what its queues lend
+        self._taken: dict[str, dict[FlavorResource, int]] = {}  # by cohort: how much of that is used
+        self._members: dict[str, set[str]] = {}
+        self._undo: list[Callable[[], object]] = []
+        self._open: list[int] = []
+
+    # -- queues -----------------------------------------------------------------------------------------------
+
+    def set_queue(self, queue: ClusterQueue) -> None:
+        """Take in a queue; what its workloads hold stays held. Not undone by a rollback."""
+        old = self.queues.get(queue.name)
+        self.queues[queue.name] = queue
+        self._quota[queue.name] = dict(_quotas(queue))
+        self._regroup({old.cohort if old else "", queue.cohort})
+
+    def remove_queue(self, name: str) -> None:
+        """Forget a queue; what its workloads hold is remembered, should it come back."""
+        old = self.queues.pop(name, None)
+        if old is not None:
+            self._quota.pop(name)
+            self._regroup({old.cohort})
+
+    def _regroup(self, cohorts: set[str]) -> None:
+        for cohort in cohorts - {""}:
+            members = {name for name, queue in self.queues.items() if queue.cohort == cohort}
+            self._members[cohort] = members
+            common: dict[FlavorResource, int] = {}
+            taken: dict[FlavorResource, int] = {}
+            for name in members:
+                for key, quota in self._quota[name].items():
+                    common[key] = common.get(key, 0) + quota.nominal - _own(quota)
+                for key, used in self._used.get(name, {}).items():
+                    taken[key] = taken.get(key, 0) + max(0, used - self._own(name, key))
+            self._common[cohort], self._taken[cohort] = common, taken
+
+    def members(self, queue: str) -> set[str]:
+        """The queues of its cohort, itself included."""
+        cohort = self.queues[queue].cohort
+        return self._members[cohort] if cohort else {queue}
+
+    def pool(self, queue: str) -> str:
+        """Whose usage its limits depend on: its cohort, else the queue itself."""
+        found = self.queues.get(queue)
+        return f"cohort {found.cohort}" if found is not None and found.cohort else f"queue {queue}"
+
+    # -- usage ------------------------------------------------------------------------------------------------
+
+    def hold(self, workload: str, held: Held) -> None:
+        """Charge a workload to a queue; replaces what it held."""
+        old = self.held.get(workload)
+        if old == held:
+            return
+        if old is not None:
+            self._charge(old, -1)
+        self.held[workload] = held
+        self._charge(held, 1)
+        if self._open:
+            self._undo.append(partial(self.free, workload) if old is None else partial(self.hold, workload, old))
+
+    def free(self, workload: str) -> Held | None:
+        """Give back what a workload held; returns it."""
+        old = self.held.pop(workload, None)
+        if old is not None:
+            self._charge(old, -1)
+            if self._open:
+                self._undo.append(partial(self.hold, workload, old))
+        return old
+
+    def leave(self, workload: str, *, leaving: bool = True) -> None:
+        """Mark a holder as a victim on its way out, or as one that stays after all."""
+        old = self.held.get(workload)
+        if old is not None:
+            self.hold(workload, replace(old, leaving=leaving))
+
+    def _charge(self, held: Held, sign: int) -> None:
+        name = held.queue
+        queue = self.queues.get(name)
+        used = self._used.setdefault(name, {})
+        taken = self._taken.setdefault(queue.cohort, {}) if queue is not None and queue.cohort else None
+        leaving = self._leaving.setdefault(name, {}) if held.leaving else None
+        for key, amount in held.amounts.items():
+            before = used.get(key, 0)
+            after = used[key] = before + sign * amount
+            if leaving is not None:
+                leaving[key] = leaving.get(key, 0) + sign * amount
+            if taken is not None:
+                own = self._own(name, key)
+                taken[key] = taken.get(key, 0) + max(0, after - own) - max(0, before - own)
+
+    def _own(self, queue: str, key: FlavorResource) -> int:
+        return _own(self._quota.get(queue, {}).get(key, _NONE))
+
+    # -- questions --------------------------------------------------------------------------------------------
+
+    def nominal(self, queue: str, key: FlavorResource) -> int:
+        """Its nominal quota; 0 where it has none."""
+        return self._quota.get(queue, {}).get(key, _NONE).nominal
+
+    def covers(self, queue: str, key: FlavorResource) -> bool:
+        """Whether the queue has a quota for this flavor and resource."""
+        return key in self._quota.get(queue, {})
+
+    def used(self, queue: str, key: FlavorResource) -> int:
+        """What its workloads hold, those that leave included."""
+        return self._used.get(queue, {}).get(key, 0)
+
+    def staying(self, queue: str, key: FlavorResource) -> int:
+        """What its workloads hold, less those that are leaving."""
+        return self.used(queue, key) - self._leaving.get(queue, {}).get(key, 0)
+
+    def usage(self, queue: str) -> Mapping[FlavorResource, int]:
+        """What its workloads hold, by flavor and resource."""
+        return self._used.get(queue, {})
+
+    def available(self, queue: str, key: FlavorResource) -> int:
+        """How much more it may take now; 0 where it is above a limit that was lowered."""
+        found = self.queues.get(queue)
+        quota = self._quota.get(queue, {}).get(key)
+        if found is None or quota is None:
+            return 0
+        used = self.used(queue, key)
+        if not found.cohort:
+            return max(0, quota.nominal - used)
+        own = _own(quota)
+        common = self._common[found.cohort].get(key, 0) - self._taken[found.cohort].get(key, 0)
+        if quota.borrowing is not None:
+            common = min(common, quota.nominal + quota.borrowing - max(used, own))
+        return max(0, own - used) + max(0, common)
+
+    def limit(self, queue: str, key: FlavorResource) -> int:
+        """How much it may use at most, when nobody else uses anything."""
+        found = self.queues.get(queue)
+        quota = self._quota.get(queue, {}).get(key)
+        if found is None or quota is None:
+            return 0
+        if not found.cohort:
+            return quota.nominal
+        most = _own(quota) + self._common[found.cohort].get(key, 0)
+        return most if quota.borrowing is None else min(most, quota.nominal + quota.borrowing)
+
+    def fits(self, queue: str, amounts: Quantities) -> bool:
+        """Whether the queue may take these amounts now."""
+        return all(amount <= 0 or amount <= self.available(queue, key) for key, amount in amounts.items())
+
+    def ever(self, queue: str, amounts: Quantities) -> bool:
+        """Whether the queue may take these amounts when nobody uses anything."""
+        return all(amount <= 0 or amount <= self.limit(queue, key) for key, amount in amounts.items())
+
+    def missing(self, queue: str, amounts: Quantities) -> Iterator[Missing]:
+        """Each quota that does not suffice."""
+        for key, amount in amounts.items():
+            available = self.available(queue, key) if amount > 0 else 0
+            if amount > 0 and amount > available:
+                used, limit = self.used(queue, key), self.limit(queue, key)
+                own_limit = used + amount > limit
+                yield Missing(*key, amount - available, amount, used, limit, own_limit)
+
+    def borrows(self, queue: str, amounts: Quantities) -> bool:
+        """Whether it would use more than its nominal quota of one of these."""
+        return any(
+            amount > 0 and self.used(queue, key) + amount > self.nominal(queue, key) for key, amount in amounts.items()
+        )
+
+    def over(self, queue: str, key: FlavorResource) -> int:
+        """How much it uses beyond its nominal quota, victims on their way out not counted."""
+        return max(0, self.staying(queue, key) - self.nominal(queue, key))
+
+    def share(self, queue: str, more: Quantities | None = None, less: Quantities | None = None) -> float:
+        """Dominant resource share: the largest part of what the cohort lends that it uses beyond its nominal quota.
+
+        In thousandths, divided by its weight. ``more`` is added to its usage, ``less`` taken away; those that leave do
+        not count. 0 without a cohort or where nothing is borrowed; infinite where it borrows with weight 0.
+        """
+        found = self.queues[queue]
+        if not found.cohort:
+            return 0.0
+        common = self._common[found.cohort]
+        beyond: dict[str, int] = {}
+        lent: dict[str, int] = {}
+        keys = {*self._used.get(queue, {}), *(more or {})}
+        for key in keys:
+            usage = self.staying(queue, key) + (more or {}).get(key, 0) - (less or {}).get(key, 0)
+            beyond[key[1]] = beyond.get(key[1], 0) + max(0, usage - self.nominal(queue, key))
+        for key, amount in common.items():
+            lent[key[1]] = lent.get(key[1], 0) + amount
+        dominant = max((amount / lent[name] for name, amount in beyond.items() if lent.get(name)), default=0.0)
+        if dominant <= 0:
+            return 0.0
+        return dominant * 1e6 / found.weight if found.weight > 0 else float("inf")
+
+    # -- transactions -----------------------------------------------------------------------------------------
+
+    def begin(self) -> int:
+        """Open a transaction; they nest."""
+        self._open.append(len(self._undo))
+        return len(self._open)
+
+    def rollback(self, depth: int) -> None:
+        """Undo every change since ``begin`` returned ``depth``."""
+        mark = self._open[depth - 1]
+        del self._open[depth - 1 :]
+        while len(self._undo) > mark:
+            undo = self._undo.pop()
+            nested, self._open = self._open, []
+            undo()
+            self._open = nested
+
+    def commit(self, depth: int) -> None:
+        """Keep every change since ``begin`` returned ``depth``; an outer transaction may still undo them."""
+        del self._open[depth - 1 :]
+        if not self._open:
+            self._undo.clear()
+
+
+def _quotas(queue: ClusterQueue) -> Iterator[tuple[FlavorResource, Quota]]:
+    for group in queue.groups:
+        for flavor in group.flavors:
+            for resource, quota in flavor.resources.items():
+                yield (flavor.flavor, resource), quota
+
+
+def _own(quota: Quota) -> int:
+    """The part of the nominal quota that is not lent."""
+    return 0 if quota.lending is None else max(0, quota.nominal - quota.lending)

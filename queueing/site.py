@@ -1,0 +1,141 @@
+"""Where to make room: the domains that could take a pod set if candidates were gone, the cheapest first.
+
+Everything here is sums over the nodes of one flavor. It ranks; whether a plan holds is for the engine to say.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.outlook import Outlook
+from engine.table import Ints
+from queueing.occupancy import Mask, Occupancy, Rows
+
+if TYPE_CHECKING:
+    from queueing.preempt import Plan
+
+
+@dataclass(frozen=True)
+class Region:
+    """Owners by number whose slots are in one domain; ``narrow``: on as many nodes as it takes, ``wide``: on all.
+
+    ``cost``: what freeing just enough costs, 1 to 2 for each whole victim.
+    """
+
+    narrow: Ints
+    wide: Ints
+    cost: float
+
+
+@dataclass(frozen=True)
+class Site:
+    """One pod set on one flavor, and the owners of slots there that may be taken (by number)."""
+
+    outlook: Outlook
+    occupancy: Occupancy
+    eligible: Mask
+
+    @property
+    def need(self) -> int:
+        """Pods to place."""
+        return self.outlook.pod_set.count
+
+    @property
+    def resources(self) -> list[str]:
+        """What a pod needs."""
+        return [resource for resource, _ in self.outlook.needs]
+
+    @cached_property
+    def rows(self) -> Rows:
+        """What the candidates hold."""
+        rows = self.occupancy.rows()
+        return rows.of(self.eligible[rows.owner])
+
+    def keys(self, numbers: Ints) -> list[str]:
+        """Workloads by number."""
+        return [self.occupancy.keys[number] for number in numbers.tolist()]
+
+    def worth(self, plan: "Plan") -> float:
+        """The cost of a plan, as regions count it."""
+        return sum(self._weight(victim.priority) for victim in plan.victims)
+
+    def _weight(self, priority: int) -> float:
+        low, high = self._priorities[0], self._priorities[-1]
+        return 1.0 + float(priority - low) / float(max(high - low, 1))
+
+    @cached_property
+    def _priorities(self) -> Ints:
+        return np.unique(self.occupancy.priority[self.rows.owner])
+
+    def regions(self) -> Iterator[Region]:
+        """Domains that would take the pod set with victims of the least highest priority; then with all candidates."""
+        if not len(self.rows.owner) or not self._suffices(self.rows):
+            return
+        low, high = 0, len(self._priorities) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self._suffices(self._up_to(middle)):
+                high = middle
+            else:
+                low = middle + 1
+        yield from self._ranked(self._up_to(low))
+        if low < len(self._priorities) - 1:
+            yield from self._ranked(self.rows)
+
+    def _up_to(self, at: int) -> Rows:
+        return self.rows.of(self.occupancy.priority[self.rows.owner] <= self._priorities[at])
+
+    def _suffices(self, rows: Rows) -> bool:
+        """Whether some domain would take the pod set if these rows were gone."""
+        freed = self.occupancy.freed(rows, self.resources)
+        return int(self.outlook.domains(freed).max(initial=0)) >= self.need
+
+    def _ranked(self, rows: Rows) -> Iterator[Region]:
+        outlook, need, owner = self.outlook, self.need, self.outlook.owner
+        freed = self.occupancy.freed(rows, self.resources)
+        now, then = outlook.leaves(), outlook.leaves(freed)
+        gain, cost = then - now, self._costs(rows)
+        enough = outlook.domains(freed) >= need
+        have = outlook.summed(now)
+        leaves = (enough[owner] & (gain > 0)).nonzero()[0]
+        each = cost[leaves] / gain[leaves]
+        leaves = leaves[np.lexsort((each, owner[leaves]))]
+        before = gain[leaves].cumsum() - gain[leaves]
+        domain = owner[leaves]
+        starts = np.searchsorted(domain, np.arange(len(enough) + 1))
+        offset = np.append(before, 0)[np.minimum(starts[domain], len(before))]
+        used = before - offset < need - have[domain]
+        price = np.bincount(domain[used], weights=cost[leaves[used]], minlength=len(enough))
+        for at in np.lexsort((outlook.summed(then), price)).tolist():
+            if enough[at]:
+                span = outlook.span(at)
+                inside = rows.owner[(rows.leaf >= span.start) & (rows.leaf < span.stop)]
+                chosen = np.zeros(outlook.tree.size, np.bool_)
+                chosen[leaves[used & (domain == at)]] = True
+                yield Region(np.unique(rows.owner[chosen[rows.leaf]]), np.unique(inside), float(price[at]))
+
+    def _costs(self, rows: Rows) -> Ints:
+        """By leaf, what freeing it costs; a workload on several leaves costs a part on each."""
+        size = len(self.occupancy.keys)
+        weight = np.zeros(size)
+        low, high = float(self._priorities[0]), float(self._priorities[-1])
+        weight[rows.owner] = 1.0 + (self.occupancy.priority[rows.owner] - low) / max(high - low, 1.0)
+        spread = np.maximum(np.bincount(rows.owner, minlength=size), 1)
+        return np.bincount(rows.leaf, weights=(weight / spread)[rows.owner], minlength=self.outlook.tree.size)
+
+    def rows_of(self, keys: Iterable[str]) -> dict[str, tuple[Ints, list[Ints]]]:
+        """For each workload: (leaves, what it holds there of each needed resource)."""
+        numbers = {self.occupancy.numbers[key]: key for key in keys if key in self.occupancy.numbers}
+        rows = self.rows.of(np.isin(self.rows.owner, list(numbers)))
+        amounts = [rows.units * self.occupancy.amounts(name)[rows.kind] for name in self.resources]
+        found: dict[str, tuple[Ints, list[Ints]]] = {}
+        order = np.argsort(rows.owner, kind="stable")
+        owners, starts = np.unique(rows.owner[order], return_index=True)
+        for number, at in zip(owners.tolist(), np.split(order, starts[1:]), strict=True):
+            leaves, where = np.unique(rows.leaf[at], return_inverse=True)
+            summed = [np.bincount(where, weights=part[at], minlength=len(leaves)).astype(np.int64) for part in amounts]
+            found[numbers[number]] = leaves, summed
+        return found
