@@ -9,6 +9,7 @@ import hashlib
 import os
 import re
 import subprocess
+import sys
 import tempfile
 import time
 from collections import deque
@@ -25,6 +26,7 @@ ETCD_VERSION = "3.6.16"
 KWOK_VERSION = "0.8.0"
 MODULES = Path(__file__).with_name("modules")
 PROGRESS_SECONDS = 2.0
+LOG_SECONDS = 20.0  # where nobody watches
 ERROR_LINES = 15
 
 Progress = Callable[[str], None]
@@ -126,7 +128,7 @@ def _build(go: golang.Go, target: Target, names: Sequence[str], folder: Path, pr
 
 
 class _Watch:
-    """Counts what Go says on the way and reports it every two seconds.
+    """Counts what Go says on the way and reports it every few seconds, to a log less often.
 
     Go names packages as it compiles them and is silent about those in its cache, so the count may stay behind.
     """
@@ -137,6 +139,7 @@ class _Watch:
         self._progress = progress
         self._started = time.monotonic()
         self._reported = 0.0
+        self._pause = PROGRESS_SECONDS if sys.stderr.isatty() else LOG_SECONDS
         self._modules = self._packages = 0
 
     def line(self, line: str) -> None:
@@ -150,7 +153,7 @@ class _Watch:
     def report(self) -> None:
         """Tell how far it is, if the last time was long enough ago."""
         now = time.monotonic()
-        if now - self._reported < PROGRESS_SECONDS:
+        if self._reported and now - self._reported < self._pause:
             return
         self._reported = now
         minutes, seconds = divmod(int(now - self._started), 60)
