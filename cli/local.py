@@ -15,6 +15,9 @@ from rich.table import Table
 from cli.output import Failure, Output, OutputFormat, emit, progress, stderr
 from localcluster import supervisor
 from localcluster.errors import AlreadyUp, LocalClusterError
+from localcluster.kubelets import service
+from localcluster.kubelets.fleet import Publishing
+from localcluster.kubelets.specs import EXAMPLE, describe, parse_kubelet, parse_machine
 from localcluster.nodes import Fleet, add_nodes, wait_ready
 from localcluster.options import Options
 
@@ -95,7 +98,7 @@ def status(name: Name = "default", output: Output = OutputFormat.TABLE) -> None:
     table = Table("COMPONENT", "STATE", "PID", "PORT", "MEMORY", "CPU", box=None)
     for c in components:
         memory, cpu = f"{c.memory / 2**20:.0f} MiB", f"{c.cpu_seconds:.1f} s"
-        table.add_row(c.name, c.state, str(c.pid or "-"), str(c.port), memory, cpu)
+        table.add_row(c.name, c.state, str(c.pid or "-"), str(c.port or "-"), memory, cpu)
     table.caption, table.caption_justify = f"logs: {Path(components[0].log).parent}", "left"
     emit({"name": name, "components": components}, output, table=table)
 
@@ -127,6 +130,22 @@ def nodes(
         list[str] | None, typer.Option("--taint", metavar="KEY[=VALUE]:EFFECT", help="A taint; repeat for more.")
     ] = None,
     prefix: Annotated[str, typer.Option(help="What names begin with, to tell several fleets apart.")] = "",
+    machine: Annotated[
+        str,
+        typer.Option(
+            metavar="MACHINE",
+            help=f"Give each node an inside, such as '{EXAMPLE}'; it decides CPUs, memory and GPUs. A simulated kubelet"
+            " admits, pins or refuses its pods.",
+        ),
+    ] = "",
+    kubelet: Annotated[
+        str,
+        typer.Option(
+            metavar="KUBELET",
+            help="How that kubelet is set: policy, scope and options, such as 'single-numa-node, pod'. Default:"
+            " restricted, container.",
+        ),
+    ] = "",
 ) -> None:
     """Make simulated nodes in blocks and racks: b1-r1-h1, b1-r1-h2, ...
 
@@ -134,6 +153,8 @@ def nodes(
     kubernetes.io/hostname and cloud-provider.com/node-group=tas. Pods on them run for ever, or as annotated: see
     docs/localcluster.md.
     """
+    folder = _running(name)
+    _check_machine(machine, kubelet)
     fleet = Fleet(
         blocks=blocks,
         racks=racks,
@@ -145,12 +166,29 @@ def nodes(
         prefix=prefix,
         labels=dict(_pair(label, "--label") for label in labels or ()),
         taints=[_taint(taint) for taint in taints or ()],
+        machine=machine,
+        kubelet=kubelet,
     )
-    config = supervisor.layout(_running(name)).kubeconfig("admin")
+    if machine:
+        service.remember(folder, service.wanted(folder) or Publishing())
+    config = supervisor.layout(folder).kubeconfig("admin")
     began = time.monotonic()
     created = asyncio.run(_make_nodes(config, fleet))
     seconds = time.monotonic() - began
     _say(f"{len(fleet)} nodes are ready, {created} of them new, after {seconds:.1f} s")
+    if machine:
+        _say(f"each is a machine of {describe(parse_machine(machine), parse_kubelet(kubelet))}")
+
+
+def _check_machine(machine: str, kubelet: str) -> None:
+    if kubelet and not machine:
+        raise Failure(f"--kubelet {kubelet!r}: only simulated machines have a kubelet; give --machine too")
+    for option, parse, text in (("--machine", parse_machine, machine), ("--kubelet", parse_kubelet, kubelet)):
+        try:
+            if text:
+                parse(text)
+        except ValueError as error:
+            raise Failure(f"{option}: {error}") from None
 
 
 async def _make_nodes(config: Path, fleet: Fleet) -> int:

@@ -215,8 +215,8 @@ def _leave(number: int, _: object) -> NoReturn:
 
 def _revive(cluster: LocalCluster, progress: Progress) -> bool:
     """Start what has died; whether anything had. A failure is told and tried again the next time."""
-    dead = cluster.dead()
-    for name in [name for name in COMPONENTS if name in dead]:
+    dead = [name for name in COMPONENTS if name in cluster.dead()]
+    for name in dead:
         progress(f"{name} died; starting it again")
         try:
             cluster.start(name)

@@ -199,3 +199,18 @@ def capacity(hardware: Hardware) -> tuple[dict[str, str], dict[str, str]]:
         {"cpu": str(cpus), "memory": str(memory), **{r: str(len(d)) for r, d in hardware.devices.items()}},
         {"cpu": str(cpus - len(list(bits(hardware.reserved_cpus)))), "memory": str(memory - reserved), **healthy},
     )
+
+
+def describe(spec: MachineSpec, settings: Settings) -> str:
+    """Both in words, with what was left to the defaults."""
+    parts = [
+        *(
+            f"{count} {name}{'s' * (count != 1)}"
+            for name, count in (("socket", spec.sockets), ("NUMA zone", spec.zones))
+        ),
+        f"{spec.cores} cores of {spec.threads} thread{'s' * (spec.threads != 1)}",
+        f"{spec.memory / 2**30:g} GiB",
+        *(f"{count} {name}{'s' * (count != 1)}" for name, count in (("GPU", spec.gpus), ("NIC", spec.nics)) if count),
+    ]
+    options = sorted(settings.cpu_options | settings.topology_options)
+    return f"{', '.join(parts)}; kubelet: {', '.join([settings.policy, f'{settings.scope} scope', *options])}"

@@ -140,6 +140,21 @@ def test_local_outlives_its_command_and_its_data_survives_the_supervisor(local):
     killed = supervisor.running(supervisor.directory("test")).pids["kube-scheduler"]
     os.kill(killed, signal.SIGKILL)
     wait_until(lambda: supervisor.running(supervisor.directory("test")).pids["kube-scheduler"] != killed)
+    machine = (
+        "--prefix",
+        "m-",
+        "--blocks",
+        "1",
+        "--racks",
+        "1",
+        "--hosts",
+        "1",
+        "--machine",
+        "2 NUMA / 8 cores / 2 GPUs",
+    )
+    assert "kubelet: restricted, container scope" in local("nodes", *machine)
+    wait_until(lambda: "kubelets" in local("status"))
+    assert "expected one of" in local("nodes", *machine, "--kubelet", "strict")
     assert "cluster test is gone" in local("down")
     assert not supervisor.directory("test").exists()
     assert "cluster test is not up" in local("down")
