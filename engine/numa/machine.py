@@ -135,6 +135,8 @@ class Layout(_Struct, frozen=True, cache_hash=True):
     ``links[r]`` says how the devices of resource r are chosen: by their links, or by the rules of XPUs; None where
     nothing is known, () where that is so for all. Where only amounts are known, device i of a graph is no known device.
 
+    ``threads``: hardware threads a core, for where only amounts are known and the kubelet hands out whole cores.
+
     ``exact``: the kubelet's full state is known (FlexTopo status), not only amounts (NRT).
     """
 
@@ -147,6 +149,7 @@ class Layout(_Struct, frozen=True, cache_hash=True):
     reserved_cpus: int = 0  # CPU mask
     links: tuple[LinkGraph | XpuBoard | None, ...] = ()
     ignored: tuple[str, ...] = ()  # resources that are not aligned whatever the zones report (ignoreList)
+    threads: int = 2
     exact: bool = False
 
 
