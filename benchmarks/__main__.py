@@ -10,9 +10,12 @@ from collections.abc import Sequence
 
 BENCHMARKS = {
     "placement": "placement of 16 to 4,096 pods on 640 to 100,000 nodes, state update included",
+    "placement-numa": "the same where the inside of nodes counts, beside the same by amounts alone",
+    "numa": "which of 5,000 nodes' kubelets admit a pod, and how many, a node",
     "devices": "one choice of GPUs or XPUs on a machine, beside a plain search over all sets",
     "webhook": "AdmissionReviews a second a core over TLS, beside a handler that only parses and answers",
     "ungating": "pods ungated a second, beside a bare PATCH loop against the same API server",
+    "stream": "pods that the kubelets of simulated machines refuse of a mixed stream, beside plain kube-scheduler",
     "whole-path": "from the creation of Jobs until every pod runs, beside plain kube-scheduler",
 }
 
