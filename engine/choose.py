@@ -8,10 +8,13 @@ tie, the tightest, then tree order.
 The first step is exact by largest first. Later steps are a knapsack: which of the equally many racks leads to fewer
 nodes. Greedy descents give an answer and bounds often prove it; else ``engine.exact`` searches, within a budget of work
 that is a count of operations, never a clock, so equal inputs give equal outputs.
+
+Where nodes (or containers) are equal in all of this, a ``Preference`` says which are better inside; else tree order.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -31,6 +34,16 @@ _LOW: Final = (1 << 32) - 1
 Pool = slice | Ints  # domains of one rank to choose from, ascending
 
 
+class Preference(Protocol):
+    """Which of equal nodes or domains to take; equally good ones come in tree order."""
+
+    def best(self, leaves: Ints, count: int) -> Ints:
+        """Positions (ascending) of the ``count`` best of these leaves."""
+
+    def domains(self, rank: int, domains: Ints) -> Ints:
+        """A number for each domain of ``rank``: less is better."""
+
+
 @dataclass(slots=True)
 class Pick:
     """``amounts[i]`` > 0 pods on leaf ``leaves[i]`` (ascending); ``cost``: domains used at each step."""
@@ -48,6 +61,7 @@ class Chooser:
     counts: Counts
     need: int
     work: Work
+    prefer: Preference | None = None
 
     # -- containers -------------------------------------------------------------------------------------------
 
@@ -59,6 +73,9 @@ class Chooser:
             return None
         if rank == self.tree.leaf:
             best = found[fits[found].argmin()]
+            if self.prefer is not None:
+                equal = found[fits[found] == fits[best]]
+                best = equal[self.prefer.best(equal, 1)[0]]
             return Pick(best[None], np.array([self.need]), (1,))
         steps = tuple(range(max(level, rank + 1), self.tree.leaf + 1))
         if len(found) == 1:
@@ -80,7 +97,7 @@ class Chooser:
             return None
         leaf = self.tree.leaf
         room = (self.counts.at(leaf - 1), self.tree.owners[leaf - 1]) if leaf else None
-        picked, rest = cover(self.counts.leaf, self.need, tight=True, ties=room)
+        picked, rest = cover(self.counts.leaf, self.need, tight=True, ties=room, best=self._best_of(None))
         return _pick(picked, self.counts.leaf[picked], rest, ())
 
     def _holds(self) -> bool:
@@ -100,12 +117,30 @@ class Chooser:
             used = _fewest_in(self.counts.grid[domains], self.need)
             at = used.argmin()
             fewest, ties = int(used[at]), domains[at : at + 1]
+            if self.prefer is not None:
+                ties = domains[used == fewest]
         else:
             fewest, ties = self._fewest_of(rank, domains, steps[0])
         if len(keys) > FIRST_LOOK and fewest > self._least(steps[0]):
             fewest, ties = self._look_on(rank, keys[FIRST_LOOK:], steps[0], fewest, ties)
+        if self.prefer is not None and len(ties) > 1:
+            ties = self._preferred(rank, ties, fits)
         pick = self._solve(rank, int(ties[0]), steps)
         return pick if len(steps) == 1 or len(ties) == 1 else self._compare(rank, ties, steps, pick)
+
+    def _preferred(self, rank: int, ties: Ints, fits: Ints) -> Ints:
+        """The same containers, equally tight ones with the better nodes first."""
+        assert self.prefer is not None  # noqa: S101  (the caller looked)
+        return ties[np.lexsort((self.prefer.domains(rank, ties), fits[ties]))]
+
+    def _best_of(self, pool: Pool | None) -> Callable[[Ints, int], Ints] | None:
+        """How to take some of equal leaves, given by their positions in a pool (None: of all leaves)."""
+        prefer = self.prefer
+        if prefer is None:
+            return None
+        if pool is None:
+            return lambda positions, count: positions[prefer.best(positions, count)]
+        return lambda positions, count: positions[prefer.best(_inside(pool, positions), count)]
 
     def _look_on(self, rank: int, keys: Ints, step: int, fewest: int, ties: Ints) -> tuple[int, Ints]:
         """Compare the containers that were not looked at first, until some are provably the best."""
@@ -168,8 +203,8 @@ class Chooser:
         first, last = int(bounds[domain]), int(bounds[domain + 1])
         fits = self.counts.leaf[first:last]
         if last - first <= FEW:
-            return _cover_few(fits, self.need, first)
-        picked, rest = cover(fits, self.need, tight=True)
+            return _cover_few(fits, self.need, first, self._best_of(slice(first, last)))
+        picked, rest = cover(fits, self.need, tight=True, best=self._best_of(slice(first, last)))
         return _pick(picked + first, fits[picked], rest, ())
 
     def _solve(self, rank: int, domain: int, steps: tuple[int, ...]) -> Pick:
@@ -239,7 +274,7 @@ class Chooser:
             children = self.tree.children[step]
             pool = ranges(children[chosen], children[chosen + 1])
         fits = self.counts.leaf[pool]
-        picked, rest = cover(fits, self.need, tight=True)
+        picked, rest = cover(fits, self.need, tight=True, best=self._best_of(pool))
         return _pick(_inside(pool, picked), fits[picked], rest, tuple(cost))
 
     def _dearest(self, pool: Pool, step: int, count: int) -> Ints:
@@ -287,12 +322,19 @@ def _pick(leaves: Ints, amounts: Ints, rest: int, cost: tuple[int, ...]) -> Pick
     return Pick(leaves, amounts, (*cost, len(leaves)))
 
 
-def cover(values: Ints, need: int, *, tight: bool, ties: tuple[Ints, Ints] | None = None) -> tuple[Ints, int]:
+def cover(
+    values: Ints,
+    need: int,
+    *,
+    tight: bool,
+    ties: tuple[Ints, Ints] | None = None,
+    best: Callable[[Ints, int], Ints] | None = None,
+) -> tuple[Ints, int]:
     """Positions of the fewest ``values`` whose sum is at least ``need``, and what the last of them must hold.
 
     Largest first, equal ones in order of position. With ``tight`` the last one is the smallest that suffices. ``ties``
-    = (weights, owner of each position) puts equal ones in order of their owner's weight first. The caller has made sure
-    that all together suffice.
+    = (weights, owner of each position) puts equal ones in order of their owner's weight first. ``best`` takes some of
+    those that are still equal. The caller has made sure that all together suffice.
     """
     ranked = _largest(values, need)
     before = ranked.cumsum()
@@ -304,15 +346,15 @@ def cover(values: Ints, need: int, *, tight: bool, ties: tuple[Ints, Ints] | Non
     if tight and rest < edge:
         enough = values[values >= rest].min()
         if enough < edge:
-            final = _first((values == enough).nonzero()[0], 1, ties)
-            return np.concatenate([above, _first((values == edge).nonzero()[0], full, ties), final]), rest
-    return np.concatenate([above, _first((values == edge).nonzero()[0], full + 1, ties)]), rest
+            final = _first((values == enough).nonzero()[0], 1, ties, best)
+            return np.concatenate([above, _first((values == edge).nonzero()[0], full, ties, best), final]), rest
+    return np.concatenate([above, _first((values == edge).nonzero()[0], full + 1, ties, best)]), rest
 
 
 _NONE: Final = np.zeros(0, np.int64)
 
 
-def _cover_few(values: Ints, need: int, first: int) -> Pick:
+def _cover_few(values: Ints, need: int, first: int, best: Callable[[Ints, int], Ints] | None = None) -> Pick:
     """``cover`` with ``tight`` for a few values, the pods of leaf ``first`` and those after it."""
     fits = values.tolist()
     order = sorted(range(len(fits)), key=fits.__getitem__, reverse=True)
@@ -325,12 +367,30 @@ def _cover_few(values: Ints, need: int, first: int) -> Pick:
     # The order is stable, so the last of the sufficient ones starts a run of equals of which the first is meant.
     enough = min([fits[at] for at in order[len(chosen) :] if fits[at] >= need])
     last = next(at for at in order[len(chosen) :] if fits[at] == enough)
+    if best is not None:
+        chosen, last = _better_few(fits, chosen, last, best)
     fits[last] = need
     chosen.append(last)
     chosen.sort()
     leaves = np.array(chosen)
     leaves += first
     return Pick(leaves, np.array([fits[at] for at in chosen]), (len(chosen),))
+
+
+def _better_few(
+    fits: list[int], chosen: list[int], last: int, best: Callable[[Ints, int], Ints]
+) -> tuple[list[int], int]:
+    """The same choice with the best of equal ones: (all but the last, the last)."""
+    wanted: dict[int, int] = {}
+    for at in (*chosen, last):
+        wanted[fits[at]] = wanted.get(fits[at], 0) + 1
+    found: list[int] = []
+    for value, count in wanted.items():
+        equal = [at for at, fit in enumerate(fits) if fit == value]
+        found += equal if len(equal) == count else best(np.array(equal), count).tolist()
+    last = next(at for at in reversed(found) if fits[at] == fits[last])
+    found.remove(last)
+    return found, last
 
 
 def _largest(values: Ints, need: int) -> Ints:
@@ -343,15 +403,30 @@ def _largest(values: Ints, need: int) -> Ints:
     return ranked[::-1]
 
 
-def _first(positions: Ints, count: int, ties: tuple[Ints, Ints] | None) -> Ints:
-    """The first ``count`` positions, by the weight of their owners if ``ties`` are given."""
-    if ties is None or len(positions) <= count or not count:
+def _first(
+    positions: Ints, count: int, ties: tuple[Ints, Ints] | None, best: Callable[[Ints, int], Ints] | None
+) -> Ints:
+    """The first ``count`` positions: by the weight of their owners if ``ties`` are given, then the best."""
+    if len(positions) <= count or not count:
+        return positions[:count]
+    if best is not None:
+        return _first_best(positions, count, ties, best)
+    if ties is None:
         return positions[:count]
     keys = (ties[0][ties[1][positions]] << 32) | positions
     keys.partition(count - 1)
     keys = keys[:count]
     keys.sort()
     return keys & _LOW
+
+
+def _first_best(positions: Ints, count: int, ties: tuple[Ints, Ints] | None, best: Callable[[Ints, int], Ints]) -> Ints:
+    if ties is None:
+        return best(positions, count)
+    weights = ties[0][ties[1][positions]]
+    edge = np.partition(weights, count - 1)[count - 1]
+    surely = positions[weights < edge]
+    return np.concatenate([surely, best(positions[weights == edge], count - len(surely))])
 
 
 def _fewest(values: Ints, first: Ints, last: Ints, width: int, need: int) -> Ints:

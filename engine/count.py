@@ -1,7 +1,8 @@
 """How many pods of one shape fit each node and each domain; kept, and corrected when nodes change.
 
-A shape is what the count depends on: requests, tolerations, selector, affinity. The count of a node is the smallest of
-free // request over the requested resources (one of ``pods`` included), 0 where a filter excludes it, never negative.
+A shape is what the count depends on: requests, tolerations, selector, affinity, what kubelets look at. The count of a
+node is the smallest of free // request over the requested resources (one of ``pods`` included), 0 where a filter
+excludes it, never negative; where the inside of the node is known, no more than its kubelet would admit.
 """
 
 from dataclasses import dataclass, field
@@ -11,11 +12,14 @@ import numpy as np
 
 from engine.filters import NodeColumns, NodeFilter, Selection
 from engine.model import PODS, PodSet
+from engine.numa.machine import PodShape
+from engine.numa.rebuild import inner
 from engine.reasons import Reason
 from engine.table import Ints, Table
 from engine.tree import SHAPES_KEPT, Tree
 
 MOST: Final = (1 << 31) - 1  # pods in one tree that are told apart
+PODS_OF_A_NODE: Final = 4096  # nobody asks a kubelet for more
 _SEPARATE: Final = 4  # up to here, changes are applied one by one; beyond, they are merged first
 
 
@@ -67,10 +71,15 @@ class Counts:
 
 @dataclass(slots=True)
 class Shape:
-    """One pod's needs, compiled: (row, amount) with amount > 0, and the node filter."""
+    """One pod's needs, compiled: (row, amount) with amount > 0, the node filter, and what kubelets look at.
+
+    ``most``: more than that no node was ever asked to take.
+    """
 
     needs: list[tuple[int, int]]
     filter: NodeFilter
+    inside: PodShape | None = None
+    most: int = 1
     _cached: tuple[Ints, Ints] | None = None
 
     @property
@@ -90,10 +99,23 @@ class Shape:
             if resource not in rows:
                 table.row(resource)
         needs = [(rows[resource], amount) for resource, amount in amounts.items() if amount > 0]
-        return cls(needs, NodeFilter.of(pod_set, tree.flavor.tolerations))
+        return cls(needs, NodeFilter.of(pod_set, tree.flavor.tolerations), inner(pod_set.shape))
 
     def fit(self, nodes: NodeColumns, selection: Selection, out: Ints | None = None, spare: Ints | None = None) -> Ints:
         """How many pods fit each selected node now. ``out`` and ``spare`` may lend memory of that size."""
+        found = self.fit_amounts(nodes, selection, out, spare)
+        self.cut(nodes, selection, found)
+        return found
+
+    def cut(self, nodes: NodeColumns, selection: Selection, found: Ints) -> None:
+        """Cut what fits by amounts to what kubelets admit, in place."""
+        if self.inside is not None and nodes.numa.machines:
+            _cut(found, nodes.numa.counts(self.inside, self._up_to(found)), selection)
+
+    def fit_amounts(
+        self, nodes: NodeColumns, selection: Selection, out: Ints | None = None, spare: Ints | None = None
+    ) -> Ints:
+        """The same by the amounts of whole nodes alone."""
         if isinstance(selection, slice):
             found = self._whole(nodes.table.free, selection, out, spare)
         else:
@@ -113,7 +135,14 @@ class Shape:
         for reason, mask in self.filter.parts(nodes, selection):
             if reason is not Reason.NODE_NOT_READY and reason is not Reason.NODE_UNSCHEDULABLE:
                 np.multiply(found, mask, out=found)
+        if self.inside is not None and nodes.numa.machines:
+            _cut(found, nodes.numa.emptied(self.inside, self._up_to(found)), selection)
         return found
+
+    def _up_to(self, found: Ints) -> int:
+        """A power of two that no count exceeds; it only grows, because each other one is another question."""
+        self.most = max(self.most, min(1 << (int(found.max(initial=1)) - 1).bit_length(), PODS_OF_A_NODE))
+        return self.most
 
     def _whole(self, have: Ints, selection: Selection, out: Ints | None, spare: Ints | None) -> Ints:
         if not self.needs:  # a request of zero pods: only who says so gets here
@@ -138,6 +167,19 @@ class Shape:
         whole = table.free.reshape(-1)[table.offsets[rows] + index] // amounts
         found: Ints = np.maximum(np.minimum.reduce(whole), 0)
         return found
+
+
+def _cut(found: Ints, admitted: Ints, selection: Selection) -> None:
+    """Cut counts to what kubelets admit (by table index; -1, or too short: not known)."""
+    if isinstance(selection, slice):
+        allowed = admitted[selection]
+        part = found[: len(allowed)]
+    else:
+        inside = selection < len(admitted)
+        allowed = np.full(len(selection), -1)
+        allowed[inside] = admitted[selection[inside]]
+        part = found
+    np.minimum(part, allowed, out=part, where=allowed >= 0)
 
 
 @dataclass(slots=True)
@@ -184,6 +226,7 @@ def known_shape(nodes: NodeColumns, tree: Tree, pod_set: PodSet) -> Known:
         tuple(pod_set.node_selector.items()),
         pod_set.tolerations,
         pod_set.node_affinity,
+        pod_set.shape,
     )
     shapes = tree.shapes
     known = shapes.pop(key, None)

@@ -10,6 +10,7 @@ from engine.affinity import Cap, Constraints, Room, Unsupported, room
 from engine.count import Counts, Shape, known_shape
 from engine.filters import Mask
 from engine.model import PODS, Amounts, PodSet
+from engine.numa.rebuild import inner
 from engine.reasons import Reason
 from engine.state import ClusterState
 from engine.table import Ints
@@ -22,7 +23,8 @@ class DomainFit:
 
     ``nodes``: how many nodes of the domain pass every filter. ``limit``: the resource (or the Reason) that runs out
     first; "" where the whole pod set fits. ``missing``: how much more of that resource the rest of the pods need.
-    ``excluded``: nodes that take no pod at all, by the first reason.
+    ``excluded``: nodes that take no pod at all, by the first reason. ``misaligned``: nodes that take fewer pods than
+    their amounts allow, because their kubelet would refuse more; ``refusal``: the kubelet's words on one of them.
     """
 
     values: tuple[str, ...]
@@ -31,6 +33,8 @@ class DomainFit:
     limit: str = ""
     missing: Amounts = field(default_factory=dict)
     excluded: dict[Reason, int] = field(default_factory=dict)
+    misaligned: int = 0
+    refusal: str = ""
 
 
 def explain(state: ClusterState, flavor: str, pod_set: PodSet, level: str | None = None) -> tuple[DomainFit, ...]:
@@ -63,7 +67,7 @@ def _explained(state: ClusterState, tree: Tree, pod_set: PodSet, rank: int) -> I
         for domain in range(tree.domains(rank)):
             yield DomainFit(tree.path(rank, domain), 0, 0, Reason.UNSUPPORTED_CONSTRAINT)
         return
-    view = _View(state, tree, pod_set, left.within(rank), left.caps, _first_reasons(state, tree, pod_set), 0)
+    view = _View(state, tree, pod_set, left.within(rank), left.caps, _why(state, tree, pod_set), 0)
     for domain in range(tree.domains(rank)):
         yield view.domain(rank, domain)
 
@@ -71,14 +75,23 @@ def _explained(state: ClusterState, tree: Tree, pod_set: PodSet, rank: int) -> I
 def domain_fit(state: ClusterState, tree: Tree, pod_set: PodSet, left: Room, rank: int, domain: int) -> DomainFit:  # noqa: PLR0917
     """One domain (rank -1: the whole flavor)."""
     first, last = (0, tree.size) if rank < 0 else tree.bounds[rank][domain : domain + 2].tolist()
-    reasons = _first_reasons(state, tree, pod_set, slice(first, last))
-    return _View(state, tree, pod_set, left.within(rank), left.caps, reasons, first).domain(rank, domain)
+    why = _why(state, tree, pod_set, slice(first, last))
+    return _View(state, tree, pod_set, left.within(rank), left.caps, why, first).domain(rank, domain)
 
 
-def _first_reasons(
-    state: ClusterState, tree: Tree, pod_set: PodSet, leaves: slice | None = None
-) -> list[tuple[Reason, Mask]]:
-    """(reason, which of the leaves it excludes), each leaf under its first reason only."""
+@dataclass(frozen=True)
+class _Why:
+    """(reason, which of some leaves it excludes), each leaf under its first reason only; and what the leaves take.
+
+    ``amounts``: pods that fit by amounts; ``taken``: pods that their kubelets would admit of those.
+    """
+
+    first: list[tuple[Reason, Mask]]
+    amounts: Ints
+    taken: Ints
+
+
+def _why(state: ClusterState, tree: Tree, pod_set: PodSet, leaves: slice | None = None) -> _Why:
     nodes = state.cluster.columns
     leaves = leaves or slice(0, tree.size)
     span = slice(tree.lo + leaves.start, tree.lo + leaves.stop) if tree.index is None else tree.index[leaves]
@@ -89,7 +102,15 @@ def _first_reasons(
     for reason, passing in chain(shape.filter.parts(nodes, span), others):
         found.append((reason, left & ~passing))
         left = left & passing
-    return [*found, (Reason.INSUFFICIENT_RESOURCE, left & (shape.fit(nodes, span) == 0))]
+    amounts = shape.fit_amounts(nodes, span)
+    taken = amounts.copy()
+    shape.cut(nodes, span, taken)
+    found.append((Reason.INSUFFICIENT_RESOURCE, left & (amounts == 0)))
+    found.append((Reason.NUMA_ALIGNMENT, left & (amounts > 0) & (taken == 0)))
+    return _Why(found, amounts, taken)
+
+
+_OF_AMOUNTS = (Reason.INSUFFICIENT_RESOURCE, Reason.NUMA_ALIGNMENT)
 
 
 @dataclass(frozen=True)
@@ -99,8 +120,8 @@ class _View:
     pod_set: PodSet
     counts: Counts
     caps: tuple[Cap, ...]
-    first: list[tuple[Reason, Mask]]
-    begin: int  # the leaf that the masks of ``first`` begin with
+    why: _Why
+    begin: int  # the leaf that the masks of ``why`` begin with
 
     def domain(self, rank: int, domain: int) -> DomainFit:
         bounds = self.tree.bounds[rank] if rank >= 0 else np.array([0, self.tree.size])
@@ -108,15 +129,26 @@ class _View:
         fits = int(self.counts.leaf[leaves].sum())
         excluded: dict[Reason, int] = {}
         passing = np.ones(leaves.stop - leaves.start, np.bool_)
-        for reason, mask in self.first:
-            hit = mask[leaves.start - self.begin : leaves.stop - self.begin]
+        inside = slice(leaves.start - self.begin, leaves.stop - self.begin)
+        for reason, mask in self.why.first:
+            hit = mask[inside]
             if hit.any():
                 excluded[reason] = excluded.get(reason, 0) + int(hit.sum())
-            if reason is not Reason.INSUFFICIENT_RESOURCE:
+            if reason not in _OF_AMOUNTS:
                 passing &= ~hit
         values = self.tree.path(min(rank, self.tree.last), domain) if 0 <= rank <= self.tree.last else ()
         limit, missing = self._limit(leaves, passing, fits, excluded)
-        return DomainFit(values, fits, int(passing.sum()), limit, missing, excluded)
+        fewer = (self.why.amounts - self.why.taken)[inside] * passing
+        if fits < self.pod_set.count <= fits + int(fewer.sum()):
+            limit, missing = Reason.NUMA_ALIGNMENT, {}
+        misaligned = fewer.nonzero()[0]
+        refusal = self._refusal(leaves.start + int(misaligned[0])) if len(misaligned) else ""
+        return DomainFit(values, fits, int(passing.sum()), limit, missing, excluded, len(misaligned), refusal)
+
+    def _refusal(self, leaf: int) -> str:
+        """What the kubelet of a node says to the first pod that it would not take."""
+        shape = inner(self.pod_set.shape)
+        return "" if shape is None else self.state.cluster.numa.refusal(self.tree.names[leaf], shape)
 
     def _limit(self, leaves: slice, passing: Mask, fits: int, excluded: dict[Reason, int]) -> tuple[str, Amounts]:
         short = self.pod_set.count - fits

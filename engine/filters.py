@@ -6,7 +6,7 @@ filter works on a whole column or on a few indices alike, so the same code makes
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from engine.model import NodeTerm, PodSet, Requirement, Taint, Toleration
 from engine.reasons import Reason
 from engine.table import Ints, Status, Table
+
+if TYPE_CHECKING:
+    from engine.numa.ledger import NumaLedger
 
 Mask = NDArray[np.bool_]
 Selection = slice | Ints
@@ -107,11 +110,12 @@ class NodeFilter:
 
 @dataclass(frozen=True)
 class NodeColumns:
-    """What filters read: the table, a label column for any key, and the index of a node by name."""
+    """What filters and counts read: the table, a label column for any key, the index of a node by name, the insides."""
 
     table: Table
     labels: Callable[[str], tuple[Mapping[str, int], NDArray[np.int32]]]
     index: Callable[[str], int | None]
+    numa: "NumaLedger"
 
     def constant(self, selection: Selection, *, value: bool) -> Mask:
         """The same answer for every node of the selection."""

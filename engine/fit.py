@@ -9,6 +9,7 @@ from engine.choose import Chooser, Pick
 from engine.count import Known, known_shape
 from engine.exact import SMALL, Work
 from engine.model import PodSet, Policy
+from engine.numa.score import Inner
 from engine.placement import Assignment, Refusal
 from engine.reasons import Reason
 from engine.state import ClusterState
@@ -43,6 +44,7 @@ class Fit:
     known: Known
     room: Room
     work: Work
+    prefer: Inner | None = None
 
     @classmethod
     def of(cls, state: ClusterState, flavor: str, pod_set: PodSet, effort: int = 0) -> "Fit | Refusal":
@@ -61,7 +63,8 @@ class Fit:
         work = budget(tree)
         work.left = max(work.left, effort)
         try:
-            return cls(tree, pod_set, rank, known, room(state, tree, pod_set, known.counts), work)
+            left = room(state, tree, pod_set, known.counts)
+            return cls(tree, pod_set, rank, known, left, work, Inner.of(state.cluster, tree, known.shape.inside))
         except Unsupported as constraint:
             return Refusal(Reason.UNSUPPORTED_CONSTRAINT, str(constraint), pod_set.name, flavor)
 
@@ -85,7 +88,8 @@ class Fit:
 
     def chooser(self, container: int, need: int | None = None) -> Chooser:
         """A question about the counts that hold inside one domain of rank ``container``."""
-        return Chooser(self.tree, self.room.within(container), self.pod_set.count if need is None else need, self.work)
+        counts = self.room.within(container)
+        return Chooser(self.tree, counts, self.pod_set.count if need is None else need, self.work, self.prefer)
 
     def pick(self) -> Pick | None:
         """The best placement; None where the pod set does not fit."""

@@ -5,12 +5,15 @@ one unit is then no longer held: the unit on the pod's own node, else the first 
 over, in tree order. What stays held is a function of the slots and the claims alone, never of the order they came in.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from engine.model import Pod
 from engine.nodes import NodeRecord, Nodes
+from engine.numa.machine import PodShape
+from engine.numa.rebuild import inner
 from engine.placement import Assignment, Slice
 from engine.table import Ints
 from engine.tree import Path, Tree
@@ -118,11 +121,11 @@ class Ledger:
                 slots.taken = None
                 claims = self.claims.get((workload, name))
                 if claims and not slots.assignment.by_host:
-                    self._settle(slots, self._unclaimed(slots, claims))
+                    self._settle((workload, name), slots, self._unclaimed(slots, claims))
 
     # -- claims -----------------------------------------------------------------------------------------------
 
-    def claim(self, key: ClaimKey, record: NodeRecord, by: int) -> None:
+    def claim(self, key: ClaimKey, record: NodeRecord, by: int, pod: Pod) -> None:
         """A pod on this node fills (by = 1), or no longer fills (by = -1), a slot."""
         claims = self.claims.setdefault(key, {})
         now = claims.get(record, 0) + by
@@ -134,9 +137,9 @@ class Ledger:
                 del self.claims[key]
         slots = self.held.get(key[0], {}).get(key[1])
         if slots is not None:
-            self._match(slots, claims, slots.group(self.nodes, record))
+            self._match(key, slots, claims, slots.group(self.nodes, record), pod if by > 0 else None)
 
-    def _match(self, slots: Slots, claims: Claims, values: Path) -> None:
+    def _match(self, key: ClaimKey, slots: Slots, claims: Claims, values: Path, claimant: Pod | None) -> None:
         """Match the claims of one slice again."""
         groups, _ = slots.groups(self.nodes)
         positions = groups.get(values)
@@ -150,6 +153,7 @@ class Ledger:
                     slots.held = slots.counts.copy()
                 slots.held[position] = left
                 self.nodes.table.charge(int(slots.index[position]), slots.vector * change)
+                self._tell(key, slots, position, claimant)
 
     def _claims_of(self, slots: Slots, claims: Claims, positions: Sequence[int], values: Path) -> dict[int, int]:
         """Claims by table index that this slice's units can serve."""
@@ -195,12 +199,41 @@ class Ledger:
                 held[positions] = self._left(slots, positions, claimed)
         return held
 
-    def _settle(self, slots: Slots, held: Ints) -> None:
-        for position in np.flatnonzero(held != slots.held).tolist():
-            self.nodes.table.charge(
-                int(slots.index[position]), slots.vector * int(held[position] - slots.held[position])
-            )
-        slots.held = held
+    def _settle(self, key: ClaimKey, slots: Slots, held: Ints) -> None:
+        before, slots.held = slots.held, held
+        for position in np.flatnonzero(held != before).tolist():
+            self.nodes.table.charge(int(slots.index[position]), slots.vector * int(held[position] - before[position]))
+            self._tell(key, slots, position, None)
+
+    # -- inside the nodes -------------------------------------------------------------------------------------
+
+    def _tell(self, key: ClaimKey, slots: Slots, position: int, claimant: Pod | None) -> None:
+        """Other slots of a node are unclaimed now."""
+        if inner(slots.assignment.shape) is not None:
+            name = self.nodes.at[int(slots.index[position])].name
+            self.nodes.numa.held(key, name, int(slots.held[position]), claimant)
+
+    def keys(self) -> Iterator[ClaimKey]:
+        """Every pod set that holds slots, in the order of the reservations."""
+        return ((workload, name) for workload, parts in self.held.items() for name in parts)
+
+    def shape(self, key: ClaimKey) -> PodShape | None:
+        """What kubelets look at in the pods of a pod set; None where it holds nothing inside, or that is not known."""
+        slots = self.held.get(key[0], {}).get(key[1])
+        return None if slots is None else inner(slots.assignment.shape)
+
+    def units(self, key: ClaimKey, names: Collection[str] | None) -> Iterator[tuple[str, int]]:
+        """(node, slots there that no pod claims), for some nodes or all, in the order of the slots."""
+        slots = self.held.get(key[0], {}).get(key[1])
+        if slots is None:
+            return
+        positions: Iterable[int] = range(len(slots.index))
+        if names is not None:
+            known = [self.nodes.by_name[name].index for name in names if name in self.nodes.by_name]
+            positions = np.flatnonzero(np.isin(slots.index, np.array(known, np.int64))).tolist()
+        for position in positions:
+            if slots.held[position]:
+                yield self.nodes.at[int(slots.index[position])].name, int(slots.held[position])
 
     # -- from assignments to slots ----------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
-"""The nodes, the flavors, and the tree of each flavor; trees are made anew only when asked for after a change.
+"""The nodes and what is inside them, the flavors, and the tree of each flavor.
 
-Adding 5,000 nodes one by one marks the trees stale 5,000 times and builds them once. All nodes share one table whose
-order is: the first flavor's nodes in tree order, then the next flavor's that are not in an earlier one, then the rest.
+Trees are made anew only when asked for after a change: adding 5,000 nodes one by one marks them stale 5,000 times and
+builds them once. All nodes share one table whose order is: the first flavor's nodes in tree order, then the next
+flavor's that are not in an earlier one, then the rest.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from engine.filters import NodeColumns
 from engine.model import Flavor, Node
+from engine.numa.ledger import NumaLedger
 from engine.order import NaturalKey, natural_cache
 from engine.table import Ints, LabelColumn, Table
 from engine.tree import Path, Tree
@@ -37,11 +39,12 @@ class NodeRecord:
 
 
 class Nodes:
-    """Records, table, flavors and trees, kept consistent."""
+    """Records, table, insides, flavors and trees, kept consistent."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, reconstruct: bool = True) -> None:
         self.table = Table()
-        self.columns = NodeColumns(self.table, self._label_codes, self._index)
+        self.numa = NumaLedger(self._index, self.table.touch, reconstruct=reconstruct)
+        self.columns = NodeColumns(self.table, self._label_codes, self._index, self.numa)
         self.by_name: dict[str, NodeRecord] = {}
         self.at: list[NodeRecord] = []
         self.known: dict[str, Node] = {}
@@ -60,6 +63,7 @@ class Nodes:
         if found is None:
             found = self.by_name[name] = NodeRecord(name, self.table.add())
             self.at.append(found)
+            self.numa.node_came(name)
         return found
 
     def set_node(self, node: Node) -> bool:
@@ -159,6 +163,7 @@ class Nodes:
         old = np.fromiter((record.index for record in order), np.int64, len(order))
         if len(order) != self.table.size or not np.array_equal(old, np.arange(len(order))):
             self.table.permute(old)
+            self.numa.permute(old)
         moves[old] = np.arange(len(order))
         self.at = order
         for index, record in enumerate(order):

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from engine.affinity import Room
+from engine.affinity import Room, room
 from engine.count import Counts
 from engine.explain import domain_fit
 from engine.fit import ANYWHERE, Fit
@@ -17,6 +17,7 @@ from engine.state import ClusterState
 
 # How close a refusal is to a placement, closest first: of several flavors' refusals the closest is told.
 GRAVITY: Final = (
+    Reason.NUMA_ALIGNMENT,
     Reason.DOES_NOT_FIT,
     Reason.UNSUPPORTED_CONSTRAINT,
     Reason.NEVER_FITS,
@@ -89,7 +90,12 @@ def does_not_fit(state: ClusterState, fit: Fit) -> Refusal:
             Reason.UNSUPPORTED_CONSTRAINT, f"{text}, or more than one constraint at once", pod_set.name, flavor
         )
     reason = Reason.DOES_NOT_FIT if _fits_emptied(state, fit) else Reason.NEVER_FITS
-    return Refusal(reason, message(state, fit), pod_set.name, flavor)
+    text = message(state, fit)
+    if _fits_by_amounts(state, fit):
+        reason = Reason.NUMA_ALIGNMENT if reason is Reason.DOES_NOT_FIT else reason
+        never = "" if reason is Reason.NUMA_ALIGNMENT else ", nor would they if nothing ran on their nodes"
+        text = f"{text}; the amounts would do, but kubelets would refuse pods{never}"
+    return Refusal(reason, text, pod_set.name, flavor)
 
 
 def message(state: ClusterState, fit: Fit) -> str:
@@ -112,6 +118,8 @@ def _short(state: ClusterState, fit: Fit, container: int, domain: int) -> str:
     found = domain_fit(state, fit.tree, fit.pod_set, fit.room, container, domain)
     if not found.limit:
         return ""
+    if found.limit == Reason.NUMA_ALIGNMENT:
+        return f"; {found.misaligned} of its {found.nodes} nodes take fewer by NUMA than by amounts ({found.refusal})"
     lacks = ", ".join(f"{format_quantity(name, amount)} more" for name, amount in found.missing.items())
     return f"; short of {found.limit}" + (f" ({lacks})" if lacks else "")
 
@@ -121,6 +129,14 @@ def _caps_decide(fit: Fit) -> bool:
     caps = fit.room.caps
     exact = len(caps) == 1 and caps[0].reason is Reason.POD_ANTI_AFFINITY
     return bool(caps) and not exact and _fits(fit, Room(fit.tree, fit.room.counts, (), fit.room.ceiling))
+
+
+def _fits_by_amounts(state: ClusterState, fit: Fit) -> bool:
+    """Whether it would fit if no kubelet looked inside its node."""
+    if fit.known.shape.inside is None or not state.machines:
+        return False
+    counts = Counts(fit.tree, fit.known.shape.fit_amounts(state.cluster.columns, fit.tree.span))
+    return _fits(fit, room(state, fit.tree, fit.pod_set, counts))
 
 
 def _fits_emptied(state: ClusterState, fit: Fit) -> bool:
@@ -133,8 +149,8 @@ def _fits_emptied(state: ClusterState, fit: Fit) -> bool:
     return _fits(fit, Room(fit.tree, emptied, caps, fit.room.ceiling))
 
 
-def _fits(fit: Fit, room: Room) -> bool:
+def _fits(fit: Fit, left: Room) -> bool:
     container = list(fit.containers())[-1]
-    counts = room.within(container)
+    counts = left.within(container)
     most = counts.leaf.sum() if container == ANYWHERE else np.max(counts.at(container))
     return bool(most >= fit.pod_set.count)

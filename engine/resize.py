@@ -176,7 +176,7 @@ class _Growth:
             if int(near.sum()) >= left:
                 counts = near
                 break
-        chooser = Chooser(tree, Counts(tree, counts), left, self.fit.work)
+        chooser = Chooser(tree, Counts(tree, counts), left, self.fit.work, self.fit.prefer)
         pick = chooser.anywhere(min(self.fit.rank, tree.leaf))
         assert pick is not None  # noqa: S101  (the sum was checked)
         onto[pick.leaves] += pick.amounts

@@ -6,6 +6,7 @@ Rules
   whatever order the events came in.
 - ``begin`` .. ``rollback`` undoes everything in between, by the inverse of each change: no copy of the state is made.
 - ``version`` grows with every change; after a rollback it is what it was at ``begin``, as the contents are.
+- What is free inside a node is ``engine.numa.ledger``'s to know; its rules are there.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,10 @@ from engine.ledger import Ledger, Slots
 from engine.model import Flavor, Node, Pod
 from engine.neighbours import Neighbours, PodGroup, held_group
 from engine.nodes import Nodes
+from engine.numa.ledger import Mark
+from engine.numa.machine import Machine, NumaPlacement, State
+from engine.numa.rebuild import inner
+from engine.numa.score import ZoneScore
 from engine.placement import Assignment
 from engine.tree import Path, Tree
 
@@ -28,15 +33,23 @@ class Checkpoint:
     depth: int
     mark: int
     version: int
+    numa: Mark
 
 
 class ClusterState:
-    """See the module's rules. Not safe for use by several threads."""
+    """See the module's rules. Not safe for use by several threads.
 
-    def __init__(self) -> None:
+    ``reconstruct_available``: False has what NodeResourceTopology says is available taken as it is, less what was
+    decided since, instead of rebuilding it from what is known to run. ``numa_score``: how full zones should become.
+    """
+
+    def __init__(
+        self, *, reconstruct_available: bool = True, numa_score: ZoneScore = ZoneScore.LEAST_NUMA_NODES
+    ) -> None:
         self.version = 0
-        self.cluster = Nodes()
+        self.cluster = Nodes(reconstruct=reconstruct_available)
         self.ledger = Ledger(self.cluster)
+        self.cluster.numa.reserved, self.cluster.numa.score = self.ledger, numa_score
         self.neighbours = Neighbours()
         self._pods: dict[str, Pod] = {}
         self._undo: list[Callable[[], object]] = []
@@ -84,6 +97,48 @@ class ClusterState:
             return {}
         return {resource: int(table.free[row, record.index]) for resource, row in table.rows.items()}
 
+    # -- machines ---------------------------------------------------------------------------------------------
+
+    @property
+    def machines(self) -> Mapping[str, Machine]:
+        """The insides of nodes as they were reported, by node name."""
+        return self.cluster.numa.view
+
+    def set_machine(self, machine: Machine) -> bool:
+        """Take in what is inside a node, whether the node is known or not; True where anything changed."""
+        numa = self.cluster.numa
+        old = numa.machines.get(machine.node)
+        if old == machine:
+            return False
+        numa.set_machine(machine)
+        return self._changed(
+            partial(self.remove_machine, machine.node) if old is None else partial(self.set_machine, old)
+        )
+
+    def remove_machine(self, node: str) -> bool:
+        """Forget what is inside a node: it is counted by its amounts alone. True where it was known."""
+        old = self.cluster.numa.machines.get(node)
+        if old is None:
+            return False
+        self.cluster.numa.remove_machine(node)
+        return self._changed(partial(self.set_machine, old))
+
+    def inside(self, node: str) -> State | None:
+        """What is left inside a node, with all that was decided; None where its inside is not known."""
+        return self.cluster.numa.state(node)
+
+    def placements(self, workload: str, pod_set: str, node: str) -> tuple[NumaPlacement, ...]:
+        """The zones of the slots on a node that no pod claims, in order.
+
+        Fewer than there are slots where a kubelet would not take them all, none where the inside is not known.
+        """
+        return self.cluster.numa.placements((workload, pod_set), node)
+
+    def hold_placements(self, workload: str, pod_set: str, node: str, placements: Sequence[NumaPlacement]) -> None:
+        """Give unclaimed slots the zones that were decided for them before, in another transaction or process."""
+        self.cluster.numa.hold((workload, pod_set), node, placements)
+        self.version += 1
+
     # -- pods -------------------------------------------------------------------------------------------------
 
     @property
@@ -93,13 +148,13 @@ class ClusterState:
 
     def set_pod(self, pod: Pod) -> bool:
         """Charge a pod to its node, with its claim if it has one; True where anything changed."""
-        old = self._pods.get(pod.key)
+        old, since = self._pods.get(pod.key), False
         if old is not None:
             if old == pod:
                 return False
-            self._charge(old, -1)
+            since = self._charge(old, -1)
         self._pods[pod.key] = pod
-        self._charge(pod, 1)
+        self._charge(pod, 1, since=since and old is not None and old.node == pod.node)
         self.version += 1
         if self._open:
             self._undo.append(partial(self.remove_pod, pod.key) if old is None else partial(self.set_pod, old))
@@ -113,15 +168,21 @@ class ClusterState:
         self._charge(old, -1)
         return self._changed(partial(self.set_pod, old))
 
-    def _charge(self, pod: Pod, sign: int) -> None:
+    def _charge(self, pod: Pod, sign: int, *, since: bool = False) -> bool:
         table = self.cluster.table
         record = self.cluster.record(pod.node)
         vector = table.vector(pod.requests)
         table.charge(record.index, vector if sign > 0 else -vector)
         record.pods += sign
         self.neighbours.note(pod, record, sign)
+        numa = self.cluster.numa
+        if sign > 0:
+            numa.arrive(pod, since=since)
+        else:
+            since = numa.leave(pod)
         if pod.claim is not None:
-            self.ledger.claim(pod.claim, record, sign)
+            self.ledger.claim(pod.claim, record, sign, pod)
+        return since
 
     # -- reservations -----------------------------------------------------------------------------------------
 
@@ -154,10 +215,11 @@ class ClusterState:
         """
         if _outline(self.assignments(workload).values()) == _outline(assignments):
             return
-        if workload in self.ledger.held:
-            self._put(workload, {})
+        replaced = dict(self.ledger.held.get(workload, {}))
+        if replaced:
+            self._put(workload, {}, replaced={})  # what was decided inside the nodes is kept for what follows
         self.tree("")
-        self._put(workload, {part.pod_set: self.ledger.restored(workload, part) for part in assignments})
+        self._put(workload, {part.pod_set: self.ledger.restored(workload, part) for part in assignments}, replaced)
 
     def release(self, workload: str) -> bool:
         """Give back everything the workload holds; True where it held anything."""
@@ -166,13 +228,21 @@ class ClusterState:
         self._put(workload, {})
         return True
 
-    def _put(self, workload: str, slots: dict[str, Slots]) -> None:
+    def _put(self, workload: str, slots: dict[str, Slots], replaced: Mapping[str, Slots] | None = None) -> None:
+        """``replaced``: what the slots replace, where that was given back just before."""
         before = self.ledger.put(workload, slots)
+        self._tell_numa(workload, before if replaced is None else replaced, slots)
         self._note_held(before, -1)
         self._note_held(slots, 1)
         self.version += 1
         if self._open:
             self._undo.append(_PutBack(self, workload, before))
+
+    def _tell_numa(self, workload: str, before: Mapping[str, Slots], after: Mapping[str, Slots]) -> None:
+        for name in {**before, **after}:
+            old, new = (inner(parts[name].assignment.shape) if name in parts else None for parts in (before, after))
+            if old is not None or new is not None:
+                self.cluster.numa.put((workload, name), new, old)
 
     def _note_held(self, parts: Mapping[str, Slots], sign: int) -> None:
         for slots in parts.values():
@@ -193,7 +263,8 @@ class ClusterState:
 
     def begin(self) -> Checkpoint:
         """Open a transaction; they nest."""
-        self._open.append(Checkpoint(len(self._open), len(self._undo), self.version))
+        mark = self.cluster.numa.begin()
+        self._open.append(Checkpoint(len(self._open), len(self._undo), self.version, mark))
         return self._open[-1]
 
     def rollback(self, checkpoint: Checkpoint) -> None:
@@ -205,12 +276,14 @@ class ClusterState:
             undo()
             self._open = nested
         self.version = checkpoint.version
+        self.cluster.numa.rollback(checkpoint.numa, last=not self._open)
 
     def commit(self, checkpoint: Checkpoint) -> None:
         """Keep every change since ``checkpoint``; an outer transaction may still undo them."""
         self._close(checkpoint)
         if not self._open:
             self._undo.clear()
+            self.cluster.numa.commit()
 
     def _close(self, checkpoint: Checkpoint) -> None:
         if checkpoint.depth >= len(self._open) or self._open[checkpoint.depth] != checkpoint:
@@ -243,7 +316,9 @@ class ClusterState:
         for workload in [w for w, parts in self.ledger.held.items() if any(s.homeless for s in parts.values())]:
             parts = self.ledger.held[workload]
             self.ledger.put(workload, {})
-            self.ledger.put(workload, {name: self._rehomed(workload, slots) for name, slots in parts.items()})
+            homed = {name: self._rehomed(workload, slots) for name, slots in parts.items()}
+            self.ledger.put(workload, homed)
+            self._tell_numa(workload, parts, homed)
 
     def _rehomed(self, workload: str, slots: Slots) -> Slots:
         return self.ledger.restored(workload, slots.assignment) if slots.homeless else slots

@@ -1,0 +1,406 @@
+"""The inside of every node as things stand now: what is free in each zone, and which zones each slot will get.
+
+Rules
+- Free is what is allocatable less the placements of the pods on the node and of the slots that no pod claims. A pod
+  without a placement is not guessed. What NodeResourceTopology says is available is not read, because it lags.
+- With full state the report is the base: pods it accounts for that are gone are given back at once, and pods it does
+  not know yet are admitted on top, as the kubelet would. Without ``reconstruct`` the available amounts of
+  NodeResourceTopology are the base in the same way.
+- The zones of a slot are decided when somebody first asks, in the order of the reservations, one slot after another.
+  From then on they stay, until the slot is claimed (then the pod's own placement counts) or given back; they are
+  decided anew only where what pods really hold leaves no room there, and the kubelet would choose others now.
+- ``rollback`` brings every decision back as it was at ``begin``.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
+
+from engine.model import Pod
+from engine.numa.admit import empty, placement_of
+from engine.numa.fleet import Fleet
+from engine.numa.inside import NO_SLOTS, Gone, Inside, SlotKey
+from engine.numa.machine import Machine, NumaPlacement, PodShape, State
+from engine.numa.rebuild import Taker, asked, room_for, same, stepwise
+from engine.numa.score import Trait, ZoneScore, traits
+from engine.table import Ints
+
+_Names = tuple[str, ...] | None  # None: every node the pod set has slots on
+_Decided = dict[SlotKey, tuple[NumaPlacement, ...]]
+
+
+class Reserved(Protocol):
+    """What is held, as the reservations tell it."""
+
+    def keys(self) -> Iterator[SlotKey]:
+        """Every pod set that holds slots, in the order of the reservations."""
+
+    def shape(self, key: SlotKey) -> PodShape | None:
+        """What kubelets look at in the pods of a pod set; None where it holds nothing or that is not known."""
+
+    def units(self, key: SlotKey, names: Collection[str] | None) -> Iterator[tuple[str, int]]:
+        """(node, slots there that no pod claims), for some nodes or all."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where a transaction began."""
+
+    at: int
+    pending: tuple[tuple[SlotKey, _Names], ...]
+    doubtful: tuple[str, ...]
+    new: bool
+
+
+class NumaLedger:
+    """See the module. ``index`` gives a node's place in the table, ``touch`` notes that a place changed."""
+
+    reserved: Reserved
+
+    def __init__(
+        self, index: Callable[[str], int | None], touch: Callable[[int], object], *, reconstruct: bool = True
+    ) -> None:
+        self.reconstruct = reconstruct
+        self.score = ZoneScore.LEAST_NUMA_NODES
+        self.differing = Counter[Trait]()  # how many machines have what makes equal nodes differ inside
+        self.machines: dict[str, Machine] = {}
+        self._index = index
+        self._touch = touch
+        self._by_name: dict[str, Inside] = {}
+        self._fleet = Fleet()
+        self._bare: Fleet | None = None  # the same machines with nothing on them; made when asked for
+        self._dirty: dict[str, None] = {}
+        self._pending: dict[SlotKey, _Names] = {}
+        self._on: dict[SlotKey, set[str]] = {}  # where a pod set's slots have zones
+        self._doubtful: dict[str, None] = {}  # nodes where decided zones may no longer have room
+        self._new = False  # a machine came or its layout changed: slots there may wait for their zones
+        self._undo: list[tuple[str, _Decided, frozenset[str], Gone]] | None = None
+
+    @property
+    def view(self) -> Mapping[str, Machine]:
+        """Machines by node name."""
+        return MappingProxyType(self.machines)
+
+    # -- machines ---------------------------------------------------------------------------------------------
+
+    def set_machine(self, machine: Machine) -> None:
+        """Take in a report (or a changed one)."""
+        name, inside = machine.node, self._inside(machine.node)
+        self._save(name, inside)
+        old = inside.machine
+        inside.report(machine, by_report=machine.layout.exact or not self.reconstruct)
+        self.differing.update(traits(machine.layout))
+        if old is not None:
+            self.differing.subtract(traits(old.layout))
+        self.machines[name] = machine
+        self._doubtful[name] = None
+        if old is None or old.layout != machine.layout:
+            self._undecide(name, inside)
+            self._new = True
+            self._place_bare(name)
+        self._changed(name)
+
+    def remove_machine(self, name: str) -> None:
+        """Forget a report; the node counts by the amounts of the whole node again."""
+        inside = self._by_name[name]
+        self._save(name, inside)
+        self._undecide(name, inside)
+        self.differing.subtract(traits(self.machines.pop(name).layout))
+        inside.report(None, by_report=False)
+        self._place_bare(name)
+        self._changed(name)
+        self._drop_idle(name, inside)
+
+    def node_came(self, name: str) -> None:
+        """A node got a (new) place in the table."""
+        if name in self.machines:
+            self._dirty[name] = None
+            self._place_bare(name)
+
+    def permute(self, order: Ints) -> None:
+        """The node at ``order[i]`` of the table is now at i; nodes that are not named are gone from it."""
+        for fleet in (self._fleet, self._bare):
+            if fleet is not None:
+                fleet.grow(int(order.max(initial=-1)) + 1)
+                fleet.permute(order)
+
+    def _inside(self, name: str) -> Inside:
+        found = self._by_name.get(name)
+        if found is None:
+            found = self._by_name[name] = Inside()
+        return found
+
+    def _drop_idle(self, name: str, inside: Inside) -> None:
+        if inside.idle:
+            self._by_name.pop(name, None)
+
+    def _changed(self, name: str) -> None:
+        self._dirty[name] = None
+        index = self._index(name)
+        if index is not None:
+            self._touch(index)
+
+    # -- pods -------------------------------------------------------------------------------------------------
+
+    def arrive(self, pod: Pod, *, since: bool = False) -> None:
+        """A pod is on its node now; ``since``: it was there before, and took a decided slot after the report."""
+        inside = self._inside(pod.node)
+        inside.pods[pod.key] = pod
+        if not inside.matters(pod):
+            return
+        if since or inside.gone:
+            self._save(pod.node, inside)
+            inside.came_again(pod, since=since)
+        inside.count(pod, 1)
+        self._dirty[pod.node] = None
+        if inside.decided:
+            self._doubtful[pod.node] = None
+
+    def leave(self, pod: Pod) -> bool:
+        """A pod is gone; True where it had taken a decided slot since the report."""
+        inside = self._by_name[pod.node]
+        del inside.pods[pod.key]
+        since = pod.key in inside.since
+        if inside.matters(pod):
+            if inside.trusted:
+                self._save(pod.node, inside)
+                inside.went(pod)
+            inside.count(pod, -1)
+            self._dirty[pod.node] = None
+        self._drop_idle(pod.node, inside)
+        return since
+
+    # -- slots ------------------------------------------------------------------------------------------------
+
+    def put(self, key: SlotKey, shape: PodShape | None, before: PodShape | None) -> None:
+        """A pod set holds other slots now, or none; ``shape`` None: nothing inside a node.
+
+        Slots that stay on their node keep their zones; the others get theirs when somebody asks.
+        """
+        self._pending.pop(key, None)
+        held: dict[str, int] = {}
+        if shape is not None:
+            self._pending[key] = None
+            if shape == before and key in self._on:
+                held = dict(self.reserved.units(key, self._on[key]))
+        for name in sorted(self._on.get(key, ())):
+            inside = self._by_name[name]
+            units = held.get(name, 0)
+            if units < len(inside.decided[key]):
+                self._save(name, inside)
+                self._decide(name, inside, key, inside.decided[key][:units])
+
+    def held(self, key: SlotKey, name: str, units: int, claimant: Pod | None) -> None:
+        """So many slots on a node are unclaimed now; ``claimant``: the pod that came to claim one.
+
+        Where it holds what was decided for one of the slots, that was its slot; else it was the first.
+        """
+        inside = self._by_name.get(name)
+        if inside is None or inside.machine is None:
+            return
+        left = list(inside.decided.get(key, NO_SLOTS))
+        if len(left) < units:
+            self._wait(key, name)
+        if len(left) <= units:
+            return
+        self._save(name, inside)
+        here = claimant is not None and claimant.node == name
+        own = claimant.placement if claimant is not None and here else None
+        while len(left) > units:
+            del left[next((at for at, one in enumerate(left) if own is not None and same(one, own)), 0)]
+        self._decide(name, inside, key, tuple(left))
+        if claimant is not None and here and inside.trusted:
+            inside.came_again(claimant, since=True)
+
+    def hold(self, key: SlotKey, name: str, placements: Collection[NumaPlacement]) -> None:
+        """Give a pod set's unclaimed slots on a node zones that were decided before, as far as it has slots."""
+        inside = self._by_name.get(name)
+        if inside is None or inside.machine is None:
+            return
+        units = dict(self.reserved.units(key, (name,))).get(name, 0)
+        self._save(name, inside)
+        self._decide(name, inside, key, tuple(placements)[:units])
+        if len(placements) < units:
+            self._wait(key, name)
+        self._changed(name)
+
+    def placements(self, key: SlotKey, name: str) -> tuple[NumaPlacement, ...]:
+        """The zones of a pod set's unclaimed slots on a node, in order; none where they are not known."""
+        self.decide()
+        inside = self._by_name.get(name)
+        return NO_SLOTS if inside is None else inside.decided.get(key, NO_SLOTS)
+
+    def _wait(self, key: SlotKey, name: str) -> None:
+        """A pod set has slots on a node whose zones are to be decided."""
+        names = self._pending.get(key, ())
+        if names is not None and name not in names:
+            self._pending[key] = (*names, name)
+
+    def _decide(self, name: str, inside: Inside, key: SlotKey, now: tuple[NumaPlacement, ...]) -> None:
+        inside.decide(key, now)
+        self._dirty[name] = None
+        if now:
+            self._on.setdefault(key, set()).add(name)
+        elif key in self._on:
+            self._on[key].discard(name)
+            if not self._on[key]:
+                del self._on[key]
+
+    def _undecide(self, name: str, inside: Inside) -> None:
+        for key in list(inside.decided):
+            self._decide(name, inside, key, NO_SLOTS)
+
+    def decide(self) -> None:
+        """Decide the zones of every slot that has none yet."""
+        if self._new:
+            self._new = False
+            self._pending |= dict.fromkeys(self.reserved.keys())
+        while self._doubtful:
+            self._review(self._doubtful.popitem()[0])
+        if not self._pending:
+            return
+        waiting, self._pending = self._pending, {}
+        for key, names in waiting.items():
+            shape = self.reserved.shape(key)
+            if shape is not None:
+                units = self.reserved.units(key, names)
+                short = tuple(name for name, held in units if not self._fill(name, key, shape, held))
+                if short:
+                    self._pending[key] = short
+
+    def _review(self, name: str) -> None:
+        """Decide slots anew whose zones have no room left by what pods hold, where the kubelet would choose others."""
+        inside = self._by_name.get(name)
+        if inside is None or inside.machine is None or not inside.decided:
+            return
+        layout, state = inside.machine.layout, inside.without_slots()
+        for key in sorted(inside.decided):
+            shape = self.reserved.shape(key)
+            kept = []
+            for placement in inside.decided[key]:
+                if shape is None or room_for(layout, state, placement) or not asked(layout, state, shape).admitted:
+                    kept.append(placement)
+                    state = stepwise(inside.machine, state, (), (Taker(shape, placement),))
+            if len(kept) < len(inside.decided[key]):
+                self._save(name, inside)
+                self._decide(name, inside, key, tuple(kept))
+                self._wait(key, name)
+
+    def _fill(self, name: str, key: SlotKey, shape: PodShape, units: int) -> bool:
+        """Admit the slots that have no zones yet, one after another; False where the kubelet would not take all."""
+        inside = self._by_name.get(name)
+        if inside is None or inside.machine is None:
+            return True  # once a machine is reported, all are looked at again
+        have = inside.decided.get(key, NO_SLOTS)
+        if len(have) >= units:
+            return True
+        state, more = inside.state(self.reserved.shape), list(have)
+        while len(more) < units:
+            admission = asked(inside.machine.layout, state, shape)
+            if not admission.admitted:
+                break
+            more.append(placement_of(inside.machine, admission))
+            state = admission.after
+        if len(more) > len(have):
+            self._save(name, inside)
+            self._decide(name, inside, key, tuple(more))
+        return len(more) == units
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def state(self, name: str) -> State | None:
+        """What is left inside a node now; None where that is not known."""
+        self.decide()
+        inside = self._by_name.get(name)
+        return None if inside is None or inside.machine is None else inside.state(self.reserved.shape)
+
+    def refusal(self, name: str, shape: PodShape, most: int = 1 << 12) -> str:
+        """What the kubelet of a node says to the first pod that it would not take; "" where that is not known."""
+        state, machine = self.state(name), self.machines.get(name)
+        if state is None or machine is None:
+            return ""
+        for _ in range(most):
+            admission = asked(machine.layout, state, shape)
+            if not admission.admitted:
+                return f"{name}: {admission.reason}"
+            state = admission.after
+        return ""
+
+    def counts(self, shape: PodShape, most: int) -> Ints:
+        """By table index, how many pods of a shape each kubelet would admit, ``most`` at most; -1: not known.
+
+        Nodes behind the last one are not known either.
+        """
+        return self.fleet().counts(shape, most)
+
+    def fleet(self) -> Fleet:
+        """All machines as they stand now."""
+        self.decide()
+        for name in self._dirty:
+            inside, index = self._by_name.get(name), self._index(name)
+            if inside is None or inside.machine is None:
+                _remove(self._fleet, index)
+            elif index is not None:
+                self._fleet.set(index, inside.machine.layout, inside.state(self.reserved.shape))
+        self._dirty.clear()
+        return self._fleet
+
+    def emptied(self, shape: PodShape, most: int) -> Ints:
+        """As ``counts``, if nothing ran on any node."""
+        if self._bare is None:
+            self._bare = Fleet()
+            for name in self.machines:
+                self._place_bare(name)
+        return self._bare.counts(shape, most)
+
+    def _place_bare(self, name: str) -> None:
+        index, machine = self._index(name), self.machines.get(name)
+        if self._bare is None:
+            return
+        if machine is None:
+            _remove(self._bare, index)
+        elif index is not None:
+            self._bare.set(index, machine.layout, empty(machine.layout))
+
+    # -- transactions -----------------------------------------------------------------------------------------
+
+    def begin(self) -> Mark:
+        """From now on, note how to undo."""
+        if self._undo is None:
+            self._undo = []
+        return Mark(len(self._undo), tuple(self._pending.items()), tuple(self._doubtful), self._new)
+
+    def rollback(self, mark: Mark, *, last: bool) -> None:
+        """Bring back what was decided at ``mark``, after pods, machines and slots; ``last``: none is open now."""
+        undo = self._undo or []
+        for name, decided, since, gone in reversed(undo[mark.at :]):
+            self._bring_back(name, decided, since, gone)
+        self._undo = None if last else undo[: mark.at]
+        self._pending, self._doubtful = dict(mark.pending), dict.fromkeys(mark.doubtful)
+        self._new = mark.new
+
+    def commit(self) -> None:
+        """No transaction is open any more, and all is kept."""
+        self._undo = None
+
+    def _save(self, name: str, inside: Inside) -> None:
+        if self._undo is not None:
+            self._undo.append((name, dict(inside.decided), inside.since, inside.gone))
+
+    def _bring_back(self, name: str, decided: _Decided, since: frozenset[str], gone: Gone) -> None:
+        inside = self._inside(name)
+        for key in [key for key in inside.decided if key not in decided]:
+            self._decide(name, inside, key, NO_SLOTS)
+        for key, placements in decided.items():
+            self._decide(name, inside, key, placements)
+        inside.since, inside.gone = since, gone
+        inside.forget()
+        self._changed(name)
+        self._drop_idle(name, inside)
+
+
+def _remove(fleet: Fleet, index: int | None) -> None:
+    if index is not None and index < len(fleet):
+        fleet.remove(index)

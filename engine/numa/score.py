@@ -1,0 +1,182 @@
+"""Which of otherwise equal nodes is the better place inside: fewest zones first, then what is left behind.
+
+In this order: the zones that the kubelet would spread the pod over (so a best-effort or none node where the pod comes
+out aligned is taken before one where it does not), their mean distance, how full its zones become (only where a
+``ZoneScore`` asks for that), how broken up the devices are that stay free, tree order. Nodes whose inside is not known
+come after those where one zone suffices. A preference only: whether a node takes a pod was decided before.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from engine.devices.choose import fragmentation
+from engine.devices.links import LinkGraph
+from engine.devices.xpu import delta_mtf
+from engine.numa.machine import Layout, PodShape, Scope, State, TopologyPolicy
+from engine.numa.rebuild import asked
+from engine.table import Ints
+from engine.tree import Tree
+
+if TYPE_CHECKING:
+    from engine.nodes import Nodes
+
+CANDIDATES: Final = 16  # equal nodes that are looked into one by one
+WORST: Final = 1 << 40
+_NOT_KNOWN: Final = 3  # in half zones: after one zone, before two
+_FULL: Final = 1000
+
+
+class ZoneScore(StrEnum):
+    """How full zones should become; the names are those of kube-scheduler's NodeResourceTopology scoring."""
+
+    LEAST_NUMA_NODES = "LeastNUMANodes"  # no matter
+    LEAST_ALLOCATED = "LeastAllocated"  # spread over zones
+    MOST_ALLOCATED = "MostAllocated"  # fill zones
+    BALANCED_ALLOCATION = "BalancedAllocation"  # use each zone's resources evenly
+
+
+class Trait(StrEnum):
+    """What makes nodes that take equally many pods differ inside."""
+
+    LINKS = "links"  # devices that are linked
+    CONTAINERS = "containers"  # each container may get another zone
+    ZONES = "zones"  # one container may get several
+
+
+def traits(layout: Layout) -> tuple[Trait, ...]:
+    """Those that a layout has."""
+    found = [Trait.LINKS] if any(layout.links) else []
+    if layout.kubelet.policy is not TopologyPolicy.SINGLE:
+        found.append(Trait.ZONES)
+    elif layout.kubelet.scope is Scope.CONTAINER:
+        found.append(Trait.CONTAINERS)
+    return tuple(found)
+
+
+@dataclass
+class Inner:
+    """The preference among the leaves of one tree for pods of one shape."""
+
+    nodes: "Nodes"
+    tree: Tree
+    shape: PodShape
+
+    @classmethod
+    def of(cls, nodes: "Nodes", tree: Tree, shape: PodShape | None) -> "Inner | None":
+        """None where no two nodes can differ."""
+        if shape is None or not nodes.numa.machines:
+            return None
+        numa = nodes.numa
+        several = numa.differing[Trait.ZONES] or (numa.differing[Trait.CONTAINERS] and len(shape.containers) > 1)
+        unknown = len(numa.machines) < nodes.table.size
+        if several or unknown or numa.differing[Trait.LINKS] or numa.score is not ZoneScore.LEAST_NUMA_NODES:
+            return cls(nodes, tree, shape)
+        return None
+
+    @cached_property
+    def zones(self) -> Ints:
+        """By leaf, twice the zones that one more pod would be spread over."""
+        needed = self.nodes.numa.fleet().zones_needed(self.shape)
+        found = np.full(self.nodes.table.size, _NOT_KNOWN)
+        known = needed >= 0
+        found[: len(needed)][known] = 2 * needed[known]
+        leaves: Ints = found[self.tree.span]
+        return leaves
+
+    def best(self, leaves: Ints, count: int) -> Ints:
+        """Positions (ascending) of the ``count`` best of these leaves."""
+        zones = self.zones[leaves]
+        edge = int(np.partition(zones, count - 1)[count - 1])
+        surely, equal = (zones < edge).nonzero()[0], (zones == edge).nonzero()[0]
+        need = count - len(surely)
+        if need < len(equal) and need <= CANDIDATES and self._differ(edge):
+            looked_at = equal[: max(CANDIDATES, need)]
+            order = sorted(range(len(looked_at)), key=lambda at: self._quality(int(leaves[looked_at[at]])))
+            equal = looked_at[sorted(order[:need])]
+        return np.sort(np.concatenate([surely, equal[:need]]))
+
+    def domains(self, rank: int, domains: Ints) -> Ints:
+        """By domain of ``rank``, how many zones its nodes spread a pod over, on average."""
+        zones = self.zones
+        if int(zones.min(initial=0)) == int(zones.max(initial=0)):
+            return np.zeros(len(domains), np.int64)
+        first, last = self.tree.bounds[rank][domains], self.tree.bounds[rank][domains + 1]
+        sums = np.concatenate([[0], np.cumsum(zones)])
+        found: Ints = _FULL * (sums[last] - sums[first]) // (last - first)
+        return found
+
+    def _differ(self, zones: int) -> bool:
+        """Whether nodes that spread a pod over equally many zones may still differ."""
+        numa = self.nodes.numa
+        scored = numa.score is not ZoneScore.LEAST_NUMA_NODES or numa.differing[Trait.LINKS] > 0
+        return zones != _NOT_KNOWN and (zones > 2 or scored)
+
+    def _quality(self, leaf: int) -> tuple[int, ...]:
+        numa, name = self.nodes.numa, self.tree.names[leaf]
+        machine, state = numa.machines.get(name), numa.state(name)
+        return (WORST,) if machine is None or state is None else quality(machine.layout, state, self.shape, numa.score)
+
+
+@lru_cache(maxsize=1 << 15)
+def quality(layout: Layout, state: State, shape: PodShape, score: ZoneScore) -> tuple[int, ...]:
+    """Less is better: zones, mean distance, how full, how broken up."""
+    admission = asked(layout, state, shape)
+    if not admission.admitted:
+        return (WORST,)
+    zones = [at for at in range(len(layout.zones)) if admission.zones >> at & 1]
+    full = _fullness(layout, admission.after, zones, shape, score) if zones else 0
+    return len(zones), _distance(layout, zones), full, _broken_up(layout, state, admission.after)
+
+
+def _distance(layout: Layout, zones: list[int]) -> int:
+    """The mean over all ordered pairs, in hundredths; 0 where it is not known."""
+    rows = [layout.zones[zone].distances for zone in zones]
+    if not rows or not all(rows):
+        return 0
+    return 100 * sum(row[zone] for row in rows for zone in zones) // len(zones) ** 2
+
+
+def _fullness(layout: Layout, after: State, zones: list[int], shape: PodShape, score: ZoneScore) -> int:
+    """Of the worst zone, in thousandths."""
+    if score is ZoneScore.LEAST_NUMA_NODES:
+        return 0
+    named = {resource for one in shape.containers for resource, amount in (*one.requests, *one.limits) if amount}
+    rows = [at for at, resource in enumerate(layout.resources) if resource in named]
+    worst = 0
+    for zone in zones:
+        used = list(_used(layout, after, zone, rows))
+        if not used:
+            continue
+        mean = sum(used) // len(used)
+        if score is ZoneScore.BALANCED_ALLOCATION:
+            mean = sum(abs(part - mean) for part in used) // len(used)
+        worst = max(worst, _FULL - mean if score is ZoneScore.MOST_ALLOCATED else mean)
+    return worst
+
+
+def _used(layout: Layout, after: State, zone: int, rows: list[int]) -> Iterator[int]:
+    """How much of each resource of a zone is used, in thousandths."""
+    for row in rows:
+        whole = layout.allocatable[zone][row]
+        if whole > 0:
+            yield _FULL * (whole - after.free[zone][row]) // whole
+
+
+def _broken_up(layout: Layout, before: State, after: State) -> int:
+    """How far the GPUs that stay free are from the best sets of their size; for XPUs, how many more tasks fill them."""
+    worst = 0
+    for row, links in enumerate(layout.links):
+        if links is None or row >= len(after.devices):
+            continue
+        if isinstance(links, LinkGraph):
+            worst += fragmentation(links, after.devices[row])
+        else:
+            free, left = links.free(before.devices[row]), links.free(after.devices[row])
+            taken = tuple(have - rest for have, rest in zip(free, left, strict=True))
+            worst += _FULL * delta_mtf(free, taken) if any(taken) else 0
+    return worst
