@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from pydantic import ValidationError
 
 from agent import gpus, graph, observed, status, sysfs, zones
 from agent.background import in_thread
@@ -84,6 +85,7 @@ class Agent:
         self._hardware = NO_HARDWARE
         self._gpus = Gpus()
         self._looked = asyncio.Event()
+        self._told: dict[str, str] = {}  # GPUs' faults that are events already
         self._node: Node | None = None
         self._node_old = True  # it may be another one by now
         self._node_until = 0.0  # its status is read afresh until then
@@ -150,16 +152,16 @@ class Agent:
             self._wake.clear()
             try:
                 await self._look_and_write()
-                failures = 0
-                self.ready = True
-                pause = self._settings.agent_poll_seconds
-            except KubeError as error:
+            except (KubeError, ValidationError) as error:
                 pause = backoff(failures, first=RETRY_FIRST_SECONDS, most=RETRY_MOST_SECONDS)
                 failures += 1
                 self._node_old = True
                 log.warning("not published", node=self._name, error=str(error), retry_seconds=round(pause, 1))
+                await asyncio.sleep(pause)
+                continue
+            failures, self.ready = 0, True
             with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
+                async with asyncio.timeout(self._settings.agent_poll_seconds):
                     await self._wake.wait()
             rest = self._settings.agent_write_seconds - (self._clock() - began)
             await asyncio.sleep(max(SETTLE_SECONDS, rest))
@@ -167,7 +169,7 @@ class Agent:
     # --- one look --------------------------------------------------------------------------------------------------
 
     async def _look_at_hardware(self) -> None:
-        """Read the hardware; what changed of the GPUs' health becomes an event."""
+        """Read the hardware."""
         settings, before = self._settings, self._gpus
         root, proc = Path(settings.agent_sysfs), Path(settings.agent_proc)
         with self._metrics.read.labels("hardware").time():
@@ -178,19 +180,19 @@ class Agent:
         faulty = sum(bool(gpu.fault) for gpu in self._gpus.gpus)
         self._metrics.gpus.labels("faulty").set(faulty)
         self._metrics.gpus.labels("healthy").set(len(self._gpus.gpus) - faulty)
-        self._tell_faults(before)
         self._wake.set()
 
     async def _look_and_write(self) -> None:
         wires = list(self._pods.store.values())
         pods = [pod(wire) for wire in wires]
         reading = await self._read(pods)
-        await self._look_at_node(reading)
-        reading = replace(reading, version=version(self._node), capacity=capacity(self._node))
+        node = await self._look_at_node(reading)
+        self._tell_faults(node)
+        reading = replace(reading, version=version(node), capacity=capacity(node))
         known = usable(reading)
         held = await self._merge(reading, pods) if known else self._as_it_was(reading)
         self._metrics.exact.set(1 if known and not held.missing else 0)
-        await self._publish(held, pods, known)
+        await self._publish(held, pods, owner(node), known=known)
         if known and self._settings.agent_observe_pods:
             placements = observed.placements(held, self._hardware)
             self._metrics.pods.set(len(placements))
@@ -208,14 +210,15 @@ class Agent:
         self._last = replace(reading, answer=reading.answer or (self._last.answer if self._last else None))
         return reading
 
-    async def _look_at_node(self, reading: Reading) -> None:
+    async def _look_at_node(self, reading: Reading) -> Node:
         """The node's status, where it may have changed: it says how many devices are unhealthy, and the version."""
         healthy = {name: set(ids) for name, ids in reading.answer.allocatable.devices.items()} if reading.answer else {}
         if healthy != self._healthy:
             self._healthy, self._node_until = healthy, self._clock() + CAPACITY_SECONDS
-        if self._node_old or self._clock() <= self._node_until:
+        if self._node is None or self._node_old or self._clock() <= self._node_until:
             self._node = await self._client.get(NODES, self._name, type=Node)
             self._node_old = False
+        return self._node
 
     async def _merge(self, reading: Reading, pods: list[Pod]) -> Held:
         if self._remembered is None:
@@ -228,27 +231,26 @@ class Agent:
     def _as_it_was(self, reading: Reading) -> Held:
         return replace(self._held or merge(reading, self._hardware, []), missing=reading.problems)
 
-    async def _publish(self, held: Held, pods: list[Pod], known: bool) -> None:
+    async def _publish(self, held: Held, pods: list[Pod], own: dict[str, Any], *, known: bool) -> None:
         size = self._settings.agent_core_group_size
         spec = graph.spec(self._hardware, self._gpus, size)
         ready = status.ready(held, self._hardware, self._gpus)
         whole = status.status(held, self._hardware, self._gpus, pods, size) if known else None
-        await self._flex_topo.write(spec, whole, ready, owner(self._node))
+        await self._flex_topo.write(spec, whole, ready, own)
         if known:
-            await self._topology.write(zones.topology(self._name, held, self._hardware, pods), owner(self._node))
+            await self._topology.write(zones.topology(self._name, held, self._hardware, pods), own)
 
-    def _tell_faults(self, before: Gpus) -> None:
+    def _tell_faults(self, node: Node) -> None:
         """An event on the node for each GPU that failed or came back."""
-        if self._node is None:
-            return
-        about = reference(NODES, self._node)
-        last = {gpu.address: gpu.fault for gpu in before.gpus}
+        about = reference(NODES, node)
+        faults = {gpu.address: gpu.fault for gpu in self._gpus.gpus}
         for gpu in self._gpus.gpus:
-            name = gpu.uuid or gpu.address
-            if gpu.fault and gpu.fault != last.get(gpu.address):
+            name, told = gpu.uuid or gpu.address, self._told.get(gpu.address, "")
+            if gpu.fault and gpu.fault != told:
                 self._recorder.event(about, "Warning", Reason.GPU_FAULTY, "LookAtHardware", f"GPU {name}: {gpu.fault}")
-            elif not gpu.fault and last.get(gpu.address):
+            elif told and not gpu.fault:
                 self._recorder.event(about, "Normal", Reason.GPU_RECOVERED, "LookAtHardware", f"GPU {name} is back")
+        self._told = faults
 
 
 def _devices_of(found: FlexTopo | None) -> dict[str, dict[str, tuple[int, ...]]]:

@@ -19,6 +19,7 @@ from agent.podresources.client import Answer, Resources
 
 T = TypeVar("T")
 Zones = tuple[int, ...]
+MAX_DEVICE_ID = 128
 STATIC_CPU, STATIC_MEMORY = "static", "Static"
 
 
@@ -203,6 +204,7 @@ class _Merging:
             usable = set(healthy.get(resource, ()))
             known = usable | set(registered.get(resource, ())) | set(owners.get(resource, {}))
             known |= self._still_counted(resource, usable, known, remembered.get(resource, {}))
+            known -= self._unspeakable(resource, known)
             if known:
                 found[resource] = {
                     name: Device(
@@ -210,6 +212,13 @@ class _Merging:
                     )
                     for name in sorted(known)
                 }
+        return found
+
+    def _unspeakable(self, resource: str, names: set[str]) -> set[str]:
+        """Devices whose id a FlexTopo cannot hold: they hide no others."""
+        found = {name for name in names if not 0 < len(name) <= MAX_DEVICE_ID}
+        if found:
+            self.missing.append(f"{len(found)} devices of {resource}, whose ids are empty or too long")
         return found
 
     def _still_counted(

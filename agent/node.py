@@ -27,15 +27,13 @@ class Node(Object, frozen=True):
     status: NodeStatus = NodeStatus()
 
 
-def version(node: Node | None) -> str:
-    """The kubelet's version; "" where it is not known."""
-    return node.status.node_info.kubelet_version if node else ""
+def version(node: Node) -> str:
+    """The kubelet's version; "" where it does not say."""
+    return node.status.node_info.kubelet_version
 
 
-def capacity(node: Node | None) -> dict[str, int] | None:
-    """Devices by resource, unhealthy ones included; None where the node is not known."""
-    if node is None:
-        return None
+def capacity(node: Node) -> dict[str, int]:
+    """Devices by resource, unhealthy ones included."""
     counts = {name: str(amount) for name, amount in (node.status.capacity or {}).items()}
     return {
         name: int(amount)
@@ -44,8 +42,6 @@ def capacity(node: Node | None) -> dict[str, int] | None:
     }
 
 
-def owner(node: Node | None) -> dict[str, Any] | None:
+def owner(node: Node) -> dict[str, Any]:
     """The owner reference to the node, for what goes with it."""
-    if node is None:
-        return None
     return {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": node.metadata.name, "uid": node.metadata.uid}

@@ -11,10 +11,12 @@ from datetime import UTC, datetime
 from typing import Literal
 
 import structlog
+from pydantic import ValidationError
 
 from agent.metrics import Metrics
 from agent.status import condition
 from agent.zones import Json
+from crds.common import ObjectMeta
 from crds.flex_topo import FlexTopo, FlexTopoSpec, FlexTopoStatus
 from engine.reasons import Reason
 from kube.client import Client
@@ -42,18 +44,21 @@ class FlexTopoWriter:
         """Read what is there; None where there is nothing."""
         self._known = None
         try:
-            self._known = FlexTopo.from_wire(await self._client.get(FLEX_TOPOS, self._node))
+            found = await self._client.get(FLEX_TOPOS, self._node)
         except NotFound:
             return None
+        try:
+            self._known = FlexTopo.from_wire(found)
+        except ValidationError as error:  # of another version of the kind: it is written over
+            log.warning("the FlexTopo that is there cannot be read", node=self._node, error=str(error))
+            self._known = FlexTopo(metadata=ObjectMeta.model_validate(found["metadata"]))
         return self._known
 
     def forget(self) -> None:
         """Read again before the next write."""
         self._known = None
 
-    async def write(
-        self, spec: FlexTopoSpec, status: FlexTopoStatus | None, ready: Ready, owner: Json | None
-    ) -> Outcome:
+    async def write(self, spec: FlexTopoSpec, status: FlexTopoStatus | None, ready: Ready, owner: Json) -> Outcome:
         """Bring the object to this. ``status`` None: what it says is kept, and only the condition changes."""
         known = self._known or await self.load()
         outcome: Outcome = "unchanged"
@@ -72,9 +77,9 @@ class FlexTopoWriter:
         self._metrics.writes.labels("flextopo", outcome).inc()
         return outcome
 
-    async def _create(self, spec: FlexTopoSpec, owner: Json | None) -> FlexTopo:
+    async def _create(self, spec: FlexTopoSpec, owner: Json) -> FlexTopo:
         made = FlexTopo(spec=spec).to_wire()
-        made["metadata"] = {"name": self._node} | ({"ownerReferences": [owner]} if owner else {})
+        made["metadata"] = {"name": self._node, "ownerReferences": [owner]}
         return FlexTopo.from_wire(await self._client.create(FLEX_TOPOS, made, field_manager=MANAGER))
 
     async def _patch(self, change: Json, subresource: str | None = None) -> FlexTopo:
@@ -84,11 +89,11 @@ class FlexTopoWriter:
         return FlexTopo.from_wire(answer)
 
     @staticmethod
-    def _spec_change(known: FlexTopo, spec: FlexTopoSpec, owner: Json | None) -> Json:
+    def _spec_change(known: FlexTopo, spec: FlexTopoSpec, owner: Json) -> Json:
         change: Json = {}
         if difference := merge_patch(_plain(known.spec), _plain(spec)):
             change["spec"] = difference
-        if owner and known.metadata.owner_references != [owner]:
+        if known.metadata.owner_references != [owner]:
             change["metadata"] = {"ownerReferences": [owner]}
         return change
 
@@ -110,7 +115,7 @@ class TopologyWriter:
         """Read again before the next write: somebody else may have taken the object, or left it."""
         self._loaded = False
 
-    async def write(self, wanted: Json, owner: Json | None) -> Outcome:
+    async def write(self, wanted: Json, owner: Json) -> Outcome:
         """Bring the object to this, where that is ours to do."""
         if self._mode == "never":
             return "foreign"
@@ -127,7 +132,7 @@ class TopologyWriter:
         self._tell(outcome)
         return outcome
 
-    async def _write(self, wanted: Json, owner: Json | None) -> Outcome:
+    async def _write(self, wanted: Json, owner: Json) -> Outcome:
         if not self._loaded:
             await self._load()
         if self._no_kind:
@@ -157,8 +162,8 @@ class TopologyWriter:
             self._known = None
         self._loaded = True
 
-    async def _create(self, wanted: Json, owner: Json | None) -> Outcome:
-        body = wanted | {"metadata": wanted["metadata"] | ({"ownerReferences": [owner]} if owner else {})}
+    async def _create(self, wanted: Json, owner: Json) -> Outcome:
+        body = wanted | {"metadata": wanted["metadata"] | {"ownerReferences": [owner]}}
         try:
             self._known = await self._client.create(NODE_RESOURCE_TOPOLOGIES, body, field_manager=MANAGER)
         except NotFound:  # the kind itself is not there

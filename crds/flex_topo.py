@@ -34,7 +34,8 @@ CpuSet = Annotated[str, Field(max_length=16_384, pattern=r"^([0-9]+(-[0-9]+)?(,[
 ZoneId = Annotated[int, Field(ge=0, le=4095)]
 Zones = Annotated[list[ZoneId], Field(max_length=64, json_schema_extra=ATOMIC)]
 Bytes = Annotated[int, Field(ge=0)]
-Options = Annotated[dict[str, Annotated[str, Field(max_length=256)]], Field(max_length=64)]
+# Some machines number CPUs round the zones, so that a zone's list is as long as its CPUs are many.
+Options = Annotated[dict[str, Annotated[str, Field(max_length=16_384)]], Field(max_length=64)]
 
 
 class HardwareNode(ApiModel):

@@ -187,6 +187,28 @@ async def test_another_exporters_topology_is_left_alone(client, account, node, t
         assert (await client.get(NODE_RESOURCE_TOPOLOGIES, node))["zones"] == theirs["zones"]
 
 
+@pytest.mark.parametrize("mode", ["always", "never"])
+async def test_an_administrator_may_decide_who_writes_the_topology(client, account, node, tmp_path, mode):
+    zones = {"always": 8, "never": 1}[mode]
+    body = {"metadata": {"name": node}, "zones": [{"name": "node-0", "type": "Node"}]}
+    kind = NODE_RESOURCE_TOPOLOGIES
+    body |= {"apiVersion": kind.api_version, "kind": kind.kind}
+    await client.create(kind, body, field_manager="nfd-master")
+    async with agent_on(node, account, tmp_path, agent_publish_topology=mode) as running:
+        await flex_topo(client, node)
+        await running.turned(2)
+        assert len((await client.get(kind, node))["zones"]) == zones
+        # Another one writes at the same moment: the agent meets the conflict, and reads again.
+        await client.patch(kind, node, body={"metadata": {"labels": {"a": stamp()}}}, field_manager="nfd-master")
+        running.kubelet.hold("x", namespace="d", pod="p", cpus="9")
+        await flex_topo(client, node, lambda found: found["status"]["cpus"].get("assignments"))
+        await running.turned(2)
+        found = await client.get(kind, node)
+        assert len(found["zones"]) == zones
+        if mode == "always":
+            assert {r["name"]: r["available"] for r in found["zones"][0]["resources"]}["cpu"] == "29"
+
+
 async def _topology(client, node):
     try:
         return await client.get(NODE_RESOURCE_TOPOLOGIES, node)
@@ -201,12 +223,20 @@ async def test_without_the_kubelets_files_it_says_so_and_goes_on(client, account
     kubelet.write = lambda: None
     pod = await pod_on(client, node, namespace, "train")
     kubelet.hold(pod["metadata"]["uid"], namespace=namespace, pod="train", cpus="16-19", devices={GPU: UUIDS[2:3]})
-    async with agent_on(node, account, tmp_path, kubelet=kubelet):
+    async with agent_on(node, account, tmp_path, kubelet=kubelet) as running:
         found = await flex_topo(client, node)
         assert ready(found) == ("False", "StateIncomplete")
         assert "cpu_manager_state" in found["status"]["conditions"][0]["message"]
         placement = await observed(client, namespace, "train")
         assert [(use.zone, use.amounts) for use in placement.zones] == [(1, {"cpu": 4000, GPU: 1})]
+        # It restarts, and for a while lists no pods: those that live have what they had.
+        before = (await client.get(FLEX_TOPOS, node))["status"]
+        kubelet.starting = True
+        await running.turned(3)
+        assert (await client.get(FLEX_TOPOS, node))["status"] == before
+        assert before["cpus"]["defaultSet"] == "0-15,20-255"
+        await client.delete(PODS, "train", namespace, grace_period=0)
+        await flex_topo(client, node, lambda found: not found["status"]["cpus"].get("assignments"))
 
 
 async def test_a_kubelet_that_is_away_keeps_what_was_known(client, account, node, namespace, tmp_path):

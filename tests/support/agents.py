@@ -37,15 +37,20 @@ def dgx(folder: Path) -> Kubelet:
     return Kubelet(folder, "0-255", DGX_ZONES, reserved="0,128", devices={GPU: DGX_GPUS})
 
 
-async def install_agent_rights(client: Client) -> None:
-    """The agent's objects but the DaemonSet, as ``topogate install --agent`` makes them; and the kinds it writes."""
+async def install_agent_rights(client: Client, *, topologies: bool = True) -> None:
+    """The agent's objects but the DaemonSet, as ``topogate install --agent`` makes them; and the kinds it writes.
+
+    ``topologies``: with NodeResourceTopology, which Topogate does not bring.
+    """
     await install_crds(client)
-    body = yaml.safe_load(NRT_CRD.read_text())
-    await client.apply(CUSTOM_RESOURCE_DEFINITIONS, body, field_manager="test")
     others = {(obj["kind"], obj["metadata"]["name"]) for obj in render.objects()}
     for obj in render.objects(render.Options(agent=True)):
         if (obj["kind"], obj["metadata"]["name"]) not in others and obj["kind"] != "DaemonSet":
             await client.apply(resource_of(obj), obj, field_manager="test")
+    if not topologies:
+        return
+    body = yaml.safe_load(NRT_CRD.read_text())
+    await client.apply(CUSTOM_RESOURCE_DEFINITIONS, body, field_manager="test")
     path = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 
     async def served() -> bool:

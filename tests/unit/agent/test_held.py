@@ -206,6 +206,14 @@ def test_a_plugin_that_registers_late(kubelet, read, hardware):
     assert all(device.healthy for device in held.devices[GPU].values())
 
 
+def test_a_device_that_cannot_be_named_hides_no_other(kubelet, read, hardware):
+    kubelet.devices = {GPU: {"gpu-0": (0,), "x" * 200: (2,)}}
+    kubelet.write()
+    held = merge(read(), hardware, [])
+    assert list(held.devices[GPU]) == ["gpu-0"]
+    assert held.missing == (f"1 devices of {GPU}, whose ids are empty or too long",)
+
+
 def test_a_shared_device_has_one_holder_whatever_the_order(kubelet, read, hardware):
     """An init container's device that the app reuses is in the file twice, in any order."""
     for order in (("app", "setup"), ("setup", "app")):

@@ -111,6 +111,24 @@ def test_devices_that_no_driver_describes(xeon):
     ]
 
 
+def test_cpus_that_are_numbered_round_the_sockets(tmp_path):
+    """Their lists are long, and what is published of them is accepted all the same."""
+    root = machine("interleaved", tmp_path)
+    hardware = sysfs.read(root, root)
+    spec = graph.spec(hardware, Gpus(), 8)
+    found = components(spec)
+    assert len(found["numa-1"].attributes["cpus"]) > 256
+    assert found["group-1"].attributes["cpus"].startswith("1,3,5,7,9,11,13,15,129,131")
+    assert found["core-3"].attributes == {"cpus": "3,131", "l3": "1"}
+    assert edges(spec, "localized")[0] == ("group-0", "numa-0", None)
+    held = small(cpus={OWNER: frozenset(range(1, 256, 2))}, default=frozenset(range(0, 256, 2)))
+    made = status.status(held, hardware, Gpus(), PODS, 8)
+    assert {each.id for each in made.components if each.status == "allocated"} == {
+        *(f"core-{cpu}" for cpu in range(1, 128, 2)),
+        *(f"group-{cpu}" for cpu in range(1, 128, 16)),
+    }
+
+
 def test_memory_without_cpus(tmp_path):
     root = machine("cxl-sparse", tmp_path)
     spec = graph.spec(sysfs.read(root, root), Gpus(), 8)
