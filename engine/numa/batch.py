@@ -13,25 +13,41 @@ from functools import cached_property
 
 import numpy as np
 
-from engine.numa.asks import Ask, asks_of, together
+from engine.numa.asks import Ask, asks_of, breaks_cores, together, with_memory
 from engine.numa.batch_masks import Space
 from engine.numa.batch_turns import UNKNOWN, Turns
-from engine.numa.batch_zones import in_one_zone, in_one_zone_of, in_sets, knows_sets
+from engine.numa.batch_zones import fits_set_of, in_one_zone, in_one_zone_of, in_sets, knows_sets
 from engine.numa.columns import View
-from engine.numa.machine import PodShape, State, TopologyPolicy
-from engine.numa.traits import Traits, is_memory
+from engine.numa.machine import PodShape, Scope, State, TopologyPolicy
+from engine.numa.traits import Traits
 from engine.table import Ints
 
 __all__ = ["UNKNOWN", "Plan", "count", "count_one", "plan_for"]
 
 
 class Plan:
-    """A pod shape, worked out for a kind of layout. ``strict``: the kubelet refuses what it cannot align."""
+    """A pod shape, worked out for a kind of layout.
 
-    def __init__(self, policy: TopologyPolicy, asks: tuple[Ask, ...]) -> None:
+    ``strict``: the kubelet refuses what it cannot align. ``loose``: the memory of the whole pod is aligned, but it is
+    given container by container; where no zones hold all of it the kubelet gives no hint for it, and may yet find it.
+    ``refused``: whatever is free.
+    ``grouped``: zones that gave memory together or alone may decide who gives more.
+    """
+
+    def __init__(self, traits: Traits, shape: PodShape, asks: tuple[Ask, ...]) -> None:
+        policy, several = traits.kubelet.policy, with_memory(traits, shape) > 1
         self.policy = policy
         self.asks = asks
+        self.grouped = traits.exact or several
+        self.loose = traits.exact and several and traits.kubelet.scope is Scope.POD
+        self.refused = breaks_cores(traits, shape)
         self.strict = policy in {TopologyPolicy.SINGLE, TopologyPolicy.RESTRICTED}
+
+    @cached_property
+    def alone(self) -> bool:
+        """Whether it is enough to look at one machine's zones, one by one."""
+        simple = self.strict and not self.loose and not self.refused
+        return simple and len(self.asks) == 1 and not self.asks[0].present
 
     @cached_property
     def whole(self) -> Ask:
@@ -46,13 +62,13 @@ def plan_for(traits: Traits, shape: PodShape) -> Plan | None:
     if any(amount and name in traits.cards for container in shape.containers for name, amount in container.limits):
         return None
     asks = asks_of(traits, shape)
-    return None if asks is None else Plan(traits.kubelet.policy, asks)
+    return None if asks is None else Plan(traits, shape, asks)
 
 
 def count(view: View, plan: Plan, most: int, space: Space) -> Ints:
     """Pods that each machine grants, ``most`` at the most; ``UNKNOWN`` where the closed forms do not say."""
-    if not plan.asks:
-        return np.full(view.width, most, np.int64)
+    if plan.refused or not plan.asks:
+        return np.full(view.width, 0 if plan.refused else most, np.int64)
     if not plan.strict:
         return _permissive(view, plan, most, space)
     if len(plan.asks) > 1:
@@ -63,17 +79,25 @@ def count(view: View, plan: Plan, most: int, space: Space) -> Ints:
         none = (found == 0).nonzero()[0]
         if len(none):
             found[none] = _in_several(view.only(none), ask, most, space)
+    if plan.loose:
+        left = found < most
+        for row, amount in ask.memory_of(view.kind.traits.resources):
+            left &= view.free(row).sum(axis=0) >= (found + 1) * amount
+        found[left] = UNKNOWN
     return found
 
 
 def count_one(view: View, state: State, plan: Plan, most: int, space: Space) -> int:
     """The same as `count` for a view of one column, which has this state."""
-    if plan.strict and len(plan.asks) == 1 and not plan.asks[0].present:
+    if plan.alone:
         (ask,) = plan.asks
         found = in_one_zone_of(state, ask, most)
         if found or plan.policy is TopologyPolicy.SINGLE:
             return found
-        return int(_in_several(view, ask, most, space)[0])
+        fits = fits_set_of(view, ask)
+        if fits is None or (fits and most > 1):
+            return int(_in_several(view, ask, most, space)[0])
+        return int(fits)
     return int(count(view, plan, most, space)[0])
 
 
@@ -105,22 +129,20 @@ def _in_turn(view: View, asks: tuple[Ask, ...], most: int, space: Space) -> Ints
 
 
 def _permissive(view: View, plan: Plan, most: int, space: Space) -> Ints:
-    """best-effort and none: what the whole machine holds; with memory, as far as it surely comes from single zones."""
+    """best-effort and none: what the whole machine holds.
+
+    Memory that zones may give in groups only is sure as far as it comes from single zones.
+    """
     found = np.full(view.width, most, np.int64)
     for row, amount in plan.whole.pairs:
         np.minimum(found, view.free(row).sum(axis=0) // amount, out=found)
-    if not plan.whole.memory:
+    if not plan.whole.memory or not plan.grouped:
         return found
     sure = np.zeros_like(found)
     if len(plan.asks) == 1:
         (ask,) = plan.asks
         if plan.policy is TopologyPolicy.NONE:  # each manager for itself
-            ask = _memory_of(view, ask)
+            pairs = ask.memory_of(view.kind.traits.resources)
+            ask = Ask(pairs, memory=len(pairs))
         sure = in_one_zone(view, ask, most, space)
     return np.where(found <= sure, found, UNKNOWN)
-
-
-def _memory_of(view: View, ask: Ask) -> Ask:
-    resources = view.kind.traits.resources
-    pairs = [pair for pair in ask.pairs if is_memory(resources[pair[0]])]
-    return Ask(pairs, memory=len(pairs))

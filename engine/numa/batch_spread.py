@@ -18,11 +18,11 @@ from engine.table import Ints
 
 def spread(view: View, plan: Plan, space: Space) -> Ints:
     """Zones that one more pod takes: none where nothing is aligned, all where it does not fit; or ``UNKNOWN``."""
-    if not plan.asks:
-        return np.zeros(view.width, np.int64)
+    if plan.refused or not plan.asks:
+        return np.full(view.width, view.zones if plan.refused else 0, np.int64)
     if plan.strict and len(plan.asks) > 1:
         return _in_turn(view, plan, space)
-    found = np.where(holds_zone(view, plan.whole, space).any(axis=0), 1, view.zones)
+    found = np.where(holds_zone(view, plan.whole, space).any(axis=0), min(len(plan.whole.rows), 1), view.zones)
     none = (found > 1).nonzero()[0]
     if len(none) and plan.policy is not TopologyPolicy.SINGLE:
         found[none] = (_fewest if not plan.strict else _in_sets)(view.only(none), plan.whole, space)

@@ -4,9 +4,9 @@ Each turn places one container on every machine that is still in: in the zone or
 the first in its order of those it prefers. What the container takes there decides what the next one finds. A machine
 goes out when it refuses a container. Only for single-numa-node and restricted.
 
-Which zone of a set gives how much is not always known. Often that does not matter: restricted takes the fewest zones
-that could hold a container at all, so each of them has to give something of everything; where the set has no more of
-one thing than is asked for, none of its zones takes part in a second such pod.
+Which zone of a set gives how much depends on cores and devices. Often that does not matter: restricted takes the fewest
+zones that could hold a container at all, so each of them has to give something of everything; where the set has no more
+of one thing than is asked for, none of its zones takes part in a second such pod.
 """
 
 from functools import lru_cache
@@ -42,6 +42,8 @@ class Turns:
     def pod(self) -> Ints:
         """Place one pod on every machine that is still in: the zones it took there, as masks; the others go out."""
         took = np.zeros(len(self.at), np.int64)
+        if not self.now.kind.traits.exact:
+            self.now.shares[:] = 0  # which zones share memory is known within a pod only
         for ask in self._asks:
             masks = self._pick(ask)
             self.unknown.append(self.at[masks == UNKNOWN])
@@ -49,8 +51,9 @@ class Turns:
             if len(stay) < len(masks):
                 masks, took = masks[stay], took[stay]
                 self.at, self.now = self.at[stay], self.now.only(stay)
-            took |= masks
-            self._take(ask, masks)
+            if ask.rows:
+                took |= masks
+                self._take(ask, masks)
         return took
 
     def _pick(self, ask: Ask) -> Ints:
@@ -87,6 +90,10 @@ class Turns:
 
     def _take_sets(self, ask: Ask, column: Ints, masks: Ints) -> None:
         """A container that takes several zones each: where it is not clear what is left there, the machine is lost."""
+        traits = self.now.kind.traits
+        if not traits.exact and not traits.linked:
+            self._take_in_order(ask, column, masks)
+            return
         inside = (masks >> np.arange(self.now.zones)[:, None] & 1).astype(np.bool_)
         left = {row: self.now.left[row][:, column] for row, _ in ask.pairs}
         last = np.zeros(len(column), np.bool_)
@@ -101,6 +108,16 @@ class Turns:
             have[gone] = 0
             self.now.left[row][:, column] = have
         self.now.lost[column[~(last | drained)]] = True
+
+    def _take_in_order(self, ask: Ask, column: Ints, masks: Ints) -> None:
+        """Where only amounts are known, zones are taken to give what they have one after another."""
+        for row, amount in ask.pairs:
+            rest = np.full(len(column), amount)
+            for zone in range(self.now.zones):
+                have = self.now.left[row, zone, column]
+                part = np.where(masks >> zone & 1, np.minimum(have, rest), 0)
+                self.now.left[row, zone, column] = have - part
+                rest -= part
 
 
 def first(sets: Sets, holds: Bools, traits: Traits) -> Ints:

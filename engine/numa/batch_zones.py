@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from engine.numa.asks import Ask
-from engine.numa.batch_masks import FEW, WIDEST, Bools, Sets, Space, holding, sets_of
+from engine.numa.batch_masks import EXACT, FEW, WIDEST, Bools, Sets, Space, holding, sets_of
 from engine.numa.columns import View
 from engine.numa.machine import State
 from engine.table import Ints
@@ -101,7 +101,22 @@ def may_share(masks: Ints, group: Ints) -> Bools:
 
 def knows_sets(view: View, ask: Ask) -> bool:
     """Whether `in_sets` can tell: several types of memory have one width together, which is not looked for."""
-    return view.zones <= WIDEST and ask.memory < 2 and not ask.present
+    return ask.narrow or (view.zones <= WIDEST and ask.memory < 2)
+
+
+def fits_set_of(view: View, ask: Ask) -> bool | None:
+    """Whether a pod that needs several zones fits the one machine of a view; None: ask `in_sets`."""
+    limit = EXACT // view.zones
+    if ask.narrow:
+        return False
+    if view.grouped or not knows_sets(view, ask) or max(ask.amounts) > limit:
+        return None
+    width = int(widths_of(view, ask)[0])
+    if width < 2:
+        return False
+    cut = np.minimum(view.all_free(ask.rows)[:, :, 0], limit)
+    enough = sets_of(view.zones, width).weights @ cut.T >= ask.amounts
+    return bool(np.logical_and.reduce(enough, axis=1).any())
 
 
 def in_sets(view: View, ask: Ask, space: Space) -> Iterator[tuple[Ints, Sets, Bools]]:
@@ -109,6 +124,8 @@ def in_sets(view: View, ask: Ask, space: Space) -> Iterator[tuple[Ints, Sets, Bo
 
     The masks of the sets are in no order. What is given lies in ``space``, until the next is asked for.
     """
+    if ask.narrow:
+        return
     widths = widths_of(view, ask)
     for width in range(2, view.zones + 1) if view.width > FEW else {*widths.tolist()} - {0, 1}:
         some = (widths == width).nonzero()[0]

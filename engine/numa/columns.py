@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.numa.machine import Layout, State
+from engine.numa.machine import CPU, Layout, State
 from engine.numa.traits import Traits, reach_of, room_of
 from engine.table import Ints
 
@@ -35,22 +35,23 @@ class Kind:
     """The columns of one kind of layout; the first ``used`` have been taken at some time.
 
     ``free[r, z, c]``: what zone z of column c has left of resource r, 0 where it does not report r. ``group[z, c]``:
-    the zones that share memory with zone z, as a mask; 0 where nothing of its memory is taken. ``layout[c]`` is the
-    column of its layout: ``room[r, z, l]`` is what zone z has in all, ``reach[r, w, l]`` the most that w + 1 zones have
-    together; the first ``layouts`` of them have been taken at some
-    time, and ``layouts_made`` grows with each. ``at[c]`` is what column c stands for, None while it is
-    spare.
+    the zones that share memory with zone z, as a mask; 0 where nothing of its memory is taken. ``grouped``: whether
+    there ever was such memory, as far as that is known. ``layout[c]`` is the column of its layout: ``room[r, z, l]`` is
+    what zone z has in all, ``reach[r, w, l]`` the most that w + 1 zones have together; the first ``layouts`` of them
+    have been taken at some time, and ``layouts_made`` grows with each. ``at[c]`` is what column c stands for, None
+    while it is spare.
     """
 
     def __init__(self, number: int, traits: Traits) -> None:
         self.number = number
         self.traits = traits
         self.used = self.layouts = self.layouts_made = 0
-        self.grouped = 0  # columns ever taken with memory in use, as far as that is known
+        self.grouped = False
         self.at: list[tuple[Layout, State] | None] = []
         shape = len(traits.resources), traits.zones, _START
-        self.free: Ints = np.zeros(shape, np.int64)
-        self.group: Ints = np.zeros(shape[1:], np.int64)
+        self._free: Ints = np.zeros(shape, np.int64)
+        self._group: Ints = np.zeros(shape[1:], np.int64)
+        self._unwritten: list[int] = []
         self.layout: Ints = np.zeros(_START, np.int64)
         self.room: Ints = np.zeros(shape, np.int64)
         self.reach: Ints = np.zeros(shape, np.int64)
@@ -94,13 +95,39 @@ class Kind:
         self._uses[slot] = 1
         self.at[slot] = known.layout, state
         self.layout[slot] = known.place
-        free = np.array(state.free, np.int64).reshape(self.free.shape[1::-1])
-        np.maximum(free.T, 0, out=self.free[:, :, slot])
-        if state.memory:
-            groups = [cells.cells if cells.assignments else 0 for cells in state.memory]
-            self.group[:, slot] = groups
-            self.grouped += any(groups)
+        self._unwritten.append(slot)
+        self.grouped = self.grouped or any(cells.assignments for cells in state.memory)
         return slot
+
+    @property
+    def free(self) -> Ints:
+        """See the class."""
+        if self._unwritten:
+            self._write()
+        return self._free
+
+    @property
+    def group(self) -> Ints:
+        """See the class."""
+        if self._unwritten:
+            self._write()
+        return self._group
+
+    def _write(self) -> None:
+        """Write the columns taken since the last time: many at once, and only when somebody reads them."""
+        new = {slot: at[1] for slot in self._unwritten if (at := self.at[slot]) is not None}
+        self._unwritten.clear()
+        slots = list(new)
+        zones = len(self._group)
+        free = np.array([state.free for state in new.values()], np.int64).reshape(len(slots), zones, len(self._free))
+        np.maximum(free, 0, out=free)
+        if CPU in self.traits.resources:  # only whole CPUs are given to somebody alone
+            row = self.traits.resources.index(CPU)
+            free[:, :, row] -= free[:, :, row] % 1000
+        self._free[:, :, slots] = free.T
+        if self.grouped:
+            groups = [[each.cells if each.assignments else 0 for each in state.memory] for state in new.values()]
+            self._group[:, slots] = np.array([group or [0] * zones for group in groups], np.int64).T
 
     def drop(self, slot: int) -> None:
         """One user fewer."""
@@ -113,12 +140,10 @@ class Kind:
 
     def _empty(self) -> int:
         if self._spare:
-            slot = self._spare.pop()
-            self.group[:, slot] = 0
-            return slot
+            return self._spare.pop()
         slot = self.used
-        if slot == self.group.shape[1]:
-            self.free, self.group, self.layout = (_grown(rows) for rows in (self.free, self.group, self.layout))
+        if slot == len(self.layout):
+            self._free, self._group, self.layout = (_grown(rows) for rows in (self._free, self._group, self.layout))
         self.used += 1
         self.at.append(None)
         self._uses.append(0)
@@ -179,7 +204,7 @@ class View:
     @property
     def grouped(self) -> bool:
         """Whether any memory is known to be in use."""
-        return self.kind.grouped > 0
+        return self.kind.grouped
 
     def _at(self, places: Ints) -> Ints:
         return places + self.where.start if isinstance(self.where, slice) else self.where[places]
@@ -229,7 +254,7 @@ class Scratch(View):
     @property
     def grouped(self) -> bool:
         """Whether any memory may be known to be in use."""
-        return self.kind.traits.exact
+        return True
 
 
 def _grown(rows: NDArray[Any]) -> NDArray[Any]:

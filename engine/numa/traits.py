@@ -4,7 +4,9 @@ import msgspec
 import numpy as np
 
 from engine.devices.xpu import XpuBoard
-from engine.numa.machine import CPU, HUGEPAGES, MEMORY, Kubelet, Layout
+from engine.numa.cpus import cpus_of
+from engine.numa.machine import CPU, Kubelet, Layout, TopologyPolicy
+from engine.numa.pod import is_memory
 from engine.table import Ints
 
 
@@ -12,8 +14,10 @@ class Traits(msgspec.Struct, frozen=True):
     """The part of a layout that is not amounts; hashable.
 
     ``plain``: the closed forms know everything that this layout has; not so where a device belongs to several zones or
-    to none, or where a kubelet option looks at cores, caches or sockets. ``distances`` are kept only where the kubelet
+    to none, or where a kubelet option looks at more than zones. ``distances`` are kept only where the kubelet
     breaks ties by them. ``cards``: resources that are handed out by rules of their own (`engine.devices.xpu`).
+    ``absent``: those that no zone has. ``linked``: devices may be chosen by their links. ``threads``: CPUs are
+    given out in so many.
     """
 
     zones: int
@@ -24,38 +28,51 @@ class Traits(msgspec.Struct, frozen=True):
     plain: bool
     distances: tuple[tuple[int, ...], ...] = ()
     cards: tuple[str, ...] = ()
-
-    @property
-    def splits(self) -> bool:
-        """Whether amounts alone say what a pod takes from each of several zones."""
-        return not self.exact
+    absent: tuple[str, ...] = ()
+    linked: bool = False
+    threads: int = 1
 
 
 def traits_of(layout: Layout) -> Traits:
     """The traits of a layout."""
     kubelet = layout.kubelet
-    looks_closer = kubelet.full_pcpus_only or kubelet.align_by_socket or kubelet.prefer_align_cpus_by_uncorecache
-    in_one_zone = all(device.zones.bit_count() == 1 for devices in layout.devices for device in devices)
     return Traits(
         zones=len(layout.zones),
         resources=layout.resources,
         kubelet=kubelet,
         ignored=layout.ignored,
         exact=layout.exact,
-        plain=bool(layout.zones) and in_one_zone and not looks_closer,
+        plain=bool(layout.zones) and _in_one_zone(layout) and not _looks_closer(layout),
+        linked=any(rules is not None for rules in layout.links),
+        threads=_threads(layout) if kubelet.full_pcpus_only else 1,
         distances=tuple([z.distances for z in layout.zones]) if kubelet.prefer_closest_numa_nodes else (),
         cards=tuple([layout.resources[row] for row, rules in enumerate(layout.links) if isinstance(rules, XpuBoard)]),
+        absent=tuple([name for row, name in enumerate(layout.resources) if _is_absent(layout, row)]),
     )
 
 
-def is_memory(resource: str) -> bool:
-    """Whether the kubelet's memory manager has it."""
-    return resource == MEMORY or resource.startswith(HUGEPAGES)
+def _in_one_zone(layout: Layout) -> bool:
+    return all(device.zones.bit_count() == 1 for devices in layout.devices for device in devices)
 
 
-def is_device(resource: str) -> bool:
-    """Whether the kubelet's device manager has it."""
-    return resource != CPU and not is_memory(resource)
+def _looks_closer(layout: Layout) -> bool:
+    """Whether cores or sockets may decide: of whole cores, those of which only a thread is reserved."""
+    kubelet = layout.kubelet
+    if kubelet.align_by_socket:
+        return True
+    if not layout.exact:
+        return False
+    spreads = kubelet.distribute_cpus_across_numa and kubelet.policy is not TopologyPolicy.SINGLE
+    return spreads or (kubelet.full_pcpus_only and cpus_of(layout).reserved_cores != layout.reserved_cpus)
+
+
+def _threads(layout: Layout) -> int:
+    return max(cpus_of(layout).threads if layout.exact else layout.threads, 1)
+
+
+def _is_absent(layout: Layout, row: int) -> bool:
+    listed = layout.exact and layout.devices and layout.devices[row]
+    return not listed and all(zone[row] < 0 for zone in layout.capacity)
 
 
 def room_of(layout: Layout) -> Ints:
@@ -64,6 +81,8 @@ def room_of(layout: Layout) -> Ints:
     for row, resource in enumerate(layout.resources):
         amounts = layout.allocatable if is_memory(resource) else layout.capacity
         found[row] = [zone[row] for zone in amounts]
+        if resource == CPU:
+            found[row] -= found[row] % 1000
     return np.maximum(found, 0)
 
 

@@ -1,0 +1,214 @@
+"""Counts by columns are those of admission itself, pod after pod; and they stay so as machines change."""
+
+import random
+
+import numpy as np
+import pytest
+from fleet_factories import GIB, GPU, POLICIES, Dice
+
+from engine.numa import fleet as fleet_module
+from engine.numa.admit import admit
+from engine.numa.batch import UNKNOWN, count, count_one, plan_for
+from engine.numa.batch_masks import Space
+from engine.numa.columns import View
+from engine.numa.fleet import NO_MACHINE, Fleet
+from engine.numa.machine import CPU, MEMORY, Container, Kubelet, Layout, PodShape, Qos, State, TopologyPolicy, Zone
+
+MOST = 40
+
+
+def one_after_another(layout, state, shape, most=MOST):
+    """The meaning of a count, without any shortcut."""
+    for found in range(most):
+        admission = admit(layout, state, shape)
+        if not admission.admitted:
+            return found
+        state = admission.after
+    return most
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("exact", [False, True])
+def test_counts_are_what_sequential_admission_grants(policy, exact):
+    wrong, admitted, several = [], 0, 0
+    for seed in range(40):
+        dice = Dice(random.Random(f"{policy} {exact} {seed}"), [policy], exact=exact, odd=0.1 if seed % 2 else 0.0)
+        layout = dice.layout()
+        fleet = Fleet()
+        machines = [dice.state(layout) for _ in range(12)]
+        for index, state in enumerate(machines):
+            fleet.set(index, layout, state)
+        for _ in range(3):
+            shape = dice.shape(layout)
+            want = [one_after_another(layout, state, shape) for state in machines]
+            got = fleet.counts(shape, MOST).tolist()
+            fits = fleet.feasible(shape).tolist()
+            admitted += sum(found > 0 for found in want)
+            several += sum(1 < found < MOST for found in want)
+            if got != want or fits != [found > 0 for found in want]:
+                wrong.append((seed, got, want, fits))
+    assert not wrong
+    assert admitted > 300
+    assert several > 100
+
+
+def test_one_machine_alone_counts_as_it_does_among_many():
+    compared = 0
+    for seed in range(300):
+        dice = Dice(random.Random(f"one {seed}"), POLICIES, exact=bool(seed % 2))
+        layout = dice.layout()
+        fleet = Fleet()
+        for index in range(12):
+            fleet.set(index, layout, dice.state(layout))
+        (kind,) = fleet._kinds.values()
+        shape = dice.shape(layout)
+        plan = plan_for(kind.traits, shape)
+        if plan is None:
+            continue
+        for most in (1, MOST):
+            many = count(View(kind, slice(0, kind.used)), plan, most, Space()).tolist()
+            one = []
+            for slot in range(kind.used):
+                view = View(kind, slice(slot, slot + 1))
+                one.append(count_one(view, kind.at[slot][1], plan, most, Space()))
+            assert one == many
+            compared += sum(found not in {0, UNKNOWN} for found in many)
+    assert compared > 1000
+
+
+def make_layout(policy=TopologyPolicy.SINGLE, zones=2, **settings):
+    return Layout(
+        zones=tuple([Zone(id=zone) for zone in range(zones)]),
+        resources=(CPU, MEMORY, GPU),
+        capacity=((8000, 16 * GIB, 2),) * zones,
+        allocatable=((8000, 16 * GIB, 2),) * zones,
+        kubelet=Kubelet(policy=policy, static_cpu=True, static_memory=True, **settings),
+    )
+
+
+def make_state(*cpus):
+    return State(free=tuple([(cpu * 1000, 16 * GIB, 2) for cpu in cpus]))
+
+
+def make_shape(cpu=2, gpu=1):
+    asked = ((CPU, cpu * 1000), (MEMORY, GIB), (GPU, gpu))
+    return PodShape(containers=(Container(name="main", requests=asked, limits=asked),), qos=Qos.GUARANTEED)
+
+
+def test_an_index_without_machine_has_no_count_and_refuses_nothing():
+    fleet = Fleet()
+    fleet.set(2, make_layout(), make_state(8, 1))
+    fleet.grow(4)
+    assert len(fleet) == 4
+    assert fleet.counts(make_shape(), MOST).tolist() == [NO_MACHINE, NO_MACHINE, 2, NO_MACHINE]
+    assert fleet.feasible(make_shape(cpu=9)).tolist() == [True, True, False, True]
+    assert fleet.remove(2)
+    assert not fleet.remove(2)
+    assert fleet.counts(make_shape(), MOST).tolist() == [NO_MACHINE] * 4
+
+
+def test_counts_are_cut_to_what_was_asked_for_and_made_anew_for_more():
+    fleet = Fleet()
+    fleet.set(0, make_layout(), make_state(8, 8))
+    assert fleet.counts(make_shape(), 2).tolist() == [2]
+    assert fleet.counts(make_shape(), 10).tolist() == [4]
+    assert fleet.counts(make_shape(), 3).tolist() == [3]
+
+
+def test_a_pod_that_asks_for_nothing_aligned_fits_as_often_as_wanted():
+    fleet = Fleet()
+    for index, policy in enumerate(POLICIES):
+        fleet.set(index, make_layout(policy), make_state(0, 0))
+    shape = PodShape(containers=(Container(name="main", requests=((CPU, 500),)),), qos=Qos.BURSTABLE)
+    assert fleet.counts(shape, 7).tolist() == [7] * len(POLICIES)
+    assert fleet.zones_needed(shape).tolist() == [0] * len(POLICIES)
+
+
+def test_equal_machines_are_evaluated_once(monkeypatch):
+    asked = []
+    monkeypatch.setattr(fleet_module, "admit", lambda *question: asked.append(question) or admit(*question))
+    layout = make_layout(TopologyPolicy.RESTRICTED, align_by_socket=True)  # which no closed form knows
+    fleet = Fleet()
+    for index in range(50):
+        fleet.set(index, layout, make_state(3, index % 2))
+    first = fleet.counts(make_shape(), 1).tolist()
+    assert first == [1] * 50
+    assert len(asked) == 2
+    fleet.set(7, layout, make_state(3, 0))
+    fleet.counts(make_shape(), 1)
+    assert len(asked) == 2  # that state was seen before
+
+
+def test_machines_that_come_change_move_and_go_are_counted_as_from_nothing():
+    dice = Dice(random.Random(11), POLICIES)
+    layouts = [dice.layout() for _ in range(5)]
+    shapes = [dice.shape(random.Random(5).choice(layouts)) for _ in range(4)]
+    fleet, machines = Fleet(), {}
+    for step in range(400):
+        action = dice.random.random()
+        if action < 0.75 or not machines:
+            index, layout = dice.random.randrange(30), dice.random.choice(layouts)
+            state = dice.state(layout)
+            changed = machines.get(index) != (layout, state)
+            assert fleet.set(index, layout, state) == changed
+            machines[index] = layout, state
+        elif action < 0.9:
+            index = dice.random.choice(sorted(machines))
+            fleet.remove(index)
+            del machines[index]
+        else:
+            order = dice.random.sample(range(len(fleet)), dice.random.randint(len(fleet) // 2, len(fleet)))
+            fleet.permute(np.array(order))
+            machines = {new: machines[old] for new, old in enumerate(order) if old in machines}
+        if step % 3:
+            continue
+        fresh = Fleet()
+        fresh.grow(len(fleet))
+        for index, machine in machines.items():
+            fresh.set(index, *machine)
+        for shape in shapes[: 1 + step % 4]:
+            assert fleet.counts(shape, MOST).tolist() == fresh.counts(shape, MOST).tolist()
+            assert fleet.feasible(shape).tolist() == fresh.feasible(shape).tolist()
+            assert fleet.zones_needed(shape).tolist() == fresh.zones_needed(shape).tolist()
+
+
+def test_more_changes_than_the_log_holds_are_not_forgotten():
+    fleet, layout, shape = Fleet(), make_layout(), make_shape()
+    for index in range(3000):
+        fleet.set(index, layout, make_state(8, 8))
+    assert fleet.counts(shape, MOST).tolist() == [4] * 3000
+    for turn in range(fleet_module.LOG_KEPT + 10):
+        fleet.set(5, layout, make_state(turn % 2, 2))
+    fleet.set(6, layout, make_state(0, 0))
+    assert fleet.counts(shape, MOST)[:8].tolist() == [4, 4, 4, 4, 4, 1, 0, 4]
+
+
+@pytest.mark.parametrize(
+    ("policy", "cpus", "shape", "zones"),
+    [
+        (TopologyPolicy.SINGLE, (1, 3), make_shape(), 1),
+        (TopologyPolicy.SINGLE, (1, 1), make_shape(), 2),  # does not fit
+        (TopologyPolicy.RESTRICTED, (1, 3), make_shape(), 1),
+        (TopologyPolicy.BEST_EFFORT, (3, 3), make_shape(), 1),
+        (TopologyPolicy.BEST_EFFORT, (1, 1, 1), make_shape(), 2),
+    ],
+)
+def test_zones_needed_are_those_the_next_pod_is_spread_over(policy, cpus, shape, zones):
+    fleet = Fleet()
+    fleet.set(0, make_layout(policy, zones=len(cpus)), make_state(*cpus))
+    assert fleet.zones_needed(shape).tolist() == [zones]
+
+
+def test_a_strict_kubelet_spreads_as_zones_needed_says():
+    compared = 0
+    for seed in range(400):
+        dice = Dice(random.Random(f"spread {seed}"), POLICIES[:2], exact=bool(seed % 2))
+        layout = dice.layout()
+        state, shape = dice.state(layout), dice.shape(layout)
+        fleet = Fleet()
+        fleet.set(0, layout, state)
+        admission = admit(layout, state, shape)
+        want = admission.zones.bit_count() if admission.admitted else len(layout.zones)
+        assert fleet.zones_needed(shape).tolist() == [want], seed
+        compared += admission.admitted and want > 0
+    assert compared > 100
