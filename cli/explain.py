@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import msgspec
@@ -14,7 +14,8 @@ from rich.text import Text
 from cli import snapshot
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit
 from crds import settings as configuration
-from crds.constants import JOB_INDEX_LABEL, NAMESPACE, Keys
+from crds.constants import JOB_INDEX_LABEL, NAMESPACE, NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED, Keys
+from crds.numa_placement import decode
 from crds.request import ParsedRequest, resolve
 from engine.explain import DomainFit, explain
 from engine.quantity import format_quantity
@@ -22,19 +23,38 @@ from kube import convert, objects
 from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.resources import CONFIG_MAPS, JOBS
+from ungater.inside import Options
 from ungater.jobs import Owner, owner_of
 from ungater.slots import SlotMap
 from ungater.workloads import Workload, known_of
 
+MOST_PODS = 40  # with their zones in a table
+MOST_TROUBLES = 8
+
+
+class PodZone(msgspec.Struct, frozen=True):
+    """What a pod has in one NUMA zone; ``devices``: ids by resource, where known."""
+
+    zone: int
+    amounts: dict[str, str]
+    devices: dict[str, tuple[str, ...]]
+
 
 class PlacedPod(msgspec.Struct, frozen=True):
-    """One pod of the job. ``node`` is empty while it is gated or not yet bound."""
+    """One pod of the job. ``node`` is empty while it is gated or not yet bound.
+
+    ``zones`` is where it is inside its node, ``zones_from`` who says so: "observed" (the node's agent), "predicted"
+    (when it was let go), or "".
+    """
 
     name: str
     phase: str
     node: str
     rank: int | None
     gated: bool
+    zones: tuple[PodZone, ...] = ()
+    zones_from: str = ""
+    reason: str = ""
 
 
 class Domain(msgspec.Struct, frozen=True):
@@ -45,8 +65,21 @@ class Domain(msgspec.Struct, frozen=True):
     pods: tuple[PlacedPod, ...]
 
 
+class MachineTrouble(msgspec.Struct, frozen=True):
+    """What is wrong with what one node publishes of its inside, and what its picture is from."""
+
+    node: str
+    source: str
+    problems: tuple[str, ...]
+    disagreements: tuple[str, ...]
+
+
 class Room(msgspec.Struct, frozen=True):
-    """How many of the job's pods one domain could take now, and what is short for the rest."""
+    """How many of the job's pods one domain could take now, and what is short for the rest.
+
+    ``misaligned``: nodes that have the amounts for more pods than their kubelet would admit; ``refusal`` is what it
+    would say.
+    """
 
     flavor: str
     values: tuple[str, ...]
@@ -55,6 +88,8 @@ class Room(msgspec.Struct, frozen=True):
     limit: str
     missing: dict[str, str]
     excluded: dict[str, int]
+    misaligned: int = 0
+    refusal: str = ""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -74,6 +109,7 @@ class Report(msgspec.Struct, frozen=True):
     domains: tuple[Domain, ...]
     without_slot: tuple[PlacedPod, ...]
     room: tuple[Room, ...]
+    machine_troubles: tuple[MachineTrouble, ...] = ()
 
 
 def command(
@@ -106,14 +142,15 @@ def command(
 
 async def report(client: Client, namespace: str, name: str, *, domain: str | None = None) -> Report:
     """Everything about one job, from one reading of the cluster. Raises Failure where there is no such job."""
-    keys = Keys(domain) if domain else await _installed_keys(client)
+    settings = await _installed_settings(client)
+    keys = Keys(domain) if domain else settings.keys
     try:
         job = await client.get(JOBS, name, namespace, type=objects.Job)
     except NotFound as error:
         raise Failure(
             f"no Job {name} in namespace {namespace}; `kubectl get jobs -n {namespace}` lists them"
         ) from error
-    read = await snapshot.read(client, keys)
+    read = await snapshot.read(client, keys, Options.of(settings))
     owner = owner_of(job, keys)
     workload = read.workloads.get(owner.uid)
     slots = known_of(workload).slots if workload else None
@@ -137,18 +174,28 @@ async def report(client: Client, namespace: str, name: str, *, domain: str | Non
         domains=domains,
         without_slot=others,
         room=_room(read, owner) if state == "Waiting" else (),
+        machine_troubles=_machine_troubles(read, {pod.spec.node_name for pod in pods}, waiting=state == "Waiting"),
     )
 
 
-async def _installed_keys(client: Client) -> Keys:
-    """The domain in use, from the installed configuration; the default where it cannot be read."""
+async def _installed_settings(client: Client) -> configuration.Settings:
+    """The settings in use, from the installed configuration; defaults where it cannot be read."""
     try:
         data = await client.get(CONFIG_MAPS, "topogate-config", NAMESPACE)
     except KubeError:
-        return Keys()
+        return configuration.Settings()
     import yaml
 
-    return configuration.from_mapping(yaml.safe_load(data["data"]["config.yaml"]) or {}).keys
+    return configuration.from_mapping(yaml.safe_load(data["data"]["config.yaml"]) or {})
+
+
+def _machine_troubles(read: snapshot.Snapshot, nodes: set[str], *, waiting: bool) -> tuple[MachineTrouble, ...]:
+    """Of the nodes that the job's pods are on; of all nodes while it waits, as any of them may be why."""
+    return tuple(
+        MachineTrouble(name, found.source, found.problems, found.disagreements)
+        for name, found in sorted(read.machines.items())
+        if (found.problems or found.disagreements) and (waiting or name in nodes)
+    )
 
 
 def _condition(owner: Owner, workload: Workload | None, slots: SlotMap | None) -> tuple[str, str, str]:
@@ -189,7 +236,28 @@ def _placed(pod: objects.Pod, keys: Keys) -> PlacedPod:
     rank = (pod.metadata.labels or {}).get(JOB_INDEX_LABEL, "")
     gated = any(gate.name == keys.gate for gate in pod.spec.scheduling_gates or ())
     phase = "Terminating" if pod.metadata.deletion_timestamp else pod.status.phase
-    return PlacedPod(pod.metadata.name, phase, pod.spec.node_name, int(rank) if rank.isdigit() else None, gated)
+    zones, source = _zones(pod)
+    return PlacedPod(
+        pod.metadata.name,
+        phase,
+        pod.spec.node_name,
+        int(rank) if rank.isdigit() else None,
+        gated,
+        zones,
+        source,
+        pod.status.reason,
+    )
+
+
+def _zones(pod: objects.Pod) -> tuple[tuple[PodZone, ...], str]:
+    """Where the pod is inside its node, and who says so."""
+    annotations = pod.metadata.annotations or {}
+    for key, source in ((NUMA_PLACEMENT_OBSERVED, "observed"), (NUMA_PLACEMENT_PREDICTED, "predicted")):
+        placement = decode(annotations[key]) if key in annotations else None
+        if placement is not None:
+            zones = (PodZone(use.zone, _amounts(use.amounts), dict(use.devices)) for use in placement.zones)
+            return tuple(zones), source
+    return (), ""
 
 
 def _room(read: snapshot.Snapshot, owner: Owner) -> tuple[Room, ...]:
@@ -203,7 +271,7 @@ def _room(read: snapshot.Snapshot, owner: Owner) -> tuple[Room, ...]:
         if topology is None:
             continue
         own = owner.pod_sets[0]
-        pod_set = convert.pod_set(own.name, own.count, own.template, topology, owner.namespace)
+        pod_set = convert.pod_set(own.name, own.count, own.template, topology, owner.namespace, shape=owner.shape)
         level = topology.level or flavor.levels[0]
         rooms.extend(_as_room(name, fit) for fit in explain(read.state, name, pod_set, level))
     return tuple(sorted(rooms, key=lambda room: -room.fits))
@@ -211,7 +279,17 @@ def _room(read: snapshot.Snapshot, owner: Owner) -> tuple[Room, ...]:
 
 def _as_room(flavor: str, fit: DomainFit) -> Room:
     excluded = {str(reason): nodes for reason, nodes in fit.excluded.items()}
-    return Room(flavor, fit.values, fit.fits, fit.nodes, str(fit.limit), _amounts(fit.missing), excluded)
+    return Room(
+        flavor,
+        fit.values,
+        fit.fits,
+        fit.nodes,
+        str(fit.limit),
+        _amounts(fit.missing),
+        excluded,
+        fit.misaligned,
+        fit.refusal,
+    )
 
 
 def _amounts(amounts: dict[str, int]) -> dict[str, str]:
@@ -229,12 +307,47 @@ def render(result: Report) -> RenderableType:
     parts: list[RenderableType] = [head]
     if result.domains:
         parts.append(_placement_table(result))
+        parts.extend(_zone_tables(result))
     if result.room:
         parts.append(_room_table(result))
     if result.without_slot and result.state != "Finished":
         gated = sum(pod.gated for pod in result.without_slot)
         parts.append(Text(f"{len(result.without_slot)} pods without a slot, {gated} of them gated"))
+    parts.extend(_trouble_lines(result))
     return Group(*parts)
+
+
+def _zone_tables(result: Report) -> Iterator[RenderableType]:
+    """The NUMA zones of each pod, where they are known."""
+    pods = [pod for domain in result.domains for pod in domain.pods if pod.zones]
+    if not pods:
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in ("POD", "NODE", "ZONES", "DEVICES", "SAID BY"):
+        table.add_column(name)
+    for pod in pods[:MOST_PODS]:
+        zones = "; ".join(f"{zone.zone}: {_listed(zone.amounts)}" for zone in pod.zones)
+        devices = ", ".join(name for zone in pod.zones for ids in zone.devices.values() for name in ids)
+        table.add_row(pod.name, pod.node, zones, devices, pod.zones_from)
+    yield Text("")
+    yield table
+    if len(pods) > MOST_PODS:
+        yield Text(f"and {len(pods) - MOST_PODS} more pods; -o json has them all")
+
+
+def _listed(amounts: dict[str, str]) -> str:
+    return ", ".join(f"{amount} {name}" for name, amount in sorted(amounts.items()))
+
+
+def _trouble_lines(result: Report) -> Iterator[RenderableType]:
+    if not result.machine_troubles:
+        return
+    yield Text("\nWhat nodes publish of their inside", "bold yellow")
+    for trouble in result.machine_troubles[:MOST_TROUBLES]:
+        for text in (*trouble.disagreements, *trouble.problems):
+            yield Text(f"  {trouble.node}: {text}")
+    if len(result.machine_troubles) > MOST_TROUBLES:
+        yield Text(f"  and {len(result.machine_troubles) - MOST_TROUBLES} more nodes; -o json has them all")
 
 
 def _color(result: Report) -> str:
@@ -289,8 +402,14 @@ def _room_table(result: Report) -> Table:
     table.add_column("LIMITED BY")
     table.add_column("SHORT OF")
     table.add_column("NODES OUT")
+    numa = any(room.misaligned for room in result.room)
+    if numa:
+        table.add_column("NUMA")
     for room in result.room:
         missing = ", ".join(f"{amount} {name}" for name, amount in room.missing.items())
         out = ", ".join(f"{nodes} {reason}" for reason, nodes in room.excluded.items())
-        table.add_row("/".join(room.values), str(room.fits), str(room.nodes), room.limit, missing, out)
+        cells = ["/".join(room.values), str(room.fits), str(room.nodes), room.limit, missing, out]
+        if numa:
+            cells.append(f"{room.misaligned} nodes refuse more: {room.refusal}" if room.misaligned else "")
+        table.add_row(*cells)
     return table

@@ -1,18 +1,35 @@
 """The live cluster read once into the engine's state: for commands that ask what the controller would decide."""
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from crds.constants import Keys
+from engine.numa.score import ZoneScore
 from engine.placement import Assignment, Slice
 from engine.state import ClusterState
 from kube import convert, objects
 from kube.client import Client
-from kube.resources import JOBS, NODES, PODS, RESOURCE_FLAVORS, WORKLOADS
+from kube.errors import NotFound
+from kube.resources import (
+    FLEX_TOPOS,
+    JOBS,
+    NODE_RESOURCE_TOPOLOGIES,
+    NODES,
+    PODS,
+    RESOURCE_FLAVORS,
+    WORKLOADS,
+    Resource,
+)
+from kube.topologies import FlexTopo, NodeResourceTopology
+from ungater.inside import Inside, Options, Sources
 from ungater.jobs import MAIN, Owner, owner_of
+from ungater.machines import Described
 from ungater.workloads import Workload, known_of
 
 FINISHED = ("Succeeded", "Failed")
+T = TypeVar("T", bound=objects.Object)
 
 
 @dataclass(frozen=True)
@@ -22,29 +39,59 @@ class Snapshot:
     state: ClusterState
     pods: tuple[objects.Pod, ...]
     workloads: dict[str, Workload]  # by the uid of the job that controls them
+    machines: Mapping[str, Described] = field(default_factory=dict)  # by node name, of nodes that publish something
 
 
-async def read(client: Client, keys: Keys) -> Snapshot:
+async def read(client: Client, keys: Keys, options: Options | None = None) -> Snapshot:
     """List flavors, nodes, pods and workloads, and charge them as the controller does after a restart."""
-    flavors, jobs, nodes, pods, workloads = await asyncio.gather(
+    (flavors, jobs, nodes, pods, workloads), (topologies, flexes) = await asyncio.gather(
+        _listed(client), _published(client)
+    )
+    options = options or Options()
+    state = ClusterState(reconstruct_available=options.reconstruct_available, numa_score=ZoneScore(options.numa_score))
+    inside = Inside(state, options)
+    inside.sources = Sources({node.metadata.name: node for node in nodes}.get, topologies.get, flexes.get)
+    for flavor in filter(None, map(convert.flavor, flavors)):
+        state.set_flavor(flavor)
+    for node in nodes:
+        state.set_node(convert.node(node))
+        inside.refresh(node.metadata.name)
+    owned = {owner.uid: workload for workload in workloads if (owner := objects.controller_of(workload.metadata))}
+    for job in jobs:
+        _restore(state, owner_of(job, keys), owned.get(job.metadata.uid))
+    for pod in pods:
+        if pod.spec.node_name and pod.status.phase not in FINISHED:
+            shape, placement = inside.of_pod(pod)
+            state.set_pod(convert.pod(pod, _claim(pod, owned, keys), shape=shape, placement=placement))
+    return Snapshot(state, tuple(pods), owned, inside.described)
+
+
+async def _listed(
+    client: Client,
+) -> tuple[list[objects.ResourceFlavor], list[objects.Job], list[objects.Node], list[objects.Pod], list[Workload]]:
+    return await asyncio.gather(
         client.list(RESOURCE_FLAVORS, type=objects.ResourceFlavor),
         client.list(JOBS, type=objects.Job),
         client.list(NODES, type=objects.Node),
         client.list(PODS, type=objects.Pod),
         client.list(WORKLOADS, type=Workload),
     )
-    state = ClusterState()
-    for flavor in filter(None, map(convert.flavor, flavors)):
-        state.set_flavor(flavor)
-    for node in nodes:
-        state.set_node(convert.node(node))
-    owned = {owner.uid: workload for workload in workloads if (owner := objects.controller_of(workload.metadata))}
-    for job in jobs:
-        _restore(state, owner_of(job, keys), owned.get(job.metadata.uid))
-    for pod in pods:
-        if pod.spec.node_name and pod.status.phase not in FINISHED:
-            state.set_pod(convert.pod(pod, _claim(pod, owned, keys)))
-    return Snapshot(state, tuple(pods), owned)
+
+
+async def _published(client: Client) -> tuple[dict[str, NodeResourceTopology], dict[str, FlexTopo]]:
+    """What nodes publish of their inside."""
+    return await asyncio.gather(
+        _where_served(client, NODE_RESOURCE_TOPOLOGIES, NodeResourceTopology),
+        _where_served(client, FLEX_TOPOS, FlexTopo),
+    )
+
+
+async def _where_served(client: Client, resource: Resource, kind: type[T]) -> dict[str, T]:
+    """The objects by name; none where there is no such resource."""
+    try:
+        return {found.metadata.name: found for found in await client.list(resource, type=kind)}
+    except NotFound:
+        return {}
 
 
 def _restore(state: ClusterState, owner: Owner, workload: Workload | None) -> None:
@@ -56,6 +103,7 @@ def _restore(state: ClusterState, owner: Owner, workload: Workload | None) -> No
         flavor=slots.flavor,
         levels=slots.levels,
         requests=convert.pod_requests(owner.pod_sets[0].template.spec),
+        shape=owner.shape,
         slices=[Slice(slot.values, slot.count) for slot in slots.slots],
     )
     state.restore(owner.workload_key, [held])

@@ -22,13 +22,27 @@ from kube.errors import Conflict, KubeError
 from kube.events import EventRecorder, reference
 from kube.informer import Informer
 from kube.objects import Job, Node, ObjectReference, Pod, PriorityClass, ResourceFlavor, controller_of
-from kube.resources import JOBS, NODES, PODS, PRIORITY_CLASSES, RESOURCE_FLAVORS, WORKLOADS
+from kube.resources import (
+    FLEX_TOPOS,
+    JOBS,
+    NODE_RESOURCE_TOPOLOGIES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_FLAVORS,
+    WORKLOADS,
+)
+from kube.topologies import FlexTopo, NodeResourceTopology
 from ungater import conditions, decide, messages
 from ungater.admission import Answer, ask, reason_text, shape
 from ungater.conditions import Wanted
+from ungater.inside import Options
+from ungater.machines import Described
 from ungater.memory import Memory
 from ungater.metrics import Metrics
-from ungater.record import Known, Record, Refused, Told
+from ungater.optional import OptionalInformer
+from ungater.predictions import Predictions
+from ungater.record import Known, Record, Refused, Told, Trouble
 from ungater.sender import Sender, seconds_of
 from ungater.workloads import Workload
 from ungater.workqueue import WorkQueue, backoff
@@ -47,6 +61,8 @@ DETAILS = 10.0  # seconds between two explanations of one refusal
 SYNC_SECONDS = 120.0
 FINE = "Normal"
 
+_SAFER = "; until they agree the smaller amounts and the stricter policy count"
+
 log = structlog.get_logger()
 
 
@@ -59,8 +75,14 @@ class Controller:
         self.recorder = recorder
         self.queue = WorkQueue()
         self.memory = Memory(
-            settings.keys, self.queue.add, self._signal_pool, batch_seconds=settings.ungate_batch_seconds
+            settings.keys,
+            self.queue.add,
+            self._signal_pool,
+            batch_seconds=settings.ungate_batch_seconds,
+            options=Options.of(settings),
         )
+        self.memory.inside.tell = self._tell_machine
+        self.memory.troubles.tell = self._tell_trouble
         self.writer = Writer(client)
         self.sender = Sender(
             client,
@@ -98,11 +120,12 @@ class Controller:
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                informers = self._informers()
-                for informer in informers:
-                    group.create_task(informer.run())
+                informers, optional = self._informers(), self._optional()
+                for task in (*(each.run() for each in informers), *(each.run() for each in optional)):
+                    group.create_task(task)
                 for informer in informers:
                     await informer.wait_synced(SYNC_SECONDS)
+                await asyncio.gather(*(informer.first() for informer in optional))
                 nodes, flavors, classes, jobs, pods, _ = (tuple(informer.store.values()) for informer in informers)
                 self.memory.load(nodes, flavors, classes, jobs, pods)
                 self.ready = True
@@ -118,14 +141,27 @@ class Controller:
     def _informers(self) -> "tuple[Informer[Any], ...]":
         memory, client = self.memory, self.client
         nodes = Informer(client, NODES, Node, on_event=memory.on_node)
+        memory.inside.sources.node = nodes.store.get
         flavors = Informer(client, RESOURCE_FLAVORS, ResourceFlavor, on_event=memory.on_flavor)
         classes = Informer(client, PRIORITY_CLASSES, PriorityClass, on_event=memory.on_class)
         jobs = Informer(client, JOBS, Job, on_event=memory.on_job)
-        self._pods = pods = Informer(client, PODS, Pod, indexers={"owner": _owner_uid}, on_event=memory.on_pod)
+        indexers = {"owner": _owner_uid, "node": _node_name}
+        self._pods = pods = Informer(client, PODS, Pod, indexers=indexers, on_event=memory.on_pod)
+        memory.pods_on = lambda name: pods.by_index("node", name)
         self._workloads = workloads = Informer(client, WORKLOADS, Workload, on_event=memory.on_workload)
         memory.pods_of = lambda uid: pods.by_index("owner", uid)
         memory.workload_of = workloads.store.get
         return nodes, flavors, classes, jobs, pods, workloads
+
+    def _optional(self) -> "tuple[OptionalInformer[Any], ...]":
+        """What nodes may publish of their inside."""
+        memory, client = self.memory, self.client
+        topologies = OptionalInformer(
+            client, NODE_RESOURCE_TOPOLOGIES, NodeResourceTopology, on_event=memory.on_topology
+        )
+        flexes = OptionalInformer(client, FLEX_TOPOS, FlexTopo, on_event=memory.on_flex)
+        memory.inside.sources.topology, memory.inside.sources.flex = topologies.get, flexes.get
+        return topologies, flexes
 
     # --- one job -------------------------------------------------------------------------------------------------
 
@@ -146,8 +182,11 @@ class Controller:
         outcome, context = "done", {"workload": record.key, "reconcile": self._looks}
         try:
             instructions = decide.decide(record, self.memory.rules, time.monotonic())
+            predictions = Predictions(self.memory.state, record) if self.memory.state.machines else None
             for instruction in instructions:
-                if await self._carry_out(record, instruction):
+                if isinstance(instruction, decide.Ungate):
+                    self._ungate(record, instruction, predictions)
+                elif await self._carry_out(record, instruction):
                     if instruction is not instructions[-1] or not isinstance(instruction, decide.Write):
                         self.queue.add(uid)
                     break
@@ -184,9 +223,6 @@ class Controller:
         """Do it; True where something was awaited, so that the rest may be stale."""
         memory = self.memory
         match instruction:
-            case decide.Ungate(pod, index):
-                if record.slots is not None:
-                    self.sender.ungate(record, pod, record.slots.slots[index])
             case decide.Enter(lost):
                 record.lost = lost
                 self._enter(record)
@@ -205,6 +241,14 @@ class Controller:
             case _:
                 return await self._carry[type(instruction)](record, instruction)
         return False
+
+    def _ungate(self, record: Record, ungate: decide.Ungate, predictions: Predictions | None) -> None:
+        if record.slots is None:
+            return
+        slot = record.slots.slots[ungate.index]
+        placement = predictions.take(ungate.pod, slot) if predictions is not None else None
+        more = self.memory.inside.annotations(slot.node, placement)
+        self.sender.ungate(record, ungate.pod, slot, placement, more)
 
     def _enter(self, record: Record) -> None:
         owner, pod_set = record.owner, record.owner.pod_sets[0]
@@ -376,6 +420,8 @@ class Controller:
             return
         record.refused_at = now
         text = reason_text(self.memory.state, refusal, answer.pod_set, sorted(self.memory.flavors))
+        if left_out := self.memory.troubles.listed(record):
+            text += f"; left out for now, because their kubelets refused such a pod: {left_out}"
         record.refused = Refused(refusal.reason, text)
         if record.refused != before:
             log.info("waits", workload=record.key, reason=str(refusal.reason), message=text)
@@ -443,8 +489,47 @@ class Controller:
             for uid, record in self.memory.records.items():
                 if any(intent.deadline <= now for intent in record.intents.values()):
                     self.queue.add(uid)
+            if self.memory.troubles.ended():
+                self.memory.stir()
+            self.metrics.set_machines(*self.memory.inside.counts())
             self._tell_strays()
             self.metrics.set_pending(self.memory.pending())
+
+    def _tell_trouble(self, record: Record, trouble: Trouble) -> None:
+        """A kubelet did otherwise than predicted: an event on the pod and on its job."""
+        if trouble.refused:
+            self.metrics.refusals.labels(trouble.reason).inc()
+        else:
+            self.metrics.misaligned.inc()
+        reason = Reason.KUBELET_REFUSED if trouble.refused else Reason.MISALIGNED
+        message = conditions.shorten(trouble.message)
+        if trouble.refused:
+            left_out = (
+                f"; no pod like it goes to {trouble.node} for {trouble.seconds:.0f} s unless something changes there"
+            )
+            message = conditions.shorten(trouble.message + left_out)
+        for regarding in (reference(PODS, trouble.pod), _job_reference(record)):
+            self.recorder.event(regarding, "Warning", reason, "Place", message)
+        log.warning("kubelet did otherwise", workload=record.key, reason=str(reason), message=message)
+
+    def _tell_machine(self, name: str, before: Described, now: Described) -> None:
+        """What is wrong with what a node publishes changed: an event on the node."""
+        node = self.memory.inside.sources.node(name)
+        regarding = reference(NODES, node) if node is not None else None
+        news = (
+            (Reason.MACHINE_DATA_DISAGREES, before.disagreements, now.disagreements, _SAFER),
+            (Reason.MACHINE_DATA_INVALID, before.problems, now.problems, ""),
+        )
+        for reason, old, new, then in news:
+            if new == old or regarding is None:
+                continue
+            text = conditions.shorten("; ".join(new) + then)
+            if new:
+                self.recorder.event(regarding, "Warning", reason, "Read", text)
+                log.warning("machine data", node=name, reason=str(reason), message=text)
+        if not now.problems and not now.disagreements and regarding is not None:
+            message = f"what the node publishes of its inside can be used again: {now.source or 'nothing'}"
+            self.recorder.event(regarding, FINE, Reason.MACHINE_DATA_VALID, "Read", message)
 
     def _tell_strays(self) -> None:
         """Say why gated pods of owners that are not served stay gated; not at once, as their job may follow them."""
@@ -471,6 +556,10 @@ def _admitted(message: str) -> tuple[Wanted, ...]:
 def _owner_uid(pod: Pod) -> Iterable[str]:
     owner = controller_of(pod.metadata)
     return (owner.uid,) if owner is not None else ()
+
+
+def _node_name(pod: Pod) -> Iterable[str]:
+    return (pod.spec.node_name,) if pod.spec.node_name else ()
 
 
 def _job_reference(record: Record) -> ObjectReference:

@@ -7,21 +7,28 @@ Rules
 - `load` rebuilds everything from lists in a fixed order, so a restart ends in the same state as having been there.
 """
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from crds.constants import Keys
 from engine.model import HOSTNAME_LABEL, PodSet, TopologyRequest
+from engine.numa.machine import NumaPlacement
+from engine.numa.score import ZoneScore
 from engine.placement import Assignment, Slice
 from engine.reasons import Reason
 from engine.state import ClusterState
 from kube import convert, objects
 from kube.informer import Event
+from kube.topologies import FlexTopo, NodeResourceTopology
 from ungater.decide import Rules
+from ungater.inside import Inside, Options, worth_a_look
 from ungater.jobs import MAIN, Owner, owner_of
 from ungater.pool import Pool
+from ungater.predictions import promise_again
 from ungater.record import Known, Record
 from ungater.slots import Slot, SlotMap, finished, is_gated
+from ungater.troubles import Troubles, refused
 from ungater.workloads import Workload, known_of
 
 BATCH_A_POD = 0.0002  # seconds of waiting for more pods, for each pod the job has
@@ -34,10 +41,22 @@ class Memory:
     """Everything the controller knows. Not a shell: no I/O, no tasks; keys to look at go to ``enqueue(uid, after)``."""
 
     def __init__(
-        self, keys: Keys, enqueue: Enqueue, signal: Callable[[], None] = lambda: None, *, batch_seconds: float = 1.0
+        self,
+        keys: Keys,
+        enqueue: Enqueue,
+        signal: Callable[[], None] = lambda: None,
+        *,
+        batch_seconds: float = 1.0,
+        options: Options | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        options = options or Options()
         self.keys = keys
-        self.state = ClusterState()
+        self.state = ClusterState(
+            reconstruct_available=options.reconstruct_available, numa_score=ZoneScore(options.numa_score)
+        )
+        self.inside = Inside(self.state, options)
+        self.troubles = Troubles(enqueue, clock)
         self.pool = Pool()
         self.records: dict[str, Record] = {}  # by job uid
         self.flavors: dict[str, tuple[str, ...]] = {}
@@ -46,6 +65,7 @@ class Memory:
         self.stray: dict[str, objects.Pod | None] = {}  # gated pods that no served job owns; None: it was told
         self.live = False
         self.pods_of: Callable[[str], Iterable[objects.Pod]] = lambda _: ()
+        self.pods_on: Callable[[str], Iterable[objects.Pod]] = lambda _: ()  # by node name
         self.workload_of: Callable[[str], Workload | None] = lambda _: None
         self._enqueue = enqueue
         self._signal = signal
@@ -58,7 +78,7 @@ class Memory:
     def rules(self) -> Rules:
         """What holds for all jobs now."""
         if self._rules is None:
-            self._rules = Rules(self.keys, dict(self.flavors), self._lost)
+            self._rules = Rules(self.keys, dict(self.flavors), self._lost, self.troubles.avoided)
         return self._rules
 
     def priority(self, owner: Owner) -> int:
@@ -68,10 +88,16 @@ class Memory:
         return self.default_priority
 
     def pod_set(self, record: Record, topology: TopologyRequest, count: int | None = None) -> PodSet:
-        """The engine's view of the job's pods."""
+        """The engine's view of the job's pods, which keep off nodes that refused such pods a short time ago."""
         owned = record.owner.pod_sets[0]
         return convert.pod_set(
-            owned.name, owned.count if count is None else count, owned.template, topology, record.owner.namespace
+            owned.name,
+            owned.count if count is None else count,
+            owned.template,
+            topology,
+            record.owner.namespace,
+            shape=record.shape,
+            without=self.troubles.avoided(record),
         )
 
     def stir(self) -> None:
@@ -97,12 +123,15 @@ class Memory:
             self._set_class(priority_class)
         for node in sorted(nodes, key=objects.key):
             self.state.set_node(convert.node(node))
+            self.inside.refresh(node.metadata.name)
         for job in sorted(jobs, key=objects.key):
             self._set_job(job)
         for pod in pods:
             self._charge(pod)
-            if self._record_of(pod) is None:
+            if (record := self._record_of(pod)) is None:
                 self._note_stray(pod)
+            elif refused(pod):
+                self.troubles.leave_out(record, pod)  # told by whoever led when it happened
         self.live = True
 
     # --- events --------------------------------------------------------------------------------------------------
@@ -113,10 +142,23 @@ class Memory:
             return
         if event.new is None:
             changed = self.state.remove_node(event.key)
+            self.troubles.forget(event.key)
         elif changed := self.state.set_node(convert.node(event.new)):
             self.stir()
+        if event.new is None or event.old is None or worth_a_look(event.old, event.new):
+            self._look_inside(event.key)
         if changed and not self._usable(event.key):
             self._node_lost(event.key)
+
+    def on_topology(self, event: Event[NodeResourceTopology]) -> None:
+        """What a node's exporter publishes came, changed or went."""
+        if self.live:
+            self._look_inside(event.key)
+
+    def on_flex(self, event: Event[FlexTopo]) -> None:
+        """What our agent publishes of a node came, changed or went."""
+        if self.live:
+            self._look_inside(event.key)
 
     def on_flavor(self, event: Event[objects.ResourceFlavor]) -> None:
         """A flavor came, changed or went: who waits may have a place now, or never."""
@@ -184,6 +226,8 @@ class Memory:
         if record is None:
             self._note_stray(new)
         else:
+            if self._marked(record, new):
+                self.troubles.note(record, old if same else None, new)
             self._pod_of(record, old if same else None, new)
 
     # --- results of our own writes -------------------------------------------------------------------------------
@@ -217,6 +261,8 @@ class Memory:
         record.shrink_at, record.lost = None, ()
         for pod in record.pods.values():
             self._charge(pod)
+        if not self.live:
+            promise_again(self.state, self.inside, record)
 
     def admit(self, record: Record, assignment: Assignment, slots: SlotMap) -> None:
         """The admission is stored: from here on pods may go."""
@@ -326,14 +372,14 @@ class Memory:
     def _forget_pod(self, pod: objects.Pod) -> None:
         uid = pod.metadata.uid
         self.stray.pop(uid, None)
-        if self.state.remove_pod(objects.key(pod)):
-            self.stir()
+        self._give_back(pod)
         record = self._record_of(pod)
         if record is None or record.pods.pop(uid, None) is None:
             return
         record.intents.pop(uid, None)
         record.deleting.pop(uid, None)
         record.noted.discard(uid)
+        record.troubles.pop(uid, None)
         self._enqueue(record.uid, self._delay(record))
 
     def _charge(self, pod: objects.Pod) -> None:
@@ -341,20 +387,44 @@ class Memory:
         if not pod.spec.node_name:
             return
         if finished(pod):
-            if self.state.remove_pod(objects.key(pod)):
-                self.stir()
+            self._give_back(pod)
             return
-        self.state.set_pod(convert.pod(pod, self._claim(pod)))
+        shape, placement = self.inside.of_pod(pod, self._in_flight(pod))
+        self.state.set_pod(convert.pod(pod, self._claim(pod), shape=shape, placement=placement))
+
+    def _give_back(self, pod: objects.Pod) -> None:
+        if self.state.remove_pod(objects.key(pod)):
+            self.troubles.changed(pod.spec.node_name, self.records.values())
+            self.stir()
+
+    def _in_flight(self, pod: objects.Pod) -> NumaPlacement | None:
+        record = self._record_of(pod)
+        intent = record.intents.get(pod.metadata.uid) if record is not None else None
+        return intent.placement if intent is not None else None
 
     def _claim(self, pod: objects.Pod) -> tuple[str, str] | None:
         record = self._record_of(pod)
         if record is None or record.slots is None:
             return None
-        if (pod.metadata.annotations or {}).get(self.keys.workload) != record.owner.workload:
+        if not self._marked(record, pod):
             return None
         if record.slots.of_selector(pod.spec.node_selector) is None:
             return None
         return record.key, MAIN
+
+    def _look_inside(self, name: str) -> None:
+        """What a node publishes of its inside may have changed."""
+        found = self.inside.refresh(name)
+        if found.zones:
+            for pod in self.pods_on(name):
+                self._charge(pod)
+        if found.anything:
+            self.troubles.changed(name, self.records.values())
+        if found.more:
+            self.stir()
+
+    def _marked(self, record: Record, pod: objects.Pod) -> bool:
+        return (pod.metadata.annotations or {}).get(self.keys.workload) == record.owner.workload
 
     def _note_stray(self, pod: objects.Pod) -> None:
         """Remember a gated pod whose owner is no job that is served, so that somebody tells why it stays gated."""
@@ -370,6 +440,7 @@ class Memory:
             flavor=slots.flavor,
             levels=slots.levels,
             requests=convert.pod_requests(template.spec),
+            shape=record.shape,
             slices=(Slice(values=slot.values, count=slot.count) for slot in slots.slots),
         )
 

@@ -174,7 +174,8 @@ def _cpus(read: _Reading) -> int | None:
     for zone in hardware.zones:
         here = hardware.cpus[zone] & installed
         counts = [mask.bit_count() * 1000 for mask in (here, here & ~read.reserved, here & free)]
-        read.columns.put(CPU, zone, (counts[0], counts[1], counts[2]))
+        if here:
+            read.columns.put(CPU, zone, (counts[0], counts[1], counts[2]))
     if state is None or state.default_set is None or installed & ~in_cores:
         if read.ready:
             problems.missing("status.cpus.defaultSet", "the CPU manager's state, and every online CPU in a CPUCore")

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from cli import explain
-from cli.explain import Domain, PlacedPod, Report, Room
+from cli.explain import Domain, MachineTrouble, PlacedPod, PodZone, Report, Room
 
 BLOCK, RACK, HOST = "cloud-provider.com/topology-block", "cloud-provider.com/topology-rack", "kubernetes.io/hostname"
 
@@ -93,3 +93,36 @@ def test_a_waiting_job_says_how_close_each_domain_comes():
 def test_a_job_without_a_request():
     found = report(state="NotManaged", policy="", level="", per_pod={}, message="carries no topology request")
     assert text(found)[0] == "Job default/train  4 pods (no requests each), no topology"
+
+
+def test_the_zones_of_each_pod_and_who_says_so():
+    zones = (
+        PodZone(0, {"cpu": "8", "nvidia.com/gpu": "2"}, {"nvidia.com/gpu": ("GPU-0", "GPU-1")}),
+        PodZone(2, {"memory": "4Gi"}, {}),
+    )
+    one = PlacedPod("a", "Running", "n1", 0, False, zones, "observed")
+    two = PlacedPod("b", "Pending", "", 1, False, zones[1:], "predicted")
+    lines = text(report(domains=(Domain(("b1", "r1", "h1"), 2, (one, two)),)))
+    assert lines[-3].split() == ["POD", "NODE", "ZONES", "DEVICES", "SAID", "BY"]
+    assert " ".join(lines[-2].split()) == "a n1 0: 8 cpu, 2 nvidia.com/gpu; 2: 4Gi memory GPU-0, GPU-1 observed"
+    assert lines[-1].split() == ["b", "2:", "4Gi", "memory", "predicted"]
+
+
+def test_the_zones_of_very_many_pods_are_cut_short():
+    pods = tuple(
+        PlacedPod(f"p{i}", "Running", "n1", i, False, (PodZone(0, {"cpu": "1"}, {}),), "observed") for i in range(50)
+    )
+    lines = text(report(domains=(Domain(("b1", "r1", "h1"), 50, pods),)))
+    assert lines[-1] == "and 10 more pods; -o json has them all"
+
+
+def test_a_waiting_job_says_how_many_nodes_fail_by_numa_and_what_their_data_lacks():
+    room = Room("tas", ("b1", "r1"), 2, 4, "NumaAlignment", {}, {"NumaAlignment": 1}, 3, "TopologyAffinityError")
+    trouble = MachineTrouble(
+        "n7", "NodeResourceTopology", ("zones[0].name: bad",), ("Topology Manager scope: differs",)
+    )
+    lines = text(report(state="Waiting", room=(room,), machine_troubles=(trouble,)))
+    assert lines[2].split()[-1] == "NUMA"
+    assert "3 nodes refuse more: TopologyAffinityError" in lines[3]
+    assert "1 NumaAlignment" in lines[3]
+    assert lines[-2:] == ["  n7: Topology Manager scope: differs", "  n7: zones[0].name: bad"]

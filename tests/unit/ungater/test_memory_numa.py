@@ -1,0 +1,243 @@
+"""Machines, placements and refusals in what the controller knows: by events, and again after a restart."""
+
+import json
+
+import msgspec
+import pytest
+from support.owned import KEYS, LEVELS, make_job, make_pod
+from support.published import GI, GPU, nrt, nrt_zone
+from support.world import FLAVOR, World
+
+from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
+from crds.numa_placement import decode, encode
+from engine.model import HOSTNAME_LABEL
+from engine.placement import Refusal
+from engine.reasons import Reason
+from kube.informer import Event, EventKind
+from kube.objects import Condition, Node, NodeInfo, NodeStatus, ObjectMeta
+from ungater.admission import ask, reason_text
+from ungater.avoided import LONG
+from ungater.jobs import owner_of
+from ungater.memory import Memory
+from ungater.predictions import Predictions
+
+ZONE = {"cpu": 8, "memory": 64 * GI, GPU: 4}
+AMOUNTS = {"cpu": "4", "memory": "4Gi", GPU: "2"}
+POD = {"containers": [{"name": "c", "resources": {"requests": AMOUNTS, "limits": AMOUNTS}}]}
+
+
+def machine_node(host):
+    name = f"r1-{host}"
+    labels = {"pool": "gpu", "block": "b", "rack": "r1", HOSTNAME_LABEL: name}
+    status = NodeStatus(
+        allocatable={"cpu": "16", "memory": "128Gi", GPU: "8", "pods": "20"},
+        conditions=(Condition(type="Ready", status="True"),),
+        node_info=NodeInfo(kubelet_version="v1.36.0"),
+    )
+    return Node(metadata=ObjectMeta(name=name, labels=labels), status=status)
+
+
+class NumaWorld(World):
+    """Two nodes of two zones that align each container to one of them."""
+
+    def __init__(self):
+        self.now = 1000.0
+        self.topologies = {}
+        super().__init__()
+        self.put("flavor", FLAVOR)
+        for host in ("h1", "h2"):
+            self.put("node", machine_node(host))
+            self.publish(f"r1-{host}")
+
+    def make(self):
+        memory = Memory(KEYS, lambda uid, _after: self.asked.append(uid), clock=lambda: self.now)
+        memory.pods_of = lambda uid: [
+            pod for pod in self.stores["pod"].values() if any(ref.uid == uid for ref in pod.metadata.owner_references)
+        ]
+        memory.pods_on = lambda name: [pod for pod in self.stores["pod"].values() if pod.spec.node_name == name]
+        memory.workload_of = self.stores["workload"].get
+        memory.inside.sources.node = self.stores["node"].get
+        memory.inside.sources.topology = self.topologies.get
+        return memory
+
+    def publish(self, name, zones=(0, 1), **options):
+        options = {"policy": "single-numa-node", **options}
+        old, new = self.topologies.get(name), nrt([nrt_zone(zone, ZONE) for zone in zones], name=name, **options)
+        self.topologies[name] = new
+        self.memory.on_topology(Event(EventKind.MODIFIED if old else EventKind.ADDED, name, old, new))
+
+    def record(self, job):
+        return self.memory.records[job.metadata.uid]
+
+    def free(self, name="r1-h1", memory=None):
+        """Free GPUs of each zone of a node."""
+        memory = memory or self.memory
+        at = memory.state.machines[name].layout.resources.index(GPU)
+        return [row[at] for row in memory.state.inside(name).free]
+
+
+@pytest.fixture
+def world():
+    return NumaWorld()
+
+
+def make(world, pods, name="train", **options):
+    job = make_job(name, parallelism=pods, spec=POD, **options)
+    world.put("job", job)
+    return job
+
+
+def sent(world, job, rank, slot, placement, *, node="", phase="Pending", name="", observed=None, reason=""):
+    """A pod as it is seen after our patch."""
+    name = name or f"{job.metadata.name}-{rank}"
+    at = dict(zip(LEVELS, slot.values, strict=True))
+    pod = make_pod(name, owner=owner_of(job, KEYS), rank=rank, at=tuple(at.values()), node=node, phase=phase, spec=POD)
+    annotations = {**pod.metadata.annotations, NUMA_PLACEMENT_PREDICTED: encode(placement)}
+    if observed is not None:
+        annotations[NUMA_PLACEMENT_OBSERVED] = observed
+    meta = msgspec.structs.replace(pod.metadata, annotations=annotations)
+    return msgspec.structs.replace(pod, metadata=meta, status=msgspec.structs.replace(pod.status, reason=reason))
+
+
+def zones_of(placements):
+    return [tuple(use.zone for use in placement.zones) for placement in placements]
+
+
+def test_each_slot_has_its_zone_and_each_is_given_out_once_in_order(world):
+    job = make(world, 4)
+    slots = world.admit(job)
+    record, (slot,) = world.record(job), slots.slots
+    predictions = Predictions(world.memory.state, record)
+    pods = [make_pod(f"p{rank}", owner=record.owner, rank=rank) for rank in range(5)]
+    given = [predictions.take(pod, slot) for pod in pods]
+    assert zones_of(given[:4]) == [(0,), (0,), (1,), (1,)]
+    assert given[4] is None
+    assert world.free(slot.node) == [0, 0]
+    assert all(use.amounts == {"cpu": 4000, "memory": 4 * GI, GPU: 2} for found in given[:4] for use in found.zones)
+
+
+def test_what_is_on_its_way_is_not_given_out_again(world):
+    job = make(world, 3)
+    slots = world.admit(job)
+    record, (slot,) = world.record(job), slots.slots
+    first, second, third = Predictions(world.memory.state, record)._state.placements(record.key, "main", slot.node)
+    world.put("pod", sent(world, job, 0, slot, second))
+    waiting = make_pod("w", owner=record.owner, rank=1)
+    predictions = Predictions(world.memory.state, record)
+    assert [predictions.take(waiting, slot), predictions.take(waiting, slot)] == [first, third]
+    assert predictions.take(waiting, slot) is None
+    bound = sent(world, job, 0, slot, second, node=slot.node)
+    world.put("pod", bound)
+    assert sorted(zones_of(world.memory.state.placements(record.key, "main", slot.node))) == sorted(
+        zones_of([first, third])
+    )
+    assert sum(world.free(slot.node)) == 2
+
+
+def test_observed_zones_replace_predicted_ones_and_a_finished_pod_gives_all_back(world):
+    job = make(world, 1)
+    (slot,) = world.admit(job).slots
+    (placement,) = world.memory.state.placements(world.record(job).key, "main", slot.node)
+    assert zones_of([placement]) == [(0,)]
+    assert world.free(slot.node) == [2, 4]
+    bound = sent(world, job, 0, slot, placement, node=slot.node)
+    world.put("pod", bound)
+    assert world.free(slot.node) == [2, 4]
+    other = encode(placement).replace("node-0", "node-1")
+    told = []
+    world.memory.troubles.tell = lambda _record, trouble: told.append(trouble)
+    seen = sent(world, job, 0, slot, placement, node=slot.node, phase="Running", observed=other)
+    world.put("pod", seen)
+    assert world.free(slot.node) == [4, 2]
+    assert [trouble.refused for trouble in told] == [False]
+    unknown = other.replace("node-1", "node-7")
+    world.put("pod", sent(world, job, 0, slot, placement, node=slot.node, phase="Running", observed=unknown))
+    assert world.free(slot.node) == [2, 4], "a zone that the machine lacks voids the record"
+    world.publish(slot.node, zones=(0, 7))
+    assert world.free(slot.node) == [4, 2], "and the pod is looked at again when the zones change"
+
+
+def test_a_refused_pod_leaves_its_node_out_for_its_shape_and_its_slot_moves(world):
+    job = make(world, 1)
+    (slot,) = world.admit(job).slots
+    record = world.record(job)
+    (placement,) = world.memory.state.placements(record.key, "main", slot.node)
+    world.put("pod", sent(world, job, 0, slot, placement, node=slot.node))
+    told = []
+    world.memory.troubles.tell = lambda _record, trouble: told.append(trouble)
+    failed = sent(world, job, 0, slot, placement, node=slot.node, phase="Failed", reason="TopologyAffinityError")
+    world.put("pod", failed)
+    assert [(trouble.node, trouble.reason) for trouble in told] == [(slot.node, "TopologyAffinityError")]
+    assert world.memory.rules.avoided(record, world.now) == {slot.node}
+    record.lost = ((0, 1),)
+    answer = ask(world.memory, record)
+    (elsewhere,) = world.memory.slots_of(answer.result).slots
+    assert elsewhere.node != slot.node
+    assert world.free(slot.node) == [2, 4], "asking changes nothing"
+    other = make(world, 1, "other")
+    assert world.admit(other).slots[0].node == elsewhere.node
+    world.now += LONG
+    assert world.memory.rules.avoided(record, world.now) == frozenset()
+    assert world.memory.troubles.ended()
+
+
+def test_all_nodes_left_out_is_no_place_with_the_reason_until_the_time_is_over(world):
+    job = make(world, 1)
+    record = world.record(job)
+    for host in ("r1-h1", "r1-h2"):
+        failed = make_pod(f"f-{host}", owner=record.owner, at=("b", "r1", host), node=host, phase="Failed")
+        world.memory.troubles.leave_out(record, failed)
+    answer = ask(world.memory, record)
+    assert isinstance(answer.result, Refusal)
+    assert "r1-h1" in world.memory.troubles.listed(record)
+    world.now += LONG
+    assert not isinstance(ask(world.memory, record).result, Refusal)
+
+
+def test_pods_that_no_zone_can_hold_wait_with_numa_as_the_reason(world):
+    big = {"cpu": "9", "memory": "4Gi"}
+    job = make_job("big", parallelism=1, spec={"containers": [{"name": "c", "resources": {"limits": big}}]})
+    world.put("job", job)
+    refusal = ask(world.memory, world.record(job)).result
+    assert refusal.reason in {Reason.NUMA_ALIGNMENT, Reason.NEVER_FITS}
+    answer = ask(world.memory, world.record(job))
+    text = reason_text(world.memory.state, refusal, answer.pod_set, ["gpu"])
+    assert "kubelets would refuse" in text
+
+
+def test_a_restart_ends_in_the_same_placements(world):
+    job = make(world, 4)
+    (slot,) = world.admit(job).slots
+    record = world.record(job)
+    first, second, third, fourth = world.memory.state.placements(record.key, "main", slot.node)
+    world.put("pod", sent(world, job, 3, slot, fourth))
+    world.put("pod", sent(world, job, 1, slot, second, node=slot.node, phase="Running"))
+    again = world.restarted()
+    left = again.state.placements(record.key, "main", slot.node)
+    assert world.free(slot.node, again) == world.free(slot.node) == [0, 0]
+    assert sorted(zones_of(left)) == sorted(zones_of([first, third, fourth]))
+    predictions = Predictions(again.state, again.records[job.metadata.uid])
+    waiting = make_pod("w", owner=record.owner, rank=0)
+    assert sorted(zones_of([predictions.take(waiting, slot), predictions.take(waiting, slot)])) == zones_of(
+        [first, third]
+    )
+
+
+def test_after_a_restart_nodes_that_refused_are_still_left_out(world):
+    job = make(world, 1)
+    (slot,) = world.admit(job).slots
+    (placement,) = world.memory.state.placements(world.record(job).key, "main", slot.node)
+    world.put("pod", sent(world, job, 0, slot, placement, node=slot.node, phase="Failed", reason="SMTAlignmentError"))
+    again = world.restarted()
+    record = again.records[job.metadata.uid]
+    assert again.rules.avoided(record, world.now) == {slot.node}
+    assert record.troubles == {}, "told by whoever led then"
+
+
+def test_a_pod_of_somebody_else_counts_where_it_was_seen(world):
+    pod = make_pod("foreign", node="r1-h1", gated=False, phase="Running", spec=POD)
+    text = json.dumps([{"zone": "node-1", "amount": {"cpu": "4", GPU: "2"}}])
+    meta = msgspec.structs.replace(pod.metadata, annotations={NUMA_PLACEMENT_OBSERVED: text}, owner_references=())
+    world.put("pod", msgspec.structs.replace(pod, metadata=meta))
+    assert world.free("r1-h1") == [4, 2]
+    assert world.memory.state.pods["ns/foreign"].placement == decode(text)
