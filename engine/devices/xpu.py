@@ -126,7 +126,7 @@ def choose_cards(cards: XpuBoard, free: int, count: int, within: int | None = No
     in ``count``, such as those of its init container.
     """
     usable = (free if within is None else within) | must
-    counted = cards.free(free | must)
+    counted = cards.free(free | usable)
     limits, least = cards.free(usable), cards.free(must)
     best: tuple[tuple[int, int, tuple[int, ...]], int] | None = None
     for taken in splits(limits, count):

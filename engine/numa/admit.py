@@ -50,6 +50,8 @@ __all__ = ["Admission", "Step", "admit", "charge", "empty", "hangs", "placement_
 ALIGNED: Final = "TopologyAffinityError"
 ALIGNED_MESSAGE: Final = "Resources cannot be allocated with Topology locality"
 WHOLE_POD: Final = "*"
+MOST_ZONES: Final = 12  # beyond, kubelets that align would go through more masks than they can
+TOO_MANY: Final = f"cannot be predicted: the kubelet looks at every set of zones, and there are more than {MOST_ZONES}"
 
 Uses = tuple[tuple[int, tuple[tuple[str, int], ...]], ...]
 
@@ -85,6 +87,8 @@ class Admission(NamedTuple):
 def admit(layout: Layout, state: State, pod: PodShape) -> Admission:
     """Ask the kubelet of a machine with this layout and state for one pod."""
     asks = asks_of(layout.resources, layout.ignored, layout.kubelet, pod)
+    if len(layout.zones) > MOST_ZONES and (layout.kubelet.policy is not TopologyPolicy.NONE or asks.whole.memory):
+        return Admission(False, ALIGNED, TOO_MANY, (), 0, (), (), state)
     trial = _Trial(layout, state, pod, asks)
     refusal = trial.run()
     if refusal is not None:
@@ -100,7 +104,7 @@ def hangs(layout: Layout, pod: PodShape) -> int:
 
     About 6 million a second; where a second is not enough, do not steer the pod there (docs/numa.md).
     """
-    if layout.kubelet.policy is TopologyPolicy.NONE:
+    if layout.kubelet.policy is TopologyPolicy.NONE or len(layout.zones) > MOST_ZONES:
         return 0
     asks = asks_of(layout.resources, layout.ignored, layout.kubelet, pod)
     wanted = [asks.whole] if layout.kubelet.scope is Scope.POD else [ask for _, _, ask in asks.containers]
@@ -305,16 +309,25 @@ def placement_of(
     """What an admission means for the pod: by kubelet ids of zones, and of devices where they are known."""
     layout = where.layout if isinstance(where, Machine) else where
     ids = device_ids if device_ids is not None else where.device_ids if isinstance(where, Machine) else {}
-    uses = []
-    for zone, amounts in admission.uses:
-        named: dict[str, tuple[str, ...]] = {}
-        for resource, mask in admission.devices:
-            listed = layout.devices[layout.resources.index(resource)]
-            if resource in ids and len(ids[resource]) == len(listed):
-                here = [i for i, device in enumerate(listed) if mask >> i & 1 and device.zones >> zone & 1]
-                if here:
-                    named[resource] = tuple([ids[resource][i] for i in here])
-        uses.append(ZoneUse(zone=layout.zones[zone].id, amounts=dict(amounts), devices=named))
+    amounts = {zone: dict(held) for zone, held in admission.uses}
+    named: dict[int, dict[str, tuple[str, ...]]] = {}
+    for resource, mask in admission.devices:
+        listed = layout.devices[layout.resources.index(resource)]
+        if resource not in ids or len(ids[resource]) != len(listed):
+            continue
+        for zone in amounts:
+            here = [i for i, device in enumerate(listed) if mask >> i & 1 and device.zones >> zone & 1]
+            if here:
+                named.setdefault(zone, {})[resource] = tuple([ids[resource][i] for i in here])
+        # Devices of no zone take nothing of one; a record has no other place for their ids than its first zone.
+        nowhere = [i for i, device in enumerate(listed) if mask >> i & 1 and not device.zones]
+        if nowhere:
+            first = named.setdefault(min(amounts, default=0), {})
+            first[resource] = (*first.get(resource, ()), *[ids[resource][i] for i in nowhere])
+    uses = [
+        ZoneUse(zone=layout.zones[zone].id, amounts=amounts.get(zone, {}), devices=named.get(zone, {}))
+        for zone in amounts.keys() | named.keys()
+    ]
     return NumaPlacement(zones=tuple(sorted(uses, key=lambda use: use.zone)))
 
 

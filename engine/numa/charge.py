@@ -44,12 +44,12 @@ def charge(layout: Layout, state: State, placement: NumaPlacement, sign: int, de
     devices = list(state.devices)
     for row, listed in enumerate(layout.devices):
         wanted = {zone: rows[row] for zone, rows in amounts.items() if row in rows}
-        if not listed or not wanted:
-            continue
         names = (device_ids or {}).get(layout.resources[row], ())
         resource = layout.resources[row]
         held = {name for use in placement.zones for name in use.devices.get(resource, ())}
         named = sum(1 << at for at, name in enumerate(names) if name in held)
+        if not listed or not (wanted or named):
+            continue
         chosen = _devices(layout, state, row, wanted, named, sign=sign)
         devices[row] = state.devices[row] & ~chosen if sign > 0 else state.devices[row] | chosen
     row = row_of(layout.resources, CPU)

@@ -156,6 +156,9 @@ def test_an_init_containers_cards_are_taken_again():
     assert found.delta == mtf((4, 1)) - mtf((4, 3))
     assert choose_cards(P800, free, 1, must=0b110000) is None
     assert choose_cards(P800, free, 2, must=0b010001) is None  # they span wings
+    # An app that needs fewer than its init container had takes some of those.
+    assert cards(choose_cards(P800, 0b1111, 1, within=0b110000).cards) == {4}
+    assert choose_cards(P800, 0b1111, 1, within=0b110000).delta == mtf((4, 1)) - mtf((4, 2))
 
 
 def test_numbers_alone_give_the_same_verdict_and_change():

@@ -1,0 +1,248 @@
+"""Admissions that hand out devices by their links, and XPUs by their rules, one pod after another."""
+
+import msgspec
+import pytest
+from published_links import MESH_PCIE, published
+
+from engine.devices.links import bits
+from engine.devices.xpu import XpuBoard, board
+from engine.numa.admit import admit, placement_of
+from engine.numa.charge import charge
+from engine.numa.fleet import Fleet
+from engine.numa.machine import (
+    Container,
+    DeviceLayout,
+    Kind,
+    Kubelet,
+    Layout,
+    NumaPlacement,
+    PodShape,
+    Qos,
+    Scope,
+    State,
+    TopologyPolicy,
+    Zone,
+)
+
+GPU, XPU = "nvidia.com/gpu", "kunlunxin.com/xpu"
+MESH = published("v100-dgx1", pcie=MESH_PCIE)
+SWITCH = published("hgx-h100")
+P800 = board([1] * 4 + [2] * 4)
+NONE, BEST, RESTRICTED, SINGLE = (
+    TopologyPolicy.NONE,
+    TopologyPolicy.BEST_EFFORT,
+    TopologyPolicy.RESTRICTED,
+    TopologyPolicy.SINGLE,
+)
+
+
+def machine(rules, *, resource=GPU, policy=NONE, scope=Scope.CONTAINER, taken=(), exact=True):
+    """Two zones with four devices each, of which some are taken."""
+    free = 0xFF & ~sum(1 << device for device in taken)
+    numbers = tuple(((free >> 4 * zone & 0xF).bit_count(),) for zone in (0, 1))
+    devices = tuple(DeviceLayout(zones=1 << (device // 4)) for device in range(8))
+    layout = Layout(
+        zones=(Zone(id=0, distances=(10, 20)), Zone(id=1, distances=(20, 10))),
+        resources=(resource,),
+        capacity=((4,), (4,)),
+        allocatable=((4,), (4,)),
+        kubelet=Kubelet(policy=policy, scope=scope),
+        devices=(devices,) if exact else (),
+        links=() if rules is None else (rules,),
+        exact=exact,
+    )
+    return layout, State(free=numbers, devices=(free,) if exact else ())
+
+
+def pod(*amounts, resource=GPU, link="", inits=()):
+    containers = [
+        Container(name=f"i{n}", kind=Kind.INIT, limits=((resource, amount),)) for n, amount in enumerate(inits)
+    ]
+    containers += [Container(name=f"c{n}", limits=((resource, amount),)) for n, amount in enumerate(amounts)]
+    return PodShape(containers=tuple(containers), qos=Qos.BURSTABLE, gpu_link=link)
+
+
+def given(layout, state, shape, most=20):
+    """The devices of pod after pod until one is refused, and that refusal."""
+    found = []
+    for _ in range(most):
+        admission = admit(layout, state, shape)
+        if not admission.admitted:
+            return found, admission
+        taken = dict(admission.devices)[layout.resources[0]]
+        assert taken & ~state.devices[0] == 0
+        assert admission.after.devices[0] == state.devices[0] & ~taken
+        found.append(set(bits(taken)))
+        state = admission.after
+    return found, None
+
+
+def counted(layout, state, shape, most=20):
+    """The same number from the batch."""
+    fleet = Fleet()
+    fleet.set(0, layout, state)
+    return int(fleet.counts(shape, most)[0])
+
+
+@pytest.mark.parametrize("policy", [NONE, BEST, RESTRICTED])
+def test_require_gives_cliques_until_none_is_left(policy):
+    layout, state = machine(MESH, policy=policy)
+    found, refusal = given(layout, state, pod(4, link="require"))
+    assert found == [{0, 1, 2, 3}, {4, 5, 6, 7}]
+    assert not refusal.admitted
+    layout, state = machine(MESH, policy=policy)
+    found, _ = given(layout, state, pod(3, link="require"))
+    assert [MESH.is_clique(sum(1 << gpu for gpu in gpus)) for gpus in found] == [True, True]
+
+
+def test_require_refuses_what_amounts_would_take():
+    layout, state = machine(MESH, taken=(3, 7))
+    found, refusal = given(layout, state, pod(4, link="require"))
+    assert (found, refusal.reason) == ([], "GpuLink")
+    assert refusal.message == "needs 4 of nvidia.com/gpu in one NVLink clique, the largest free one has 3"
+    assert len(given(layout, state, pod(4))[0]) == 1
+    assert len(given(layout, state, pod(4, link="prefer"))[0]) == 1
+
+
+def test_the_batch_counts_what_the_choice_grants():
+    for taken in [(), (3,), (3, 7), (0, 1, 4), (1, 2, 3, 5, 6, 7)]:
+        for shape in [pod(n, link=link) for n in (1, 2, 3, 4) for link in ("require", "prefer", "")]:
+            layout, state = machine(MESH, taken=taken)
+            assert counted(layout, state, shape) == len(given(layout, state, shape)[0]), (taken, shape)
+
+
+def test_prefer_takes_the_best_connected():
+    layout, state = machine(MESH)
+    found, _ = given(layout, state, pod(2, link="prefer"))
+    assert found == [{2, 3}, {6, 7}, {0, 4}, {1, 5}]
+    # Aligned to one zone, the second pod's zone is the kubelet's choice, and the pair in it is the best there.
+    layout, state = machine(MESH, policy=RESTRICTED)
+    found, _ = given(layout, state, pod(2, link="prefer"))
+    assert found == [{2, 3}, {0, 1}, {6, 7}, {4, 5}]
+
+
+def test_without_annotation_the_broken_half_is_used_first():
+    layout, state = machine(SWITCH, taken=(5,))
+    found, _ = given(layout, state, pod(1))
+    assert [gpus < {4, 6, 7} for gpus in found[:3]] == [True] * 3
+    layout, state = machine(None, taken=(5,))
+    assert given(layout, state, pod(1))[0][0] == {0}
+
+
+def test_zones_of_the_admission_hold():
+    layout, state = machine(MESH, policy=SINGLE, taken=(2, 3))
+    found, refusal = given(layout, state, pod(2, link="prefer"))
+    assert found == [{0, 1}, {6, 7}, {4, 5}]
+    assert refusal.reason == "TopologyAffinityError"
+
+
+def test_all_gpus_of_a_pod_are_one_clique():
+    layout, state = machine(MESH, taken=(0, 3))
+    found, refusal = given(layout, state, pod(2, 2, link="require"))
+    assert found == [{4, 5, 6, 7}]
+    assert refusal.reason == "GpuLink"
+    assert given(layout, state, pod(1, 3, link="require"))[0] == [{4, 5, 6, 7}]
+    assert given(layout, state, pod(1, 1, 1, link="require"))[0][0] <= {4, 5, 6, 7}
+    assert given(layout, state, pod(2, 3, link="require"))[1].reason == "GpuLink"
+
+
+def test_an_init_containers_gpus_are_used_again():
+    layout, state = machine(MESH, taken=(0, 1))
+    found, _ = given(layout, state, pod(2, inits=(2,), link="prefer"), most=1)
+    assert found == [{2, 3}]
+    layout, state = machine(MESH)
+    assert [len(gpus) for gpus in given(layout, state, pod(4, inits=(2,), link="require"))[0]] == [4, 4]
+
+
+def test_pod_scope():
+    layout, state = machine(MESH, policy=RESTRICTED, scope=Scope.POD)
+    found, _ = given(layout, state, pod(2, 2, link="require"))
+    assert found == [{0, 1, 2, 3}, {4, 5, 6, 7}]
+
+
+@pytest.mark.parametrize(
+    ("taken", "count", "cards"),
+    [
+        ((), 1, {0}),
+        ((), 2, {0, 1}),
+        ((), 4, {0, 1, 2, 3}),
+        ((), 8, {0, 1, 2, 3, 4, 5, 6, 7}),
+        ((0, 1, 2), 1, {3}),
+        ((0, 1, 2), 2, {4, 5}),
+        ((0, 1, 2, 3), 1, {4}),
+        ((0, 4), 2, {1, 2}),
+        ((0, 1, 4), 1, {5}),
+        ((0,), 8, None),
+        ((), 3, None),
+        ((0, 1, 2, 4, 5, 6), 2, None),
+    ],
+)
+def test_the_worked_examples_of_xpus_as_admissions(taken, count, cards):
+    layout, state = machine(P800, resource=XPU, taken=taken)
+    shape = pod(count, resource=XPU)
+    found, refusal = given(layout, state, shape)
+    if cards is None:
+        assert found == []
+        # Too few cards in all is the kubelet's own refusal.
+        assert refusal.reason == ("UnexpectedAdmissionError" if count > 8 - len(taken) else "XpuAllocation")
+    else:
+        assert found[0] == cards
+    assert counted(layout, state, shape) == len(found)
+    numbers, amounts = machine(XpuBoard(), resource=XPU, taken=taken, exact=False)
+    alone = admit(numbers, amounts, shape)
+    assert alone.admitted == (cards is not None)
+    assert counted(numbers, amounts, shape) == len(found)
+    if cards is not None:
+        taken_there = [len(cards & set(range(4))), len(cards & set(range(4, 8)))]
+        assert [a[0] - b[0] for a, b in zip(amounts.free, alone.after.free, strict=True)] == taken_there
+
+
+def test_cards_of_which_the_plugin_says_no_zone_are_chosen_by_fours_and_named():
+    layout, state = machine(P800, resource=XPU)
+    zoneless = tuple(DeviceLayout(zones=0) for _ in range(8))
+    layout = msgspec.structs.replace(
+        layout, devices=(zoneless,), links=(board([0] * 8),), capacity=((-1,), (-1,)), allocatable=((-1,), (-1,))
+    )
+    state = State(free=((-1,), (-1,)), devices=(0xFF,))
+    ids = {XPU: tuple(f"xpu{card}" for card in range(8))}
+    named, before = [], []
+    for count in (1, 2, 4, 1):
+        admission = admit(layout, state, pod(count, resource=XPU))
+        (use,) = placement_of(layout, admission, ids).zones
+        assert use.amounts == {}
+        named.append(use.devices[XPU])
+        before.append((state, NumaPlacement(zones=(use,))))
+        assert charge(layout, state, before[-1][1], 1, ids).devices == admission.after.devices
+        state = admission.after
+    assert named == [("xpu0",), ("xpu1", "xpu2"), ("xpu4", "xpu5", "xpu6", "xpu7"), ("xpu3",)]
+    assert admit(layout, state, pod(1, resource=XPU)).reason == "UnexpectedAdmissionError"
+    for earlier, placement in reversed(before):
+        state = charge(layout, state, placement, -1, ids)
+        assert state.devices == earlier.devices
+
+
+def test_xpus_with_aligned_zones():
+    layout, state = machine(P800, resource=XPU, policy=SINGLE, taken=(0, 1, 2))
+    found, refusal = given(layout, state, pod(2, resource=XPU))
+    assert found == [{4, 5}, {6, 7}]
+    assert refusal.reason == "TopologyAffinityError"
+    layout, state = machine(P800, resource=XPU, policy=RESTRICTED)
+    assert given(layout, state, pod(8, resource=XPU))[0] == [set(range(8))]
+
+
+def test_amounts_alone_grant_a_require_where_it_surely_holds():
+    for rules, taken, count, granted in [(SWITCH, (0,), 4, 1), (MESH, (), 4, 1), (MESH, (0,), 4, 0), (None, (), 2, 0)]:
+        layout, state = machine(rules, taken=taken, exact=False)
+        admission = admit(layout, state, pod(count, link="require"))
+        assert admission.admitted == bool(granted), (rules, taken, count)
+        assert admission.reason == ("" if granted else "GpuLink")
+    layout, state = machine(MESH, policy=SINGLE, taken=(0,), exact=False)
+    assert admit(layout, state, pod(2, link="require")).admitted
+
+
+def test_graphs_that_are_equal_give_equal_layouts():
+    layout, state = machine(MESH)
+    again, _ = machine(published("v100-dgx1", pcie=MESH_PCIE))
+    assert layout == again
+    assert hash(layout) == hash(again)
+    assert admit(layout, state, pod(2)) == admit(again, msgspec.structs.replace(state), pod(2))
