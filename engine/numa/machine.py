@@ -11,11 +11,13 @@ units.
 """
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from engine.devices.links import LinkGraph
-from engine.devices.xpu import XpuBoard
+if TYPE_CHECKING:  # the webhook reads these data too, and starts without numpy
+    from engine.devices.links import LinkGraph
+    from engine.devices.xpu import XpuBoard
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -147,7 +149,7 @@ class Layout(_Struct, frozen=True, cache_hash=True):
     kubelet: Kubelet = Kubelet()
     devices: tuple[tuple[DeviceLayout, ...], ...] = ()
     reserved_cpus: int = 0  # CPU mask
-    links: tuple[LinkGraph | XpuBoard | None, ...] = ()
+    links: "tuple[LinkGraph | XpuBoard | None, ...]" = ()
     ignored: tuple[str, ...] = ()  # resources that are not aligned whatever the zones report (ignoreList)
     threads: int = 2
     exact: bool = False
