@@ -209,7 +209,8 @@ class NumaLedger:
         here = claimant is not None and claimant.node == name
         own = claimant.placement if claimant is not None and here else None
         while len(left) > units:
-            del left[next((at for at, one in enumerate(left) if own is not None and same(one, own)), 0)]
+            alike = [at for at, one in enumerate(left) if own is not None and same(one, own)]
+            del left[next((at for at in alike if left[at] == own), alike[0] if alike else 0)]
         self._decide(name, inside, key, tuple(left))
         if claimant is not None and here and inside.trusted:
             inside.came_again(claimant, since=True)
@@ -280,7 +281,11 @@ class NumaLedger:
             shape = self.reserved.shape(key)
             kept = []
             for placement in inside.decided[key]:
-                if shape is None or room_for(layout, state, placement) or not asked(layout, state, shape).admitted:
+                if (
+                    shape is None
+                    or room_for(inside.machine, state, placement)
+                    or not asked(layout, state, shape).admitted
+                ):
                     kept.append(placement)
                     state = stepwise(inside.machine, state, (), (Taker(shape, placement),))
             if len(kept) < len(inside.decided[key]):

@@ -75,6 +75,15 @@ def same(one: NumaPlacement | None, other: NumaPlacement | None) -> bool:
     return _outline(one) == _outline(other)
 
 
+def _named(placement: NumaPlacement) -> dict[str, set[str]]:
+    """The devices that a placement names, by resource."""
+    found: dict[str, set[str]] = {}
+    for use in placement.zones:
+        for resource, names in use.devices.items():
+            found.setdefault(resource, set()).update(names)
+    return found
+
+
 def _outline(placement: NumaPlacement) -> dict[int, dict[str, int]]:
     found: dict[int, dict[str, int]] = {}
     for use in placement.zones:
@@ -98,9 +107,14 @@ def fits_zones(layout: Layout, placement: NumaPlacement) -> bool:
     return all(use.zone in zones for use in placement.zones)
 
 
-def room_for(layout: Layout, state: State, placement: NumaPlacement) -> bool:
-    """Whether every zone has the amounts that a placement takes there."""
-    zones, resources = places_of(layout)
+def room_for(machine: Machine, state: State, placement: NumaPlacement) -> bool:
+    """Whether every zone has the amounts that a placement takes there, and the devices it names are free."""
+    zones, resources = places_of(machine.layout)
+    for resource, names in _named(placement).items():
+        ids, at = machine.device_ids.get(resource, ()), resources.get(resource, -1)
+        free = state.devices[at] if 0 <= at < len(state.devices) else -1
+        if any(name in names and not free >> device & 1 for device, name in enumerate(ids)):
+            return False
     for use in placement.zones:
         free = state.free[zones[use.zone]] if use.zone in zones else ()
         for resource, amount in use.amounts.items():
@@ -166,12 +180,18 @@ def stepwise(machine: Machine, state: State, gone: Iterable[NumaPlacement], take
     return state
 
 
+def _agree(placement: NumaPlacement, admitted: NumaPlacement) -> bool:
+    """Whether what was admitted is what a placement says, down to the devices that it names."""
+    named, devices = _named(placement), _named(admitted)
+    return same(placement, admitted) and all(devices.get(resource) == names for resource, names in named.items())
+
+
 def _taken(machine: Machine, state: State, taker: Taker) -> State:
     layout, placement = machine.layout, taker.placement
     if placement is not None and not fits_zones(layout, placement):
         placement = None
     if taker.shape is not None:
         admission = asked(layout, state, taker.shape)
-        if admission.admitted and (placement is None or same(placement, placement_of(layout, admission))):
+        if admission.admitted and (placement is None or _agree(placement, placement_of(machine, admission))):
             return admission.after
     return state if placement is None else charge(layout, state, placement, 1, machine.device_ids)

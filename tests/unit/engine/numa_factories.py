@@ -65,7 +65,7 @@ def make_layout(*zones, policy=SINGLE, ids=None, distances=None, exact=False, li
     )
 
 
-def make_machine(*zones, node="n0", available=None, holds=None, state=None, **more):
+def make_machine(*zones, node="n0", available=None, holds=None, state=None, device_ids=None, **more):
     """``available``: what NodeResourceTopology says is left, by zone; by default everything."""
     layout = make_layout(*zones, **more)
     if state is None and layout.exact:
@@ -77,7 +77,7 @@ def make_machine(*zones, node="n0", available=None, holds=None, state=None, **mo
         state = State(free=rows)
     if layout.exact and holds is None:
         holds = {}
-    return Machine(node=node, layout=layout, state=state, holds=holds)
+    return Machine(node=node, layout=layout, state=state, holds=holds, device_ids=device_ids or {})
 
 
 def full_state(layout):

@@ -1,6 +1,5 @@
 """Random histories of nodes whose inside is known, each step checked against sums and admissions made from scratch."""
 
-from engine.numa.admit import admit
 from engine_factories import BLOCK, GPU, HOST, RACK, ask, make_flavor, make_node, nodes_of
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -9,6 +8,8 @@ from numa_factories import BEST_EFFORT, RESTRICTED, SINGLE, at, make_machine, ma
 
 from engine.count import Counts, Shape, known_shape
 from engine.model import Policy
+from engine.numa.admit import admit
+from engine.numa.machine import Qos
 from engine.place import extend, replace, shrink
 from engine.placement import Refusal
 from engine.state import ClusterState
@@ -16,13 +17,14 @@ from engine.state import ClusterState
 NAMES = [f"n{i}" for i in range(5)]
 SHAPES = [
     make_shape({"cpu": 2, GPU: 1}),
-    make_shape({GPU: 2}),
+    make_shape({GPU: 2}, qos=Qos.BURSTABLE),
+    make_shape({"cpu": 1, "memory": 3}),
     make_shape({"cpu": 3}),
     make_shape({"cpu": 1, GPU: 1}, {"cpu": 2}),
 ]
 machines = st.builds(
     lambda node, zones, gpus, policy, exact: make_machine(
-        *({"cpu": 4, GPU: gpus} for _ in range(zones)), node=node, policy=policy, exact=exact
+        *({"cpu": 4, GPU: gpus, "memory": 4} for _ in range(zones)), node=node, policy=policy, exact=exact
     ),
     node=st.sampled_from(NAMES),
     zones=st.integers(1, 3),

@@ -1,5 +1,6 @@
 """Zones of slots: decided one after another, claimed by pods, kept, decided anew, given back."""
 
+import msgspec
 import pytest
 from engine_factories import GPU, RACK, ask, make_flavor, make_node, nodes_of, placed, stored
 from numa_factories import (
@@ -204,6 +205,29 @@ def test_what_full_state_counts_already_is_not_counted_again():
     state.remove_pod("p")
     assert left(state) == [4, 4]
     assert left(state, GPU) == [2, 2]
+
+
+def test_devices_that_are_named_are_the_ones_that_are_taken():
+    machine = make_machine({"cpu": 4, GPU: 4}, exact=True, ids=[3], device_ids={GPU: ("a", "b", "c", "d")})
+    state = state_of(machine)
+    state.reserve("w", placed(ask(state, pods_of(SHAPE, 2), key="w")).assignments)
+    first, second = state.placements("w", "main", "n0")
+    assert [use.devices for use in (*first.zones, *second.zones)] == [{GPU: ("a",)}, {GPU: ("b",)}]
+    state.set_pod(pod_on("late", SHAPE, second, claim=("w", "main")))
+    assert state.placements("w", "main", "n0") == (first,)
+    assert devices_left(state) == ["c", "d"]
+    foreign = on_zone(3, cpu=0, gpu=1)
+    taken = msgspec.structs.replace(foreign.zones[0], devices={GPU: ("a",)})
+    state.set_pod(pod_on("foreign", make_shape({GPU: 1}), msgspec.structs.replace(foreign, zones=(taken,))))
+    (again,) = state.placements("w", "main", "n0")  # its device is gone: it gets another
+    assert again.zones[0].devices == {GPU: ("c",)}
+    assert devices_left(state) == ["d"]
+
+
+def devices_left(state):
+    machine, free = state.machines["n0"], state.inside("n0").devices
+    row = machine.layout.resources.index(GPU)
+    return [name for at, name in enumerate(machine.device_ids[GPU]) if free[row] >> at & 1]
 
 
 def test_full_state_admits_pods_that_it_does_not_know_yet_even_without_a_record():
