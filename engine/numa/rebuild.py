@@ -111,9 +111,9 @@ def room_for(machine: Machine, state: State, placement: NumaPlacement) -> bool:
     """Whether every zone has the amounts that a placement takes there, and the devices it names are free."""
     zones, resources = places_of(machine.layout)
     for resource, names in _named(placement).items():
-        ids, at = machine.device_ids.get(resource, ()), resources.get(resource, -1)
-        free = state.devices[at] if 0 <= at < len(state.devices) else -1
-        if any(name in names and not free >> device & 1 for device, name in enumerate(ids)):
+        ids, row = machine.device_ids.get(resource, ()), resources.get(resource, -1)
+        mask = state.devices[row] if 0 <= row < len(state.devices) else -1
+        if any(name in names and not mask >> device & 1 for device, name in enumerate(ids)):
             return False
     for use in placement.zones:
         free = state.free[zones[use.zone]] if use.zone in zones else ()
