@@ -1,12 +1,13 @@
 """Which of otherwise equal nodes is the better place inside: fewest zones first, then what is left behind.
 
 In this order: the zones that the kubelet would spread the pod over (so a best-effort or none node where the pod comes
-out aligned is taken before one where it does not), their mean distance, how full its zones become (only where a
-``ZoneScore`` asks for that), how broken up the devices are that stay free, tree order. Nodes whose inside is not known
-come after those where one zone suffices. A preference only: whether a node takes a pod was decided before.
+out aligned is taken before one where it does not), how well its devices are linked (pods with ``gpu-link`` only), the
+zones' mean distance, how full they become (only where a ``ZoneScore`` asks for that), how broken up the devices are that
+stay free, tree order. Nodes whose inside is not known come after those where one zone suffices. A preference only:
+whether a node takes a pod was decided before.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from engine.devices.choose import fragmentation
-from engine.devices.links import LinkGraph
+from engine.devices.links import LinkGraph, closeness
 from engine.devices.xpu import delta_mtf
 from engine.numa.machine import Layout, PodShape, Scope, State, TopologyPolicy
 from engine.numa.rebuild import asked
@@ -124,13 +125,21 @@ class Inner:
 
 @lru_cache(maxsize=1 << 15)
 def quality(layout: Layout, state: State, shape: PodShape, score: ZoneScore) -> tuple[int, ...]:
-    """Less is better: zones, mean distance, how full, how broken up."""
+    """Less is better: zones, how loosely linked (where the pod asks), mean distance, how full, how broken up."""
     admission = asked(layout, state, shape)
     if not admission.admitted:
         return (WORST,)
     zones = [at for at in range(len(layout.zones)) if admission.zones >> at & 1]
     full = _fullness(layout, admission.after, zones, shape, score) if zones else 0
-    return len(zones), _distance(layout, zones), full, _broken_up(layout, state, admission.after)
+    loose = -_closeness(layout, dict(admission.devices)) if shape.gpu_link else 0
+    return len(zones), loose, _distance(layout, zones), full, _broken_up(layout, state, admission.after)
+
+
+def _closeness(layout: Layout, devices: Mapping[str, int]) -> int:
+    """How well the devices that a pod would get are linked; 0 where it is not known which."""
+    rules = dict(zip(layout.resources, layout.links, strict=False))
+    found = ((rules.get(resource), mask) for resource, mask in devices.items())
+    return sum(closeness(links, mask) for links, mask in found if isinstance(links, LinkGraph))
 
 
 def _distance(layout: Layout, zones: list[int]) -> int:
@@ -171,12 +180,14 @@ def _broken_up(layout: Layout, before: State, after: State) -> int:
     """How far the GPUs that stay free are from the best sets of their size; for XPUs, how many more tasks fill them."""
     worst = 0
     for row, links in enumerate(layout.links):
-        if links is None or row >= len(after.devices):
-            continue
+        known = row < len(after.devices)
         if isinstance(links, LinkGraph):
-            worst += fragmentation(links, after.devices[row])
-        else:
-            free, left = links.free(before.devices[row]), links.free(after.devices[row])
+            worst += fragmentation(links, after.devices[row]) if known else 0
+        elif links is not None:
+            free, left = (
+                links.free(state.devices[row]) if known else tuple(max(0, zone[row]) for zone in state.free)
+                for state in (before, after)
+            )
             taken = tuple(have - rest for have, rest in zip(free, left, strict=True))
             worst += _FULL * delta_mtf(free, taken) if any(taken) else 0
     return worst

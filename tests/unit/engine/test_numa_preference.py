@@ -12,12 +12,14 @@ from numa_factories import (
     make_machine,
     make_shape,
     node_for,
+    on_zone,
     pod_on,
     pods_of,
     state_of,
 )
 
 from engine.devices.links import from_words
+from engine.devices.xpu import XpuBoard, board
 from engine.model import Policy
 from engine.numa.machine import Qos
 from engine.numa.score import ZoneScore
@@ -159,3 +161,44 @@ def test_single_zone_nodes_in_tree_order_where_nothing_differs():
     assert nodes_of(ask(state, pods_of(PAIR))) == {"n0": 1}
     state.set_node(node_for(machines[0], "r9"))
     assert nodes_of(ask(state, pods_of(PAIR))) == {"n0": 1}
+
+
+def switched(size, kind, generation=0):
+    return from_words(
+        [["X" if a == b else kind for b in range(size)] for a in range(size)], zones=[1] * size, generation=generation
+    )
+
+
+@pytest.mark.parametrize("link", ["prefer", "require"])
+def test_a_pod_that_asks_for_links_gets_the_machine_where_they_are_fast(link):
+    graphs = [switched(4, "NV12", 3), switched(4, "NV18", 4), switched(4, "NV18", 5), switched(4, "NV18", 4)]
+    machines = [
+        make_machine({GPU: 4}, node=f"n{i}", exact=True, policy=RESTRICTED, links={GPU: graph})
+        for i, graph in enumerate(graphs)
+    ]
+    shape = make_shape({GPU: 2}, gpu_link=link)
+    assert nodes_of(ask(state_of(*machines), pods_of(shape))) == {"n2": 1}
+    assert nodes_of(ask(state_of(*machines), pods_of(make_shape({GPU: 2})))) == {"n0": 1}
+    # The same machines again, where the fast one is full.
+    state = state_of(*machines)
+    state.set_pod(pod_on("other", make_shape({GPU: 4}), on_zone(0, gpu=4), "n2"))
+    assert nodes_of(ask(state, pods_of(shape))) == {"n1": 1}
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_xpus_go_where_the_fewest_tasks_still_fill_the_node(exact):
+    xpu = "kunlunxin.com/xpu"
+    rules = board([1] * 4 + [2] * 4) if exact else XpuBoard()
+
+    def machine(i):
+        return make_machine({xpu: 4}, {xpu: 4}, node=f"n{i}", exact=exact, policy=NONE, links={xpu: rules})
+
+    # Six cards are used on both: 4 + 2 leaves room for a pair, 3 + 3 for two singles.
+    state = state_of(machine(0), machine(1))
+    taken = [[(1, 4), (0, 2)], [(0, 3), (1, 3)]]
+    for node, parts in enumerate(taken):
+        for zone, count in parts:
+            shape = make_shape({xpu: count})
+            state.set_pod(pod_on(f"p{node}{zone}", shape, at((zone, {xpu: count})), f"n{node}"))
+    assert nodes_of(ask(state, pods_of(make_shape({xpu: 1})))) == {"n1": 1}
+    assert nodes_of(ask(state, pods_of(make_shape({xpu: 2})))) == {"n0": 1}
