@@ -21,6 +21,7 @@ from queueing.queues import Entry, Grant, Phase, Queues
 if TYPE_CHECKING:
     from queueing.model import Order
 
+SEARCH: Final = 8  # looks that a search for victims counts for
 DETAILS: Final = 10.0  # seconds for which the text of a refusal is good enough, while its reason stays the same
 
 
@@ -85,7 +86,10 @@ class Decisions:
 
 
 def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> Decisions:
-    """One cycle with at most ``limit`` looks. ``now`` in seconds, on the clock of the workloads' creation times."""
+    """One cycle with about ``limit`` looks at most; a search for victims counts for several.
+
+    ``now`` in seconds, on the clock of the workloads' creation times.
+    """
     made = Decisions()
     queues.fresh.clear()
     # 1. Time: who was put off and is due waits again.
@@ -187,10 +191,11 @@ class _Turns:
             group = line.next()
             if group is None:
                 continue
-            left -= 1
+            searches = self.queues.searches
             self.queues.turn = max(self.queues.turn, line.turn)
             line.turn += 1
             yield group
+            left -= 1 + SEARCH * (self.queues.searches - searches)
             self.enter(line)
 
 

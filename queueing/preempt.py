@@ -25,7 +25,7 @@ from engine.reasons import Reason
 from engine.state import ClusterState
 from engine.table import Ints
 from queueing.flavors import Option, put
-from queueing.model import Preemption, Reclaim, Within
+from queueing.model import FlavorResource, Preemption, Reclaim, Within
 from queueing.occupancy import Mask, Occupancy
 from queueing.queues import Entry, Phase, Queues
 from queueing.quota import Held
@@ -175,9 +175,13 @@ class _Search:
     mode: _Mode
     _share: dict[str, float] = field(default_factory=dict)
     _needed: _Needed | None = None
+    _borrowers: list[str] | None = None
 
     def run(self) -> Plan | None:
         """See ``plan``."""
+        if not self._anyone():
+            return None
+        self.queues.searches += 1
         if not self._quota_reachable():
             return None
         refused = put(self.state, self.entry.workload.key, self.option)
@@ -230,10 +234,25 @@ class _Search:
 
     # -- who may be taken -------------------------------------------------------------------------------------
 
+    def _anyone(self) -> bool:
+        """Whether there may be a candidate at all: most searches end here."""
+        within, mine = _policy(self.queues, self.entry).within, self.entry.workload.priority
+        lowest = self.queues.lowest(self.entry.queue)
+        newer = within is Within.LOWER_OR_NEWER
+        if lowest is not None and within is not Within.NEVER and (lowest < mine or (lowest == mine and newer)):
+            return True
+        most = self.mode.others
+        return most is not None and any(
+            (low := self.queues.lowest(name)) is not None and low <= most for name in self._others()
+        )
+
     def _others(self) -> list[str]:
-        """Queues of the cohort that use more than their nominal quota of something that is wanted."""
-        if self.mode.others is None:
-            return []
+        """Queues of the cohort that use more than their nominal quota of something that is wanted, as things are."""
+        if self._borrowers is None:
+            self._borrowers = self._find_others() if self.mode.others is not None else []
+        return self._borrowers
+
+    def _find_others(self) -> list[str]:
         quotas, own = self.queues.quotas, self.entry.queue
         return [
             name
@@ -275,25 +294,31 @@ class _Search:
                 found[occupancy.numbers[key]] = False
         return found
 
-    def _by_quota(self) -> list[str]:
-        """Candidates that would give back some of the quota that is lacking, the least important first."""
-        quotas, own, others = self.queues.quotas, self.entry.queue, self._others()
-        lacking = {(m.flavor, m.resource) for m in quotas.missing(own, self.option.amounts)}
+    def _lacking(self) -> set[FlavorResource]:
+        """The quotas that do not suffice."""
+        quotas, own, amounts = self.queues.quotas, self.entry.queue, self.option.amounts
+        found = {(m.flavor, m.resource) for m in quotas.missing(own, amounts)}
         if not self.mode.borrowing:
-            lacking |= {
-                key
-                for key, amount in self.option.amounts.items()
-                if quotas.used(own, key) + amount > quotas.nominal(own, key)
-            }
-        found = [
-            other
-            for name in (own, *others)
-            for key in self.queues.held_in(name)
-            if self._static(other := self.queues.entries[key], others)
-            and other.grant is not None
-            and any(other.grant.amounts.get(name, 0) > 0 for name in lacking)
-        ]
-        return [other.workload.key for other in sorted(found, key=self._importance)]
+            found |= {key for key, more in amounts.items() if quotas.used(own, key) + more > quotas.nominal(own, key)}
+        return found
+
+    def _givers(self) -> Iterator[Entry]:
+        """Candidates that would give back some of the quota that is lacking, in no order."""
+        others, lacking = self._others(), self._lacking()
+        for name in (self.entry.queue, *others):
+            for key in self.queues.held_in(name):
+                other = self.queues.entries[key]
+                grant = other.grant
+                if grant is None or not self._static(other, others):
+                    continue
+                for wanted in lacking:
+                    if grant.amounts.get(wanted, 0) > 0:
+                        yield other
+                        break
+
+    def _by_quota(self) -> list[str]:
+        """The same, the least important first."""
+        return [other.workload.key for other in sorted(self._givers(), key=self._importance)]
 
     def _importance(self, other: Entry) -> tuple[float, int, float, str]:
         """Whom to take first: with fair sharing those of the largest share; low priority, then the newest."""
@@ -314,11 +339,7 @@ class _Search:
         if self._quota_fits():
             return True
         depth = quotas.begin()
-        for key in self._by_quota():
-            self._take(key)
-            if self._quota_fits():
-                break
-        fits = self._quota_fits()
+        fits = any(self._take(other.workload.key) and self._quota_fits() for other in self._givers())
         quotas.rollback(depth)
         return fits
 

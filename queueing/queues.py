@@ -86,6 +86,7 @@ class Entry:
     until: float = 0.0
     group: Group | None = None
     grant: Grant | None = None
+    held_at: int = 0  # the priority it was listed with when it got its grant
     victims: set[str] = field(default_factory=set)
     refusal: Refusal | None = None
     pods: set[str] = field(default_factory=set)
@@ -105,6 +106,7 @@ class Queues:
         self.plain: dict[str, PlainFlavor] = {}
         self.occupancies = Occupancies()
         self.claims: dict[str, Claim] = {}
+        self.searches = 0  # for victims, so far
         self.turn = 0  # of the queue that was served last
         self.config = 0  # grows with every change of queues and flavors
         self.rooms: dict[str, int] = {}  # by flavor: grows when room there may have become free
@@ -118,6 +120,7 @@ class Queues:
         self.evicting: dict[str, None] = {}  # whose pods are on their way out
         self.fresh: set[str] = set()  # admitted in this cycle: not stored yet, so nobody's victim
         self._held_in: dict[str, dict[str, None]] = {}
+        self._priorities: dict[str, dict[int, int]] = {}
         self._of_pod: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
         self._parked: dict[Event, set[Group]] = {}
@@ -329,8 +332,8 @@ class Queues:
         entry = self.entries[key]
         self._leave_line(entry)
         if entry.grant is not None:
-            self._held_in[entry.grant.queue].pop(key, None)
-        self._held_in.setdefault(grant.queue, {})[key] = None
+            self._list(entry, entry.grant, -1)
+        self._list(entry, grant, 1)
         self._count(entry.grant, -1)
         self._count(grant, 1)
         victims = {victim for victim in nominated if victim in self.quotas.held}
@@ -377,7 +380,7 @@ class Queues:
             self.evicting.pop(victim, None)
         entry.victims, entry.phase = set(), Phase.STUCK
         self._count(grant, -1)
-        self._held_in[grant.queue].pop(key, None)
+        self._list(entry, grant, -1)
         self.evicting.pop(key, None)
         self.nominated.pop(key, None)
         self.drains.discard(key)
@@ -411,6 +414,22 @@ class Queues:
     def held_in(self, queue: str) -> Iterator[str]:
         """Who holds quota of a cluster queue."""
         return iter(self._held_in.get(queue, ()))
+
+    def lowest(self, queue: str) -> int | None:
+        """The lowest priority of those who hold quota of a cluster queue."""
+        return min(self._priorities.get(queue, ()), default=None)
+
+    def _list(self, entry: Entry, grant: Grant, by: int) -> None:
+        """Note who holds quota of which queue."""
+        if by > 0:
+            entry.held_at = entry.workload.priority
+            self._held_in.setdefault(grant.queue, {})[entry.workload.key] = None
+        else:
+            self._held_in[grant.queue].pop(entry.workload.key, None)
+        counts = self._priorities.setdefault(grant.queue, {})
+        counts[entry.held_at] = counts.get(entry.held_at, 0) + by
+        if not counts[entry.held_at]:
+            del counts[entry.held_at]
 
     def first_holders(self, queue: str) -> Iterator[str]:
         """Some who hold quota of a cluster queue, for messages: reading all of thousands would take long."""

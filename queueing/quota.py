@@ -123,8 +123,14 @@ class Quotas:
     def leave(self, workload: str, *, leaving: bool = True) -> None:
         """Mark a holder as a victim on its way out, or as one that stays after all."""
         old = self.held.get(workload)
-        if old is not None:
-            self.hold(workload, replace(old, leaving=leaving))
+        if old is None or old.leaving == leaving:
+            return
+        self.held[workload] = replace(old, leaving=leaving)
+        found = self._leaving.setdefault(old.queue, {})
+        for key, amount in old.amounts.items():
+            found[key] = found.get(key, 0) + (amount if leaving else -amount)
+        if self._open:
+            self._undo.append(partial(self.leave, workload, leaving=not leaving))
 
     def _charge(self, held: Held, sign: int) -> None:
         name = held.queue
