@@ -2,8 +2,8 @@
 
 In this order: the zones that the kubelet would spread the pod over (so a best-effort or none node where the pod comes
 out aligned is taken before one where it does not), how well its devices are linked (pods with ``gpu-link`` only), the
-zones' mean distance, how full they become (only where a ``ZoneScore`` asks for that), how broken up the devices are that
-stay free, tree order. Nodes whose inside is not known come after those where one zone suffices. A preference only:
+zones' mean distance, how full they become (only where a ``ZoneScore`` asks for that), how broken up the devices are
+that stay free, tree order. Nodes whose inside is not known come after those where one zone suffices. A preference only:
 whether a node takes a pod was decided before.
 """
 
