@@ -79,6 +79,7 @@ class KubeletConfig(Struct, frozen=True):
     cpu_manager_policy: str = "none"
     cpu_manager_policy_options: StrMap | None = None
     memory_manager_policy: str = "None"
+    threads_per_core: int = 1
     online_cpus: str | None = None
     reserved_cpus: str | None = None
 

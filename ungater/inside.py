@@ -11,8 +11,9 @@ import msgspec
 from crds import constants
 from crds.device_annotations import DEFAULT as DEVICE_ANNOTATIONS
 from crds.device_annotations import XPU_RESOURCE, DeviceAnnotation, device_annotations
-from crds.numa_placement import encode, resolve
+from crds.numa_placement import decode, encode, resolve
 from crds.settings import Settings
+from engine.devices.observe import broken_promises
 from engine.numa.machine import Machine, NumaPlacement, PodShape, State
 from engine.numa.score import ZoneScore
 from engine.state import ClusterState
@@ -131,6 +132,16 @@ class Inside:
             zones=self._zones.get(name, frozenset()),
         )
         return shape_of(pod.spec, annotations, qos_class=pod.status.qos_class), placement
+
+    def broken(self, pod: objects.Pod) -> tuple[str, ...]:
+        """Which promises about its devices the agent saw broken on a bound pod; () where all is well or not known."""
+        annotations = pod.metadata.annotations or {}
+        machine = self._state.machines.get(pod.spec.node_name)
+        text = annotations.get(constants.NUMA_PLACEMENT_OBSERVED)
+        observed = decode(text) if text else None
+        if machine is None or observed is None or not any(machine.layout.links):
+            return ()
+        return broken_promises(machine, shape_of(pod.spec, annotations), observed)
 
     def annotations(self, node: str, placement: NumaPlacement | None) -> dict[str, str]:
         """What an ungating patch says of the inside of the node: the placement, and devices for plugins that listen."""

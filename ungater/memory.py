@@ -57,6 +57,7 @@ class Memory:
         )
         self.inside = Inside(self.state, options)
         self.troubles = Troubles(enqueue, clock)
+        self.troubles.broken = self.inside.broken
         self.pool = Pool()
         self.records: dict[str, Record] = {}  # by job uid
         self.flavors: dict[str, tuple[str, ...]] = {}

@@ -1,4 +1,4 @@
-"""Where a kubelet did otherwise than was predicted: pods that it refused, and pods that got other zones.
+"""Where a kubelet did otherwise than was predicted: pods that it refused, and pods that got other zones or devices.
 
 Each is told once a pod (``tell``). The state needs no correction of its own: a refused pod has finished and holds
 nothing any more, and an observed placement counts before a predicted one. After a refusal the node is left out for pods
@@ -24,6 +24,7 @@ class Troubles:
 
     def __init__(self, enqueue: Callable[[str, float], None], clock: Callable[[], float] = time.monotonic) -> None:
         self.tell: Callable[[Record, Trouble], None] = lambda _record, _trouble: None
+        self.broken: Callable[[Pod], tuple[str, ...]] = lambda _pod: ()  # what a pod's own devices do not keep
         self._enqueue = enqueue
         self._clock = clock
         self._refusals = Refusals()
@@ -38,7 +39,7 @@ class Troubles:
         if refused(new):
             trouble = self._refusal(record, new) if old is None or not finished(old) else None
         elif old is None or old.metadata.annotations != new.metadata.annotations:
-            trouble = misalignment(new)
+            trouble = misalignment(new) or _unkept(new, self.broken(new))
         if trouble is not None:
             record.troubles[uid] = trouble
             self.tell(record, trouble)
@@ -100,6 +101,14 @@ def misalignment(pod: Pod) -> Trouble | None:
         f"pod {pod.metadata.name} on {pod.spec.node_name} got NUMA zones {_zones(observed)}, predicted were "
         f"{_zones(predicted)}; from now on what it really has counts"
     )
+    return Trouble(pod, pod.spec.node_name, "", message)
+
+
+def _unkept(pod: Pod, broken: tuple[str, ...]) -> Trouble | None:
+    """The devices that a pod got break a promise, in zones as predicted: its device plugin chose otherwise."""
+    if not broken:
+        return None
+    message = f"pod {pod.metadata.name} on {pod.spec.node_name} got devices that were not promised: {'; '.join(broken)}"
     return Trouble(pod, pod.spec.node_name, "", message)
 
 

@@ -82,13 +82,29 @@ def describe(
     if full is not None and full.layout.exact:
         return Described(full, flex_topo.KIND, problems=problems)
     if part is not None:
-        return Described(part, nrt.KIND, problems=problems)
+        knows = full is not None and flex is not None and flex.status.kubelet is not None
+        return Described(_told_more(part, full) if full and knows else part, nrt.KIND, problems=problems)
     if full is not None and flex is not None and flex.status.kubelet is not None and full.layout.resources:
         return Described(full, flex_topo.KIND, problems=problems)
     of_node = Problems(f"{annotated.KIND} {name}")
     found = annotated.machine_of(name, annotations, status.allocatable, of_node, version=version, ignored=ignored)
     machine, known = found or (None, True)
     return Described(machine, annotated.KIND if machine else "", known, (*problems, *of_node.texts))
+
+
+def _told_more(part: Machine, full: Machine) -> Machine:
+    """Amounts by NodeResourceTopology, with the kubelet's options, which it does not tell, by the agent."""
+    theirs = part.layout.kubelet
+    kubelet = msgspec.structs.replace(
+        full.layout.kubelet,
+        policy=theirs.policy,
+        scope=theirs.scope,
+        static_cpu=theirs.static_cpu,
+        static_memory=theirs.static_memory,
+    )
+    return msgspec.structs.replace(
+        part, layout=msgspec.structs.replace(part.layout, kubelet=kubelet, threads=full.layout.threads)
+    )
 
 
 def _differences(full: Layout, part: Layout) -> Iterator[str]:
@@ -163,6 +179,7 @@ def _safer(full: Machine, part: Machine) -> Machine | None:
         capacity=least(ours.capacity, theirs.capacity),
         allocatable=least(ours.allocatable, theirs.allocatable),
         kubelet=kubelet,
+        threads=ours.threads,
         links=_links(theirs, resources, tuple(zone.id for zone in zones)),
         ignored=ours.ignored,
     )

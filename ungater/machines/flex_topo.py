@@ -36,6 +36,7 @@ KIND = "FlexTopo"
 READY = "Ready"
 STATIC = "static"
 NEWEST = Kubelet().version
+UNKNOWN_THREADS = 2  # of a core, where nothing says: what most servers have
 _VERSION = re.compile(r"v?(\d{1,3})\.(\d{1,3})")
 
 
@@ -106,6 +107,7 @@ def machine_of(
         if exact
         else (),
         reserved_cpus=reserved if exact else 0,
+        threads=max(1, config.threads_per_core) if config else UNKNOWN_THREADS,
         links=_links(read, resources, devices, annotations, xpus),
         ignored=ignored,
         exact=exact,

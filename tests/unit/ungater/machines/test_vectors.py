@@ -14,7 +14,8 @@ from support.published import node
 from engine.numa.admit import admit
 from engine.numa.machine import Container, Kind, PodShape, Qos
 from engine.quantity import parse
-from kube.topologies import FlexTopo, NodeResourceTopology
+from kube.objects import Condition
+from kube.topologies import FlexTopo, FlexTopoStatus, NodeResourceTopology
 from ungater.machines import describe
 
 FILE = Path(__file__).parents[3] / "data" / "numa.jsonl.gz"
@@ -160,23 +161,42 @@ def test_from_flex_topo_every_verdict_and_every_zone_is_the_kubelet_s():
     assert wrong == []
 
 
-def test_from_node_resource_topology_nearly_every_verdict_is_the_kubelet_s():
+def verdicts(**about):
+    """(right, all, tags of the wrong ones) from NodeResourceTopology, and what ``about`` makes of a case beside it."""
     right, total, tags = 0, 0, defaultdict(int)
     for case in cases():
         if "node-level-overcommit" in case["tags"]:
             continue  # the plain resource fit stops these
-        if "full-pcpus-only" in case["tags"]:
-            continue  # it is not published, nor how many threads a core has
-        found = describe(node(), topology=nrt_of(case))
+        found = describe(node(), topology=nrt_of(case), **{name: make(case) for name, make in about.items()})
         if found.machine is None:
             continue
         total += 1
         assert found.problems == (), (case["id"], found.problems)
-        state = found.machine.state
-        same = admit(found.machine.layout, state, shape_of(case["pod"])).admitted == case["expected"]["admitted"]
+        assert found.source == "NodeResourceTopology"
+        layout, state = found.machine.layout, found.machine.state
+        same = admit(layout, state, shape_of(case["pod"])).admitted == case["expected"]["admitted"]
         right += same
-        if not same:
-            for tag in case["tags"]:
-                tags[tag] += 1
+        for tag in () if same else case["tags"]:
+            tags[tag] += 1
     assert total > 1000
-    assert right / total >= 0.985, (right, total, dict(tags))
+    return right, total, dict(tags)
+
+
+def settings_of(case):
+    """A FlexTopo whose agent knows the kubelet's settings, but could not read its state."""
+    whole = flex_of(case)
+    threads = case["machine"]["threads_per_core"]
+    kubelet = msgspec.structs.replace(whole.status.kubelet, threads_per_core=threads)
+    unready = Condition(type="Ready", status="False", reason="StateIncomplete")
+    return msgspec.structs.replace(whole, status=FlexTopoStatus(conditions=(unready,), kubelet=kubelet))
+
+
+def test_from_node_resource_topology_and_the_kubelet_s_settings_nearly_every_verdict_is_the_kubelet_s():
+    right, total, wrong = verdicts(flex=settings_of)
+    assert right / total >= 0.985, (right, total, wrong)
+
+
+def test_from_node_resource_topology_alone_only_whole_cores_are_not_foreseen():
+    right, total, wrong = verdicts()
+    assert right / total >= 0.96, (right, total, wrong)
+    assert (total - right - wrong["full-pcpus-only"]) / total <= 0.015, "options of managers are not published"
