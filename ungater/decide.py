@@ -356,7 +356,7 @@ def _say(
         astray = [trouble for trouble in record.troubles.values() if not trouble.refused]
         message = f"all {pod_set.count} pods are ready"
         if astray:
-            message = f"{message}; {len(astray)} of them did not get the NUMA zones that were predicted"
+            message = f"{message}; {len(astray)} of them did not get the NUMA zones or devices that were predicted"
         known_so = was_ready and not astray
         return [] if known_so else [Write((Wanted(names.PODS_READY, True, Reason.PODS_READY, message),), delay=SOON)]
     refusal = next((trouble for trouble in reversed(record.troubles.values()) if trouble.refused), None)

@@ -7,7 +7,7 @@ import pytest
 from support.owned import make_owner, make_pod
 from support.published import GI, GPU, flex, flex_body, node, nrt, nrt_zone
 
-from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
+from crds.constants import GPU_LINK, NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
 from crds.device_annotations import DeviceAnnotation
 from crds.numa_placement import decode
 from engine.numa.machine import Qos, TopologyPolicy
@@ -166,3 +166,20 @@ def test_a_pod_s_wishes_are_in_its_shape(world):
         ).shape.gpu_link
         == "require"
     )
+
+
+def test_gpus_that_are_not_linked_break_the_promise_of_a_pod_that_requires_links(world):
+    def observed(*ids, link="require", **more):
+        record = [{"zone": "node-0", "amount": {GPU: str(len(ids))}, "devices": {GPU: ids}}]
+        return pod(**{GPU_LINK: link, NUMA_PLACEMENT_OBSERVED: json.dumps(record), **more})
+
+    assert world.inside.broken(observed("GPU-0", "GPU-2")) == (), "its node publishes nothing"
+    world.flexes["n1"] = flex()
+    world.look()
+    assert world.inside.broken(observed("GPU-0", "GPU-2")) == (
+        "2 of nvidia.com/gpu are not one NVLink clique, the largest among them has 1: GPU-0, GPU-2",
+    )
+    assert world.inside.broken(observed("GPU-0", "GPU-1")) == ()
+    assert world.inside.broken(observed("GPU-0", "GPU-2", link="prefer")) == ()
+    assert world.inside.broken(pod(**{GPU_LINK: "require"})) == ()
+    assert world.inside.broken(observed("GPU-0", "GPU-2", **{NUMA_PLACEMENT_OBSERVED: "?"})) == ()

@@ -125,3 +125,23 @@ def test_zones_other_than_predicted_are_told_when_they_are_seen(heard):
 def test_no_trouble_without_two_records_that_differ_in_zones(predicted, observed):
     given = {NUMA_PLACEMENT_PREDICTED: predicted, NUMA_PLACEMENT_OBSERVED: observed}
     assert misalignment(on_node("a", **{key: text for key, text in given.items() if text})) is None
+
+
+def test_devices_that_break_a_promise_are_told_once_where_the_zones_are_right(heard):
+    record = make_record(slots=SLOTS)
+    first = on_node("a", **{NUMA_PLACEMENT_PREDICTED: ZONE0})
+    heard.troubles.broken = lambda pod: (
+        ("2 of nvidia.com/gpu are not one NVLink clique",)
+        if NUMA_PLACEMENT_OBSERVED in pod.metadata.annotations
+        else ()
+    )
+    heard.troubles.note(record, None, first)
+    assert heard.told == []
+    seen = on_node("a", **{NUMA_PLACEMENT_PREDICTED: ZONE0, NUMA_PLACEMENT_OBSERVED: ZONE0})
+    heard.troubles.note(record, first, seen)
+    heard.troubles.note(record, seen, seen)
+    ((_, trouble),) = heard.told
+    assert not trouble.refused
+    assert trouble.message == (
+        "pod a on n1 got devices that were not promised: 2 of nvidia.com/gpu are not one NVLink clique"
+    )
