@@ -94,7 +94,7 @@ def count_one(view: View, state: State, plan: Plan, most: int, space: Space) -> 
         found = in_one_zone_of(state, ask, most)
         if found or plan.policy is TopologyPolicy.SINGLE:
             return found
-        fits = fits_set_of(view, ask)
+        fits = fits_set_of(view, state, ask)
         if fits is None or (fits and most > 1):
             return int(_in_several(view, ask, most, space)[0])
         return int(fits)
@@ -110,8 +110,17 @@ def _in_several(view: View, ask: Ask, most: int, space: Space) -> Ints:
         found[some] = holds.any(axis=0)
     if most > 1:
         some = found.nonzero()[0]
+        some = some[_most(view.only(some), ask, most) > 1]
         if len(some):
             found[some] = _in_turn(view.only(some), (ask,), most, space)
+    return found
+
+
+def _most(view: View, ask: Ask, most: int) -> Ints:
+    """What the whole machine holds: an upper bound."""
+    found = np.full(view.width, most, np.int64)
+    for row, amount in ask.pairs:
+        np.minimum(found, view.free(row).sum(axis=0) // amount, out=found)
     return found
 
 
@@ -133,9 +142,7 @@ def _permissive(view: View, plan: Plan, most: int, space: Space) -> Ints:
 
     Memory that zones may give in groups only is sure as far as it comes from single zones.
     """
-    found = np.full(view.width, most, np.int64)
-    for row, amount in plan.whole.pairs:
-        np.minimum(found, view.free(row).sum(axis=0) // amount, out=found)
+    found = _most(view, plan.whole, most)
     if not plan.whole.memory or not plan.grouped:
         return found
     sure = np.zeros_like(found)

@@ -32,7 +32,7 @@ class Turns:
     """
 
     def __init__(self, view: View, asks: tuple[Ask, ...], space: Space) -> None:
-        self.now = Scratch.of(view)
+        self.now = Scratch.of(view, sharing=view.kind.traits.exact or len(asks) > 1)
         self.at = np.arange(view.width)
         self.unknown: list[Ints] = []
         self._asks = asks

@@ -104,18 +104,18 @@ def knows_sets(view: View, ask: Ask) -> bool:
     return ask.narrow or (view.zones <= WIDEST and ask.memory < 2)
 
 
-def fits_set_of(view: View, ask: Ask) -> bool | None:
-    """Whether a pod that needs several zones fits the one machine of a view; None: ask `in_sets`."""
-    limit = EXACT // view.zones
+def fits_set_of(view: View, state: State, ask: Ask) -> bool | None:
+    """Whether a pod that needs several zones fits the one machine of a view, in this state; None: ask `in_sets`."""
     if ask.narrow:
         return False
-    if view.grouped or not knows_sets(view, ask) or max(ask.amounts) > limit:
+    if view.grouped or not knows_sets(view, ask) or max(ask.amounts) > EXACT // view.zones:
         return None
     width = int(widths_of(view, ask)[0])
     if width < 2:
         return False
-    cut = np.minimum(view.all_free(ask.rows)[:, :, 0], limit)
-    enough = sets_of(view.zones, width).weights @ cut.T >= ask.amounts
+    units = [(row, view.kind.units[row]) for row in ask.rows]
+    free = np.array([[zone[row] - zone[row] % unit for row, unit in units] for zone in state.free], np.float64)
+    enough = sets_of(view.zones, width).weights @ np.maximum(free, 0, out=free) >= ask.column[:, 0, 0]
     return bool(np.logical_and.reduce(enough, axis=1).any())
 
 

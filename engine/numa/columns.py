@@ -34,12 +34,12 @@ class Known:
 class Kind:
     """The columns of one kind of layout; the first ``used`` have been taken at some time.
 
-    ``free[r, z, c]``: what zone z of column c has left of resource r, 0 where it does not report r. ``group[z, c]``:
-    the zones that share memory with zone z, as a mask; 0 where nothing of its memory is taken. ``grouped``: whether
-    there ever was such memory, as far as that is known. ``layout[c]`` is the column of its layout: ``room[r, z, l]`` is
-    what zone z has in all, ``reach[r, w, l]`` the most that w + 1 zones have together; the first ``layouts`` of them
-    have been taken at some time, and ``layouts_made`` grows with each. ``at[c]`` is what column c stands for, None
-    while it is spare.
+    ``free[r, z, c]``: what zone z of column c has left of resource r, 0 where it does not report r; ``units``: in whole
+    numbers of these. ``group[z, c]``: the zones that share memory with zone z, as a mask; 0 where nothing of its memory
+    is taken. ``grouped``: whether there ever was such memory, as far as that is known. ``layout[c]`` is the column of
+    its layout: ``room[r, z, l]`` is what zone z has in all, ``reach[r, w, l]`` the most that w + 1 zones have together;
+    the first ``layouts`` of them have been taken at some time, and ``layouts_made`` grows with each. ``at[c]`` is what
+    column c stands for, None while it is spare.
     """
 
     def __init__(self, number: int, traits: Traits) -> None:
@@ -47,6 +47,7 @@ class Kind:
         self.traits = traits
         self.used = self.layouts = self.layouts_made = 0
         self.grouped = False
+        self.units = [1000 if resource == CPU else 1 for resource in traits.resources]
         self.at: list[tuple[Layout, State] | None] = []
         shape = len(traits.resources), traits.zones, _START
         self._free: Ints = np.zeros(shape, np.int64)
@@ -121,9 +122,9 @@ class Kind:
         zones = len(self._group)
         free = np.array([state.free for state in new.values()], np.int64).reshape(len(slots), zones, len(self._free))
         np.maximum(free, 0, out=free)
-        if CPU in self.traits.resources:  # only whole CPUs are given to somebody alone
-            row = self.traits.resources.index(CPU)
-            free[:, :, row] -= free[:, :, row] % 1000
+        for row, unit in enumerate(self.units):
+            if unit > 1:
+                free[:, :, row] -= free[:, :, row] % unit
         self._free[:, :, slots] = free.T
         if self.grouped:
             groups = [[each.cells if each.assignments else 0 for each in state.memory] for state in new.values()]
@@ -211,31 +212,33 @@ class View:
 
 
 class Scratch(View):
-    """The same to be changed: what is free, ``left[r, z, c]``; who shares memory, ``shares[z, c]``.
+    """The same to be changed: what is free, ``left[r, z, c]``; who shares memory, ``shares[z, c]``, where that matters.
 
     ``lost[c]``: what is left of column c is not known any more.
     """
 
-    __slots__ = ("left", "lost", "shares")
+    __slots__ = ("left", "lost", "shares", "sharing")
 
-    def __init__(self, view: View, left: Ints, shares: Ints, lost: NDArray[np.bool_]) -> None:
+    def __init__(self, view: View, left: Ints, shares: Ints, lost: NDArray[np.bool_], *, sharing: bool) -> None:
         super().__init__(view.kind, view.where)
         self.left = left
         self.shares = shares
         self.lost = lost
+        self.sharing = sharing
 
     @classmethod
-    def of(cls, view: View) -> "Scratch":
+    def of(cls, view: View, *, sharing: bool) -> "Scratch":
         """A copy of what a view shows."""
         left = np.stack([view.free(row) for row in range(len(view.kind.traits.resources))])
-        return cls(view, left, np.array(view.group), np.zeros(view.width, np.bool_))
+        return cls(view, left, np.array(view.group), np.zeros(view.width, np.bool_), sharing=sharing)
 
     def only(self, places: Ints) -> "Scratch":
         """Of these columns, those at ``places`` (ascending, each once): a copy, unless that is all of them."""
         if len(places) == self.width:
             return self
         part = View(self.kind, self._at(places))
-        return Scratch(part, self.left[:, :, places], self.shares[:, places], self.lost[places])
+        left, shares, lost = self.left[:, :, places], self.shares[:, places], self.lost[places]
+        return Scratch(part, left, shares, lost, sharing=self.sharing)
 
     def free(self, row: int) -> Ints:
         """What is free of a resource."""
@@ -254,7 +257,7 @@ class Scratch(View):
     @property
     def grouped(self) -> bool:
         """Whether any memory may be known to be in use."""
-        return True
+        return self.sharing
 
 
 def _grown(rows: NDArray[Any]) -> NDArray[Any]:
