@@ -81,10 +81,10 @@ class Client:
         )
         return Answer(
             pods={
-                (pod.namespace, pod.name): {container.name: _resources(container) for container in pod.containers}
+                (pod.namespace, pod.name): {container.name: resources(container) for container in pod.containers}
                 for pod in pods.pod_resources
             },
-            allocatable=_resources(given),
+            allocatable=resources(given),
         )
 
     def close(self) -> None:
@@ -113,7 +113,8 @@ def _detail(error: grpc.RpcError) -> str:
     return str(details() if details else error)
 
 
-def _resources(found: api.ContainerResources | api.AllocatableResourcesResponse) -> Resources:
+def resources(found: api.ContainerResources | api.AllocatableResourcesResponse) -> Resources:
+    """The message's content, in order."""
     return Resources(
         cpus=frozenset(found.cpu_ids),
         memory=tuple(

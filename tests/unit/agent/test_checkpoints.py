@@ -1,64 +1,48 @@
+import shutil
+
 import pytest
+from support.tree import DATA
 
 from agent import checkpoints
 from agent.checkpoints import Block, Unreadable
 
-# Written by kubelets; checksums left as they were.
-CPU = (
-    '{"policyName":"static","defaultCpuSet":"0,4-127","entries":{"0c7c1f52":{"init":"1","main":"1-3"}},"checksum":2547}'
-)
-MEMORY = (
-    '{"policyName":"Static","machineState":{"0":{"numberOfAssignments":2,"memoryMap":{"hugepages-1Gi":{"total":0,'
-    '"systemReserved":0,"allocatable":0,"reserved":0,"free":0},"memory":{"total":67416219648,"systemReserved":1073741824,'
-    '"allocatable":66342477824,"reserved":2147483648,"free":64194994176}},"cells":[0,2]},"2":{"numberOfAssignments":2,'
-    '"memoryMap":{"memory":{"total":100,"systemReserved":0,"allocatable":100,"reserved":0,"free":100}},"cells":[0,2]}},'
-    '"entries":{"0c7c1f52":{"main":[{"numaAffinity":[0,2],"type":"memory","size":2147483648}]}},"checksum":1}'
-)
-DEVICES = (
-    '{"Data":{"PodDeviceEntries":[{"PodUID":"0c7c1f52","ContainerName":"main","ResourceName":"nvidia.com/gpu",'
-    '"DeviceIDs":{"1":["GPU-a"],"-1":["GPU-b"]},"AllocResp":"CkcK"}],'
-    '"RegisteredDevices":{"nvidia.com/gpu":["GPU-a","GPU-c"],"x.y/gone":null}},"Checksum":4242}'
-)
+UID = "0c7c1f52-0000-4000-8000-000000000001"
 
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "device-plugins").mkdir()
-    for name, text in (
-        (checkpoints.CPU_STATE, CPU),
-        (checkpoints.MEMORY_STATE, MEMORY),
-        (checkpoints.DEVICE_STATE, DEVICES),
-    ):
-        (tmp_path / name).write_text(text)
-    return tmp_path
+    """The files as kubelet v1.36.3 writes them."""
+    return shutil.copytree(DATA / "kubelet", tmp_path / "kubelet")
 
 
 def test_the_managers_files(folder):
     cpu = checkpoints.read_cpu(folder)
     assert cpu.policy == "static"
     assert cpu.default == {0, *range(4, 128)}
-    assert cpu.entries == {"0c7c1f52": {"init": {1}, "main": {1, 2, 3}}}
+    assert cpu.entries == {UID: {"setup": {1}, "main": {1, 2, 3}}}
     memory = checkpoints.read_memory(folder)
+    assert memory.policy == "Static"
     assert list(memory.zones) == [0, 2]
     assert memory.zones[0].cells == (0, 2)
     assert memory.zones[0].memory_map["memory"].free == 64_194_994_176
-    assert memory.entries == {"0c7c1f52": {"main": (Block((0, 2), "memory", 2_147_483_648),)}}
+    assert memory.entries == {UID: {"main": (Block((0, 2), "memory", 2_147_483_648),)}}
     devices = checkpoints.read_devices(folder)
     (entry,) = devices.entries
-    assert (entry.pod_uid, entry.container_name, entry.resource_name) == ("0c7c1f52", "main", "nvidia.com/gpu")
+    assert (entry.pod_uid, entry.container_name, entry.resource_name) == (UID, "main", "nvidia.com/gpu")
     assert entry.device_ids == {1: ("GPU-a",), -1: ("GPU-b",)}
-    assert devices.registered == {"nvidia.com/gpu": ("GPU-a", "GPU-c"), "x.y/gone": ()}
+    assert devices.registered == {"nvidia.com/gpu": ("GPU-a", "GPU-c")}
 
 
 def test_managers_that_are_off(folder):
     (folder / checkpoints.CPU_STATE).write_text('{"policyName":"none","defaultCpuSet":"","checksum":1}')
     (folder / checkpoints.MEMORY_STATE).write_text('{"policyName":"None","machineState":{},"checksum":1}')
     (folder / checkpoints.DEVICE_STATE).write_text(
-        '{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":1}'
+        '{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"x.y/gone":null}},"Checksum":1}'
     )
     assert checkpoints.read_cpu(folder).entries == {}
     assert checkpoints.read_memory(folder).zones == {}
-    assert checkpoints.read_devices(folder).entries == ()
+    devices = checkpoints.read_devices(folder)
+    assert (devices.entries, devices.registered) == ((), {"x.y/gone": ()})
 
 
 @pytest.mark.parametrize(

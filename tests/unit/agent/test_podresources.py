@@ -2,6 +2,7 @@
 
 import pytest
 from support.kubelet import GIB, Kubelet
+from support.tree import DATA
 
 from agent import podresources
 from agent.podresources import client as api
@@ -63,6 +64,21 @@ def test_large_answers(kubelet, client):
     kubelet.devices = {"x.y/many": dict.fromkeys(names, (0,))}
     with kubelet.serving():
         assert len(client.read().allocatable.devices["x.y/many"]) == len(names)
+
+
+def test_what_the_kubelets_own_server_sends():
+    """Recorded from kubelet v1.36.3; it has fields that nobody reads here (dynamic resources)."""
+    kubelet = DATA / "kubelet"
+    listed = podresources.api_pb2.ListPodResourcesResponse.FromString((kubelet / "list.bin").read_bytes())
+    given = podresources.api_pb2.AllocatableResourcesResponse.FromString((kubelet / "allocatable.bin").read_bytes())
+    (pod,) = listed.pod_resources
+    (container,) = pod.containers
+    assert (pod.namespace, pod.name, container.name) == ("default", "train", "main")
+    found = api.resources(container)
+    assert found.cpus == {1, 2, 3}
+    assert found.memory == (Memory("memory", 2 * GIB, (0, 2)),)
+    assert found.devices == {"nvidia.com/gpu": {"GPU-a": (1,)}, "x.y/none": {"n": ()}, "x.y/two": {"t": (0, 2)}}
+    assert api.resources(given).cpus == {1, 2, 3, 4, 5}
 
 
 def test_the_messages_are_the_kubelets():
