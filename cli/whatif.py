@@ -3,28 +3,25 @@
 docs/whatif.md describes both forms.
 """
 
-import sys
-import time
 from collections.abc import Iterable, Iterator
-from enum import StrEnum
 from typing import Annotated
 
 import msgspec
 import typer
 from rich.table import Table
 
+from cli import whatif_admit
 from cli.output import OutputFormat, emit, stderr, stdout
 from cli.whatif_cases import Case, CaseError, Slice, decide, opened, read_cases
 from cli.whatif_compare import Comparison
+from cli.whatif_output import ErrorAnswer, Format, with_progress, write_lines
 from engine.placement import Placement, Refusal
-
-_QUIET_SECONDS = 2.0  # what lasts longer shows its progress
 
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Ask the engine about a described cluster, without one.",
+    help="Ask the engine about a described cluster or machine, without one.",
 )
 
 
@@ -33,13 +30,7 @@ def _group() -> None:
     pass
 
 
-class Format(StrEnum):
-    """What ``-o`` accepts here: the answers are lines, so that they can be read while they come."""
-
-    JSONL = "jsonl"
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
+app.command("admit")(whatif_admit.command)
 
 
 class PodSetAnswer(msgspec.Struct, frozen=True):
@@ -58,13 +49,6 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     reason: str
     message: str = ""
     pod_sets: tuple[PodSetAnswer, ...] = ()
-
-
-class ErrorAnswer(msgspec.Struct, frozen=True):
-    """In place of the answer to a line that is no case; ``id`` is null where it could not be read."""
-
-    id: str | None
-    error: str
 
 
 def answer(case: Case) -> Answer:
@@ -111,8 +95,8 @@ def place(
     """
     comparison = Comparison()
     with opened(file) as stream:
-        answers = _answers(_with_progress(read_cases(stream), output), comparison if compare else None)
-        failed = _write_lines(answers) if output is Format.JSONL else _write_whole(list(answers), output, compare)
+        answers = _answers(with_progress(read_cases(stream), output, "placed"), comparison if compare else None)
+        failed = write_lines(answers) if output is Format.JSONL else _write_whole(list(answers), output, compare)
     if compare:
         (stdout() if output is Format.TABLE else stderr()).print(comparison.table())
     if failed:
@@ -128,31 +112,6 @@ def _answers(cases: Iterable[Case | CaseError], comparison: Comparison | None) -
         if comparison is not None:
             comparison.add(case, given.fits, given.slices)
         yield given
-
-
-def _with_progress(cases: Iterable[Case | CaseError], output: Format) -> Iterator[Case | CaseError]:
-    """Say on a terminal how many cases are done once it takes long; lines that are seen to come need none."""
-    console = stderr()
-    if not console.is_terminal or (output is Format.JSONL and sys.stdout.isatty()):
-        yield from cases
-        return
-    started = time.monotonic()
-    with console.status("") as status:
-        status.stop()
-        for done, case in enumerate(cases):
-            if time.monotonic() - started > _QUIET_SECONDS:
-                status.update(f"{done} cases placed")
-                status.start()
-            yield case
-
-
-def _write_lines(answers: Iterable[Answer | ErrorAnswer]) -> int:
-    """Write each answer as it comes; returns how many were errors."""
-    failed = 0
-    for given in answers:
-        failed += isinstance(given, ErrorAnswer)
-        sys.stdout.write(msgspec.json.encode(given).decode() + "\n")
-    return failed
 
 
 def _write_whole(answers: list[Answer | ErrorAnswer], output: Format, compare: bool) -> int:

@@ -9,11 +9,11 @@ import io
 import re
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, BinaryIO, TypeVar
 
 import msgspec
 
@@ -41,6 +41,7 @@ FLAVOR = "default"
 
 MOST = 1 << 53  # 8 PiB; more of anything is a slip, and the engine adds up in 64 bits
 
+Read = TypeVar("Read")
 Quantities = dict[str, int | float | str]
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 
@@ -166,18 +167,23 @@ def read_cases(stream: BinaryIO) -> Iterator[Case | CaseError]:
     Raises:
         Failure: the stream breaks off (a damaged gzip file).
     """
+    return read_lines(stream, decode_case)
+
+
+def read_lines(stream: BinaryIO, decode: Callable[[bytes], Read]) -> Iterator[Read | CaseError]:
+    """The same for cases of any form; ``decode`` raises ValueError where a line is none."""
     number = 0
     try:
         for number, line in enumerate(stream, start=1):
             if line.strip():
-                yield _case_or_error(number, line)
+                yield _case_or_error(number, line, decode)
     except (OSError, EOFError, zlib.error) as error:
         raise Failure(f"the input breaks off after line {number}: {error}") from error
 
 
-def _case_or_error(number: int, line: bytes) -> Case | CaseError:
+def _case_or_error(number: int, line: bytes, decode: Callable[[bytes], Read]) -> Read | CaseError:
     try:
-        return decode_case(line)
+        return decode(line)
     except (msgspec.DecodeError, ValueError) as error:
         return CaseError(number, _identity(line), _hint(str(error)))
 
@@ -191,7 +197,7 @@ def _identity(line: bytes) -> str | None:
 
 
 def _hint(message: str) -> str:
-    if "Invalid enum value" in message:
+    if "Invalid enum value" in message and ".mode`" in message:
         return f"{message}; expected {', '.join(Mode)}"
     if "truncated" in message:
         return f"{message}; one case is one line (`jq -c . FILE` makes it so)"

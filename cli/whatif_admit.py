@@ -1,0 +1,280 @@
+"""``topogate whatif admit``: would the kubelet of a described machine admit a pod, and which zones would it get.
+
+docs/whatif.md describes both forms. Answers are compared with recorded ones (``expected``) on demand.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from cli.output import OutputFormat, emit, stderr, stdout
+from cli.whatif_cases import CaseError, opened, read_lines
+from cli.whatif_machines import KubeletForm, MachineForm, NrtForm, PodForm, StateForm, from_nrt, from_state, kubelet_of
+from cli.whatif_machines import pod_shape as shape_of
+from cli.whatif_output import ErrorAnswer, Format, with_progress, write_lines
+from engine.devices.links import bits
+from engine.numa.admit import Admission, admit, hangs
+from engine.numa.machine import Layout, PodShape, State
+
+OVERCOMMIT = "node-level-overcommit"  # tag of cases that the plain resource fit would stop
+A_SECOND = 6_000_000  # combinations of hints that a kubelet goes through
+SLOW_SECONDS = 10
+
+
+class Source(StrEnum):
+    """What the prediction sees."""
+
+    STATE = "state"
+    NRT = "nrt"
+
+
+class ExpectedStep(msgspec.Struct, frozen=True):
+    """A merged hint as the kubelet made it."""
+
+    container: str
+    merged: tuple[int, ...] | None
+    preferred: bool
+    admit: bool
+
+
+class Expected(msgspec.Struct, frozen=True):
+    """The kubelet's own answer, to compare with."""
+
+    admitted: bool
+    reason: str = ""
+    steps: tuple[ExpectedStep, ...] | None = None
+    numa_nodes: tuple[int, ...] | None = None
+
+
+class AdmitForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One line; ``machine``, ``kubelet`` and ``state`` go together, ``nrt`` stands alone. The last five say more."""
+
+    id: str
+    pod: PodForm
+    machine: MachineForm | None = None
+    kubelet: KubeletForm | None = None
+    state: StateForm | None = None
+    nrt: NrtForm | None = None
+    expected: Expected | None = None
+    tags: tuple[str, ...] = ()
+    history: msgspec.Raw = msgspec.Raw(b"")
+    nrt_exact: bool = True
+    deterministic: bool = True
+
+
+class AdmitCase(msgspec.Struct, frozen=True):
+    """A valid case in the engine's words."""
+
+    id: str
+    layout: Layout
+    state: State
+    pod: PodShape
+    expected: Expected | None
+    tags: tuple[str, ...]
+
+
+class StepAnswer(msgspec.Struct, frozen=True):
+    """One merged hint, by kubelet ids of zones; null is no affinity."""
+
+    container: str
+    merged: tuple[int, ...] | None
+    preferred: bool
+    admit: bool
+
+
+class AdmitAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The kubelet's answer as predicted; ``message`` where it refuses, ``warning`` where it would take its time."""
+
+    id: str
+    admitted: bool
+    reason: str
+    steps: tuple[StepAnswer, ...]
+    numa_nodes: tuple[int, ...]
+    from_: Source = msgspec.field(name="from")
+    message: str = ""
+    warning: str = ""
+
+
+_forms = msgspec.json.Decoder(AdmitForm)
+
+
+def decode_admit(line: bytes, source: Source, options: bool = False) -> AdmitCase:
+    """Read one case.
+
+    Raises:
+        ValueError: (msgspec's errors are ones) with the field and what was expected there.
+    """
+    form = _forms.decode(line)
+    if source is Source.NRT:
+        if form.nrt is None:
+            raise ValueError("nrt: is missing, and --from nrt looks at nothing else")
+        known = kubelet_of(form.kubelet) if options and form.kubelet else None
+        threads = form.machine.threads_per_core if options and form.machine else 2
+        layout, state = from_nrt(form.nrt, known, threads)
+    elif form.machine is None or form.kubelet is None or form.state is None:
+        raise ValueError("machine, kubelet and state are needed; where there is only nrt, say --from nrt")
+    else:
+        layout, state = from_state(form.machine, form.kubelet, form.state)
+    return AdmitCase(form.id, layout, state, shape_of(form.pod), form.expected, form.tags)
+
+
+def answer(case: AdmitCase, source: Source) -> AdmitAnswer:
+    """The prediction for a case."""
+    admission = admit(case.layout, case.state, case.pod)
+    ids = [zone.id for zone in case.layout.zones]
+
+    def named(mask: int) -> tuple[int, ...]:
+        return tuple(ids[zone] for zone in bits(mask))
+
+    return AdmitAnswer(
+        id=case.id,
+        admitted=admission.admitted,
+        reason=admission.reason,
+        steps=tuple(
+            StepAnswer(step.container, None if step.merged is None else named(step.merged), step.preferred, step.admit)
+            for step in admission.steps
+        ),
+        numa_nodes=named(admission.zones),
+        from_=source,
+        message=admission.message,
+        warning=_slow(case, admission),
+    )
+
+
+def _slow(case: AdmitCase, admission: Admission) -> str:
+    combinations = hangs(case.layout, case.pod) if admission.steps else 0
+    if combinations < A_SECOND * SLOW_SECONDS:
+        return ""
+    return f"to merge {combinations} combinations of hints takes this kubelet about {combinations // A_SECOND} seconds"
+
+
+@dataclass
+class Agreement:
+    """Counts (equal, compared) for each thing that is compared; `table` shows them."""
+
+    rows: dict[str, list[int]] = field(default_factory=dict)
+    verdicts: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def add(self, case: AdmitCase, given: AdmitAnswer) -> None:
+        """Count one case; one without the kubelet's answer is passed over."""
+        expected = case.expected
+        if expected is None:
+            return
+        same = given.admitted is expected.admitted
+        self._count("verdict", same)
+        if OVERCOMMIT not in case.tags:
+            self._count("verdict, where the node has room", same)
+        if not expected.admitted and not given.admitted:
+            self._count("reason", given.reason == expected.reason)
+        theirs = [StepAnswer(s.container, s.merged, s.preferred, s.admit) for s in expected.steps or ()]
+        self._count("every merged hint", list(given.steps) == theirs)
+        if expected.admitted and given.admitted:
+            self._count("zones", given.numa_nodes == (expected.numa_nodes or ()))
+        if (given.admitted, given.reason) != (expected.admitted, expected.reason):
+            self.verdicts[expected.reason or "admitted", given.reason or "admitted"] += 1
+
+    def _count(self, what: str, same: bool) -> None:
+        row = self.rows.setdefault(what, [0, 0])
+        row[0] += same
+        row[1] += 1
+
+    def table(self) -> RenderableType:
+        """What agrees, and which verdicts do not; a sentence where there was nothing to compare."""
+        if not self.rows:
+            return "Nothing to compare: no case carries the kubelet's answer (expected)."
+        agrees = Table()
+        for heading in ("Compared with the kubelet", "equal", "of", "%"):
+            agrees.add_column(heading, justify="left" if heading.startswith("C") else "right")
+        for what, (same, every) in self.rows.items():
+            agrees.add_row(what, str(same), str(every), f"{100 * same / every:.1f}")
+        if not self.verdicts:
+            return agrees
+        differs = Table()
+        for heading in ("The kubelet", "predicted", "cases"):
+            differs.add_column(heading, justify="right" if heading == "cases" else "left")
+        for (theirs, ours), count in self.verdicts.most_common():
+            differs.add_row(theirs, ours, str(count))
+        return Group(agrees, differs)
+
+
+def command(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Cases, one JSON object a line; may be gzip; - is stdin.")
+    ],
+    source: Annotated[
+        Source, typer.Option("--from", help="state: machine, kubelet and state of the case; nrt: its nrt alone.")
+    ] = Source.STATE,
+    options: Annotated[
+        bool,
+        typer.Option("--with-options", help="With --from nrt: the kubelet's options and threads a core are known too."),
+    ] = False,
+    output: Annotated[Format, typer.Option("-o", "--output", help="Output format.")] = Format.JSONL,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare", help="Compare with the answers in the cases: a table on stderr (with -o table: instead)."
+        ),
+    ] = False,
+) -> None:
+    """Predict whether the kubelet of a machine admits a pod, and from which NUMA zones.
+
+    A case is one line: its id, the pod, and the machine: hardware, kubelet settings and state, or a
+    NodeResourceTopology. docs/whatif.md has every field.
+
+    The answers come in the order of the cases, with id, admitted, reason, steps (merged hints), numa_nodes and from. A
+    line that is no case is answered with id and error, and the exit status is then 1.
+    """
+    agreement = Agreement()
+    with opened(file) as stream:
+        cases = read_lines(stream, lambda line: decode_admit(line, source, options))
+        answers = _answers(with_progress(cases, output, "asked"), source, agreement if compare else None)
+        failed = write_lines(answers) if output is Format.JSONL else _write_whole(list(answers), output, compare)
+    if compare:
+        (stdout() if output is Format.TABLE else stderr()).print(agreement.table())
+    if failed:
+        raise typer.Exit(1)
+
+
+def _answers(
+    cases: Iterable[AdmitCase | CaseError], source: Source, agreement: Agreement | None
+) -> Iterator[AdmitAnswer | ErrorAnswer]:
+    for case in cases:
+        if isinstance(case, CaseError):
+            yield ErrorAnswer(id=case.id, error=str(case))
+            continue
+        given = answer(case, source)
+        if agreement is not None:
+            agreement.add(case, given)
+        yield given
+
+
+def _write_whole(answers: list[AdmitAnswer | ErrorAnswer], output: Format, compare: bool) -> int:
+    """Write all answers as one document or table, unless a comparison takes its place; returns how many were errors."""
+    errors = [given for given in answers if isinstance(given, ErrorAnswer)]
+    if output is Format.TABLE and compare:
+        for error in errors:
+            stderr().print(error.error, style="red", markup=False)
+    else:
+        emit(answers, OutputFormat(output), table=_table(answers))
+    return len(errors)
+
+
+def _table(answers: Iterable[AdmitAnswer | ErrorAnswer]) -> Table:
+    table = Table()
+    for heading in ("Case", "Admitted", "Zones, or why not"):
+        table.add_column(heading)
+    for given in answers:
+        if isinstance(given, ErrorAnswer):
+            table.add_row(given.id or "?", "[red]error", given.error)
+        elif given.admitted:
+            table.add_row(given.id, "[green]yes", ", ".join(map(str, given.numa_nodes)) or "any")
+        else:
+            table.add_row(given.id, "[yellow]no", f"{given.reason}: {given.message}")
+    return table
