@@ -25,6 +25,7 @@ from engine.numa.inside import NO_SLOTS, Gone, Inside, SlotKey
 from engine.numa.machine import Machine, NumaPlacement, PodShape, State
 from engine.numa.rebuild import Taker, asked, room_for, same, stepwise
 from engine.numa.score import Trait, ZoneScore, traits
+from engine.numa.stall import A_SECOND, Stalling, stalls
 from engine.table import Ints
 
 _Names = tuple[str, ...] | None  # None: every node the pod set has slots on
@@ -70,6 +71,7 @@ class NumaLedger:
         self._touch = touch
         self._by_name: dict[str, Inside] = {}
         self._fleet = Fleet()
+        self._stalling = Stalling(index)
         self._bare: Fleet | None = None  # the same machines with nothing on them; made when asked for
         self._dirty: dict[str, None] = {}
         self._pending: dict[SlotKey, _Names] = {}
@@ -99,6 +101,7 @@ class NumaLedger:
         if old is None or old.layout != machine.layout:
             self._undecide(name, inside)
             self._new = True
+            self._stalling.set(name, machine.layout)
             self._place_bare(name)
         self._changed(name)
 
@@ -109,6 +112,7 @@ class NumaLedger:
         self._undecide(name, inside)
         self.differing.subtract(traits(self.machines.pop(name).layout))
         inside.report(None, by_report=False)
+        self._stalling.set(name, None)
         self._place_bare(name)
         self._changed(name)
         self._drop_idle(name, inside)
@@ -117,10 +121,12 @@ class NumaLedger:
         """A node got a (new) place in the table."""
         if name in self.machines:
             self._dirty[name] = None
+            self._stalling.moved()
             self._place_bare(name)
 
     def permute(self, order: Ints) -> None:
         """The node at ``order[i]`` of the table is now at i; nodes that are not named are gone from it."""
+        self._stalling.moved()
         for fleet in (self._fleet, self._bare):
             if fleet is not None:
                 fleet.grow(int(order.max(initial=-1)) + 1)
@@ -326,6 +332,12 @@ class NumaLedger:
         state, machine = self.state(name), self.machines.get(name)
         if state is None or machine is None:
             return ""
+        combinations = stalls(machine.layout, shape)
+        if combinations:
+            minutes = combinations // (60 * A_SECOND)
+            return (
+                f"{name}: its kubelet would compare {combinations:,} combinations of hints, for about {minutes} minutes"
+            )
         for _ in range(most):
             admission = asked(machine.layout, state, shape)
             if not admission.admitted:
@@ -338,7 +350,7 @@ class NumaLedger:
 
         Nodes behind the last one are not known either.
         """
-        return self.fleet().counts(shape, most)
+        return self._stalling.without(shape, self.fleet().counts(shape, most))
 
     def fleet(self) -> Fleet:
         """All machines as they stand now."""
@@ -358,7 +370,7 @@ class NumaLedger:
             self._bare = Fleet()
             for name in self.machines:
                 self._place_bare(name)
-        return self._bare.counts(shape, most)
+        return self._stalling.without(shape, self._bare.counts(shape, most))
 
     def _place_bare(self, name: str) -> None:
         index, machine = self._index(name), self.machines.get(name)

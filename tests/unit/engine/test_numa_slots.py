@@ -5,6 +5,8 @@ import pytest
 from engine_factories import GPU, RACK, ask, make_flavor, make_node, nodes_of, placed, stored
 from numa_factories import (
     BEST_EFFORT,
+    RESTRICTED,
+    SINGLE,
     left,
     make_machine,
     make_shape,
@@ -277,6 +279,24 @@ def test_a_refusal_by_numa_says_how_many_nodes_and_why():
     assert "TopologyAffinityError" in refusal.message
     never = ask(state, pods_of(make_shape({"cpu": 5}), 2))
     assert never.reason is Reason.NEVER_FITS
+
+
+def test_pods_are_not_sent_to_a_kubelet_that_would_compare_hints_for_minutes():
+    nic = "nvidia.com/rdma_nic"
+    zones = [{"cpu": 4, "memory": 8, GPU: 1, nic: 1}] * 8
+    state = state_of(make_machine(*zones, policy=RESTRICTED))
+    four, three = make_shape({"cpu": 1, "memory": 1, GPU: 1, nic: 1}), make_shape({"cpu": 1, "memory": 1, GPU: 1})
+    assert nodes_of(ask(state, pods_of(three, 8))) == {"n0": 8}
+    refusal = ask(state, pods_of(four))
+    assert refusal.reason is Reason.NEVER_FITS
+    assert "4,228,250,625 combinations of hints, for about 11 minutes" in refusal.message
+    state.set_machine(make_machine(*zones, policy=RESTRICTED, node="n1"))
+    state.set_node(node_for(make_machine(*zones, node="n1")))
+    assert isinstance(ask(state, pods_of(four)), Refusal)
+    state.set_machine(make_machine(*zones, policy=SINGLE, node="n1"))
+    assert nodes_of(ask(state, pods_of(four, 8))) == {"n1": 8}
+    state.remove_machine("n0")
+    assert nodes_of(ask(state, pods_of(four, 16))) == {"n0": 8, "n1": 8}
 
 
 def test_where_amounts_are_short_too_the_refusal_is_about_amounts():
