@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,11 +89,13 @@ async def plane(
     topogate: bool,
     audit: bool = False,
     python: Mapping[str, Sequence[str]] | None = None,
+    before: Callable[[Plane], Awaitable[None]] | None = None,
 ) -> AsyncIterator[Plane]:
     """A new control plane with the nodes of ``fleet``; gone afterwards.
 
     ``topogate``: installed, its components running as processes under their own roles. ``audit``: count requests (which
     costs the API server some CPU). ``python``: component -> arguments of the interpreter, to run it under a profiler.
+    ``before``: called when the nodes are ready and Topogate is installed, but does not run yet.
     """
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="topogate-bench-")))
@@ -108,6 +110,8 @@ async def plane(
             await install(client, made.components.webhook_url)
         await add_nodes(client, fleet)
         await wait_ready(client, fleet.names(), timeout=120)
+        if before is not None:
+            await before(made)
         if made.components is not None:
             await asyncio.gather(*(made.components.start(name) for name in TOPOGATE))
         await made.quiet()

@@ -25,10 +25,11 @@ from benchmarks import report
 from benchmarks.plane import Plane, plane
 from crds.constants import Keys
 from kube.client import Client
+from kube.errors import NotFound
 from kube.informer import Event, EventKind, Informer
 from kube.objects import Object
 from kube.patches import encode
-from kube.resources import JOBS, PODS
+from kube.resources import FLEX_TOPOS, JOBS, NODE_RESOURCE_TOPOLOGIES, PODS, Resource
 from localcluster.kubelets.fleet import Publishing
 from localcluster.nodes import RACK_LABEL, Fleet, add_nodes, wait_ready
 
@@ -38,6 +39,7 @@ KUBELETS = ("restricted, pod", "single-numa-node, container", "restricted, conta
 HOSTS = 5  # machines a rack
 GPU = "nvidia.com/gpu"
 BACKOFF = 20
+PUBLISHED_SECONDS = 60.0
 NAMESPACE = "default"
 Json = dict[str, Any]
 
@@ -233,12 +235,25 @@ class Watch:
 
 
 async def add_machines(made: Plane, all_fleets: Sequence[Fleet], publishing: Publishing) -> None:
-    """Add the machines to a control plane and play their kubelets."""
+    """Add the machines to a control plane, play their kubelets, and wait until all that is published is there."""
     await asyncio.to_thread(made.cluster.play_kubelets, publishing)
     for fleet in all_fleets:
         await add_nodes(made.client, fleet)
-    await wait_ready(made.client, [name for fleet in all_fleets for name in fleet.names()], timeout=120)
-    await made.quiet()
+    names = [name for fleet in all_fleets for name in fleet.names()]
+    await wait_ready(made.client, names, timeout=120)
+    kinds = [NODE_RESOURCE_TOPOLOGIES] * publishing.nrt + [FLEX_TOPOS] * publishing.flex_topo
+    async with asyncio.timeout(PUBLISHED_SECONDS):
+        for kind in kinds:
+            while await _published(made.client, kind) < len(names):
+                await asyncio.sleep(0.5)
+
+
+async def _published(client: Client, kind: Resource) -> int:
+    """How many machines have an object of the kind, with all that belongs in it."""
+    try:
+        return sum("zones" in found or "status" in found for found in await client.list(kind))
+    except NotFound:  # the kind is not served yet
+        return 0
 
 
 async def _one(variant: str, options: argparse.Namespace) -> Run:
@@ -246,8 +261,11 @@ async def _one(variant: str, options: argparse.Namespace) -> Run:
     found = fleets(options.machines)
     topogate = variant == "topogate"
     publishing = Publishing(nrt=topogate, flex_topo=topogate and not options.no_flex_topo, observed=topogate)
-    async with plane(found[0], topogate=topogate) as made:
+
+    async def before(made: Plane) -> None:
         await add_machines(made, found, publishing)
+
+    async with plane(found[0], topogate=topogate, before=before) as made:
         run = await play(made.client, plans, variant, sum(map(len, found)), options.patience)
         print(_line(run), flush=True)
         if options.logs:
