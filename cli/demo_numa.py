@@ -1,0 +1,171 @@
+"""The act inside of machines: the same Job without Topogate and with it, on machines whose kubelets refuse."""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+
+from cli.demo_stage import NAMESPACE, Stage, act, make_job, say, syntax, until
+from cli.output import Failure, progress, stdout
+from crds.constants import API_VERSION, NUMA_PLACEMENT_OBSERVED, Keys
+from kube.resources import JOBS, PODS, RESOURCE_FLAVORS
+from localcluster.kubelets.fleet import Publishing
+from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, HOSTNAME_LABEL, RACK_LABEL, Fleet, add_nodes, wait_ready
+
+MACHINE = "2 NUMA / 128 cores / 8 GPUs"
+KUBELET = "single-numa-node, pod"
+GROUP = "machines"
+FLEET = Fleet(blocks=1, racks=1, hosts=3, prefix="gpu-", group=GROUP, machine=MACHINE, kubelet=KUBELET)
+LEVELS = [BLOCK_LABEL, RACK_LABEL, HOSTNAME_LABEL]
+GPU = "nvidia.com/gpu"
+PODS_OF_PAIR = 4
+FEW = 0.05, 0.2  # seconds until placements are published
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of one pod."""
+
+    name: str
+    node: str
+    phase: str
+    what: str
+    refused: bool = False
+
+
+async def numa(stage: Stage) -> None:
+    """Two of three machines have 2 GPUs left, but in different zones: no pod of 2 GPUs gets in there."""
+    act(
+        "6. inside the machine: pods that the kubelet will not refuse",
+        f"Three machines of {MACHINE}, kubelet policy {KUBELET}.\n"
+        "Two of them run a pod of 3 GPUs in each zone: 2 GPUs are left on each, one a zone. kube-scheduler counts 2\n"
+        "and sends a pod of 2 GPUs there; the kubelet refuses it, because it will not take them from two zones.",
+    )
+    await _machines(stage)
+    say("$ kubectl create -f pair.yaml      # 4 pods of 2 GPUs, without a topology request", "bold")
+    before = await _without(stage)
+    say("$ kubectl create -f pair.yaml      # the same, with", "bold")
+    request = (Keys().required[0], RACK_LABEL)
+    syntax(f"annotations:\n  {request[0]}: {request[1]}")
+    after = await _with(stage, request)
+    stdout().print(_table(before, after))
+    refused = sum(row.refused for row in before)
+    if any(row.refused for row in after):
+        raise Failure("a kubelet refused a pod that Topogate had placed")
+    say(
+        f"Without Topogate the kubelets refused {refused} pods (the Job goes on making new ones); with it none.",
+        "green",
+    )
+
+
+async def _machines(stage: Stage) -> None:
+    """The machines, their flavor, and what they run already."""
+    with progress("making three machines and playing their kubelets"):
+        await asyncio.to_thread(stage.cluster.play_kubelets, Publishing(delay=FEW))
+        await add_nodes(stage.client, FLEET)
+        await wait_ready(stage.client, FLEET.names())
+        flavor = {"nodeLabels": {GROUP_LABEL: GROUP}, "topology": {"levels": LEVELS}}
+        body = {"apiVersion": API_VERSION, "kind": "ResourceFlavor", "metadata": {"name": GROUP}, "spec": flavor}
+        await stage.client.create(RESOURCE_FLAVORS, body)
+        for node in FLEET.names()[:2]:
+            for number in (1, 2):
+                await stage.client.create(PODS, _serving(f"serve-{node[-2:]}-{number}", node), NAMESPACE)
+        await until(lambda: _reported(stage, "app=serve", 4), "the pods on the machines run")
+
+
+def _serving(name: str, node: str) -> Json:
+    amounts = {"cpu": "8", "memory": "32Gi", GPU: "3"}
+    container = {"name": "main", "image": "registry.example/serve:1", "resources": {"limits": amounts}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": "serve"}},
+        "spec": {"nodeSelector": {HOSTNAME_LABEL: node}, "containers": [container]},
+    }
+
+
+def _pair(annotations: dict[str, str]) -> Json:
+    job = make_job("pair", PODS_OF_PAIR, 2, ("", ""), backoffLimit=100)
+    job["metadata"]["annotations"] = annotations
+    spec = job["spec"]["template"]["spec"]
+    spec["nodeSelector"] = {GROUP_LABEL: GROUP}
+    amounts = {"cpu": "16", "memory": "64Gi", GPU: "2"}
+    spec["containers"][0]["resources"] = {"requests": amounts, "limits": amounts}
+    return job
+
+
+async def _without(stage: Stage) -> list[Row]:
+    """Wait until the kubelets have judged every pod once, look, and remove the Job."""
+    await stage.client.create(JOBS, _pair({}), NAMESPACE)
+
+    async def judged() -> bool:
+        pods = await _pods(stage)
+        return len(pods) >= PODS_OF_PAIR and all(map(_is_judged, pods))
+
+    await until(judged, "the kubelets have judged the pods of Job pair")
+    rows = [_row(pod) for pod in await _pods(stage)]
+    await stage.client.delete(JOBS, "pair", NAMESPACE, propagation="Background")
+
+    async def gone() -> bool:
+        return not await _pods(stage)
+
+    await until(gone, "the pods of Job pair are gone")
+    return rows
+
+
+async def _with(stage: Stage, request: tuple[str, str]) -> list[Row]:
+    await stage.client.create(JOBS, _pair(dict([request])), NAMESPACE)
+    stage.jobs.append("pair")
+
+    async def placed() -> bool:
+        pods = await _pods(stage)
+        return len(pods) >= PODS_OF_PAIR and all(map(_is_judged, pods))
+
+    await until(placed, "the pods of Job pair run")
+    return [_row(pod) for pod in await _pods(stage)]
+
+
+def _is_judged(pod: Json) -> bool:
+    """Refused, or running in a place that is known."""
+    return pod["status"]["phase"] == "Failed" or NUMA_PLACEMENT_OBSERVED in pod["metadata"].get("annotations", {})
+
+
+async def _pods(stage: Stage) -> list[Json]:
+    return await stage.client.list(PODS, NAMESPACE, label_selector="job-name=pair")
+
+
+async def _reported(stage: Stage, selector: str, count: int) -> bool:
+    """Whether that many pods run and their placements are known."""
+    pods = await stage.client.list(PODS, NAMESPACE, label_selector=selector)
+    return sum(NUMA_PLACEMENT_OBSERVED in pod["metadata"].get("annotations", {}) for pod in pods) >= count
+
+
+def _row(pod: Json) -> Row:
+    status = pod["status"]
+    name, node = pod["metadata"]["name"], pod["spec"].get("nodeName", "")
+    if status["phase"] == "Failed":
+        return Row(name, node, "refused", status.get("reason", ""), refused=True)
+    record = pod["metadata"].get("annotations", {}).get(NUMA_PLACEMENT_OBSERVED)
+    return Row(name, node, status["phase"], _placed(json.loads(record)) if record else "")
+
+
+def _placed(record: list[Json]) -> str:
+    """``zone 0: GPUs 0, 1``, by the GPUs' numbers on the machine."""
+    parts = []
+    for use in record:
+        gpus = ", ".join(device.rpartition("-")[2] for device in use.get("devices", {}).get(GPU, ()))
+        parts.append(f"{use['zone'].replace('node-', 'zone ')}: {use['amount']['cpu']} CPUs, GPUs {gpus}")
+    return "; ".join(parts)
+
+
+def _table(before: list[Row], after: list[Row]) -> Table:
+    table = Table("", "POD", "MACHINE", "", "WHERE INSIDE", box=None)
+    for title, rows in (("without Topogate", before), ("with Topogate", after)):
+        for position, row in enumerate(rows):
+            style = "red" if row.refused else ""
+            table.add_row(title if not position else "", row.name, row.node, row.phase, row.what, style=style)
+        table.add_row()
+    return table
