@@ -179,7 +179,9 @@ def _cut(found: Ints, admitted: Ints, selection: Selection) -> None:
         allowed = np.full(len(selection), -1)
         allowed[inside] = admitted[selection[inside]]
         part = found
-    np.minimum(part, allowed, out=part, where=allowed >= 0)
+    if int(allowed.min(initial=0)) < 0:
+        allowed = np.where(allowed < 0, part, allowed)
+    np.minimum(part, allowed, out=part)
 
 
 @dataclass(slots=True)

@@ -16,17 +16,21 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
+from typing import Final, Protocol
 
+from engine.devices.pick import GPU_LINK, XPU_ALLOCATION
 from engine.model import Pod
-from engine.numa.admit import empty, placement_of
+from engine.numa.admit import empty
 from engine.numa.fleet import Fleet
 from engine.numa.inside import NO_SLOTS, Gone, Inside, SlotKey
 from engine.numa.machine import Machine, NumaPlacement, PodShape, State
-from engine.numa.rebuild import Taker, asked, room_for, same, stepwise
+from engine.numa.rebuild import Taker, asked, granted, room_for, same, stepwise
 from engine.numa.score import Trait, ZoneScore, traits
 from engine.numa.stall import A_SECOND, Stalling, stalls
+from engine.numa.wish import NUMA_POLICY
 from engine.table import Ints
+
+OURS: Final = (GPU_LINK, XPU_ALLOCATION, NUMA_POLICY)  # refusals of which the message says more than the reason
 
 _Names = tuple[str, ...] | None  # None: every node the pod set has slots on
 _Decided = dict[SlotKey, tuple[NumaPlacement, ...]]
@@ -309,11 +313,11 @@ class NumaLedger:
             return True
         state, more = inside.state(self.reserved.shape), list(have)
         while len(more) < units:
-            admission = asked(inside.machine.layout, state, shape)
-            if not admission.admitted:
+            found = granted(inside.machine, state, shape)
+            if found is None:
                 break
-            more.append(placement_of(inside.machine, admission))
-            state = admission.after
+            more.append(found[0])
+            state = found[1]
         if len(more) > len(have):
             self._save(name, inside)
             self._decide(name, inside, key, tuple(more))
@@ -341,7 +345,8 @@ class NumaLedger:
         for _ in range(most):
             admission = asked(machine.layout, state, shape)
             if not admission.admitted:
-                return f"{name}: {admission.reason}"
+                told = f"{name}: {admission.reason}"
+                return f"{told}: {admission.message}" if admission.reason in OURS else told
             state = admission.after
         return ""
 

@@ -28,6 +28,21 @@ ADMISSIONS_KEPT = 1 << 15
 asked = lru_cache(maxsize=ADMISSIONS_KEPT)(admit)
 
 
+def granted(machine: Machine, state: State, shape: PodShape) -> tuple[NumaPlacement, State] | None:
+    """(what a pod gets in this state of a machine, what is left then); None where it is not admitted."""
+    admission = asked(machine.layout, state, shape)
+    if not admission.admitted:
+        return None
+    if machine.device_ids:
+        return placement_of(machine, admission), admission.after
+    return _without_names(machine.layout, state, shape), admission.after
+
+
+@lru_cache(maxsize=ADMISSIONS_KEPT)
+def _without_names(layout: Layout, state: State, shape: PodShape) -> NumaPlacement:
+    return placement_of(layout, asked(layout, state, shape))
+
+
 class Taker(NamedTuple):
     """A pod or a slot inside a machine: what its kubelet looks at, and what it holds, each where known."""
 
@@ -191,7 +206,7 @@ def _taken(machine: Machine, state: State, taker: Taker) -> State:
     if placement is not None and not fits_zones(layout, placement):
         placement = None
     if taker.shape is not None:
-        admission = asked(layout, state, taker.shape)
-        if admission.admitted and (placement is None or _agree(placement, placement_of(machine, admission))):
-            return admission.after
+        found = granted(machine, state, taker.shape)
+        if found is not None and (placement is None or _agree(placement, found[0])):
+            return found[1]
     return state if placement is None else charge(layout, state, placement, 1, machine.device_ids)
