@@ -21,6 +21,7 @@ from engine.state import ClusterState
 from kube import convert, objects
 from kube.informer import Event
 from kube.topologies import FlexTopo, NodeResourceTopology
+from ungater import swaps
 from ungater.decide import Rules
 from ungater.inside import Inside, Options, worth_a_look
 from ungater.jobs import MAIN, Owner, owner_of
@@ -221,9 +222,11 @@ class Memory:
         if new is None:
             return
         same = old is not None and old.metadata.uid == new.metadata.uid
-        if not (same and old is not None and _charged_alike(old, new)):
-            self._charge(new)
         record = self._record_of(new)
+        if not (same and old is not None and _charged_alike(old, new)):
+            if record is not None and new.spec.node_name and self._marked(record, new):
+                self._settle(record, new)
+            self._charge(new)
         if record is None:
             self._note_stray(new)
         else:
@@ -277,6 +280,7 @@ class Memory:
         """Give back all that the engine holds for the job."""
         record.slots = record.assignment = None
         record.intents.clear()
+        record.exchanges.clear()
         record.shrink_at = record.patches = None
         record.closing = False
         if self.state.release(record.key):
@@ -381,6 +385,7 @@ class Memory:
         record.deleting.pop(uid, None)
         record.noted.discard(uid)
         record.troubles.pop(uid, None)
+        swaps.forget(record, pod)
         self._enqueue(record.uid, self._delay(record))
 
     def _charge(self, pod: objects.Pod) -> None:
@@ -400,8 +405,17 @@ class Memory:
 
     def _in_flight(self, pod: objects.Pod) -> NumaPlacement | None:
         record = self._record_of(pod)
-        intent = record.intents.get(pod.metadata.uid) if record is not None else None
-        return intent.placement if intent is not None else None
+        if record is None:
+            return None
+        intent = record.intents.get(pod.metadata.uid)
+        return record.swaps.get(pod.metadata.uid) or (intent.placement if intent is not None else None)
+
+    def _settle(self, record: Record, pod: objects.Pod) -> None:
+        """Pods of one job may come to their node in another order than was foreseen."""
+        swaps.arrive(record, pod)
+        other = swaps.settle(self.state, record, pod, self.pods_on(pod.spec.node_name))
+        if other is not None:
+            self._charge(other)
 
     def _claim(self, pod: objects.Pod) -> tuple[str, str] | None:
         record = self._record_of(pod)

@@ -17,6 +17,7 @@ from ungater.inside import Inside
 from ungater.jobs import MAIN
 from ungater.record import Record
 from ungater.slots import Slot, SlotMap, Values, finished
+from ungater.swaps import exchanged
 
 
 class Predictions:
@@ -43,7 +44,7 @@ class Predictions:
         left = self._left.get(slot.values)
         if left is None:
             left = list(self._state.placements(self._record.key, MAIN, slot.node))
-            for given in self._given.get(slot.values, ()):
+            for given in exchanged(self._record, slot.node, self._given.get(slot.values, ())):
                 _remove(left, given)
             self._left[slot.values] = left
         return left.pop(0) if left else None

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from engine.numa.machine import PodShape
+from engine.numa.machine import NumaPlacement, PodShape
 from engine.placement import Assignment
 from engine.reasons import Reason
 from kube.objects import Condition, Pod
@@ -11,6 +11,7 @@ from ungater.patches import UngatePatches
 from ungater.slots import Intent, SlotMap
 
 Moves = tuple[tuple[int, int], ...]  # (slice, how many of its slots), slices ascending
+Exchange = tuple[NumaPlacement, NumaPlacement]  # (what was promised, what the pod will get instead)
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ class Record:
     refused: Refused | None = None
     lost: Moves = ()  # slots that need another place
     troubles: dict[str, Trouble] = field(default_factory=dict)  # by pod uid
+    swaps: dict[str, NumaPlacement] = field(default_factory=dict)  # by pod uid: what came to it by an exchange
+    exchanges: dict[str, list[Exchange]] = field(default_factory=dict)  # by node: for pods on their way there
     told: Told | None = None
     shrink_at: float | None = None
     busy: bool = False  # its Workload is being written: nothing is decided meanwhile

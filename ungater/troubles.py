@@ -1,20 +1,22 @@
 """Where a kubelet did otherwise than was predicted: pods that it refused, and pods that got other zones or devices.
 
-Each is told once a pod (``tell``). The state needs no correction of its own: a refused pod has finished and holds
-nothing any more, and an observed placement counts before a predicted one. After a refusal the node is left out for pods
-of that shape (`ungater.avoided`), so that the replacement goes elsewhere or waits.
+Each is told once a pod (``tell``), but not zones that only went to another pod of the job (`ungater.swaps`). The state
+needs no correction of its own: a refused pod has finished and holds nothing any more, and an observed placement counts
+before a predicted one. After a refusal the node is left out for pods of that shape (`ungater.avoided`), so that the
+replacement goes elsewhere or waits.
 """
 
 import time
 from collections.abc import Callable, Iterable
 
-from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
+from crds.constants import NUMA_PLACEMENT_OBSERVED
 from crds.numa_placement import decode, misaligned
 from engine.numa.machine import NumaPlacement
 from kube.objects import Pod
 from ungater.avoided import SHORT, Refusals, listed
 from ungater.record import Record, Trouble
 from ungater.slots import finished
+from ungater.swaps import promised
 
 REFUSALS = frozenset({"TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError"})
 
@@ -39,7 +41,7 @@ class Troubles:
         if refused(new):
             trouble = self._refusal(record, new) if old is None or not finished(old) else None
         elif old is None or old.metadata.annotations != new.metadata.annotations:
-            trouble = misalignment(new) or _unkept(new, self.broken(new))
+            trouble = misalignment(record, new) or _unkept(new, self.broken(new))
         if trouble is not None:
             record.troubles[uid] = trouble
             self.tell(record, trouble)
@@ -90,11 +92,10 @@ def refused(pod: Pod) -> bool:
     return pod.status.phase == "Failed" and pod.status.reason in REFUSALS
 
 
-def misalignment(pod: Pod) -> Trouble | None:
-    """What a pod got otherwise than predicted; None where nothing is, or not both are known."""
-    annotations = pod.metadata.annotations or {}
-    texts = (annotations.get(NUMA_PLACEMENT_PREDICTED), annotations.get(NUMA_PLACEMENT_OBSERVED))
-    predicted, observed = (decode(text) if text else None for text in texts)
+def misalignment(record: Record, pod: Pod) -> Trouble | None:
+    """What a pod got otherwise than promised; None where nothing is, or not both are known."""
+    text = (pod.metadata.annotations or {}).get(NUMA_PLACEMENT_OBSERVED)
+    predicted, observed = promised(record, pod), decode(text) if text else None
     if predicted is None or observed is None or not misaligned(predicted, observed):
         return None
     message = (

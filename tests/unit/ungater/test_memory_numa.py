@@ -157,6 +157,63 @@ def test_observed_zones_replace_predicted_ones_and_a_finished_pod_gives_all_back
     assert world.free(slot.node) == [4, 2], "and the pod is looked at again when the zones change"
 
 
+def two_that_were_promised_different_zones(world, node=""):
+    """(job, slot, promises, pods) of three pods of 2 GPUs on one node: zones 0, 0 and 1."""
+    job = make(world, 3)
+    (slot,) = world.admit(job).slots
+    promises = world.memory.state.placements(world.record(job).key, "main", slot.node)
+    assert zones_of(promises) == [(0,), (0,), (1,)]
+    pods = [sent(world, job, rank, slot, promises[rank], node=slot.node if rank != 2 else node) for rank in range(3)]
+    for pod in pods:
+        world.put("pod", pod)
+    return job, slot, promises
+
+
+def test_pods_of_a_job_that_come_in_another_order_exchange_their_zones(world):
+    told = []
+    world.memory.troubles.tell = lambda _record, trouble: told.append(trouble)
+    job, slot, promises = two_that_were_promised_different_zones(world, node="r1-h1")
+    assert slot.node == "r1-h1"
+    assert world.free() == [0, 2]
+    world.put("pod", sent(world, job, 0, slot, promises[0], node=slot.node, observed=encode(promises[2])))
+    assert world.free() == [0, 2], "the pod that was promised zone 1 will get zone 0"
+    assert zones_of([world.memory.state.pods["ns/train-2"].placement]) == [(0,)]
+    world.put("pod", sent(world, job, 2, slot, promises[2], node=slot.node, observed=encode(promises[0])))
+    assert world.free() == [0, 2]
+    assert told == []
+    strange = encode(promises[2])
+    world.put("pod", sent(world, job, 1, slot, promises[1], node=slot.node, observed=strange))
+    assert world.free() == [2, 0]
+    assert len(told) == 1, "nobody is left to exchange with"
+
+
+def test_an_exchange_waits_for_a_pod_that_is_on_its_way(world):
+    told = []
+    world.memory.troubles.tell = lambda _record, trouble: told.append(trouble)
+    job, slot, promises = two_that_were_promised_different_zones(world)
+    record = world.record(job)
+    world.put("pod", sent(world, job, 0, slot, promises[0], node=slot.node, observed=encode(promises[2])))
+    assert zones_of(world.memory.state.placements(record.key, "main", slot.node)) == [(0,)]
+    assert world.free() == [0, 2]
+    assert Predictions(world.memory.state, record).take(make_pod("w", owner=record.owner), slot) is None
+    world.put("pod", sent(world, job, 2, slot, promises[2], node=slot.node))
+    assert world.free() == [0, 2]
+    assert zones_of([world.memory.state.pods["ns/train-2"].placement]) == [(0,)]
+    assert record.exchanges == {slot.node: []}
+    world.put("pod", sent(world, job, 2, slot, promises[2], node=slot.node, observed=encode(promises[0])))
+    assert told == []
+
+
+def test_an_exchange_with_a_pod_that_never_comes_is_for_its_successor(world):
+    job, slot, promises = two_that_were_promised_different_zones(world)
+    record = world.record(job)
+    world.put("pod", sent(world, job, 0, slot, promises[0], node=slot.node, observed=encode(promises[2])))
+    world.drop("pod", world.stores["pod"]["ns/train-2"])
+    assert record.exchanges == {slot.node: []}
+    successor = make_pod("w", owner=record.owner)
+    assert zones_of([Predictions(world.memory.state, record).take(successor, slot)]) == [(0,)]
+
+
 def test_a_refused_pod_leaves_its_node_out_for_its_shape_and_its_slot_moves(world):
     job = make(world, 1)
     (slot,) = world.admit(job).slots

@@ -124,7 +124,7 @@ def test_zones_other_than_predicted_are_told_when_they_are_seen(heard):
 )
 def test_no_trouble_without_two_records_that_differ_in_zones(predicted, observed):
     given = {NUMA_PLACEMENT_PREDICTED: predicted, NUMA_PLACEMENT_OBSERVED: observed}
-    assert misalignment(on_node("a", **{key: text for key, text in given.items() if text})) is None
+    assert misalignment(make_record(), on_node("a", **{key: text for key, text in given.items() if text})) is None
 
 
 def test_devices_that_break_a_promise_are_told_once_where_the_zones_are_right(heard):

@@ -1,0 +1,99 @@
+"""Pods of one job on one node are alike, and come there in any order: one may get the zones that were promised another.
+
+Then the two exchange their promises. What a pod got is charged as observed; the other is charged with what the first
+was promised, so that no zone counts twice and none looks free. The other may be a pod on that node that was not
+observed yet, or a slot whose pod is still on its way: then the exchange waits for it.
+"""
+
+from collections.abc import Iterable
+
+from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
+from crds.numa_placement import decode, misaligned
+from engine.numa.machine import NumaPlacement
+from engine.numa.rebuild import same
+from engine.state import ClusterState
+from kube.objects import Pod
+from ungater.jobs import MAIN
+from ungater.record import Record
+from ungater.slots import finished
+
+
+def promised(record: Record, pod: Pod) -> NumaPlacement | None:
+    """What was predicted for a pod, or came to it by an exchange."""
+    return record.swaps.get(pod.metadata.uid) or _read(pod, NUMA_PLACEMENT_PREDICTED)
+
+
+def arrive(record: Record, pod: Pod) -> None:
+    """A pod is on its node now: an exchange may wait for it there."""
+    waiting = record.exchanges.get(pod.spec.node_name)
+    if not waiting or pod.metadata.uid in record.swaps:
+        return
+    own = _read(pod, NUMA_PLACEMENT_PREDICTED)
+    found = next((pair for pair in waiting if own is not None and same(pair[0], own)), None)
+    if found is not None:
+        waiting.remove(found)
+        record.swaps[pod.metadata.uid] = found[1]
+
+
+def settle(state: ClusterState, record: Record, pod: Pod, beside: Iterable[Pod]) -> Pod | None:
+    """Look at what a pod really got; returns the pod that it exchanged with, which is to be charged again.
+
+    ``beside``: the pods on its node.
+    """
+    observed, mine = _read(pod, NUMA_PLACEMENT_OBSERVED), promised(record, pod)
+    if observed is None or mine is None or not misaligned(mine, observed):
+        return None
+    for other in beside:
+        if other.metadata.uid not in record.pods or other.metadata.uid == pod.metadata.uid or finished(other):
+            continue
+        theirs = promised(record, other)
+        if theirs is None or misaligned(theirs, observed) or _read(other, NUMA_PLACEMENT_OBSERVED) is not None:
+            continue
+        record.swaps[other.metadata.uid], record.swaps[pod.metadata.uid] = mine, theirs
+        return other
+    _exchange_with_slot(state, record, pod, mine, observed)
+    return None
+
+
+def _exchange_with_slot(
+    state: ClusterState, record: Record, pod: Pod, mine: NumaPlacement, observed: NumaPlacement
+) -> None:
+    node = pod.spec.node_name
+    left = list(state.placements(record.key, MAIN, node))
+    at = next((at for at, theirs in enumerate(left) if not misaligned(theirs, observed)), None)
+    if at is None:
+        return
+    record.swaps[pod.metadata.uid] = left[at]
+    record.exchanges.setdefault(node, []).append((left[at], mine))
+    left[at] = mine
+    state.hold_placements(record.key, MAIN, node, left)
+
+
+def forget(record: Record, pod: Pod) -> None:
+    """A pod is gone; an exchange that waited for it does so no more."""
+    record.swaps.pop(pod.metadata.uid, None)
+    if pod.spec.node_name:
+        return
+    own = _read(pod, NUMA_PLACEMENT_PREDICTED) if record.exchanges else None
+    for waiting in record.exchanges.values() if own is not None else ():
+        found = next((pair for pair in waiting if own is not None and same(pair[0], own)), None)
+        if found is not None:
+            waiting.remove(found)
+            return
+
+
+def exchanged(record: Record, node: str, placements: Iterable[NumaPlacement]) -> list[NumaPlacement]:
+    """Promises of pods on their way to a node, after the exchanges that wait there."""
+    waiting = list(record.exchanges.get(node, ()))
+    found = []
+    for placement in placements:
+        pair = next((pair for pair in waiting if same(pair[0], placement)), None)
+        if pair is not None:
+            waiting.remove(pair)
+        found.append(pair[1] if pair is not None else placement)
+    return found
+
+
+def _read(pod: Pod, key: str) -> NumaPlacement | None:
+    text = (pod.metadata.annotations or {}).get(key)
+    return decode(text) if text else None
