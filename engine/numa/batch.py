@@ -9,66 +9,35 @@ and none refuse only what the machine lacks in all, unless memory is aligned, wh
 ``UNKNOWN`` stands where none of this decides; `engine.numa.fleet` then asks the exact admission.
 """
 
-from functools import cached_property
-
 import numpy as np
 
-from engine.numa.asks import Ask, asks_of, breaks_cores, together, with_memory
+from engine.numa.asks import Ask
 from engine.numa.batch_masks import Space
 from engine.numa.batch_turns import UNKNOWN, Turns
 from engine.numa.batch_zones import fits_set_of, in_one_zone, in_one_zone_of, in_sets, knows_sets
 from engine.numa.columns import View
-from engine.numa.machine import PodShape, Scope, State, TopologyPolicy
-from engine.numa.traits import Traits
+from engine.numa.machine import State, TopologyPolicy
+from engine.numa.plans import Plan
 from engine.table import Ints
 
-__all__ = ["UNKNOWN", "Plan", "count", "count_one", "plan_for"]
-
-
-class Plan:
-    """A pod shape, worked out for a kind of layout.
-
-    ``strict``: the kubelet refuses what it cannot align. ``loose``: the memory of the whole pod is aligned, but it is
-    given container by container; where no zones hold all of it the kubelet gives no hint for it, and may yet find it.
-    ``refused``: whatever is free.
-    ``grouped``: zones that gave memory together or alone may decide who gives more.
-    """
-
-    def __init__(self, traits: Traits, shape: PodShape, asks: tuple[Ask, ...]) -> None:
-        policy, several = traits.kubelet.policy, with_memory(traits, shape) > 1
-        self.policy = policy
-        self.asks = asks
-        self.grouped = traits.exact or several
-        self.loose = traits.exact and several and traits.kubelet.scope is Scope.POD
-        self.refused = breaks_cores(traits, shape)
-        self.strict = policy in {TopologyPolicy.SINGLE, TopologyPolicy.RESTRICTED}
-
-    @cached_property
-    def alone(self) -> bool:
-        """Whether it is enough to look at one machine's zones, one by one."""
-        simple = self.strict and not self.loose and not self.refused
-        return simple and len(self.asks) == 1 and not self.asks[0].present
-
-    @cached_property
-    def whole(self) -> Ask:
-        """All steps as one."""
-        return self.asks[0] if len(self.asks) == 1 else together(self.asks)
-
-
-def plan_for(traits: Traits, shape: PodShape) -> Plan | None:
-    """How to count pods of that shape; None where the exact admission has to be asked for every state."""
-    if not traits.plain or shape.gpu_link or shape.wish is not TopologyPolicy.NONE:
-        return None
-    if any(amount and name in traits.cards for container in shape.containers for name, amount in container.limits):
-        return None
-    asks = asks_of(traits, shape)
-    return None if asks is None else Plan(traits, shape, asks)
+__all__ = ["UNKNOWN", "count", "count_one"]
 
 
 def count(view: View, plan: Plan, most: int, space: Space) -> Ints:
     """Pods that each machine grants, ``most`` at the most; ``UNKNOWN`` where the closed forms do not say."""
     if plan.refused or not plan.asks:
         return np.full(view.width, 0 if plan.refused else most, np.int64)
+    if plan.one_zone and len(plan.asks) == 1 and not plan.loose:
+        return in_one_zone(view, plan.asks[0], most, space)
+    found = _by_kubelet(view, plan, most, space)
+    if plan.bounded:
+        sure = in_one_zone(view, plan.whole, most, space)
+        found[(found != sure) & (found != 0)] = UNKNOWN
+    return found
+
+
+def _by_kubelet(view: View, plan: Plan, most: int, space: Space) -> Ints:
+    """The same before any wish."""
     if not plan.strict:
         return _permissive(view, plan, most, space)
     if len(plan.asks) > 1:
@@ -92,7 +61,7 @@ def count_one(view: View, state: State, plan: Plan, most: int, space: Space) -> 
     if plan.alone:
         (ask,) = plan.asks
         found = in_one_zone_of(state, ask, most)
-        if found or plan.policy is TopologyPolicy.SINGLE:
+        if found or plan.one_zone:
             return found
         fits = fits_set_of(view, state, ask)
         if fits is None or (fits and most > 1):

@@ -7,12 +7,11 @@ fewest zones that hold the pod together.
 import numpy as np
 
 from engine.numa.asks import Ask
-from engine.numa.batch import UNKNOWN, Plan
 from engine.numa.batch_masks import WIDEST, Space, holding, sets_of
-from engine.numa.batch_turns import Turns
+from engine.numa.batch_turns import UNKNOWN, Turns
 from engine.numa.batch_zones import holds_zone, in_sets, knows_sets
 from engine.numa.columns import View
-from engine.numa.machine import TopologyPolicy
+from engine.numa.plans import Plan
 from engine.table import Ints
 
 
@@ -24,7 +23,9 @@ def spread(view: View, plan: Plan, space: Space) -> Ints:
         return _in_turn(view, plan, space)
     found = np.where(holds_zone(view, plan.whole, space).any(axis=0), min(len(plan.whole.rows), 1), view.zones)
     none = (found > 1).nonzero()[0]
-    if len(none) and plan.policy is not TopologyPolicy.SINGLE:
+    if plan.bounded:
+        found[none] = UNKNOWN
+    elif len(none) and not plan.one_zone:
         found[none] = (_fewest if not plan.strict else _in_sets)(view.only(none), plan.whole, space)
     return found
 

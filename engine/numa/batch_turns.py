@@ -91,7 +91,7 @@ class Turns:
     def _take_sets(self, ask: Ask, column: Ints, masks: Ints) -> None:
         """A container that takes several zones each: where it is not clear what is left there, the machine is lost."""
         traits = self.now.kind.traits
-        if not traits.exact and not traits.linked:
+        if not traits.exact:
             self._take_in_order(ask, column, masks)
             return
         inside = (masks >> np.arange(self.now.zones)[:, None] & 1).astype(np.bool_)

@@ -14,11 +14,12 @@ from typing import Final
 import numpy as np
 
 from engine.numa.admit import admit
-from engine.numa.batch import UNKNOWN, Plan, count, count_one, plan_for
+from engine.numa.batch import UNKNOWN, count, count_one
 from engine.numa.batch_masks import Bools, Space
 from engine.numa.batch_spread import spread
 from engine.numa.columns import Kind, Known, View
 from engine.numa.machine import Layout, PodShape, State
+from engine.numa.plans import Plan, plan_for
 from engine.numa.traits import Traits, traits_of
 from engine.table import Ints
 

@@ -3,6 +3,7 @@
 import msgspec
 import numpy as np
 
+from engine.devices.links import LinkGraph
 from engine.devices.xpu import XpuBoard
 from engine.numa.cpus import cpus_of
 from engine.numa.machine import CPU, Kubelet, Layout, TopologyPolicy
@@ -14,10 +15,10 @@ class Traits(msgspec.Struct, frozen=True):
     """The part of a layout that is not amounts; hashable.
 
     ``plain``: the closed forms know everything that this layout has; not so where a device belongs to several zones or
-    to none, or where a kubelet option looks at more than zones. ``distances`` are kept only where the kubelet
-    breaks ties by them. ``cards``: resources that are handed out by rules of their own (`engine.devices.xpu`).
-    ``absent``: those that no zone has. ``linked``: devices may be chosen by their links. ``threads``: CPUs are
-    given out in so many.
+    to none, or where a kubelet option looks at more than zones. ``distances`` are kept only where the kubelet breaks
+    ties by them. ``threads``: CPUs are given out in so many. Resources: ``absent``, those that no zone has; ``cards``,
+    handed out by rules of their own (`engine.devices.xpu`); ``cliques`` and ``graphs``, devices with links, of each to
+    each or not.
     """
 
     zones: int
@@ -29,30 +30,40 @@ class Traits(msgspec.Struct, frozen=True):
     distances: tuple[tuple[int, ...], ...] = ()
     cards: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
-    linked: bool = False
+    graphs: tuple[str, ...] = ()
+    cliques: tuple[str, ...] = ()
     threads: int = 1
 
 
 def traits_of(layout: Layout) -> Traits:
     """The traits of a layout."""
     kubelet = layout.kubelet
+    rules = dict(zip(layout.resources, layout.links, strict=False))
+    graphs = {name: graph for name, graph in rules.items() if isinstance(graph, LinkGraph)}
     return Traits(
         zones=len(layout.zones),
         resources=layout.resources,
         kubelet=kubelet,
         ignored=layout.ignored,
         exact=layout.exact,
-        plain=bool(layout.zones) and _in_one_zone(layout) and not _looks_closer(layout),
-        linked=any(rules is not None for rules in layout.links),
+        plain=bool(layout.zones) and _in_one_zone(layout) and _all_in_graphs(layout) and not _looks_closer(layout),
+        graphs=tuple([name for name, graph in graphs.items() if not graph.is_clique(graph.all)]),
+        cliques=tuple([name for name, graph in graphs.items() if graph.is_clique(graph.all)]),
         threads=_threads(layout) if kubelet.full_pcpus_only else 1,
         distances=tuple([z.distances for z in layout.zones]) if kubelet.prefer_closest_numa_nodes else (),
-        cards=tuple([layout.resources[row] for row, rules in enumerate(layout.links) if isinstance(rules, XpuBoard)]),
+        cards=tuple([name for name, board in rules.items() if isinstance(board, XpuBoard)]),
         absent=tuple([name for row, name in enumerate(layout.resources) if _is_absent(layout, row)]),
     )
 
 
 def _in_one_zone(layout: Layout) -> bool:
     return all(device.zones.bit_count() == 1 for devices in layout.devices for device in devices)
+
+
+def _all_in_graphs(layout: Layout) -> bool:
+    """Whether the graphs of links have all devices."""
+    rules = zip(layout.links, layout.devices, strict=False) if layout.exact else ()
+    return all(graph.size == len(devices) for graph, devices in rules if isinstance(graph, LinkGraph))
 
 
 def _looks_closer(layout: Layout) -> bool:

@@ -3,6 +3,7 @@
 import random
 from dataclasses import dataclass
 
+from engine.devices.links import LinkGraph
 from engine.numa.machine import (
     CPU,
     MEMORY,
@@ -97,9 +98,21 @@ class Dice:
             kubelet=kubelet,
             devices=tuple(devices) if self.exact else (),
             reserved_cpus=reserved,
+            links=self._links(resources, capacity),
             ignored=(NIC,) if NIC in resources and self.often(self.odd / 2) else (),
             exact=self.exact,
         )
+
+    def _links(self, resources: list[str], capacity: list[list[int]]) -> tuple[LinkGraph | None, ...]:
+        if not self.often(self.odd * 2):
+            return ()
+        row = resources.index(GPU)
+        size = sum(max(zone[row], 0) for zone in capacity)
+        mesh = self.often(0.3)
+        nvlinks = [[int(a != b and (not mesh or (a ^ b).bit_count() == 1)) for b in range(size)] for a in range(size)]
+        weights = [[100 * links for links in each] for each in nvlinks]
+        graph = LinkGraph(weights=tuple(map(tuple, weights)), nvlinks=tuple(map(tuple, nvlinks)))
+        return tuple([graph if resource == GPU else None for resource in resources])
 
     def _zone(self, resources: list[str]) -> list[int]:
         amounts = {
@@ -172,7 +185,14 @@ class Dice:
             kind = self.random.choice([Kind.INIT, Kind.SIDECAR])
             first = self._container(layout, "i", wide=False)
             containers.insert(0, Container(name="i", kind=kind, requests=first.requests, limits=first.limits))
-        return PodShape(containers=tuple(containers), qos=qos, pod_level=self.often(self.odd / 2))
+        return PodShape(
+            containers=tuple(containers),
+            qos=qos,
+            pod_level=self.often(self.odd / 2),
+            wish=self.random.choice(list(TopologyPolicy)) if self.often(self.odd * 3) else TopologyPolicy.NONE,
+            wish_resources=tuple([r for r in layout.resources if self.often(0.6)]) if self.often() else (),
+            gpu_link=self.random.choice(["require", "prefer"]) if self.often(self.odd * 2) else "",
+        )
 
     def _container(self, layout: Layout, name: str, *, wide: bool) -> Container:
         width = self.random.randint(1, len(layout.zones)) if wide else 1
