@@ -24,7 +24,7 @@ from engine.numa.machine import (
     TopologyPolicy,
 )
 
-ADMISSIONS_KEPT = 1 << 15
+ADMISSIONS_KEPT = 1 << 13  # a few kilobytes each
 asked = lru_cache(maxsize=ADMISSIONS_KEPT)(admit)
 
 
@@ -109,7 +109,6 @@ def _outline(placement: NumaPlacement) -> dict[int, dict[str, int]]:
     return {zone: amounts for zone, amounts in found.items() if amounts}
 
 
-@lru_cache(maxsize=1 << 14)
 def places_of(layout: Layout) -> tuple[dict[int, int], dict[str, int]]:
     """(zone by kubelet id, row by resource)."""
     zones = {zone.id: at for at, zone in enumerate(layout.zones)}
@@ -118,7 +117,7 @@ def places_of(layout: Layout) -> tuple[dict[int, int], dict[str, int]]:
 
 def fits_zones(layout: Layout, placement: NumaPlacement) -> bool:
     """Whether every zone that a placement names is one of the machine's: an unknown one voids the whole record."""
-    zones, _ = places_of(layout)
+    zones = {zone.id for zone in layout.zones}
     return all(use.zone in zones for use in placement.zones)
 
 
@@ -142,10 +141,11 @@ def room_for(machine: Machine, state: State, placement: NumaPlacement) -> bool:
 class Amounts:
     """What is left of a machine by amounts alone: ``left[z][r]``, below zero where more is held than there is."""
 
-    __slots__ = ("_layout", "_stale", "_state", "left", "rows")
+    __slots__ = ("_layout", "_resources", "_stale", "_state", "_zones", "left", "rows")
 
     def __init__(self, layout: Layout, free: Iterable[Iterable[int]]) -> None:
         self._layout = layout
+        self._zones, self._resources = places_of(layout)
         self.left = [list(row) for row in free]
         self.rows: list[tuple[int, ...]] = [()] * len(self.left)  # the same as a state has it
         self._stale = set(range(len(self.left)))
@@ -153,7 +153,7 @@ class Amounts:
 
     def charge(self, placement: NumaPlacement, sign: int) -> None:
         """Take (``sign`` 1) or give back (-1) what a placement holds; a void record holds nothing."""
-        zones, resources = places_of(self._layout)
+        zones, resources = self._zones, self._resources
         if any(use.zone not in zones for use in placement.zones):
             return
         self._state = None

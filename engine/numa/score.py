@@ -123,7 +123,7 @@ class Inner:
         return (WORST,) if machine is None or state is None else quality(machine.layout, state, self.shape, numa.score)
 
 
-@lru_cache(maxsize=1 << 15)
+@lru_cache(maxsize=1 << 13)
 def quality(layout: Layout, state: State, shape: PodShape, score: ZoneScore) -> tuple[int, ...]:
     """Less is better: zones, how loosely linked (where the pod asks), mean distance, how full, how broken up."""
     admission = asked(layout, state, shape)

@@ -31,7 +31,7 @@ def _at_most(layout: Layout, resources: int) -> int:
     return int(((1 << len(layout.zones)) - 1) ** resources)
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 12)
 def stalls(layout: Layout, shape: PodShape) -> int:
     """How many combinations its kubelet would compare for a pod, where that takes too long; else 0."""
     if layout.kubelet.policy not in _COMPARES:

@@ -1,8 +1,11 @@
 """Which of equal nodes and domains is taken, by what is inside; and that nothing else changes by it."""
 
 import msgspec
+import numpy as np
 import pytest
-from engine_factories import GPU, HOST, RACK, ask, nodes_of
+from engine_factories import BLOCK, GPU, HOST, RACK, ask, make_pod_set, nodes_of, racks
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numa_factories import (
     BEST_EFFORT,
     NONE,
@@ -20,6 +23,7 @@ from numa_factories import (
 
 from engine.devices.links import from_words
 from engine.devices.xpu import XpuBoard, board
+from engine.fit import Fit, budget
 from engine.model import Policy
 from engine.numa.machine import Qos
 from engine.numa.score import ZoneScore
@@ -202,3 +206,48 @@ def test_xpus_go_where_the_fewest_tasks_still_fill_the_node(exact):
             state.set_pod(pod_on(f"p{node}{zone}", shape, at((zone, {xpu: count})), f"n{node}"))
     assert nodes_of(ask(state, pods_of(make_shape({xpu: 1})))) == {"n1": 1}
     assert nodes_of(ask(state, pods_of(make_shape({xpu: 2})))) == {"n0": 1}
+
+
+class Numbers:
+    """A preference by one number a leaf."""
+
+    def __init__(self, tree, numbers):
+        self.tree = tree
+        self.numbers = np.array(numbers)
+
+    def best(self, leaves, count):
+        return np.sort(np.argsort(self.numbers[leaves], kind="stable")[:count])
+
+    def domains(self, rank, domains):
+        bounds = self.tree.bounds[rank]
+        return np.array([self.numbers[bounds[at] : bounds[at + 1]].sum() for at in domains.tolist()])
+
+
+rooms = st.lists(st.integers(0, 4), min_size=1, max_size=6)
+trees = st.dictionaries(st.sampled_from(["b1/r1", "b1/r2", "b1/r3", "b2/r1", "b2/r2"]), rooms, min_size=1)
+
+
+@settings(max_examples=150, deadline=None)
+@given(trees, st.integers(1, 25), st.sampled_from(list(Policy)), st.sampled_from([BLOCK, RACK, HOST]), st.data())
+def test_a_preference_costs_no_domain_and_takes_the_best_of_equal_nodes(tree, count, policy, level, data):
+    state = racks(tree)
+    fit = Fit.of(state, "tas", make_pod_set(count, policy, level))
+    plain = fit.pick()
+    numbers = data.draw(st.lists(st.integers(0, 3), min_size=fit.tree.size, max_size=fit.tree.size))
+    fit.prefer, fit.work = Numbers(fit.tree, numbers), budget(fit.tree)
+    preferred = fit.pick()
+    assert (plain is None) is (preferred is None)
+    if plain is None:
+        return
+    fits = fit.known.counts.leaf
+    assert preferred.cost == plain.cost
+    assert int(preferred.amounts.sum()) == count
+    assert (preferred.amounts <= fits[preferred.leaves]).all()
+    racks_used = {fit.tree.paths[leaf][:2] for leaf in preferred.leaves.tolist()}
+    if len(racks_used) > 1 or policy is Policy.UNCONSTRAINED:
+        return
+    chosen = set(preferred.leaves.tolist())
+    for used in chosen:
+        for other in set(range(fit.tree.size)) - chosen:
+            if fit.tree.paths[other][:2] in racks_used and fits[other] == fits[used]:
+                assert numbers[used] <= numbers[other]
