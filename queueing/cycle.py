@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from engine.placement import Refusal
 from engine.reasons import Reason
 from engine.state import ClusterState
-from queueing import claims, messages
+from queueing import claims, messages, scale
 from queueing.line import Group, Line
 from queueing.look import Fits, Preempts, Waits, look
 from queueing.preempt import Victim
@@ -80,6 +80,7 @@ class Decisions:
     preempting: list[Preempting] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)
     evict: list[Evict] = field(default_factory=list)
+    resized: list[scale.Resized] = field(default_factory=list)
     given_up: list[Waiting] = field(default_factory=list)
     more: bool = False
     next_time: float | None = None
@@ -100,14 +101,16 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     _made_room(state, queues, now, made)
     # 4. Claims: who has waited too long keeps the room and the quota it needs from those behind it.
     claims.renew(state, queues, now)
-    # 5. Turns: one queue after the other, the first of each, until nobody is left or the limit is reached.
+    # 5. Growth: who is admitted and wants more pods gets them before anybody new.
+    made.resized += scale.grow(state, queues)
+    # 6. Turns: one queue after the other, the first of each, until nobody is left or the limit is reached.
     turns = _Turns(state, queues)
     helped: set[tuple[str, ...]] = set()
     for group in turns.first(limit):
         _decide(state, queues, now, group, made, helped)
-    # 6. Admissions help few: who looks at other pods, and who may take back what somebody borrows now.
+    # 7. Admissions help few: who looks at other pods, and who may take back what somebody borrows now.
     queues.wake(helped)
-    # 7. Whoever joined those who wait and was not looked at hears why.
+    # 8. Whoever joined those who wait and was not looked at hears why.
     made.waiting += _told(queues, limit)
     made.more = any(line.next() is not None for line in queues.lines.values())
     made.next_time = queues.next_time()

@@ -111,6 +111,10 @@ class Queues:
         self.config = 0  # grows with every change of queues and flavors
         self.rooms: dict[str, int] = {}  # by flavor: grows when room there may have become free
         self.holders: dict[str, int] = {}  # by flavor: how many hold something of it
+        self.pools: dict[str, int] = {}  # by pool of quota: grows when some was given back
+        self.growing: dict[
+            str, tuple[dict[str, int], tuple[int, ...]]
+        ] = {}  # wish, and what was free when it was tried
         self.memo: dict[Hashable, tuple[Hashable, Refusal]] = {}
         self.nominated: dict[str, None] = {}
         self.news: dict[str, None] = {}  # whom nobody has told yet why they wait
@@ -371,7 +375,7 @@ class Queues:
         """
         entry = self.entries.get(key)
         state.release(key)
-        held = self.quotas.free(key)
+        self.quotas.free(key)
         if entry is None or entry.grant is None:
             return False
         grant, entry.grant = entry.grant, None
@@ -388,11 +392,33 @@ class Queues:
         self.occupancies.note(Owner(key), {})
         for other in self.nominated:
             self.entries[other].victims.discard(key)
-        self.freed(flavors_of(grant))
-        if held is not None:
-            pool = self.quotas.pool(held.queue)
-            self.wake(("quota", pool, *name) for name in held.amounts)
+        self.growing.pop(key, None)
+        self.gave_back(grant)
         return True
+
+    def gave_back(self, grant: Grant) -> None:
+        """Quota and room of a grant, or part of it, are free again."""
+        pool = self.quotas.pool(grant.queue)
+        self.pools[pool] = self.pools.get(pool, 0) + 1
+        self.freed(flavors_of(grant))
+        self.wake(("quota", pool, *name) for name in grant.amounts)
+
+    def wish(self, key: str, counts: Mapping[str, int] | None) -> None:
+        """An admitted workload wants more pods than it holds; the cycles try. None: it does not any more."""
+        entry = self.entries.get(key)
+        if counts is None or entry is None or entry.phase is not Phase.ADMITTED:
+            self.growing.pop(key, None)
+        elif key not in self.growing or self.growing[key][0] != counts:
+            self.growing[key] = dict(counts), ()
+
+    def freed_so_far(self, key: str) -> tuple[int, ...]:
+        """Changes whenever something that one who holds a grant could grow into may have become free."""
+        grant = self.entries[key].grant
+        if grant is None:
+            return (0,)
+        flavors = sorted(flavors_of(grant))
+        pool = self.quotas.pool(grant.queue)
+        return self.config, self.pools.get(pool, 0), *(self.rooms.get(flavor, 0) for flavor in flavors)
 
     def back(self, state: ClusterState, key: str, now: float, *, until: float = 0.0) -> None:
         """Give back all and wait again, not before ``until``: after an eviction, or a write that failed."""

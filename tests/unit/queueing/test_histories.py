@@ -15,9 +15,24 @@ from engine.placement import Assignment, Slice
 from queueing.cycle import cycle
 from queueing.model import ClusterQueue, LocalQueue, Preemption, Reclaim, Rules, Stop, Within
 from queueing.queues import Grant, Phase
+from queueing.scale import Resized, resize
 
 HISTORIES = int(os.environ.get("TOPOGATE_HISTORIES", "300"))
 BATCH = 50
+STEPS_BY_WEIGHT = {
+    "submit": 8,
+    "finish": 5,
+    "gone": 5,
+    "evict": 2,
+    "wait": 2,
+    "resize": 2,
+    "delete": 1,
+    "edit": 1,
+    "nodes": 1,
+    "stop": 1,
+    "restart": 1,
+    "write_failed": 1,
+}
 STEPS = 25
 
 
@@ -68,10 +83,7 @@ class World:
     # -- steps ------------------------------------------------------------------------------------------------
 
     def step(self):
-        name = self.dice.choices(
-            ("submit", "finish", "evict", "delete", "edit", "nodes", "stop", "restart", "gone", "write_failed", "wait"),
-            (8, 5, 2, 1, 1, 1, 1, 1, 5, 1, 2),
-        )[0]
+        name = self.dice.choices(list(STEPS_BY_WEIGHT), list(STEPS_BY_WEIGHT.values()))[0]
         getattr(self, name)()
         self.check()
 
@@ -191,26 +203,56 @@ class World:
     def wait(self):
         self.now += self.dice.choice((1.0, 10.0, 60.0))
 
+    def resize(self):
+        """An elastic workload gets other numbers of pods, now or later; finished pods give back theirs."""
+        key = self.some([key for key in self.holders() if not self.queues.entries[key].pods])
+        if key is None:
+            return
+        counts = {name: self.dice.randint(0, 4) for name in self.queues.entries[key].grant.counts}
+        if self.dice.random() < 0.5:
+            self.queues.wish(key, counts)
+            return
+        found = resize(self.state, self.queues, key, counts)
+        grant = self.queues.entries[key].grant
+        if isinstance(found, Resized):
+            assert grant.counts == counts
+        elif found is not None:
+            assert all(grant.counts[name] <= count for name, count in counts.items())
+        self.keep(key, grant)
+
+    def keep(self, key, grant):
+        """What the API server has, and what every grant is."""
+        self.stored[key] = (stored(grant), set())
+        assert sum(part.count for part in grant.assignments) == sum(grant.counts.values())
+
     # -- the cycle --------------------------------------------------------------------------------------------
 
     def cycle(self, limit=None):
         before = {key: entry.phase for key, entry in self.queues.entries.items()}
+        had = {key: entry.grant.amounts for key, entry in self.queues.entries.items() if entry.grant}
         found = cycle(self.state, self.queues, self.now, limit or self.dice.choice((1, 3, 64)))
         for one in found.given_up:
             del self.stored[one.key]
         for one in found.admitted:
             assert before[one.key] is not Phase.ADMITTED
-            self.stored[one.key] = (stored(one.grant), set())
-            assert sum(a.count for a in one.grant.assignments) == sum(one.grant.counts.values())
+            self.keep(one.key, one.grant)
             if self.dice.random() < 0.5:
                 self.add_pods(one.key, one.grant)
+        for one in found.resized:
+            self.keep(one.key, one.grant)
         for one in found.preempting:
             self.stored[one.key] = (stored(one.grant), {victim.key for victim in one.victims})
             assert all(before[victim.key] is Phase.ADMITTED for victim in one.victims)
-        new = [
-            one for one in found.admitted if not one.preempted
-        ]  # those were within the limits when they were planned
-        self.check_limits({one.key: one.grant for one in (*new, *found.preempting)})
+        # Those whose victims are gone were within the limits when they were planned.
+        new = [*found.resized, *found.preempting, *(one for one in found.admitted if not one.preempted)]
+        self.check_limits(
+            {
+                (one.key, name)
+                for one in new
+                for name, amount in one.grant.amounts.items()
+                if amount > had.get(one.key, {}).get(name, 0)
+            }
+        )
         self.check()
         return found
 
@@ -258,24 +300,29 @@ class World:
                             used[name] = used.get(name, 0) + n * assignment.requests[GPU]
             assert all(amount <= self.all_nodes[name].allocatable[GPU] for name, amount in used.items()), without
 
-    def check_limits(self, new):
-        """Whoever was admitted now is within the limits, counted anew from all grants."""
-        for without in (set(self.queues.nominated) - set(new), set(self.queues.evicting)):
+    def check_limits(self, more):
+        """Whoever got more of a quota is within its limits, counted anew from all grants.
+
+        Victims that leave are not counted; and without a plan of this cycle, those they leave for need not be.
+        """
+        counted = [set(self.queues.evicting)]
+        if not any(key in self.queues.nominated for key, _ in more):
+            counted.append(set(self.queues.nominated))
+        for without in counted:
             used = {}
             for key, entry in self.queues.entries.items():
                 if entry.grant is not None and key not in without:
                     for name, amount in entry.grant.amounts.items():
                         used[entry.grant.queue, name] = used.get((entry.grant.queue, name), 0) + amount
-            if without == set(self.queues.nominated) - set(new) and any(key in self.queues.nominated for key in new):
-                continue  # a new plan stands on its victims' quota
-            for key, grant in new.items():
-                if not self.queues.entries[key].grant:
-                    continue
-                for name in grant.amounts:
+            for key, name in more:
+                grant = self.queues.entries[key].grant
+                if grant is not None and grant.amounts.get(name, 0):
                     self.check_limit(used, grant.queue, name)
 
     def check_limit(self, used, queue, name):
         spec = next(spec for spec in self.specs if spec.name == queue)
+        if spec.unlimited:
+            return
         quota = quota_of(spec, name)
         mine = used.get((queue, name), 0)
         if not spec.cohort:

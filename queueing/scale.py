@@ -1,0 +1,202 @@
+"""Workloads that change while they hold something: more pods, fewer pods, pods that finished, pods off lost nodes.
+
+Rules
+- Fewer pods give back quota and slots at once (slots that no pod claims first). Pods that finished and are not made
+  again (reclaimable) are such pods.
+- More pods need quota and room for the difference, beside the others where the level is required; all pod sets or none.
+  What does not fit now is tried again in the cycles after something was freed, before anybody new is admitted.
+- The new grant replaces the stored one; nothing else of the workload changes.
+"""
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from engine.model import PodSet, TopologyRequest
+from engine.place import extend, place, replace, shrink
+from engine.placement import Assignment, Refusal, WorkloadRequest
+from engine.state import ClusterState
+from queueing import messages
+from queueing.claims import barred
+from queueing.flavors import Option
+from queueing.model import AUTO, Quantities, usage
+from queueing.queues import Entry, Grant, Phase, Queues
+
+
+@dataclass(frozen=True)
+class Resized:
+    """Store the grant; ``counts`` are the pods by pod set now."""
+
+    key: str
+    grant: Grant
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Pods by pod set."""
+        return self.grant.counts
+
+
+def resize(state: ClusterState, queues: Queues, key: str, counts: Mapping[str, int]) -> Resized | Refusal | None:
+    """Give an admitted workload other numbers of pods; pod sets that are not named keep theirs.
+
+    None where it has them already. A refusal changes nothing but what shrinks: that is given back in any case, and is
+    in the entry's grant. Raises ValueError where the workload is not admitted or has no such pod set.
+    """
+    entry = _admitted(queues, key)
+    grant = _grant(entry)
+    unknown = counts.keys() - grant.counts.keys()
+    if unknown:
+        raise ValueError(f"{key} has no pod set {', '.join(sorted(unknown))}")
+    fewer = {name: count for name, count in counts.items() if count < grant.counts[name]}
+    more = {name: count for name, count in counts.items() if count > grant.counts[name]}
+    if fewer:
+        _apply(state, queues, entry, _shrunk(state, entry, fewer))
+    grown = _grown(state, queues, entry, more) if more else None
+    if isinstance(grown, Refusal):
+        return grown
+    if grown is not None:
+        _apply(state, queues, entry, grown)
+    return Resized(key, _grant(entry)) if fewer or more else None
+
+
+def reclaim(state: ClusterState, queues: Queues, key: str, finished: Mapping[str, int]) -> Resized | Refusal | None:
+    """Give back what finished pods took; ``finished``: by pod set, of those the workload wants, how many are done."""
+    entry = _admitted(queues, key)
+    wanted = {pod_set.name: pod_set.count for pod_set in entry.workload.pod_sets}
+    held = _grant(entry).counts
+    counts = {name: min(held[name], max(0, wanted[name] - done)) for name, done in finished.items() if name in held}
+    return resize(state, queues, key, counts)
+
+
+def move(
+    state: ClusterState, queues: Queues, key: str, pod_set: str, lost: Collection[str]
+) -> Resized | Refusal | None:
+    """Give the pods on lost nodes other places, in the same domain where the level is required; quota stays."""
+    entry = _admitted(queues, key)
+    held = state.assignments(key).get(pod_set)
+    if held is None:
+        return None
+    found = replace(state, key, _sized(entry, held.levels, pod_set, held.count), lost)
+    if isinstance(found, Refusal):
+        return found
+    if found is held:
+        return None
+    grant = _grant(entry)
+    parts = tuple(found if part.pod_set == pod_set else part for part in grant.assignments)
+    _apply(state, queues, entry, dataclasses.replace(grant, assignments=parts))
+    return Resized(key, _grant(entry))
+
+
+def grow(state: ClusterState, queues: Queues) -> list[Resized]:
+    """Try those who want more pods than they hold, where something was freed since they were refused."""
+    made: list[Resized] = []
+    for key in sorted(queues.growing, key=lambda one: queues.entries[one].order):
+        wish, seen = queues.growing[key]
+        now = queues.freed_so_far(key)
+        if now == seen:
+            continue
+        found = resize(state, queues, key, wish)
+        if isinstance(found, Refusal):
+            queues.growing[key] = wish, now
+            queues.entries[key].refusal = found
+        else:
+            del queues.growing[key]
+            made += [found] if found is not None else []
+    return made
+
+
+def _admitted(queues: Queues, key: str) -> Entry:
+    entry = queues.entries.get(key)
+    if entry is None or entry.phase is not Phase.ADMITTED:
+        raise ValueError(f"{key} is not admitted")
+    return entry
+
+
+def _grant(entry: Entry) -> Grant:
+    assert entry.grant is not None  # noqa: S101  (admitted ones have one)
+    return entry.grant
+
+
+def _amounts(entry: Entry, counts: Mapping[str, int]) -> Quantities:
+    """What quota so many pods take in the flavors that were granted."""
+    found: Quantities = {}
+    for pod_set in entry.workload.pod_sets:
+        takes = usage(pod_set.requests, counts.get(pod_set.name, 0))
+        for resource, flavor in _grant(entry).flavors.get(pod_set.name, {}).items():
+            found[flavor, resource] = found.get((flavor, resource), 0) + takes.get(resource, 0)
+    return found
+
+
+def _sized(entry: Entry, levels: Sequence[str], name: str, count: int) -> PodSet:
+    """The pod set as it was placed, with so many pods."""
+    pod_set = next(p for p in entry.workload.pod_sets if p.name == name)
+    topology = pod_set.topology
+    if topology.level == AUTO:
+        topology = TopologyRequest(policy=topology.policy, level=levels[-1])
+    return msgspec.structs.replace(pod_set, count=count, topology=topology)
+
+
+def _shrunk(state: ClusterState, entry: Entry, fewer: Mapping[str, int]) -> Grant:
+    grant, key = _grant(entry), entry.workload.key
+    counts = {**grant.counts, **fewer}
+    parts = [
+        shrink(state, key, part.pod_set, part.count - fewer[part.pod_set]) if part.pod_set in fewer else part
+        for part in state.assignments(key).values()
+    ]
+    kept = tuple(part for part in parts if part.count)
+    return Grant(grant.queue, counts, grant.flavors, _amounts(entry, counts), kept)
+
+
+def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str, int]) -> Grant | Refusal:
+    grant, key = _grant(entry), entry.workload.key
+    counts = {**grant.counts, **more}
+    amounts = _amounts(entry, counts)
+    delta = {name: amount - grant.amounts.get(name, 0) for name, amount in amounts.items()}
+    if not queues.quotas.queues[grant.queue].unlimited:
+        missing = list(queues.quotas.missing(grant.queue, delta))
+        if missing:
+            return messages.insufficient(queues, grant.queue, missing)
+        claim = barred(queues, entry, Option({}, delta, ()))
+        if claim is not None:
+            return messages.behind(claim.key, queues.quotas.pool(grant.queue))
+    checkpoint = state.begin()
+    try:
+        for name, count in more.items():
+            found = _more(state, entry, name, count)
+            if isinstance(found, Refusal):
+                return found
+            others = [part for part in state.assignments(key).values() if part.pod_set != name]
+            state.reserve(key, [*others, *found])
+        parts = tuple(state.assignments(key).values())
+    finally:
+        state.rollback(checkpoint)
+    return Grant(grant.queue, counts, grant.flavors, amounts, parts)
+
+
+def _more(state: ClusterState, entry: Entry, name: str, count: int) -> tuple[Assignment, ...] | Refusal:
+    """The assignment of one pod set with more pods; none where it is in no flavor with a topology."""
+    key = entry.workload.key
+    held = state.assignments(key).get(name)
+    if held is not None:
+        found = extend(state, key, _sized(entry, held.levels, name, count), count - held.count)
+        return found if isinstance(found, Refusal) else (found,)
+    granted = _grant(entry).flavors.get(name, {}).values()
+    rooms = [flavor for flavor in granted if flavor in state.flavors]
+    if not granted:
+        rooms = sorted(state.flavors)  # it was placed without quota
+    if not rooms:
+        return ()
+    pod_set = _sized(entry, state.flavors[rooms[0]].levels, name, count)
+    placed = place(state, WorkloadRequest(key, (pod_set,), tuple(rooms)))
+    return placed if isinstance(placed, Refusal) else placed.assignments
+
+
+def _apply(state: ClusterState, queues: Queues, entry: Entry, grant: Grant) -> None:
+    before = _grant(entry)
+    queues.grant(state, entry.workload.key, grant)
+    if any(grant.amounts.get(name, 0) < amount for name, amount in before.amounts.items()) or (
+        sum(part.count for part in grant.assignments) < sum(part.count for part in before.assignments)
+    ):
+        queues.gave_back(before)
