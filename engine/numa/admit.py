@@ -30,7 +30,7 @@ from engine.numa.machine import (
     ZoneUse,
 )
 from engine.numa.memory import Memory
-from engine.numa.merge import Hints, Merged, merge, space_of
+from engine.numa.merge import Hints, Merged, agreed, merge, space_of
 from engine.numa.pod import Ask, Asks, asks_of
 from engine.numa.room import (
     CountRoom,
@@ -175,25 +175,35 @@ class _Trial:
         return None
 
     def _step(self, name: str, ask: Ask) -> Merged:
-        policy = self.layout.kubelet.policy
-        closest = self.layout.kubelet.prefer_closest_numa_nodes
-        distances = [zone.distances for zone in self.layout.zones] if closest else []
-        space = space_of(len(self.layout.zones))
-        merged = merge(self.hints(ask), space, policy, distances if all(distances) else [])
-        self.steps.append(Step(name, *merged, admit=merged.preferred or policy is TopologyPolicy.BEST_EFFORT))
+        merged = self._merge(ask)
+        admitted = merged.preferred or self.layout.kubelet.policy is TopologyPolicy.BEST_EFFORT
+        self.steps.append(Step(name, merged.mask, merged.preferred, admitted))
         return merged
 
-    def hints(self, ask: Ask) -> list[Hints]:
-        """The hints of all that is asked for, of those who have a preference."""
+    def _merge(self, ask: Ask) -> Merged:
+        """The merged hint; where a single zone is preferred by all, nothing wider is looked at."""
+        kubelet = self.layout.kubelet
+        space = space_of(len(self.layout.zones))
+        narrow = self.hints(ask, narrow=True)
+        if kubelet.policy is TopologyPolicy.SINGLE:
+            return merge(narrow, space, TopologyPolicy.SINGLE)
+        distances = [zone.distances for zone in self.layout.zones] if kubelet.prefer_closest_numa_nodes else []
+        if not all(distances):
+            distances = []
+        mask = agreed(narrow, space, distances)
+        return Merged(mask, preferred=True) if mask else merge(self.hints(ask), space, kubelet.policy, distances)
+
+    def hints(self, ask: Ask, *, narrow: bool = False) -> list[Hints]:
+        """The hints of all that is asked for, of those who have a preference; ``narrow`` as in `of_sums`."""
         found = []
         for row, amount in ask.devices:
             room = self.devices.get(row) or self.counts.get(row)
             if room is not None:
-                found.append(room.hints(amount))
+                found.append(room.hints(amount, narrow=narrow))
         if ask.cpus:
-            found.append(self._cpu_room().hints(ask.cpus))
+            found.append(self._cpu_room().hints(ask.cpus, narrow=narrow))
         if ask.memory and self.memory is not None:
-            hints = self.memory.hints(ask.memory)
+            hints = self.memory.hints(ask.memory, narrow=narrow)
             if hints is not None:
                 found.append(hints)
         return [hint for hint in found if not hint.free]

@@ -41,12 +41,31 @@ class Memory:
         self.spare: dict[tuple[int, int], int] = {}
         self.touched: set[tuple[int, int]] = set()
 
-    def hints(self, wanted: Pairs) -> Hints | None:
-        """Hints for all types alike; None where no mask fits: the kubelet then gives no hint at all."""
+    def hints(self, wanted: Pairs, *, narrow: bool = False) -> Hints | None:
+        """Hints for all types alike; None where no mask fits: the kubelet then gives no hint at all.
+
+        ``narrow``: single zones suffice, if there are any.
+        """
+        if narrow and _width(self.layout, wanted) == 1:
+            family = self._single_zones(wanted)
+            if family:
+                return Hints(preferred=family)
         family = self._family(wanted)
         if not family:
             return None
         return ranked(family, _width(self.layout, wanted), self.space)
+
+    def _single_zones(self, wanted: Pairs) -> int:
+        """The family of single zones that have enough and belong to no group."""
+        found = 0
+        for zone, group in enumerate(self.cells):
+            if group == 1 << zone and all(
+                self.free[row][zone] + self.spare.get((group, row), 0) >= amount
+                and self.layout.allocatable[zone][row] >= amount
+                for row, amount in wanted
+            ):
+                found |= 1 << group
+        return found
 
     def _family(self, wanted: Pairs) -> int:
         family = self._enough(wanted)

@@ -96,16 +96,16 @@ class CpuRoom:
         self.free = state.cpus
         self.spare = self.held = 0
 
-    def hints(self, count: int) -> Hints:
-        """Hints of one container, or of the whole pod."""
+    def hints(self, count: int, *, narrow: bool = False) -> Hints:
+        """Hints of one container, or of the whole pod; ``narrow``: single zones suffice (`of_sums`)."""
         usable, must = self.free | self.spare, 0
         have = tuple([(usable & mask).bit_count() for mask in self.cpus.zones])
         if self.spare:
             must = sum(1 << zone for zone, mask in enumerate(self.cpus.zones) if mask & self.spare)
         row = row_of(self.layout.resources, CPU)
-        also = self._aligned_by_socket(count) if self.layout.kubelet.align_by_socket else 0
+        also = self._aligned_by_socket(count) if self.layout.kubelet.align_by_socket and not narrow else 0
         units = installed(self.layout, row).units
-        return of_sums(have, units, count, self.cpus.with_cpus, must=must, also=also)
+        return of_sums(have, units, count, self.cpus.with_cpus, must=must, also=also, narrow=narrow)
 
     def _aligned_by_socket(self, count: int) -> int:
         """The family of masks on no more sockets than are needed."""
@@ -185,8 +185,8 @@ class CountRoom:
         self.spare = [0] * len(self.free)
         self.held = [0] * len(self.free)
 
-    def hints(self, count: int) -> Hints:
-        """Hints of one container, or of the whole pod."""
+    def hints(self, count: int, *, narrow: bool = False) -> Hints:
+        """Hints of one container, or of the whole pod; ``narrow``: single zones suffice (`of_sums`)."""
         known = installed(self.layout, self.row)
         have = tuple([free + spare for free, spare in zip(self.free, self.spare, strict=True)])
         if sum(have) < count:
@@ -195,7 +195,7 @@ class CountRoom:
         among = known.zones
         if self.layout.resources[self.row] != CPU and self.layout.kubelet.version < DEVICES_WHERE_THEY_ARE:
             among = (1 << len(have)) - 1
-        return of_sums(have, known.units, count, among, must=must)
+        return of_sums(have, known.units, count, among, must=must, narrow=narrow)
 
     def allocate(self, count: int, mask: int | None, kind: Kind) -> Share | Refusal:
         """Take units: those lent first, then of the mask's zones in their order, then of the others."""
@@ -266,8 +266,8 @@ class DeviceRoom:
         self.free = free
         self.spare = self.held = 0
 
-    def hints(self, count: int) -> Hints:
-        """Hints of one container, or of the whole pod."""
+    def hints(self, count: int, *, narrow: bool = False) -> Hints:
+        """Hints of one container, or of the whole pod; ``narrow``: single zones suffice (`of_sums`)."""
         known = installed(self.layout, self.row)
         if not known.zones:
             return NO_PREFERENCE
@@ -280,7 +280,7 @@ class DeviceRoom:
         if devices_apart(self.layout, self.row):
             have = tuple([(usable & mask).bit_count() for mask in self.zones])
             must = sum(1 << zone for zone, mask in enumerate(self.zones) if mask & self.spare)
-            return of_sums(have, known.units, count, among, must=must)
+            return of_sums(have, known.units, count, among, must=must, narrow=narrow)
         return of_sets([self.free & mask for mask in self.zones], self.zones, count, among, self._lent_to())
 
     def _lent_to(self) -> Callable[[int], int]:
