@@ -89,15 +89,20 @@ def read(nvml: Any, hardware: Hardware, before: Gpus = Gpus()) -> Gpus:
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        return Gpus(absent=str(error))
+        return _silent(before, error) if before.gpus else Gpus(absent=str(error))
     try:
         return _Session(nvml, hardware, before).read()
     except nvml.NVMLError as error:  # the number of GPUs cannot be had
-        lost = tuple(replace(gpu, fault=str(error)) for gpu in before.gpus)
-        return Gpus(lost, before.links, problems=(f"NVML: {error}",))
+        return _silent(before, error)
     finally:
         with suppress(nvml.NVMLError):  # the driver may be gone
             nvml.nvmlShutdown()
+
+
+def _silent(before: Gpus, error: Exception) -> Gpus:
+    """All of them as they were, but faulty: the driver fell silent, or is being exchanged."""
+    lost = tuple(replace(gpu, fault=str(error)) for gpu in before.gpus)
+    return Gpus(lost, before.links, problems=(f"NVML: {error}",))
 
 
 class _Session:

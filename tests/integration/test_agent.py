@@ -1,12 +1,15 @@
 """The agent on a real API server, under its own service account: it writes what is so, and only when it changes."""
 
 import json
+import threading
 
 import pytest
 from support.agents import ACCOUNT, DGX_GPUS, GPU, NAMESPACE, agent_on, dgx, install_agent_rights, pod_on, stamp
 from support.jobs import until
 from support.kubelet import GIB
+from support.nvml import recorded
 
+from agent import cycle
 from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
 from crds.numa_placement import decode
 from kube.errors import Forbidden, NotFound
@@ -268,6 +271,23 @@ async def test_a_lost_gpu_is_unhealthy_and_told(client, account, node, tmp_path)
         event = await until(lambda: _event(client, node), "an event about the GPU")
         assert event["reason"] == "GpuFaulty"
         assert UUIDS[2] in event["note"]
+
+
+async def test_a_driver_that_hangs_delays_nothing(client, account, node, tmp_path, monkeypatch):
+    monkeypatch.setattr(cycle, "HARDWARE_TIMEOUT_SECONDS", 0.2)
+    hanging, done = recorded("dgx-a100"), threading.Event()
+    hanging.nvmlInit = lambda: done.wait(60)
+    async with agent_on(node, account, tmp_path, nvml=hanging, agent_hardware_seconds=0.2) as running:
+        found = await flex_topo(client, node, lambda found: ready(found)[0] == "True")
+        assert not [edge for edge in found["spec"]["edges"] if "nvlinks" in edge.get("attributes", {})]
+        running.kubelet.hold("x", namespace="d", pod="p", cpus="9")
+        await flex_topo(client, node, lambda found: found["status"]["cpus"].get("assignments"))
+        done.set()
+        await flex_topo(
+            client,
+            node,
+            lambda found: [edge for edge in found["spec"]["edges"] if "nvlinks" in edge.get("attributes", {})],
+        )
 
 
 def used(found):

@@ -148,11 +148,19 @@ def test_no_driver_is_no_gpu(error):
     assert found.absent
 
 
-def test_nvml_that_fails_altogether_keeps_what_was_known(dgx):
+@pytest.mark.parametrize(
+    ("calls", "fault"),
+    [
+        ({"nvmlInit()": None, "nvmlDeviceGetCount()": {"error": 999}}, "Unknown Error"),
+        ({"nvmlInit()": {"error": 9}}, "Driver Not Loaded"),
+    ],
+)
+def test_nvml_that_fails_altogether_keeps_what_was_known(dgx, calls, fault):
     before = gpus.read(recorded("dgx-a100"), dgx)
-    found = gpus.read(Recording({"nvmlInit()": None, "nvmlDeviceGetCount()": {"error": 999}}), dgx, before)
+    found = gpus.read(Recording(calls), dgx, before)
     assert [gpu.uuid for gpu in found.gpus] == [gpu.uuid for gpu in before.gpus]
-    assert all(gpu.fault == "Unknown Error" for gpu in found.gpus)
+    assert all(gpu.fault == fault for gpu in found.gpus)
+    assert found.links == before.links
 
 
 def test_pcie_level_by_sysfs_where_nvml_does_not_know():

@@ -115,6 +115,7 @@ def test_cpus_that_are_numbered_round_the_sockets(tmp_path):
     """Their lists are long, and what is published of them is accepted all the same."""
     root = machine("interleaved", tmp_path)
     hardware = sysfs.read(root, root)
+    assert [core.zone for core in hardware.cores] == [0] * 64 + [1] * 64
     spec = graph.spec(hardware, Gpus(), 8)
     found = components(spec)
     assert len(found["numa-1"].attributes["cpus"]) > 256
