@@ -16,6 +16,7 @@ from rich.table import Table
 
 from cli.output import OutputFormat, emit, stderr, stdout
 from cli.whatif_cases import CaseError, opened, read_lines
+from cli.whatif_links import LinksForm, chosen, with_links
 from cli.whatif_machines import KubeletForm, MachineForm, NrtForm, PodForm, StateForm, from_nrt, from_state, kubelet_of
 from cli.whatif_machines import pod_shape as shape_of
 from cli.whatif_output import ErrorAnswer, Format, with_progress, write_lines
@@ -54,7 +55,10 @@ class Expected(msgspec.Struct, frozen=True):
 
 
 class AdmitForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One line; ``machine``, ``kubelet`` and ``state`` go together, ``nrt`` stands alone. The last five say more."""
+    """One line; ``machine``, ``kubelet`` and ``state`` go together, ``nrt`` stands alone. The last five say more.
+
+    ``links``: how devices are linked, for either.
+    """
 
     id: str
     pod: PodForm
@@ -62,6 +66,7 @@ class AdmitForm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     kubelet: KubeletForm | None = None
     state: StateForm | None = None
     nrt: NrtForm | None = None
+    links: LinksForm = {}
     expected: Expected | None = None
     tags: tuple[str, ...] = ()
     history: msgspec.Raw = msgspec.Raw(b"")
@@ -78,6 +83,7 @@ class AdmitCase(msgspec.Struct, frozen=True):
     pod: PodShape
     expected: Expected | None
     tags: tuple[str, ...]
+    device_ids: dict[str, tuple[str, ...]] = {}
 
 
 class StepAnswer(msgspec.Struct, frozen=True):
@@ -90,7 +96,10 @@ class StepAnswer(msgspec.Struct, frozen=True):
 
 
 class AdmitAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The kubelet's answer as predicted; ``message`` where it refuses, ``warning`` where it would take its time."""
+    """The kubelet's answer as predicted; ``message`` where it refuses, ``warning`` where it would take its time.
+
+    ``devices``: ids by resource, of those that are chosen by their links or by the rules of XPUs.
+    """
 
     id: str
     admitted: bool
@@ -98,6 +107,7 @@ class AdmitAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     steps: tuple[StepAnswer, ...]
     numa_nodes: tuple[int, ...]
     from_: Source = msgspec.field(name="from")
+    devices: dict[str, tuple[str, ...]] = {}
     message: str = ""
     warning: str = ""
 
@@ -122,7 +132,11 @@ def decode_admit(line: bytes, source: Source, options: bool = False) -> AdmitCas
         raise ValueError("machine, kubelet and state are needed; where there is only nrt, say --from nrt")
     else:
         layout, state = from_state(form.machine, form.kubelet, form.state)
-    return AdmitCase(form.id, layout, state, shape_of(form.pod), form.expected, form.tags)
+    ids = (
+        {name: tuple([each.id for each in some]) for name, some in form.machine.devices.items()} if form.machine else {}
+    )
+    layout = with_links(layout, form.links)
+    return AdmitCase(form.id, layout, state, shape_of(form.pod), form.expected, form.tags, ids)
 
 
 def answer(case: AdmitCase, source: Source) -> AdmitAnswer:
@@ -143,6 +157,7 @@ def answer(case: AdmitCase, source: Source) -> AdmitAnswer:
         ),
         numa_nodes=named(admission.zones),
         from_=source,
+        devices=chosen(case.layout, admission, case.device_ids),
         message=admission.message,
         warning=_slow(case, admission),
     )

@@ -206,18 +206,18 @@ def _agree(one: LinkGraph, other: LinkGraph) -> bool:
 def from_annotations(annotations: Mapping[str, str]) -> Matrix | None:
     """The matrix of a node's annotations; None where there is none. Raises LinkError where it cannot be read."""
     keys = sorted(key for key in annotations if key.rpartition("/")[2] == MATRIX_NAME)
-    found = {key: parse_matrix(annotations[key], key) for key in keys}
+    found = {key: parse_matrix(annotations[key], f"annotation {key}") for key in keys}
     if len({matrix.words for matrix in found.values()}) > 1:
         raise LinkError(f"annotations {' and '.join(keys)} disagree")
     return next(iter(found.values()), None)
 
 
 def parse_matrix(text: str, name: str = MATRIX_NAME) -> Matrix:
-    """A matrix from JSON or from the output of ``nvidia-smi topo -m``. Raises LinkError, which has ``name``."""
+    """A matrix from JSON or from the output of ``nvidia-smi topo -m``. Raises LinkError, which begins with ``name``."""
     try:
         return _from_json(text) if text.lstrip().startswith("[") else _from_table(text)
     except (LinkError, msgspec.MsgspecError, UnicodeError) as error:
-        raise LinkError(f"annotation {name}: {error}") from None
+        raise LinkError(f"{name}: {error}") from None
 
 
 def _from_json(text: str) -> Matrix:

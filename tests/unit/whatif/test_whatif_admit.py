@@ -175,3 +175,72 @@ def test_the_recorded_cases_all_agree():
             agreement.add(one, answer(one, Source.STATE))
     assert {same == every for same, every in agreement.rows.values()} == {True}
     assert agreement.rows["verdict"] == [100, 100]
+
+
+GPU, XPU = "nvidia.com/gpu", "kunlunxin.com/xpu"
+PAIRS = [["X" if a == b else "NV12" if a // 2 == b // 2 else "SYS" for b in range(4)] for a in range(4)]
+
+
+def with_devices(resource, count, wanted, *, free=None, link="", policy="none", **fields):
+    devices = [{"id": f"d{at}", "numa": [at * 2 // count]} for at in range(count)]
+    free = range(count) if free is None else free
+    return case(
+        pod({resource: wanted}, qos="Burstable", gpu_link=link),
+        policy=policy,
+        machine={"numa": [zone(0), zone(1)], "devices": {resource: devices}},
+        state={"free_devices": {resource: [f"d{at}" for at in free]}},
+        **fields,
+    )
+
+
+def test_linked_devices_are_chosen_and_named():
+    (given,) = answers(with_devices(GPU, 4, 2, free=[1, 2, 3], links={GPU: PAIRS}))
+    assert given["devices"] == {GPU: ["d2", "d3"]}
+    (given,) = answers(with_devices(GPU, 4, 2, free=[1, 2], link="require", links={GPU: PAIRS}))
+    assert (given["admitted"], given["reason"]) == (False, "GpuLink")
+    assert given["message"] == "needs 2 of nvidia.com/gpu in one NVLink clique, the largest free one has 1"
+    (given,) = answers(with_devices(GPU, 4, 2, free=[1, 2]))
+    assert "devices" not in given
+
+
+def test_links_as_nvidia_smi_prints_them():
+    rows = ["\t".join([f"GPU{a}", *PAIRS[a], "0-3", str(a // 2)]) for a in range(4)]
+    text = "\n".join(["\t" + "\t".join(f"GPU{a}" for a in range(4)) + "\tCPU Affinity\tNUMA Affinity", *rows])
+    (given,) = answers(with_devices(GPU, 4, 2, free=[0, 2, 3], link="prefer", links={GPU: text}))
+    assert given["devices"] == {GPU: ["d2", "d3"]}
+    zones = [
+        {"name": f"node-{at}", "resources": {GPU: {"capacity": 2, "allocatable": 2, "available": 2}}} for at in (0, 1)
+    ]
+    for policy, admitted in (("single-numa-node", True), ("none", True)):
+        by_nrt = {"attributes": {"topologyManagerPolicy": policy}, "zones": zones}
+        line = {
+            "id": "n",
+            "pod": pod({GPU: 2}, qos="Burstable", gpu_link="require"),
+            "nrt": by_nrt,
+            "links": {GPU: text},
+        }
+        (given,) = answers(line, args=("-", "--from", "nrt"))
+        assert given["admitted"] is admitted
+    zones[1]["resources"][GPU]["available"] = 1
+    (given,) = answers(line, args=("-", "--from", "nrt"))
+    assert given["reason"] == "GpuLink"
+
+
+def test_xpus_follow_their_rules():
+    (given,) = answers(with_devices(XPU, 8, 2, free=[1, 2, 3, 5, 6, 7]))
+    assert given["devices"] == {XPU: ["d1", "d2"]}
+    (given,) = answers(with_devices(XPU, 8, 3))
+    assert given["reason"] == "XpuAllocation"
+
+
+@pytest.mark.parametrize(
+    ("links", "said"),
+    [
+        ({"rdma/nic": PAIRS}, "links: the machine has no rdma/nic"),
+        ({GPU: [["X"]]}, "links: nvidia.com/gpu: a matrix of 1 devices, the machine has 4"),
+        ({GPU: [["X", "FAST"], ["FAST", "X"]]}, "links: nvidia.com/gpu: devices 0 and 1: 'FAST' is no link"),
+    ],
+)
+def test_links_that_are_none_are_named(links, said):
+    (given,) = answers(with_devices(GPU, 4, 2, links=links))
+    assert said in given["error"]
