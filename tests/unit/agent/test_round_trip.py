@@ -3,6 +3,7 @@
 import gzip
 import json
 
+import msgspec
 import pytest
 from support.tree import DATA
 
@@ -12,7 +13,9 @@ from agent.gpus import Gpus
 from agent.hardware import Core, Hardware, Zone
 from agent.held import Pod, Reading, merge
 from agent.podresources.client import Answer, Resources
+from cli.whatif_machines import PodForm, pod_shape
 from crds.flex_topo import FlexTopo
+from engine.numa.admit import admit
 from engine.numa.machine import MemoryCells
 from kube.client import decode
 from kube.patches import encode
@@ -174,6 +177,25 @@ def test_the_engine_reads_the_kubelets_state_back(part):
             assert {device.healthy for device in layout.devices[at]} == {
                 each["healthy"] for each in case["machine"]["devices"][resource]
             }
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_the_engine_predicts_the_kubelet_from_what_the_agent_publishes(part):
+    """The next pod: verdict, reason and zones, by nothing but the FlexTopo."""
+    admitted = 0
+    for case in cases()[part::4]:
+        wire, _, _ = published(case)
+        machine = machine_of(wire, Problems("FlexTopo"), version=(1, 36))
+        found = admit(machine.layout, machine.state, pod_shape(msgspec.convert(case["pod"], PodForm)))
+        expected = case["expected"]
+        assert found.admitted is expected["admitted"], (case["id"], found)
+        if found.admitted:
+            admitted += 1
+            zones_ = [zone.id for at, zone in enumerate(machine.layout.zones) if found.zones >> at & 1]
+            assert zones_ == expected["numa_nodes"], (case["id"], found)
+        else:
+            assert found.reason == expected["reason"], (case["id"], found)
+    assert admitted
 
 
 def mask(numbers):
