@@ -4,28 +4,31 @@ In container scope each container is a step, in pod scope the whole pod is one; 
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from engine.numa import pod
 from engine.numa.hints import DEVICES_WHERE_THEY_ARE
-from engine.numa.machine import CPU, Kind, PodShape, Scope
+from engine.numa.machine import CPU, Kind, PodShape, Scope, TopologyPolicy
 from engine.numa.traits import Traits
 
 if TYPE_CHECKING:
     from engine.table import Ints
+
+PERMISSIVE = {TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT}  # refuse nothing for its zones
 
 
 class Ask:
     """One step: (row of the resource, amount > 0) in ``pairs``; of ``present`` a zone only has to have some.
 
     ``memory``: how many rows are memory or huge pages. ``narrow``: something is asked for of which one zone always has
-    enough (no devices at all), so that a strict kubelet takes no set of several. ``column``: the amounts, as
-    (rows, 1, 1). ``widths``: by layout of the kind, what `engine.numa.batch_zones` last found, and as of which layouts.
+    enough (no devices at all), so that a strict kubelet takes no set of several. ``lends``: it is an init container's.
+    ``column``: the amounts, as (rows, 1, 1). ``widths``: by layout of the kind, what `engine.numa.batch_zones` last
+    found, and as of which layouts.
     """
 
-    __slots__ = ("amounts", "column", "memory", "narrow", "pairs", "present", "rows", "widths")
+    __slots__ = ("amounts", "column", "lends", "memory", "narrow", "pairs", "present", "rows", "widths")
 
     def __init__(
         self, pairs: Sequence[tuple[int, int]], present: Sequence[int] = (), memory: int = 0, *, narrow: bool = False
@@ -37,6 +40,7 @@ class Ask:
         self.present = present
         self.memory = memory
         self.narrow = narrow
+        self.lends = False
         self.widths: tuple[int, Ints] | None = None
 
     def memory_of(self, resources: Sequence[str]) -> list[tuple[int, int]]:
@@ -44,32 +48,55 @@ class Ask:
         return [pair for pair in self.pairs if pod.is_memory(resources[pair[0]])]
 
 
-def together(asks: Sequence[Ask]) -> Ask:
-    """Several steps as one."""
-    total: dict[int, int] = {}
-    present: set[int] = set()
-    memory = 0
-    for ask in asks:
-        present.update(ask.present)
-        memory = max(memory, ask.memory)
-        for row, amount in ask.pairs:
-            total[row] = total.get(row, 0) + amount
-    return Ask(sorted(total.items()), sorted(present), memory, narrow=any(ask.narrow for ask in asks))
+class Steps(NamedTuple):
+    """``each`` step that asks for something, and the peak of the ``whole`` pod.
 
-
-def asks_of(traits: Traits, shape: PodShape) -> tuple[Ask, ...] | None:
-    """The steps; those that ask for nothing are left out. None where init containers or sidecars ask for something.
-
-    What those leave pinned for later containers is not expressed by amounts.
+    ``lent``: init containers leave something to later ones.
     """
+
+    each: tuple[Ask, ...]
+    whole: Ask
+    lent: bool
+
+
+def steps_of(traits: Traits, shape: PodShape) -> Steps | None:
+    """The steps; None where init containers and sidecars ask for what amounts do not tell."""
     asks = pod.asks_of(traits.resources, traits.ignored, traits.kubelet, shape)
     absent = [row for row, name in enumerate(traits.resources) if name in traits.absent]
     containers = [(kind, _without(ask, absent)) for kind, _, ask in asks.containers]
-    if any(ask != _NOTHING and kind is not Kind.APP for kind, ask in containers):
+    inits = [ask for kind, ask in containers if kind is Kind.INIT and ask != _NOTHING]
+    whole = _without(asks.whole, absent)
+    if not _is_told(traits, whole, [ask for _, ask in containers], inits):
         return None
-    whole = traits.kubelet.scope is Scope.POD
-    steps = [_without(asks.whole, absent)] if whole else [ask for _, ask in containers]
-    return tuple([_ask(traits, step) for step in steps if step != _NOTHING])
+    peak = _ask(traits, whole)
+    if traits.kubelet.scope is Scope.POD:
+        return Steps((peak,) if whole != _NOTHING else (), peak, bool(inits))
+    steps = tuple([_ask(traits, ask, lends=kind is Kind.INIT) for kind, ask in containers if ask != _NOTHING])
+    return Steps(steps, peak, bool(inits))
+
+
+def _is_told(traits: Traits, whole: pod.Ask, asks: Sequence[pod.Ask], inits: Sequence[pod.Ask]) -> bool:
+    """Whether amounts tell what the containers of a pod leave each other."""
+    rows = {row for row, _ in whole.memory}
+    if any(row not in rows for ask in asks for row, _ in ask.memory):
+        return False  # memory of init containers and sidecars only: the whole pod does not ask for it
+    if not inits:
+        return True
+    if any(not amount for ask in asks for _, amount in ask.devices):
+        return False
+    if traits.kubelet.policy in PERMISSIVE and any(ask.memory for ask in inits):
+        return False
+    return not any(ask.cpus for ask in inits) or _lends_cpus(traits, asks)
+
+
+def _lends_cpus(traits: Traits, asks: Sequence[pod.Ask]) -> bool:
+    """Whether later containers take the very CPUs that are lent: all are whole cores, picked in the same order."""
+    kubelet = traits.kubelet
+    if kubelet.full_pcpus_only or any(ask.cpus % traits.siblings for ask in asks):
+        return False
+    picked = kubelet.prefer_align_cpus_by_uncorecache or kubelet.distribute_cpus_across_cores
+    spread = kubelet.distribute_cpus_across_numa or kubelet.policy in PERMISSIVE
+    return not (traits.exact and (picked or spread))
 
 
 _NOTHING = pod.Ask()
@@ -92,10 +119,12 @@ def breaks_cores(traits: Traits, shape: PodShape) -> bool:
     return any(ask.cpus % traits.threads for _, _, ask in asks.containers)
 
 
-def _ask(traits: Traits, step: pod.Ask) -> Ask:
+def _ask(traits: Traits, step: pod.Ask, *, lends: bool = False) -> Ask:
     devices = [pair for pair in step.devices if pair[1]]
     cpus = [(traits.resources.index(CPU), step.cpus * 1000)] if step.cpus else []
     bare = [row for row, amount in step.devices if not amount]
     where_they_are = traits.kubelet.version >= DEVICES_WHERE_THEY_ARE
     # What has few units comes first: where it is gone, nothing else needs a look.
-    return Ask([*devices, *cpus, *step.memory], bare if where_they_are else (), len(step.memory), narrow=bool(bare))
+    found = Ask([*devices, *cpus, *step.memory], bare if where_they_are else (), len(step.memory), narrow=bool(bare))
+    found.lends = lends
+    return found

@@ -12,8 +12,9 @@ and none refuse only what the machine lacks in all, unless memory is aligned, wh
 import numpy as np
 
 from engine.numa.asks import Ask
+from engine.numa.batch_lending import turns_of
 from engine.numa.batch_masks import Space
-from engine.numa.batch_turns import UNKNOWN, Turns
+from engine.numa.batch_turns import UNKNOWN
 from engine.numa.batch_zones import fits_set_of, in_one_zone, in_one_zone_of, in_sets, knows_sets
 from engine.numa.columns import View
 from engine.numa.machine import State, TopologyPolicy
@@ -41,13 +42,13 @@ def _by_kubelet(view: View, plan: Plan, most: int, space: Space) -> Ints:
     if not plan.strict:
         return _permissive(view, plan, most, space)
     if len(plan.asks) > 1:
-        return _in_turn(view, plan.asks, most, space)
+        return _in_turn(view, plan, most, space)
     (ask,) = plan.asks
     found = in_one_zone(view, ask, most, space)
     if plan.policy is TopologyPolicy.RESTRICTED and ask.rows:
         none = (found == 0).nonzero()[0]
         if len(none):
-            found[none] = _in_several(view.only(none), ask, most, space)
+            found[none] = _in_several(view.only(none), plan, most, space)
     if plan.loose:
         left = found < most
         for row, amount in ask.memory_of(view.kind.traits.resources):
@@ -64,24 +65,27 @@ def count_one(view: View, state: State, plan: Plan, most: int, space: Space) -> 
         if found or plan.one_zone:
             return found
         fits = fits_set_of(view, state, ask)
-        if fits is None or (fits and most > 1):
-            return int(_in_several(view, ask, most, space)[0])
+        if fits is None or (fits and (most > 1 or plan.lent)):
+            return int(_in_several(view, plan, most, space)[0])
         return int(fits)
     return int(count(view, plan, most, space)[0])
 
 
-def _in_several(view: View, ask: Ask, most: int, space: Space) -> Ints:
+def _in_several(view: View, plan: Plan, most: int, space: Space) -> Ints:
     """Restricted, where no zone alone holds a pod: pods that take several zones each."""
+    (ask,) = plan.asks
     if not knows_sets(view, ask):
         return np.full(view.width, UNKNOWN, np.int64)
     found = np.zeros(view.width, np.int64)
     for some, _, holds in in_sets(view, ask, space):
         found[some] = holds.any(axis=0)
-    if most > 1:
+    if plan.lent:
+        found[found > 0] = UNKNOWN
+    elif most > 1:
         some = found.nonzero()[0]
         some = some[_most(view.only(some), ask, most) > 1]
         if len(some):
-            found[some] = _in_turn(view.only(some), (ask,), most, space)
+            found[some] = _in_turn(view.only(some), plan, most, space)
     return found
 
 
@@ -93,8 +97,8 @@ def _most(view: View, ask: Ask, most: int) -> Ints:
     return found
 
 
-def _in_turn(view: View, asks: tuple[Ask, ...], most: int, space: Space) -> Ints:
-    turns = Turns(view, asks, space)
+def _in_turn(view: View, plan: Plan, most: int, space: Space) -> Ints:
+    turns = turns_of(view, plan, space)
     found = np.zeros(view.width, np.int64)
     for _ in range(most):
         turns.pod()

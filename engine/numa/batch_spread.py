@@ -7,8 +7,9 @@ fewest zones that hold the pod together.
 import numpy as np
 
 from engine.numa.asks import Ask
+from engine.numa.batch_lending import turns_of
 from engine.numa.batch_masks import WIDEST, Space, holding, sets_of
-from engine.numa.batch_turns import UNKNOWN, Turns
+from engine.numa.batch_turns import UNKNOWN
 from engine.numa.batch_zones import holds_zone, in_sets, knows_sets
 from engine.numa.columns import View
 from engine.numa.plans import Plan
@@ -31,7 +32,7 @@ def spread(view: View, plan: Plan, space: Space) -> Ints:
 
 
 def _in_turn(view: View, plan: Plan, space: Space) -> Ints:
-    turns = Turns(view, plan.asks, space)
+    turns = turns_of(view, plan, space)
     took = turns.pod()
     found = np.full(view.width, view.zones)
     found[turns.at] = np.bitwise_count(took)

@@ -50,11 +50,15 @@ class Turns:
             stay = (masks > 0).nonzero()[0]
             if len(stay) < len(masks):
                 masks, took = masks[stay], took[stay]
-                self.at, self.now = self.at[stay], self.now.only(stay)
+                self._keep(stay)
             if ask.rows:
                 took |= masks
                 self._take(ask, masks)
         return took
+
+    def _keep(self, places: Ints) -> None:
+        """The machines at these places stay in."""
+        self.at, self.now = self.at[places], self.now.only(places)
 
     def _pick(self, ask: Ask) -> Ints:
         """The zones a container gets, as a mask; 0 where it is refused, UNKNOWN where that is not known."""

@@ -27,7 +27,7 @@ ANSWERS_KEPT: Final = 128
 LOG_KEPT: Final = 4096
 MEMO_KEPT: Final = 1 << 16
 NO_MACHINE: Final = -1
-_MANY: Final = 3  # where one machine in so many changed, all are answer anew
+_MANY: Final = 3  # where one machine in so many changed, all are asked anew
 
 
 class Question(Enum):

@@ -4,16 +4,13 @@ Links and wishes (`engine.devices.pick`, `engine.numa.wish`) either change nothi
 that fit one zone alone, or need the exact admission.
 """
 
-from functools import cached_property
-
 from engine.devices.choose import REQUIRE
 from engine.devices.pick import wants_links
-from engine.numa.asks import Ask, asks_of, breaks_cores, together, with_memory
+from engine.numa.asks import PERMISSIVE, Ask, Steps, breaks_cores, steps_of, with_memory
 from engine.numa.machine import CPU, PodShape, Scope, TopologyPolicy
 from engine.numa.traits import Traits
 
 SINGLE, RESTRICTED = TopologyPolicy.SINGLE, TopologyPolicy.RESTRICTED
-LENIENT = {TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT}  # wishes that refuse nothing
 
 
 class Plan:
@@ -23,13 +20,15 @@ class Plan:
     zone. ``bounded``: the wish may refuse what is not. ``refused``: all are refused, whatever is free. ``loose``: the
     memory of the whole pod is aligned, but given container by container; where no zones hold all of it the kubelet has
     no hint for it, and may yet find it. ``grouped``: zones that gave memory alone or together may decide who gives
-    more.
+    more. ``lent``: init containers leave something to later ones.
     """
 
-    def __init__(self, traits: Traits, shape: PodShape, asks: tuple[Ask, ...]) -> None:
+    def __init__(self, traits: Traits, shape: PodShape, steps: Steps) -> None:
         policy, several = traits.kubelet.policy, with_memory(traits, shape) > 1
         self.policy = policy
-        self.asks = asks
+        self.asks = steps.each
+        self.whole = steps.whole
+        self.lent = steps.lent
         self.grouped = traits.exact or several
         self.loose = traits.exact and several and traits.kubelet.scope is Scope.POD
         self.strict = policy in {SINGLE, RESTRICTED}
@@ -38,11 +37,6 @@ class Plan:
         self.refused = (
             breaks_cores(traits, shape) or _lacks_links(traits, shape) or _unpinned(traits, shape, self.whole)
         )
-
-    @cached_property
-    def whole(self) -> Ask:
-        """All steps as one."""
-        return self.asks[0] if len(self.asks) == 1 else together(self.asks)
 
     @property
     def alone(self) -> bool:
@@ -55,11 +49,11 @@ def plan_for(traits: Traits, shape: PodShape) -> Plan | None:
     """How to count pods of that shape; None where the exact admission has to be asked for every state."""
     if not traits.plain or not _links_are_simple(traits, shape):
         return None
-    asks = asks_of(traits, shape)
-    if asks is None:
+    steps = steps_of(traits, shape)
+    if steps is None or (steps.lent and (shape.wish not in PERMISSIVE or _linked(traits, shape))):
         return None
-    plan = Plan(traits, shape, asks)
-    return plan if shape.wish in LENIENT or plan.refused or _with_wish(plan, traits, shape) else None
+    plan = Plan(traits, shape, steps)
+    return plan if shape.wish in PERMISSIVE or plan.refused or _with_wish(plan, traits, shape) else None
 
 
 def _with_wish(plan: Plan, traits: Traits, shape: PodShape) -> bool:
@@ -83,7 +77,7 @@ def _with_wish(plan: Plan, traits: Traits, shape: PodShape) -> bool:
 
 def _unpinned(traits: Traits, shape: PodShape, whole: Ask) -> bool:
     """Whether the wish names a resource that the pod asks for and that the kubelet does not pin."""
-    if shape.wish in LENIENT:
+    if shape.wish in PERMISSIVE:
         return False
     pinned = {traits.resources[row] for row in whole.rows}
     if any(name == CPU and amount % 1000 for each in shape.containers for name, amount in each.requests):

@@ -182,9 +182,10 @@ class Dice:
         qos = self.random.choice([Qos.GUARANTEED, Qos.GUARANTEED, Qos.GUARANTEED, Qos.BURSTABLE])
         containers = [self._container(layout, str(i), wide=count == 1 and self.often(0.4)) for i in range(count)]
         if self.often(self.odd):
-            kind = self.random.choice([Kind.INIT, Kind.SIDECAR])
-            first = self._container(layout, "i", wide=False)
-            containers.insert(0, Container(name="i", kind=kind, requests=first.requests, limits=first.limits))
+            for name in "ij"[: self.random.choice([1, 1, 2])]:
+                kind = self.random.choice([Kind.INIT, Kind.INIT, Kind.SIDECAR])
+                first = self._container(layout, name, wide=False)
+                containers.insert(0, Container(name=name, kind=kind, requests=first.requests, limits=first.limits))
         return PodShape(
             containers=tuple(containers),
             qos=qos,

@@ -32,7 +32,7 @@ def one_after_another(layout, state, shape, most=MOST):
 @pytest.mark.parametrize("exact", [False, True])
 def test_counts_are_what_sequential_admission_grants(policy, exact):
     wrong, admitted, several = [], 0, 0
-    for seed in range(40):
+    for seed in range(30):
         dice = Dice(random.Random(f"{policy} {exact} {seed}"), [policy], exact=exact, odd=0.3 if seed % 2 else 0.0)
         layout = dice.layout()
         fleet = Fleet()
@@ -49,8 +49,8 @@ def test_counts_are_what_sequential_admission_grants(policy, exact):
             if got != want or fits != [found > 0 for found in want]:
                 wrong.append((seed, got, want, fits))
     assert not wrong
-    assert admitted > 300
-    assert several > 100
+    assert admitted > 200
+    assert several > 80
 
 
 def test_one_machine_alone_counts_as_it_does_among_many():
