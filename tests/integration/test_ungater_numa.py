@@ -14,6 +14,7 @@ from support.jobs import GPU, KEYS, RACK_LABEL, Running, Watched, install_crds, 
 from support.nrt import install_nrt, remove_nrt
 from support.published import GI, flex_body, nrt_body, nrt_zone
 
+from cli.explain import report
 from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
 from kube.errors import NotFound
 from kube.informer import EventKind
@@ -204,6 +205,23 @@ def _timed(status):
     for condition in status["conditions"]:
         condition["lastTransitionTime"] = "2026-11-21T00:00:00Z"
     return status
+
+
+async def test_explain_shows_zones_and_how_many_nodes_fail_by_numa(inside):
+    await inside.create(job("fill", 4, request=PREFERRED, indexed=True, pod_spec=guaranteed(cpu=5, gpus=1)))
+    (pod, *_) = await inside.running("fill", 4)
+    told = await report(inside.client, inside.namespace, "fill")
+    pods = {found.name: found for domain in told.domains for found in domain.pods}
+    (entry,) = predicted(pod)
+    shown = pods[pod["metadata"]["name"]]
+    assert shown.zones_from == "predicted"
+    assert [(f"node-{zone.zone}", zone.amounts) for zone in shown.zones] == [(entry["zone"], entry["amount"])]
+    await inside.create(job("more", 1, request=PREFERRED, pod_spec=guaranteed(cpu=4, gpus=1)))
+    await inside.condition("more", "QuotaReserved", "False", "NumaAlignment")
+    waits = await report(inside.client, inside.namespace, "more")
+    rooms = [room for room in waits.room if room.nodes == 2]
+    assert [(room.fits, room.misaligned) for room in rooms] == [(0, 2)]
+    assert "TopologyAffinityError" in rooms[0].refusal
 
 
 async def test_the_restarted_controller_keeps_off_too(inside):

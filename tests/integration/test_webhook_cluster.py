@@ -207,6 +207,22 @@ async def test_a_job_is_stamped_and_stays_as_it_is(webhook, client, namespace):
     assert "contradicts" in error.message
 
 
+async def test_wishes_for_the_inside_of_nodes_are_copied_refused_or_told(webhook, client, cluster, namespace):
+    policy = "topogate.dev/numa-policy"
+    job = await client.create(JOBS, make_job({REQUIRE: RACK, policy: "restricted"}), namespace, dry_run=True)
+    assert job["spec"]["template"]["metadata"]["annotations"][policy] == "restricted"
+    error = await refused(client.create(JOBS, make_job({REQUIRE: RACK, policy: "tight"}), namespace))
+    assert f'metadata.annotations[{policy}]: Unsupported value: "tight"' in error.message
+    code, said = await kubectl(cluster, "create", "-n", namespace, obj=make_job({policy: "restricted"}, name="lone"))
+    assert code == 0
+    assert f"metadata.annotations[{policy}] has no effect without a topology request" in said
+    assert "schedulingGates" not in (await client.get(JOBS, "lone", namespace))["spec"]["template"]["spec"]
+    body = {"metadata": {"annotations": {policy: "none"}}}
+    await client.create(JOBS, make_job({REQUIRE: RACK, policy: "restricted"}, name="kept", suspend=True), namespace)
+    error = await refused(client.patch(JOBS, "kept", namespace, body=body, content_type=PatchType.MERGE))
+    assert "contradicts" in error.message
+
+
 async def test_the_api_server_speaks_as_the_short_way_expects(webhook, client, namespace):
     for name in ("a", "b"):
         await client.create(JOBS, make_job({REQUIRE: RACK}, name=name), namespace, dry_run=True)
