@@ -73,11 +73,14 @@ class _Mode:
 
 def plan(state: ClusterState, queues: Queues, entry: Entry, option: Option) -> Plan | None:
     """Victims that make an option fit; None where no permitted set of them does."""
-    for mode in _modes(queues, entry, option):
-        found = _Search(state, queues, entry, option, mode).run()
-        if found is not None:
-            return found
-    return None
+    depth = queues.quotas.begin()
+    try:
+        for key in queues.evicting:
+            queues.quotas.free(key)  # its quota is on its way back already
+        searches = (_Search(state, queues, entry, option, mode) for mode in _modes(queues, entry, option))
+        return next((found for search in searches if (found := search.run()) is not None), None)
+    finally:
+        queues.quotas.rollback(depth)
 
 
 def _modes(queues: Queues, entry: Entry, option: Option) -> Iterator[_Mode]:
@@ -186,7 +189,7 @@ class _Search:
             return None
         refused = put(self.state, self.entry.workload.key, self.option)
         if not isinstance(refused, Refusal):
-            return self._tried([])  # only quota is lacking
+            return self._tried()  # only quota is lacking
         if refused.reason not in {Reason.DOES_NOT_FIT, Reason.UNSUPPORTED_CONSTRAINT}:
             return None
         best = self._best(refused)

@@ -6,7 +6,7 @@ Everything here is sums over the nodes of one flavor. It ranks; whether a plan h
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from queueing.occupancy import Mask, Occupancy, Rows
 
 if TYPE_CHECKING:
     from queueing.preempt import Plan
+
+
+_OLDER: Final = 1e-3  # of equal priorities the newer ones cost less
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,9 @@ class Site:
         size = len(self.occupancy.keys)
         weight = np.zeros(size)
         low, high = float(self._priorities[0]), float(self._priorities[-1])
-        weight[rows.owner] = 1.0 + (self.occupancy.priority[rows.owner] - low) / max(high - low, 1.0)
+        created = self.occupancy.created[rows.owner]
+        age = (created.max() - created) / max(float(created.max() - created.min()), 1.0)
+        weight[rows.owner] = 1.0 + (self.occupancy.priority[rows.owner] - low) / max(high - low, 1.0) + _OLDER * age
         spread = np.maximum(np.bincount(rows.owner, minlength=size), 1)
         return np.bincount(rows.leaf, weights=(weight / spread)[rows.owner], minlength=self.outlook.tree.size)
 
