@@ -51,28 +51,39 @@ class Ask:
 class Steps(NamedTuple):
     """``each`` step that asks for something, and the peak of the ``whole`` pod.
 
-    ``lent``: init containers leave something to later ones.
+    ``lent``: init containers leave something to later ones. ``with_memory``: how many containers are given memory of
+    zones. ``cut``: one asks for CPUs that are not whole cores where only those are given.
     """
 
     each: tuple[Ask, ...]
     whole: Ask
     lent: bool
+    with_memory: int
+    cut: bool
 
 
 def steps_of(traits: Traits, shape: PodShape) -> Steps | None:
     """The steps; None where init containers and sidecars ask for what amounts do not tell."""
     asks = pod.asks_of(traits.resources, traits.ignored, traits.kubelet, shape)
-    absent = [row for row, name in enumerate(traits.resources) if name in traits.absent]
-    containers = [(kind, _without(ask, absent)) for kind, _, ask in asks.containers]
+    absent = [traits.resources.index(name) for name in traits.absent]
+    containers = [(kind, _without(ask, absent) if absent else ask) for kind, _, ask in asks.containers]
     inits = [ask for kind, ask in containers if kind is Kind.INIT and ask != _NOTHING]
-    whole = _without(asks.whole, absent)
-    if not _is_told(traits, whole, [ask for _, ask in containers], inits):
+    apps_only = all([kind is Kind.APP or ask == _NOTHING for kind, ask in containers])  # noqa: C419  (faster)
+    whole = _without(asks.whole, absent) if absent else asks.whole
+    if not apps_only and not _is_told(traits, whole, [ask for _, ask in containers], inits):
         return None
-    peak = _ask(traits, whole)
-    if traits.kubelet.scope is Scope.POD:
-        return Steps((peak,) if whole != _NOTHING else (), peak, bool(inits))
-    steps = tuple([_ask(traits, ask, lends=kind is Kind.INIT) for kind, ask in containers if ask != _NOTHING])
-    return Steps(steps, peak, bool(inits))
+    steps: list[Ask] = []
+    if traits.kubelet.scope is Scope.CONTAINER:
+        steps = [_ask(traits, ask, lends=kind is Kind.INIT) for kind, ask in containers if ask != _NOTHING]
+    elif whole != _NOTHING:
+        steps = [_ask(traits, whole)]
+    return Steps(
+        each=tuple(steps),
+        whole=steps[0] if len(steps) == 1 else _ask(traits, whole),
+        lent=bool(inits),
+        with_memory=sum([bool(ask.memory) for _, ask in containers]),
+        cut=traits.threads > 1 and any(ask.cpus % traits.threads for _, ask in containers),
+    )
 
 
 def _is_told(traits: Traits, whole: pod.Ask, asks: Sequence[pod.Ask], inits: Sequence[pod.Ask]) -> bool:
@@ -105,18 +116,6 @@ _NOTHING = pod.Ask()
 def _without(ask: pod.Ask, absent: Sequence[int]) -> pod.Ask:
     """Devices that no zone has are asked of nobody."""
     return ask._replace(devices=tuple([pair for pair in ask.devices if pair[0] not in absent]))
-
-
-def with_memory(traits: Traits, shape: PodShape) -> int:
-    """How many containers are given memory of zones."""
-    asks = pod.asks_of(traits.resources, traits.ignored, traits.kubelet, shape)
-    return sum(bool(ask.memory) for _, _, ask in asks.containers)
-
-
-def breaks_cores(traits: Traits, shape: PodShape) -> bool:
-    """Whether a container asks for CPUs that are not whole cores where only those are given."""
-    asks = pod.asks_of(traits.resources, traits.ignored, traits.kubelet, shape)
-    return any(ask.cpus % traits.threads for _, _, ask in asks.containers)
 
 
 def _ask(traits: Traits, step: pod.Ask, *, lends: bool = False) -> Ask:

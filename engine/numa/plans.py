@@ -4,9 +4,10 @@ Links and wishes (`engine.devices.pick`, `engine.numa.wish`) either change nothi
 that fit one zone alone, or need the exact admission.
 """
 
-from engine.devices.choose import REQUIRE
-from engine.devices.pick import wants_links
-from engine.numa.asks import PERMISSIVE, Ask, Steps, breaks_cores, steps_of, with_memory
+from collections.abc import Collection
+
+from engine.devices.pick import must_link
+from engine.numa.asks import PERMISSIVE, Ask, Steps, steps_of
 from engine.numa.machine import CPU, PodShape, Scope, TopologyPolicy
 from engine.numa.traits import Traits
 
@@ -24,7 +25,7 @@ class Plan:
     """
 
     def __init__(self, traits: Traits, shape: PodShape, steps: Steps) -> None:
-        policy, several = traits.kubelet.policy, with_memory(traits, shape) > 1
+        policy, several = traits.kubelet.policy, steps.with_memory > 1
         self.policy = policy
         self.asks = steps.each
         self.whole = steps.whole
@@ -34,9 +35,7 @@ class Plan:
         self.strict = policy in {SINGLE, RESTRICTED}
         self.one_zone = policy is SINGLE
         self.bounded = False
-        self.refused = (
-            breaks_cores(traits, shape) or _lacks_links(traits, shape) or _unpinned(traits, shape, self.whole)
-        )
+        self.refused = steps.cut or _lacks_links(traits, shape) or _unpinned(traits, shape, self.whole)
 
     @property
     def alone(self) -> bool:
@@ -50,7 +49,7 @@ def plan_for(traits: Traits, shape: PodShape) -> Plan | None:
     if not traits.plain or not _links_are_simple(traits, shape):
         return None
     steps = steps_of(traits, shape)
-    if steps is None or (steps.lent and (shape.wish not in PERMISSIVE or _linked(traits, shape))):
+    if steps is None or (steps.lent and (shape.wish not in PERMISSIVE or must_link(shape))):
         return None
     plan = Plan(traits, shape, steps)
     return plan if shape.wish in PERMISSIVE or plan.refused or _with_wish(plan, traits, shape) else None
@@ -95,26 +94,16 @@ def _devices(shape: PodShape) -> dict[str, int]:
     return found
 
 
-def _linked(traits: Traits, shape: PodShape) -> list[str]:
-    """What has to be linked on this kind of layout."""
-    if shape.gpu_link != REQUIRE:
-        return []
-    return [
-        name
-        for name, amount in _devices(shape).items()
-        if amount > 1
-        and wants_links(name)
-        and name in traits.resources
-        and name not in {*traits.absent, *traits.ignored}
-    ]
-
-
 def _lacks_links(traits: Traits, shape: PodShape) -> bool:
-    return any(name not in {*traits.graphs, *traits.cliques} for name in _linked(traits, shape))
+    return any(not _known(traits, name, {*traits.graphs, *traits.cliques}) for name in must_link(shape))
+
+
+def _known(traits: Traits, name: str, linked: Collection[str]) -> bool:
+    return name in linked and name not in {*traits.absent, *traits.ignored}
 
 
 def _links_are_simple(traits: Traits, shape: PodShape) -> bool:
     """Whether no rule about links or cards decides: all that has to be linked is one clique, or not known at all."""
-    if any(amount and name in traits.cards for name, amount in _devices(shape).items()):
+    if traits.cards and any(amount and name in traits.cards for name, amount in _devices(shape).items()):
         return False
-    return not any(name in traits.graphs for name in _linked(traits, shape))
+    return not any(_known(traits, name, traits.graphs) for name in must_link(shape))
