@@ -1,5 +1,9 @@
 """The podresources client against a real gRPC server on a Unix socket."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from support.kubelet import GIB, Kubelet
 from support.tree import DATA
@@ -8,6 +12,7 @@ from agent import podresources
 from agent.podresources import client as api
 from agent.podresources.client import Client, Memory, Unavailable
 
+ROOT = Path(__file__).parents[3]
 DEVICES = {"nvidia.com/gpu": {"a": (0,), "b": (2,)}, "x.y/two": {"t": (0, 2)}, "x.y/none": {"n": ()}}
 
 
@@ -79,6 +84,16 @@ def test_what_the_kubelets_own_server_sends():
     assert found.memory == (Memory("memory", 2 * GIB, (0, 2)),)
     assert found.devices == {"nvidia.com/gpu": {"GPU-a": (1,)}, "x.y/none": {"n": ()}, "x.y/two": {"t": (0, 2)}}
     assert api.resources(given).cpus == {1, 2, 3, 4, 5}
+
+
+def test_the_committed_messages_are_those_of_the_proto_file(tmp_path):
+    source = "agent/podresources/api.proto"
+    out = (f"--python_out={tmp_path}", f"--pyi_out={tmp_path}")
+    command = (sys.executable, "-m", "grpc_tools.protoc", "-I.", *out, source)
+    subprocess.run(command, cwd=ROOT, check=True)
+    for name in ("api_pb2.py", "api_pb2.pyi"):
+        made = (tmp_path / "agent/podresources" / name).read_text()
+        assert made == (ROOT / "agent/podresources" / name).read_text(), "run `make generate`"
 
 
 def test_the_messages_are_the_kubelets():
