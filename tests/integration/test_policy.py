@@ -248,3 +248,28 @@ async def test_a_job_whose_pods_are_refused_says_why(users, client, namespace, k
             await asyncio.sleep(0.1)
     assert "FailedCreate" in events
     await client.delete(JOBS, "j", namespace, propagation="Background")
+
+
+async def test_the_agent_alone_writes_what_it_observed(users, client, namespace, kubectl):
+    account = f"system:serviceaccount:{render.agent_namespace(NAMESPACE)}:{render.AGENT}"
+    kubectl("create", "rolebinding", "agent", "--clusterrole=edit", f"--user={account}", "-n", namespace)
+    pod = {"metadata": {"name": "placed"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    await client.create(PODS, {"apiVersion": "v1", "kind": "Pod", **pod}, namespace)
+    user = await users("user")
+
+    async def annotate(key: str) -> str:
+        """What the agent's account is told."""
+        line = ("annotate", "pod", "placed", f"{key}=[]", "--overwrite", "-n", namespace, "--as", account)
+        try:
+            return await asyncio.to_thread(kubectl, *line)
+        except AssertionError as refused:
+            return str(refused)
+
+    async with asyncio.timeout(30):  # until the authorizer has seen the binding
+        while "annotated" not in (said := await annotate(constants.NUMA_PLACEMENT_OBSERVED)):
+            assert "written by Topogate alone" not in said
+            await asyncio.sleep(0.1)
+    assert "written by Topogate alone" in await annotate(constants.NUMA_PLACEMENT_PREDICTED)
+    body = {"metadata": {"annotations": {constants.NUMA_PLACEMENT_OBSERVED: "[1]"}}}
+    with pytest.raises(Forbidden, match="written by Topogate alone"):
+        await user.patch(PODS, "placed", namespace, body=body)
