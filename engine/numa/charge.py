@@ -70,7 +70,7 @@ def release(layout: Layout, state: State, admission: "Admission") -> State:
     devices = list(state.devices)
     for resource, mask in admission.devices:
         devices[row_of(layout.resources, resource)] |= mask
-    return _with(layout, state, amounts, state.cpus | admission.cpus, devices, sign=-1)
+    return _with(layout, state, amounts, (state.cpus | admission.cpus) & ~layout.reserved_cpus, devices, sign=-1)
 
 
 def _devices(layout: Layout, state: State, row: int, wanted: Mapping[int, int], named: int, *, sign: int) -> int:

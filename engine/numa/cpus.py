@@ -143,13 +143,19 @@ class _Taking:
 
     # -- what is taken, whole --------------------------------------------------------------------------------------
 
-    def whole(self, groups: list[int], masks: Sequence[int] | dict[int, int]) -> None:
-        for key in [key for key in groups if not masks[key] & ~self.free]:
-            if self.need >= masks[key].bit_count():
-                self.take(masks[key])
+    # The kubelet takes a socket (or core) for free where as many of its CPUs are free as sockets (cores) have on
+    # average, and then takes all of it. On uneven machines that hands out CPUs that are reserved or in use.
+
+    def whole(self, groups: list[int], masks: Sequence[int] | dict[int, int], usual: int = 0) -> None:
+        """``usual``: how many CPUs one of the groups is thought to have; 0: each as many as it has."""
+        sizes = [(masks[key], usual or masks[key].bit_count()) for key in groups]
+        for mask in [mask for mask, size in sizes if (mask & self.free).bit_count() == size]:
+            if self.need >= mask.bit_count():
+                self.take(mask)
 
     def whole_cores(self) -> None:
-        for core in [core for core in self.cores() if not core.cpus & ~self.free]:
+        threads = self.cpus.threads
+        for core in [core for core in self.cores() if (core.cpus & self.free).bit_count() == threads]:
             if self.need >= core.cpus.bit_count():
                 self.take(core.cpus)
 
@@ -198,7 +204,7 @@ def _packed(cpus: Cpus, kubelet: Kubelet, available: int, count: int) -> int | N
     spread = kubelet.distribute_cpus_across_cores
     levels: list[Callable[[], None]] = [
         lambda: taking.whole(taking.zones(), cpus.zones),
-        lambda: taking.whole(taking.sockets(), cpus.sockets),
+        lambda: taking.whole(taking.sockets(), cpus.sockets, cpus.all.bit_count() // len(cpus.sockets)),
     ]
     for level in levels if cpus.zones_first else levels[::-1]:
         level()

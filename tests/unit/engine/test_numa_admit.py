@@ -507,3 +507,17 @@ def test_a_wish_for_what_is_not_pinned_says_what_would_be_needed(exact):
     unknown = pod({"cpu": 2, NIC: 1}, **wish("single-numa-node", NIC))
     assert "no NUMA zone of the node has it" in ask(layout, unknown).message
     assert answer(layout, pod({"cpu": 2}, **wish("single-numa-node", NIC))) == {0}
+
+
+def test_a_socket_with_as_many_free_cpus_as_sockets_have_on_average_is_taken_whole():
+    """The kubelet's own slip on uneven machines: 13 of 14 CPUs are free, 13 is the average, so CPU 0 goes out too."""
+    layout = make_layout({"cpu": 14}, {"cpu": 13}, policy=BEST_EFFORT, exact=True)
+    zones = tuple(type(zone)(id=zone.id, socket=at, cores=zone.cores) for at, zone in enumerate(layout.zones))
+    changed = {"zones": zones, "reserved_cpus": 1 | 1 << 14}
+    uneven = Layout(**{name: getattr(layout, name) for name in Layout.__struct_fields__} | changed)
+    before = empty(uneven)
+    assert before.cpus & 1 == 0
+    admission = admit(uneven, before, pod({"cpu": 21}))
+    assert admission.cpus & 1
+    assert admission.cpus.bit_count() == 21
+    assert release(uneven, admission.after, admission) == before
