@@ -520,4 +520,4 @@ def test_a_socket_with_as_many_free_cpus_as_sockets_have_on_average_is_taken_who
     admission = admit(uneven, before, pod({"cpu": 21}))
     assert admission.cpus & 1
     assert admission.cpus.bit_count() == 21
-    assert release(uneven, admission.after, admission) == before
+    assert release(uneven, admission.after, admission).cpus == before.cpus
