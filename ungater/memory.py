@@ -411,9 +411,9 @@ class Memory:
         return record.swaps.get(pod.metadata.uid) or (intent.placement if intent is not None else None)
 
     def _settle(self, record: Record, pod: objects.Pod) -> None:
-        """Pods of one job may come to their node in another order than was foreseen."""
+        """Pods may come to their node in another order than was foreseen."""
         swaps.arrive(record, pod)
-        other = swaps.settle(self.state, record, pod, self.pods_on(pod.spec.node_name))
+        other = swaps.settle(self.state, record, pod, self.pods_on(pod.spec.node_name), self._record_of)
         if other is not None:
             self._charge(other)
 

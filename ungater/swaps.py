@@ -1,11 +1,12 @@
-"""Pods of one job on one node are alike, and come there in any order: one may get the zones that were promised another.
+"""Pods that are alike come to their node in any order: one may get the zones that were promised another.
 
+Those of one job are alike; those of two jobs where both were promised the same amounts, whatever the zones.
 Then the two exchange their promises. What a pod got is charged as observed; the other is charged with what the first
 was promised, so that no zone counts twice and none looks free. The other may be a pod on that node that was not
 observed yet, or a slot whose pod is still on its way: then the exchange waits for it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
 from crds.numa_placement import decode, misaligned
@@ -35,24 +36,40 @@ def arrive(record: Record, pod: Pod) -> None:
         record.swaps[pod.metadata.uid] = found[1]
 
 
-def settle(state: ClusterState, record: Record, pod: Pod, beside: Iterable[Pod]) -> Pod | None:
+def settle(
+    state: ClusterState, record: Record, pod: Pod, beside: Iterable[Pod], record_of: Callable[[Pod], Record | None]
+) -> Pod | None:
     """Look at what a pod really got; returns the pod that it exchanged with, which is to be charged again.
 
-    ``beside``: the pods on its node.
+    ``beside``: the pods on its node; ``record_of``: the job of each. A pod of the same job goes first.
     """
     observed, mine = _read(pod, NUMA_PLACEMENT_OBSERVED), promised(record, pod)
     if observed is None or mine is None or not misaligned(mine, observed):
         return None
-    for other in beside:
-        if other.metadata.uid not in record.pods or other.metadata.uid == pod.metadata.uid or finished(other):
+    waiting = [other for other in beside if _may_exchange(pod, other)]
+    for other in sorted(waiting, key=lambda other: other.metadata.uid not in record.pods):
+        theirs_of = record if other.metadata.uid in record.pods else record_of(other)
+        theirs = promised(theirs_of, other) if theirs_of is not None else None
+        if theirs_of is None or theirs is None or misaligned(theirs, observed):
             continue
-        theirs = promised(record, other)
-        if theirs is None or misaligned(theirs, observed) or _read(other, NUMA_PLACEMENT_OBSERVED) is not None:
+        if theirs_of is not record and _amounts(theirs) != _amounts(mine):
             continue
-        record.swaps[other.metadata.uid], record.swaps[pod.metadata.uid] = mine, theirs
+        theirs_of.swaps[other.metadata.uid], record.swaps[pod.metadata.uid] = mine, theirs
         return other
     _exchange_with_slot(state, record, pod, mine, observed)
     return None
+
+
+def _may_exchange(pod: Pod, other: Pod) -> bool:
+    """Whether the other one is still to be observed."""
+    if other.metadata.uid == pod.metadata.uid or finished(other):
+        return False
+    return _read(other, NUMA_PLACEMENT_OBSERVED) is None
+
+
+def _amounts(placement: NumaPlacement) -> list[list[tuple[str, int]]]:
+    """What a placement takes of its zones, whichever they are."""
+    return sorted(sorted((name, amount) for name, amount in use.amounts.items() if amount) for use in placement.zones)
 
 
 def _exchange_with_slot(
