@@ -11,6 +11,7 @@ Rules
 """
 
 from collections.abc import Container
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -57,8 +58,9 @@ def encode(placement: NumaPlacement) -> str:
     return _encode(entries).decode()
 
 
+@lru_cache(maxsize=8192)  # pods of one template have few different ones
 def decode(text: str) -> NumaPlacement | None:
-    """The placement of a record; None where it is malformed or empty."""
+    """The placement of a record; None where it is malformed or empty. Equal texts give the same object."""
     try:
         uses = tuple(sorted((_use(entry) for entry in _decode(text)), key=lambda use: use.zone))
     except (msgspec.MsgspecError, UnicodeError, ValueError):
@@ -76,7 +78,8 @@ def resolve(
     zones: Container[int] | None = None,
 ) -> NumaPlacement | None:
     """The placement that counts: the first record that holds. ``zones``: the machine's ids; None: any will do."""
-    for found in (_read(observed), in_flight, _read(predicted)):
+    for record in (observed, in_flight, predicted):
+        found = decode(record) if isinstance(record, str) else record
         if found is not None and (zones is None or all(use.zone in zones for use in found.zones)):
             return found
     return None
@@ -98,10 +101,6 @@ def _zones_of(placement: NumaPlacement) -> dict[str, set[int]]:
             if amount:
                 zones.setdefault(resource, set()).add(use.zone)
     return zones
-
-
-def _read(text: str | None) -> NumaPlacement | None:
-    return decode(text) if text else None
 
 
 def _use(entry: _Entry) -> ZoneUse:

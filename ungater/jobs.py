@@ -7,16 +7,21 @@ view. Nothing outside of this module reads a Job.
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
+
+import msgspec
 
 from crds.constants import Keys
 from crds.names import workload_name
-from crds.request import NumaWish, ParsedRequest, RequestError, parse_job_request, parse_job_wish, parse_wish
+from crds.request import WISHES, NumaWish, ParsedRequest, RequestError, parse_job_request, parse_job_wish, parse_wish
 from engine.numa.machine import PodShape
-from kube.objects import Job, PodSpec, PodTemplate, condition, template_of
+from kube.objects import Container, Job, PodSpec, PodTemplate, ResourceRequirements, condition, template_of
 from kube.shapes import pod_shape
 
 MAIN = "main"
+_Parts = tuple[tuple[Container, ...] | None, tuple[Container, ...] | None, ResourceRequirements | None]
+_encode = msgspec.msgpack.encode
+_decode = msgspec.msgpack.Decoder(_Parts).decode
 Interval = tuple[int, int]
 
 
@@ -82,11 +87,24 @@ class Owner:
 
 def shape_of(spec: PodSpec, annotations: Mapping[str, str], *, qos_class: str = "") -> PodShape:
     """The shape of a pod with the wishes in its annotations; one that cannot be read counts as none here."""
+    wishes = tuple([(key, annotations[key]) for key in WISHES if key in annotations])
+    return _shape(_encode((spec.init_containers, spec.containers, spec.resources)), wishes, qos_class)
+
+
+@lru_cache(maxsize=4096)  # most pods have a twin
+def _shape(pod: bytes, wishes: tuple[tuple[str, str], ...], qos_class: str) -> PodShape:
+    init_containers, containers, resources = _decode(pod)
     try:
-        wish = parse_wish(annotations)
+        wish = parse_wish(dict(wishes))
     except RequestError:
         wish = NumaWish()
-    return pod_shape(spec, qos_class=qos_class, wish=wish.policy, wish_resources=wish.resources, gpu_link=wish.gpu_link)
+    return pod_shape(
+        PodSpec(init_containers=init_containers, containers=containers, resources=resources),
+        qos_class=qos_class,
+        wish=wish.policy,
+        wish_resources=wish.resources,
+        gpu_link=wish.gpu_link,
+    )
 
 
 def owner_of(job: Job, keys: Keys, before: Owner | None = None) -> Owner:
