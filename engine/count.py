@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from engine.devices.pick import must_link
 from engine.filters import NodeColumns, NodeFilter, Selection
 from engine.model import PODS, PodSet
 from engine.numa.machine import PodShape
@@ -73,12 +74,14 @@ class Counts:
 class Shape:
     """One pod's needs, compiled: (row, amount) with amount > 0, the node filter, and what kubelets look at.
 
-    ``most``: more than that no node was ever asked to take.
+    ``linked``: its devices have to be linked, so nodes of which that is not known take none. ``most``: more than that
+    no node was ever asked to take.
     """
 
     needs: list[tuple[int, int]]
     filter: NodeFilter
     inside: PodShape | None = None
+    linked: bool = False
     most: int = 1
     _cached: tuple[Ints, Ints] | None = None
 
@@ -98,8 +101,10 @@ class Shape:
         for resource in amounts:
             if resource not in rows:
                 table.row(resource)
+        inside = inner(pod_set.shape)
+        linked = inside is not None and bool(must_link(inside))
         needs = [(rows[resource], amount) for resource, amount in amounts.items() if amount > 0]
-        return cls(needs, NodeFilter.of(pod_set, tree.flavor.tolerations), inner(pod_set.shape))
+        return cls(needs, NodeFilter.of(pod_set, tree.flavor.tolerations), inside, linked)
 
     def fit(self, nodes: NodeColumns, selection: Selection, out: Ints | None = None, spare: Ints | None = None) -> Ints:
         """How many pods fit each selected node now. ``out`` and ``spare`` may lend memory of that size."""
@@ -110,7 +115,9 @@ class Shape:
     def cut(self, nodes: NodeColumns, selection: Selection, found: Ints) -> None:
         """Cut what fits by amounts to what kubelets admit, in place."""
         if self.inside is not None and nodes.numa.machines:
-            _cut(found, nodes.numa.counts(self.inside, self._up_to(found)), selection)
+            _cut(found, nodes.numa.counts(self.inside, self._up_to(found)), selection, blind=not self.linked)
+        elif self.linked:
+            found[:] = 0
 
     def fit_amounts(
         self, nodes: NodeColumns, selection: Selection, out: Ints | None = None, spare: Ints | None = None
@@ -136,7 +143,9 @@ class Shape:
             if reason is not Reason.NODE_NOT_READY and reason is not Reason.NODE_UNSCHEDULABLE:
                 np.multiply(found, mask, out=found)
         if self.inside is not None and nodes.numa.machines:
-            _cut(found, nodes.numa.emptied(self.inside, self._up_to(found)), selection)
+            _cut(found, nodes.numa.emptied(self.inside, self._up_to(found)), selection, blind=not self.linked)
+        elif self.linked:
+            found[:] = 0
         return found
 
     def _up_to(self, found: Ints) -> int:
@@ -169,18 +178,23 @@ class Shape:
         return found
 
 
-def _cut(found: Ints, admitted: Ints, selection: Selection) -> None:
-    """Cut counts to what kubelets admit (by table index; -1, or too short: not known)."""
+def _cut(found: Ints, admitted: Ints, selection: Selection, *, blind: bool) -> None:
+    """Cut counts to what kubelets admit, by table index.
+
+    Where that is -1 or missing it is not known: ``blind`` pods go there by amounts, others do not.
+    """
     if isinstance(selection, slice):
         allowed = admitted[selection]
         part = found[: len(allowed)]
+        if not blind:
+            found[len(allowed) :] = 0
     else:
         inside = selection < len(admitted)
         allowed = np.full(len(selection), -1)
         allowed[inside] = admitted[selection[inside]]
         part = found
     if int(allowed.min(initial=0)) < 0:
-        allowed = np.where(allowed < 0, part, allowed)
+        allowed = np.where(allowed < 0, part if blind else 0, allowed)
     np.minimum(part, allowed, out=part)
 
 

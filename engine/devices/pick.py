@@ -10,6 +10,7 @@ import msgspec
 from engine.devices.choose import REQUIRE, Wanted, choose
 from engine.devices.links import LinkGraph, bits, largest_clique, mask_of
 from engine.devices.xpu import IN_ONE_WING, SIZES, XpuBoard, allowed, best_split, choose_cards, fill
+from engine.numa.machine import Kind, PodShape
 
 GPU_LINK = "GpuLink"
 XPU_ALLOCATION = "XpuAllocation"
@@ -34,6 +35,27 @@ def wants_links(resource: str) -> bool:
     return _short(resource).startswith(("gpu", "mig-"))
 
 
+def must_link(shape: PodShape) -> tuple[str, ...]:
+    """The resources of which a pod gets several and whose units have to be linked."""
+    if shape.gpu_link != REQUIRE:
+        return ()
+    together: dict[str, int] = {}
+    alone: dict[str, int] = {}
+    for container in shape.containers:
+        for name, amount in container.limits:
+            if container.kind is Kind.INIT:
+                alone[name] = max(alone.get(name, 0), amount)
+            else:
+                together[name] = together.get(name, 0) + amount
+    names = sorted(together.keys() | alone.keys())
+    return tuple(name for name in names if wants_links(name) and max(together.get(name, 0), alone.get(name, 0)) > 1)
+
+
+def unknown(resource: str) -> Refused:
+    """Nothing says how devices are linked that have to be."""
+    return Refused(GPU_LINK, f"needs NVLinks between its {resource}, and none are known on this node")
+
+
 def _short(resource: str) -> str:
     return resource.rpartition("/")[2].lower()
 
@@ -48,7 +70,7 @@ def pick(resource: str, rules: Rules, wanted: Wanted) -> int | Refused | None:
     whole = wanted.count + wanted.held.bit_count() + wanted.later
     required = wanted.mode == REQUIRE and whole > 1 and wants_links(resource)
     if rules is None:
-        return _unknown(resource) if required else None
+        return unknown(resource) if required else None
     if wanted.mode == REQUIRE and not required:
         wanted = msgspec.structs.replace(wanted, mode="")
     chosen = choose(rules, wanted)
@@ -72,7 +94,7 @@ def pick_zones(
     if mode != REQUIRE or whole < 2 or not wants_links(resource):
         return None
     if rules is None:
-        return _unknown(resource)
+        return unknown(resource)
     if _surely(rules, count, whole, sum(most for zone, most in enumerate(free) if zones >> zone & 1), zones):
         return None
     text = f"needs {whole} of {resource} in one NVLink clique, and which are free is not known: this node has no agent"
@@ -98,10 +120,6 @@ def _in_zones(graph: LinkGraph, zones: int) -> int:
     if not graph.zones:
         return graph.all
     return mask_of([device for device in bits(graph.all) if graph.zones[device] & zones or not graph.zones[device]])
-
-
-def _unknown(resource: str) -> Refused:
-    return Refused(GPU_LINK, f"needs NVLinks between its {resource}, and none are known on this node")
 
 
 def _no_clique(resource: str, graph: LinkGraph, wanted: Wanted, whole: int) -> Refused:

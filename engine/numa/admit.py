@@ -13,6 +13,7 @@ amounts are taken zone by zone in their order. docs/numa.md has what that leaves
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from engine.devices.pick import must_link, unknown
 from engine.numa.charge import charge, release
 from engine.numa.cpus import cpus_of
 from engine.numa.hints import permutations
@@ -43,7 +44,7 @@ from engine.numa.room import (
     row_of,
     unexpected,
 )
-from engine.numa.wish import NUMA_POLICY, unfulfilled
+from engine.numa.wish import LENIENT, NUMA_POLICY, unfulfilled
 
 __all__ = ["Admission", "Step", "admit", "charge", "empty", "hangs", "placement_of", "release"]
 
@@ -93,7 +94,11 @@ def admit(layout: Layout, state: State, pod: PodShape) -> Admission:
     refusal = trial.run()
     if refusal is not None:
         return Admission(False, refusal.reason, refusal.message, tuple(trial.steps), 0, (), (), state)
-    missing = unfulfilled(layout, pod, trial.reach, {row: trial.total(row) for row in trial.reach})
+    unlinked = next((name for name in must_link(pod) if not trial.knows(name)), None)
+    if unlinked is not None:
+        refused = unknown(unlinked)
+        return Admission(False, refused.reason, refused.message, tuple(trial.steps), 0, (), (), state)
+    missing = "" if pod.wish in LENIENT else unfulfilled(layout, pod, trial.reach, trial.totals())
     if missing:
         return Admission(False, NUMA_POLICY, missing, tuple(trial.steps), 0, (), (), state)
     return trial.admission()
@@ -249,17 +254,22 @@ class _Trial:
         later = self.asks.containers[at + 1 :]
         return sum(amount for kind, _, ask in later if kind is not Kind.INIT for r, amount in ask.devices if r == row)
 
+    def knows(self, resource: str) -> bool:
+        """Whether devices of a resource were handed out by what is known of them."""
+        row = row_of(self.layout.resources, resource)
+        return row in self.devices or row in self.counts
+
     def _reaches(self, row: int, zones: int) -> None:
         if zones:
             self.reach[row] = self.reach.get(row, 0) | zones
 
     # -- the result ---------------------------------------------------------------------------------------------
 
-    def total(self, row: int) -> int:
-        """What the whole pod asks of a resource, in units."""
-        if self.layout.resources[row] == CPU:
-            return self.asks.whole.cpus
-        return dict((*self.asks.whole.devices, *self.asks.whole.memory)).get(row, 0)
+    def totals(self) -> dict[int, int]:
+        """What the whole pod asks of each resource, in whole CPUs, bytes and devices."""
+        whole = self.asks.whole
+        cpus = {row_of(self.layout.resources, CPU): whole.cpus} if whole.cpus else {}
+        return cpus | dict((*whole.devices, *whole.memory))
 
     def admission(self) -> Admission:
         """All that the pod holds now, and what is left."""

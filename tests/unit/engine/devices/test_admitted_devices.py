@@ -246,3 +246,25 @@ def test_graphs_that_are_equal_give_equal_layouts():
     assert layout == again
     assert hash(layout) == hash(again)
     assert admit(layout, state, pod(2)) == admit(again, msgspec.structs.replace(state), pod(2))
+
+
+def test_a_require_is_refused_where_nothing_is_known_of_the_gpus():
+    known, state = machine(SWITCH)
+    silent = [
+        (msgspec.structs.replace(known, ignored=(GPU,)), state),
+        (msgspec.structs.replace(known, links=()), state),
+        machine(P800, resource=XPU),
+    ]
+    for layout, free in silent:
+        for shape, granted in [
+            (pod(2, link="require"), 0),
+            (pod(1, 1, link="require"), 0),
+            (pod(1, link="require"), 1),
+        ]:
+            admission = admit(layout, free, shape)
+            assert admission.admitted == bool(granted), (layout, shape)
+            assert admission.reason == ("" if granted else "GpuLink")
+            assert bool(counted(layout, free, shape, 1)) == bool(granted)
+    # An init container and an app have one after the other.
+    assert admit(*silent[1], pod(1, inits=(1,), link="require")).admitted
+    assert not admit(*silent[1], pod(1, inits=(2,), link="require")).admitted
