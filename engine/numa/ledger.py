@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from engine.devices.pick import GPU_LINK, XPU_ALLOCATION
+from engine.devices.pick import GPU_LINK, XPU_ALLOCATION, must_link, unknown
 from engine.model import Pod
 from engine.numa.admit import empty
 from engine.numa.fleet import Fleet
@@ -335,7 +335,8 @@ class NumaLedger:
         """What the kubelet of a node says to the first pod that it would not take; "" where that is not known."""
         state, machine = self.state(name), self.machines.get(name)
         if state is None or machine is None:
-            return ""
+            refused = next(map(unknown, must_link(shape)), None)
+            return f"{name}: {refused.reason}: {refused.message}" if refused is not None else ""
         combinations = stalls(machine.layout, shape)
         if combinations:
             minutes = combinations // (60 * A_SECOND)

@@ -3,7 +3,7 @@
 import msgspec
 import numpy as np
 import pytest
-from engine_factories import BLOCK, GPU, HOST, RACK, ask, make_pod_set, nodes_of, racks
+from engine_factories import BLOCK, GPU, HOST, RACK, ask, make_node, make_pod_set, nodes_of, racks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numa_factories import (
@@ -251,3 +251,39 @@ def test_a_preference_costs_no_domain_and_takes_the_best_of_equal_nodes(tree, co
         for other in set(range(fit.tree.size)) - chosen:
             if fit.tree.paths[other][:2] in racks_used and fits[other] == fits[used]:
                 assert numbers[used] <= numbers[other]
+
+
+def test_a_pod_that_requires_links_goes_to_no_node_that_is_silent_about_them():
+    linked = make_machine({GPU: 4}, node="n1", exact=True, links={GPU: switched(4, "NV12")})
+    silent = [
+        make_machine({GPU: 4}, node="n0"),
+        make_machine({"cpu": 4}, node="n0"),
+        make_machine({GPU: 4}, node="n0", exact=True),
+    ]
+    shape = make_shape({GPU: 2}, gpu_link="require")
+    for machine in silent:
+        state = state_of(machine, linked)
+        state.set_node(make_node("n0", rack="r1", gpu=4))
+        assert nodes_of(ask(state, pods_of(shape))) == {"n1": 1}
+        refusal = ask(state, pods_of(shape, 3))
+        assert refusal.reason is Reason.NUMA_ALIGNMENT or refusal.reason is Reason.NEVER_FITS
+        assert "needs NVLinks between its nvidia.com/gpu, and none are known on this node" in refusal.message
+        assert nodes_of(ask(state, pods_of(make_shape({GPU: 1}, gpu_link="require"), 8, Policy.UNCONSTRAINED)))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_node_that_publishes_nothing_takes_no_pod_that_requires_links(known):
+    linked = make_machine({GPU: 4}, node="n1", exact=True, links={GPU: switched(4, "NV12")})
+    state = state_of(*([linked] if known else []))
+    state.set_node(make_node("n0", rack="r1", gpu=4))
+    shape = make_shape({GPU: 2}, gpu_link="require")
+    refusal = ask(state, pods_of(shape, 3 if known else 2))
+    assert refusal.reason is Reason.NEVER_FITS
+    assert "needs NVLinks between its nvidia.com/gpu, and none are known on this node" in refusal.message
+    assert nodes_of(ask(state, pods_of(make_shape({GPU: 2}, gpu_link="prefer"))))
+    if known:
+        assert nodes_of(ask(state, pods_of(shape, 2))) == {"n1": 2}
+        state.remove_machine("n1")
+        assert "none are known on this node" in ask(state, pods_of(shape, 1)).message
+        state.set_machine(linked)
+        assert nodes_of(ask(state, pods_of(shape, 2))) == {"n1": 2}
