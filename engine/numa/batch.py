@@ -125,4 +125,6 @@ def _permissive(view: View, plan: Plan, most: int, space: Space) -> Ints:
             pairs = ask.memory_of(view.kind.traits.resources)
             ask = Ask(pairs, memory=len(pairs))
         sure = in_one_zone(view, ask, most, space)
+    if not plan.groups_itself:  # the first pod finds no groups where no memory is taken
+        np.maximum(sure, (view.group == 0).all(axis=0), out=sure)
     return np.where(found <= sure, found, UNKNOWN)

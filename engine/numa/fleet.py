@@ -25,7 +25,7 @@ from engine.table import Ints
 
 ANSWERS_KEPT: Final = 128
 LOG_KEPT: Final = 4096
-MEMO_KEPT: Final = 1 << 16
+MEMO_KEPT: Final = 1 << 14
 NO_MACHINE: Final = -1
 _MANY: Final = 3  # where one machine in so many changed, all are asked anew
 

@@ -4,8 +4,6 @@ Links and wishes (`engine.devices.pick`, `engine.numa.wish`) either change nothi
 that fit one zone alone, or need the exact admission.
 """
 
-from collections.abc import Collection
-
 from engine.devices.pick import must_link
 from engine.numa.asks import PERMISSIVE, Ask, Steps, steps_of
 from engine.numa.machine import CPU, PodShape, Scope, TopologyPolicy
@@ -21,7 +19,7 @@ class Plan:
     zone. ``bounded``: the wish may refuse what is not. ``refused``: all are refused, whatever is free. ``loose``: the
     memory of the whole pod is aligned, but given container by container; where no zones hold all of it the kubelet has
     no hint for it, and may yet find it. ``grouped``: zones that gave memory alone or together may decide who gives
-    more. ``lent``: init containers leave something to later ones.
+    more, ``groups_itself``: within one pod. ``lent``: init containers leave something to later ones.
     """
 
     def __init__(self, traits: Traits, shape: PodShape, steps: Steps) -> None:
@@ -31,6 +29,7 @@ class Plan:
         self.whole = steps.whole
         self.lent = steps.lent
         self.grouped = traits.exact or several
+        self.groups_itself = several
         self.loose = traits.exact and several and traits.kubelet.scope is Scope.POD
         self.strict = policy in {SINGLE, RESTRICTED}
         self.one_zone = policy is SINGLE
@@ -85,25 +84,15 @@ def _unpinned(traits: Traits, shape: PodShape, whole: Ask) -> bool:
     return not pinned.issuperset(asked.intersection(shape.wish_resources))
 
 
-def _devices(shape: PodShape) -> dict[str, int]:
-    """How many devices, or whatever else has a limit, all containers ask for."""
-    found: dict[str, int] = {}
-    for container in shape.containers:
-        for name, amount in container.limits:
-            found[name] = found.get(name, 0) + amount
-    return found
-
-
 def _lacks_links(traits: Traits, shape: PodShape) -> bool:
-    return any(not _known(traits, name, {*traits.graphs, *traits.cliques}) for name in must_link(shape))
-
-
-def _known(traits: Traits, name: str, linked: Collection[str]) -> bool:
-    return name in linked and name not in {*traits.absent, *traits.ignored}
+    """Whether something has to be linked of which no links are known, or that is not given out by zones at all."""
+    known = {*traits.graphs, *traits.cliques}.difference(traits.absent, traits.ignored)
+    return not known.issuperset(must_link(shape))
 
 
 def _links_are_simple(traits: Traits, shape: PodShape) -> bool:
     """Whether no rule about links or cards decides: all that has to be linked is one clique, or not known at all."""
-    if traits.cards and any(amount and name in traits.cards for name, amount in _devices(shape).items()):
-        return False
-    return not any(_known(traits, name, traits.graphs) for name in must_link(shape))
+    for name in traits.cards:
+        if any(asked == name and amount for each in shape.containers for asked, amount in each.limits):
+            return False
+    return not any(name in traits.graphs for name in must_link(shape))

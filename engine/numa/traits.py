@@ -5,6 +5,7 @@ import numpy as np
 
 from engine.devices.links import LinkGraph
 from engine.devices.xpu import XpuBoard
+from engine.numa.admit import MOST_ZONES
 from engine.numa.cpus import cpus_of
 from engine.numa.machine import CPU, Kubelet, Layout, TopologyPolicy
 from engine.numa.pod import is_memory
@@ -48,7 +49,10 @@ def traits_of(layout: Layout) -> Traits:
         kubelet=kubelet,
         ignored=layout.ignored,
         exact=layout.exact,
-        plain=bool(layout.zones) and _in_one_zone(layout) and _all_in_graphs(layout) and not _looks_closer(layout),
+        plain=0 < len(layout.zones) <= MOST_ZONES
+        and _in_one_zone(layout)
+        and _all_in_graphs(layout)
+        and not _looks_closer(layout),
         graphs=tuple([name for name, graph in graphs.items() if not graph.is_clique(graph.all)]),
         cliques=tuple([name for name, graph in graphs.items() if graph.is_clique(graph.all)]),
         threads=_threads(layout) if kubelet.full_pcpus_only else 1,
