@@ -33,6 +33,7 @@ class Cpus(NamedTuple):
     sockets: dict[int, int]
     caches: dict[int, int]
     cores: tuple[Core, ...]  # by id
+    cores_in: dict[int, tuple[Core, ...]]  # by socket id where zones come first, else by zone
     threads: int  # a core
     reserved_cores: int  # the reserved CPUs with their siblings
 
@@ -72,7 +73,9 @@ def cpus_of(layout: Layout) -> Cpus:
         if core.cpus & layout.reserved_cpus:
             reserved |= core.cpus
     with_cpus = sum(1 << at for at, mask in enumerate(zones) if mask)
-    return Cpus(every, tuple(zones), with_cpus, sockets, caches, tuple(cores), threads, reserved)
+    groups = sockets if len(sockets) >= with_cpus.bit_count() else dict(enumerate(zones))
+    cores_in = {key: tuple([core for core in cores if core.cpus & mask]) for key, mask in groups.items()}
+    return Cpus(every, tuple(zones), with_cpus, sockets, caches, tuple(cores), cores_in, threads, reserved)
 
 
 def take(cpus: Cpus, kubelet: Kubelet, available: int, count: int) -> int | None:
@@ -130,14 +133,10 @@ class _Taking:
         return [cache for zone in self.zones() for cache in self._ranked(self.cpus.caches, self.cpus.zones[zone])]
 
     def cores(self) -> Iterator[Core]:
-        """Cores with free CPUs."""
-        if self.cpus.zones_first:
-            outer = [self.cpus.sockets[socket] for socket in self.sockets()]
-        else:
-            outer = [self.cpus.zones[zone] for zone in self.zones()]
+        """Cores with CPUs that are free now."""
         free = self.free
-        for group in outer:
-            inside = [core for core in self.cpus.cores if core.cpus & group & free]
+        for key in self.sockets() if self.cpus.zones_first else self.zones():
+            inside = [core for core in self.cpus.cores_in[key] if core.cpus & free]
             inside.sort(key=lambda core: (core.cpus & free).bit_count())  # stable: by id among equals
             yield from inside
 
@@ -154,10 +153,12 @@ class _Taking:
                 self.take(mask)
 
     def whole_cores(self) -> None:
-        threads = self.cpus.threads
-        for core in [core for core in self.cores() if (core.cpus & self.free).bit_count() == threads]:
-            if self.need >= core.cpus.bit_count():
+        threads, free = self.cpus.threads, self.free
+        for core in self.cores():
+            if (core.cpus & free).bit_count() == threads and self.need >= core.cpus.bit_count():
                 self.take(core.cpus)
+                if not self.need:
+                    return
 
     def rest(self, spread: bool) -> None:
         """Single threads, until there are enough."""

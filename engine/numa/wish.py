@@ -21,7 +21,7 @@ from engine.numa.pod import is_memory
 from engine.numa.room import installed, row_of
 
 NUMA_POLICY: Final = "NumaPolicy"
-_LENIENT: Final = (TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT)
+LENIENT: Final = (TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT)
 
 
 def unfulfilled(layout: Layout, pod: PodShape, reach: Mapping[int, int], asked: Mapping[int, int]) -> str:
@@ -29,7 +29,7 @@ def unfulfilled(layout: Layout, pod: PodShape, reach: Mapping[int, int], asked: 
 
     ``reach``: by row, the zones that the pod's units may come from; ``asked``: how much the pod asks of each in all.
     """
-    if pod.wish in _LENIENT:
+    if pod.wish in LENIENT:
         return ""
     for resource in pod.wish_resources:
         loose = _loose(layout, pod, reach, resource)
