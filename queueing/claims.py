@@ -94,13 +94,13 @@ def _waits(entry: Entry) -> bool:
 def _may_claim(entry: Entry) -> bool:
     """Whether it waits for others to end."""
     group = entry.group
-    return _waits(entry) and group is not None and not (group.parked and group.aside)
+    return _waits(entry) and group is not None and not group.aside
 
 
 def _enlist(state: ClusterState, queues: Queues, entry: Entry, now: float) -> None:
     """Put one in the line for the claim on the first flavor that could ever take it."""
     group = entry.group
-    if group is None or not group.parked or group.aside:
+    if group is None or group.refusal is None or not _may_claim(entry):
         heapq.heappush(queues.aging, (now + queues.rules.patience, entry.workload.key))  # it does not wait for others
         return
     option = next(

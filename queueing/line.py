@@ -21,7 +21,10 @@ GroupKey = tuple[int, bytes]  # (priority, shape)
 
 @dataclass(eq=False)
 class Group:
-    """Workloads of one queue with equal priority and shape. ``heap`` may hold orders of workloads that left."""
+    """Workloads of one queue with equal priority and shape. ``heap`` may hold orders of workloads that left.
+
+    ``parked``, ``aside``, ``refusal``: what the last look at its first left behind; an event unparks it.
+    """
 
     key: GroupKey
     line: "Line"
@@ -89,7 +92,7 @@ class Line:
         """The group is worth a look again; True where it was parked."""
         if not group.parked or not group.members:
             return False
-        group.parked = group.aside = False
+        group.parked = False
         self._push(group)
         return True
 

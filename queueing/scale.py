@@ -27,10 +27,11 @@ from queueing.queues import Entry, Grant, Phase, Queues
 
 @dataclass(frozen=True)
 class Resized:
-    """Store the grant; ``counts`` are the pods by pod set now."""
+    """Store the grant; ``counts`` are the pods by pod set now. ``refusal``: why it did not get all it wanted more."""
 
     key: str
     grant: Grant
+    refusal: Refusal | None = None
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -41,8 +42,8 @@ class Resized:
 def resize(state: ClusterState, queues: Queues, key: str, counts: Mapping[str, int]) -> Resized | Refusal | None:
     """Give an admitted workload other numbers of pods; pod sets that are not named keep theirs.
 
-    None where it has them already. A refusal changes nothing but what shrinks: that is given back in any case, and is
-    in the entry's grant. Raises ValueError where the workload is not admitted or has no such pod set.
+    None where it has them already; a refusal where nothing changed. What shrinks is given back even where what should
+    grow is refused. Raises ValueError where the workload is not admitted or has no such pod set.
     """
     entry = _admitted(queues, key)
     grant = _grant(entry)
@@ -55,7 +56,7 @@ def resize(state: ClusterState, queues: Queues, key: str, counts: Mapping[str, i
         _apply(state, queues, entry, _shrunk(state, entry, fewer))
     grown = _grown(state, queues, entry, more) if more else None
     if isinstance(grown, Refusal):
-        return grown
+        return Resized(key, _grant(entry), grown) if fewer else grown
     if grown is not None:
         _apply(state, queues, entry, grown)
     return Resized(key, _grant(entry)) if fewer or more else None
@@ -98,12 +99,13 @@ def grow(state: ClusterState, queues: Queues) -> list[Resized]:
         if now == seen:
             continue
         found = resize(state, queues, key, wish)
-        if isinstance(found, Refusal):
-            queues.growing[key] = wish, now
-            queues.entries[key].refusal = found
-        else:
+        refusal = found if isinstance(found, Refusal) else found.refusal if found is not None else None
+        if refusal is None:
             del queues.growing[key]
-            made += [found] if found is not None else []
+        else:
+            queues.growing[key] = wish, queues.freed_so_far(key)
+            queues.entries[key].refusal = refusal
+        made += [found] if isinstance(found, Resized) else []
     return made
 
 

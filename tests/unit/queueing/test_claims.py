@@ -1,0 +1,167 @@
+"""Nobody starves: one that waited for long keeps the room and the quota it needs from those behind it."""
+
+import pytest
+from queue_factories import (
+    GPU,
+    keys,
+    make_node,
+    make_pod_set,
+    make_queue,
+    make_queues,
+    make_state,
+    make_workload,
+    submit,
+)
+
+from engine.reasons import Reason
+from queueing.cycle import cycle
+from queueing.model import Rules
+
+PATIENT = Rules(patience=1e9)
+RULES = Rules(patience=100.0)
+
+
+def stream(state, queues, *, until, small="small", queue="q"):
+    """Small workloads that come every 10 s, run for 50 s and are always more than fit; returns when `large` starts."""
+    running = [(key, 10 * i - 40) for i, key in enumerate(sorted(queues.holding()))]  # one ends every 10 s
+    made = 0
+    for now in range(10, until, 10):
+        for key in [key for key, begun in running if now - begun >= 50]:
+            queues.forget(state, key)
+        running = [(key, begun) for key, begun in running if now - begun < 50]
+        for _ in range(3):
+            made += 1
+            queues.submit(make_workload(f"{small}{made:04}", queue, created=float(now)), float(now))
+        found = cycle(state, queues, float(now))
+        while found.more:
+            more = cycle(state, queues, float(now))
+            found.admitted.extend(more.admitted)
+            found.more = more.more
+        if "large" in keys(found):
+            return now
+        running += [(key, now) for key in keys(found)]
+    return None
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_large_required_job_behind_a_stream_of_small_ones(strict):
+    starts = {}
+    for rules in (PATIENT, RULES):
+        state = make_state(3, 2)
+        queues = make_queues(make_queue("q", 48, strict=strict), make_queue("other", 48), rules=rules)
+        submit(queues, *(make_workload(f"first{i}", created=float(i)) for i in range(5)))
+        assert len(keys(cycle(state, queues, 5.0))) == 5
+        submit(queues, make_workload("large", "other", count=2, created=6.0))
+        starts[rules.patience] = stream(state, queues, until=1000)
+    assert starts[1e9] is None, "without claims it starves, so this test shows something"
+    assert starts[100.0] <= 5 + 100 + 60
+
+
+def test_the_rest_of_the_cluster_stays_in_use_meanwhile():
+    state = make_state(3, 2)
+    queues = make_queues(make_queue("q", 48), make_queue("other", 48), rules=RULES)
+    submit(queues, *(make_workload(f"w{i}", created=float(i)) for i in range(6)))
+    assert len(keys(cycle(state, queues, 5.0))) == 6
+    submit(queues, make_workload("large", "other", count=2, created=6.0), now=6.0)
+    submit(queues, *(make_workload(f"x{i}", created=10.0 + i) for i in range(6)), now=10.0)
+    cycle(state, queues, 10.0)
+    cycle(state, queues, 200.0)  # now it claims a rack
+    (claim,) = queues.claims.values()
+    rack = claim.domains["tas"]
+    gone = [key for key in ("w0", "w1", "w2", "w3", "w4", "w5") if rack_of(state, key) != rack[0]]
+    queues.forget(state, gone[0])
+    assert keys(cycle(state, queues, 201.0)) == ["x0"]  # room elsewhere is for the others
+    mine = [key for key in ("w0", "w1", "w2", "w3", "w4", "w5") if key not in gone]
+    queues.forget(state, mine[0])
+    assert keys(cycle(state, queues, 202.0)) == []  # room there is not
+    queues.forget(state, mine[1])
+    assert keys(cycle(state, queues, 203.0)) == ["large"]
+    assert not queues.claims
+    assert rack_of(state, "large") == rack[0]
+
+
+def rack_of(state, key):
+    return state.assignments(key)["main"].slices[0].values[0]
+
+
+def test_one_of_higher_priority_is_not_stopped_by_a_claim():
+    state = make_state(1, 2)
+    queues = make_queues(make_queue("q", 48), rules=RULES)
+    submit(queues, make_workload("w0"), make_workload("w1"))
+    cycle(state, queues, 1.0)
+    submit(queues, make_workload("large", count=2, created=2.0), now=2.0)
+    cycle(state, queues, 2.0)
+    cycle(state, queues, 200.0)
+    assert list(queues.claims) == ["large"]
+    submit(queues, make_workload("urgent", priority=1, created=3.0), make_workload("late", created=4.0), now=200.0)
+    queues.forget(state, "w0")
+    assert keys(cycle(state, queues, 201.0)) == ["urgent"]
+    assert list(queues.claims) == ["large"]
+
+
+def test_quota_is_kept_from_those_who_borrow_it():
+    state = make_state(1, 4)
+    queues = make_queues(make_queue("mine", 16, cohort="c"), make_queue("lent", 16, cohort="c"), rules=RULES)
+    submit(queues, *(make_workload(f"b{i}", "lent", created=float(i)) for i in range(4)))
+    assert len(keys(cycle(state, queues, 5.0))) == 4
+    submit(queues, make_workload("large", "mine", count=2, created=6.0), now=6.0)
+    submit(queues, *(make_workload(f"x{i}", "lent", created=10.0 + i) for i in range(4)), now=10.0)
+    cycle(state, queues, 10.0)
+    cycle(state, queues, 200.0)
+    queues.forget(state, "b0")
+    found = cycle(state, queues, 201.0)
+    assert keys(found) == []
+    queues.forget(state, "b1")
+    assert keys(cycle(state, queues, 202.0)) == ["large"]
+
+
+def test_without_room_ever_there_is_no_claim():
+    state = make_state(2, 1)
+    queues = make_queues(make_queue("q", 48), rules=RULES)
+    submit(queues, make_workload("never", count=2), make_workload("w0", created=1.0), make_workload("w1", created=2.0))
+    cycle(state, queues, 1.0)
+    submit(queues, make_workload("x", created=3.0))
+    for now in range(200, 2000, 200):
+        cycle(state, queues, float(now))
+    assert list(queues.claims) == ["x"]
+    queues.forget(state, "w0")
+    assert keys(cycle(state, queues, 3000.0)) == ["x"]
+
+
+def test_a_claim_ends_with_its_workload_and_gives_all_back():
+    state = make_state(1, 2)
+    queues = make_queues(make_queue("q", 48), rules=RULES)
+    submit(queues, make_workload("w0"), make_workload("w1"))
+    cycle(state, queues, 1.0)
+    submit(queues, make_workload("large", count=2, created=2.0), make_workload("x", created=3.0), now=2.0)
+    cycle(state, queues, 2.0)
+    cycle(state, queues, 200.0)
+    queues.forget(state, "w0")
+    found = cycle(state, queues, 201.0)
+    assert keys(found) == []
+    assert {one.key: one.reason for one in found.waiting} == {} or Reason.DOES_NOT_FIT in {
+        o.reason for o in found.waiting
+    }
+    queues.forget(state, "large")
+    assert keys(cycle(state, queues, 202.0)) == ["x"]
+    assert set(state.workloads) == {"w1", "x"}
+
+
+def test_a_claimed_rack_that_is_lost_is_given_up_for_another():
+    state = make_state(2, 2)
+    queues = make_queues(make_queue("q", 64), rules=RULES)
+    submit(queues, *(make_workload(f"w{i}", created=float(i)) for i in range(4)))
+    cycle(state, queues, 1.0)
+    submit(queues, make_workload("large", count=2, created=9.0), now=9.0)
+    cycle(state, queues, 9.0)
+    cycle(state, queues, 200.0)
+    (claim,) = queues.claims.values()
+    first = claim.domains["tas"]
+    lost = next(node.name for node in state.nodes.values() if node.labels["rack"] == first[0])
+    state.remove_node(lost)
+    queues.freed(["tas"])
+    cycle(state, queues, 201.0)
+    (claim,) = queues.claims.values()
+    assert claim.domains["tas"] != first
+    state.set_node(make_node(lost, first[0]))
+    assert make_pod_set().requests == {GPU: 8}
