@@ -1,10 +1,12 @@
 """Admissions that hand out devices by their links, and XPUs by their rules, one pod after another."""
 
+import random
+
 import msgspec
 import pytest
-from published_links import MESH_PCIE, published
+from published_links import DATA, MESH_PCIE, published
 
-from engine.devices.links import bits
+from engine.devices.links import bits, from_words
 from engine.devices.xpu import XpuBoard, board
 from engine.numa.admit import admit, placement_of
 from engine.numa.charge import charge
@@ -268,3 +270,47 @@ def test_a_require_is_refused_where_nothing_is_known_of_the_gpus():
     # An init container and an app have one after the other.
     assert admit(*silent[1], pod(1, inits=(1,), link="require")).admitted
     assert not admit(*silent[1], pod(1, inits=(2,), link="require")).admitted
+
+
+def some_machine(dice):
+    """Four or eight zones with devices by links or cards by rules, some taken, and NICs without either."""
+    zones = dice.choice([4, 8])
+    zone_of = [device * zones // 8 for device in range(8)]
+    masks = [1 << zone for zone in zone_of]
+    exact, xpus = dice.random() < 0.6, dice.random() < 0.25
+    name = dice.choice(["v100-dgx1", "dgx-a100", "titanv-8x", "4090-8x"])
+    rules = (board(masks) if exact else XpuBoard()) if xpus else from_words(DATA[name]["matrix"], zones=masks)
+    free = [dice.getrandbits(8) | dice.getrandbits(8) for _ in range(2)]
+    amounts = tuple((8 // zones, 8 // zones) for _ in range(zones))
+    devices = tuple(DeviceLayout(zones=mask) for mask in masks)
+    layout = Layout(
+        zones=tuple(Zone(id=zone) for zone in range(zones)),
+        resources=(XPU if xpus else GPU, "rdma/nic"),
+        capacity=amounts,
+        allocatable=amounts,
+        kubelet=Kubelet(policy=dice.choice([NONE, BEST, RESTRICTED, SINGLE]), scope=dice.choice(list(Scope))),
+        devices=(devices, devices) if exact else (),
+        links=(rules, None),
+        exact=exact,
+    )
+    left = tuple(tuple(sum(1 for d in range(8) if zone_of[d] == z and f >> d & 1) for f in free) for z in range(zones))
+    return layout, State(free=left, devices=tuple(free) if exact else ())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_batch_counts_as_one_admission_after_another(seed):
+    dice = random.Random(seed)
+    for _ in range(80):
+        layout, state = some_machine(dice)
+        containers = []
+        for at in range(dice.choice([1, 1, 2])):
+            limits = {layout.resources[0]: dice.choice([0, 1, 2, 2, 3, 4, 5])}
+            if dice.random() < 0.5:
+                limits["rdma/nic"] = dice.choice([1, 2, 3])
+            containers.append(Container(name=f"c{at}", limits=tuple(sorted(limits.items()))))
+        link = dice.choice(["", "prefer", "require"])
+        shape = PodShape(containers=tuple(containers), qos=Qos.BURSTABLE, gpu_link=link)
+        granted, left = 0, state
+        while granted < 4 and (admission := admit(layout, left, shape)).admitted:
+            granted, left = granted + 1, admission.after
+        assert counted(layout, state, shape, 4) == granted, (layout, state, shape)
