@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from engine.devices.links import bits
-from engine.numa.merge import Hints, Space, space_of, width_of
+from engine.numa.merge import Hints, Space, space_of
 
 KEPT: Final = 1 << 15
 DEVICES_WHERE_THEY_ARE: Final = (1, 36)  # since then, masks for devices are made of zones that hold some only
@@ -133,8 +133,3 @@ def permutations(hints: Sequence[Hints]) -> int:
     for hint in hints:
         found *= max((hint.preferred | hint.others).bit_count() + hint.free + hint.lost, 1)
     return found
-
-
-def narrowest(hint: Hints, space: Space) -> int:
-    """The fewest zones of any mask of a hint list."""
-    return width_of(hint.preferred | hint.others, space)

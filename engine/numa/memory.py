@@ -5,7 +5,6 @@ it: alone it serves nobody, and together with other zones only exactly that grou
 allocations joins no group while it does. All types of memory of a container share one width and one mask.
 """
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -180,8 +179,3 @@ def _width(layout: Layout, wanted: Pairs) -> int:
     for row, amount in wanted:
         family &= holding(_allocatable(layout, row), amount)
     return next((width for width in range(1, space.zones) if family & space.widths[width]), space.zones)
-
-
-def shared(cells: Sequence[int]) -> bool:
-    """Whether any zone belongs to a group."""
-    return any(group != 1 << zone for zone, group in enumerate(cells))

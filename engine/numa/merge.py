@@ -12,7 +12,7 @@ Of one hint of each resource the kubelet takes the AND, preferred where all are 
 Tie-breaks go by number, so zones have to be in the order of their kubelet ids.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -74,14 +74,6 @@ def space_of(zones: int) -> Space:
 def width_of(family: int, space: Space) -> int:
     """The fewest zones of a mask in the family; 0 where it is empty."""
     return next((width for width in range(1, space.zones + 1) if family & space.widths[width]), 0)
-
-
-def family_of(masks: Iterable[int]) -> int:
-    """The family of these masks."""
-    found = 0
-    for mask in masks:
-        found |= 1 << mask
-    return found
 
 
 def lowest(family: int, distances: Sequence[Sequence[int]] = ()) -> int:

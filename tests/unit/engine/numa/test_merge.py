@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 
 from engine.numa.machine import TopologyPolicy
-from engine.numa.merge import IMPOSSIBLE, NO_PREFERENCE, Hints, Merged, family_of, meet, merge, space_of
+from engine.numa.merge import IMPOSSIBLE, NO_PREFERENCE, Hints, Merged, meet, merge, space_of
 
 DATA = Path(__file__).parents[3] / "data" / "merge.jsonl.gz"
+
+
+def family_of(masks):
+    return sum(1 << mask for mask in set(masks))
 
 
 def cases():
