@@ -39,7 +39,7 @@ def unfulfilled(layout: Layout, pod: PodShape, reach: Mapping[int, int], asked: 
     zones = 0
     for row in rows:
         zones |= reach[row]
-    needed = _needed(layout, pod.wish, zones, {row: asked[row] for row in rows})
+    needed = _needed(layout, pod.wish, zones, {row: asked.get(row, 0) for row in rows})
     if not needed:
         return ""
     names = " and ".join(layout.resources[row] for row in sorted(rows))

@@ -12,7 +12,19 @@ from engine.numa.batch import UNKNOWN, count, count_one
 from engine.numa.batch_masks import Space
 from engine.numa.columns import View
 from engine.numa.fleet import NO_MACHINE, Fleet
-from engine.numa.machine import CPU, MEMORY, Container, Kubelet, Layout, PodShape, Qos, State, TopologyPolicy, Zone
+from engine.numa.machine import (
+    CPU,
+    MEMORY,
+    Container,
+    Kind,
+    Kubelet,
+    Layout,
+    PodShape,
+    Qos,
+    State,
+    TopologyPolicy,
+    Zone,
+)
 from engine.numa.plans import plan_for
 
 MOST = 40
@@ -213,3 +225,13 @@ def test_a_strict_kubelet_spreads_as_zones_needed_says():
         assert fleet.zones_needed(shape).tolist() == [want], seed
         compared += admission.admitted and want > 0
     assert compared > 100
+
+
+def test_a_wish_of_a_pod_whose_init_container_alone_asks_for_memory_is_judged():
+    init = Container(name="init", kind=Kind.INIT, requests=((MEMORY, GIB),), limits=((MEMORY, GIB),))
+    app = make_shape().containers[0]
+    app = Container(name="app", requests=app.requests[:1], limits=app.limits[:1])
+    pod = PodShape(containers=(init, app), qos=Qos.GUARANTEED, wish=TopologyPolicy.RESTRICTED)
+    fleet = Fleet()
+    fleet.set(0, make_layout(TopologyPolicy.BEST_EFFORT), make_state(8, 8))
+    assert fleet.counts(pod, 3).tolist() == [3]
