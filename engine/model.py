@@ -101,7 +101,8 @@ class Pod(_Struct, frozen=True):
 
     ``claim`` is (workload key, pod set name) where the pod verifiably fills a slot of that reservation; a foreign
     pod has none. One of ``pods`` is charged where ``requests`` does not name ``pods``. ``shape`` is what its kubelet
-    looks at; ``placement`` is what it holds inside the node, observed before predicted (``numa.ledger.resolve``).
+    looks at; ``placement`` is what it holds inside the node, observed before predicted (``numa.rebuild.resolve``);
+    ``observed`` says which.
     """
 
     key: str
@@ -113,6 +114,7 @@ class Pod(_Struct, frozen=True):
     claim: tuple[str, str] | None = None
     shape: PodShape | None = None
     placement: NumaPlacement | None = None
+    observed: bool = False
 
 
 class Flavor(_Struct, frozen=True):

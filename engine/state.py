@@ -18,7 +18,7 @@ from engine.ledger import Ledger, Slots
 from engine.model import Flavor, Node, Pod
 from engine.neighbours import Neighbours, PodGroup, held_group
 from engine.nodes import Nodes
-from engine.numa.ledger import Mark
+from engine.numa.ledger import NEVER, Before, Mark
 from engine.numa.machine import Machine, NumaPlacement, State
 from engine.numa.rebuild import inner
 from engine.numa.score import ZoneScore
@@ -148,13 +148,13 @@ class ClusterState:
 
     def set_pod(self, pod: Pod) -> bool:
         """Charge a pod to its node, with its claim if it has one; True where anything changed."""
-        old, since = self._pods.get(pod.key), False
+        old, before = self._pods.get(pod.key), NEVER
         if old is not None:
             if old == pod:
                 return False
-            since = self._charge(old, -1)
+            before = self._charge(old, -1)
         self._pods[pod.key] = pod
-        self._charge(pod, 1, since=since and old is not None and old.node == pod.node)
+        self._charge(pod, 1, before if old is not None and old.node == pod.node else NEVER)
         self.version += 1
         if self._open:
             self._undo.append(partial(self.remove_pod, pod.key) if old is None else partial(self.set_pod, old))
@@ -168,7 +168,7 @@ class ClusterState:
         self._charge(old, -1)
         return self._changed(partial(self.set_pod, old))
 
-    def _charge(self, pod: Pod, sign: int, *, since: bool = False) -> bool:
+    def _charge(self, pod: Pod, sign: int, before: Before = NEVER) -> Before:
         table = self.cluster.table
         record = self.cluster.record(pod.node)
         vector = table.vector(pod.requests)
@@ -177,12 +177,12 @@ class ClusterState:
         self.neighbours.note(pod, record, sign)
         numa = self.cluster.numa
         if sign > 0:
-            numa.arrive(pod, since=since)
+            numa.arrive(pod, before)
         else:
-            since = numa.leave(pod)
+            before = numa.leave(pod)
         if pod.claim is not None:
             self.ledger.claim(pod.claim, record, sign, pod)
-        return since
+        return before
 
     # -- reservations -----------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from engine.numa.rebuild import Amounts, Taker, inner, stepwise
 
 SlotKey = tuple[str, str]  # workload, pod set
 Gone = tuple[tuple[str, NumaPlacement], ...]
+Taken = tuple[NumaPlacement | None, NumaPlacement]
 NO_SLOTS: Final[tuple[NumaPlacement, ...]] = ()
 
 
@@ -21,7 +22,8 @@ class Inside:
     """``by_report``: the base is what the report says is free. ``decided``: zones of slots that no pod claims.
 
     ``since`` and ``gone`` are kept where the base is a report that does not say which pods it accounts for: pods that
-    took a decided slot since it came, and what pods held that left since.
+    took a decided slot since it came, and what pods held that left since. ``taken``: pod -> (its own record when it
+    claimed a slot, the zones that were decided for that slot): they count until the record is another one.
     """
 
     machine: Machine | None = None
@@ -30,6 +32,7 @@ class Inside:
     decided: dict[SlotKey, tuple[NumaPlacement, ...]] = field(default_factory=dict)
     since: frozenset[str] = frozenset()
     gone: Gone = ()
+    taken: dict[str, Taken] = field(default_factory=dict)
     _amounts: Amounts | None = None  # kept up to date; None where it has to be made
     _state: State | None = None  # of full state; None where it has to be made
 
@@ -67,8 +70,19 @@ class Inside:
         self._state = None
         if self.by_report:
             self._amounts = None
-        elif self._amounts is not None and pod.placement is not None:
-            self._amounts.charge(pod.placement, sign)
+        elif self._amounts is not None and (placement := self.held_by(pod)) is not None:
+            self._amounts.charge(placement, sign)
+
+    def held_by(self, pod: Pod) -> NumaPlacement | None:
+        """What a pod holds: what was decided for its slot is newer than what was predicted when it was let go."""
+        taken = self.taken.get(pod.key)
+        return pod.placement if taken is None or pod.observed or taken[0] != pod.placement else taken[1]
+
+    def take(self, pod: Pod, decided: NumaPlacement) -> None:
+        """A pod that is counted already claimed a slot for which these zones were decided."""
+        self.count(pod, -1)
+        self.taken[pod.key] = pod.placement, decided
+        self.count(pod, 1)
 
     def came_again(self, pod: Pod, *, since: bool) -> None:
         """Note that a pod is there (again)."""
@@ -80,8 +94,8 @@ class Inside:
         """Note that a pod is not there any more, where the report may count it still."""
         if pod.key in self.since:
             self.since -= {pod.key}
-        elif pod.placement is not None:
-            self.gone = tuple(sorted((*self.gone, (pod.key, pod.placement)), key=lambda item: item[0]))
+        elif (placement := self.held_by(pod)) is not None:
+            self.gone = tuple(sorted((*self.gone, (pod.key, placement)), key=lambda item: item[0]))
         self.forget()
 
     def decide(self, key: SlotKey, now: tuple[NumaPlacement, ...]) -> None:
@@ -145,10 +159,10 @@ class Inside:
         for key in sorted(self.pods):
             counted = self.by_report and (key not in self.since if machine.holds is None else key in machine.holds)
             if not counted:
-                yield Taker(self.pods[key].shape, self.pods[key].placement)
+                yield Taker(self.pods[key].shape, self.held_by(self.pods[key]))
 
     def _slots(self, shape_of: Callable[[SlotKey], PodShape | None]) -> Iterator[Taker]:
-        """Unclaimed slots whose zones are decided, by name."""
-        for key in sorted(self.decided):
+        """Unclaimed slots whose zones are decided, in the order of that."""
+        for key, placements in self.decided.items():
             shape = shape_of(key)
-            yield from (Taker(shape, placement) for placement in self.decided[key])
+            yield from (Taker(shape, placement) for placement in placements)

@@ -6,25 +6,25 @@ Rules
 - With full state the report is the base: pods it accounts for that are gone are given back at once, and pods it does
   not know yet are admitted on top, as the kubelet would. Without ``reconstruct`` the available amounts of
   NodeResourceTopology are the base in the same way.
-- The zones of a slot are decided when somebody first asks, in the order of the reservations, one slot after another.
-  From then on they stay, until the slot is claimed (then the pod's own placement counts) or given back; they are
-  decided anew only where what pods really hold leaves no room there, and the kubelet would choose others now.
+- The zones of a slot are decided when somebody first asks, in the order of the reservations, one slot after another;
+  and anew in that order whenever pods come or go there: a kubelet chooses when a pod arrives, not when it was sent. A
+  pod that claims a slot holds what was decided for the first one, until it is seen what it really holds.
 - ``rollback`` brings every decision back as it was at ``begin``.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from engine.devices.pick import GPU_LINK, XPU_ALLOCATION, must_link, unknown
 from engine.model import Pod
 from engine.numa.admit import empty
 from engine.numa.fleet import Fleet
-from engine.numa.inside import NO_SLOTS, Gone, Inside, SlotKey
+from engine.numa.inside import NO_SLOTS, Gone, Inside, SlotKey, Taken
 from engine.numa.machine import Machine, NumaPlacement, PodShape, State
-from engine.numa.rebuild import Taker, asked, granted, room_for, same, stepwise
+from engine.numa.rebuild import Taker, agree, asked, granted, same, stepwise
 from engine.numa.score import Trait, ZoneScore, traits
 from engine.numa.stall import A_SECOND, Stalling, stalls
 from engine.numa.wish import NUMA_POLICY
@@ -47,6 +47,16 @@ class Reserved(Protocol):
 
     def units(self, key: SlotKey, names: Collection[str] | None) -> Iterator[tuple[str, int]]:
         """(node, slots there that no pod claims), for some nodes or all."""
+
+
+class Before(NamedTuple):
+    """``since``: a pod took a decided slot after the report; ``taken``: see `engine.numa.inside`."""
+
+    since: bool = False
+    taken: Taken | None = None
+
+
+NEVER: Final = Before()
 
 
 @dataclass(frozen=True)
@@ -82,7 +92,7 @@ class NumaLedger:
         self._on: dict[SlotKey, set[str]] = {}  # where a pod set's slots have zones
         self._doubtful: dict[str, None] = {}  # nodes where decided zones may no longer have room
         self._new = False  # a machine came or its layout changed: slots there may wait for their zones
-        self._undo: list[tuple[str, _Decided, frozenset[str], Gone]] | None = None
+        self._undo: list[_Saved] | None = None
 
     @property
     def view(self) -> Mapping[str, Machine]:
@@ -154,33 +164,42 @@ class NumaLedger:
 
     # -- pods -------------------------------------------------------------------------------------------------
 
-    def arrive(self, pod: Pod, *, since: bool = False) -> None:
-        """A pod is on its node now; ``since``: it was there before, and took a decided slot after the report."""
+    def arrive(self, pod: Pod, before: Before = NEVER) -> None:
+        """A pod is on its node now; ``before``: what `leave` said when its older version was taken away."""
         inside = self._inside(pod.node)
+        if pod.node in self._doubtful:
+            del self._doubtful[pod.node]
+            self._review(pod.node)
         inside.pods[pod.key] = pod
         if not inside.matters(pod):
             return
-        if since or inside.gone:
+        if before != NEVER or inside.gone:
             self._save(pod.node, inside)
-            inside.came_again(pod, since=since)
+            inside.came_again(pod, since=before.since)
+            if before.taken is not None:
+                inside.taken[pod.key] = before.taken
         inside.count(pod, 1)
         self._dirty[pod.node] = None
         if inside.decided:
             self._doubtful[pod.node] = None
 
-    def leave(self, pod: Pod) -> bool:
-        """A pod is gone; True where it had taken a decided slot since the report."""
+    def leave(self, pod: Pod) -> Before:
+        """A pod is gone; returns what has to be known where only its newer version takes its place."""
         inside = self._by_name[pod.node]
         del inside.pods[pod.key]
-        since = pod.key in inside.since
+        before = Before(pod.key in inside.since, inside.taken.get(pod.key))
         if inside.matters(pod):
-            if inside.trusted:
+            if inside.trusted or before.taken is not None:
                 self._save(pod.node, inside)
-                inside.went(pod)
             inside.count(pod, -1)
+            if inside.trusted:
+                inside.went(pod)
+            inside.taken.pop(pod.key, None)
             self._dirty[pod.node] = None
+            if inside.decided:
+                self._doubtful[pod.node] = None
         self._drop_idle(pod.node, inside)
-        return since
+        return before
 
     # -- slots ------------------------------------------------------------------------------------------------
 
@@ -201,11 +220,14 @@ class NumaLedger:
             if units < len(inside.decided[key]):
                 self._save(name, inside)
                 self._decide(name, inside, key, inside.decided[key][:units])
+                if inside.decided:
+                    self._doubtful[name] = None
 
     def held(self, key: SlotKey, name: str, units: int, claimant: Pod | None) -> None:
         """So many slots on a node are unclaimed now; ``claimant``: the pod that came to claim one.
 
-        Where it holds what was decided for one of the slots, that was its slot; else it was the first.
+        A pod that was not seen yet holds what was decided for the first slot: a kubelet goes by the order in which pods
+        come, not by what was predicted for each.
         """
         inside = self._by_name.get(name)
         if inside is None or inside.machine is None:
@@ -216,14 +238,15 @@ class NumaLedger:
         if len(left) <= units:
             return
         self._save(name, inside)
-        here = claimant is not None and claimant.node == name
-        own = claimant.placement if claimant is not None and here else None
-        while len(left) > units:
-            alike = [at for at, one in enumerate(left) if own is not None and same(one, own)]
-            del left[next((at for at in alike if left[at] == own), alike[0] if alike else 0)]
+        here = claimant if claimant is not None and claimant.node == name else None
+        at = _slot_of(here, left)
+        taken = left[at or 0]
+        left = [one for other, one in enumerate(left) if other != (at or 0)][len(left) - 1 - units :]
         self._decide(name, inside, key, tuple(left))
-        if claimant is not None and here and inside.trusted:
-            inside.came_again(claimant, since=True)
+        if here is not None and inside.trusted:
+            inside.came_again(here, since=True)
+        if here is not None and at is None and not here.observed:
+            inside.take(here, taken)
 
     def hold(self, key: SlotKey, name: str, placements: Collection[NumaPlacement]) -> None:
         """Give a pod set's unclaimed slots on a node zones that were decided before, as far as it has slots."""
@@ -282,26 +305,23 @@ class NumaLedger:
                     self._pending[key] = short
 
     def _review(self, name: str) -> None:
-        """Decide slots anew whose zones have no room left by what pods hold, where the kubelet would choose others."""
+        """Decide slots anew, in the order in which they were decided: that is what the kubelet will do as they come.
+
+        A slot that the kubelet would refuse now keeps its zones.
+        """
         inside = self._by_name.get(name)
         if inside is None or inside.machine is None or not inside.decided:
             return
-        layout, state = inside.machine.layout, inside.without_slots()
-        for key in sorted(inside.decided):
-            shape = self.reserved.shape(key)
-            kept = []
-            for placement in inside.decided[key]:
-                if (
-                    shape is None
-                    or room_for(inside.machine, state, placement)
-                    or not asked(layout, state, shape).admitted
-                ):
-                    kept.append(placement)
-                    state = stepwise(inside.machine, state, (), (Taker(shape, placement),))
-            if len(kept) < len(inside.decided[key]):
+        state = inside.without_slots()
+        for key, before in list(inside.decided.items()):
+            shape, now = self.reserved.shape(key), []
+            for placement in before:
+                found = None if shape is None else granted(inside.machine, state, shape)
+                now.append(placement if found is None or agree(placement, found[0]) else found[0])
+                state = stepwise(inside.machine, state, (), (Taker(shape, now[-1]),))
+            if tuple(now) != before:
                 self._save(name, inside)
-                self._decide(name, inside, key, tuple(kept))
-                self._wait(key, name)
+                self._decide(name, inside, key, tuple(now))
 
     def _fill(self, name: str, key: SlotKey, shape: PodShape, units: int) -> bool:
         """Admit the slots that have no zones yet, one after another; False where the kubelet would not take all."""
@@ -398,8 +418,8 @@ class NumaLedger:
     def rollback(self, mark: Mark, *, last: bool) -> None:
         """Bring back what was decided at ``mark``, after pods, machines and slots; ``last``: none is open now."""
         undo = self._undo or []
-        for name, decided, since, gone in reversed(undo[mark.at :]):
-            self._bring_back(name, decided, since, gone)
+        for saved in reversed(undo[mark.at :]):
+            self._bring_back(saved)
         self._undo = None if last else undo[: mark.at]
         self._pending, self._doubtful = dict(mark.pending), dict.fromkeys(mark.doubtful)
         self._new = mark.new
@@ -410,18 +430,40 @@ class NumaLedger:
 
     def _save(self, name: str, inside: Inside) -> None:
         if self._undo is not None:
-            self._undo.append((name, dict(inside.decided), inside.since, inside.gone))
+            self._undo.append(_Saved(name, dict(inside.decided), inside.since, inside.gone, dict(inside.taken)))
 
-    def _bring_back(self, name: str, decided: _Decided, since: frozenset[str], gone: Gone) -> None:
-        inside = self._inside(name)
-        for key in [key for key in inside.decided if key not in decided]:
-            self._decide(name, inside, key, NO_SLOTS)
-        for key, placements in decided.items():
-            self._decide(name, inside, key, placements)
-        inside.since, inside.gone = since, gone
+    def _bring_back(self, saved: "_Saved") -> None:
+        name, inside = saved.name, self._inside(saved.name)
+        for key in {*inside.decided, *saved.decided}:
+            self._decide(name, inside, key, saved.decided.get(key, NO_SLOTS))
+        inside.decided = saved.decided  # in their order
+        inside.since, inside.gone, inside.taken = saved.since, saved.gone, saved.taken
         inside.forget()
         self._changed(name)
         self._drop_idle(name, inside)
+
+
+class _Saved(NamedTuple):
+    """What a node's inside was, apart from what the rest of the state brings back."""
+
+    name: str
+    decided: _Decided
+    since: frozenset[str]
+    gone: Gone
+    taken: dict[str, Taken]
+
+
+def _slot_of(claimant: Pod | None, slots: Sequence[NumaPlacement]) -> int | None:
+    """Which slot a pod claims by what it holds; None: the first, though its record says otherwise or nothing.
+
+    Of equal slots it is the one with the devices that it was sent with.
+    """
+    own = None if claimant is None else claimant.placement
+    if claimant is None or own is None or not (claimant.observed or same(own, slots[0])):
+        return None
+    return next((at for at, one in enumerate(slots) if one == own), None) or next(
+        (at for at, one in enumerate(slots) if same(one, own)), None
+    )
 
 
 def _remove(fleet: Fleet, index: int | None) -> None:

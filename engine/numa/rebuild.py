@@ -121,23 +121,6 @@ def fits_zones(layout: Layout, placement: NumaPlacement) -> bool:
     return all(use.zone in zones for use in placement.zones)
 
 
-def room_for(machine: Machine, state: State, placement: NumaPlacement) -> bool:
-    """Whether every zone has the amounts that a placement takes there, and the devices it names are free."""
-    zones, resources = places_of(machine.layout)
-    for resource, names in _named(placement).items():
-        ids, row = machine.device_ids.get(resource, ()), resources.get(resource, -1)
-        mask = state.devices[row] if 0 <= row < len(state.devices) else -1
-        if any(name in names and not mask >> device & 1 for device, name in enumerate(ids)):
-            return False
-    for use in placement.zones:
-        free = state.free[zones[use.zone]] if use.zone in zones else ()
-        for resource, amount in use.amounts.items():
-            at = resources.get(resource)
-            if not free or (at is not None and 0 <= free[at] < amount):
-                return False
-    return True
-
-
 class Amounts:
     """What is left of a machine by amounts alone: ``left[z][r]``, below zero where more is held than there is."""
 
@@ -195,7 +178,7 @@ def stepwise(machine: Machine, state: State, gone: Iterable[NumaPlacement], take
     return state
 
 
-def _agree(placement: NumaPlacement, admitted: NumaPlacement) -> bool:
+def agree(placement: NumaPlacement, admitted: NumaPlacement) -> bool:
     """Whether what was admitted is what a placement says, down to the devices that it names."""
     named, devices = _named(placement), _named(admitted)
     return same(placement, admitted) and all(devices.get(resource) == names for resource, names in named.items())
@@ -207,6 +190,6 @@ def _taken(machine: Machine, state: State, taker: Taker) -> State:
         placement = None
     if taker.shape is not None:
         found = granted(machine, state, taker.shape)
-        if found is not None and (placement is None or _agree(placement, found[0])):
+        if found is not None and (placement is None or agree(placement, found[0])):
             return found[1]
     return state if placement is None else charge(layout, state, placement, 1, machine.device_ids)

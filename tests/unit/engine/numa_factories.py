@@ -117,8 +117,9 @@ def on_zone(zone, **amounts):
     return at((zone, {names.get(name, name): amount for name, amount in amounts.items()}))
 
 
-def pod_on(key, shape, placement=None, node="n0", claim=None):
-    return Pod(key=key, node=node, requests=requests_of(shape), shape=shape, placement=placement, claim=claim)
+def pod_on(key, shape, placement=None, node="n0", claim=None, *, observed=False):
+    requests = requests_of(shape)
+    return Pod(key=key, node=node, requests=requests, shape=shape, placement=placement, claim=claim, observed=observed)
 
 
 def pods_of(shape, count=1, policy=Policy.REQUIRED, level=RACK, *, name="main", **more):

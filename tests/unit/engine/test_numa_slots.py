@@ -39,8 +39,9 @@ def slots(state, node="n0"):
     return zones_of(state.placements("w", "main", node))
 
 
-def claim(state, key, zone, gpu=1, node="n0"):
-    state.set_pod(pod_on(key, SHAPE, on_zone(zone, cpu=2, gpu=gpu), node, ("w", "main")))
+def claim(state, key, zone, gpu=1, node="n0", *, observed=False):
+    placement = on_zone(zone, cpu=2, gpu=gpu)
+    state.set_pod(pod_on(key, SHAPE, placement, node, ("w", "main"), observed=observed))
 
 
 @pytest.mark.parametrize("exact", [False, True])
@@ -76,10 +77,10 @@ def test_a_pod_set_without_a_shape_takes_nothing_inside():
 
 
 @pytest.mark.parametrize("exact", [False, True])
-def test_a_pod_that_holds_what_was_predicted_takes_that_slot(exact):
+def test_a_pod_that_was_seen_takes_the_slot_of_what_it_holds(exact):
     state = four_slots(exact=exact)
     assert len(slots(state)) == 4
-    claim(state, "a", 1)
+    claim(state, "a", 1, observed=True)
     assert slots(state) == [(0,), (0,), (1,)]
     assert left(state) == [0, 0]
     state.remove_pod("a")
@@ -102,19 +103,36 @@ def test_a_slot_whose_zone_was_taken_by_another_is_decided_anew(exact):
     shape = make_shape({"cpu": 3})
     state.reserve("w", placed(ask(state, pods_of(shape, 2), key="w")).assignments)
     assert slots(state) == [(0,), (1,)]
-    state.set_pod(pod_on("second", shape, on_zone(1, cpu=3), claim=("w", "main")))
+    second = {"claim": ("w", "main"), "observed": True}
+    state.set_pod(pod_on("second", shape, on_zone(1, cpu=3), **second))
     assert slots(state) == [(0,)]
-    state.set_pod(pod_on("second", shape, on_zone(0, cpu=3), claim=("w", "main")))  # it came first after all
+    state.set_pod(pod_on("second", shape, on_zone(0, cpu=3), **second))  # it came first after all
     assert slots(state) == [(1,)]
     assert left(state) == [0, 0]
 
 
-def test_a_claim_without_a_placement_takes_the_first_slot_and_is_not_guessed():
+def test_a_claim_without_a_placement_of_its_own_holds_what_was_decided_for_the_first_slot():
     state = four_slots()
     assert len(slots(state)) == 4
     state.set_pod(pod_on("a", SHAPE, claim=("w", "main")))
     assert slots(state) == [(0,), (1,), (1,)]
-    assert left(state) == [2, 0]
+    assert left(state) == [0, 0]
+    state.remove_pod("a")
+    assert slots(state) == [(0,), (0,), (1,), (1,)]
+
+
+def test_a_decision_is_newer_than_a_prediction_and_an_observation_newer_than_both():
+    state = four_slots()
+    state.release("w")
+    state.set_pod(pod_on("before", SHAPE, on_zone(0, cpu=4, gpu=2)))
+    state.reserve("w", placed(ask(state, pods_of(SHAPE), key="w")).assignments)
+    assert slots(state) == [(1,)]  # with this the pod is let go
+    state.remove_pod("before")
+    assert slots(state) == [(0,)]  # but this is what its kubelet will choose
+    claim(state, "a", 1)
+    assert left(state) == [2, 4]
+    state.set_pod(pod_on("a", SHAPE, on_zone(1, cpu=2, gpu=1), "n0", ("w", "main"), observed=True))
+    assert left(state) == [4, 2]
 
 
 def test_a_pod_on_another_node_of_the_slice_takes_a_slot_from_the_first_node():
@@ -127,14 +145,14 @@ def test_a_pod_on_another_node_of_the_slice_takes_a_slot_from_the_first_node():
     assert left(state, node="n1") == [2, 4]
 
 
-def test_slots_keep_their_zones_while_others_come_and_go():
+def test_slots_are_decided_anew_as_others_go_because_so_will_the_kubelet():
     state = state_of(make_machine(*TWO))
     state.set_pod(pod_on("first", SHAPE, on_zone(0, cpu=4, gpu=2)))
     state.reserve("w", placed(ask(state, pods_of(SHAPE), key="w")).assignments)
     assert slots(state) == [(1,)]
     state.remove_pod("first")
-    assert slots(state) == [(1,)]
-    assert left(state) == [4, 2]
+    assert slots(state) == [(0,)]
+    assert left(state) == [2, 4]
 
 
 def test_fewer_slots_keep_the_first_zones_and_moved_ones_are_given_back():
