@@ -182,9 +182,11 @@ class Controller:
         outcome, context = "done", {"workload": record.key, "reconcile": self._looks}
         try:
             instructions = decide.decide(record, self.memory.rules, time.monotonic())
-            predictions = Predictions(self.memory.state, record) if self.memory.state.machines else None
+            predictions = None
             for instruction in instructions:
                 if isinstance(instruction, decide.Ungate):
+                    if predictions is None and self.memory.state.machines:
+                        predictions = Predictions(self.memory.state, record)
                     self._ungate(record, instruction, predictions)
                 elif await self._carry_out(record, instruction):
                     if instruction is not instructions[-1] or not isinstance(instruction, decide.Write):
