@@ -62,7 +62,8 @@ async def read(client: Client, keys: Keys, options: Options | None = None) -> Sn
     for pod in pods:
         if pod.spec.node_name and pod.status.phase not in FINISHED:
             shape, placement = inside.of_pod(pod)
-            state.set_pod(convert.pod(pod, _claim(pod, owned, keys), shape=shape, placement=placement))
+            claim, observed = _claim(pod, owned, keys), placement is not None and inside.observed(pod)
+            state.set_pod(convert.pod(pod, claim, shape=shape, placement=placement, observed=observed))
     return Snapshot(state, tuple(pods), owned, inside.described)
 
 

@@ -58,10 +58,12 @@ def pod(
     *,
     shape: PodShape | None = None,
     placement: NumaPlacement | None = None,
+    observed: bool = False,
 ) -> Pod:
     """A pod bound to a node; ``claim`` is (workload key, pod set name) of the slot that it verifiably fills.
 
-    ``shape`` and ``placement``: what its kubelet looks at and what it holds, where the node's inside is known.
+    ``shape`` and ``placement``: what its kubelet looks at and what it holds, where the node's inside is known;
+    ``observed``: its node says so, it was not only predicted.
     """
     labels, namespace = wire.metadata.labels or {}, wire.metadata.namespace
     if ports := _host_ports(wire.spec):
@@ -76,6 +78,7 @@ def pod(
         claim=claim,
         shape=shape,
         placement=placement,
+        observed=observed,
     )
 
 

@@ -143,6 +143,12 @@ class Inside:
             return ()
         return broken_promises(machine, shape_of(pod.spec, annotations), observed)
 
+    def observed(self, pod: objects.Pod) -> bool:
+        """Whether the node says what a bound pod holds, in zones that it has."""
+        text = (pod.metadata.annotations or {}).get(constants.NUMA_PLACEMENT_OBSERVED)
+        zones = self._zones.get(pod.spec.node_name, frozenset())
+        return text is not None and resolve(observed=text, zones=zones) is not None
+
     def annotations(self, node: str, placement: NumaPlacement | None) -> dict[str, str]:
         """What an ungating patch says of the inside of the node: the placement, and devices for plugins that listen."""
         if placement is None or not self.predictable(node):

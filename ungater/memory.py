@@ -396,7 +396,8 @@ class Memory:
             self._give_back(pod)
             return
         shape, placement = self.inside.of_pod(pod, self._in_flight(pod))
-        self.state.set_pod(convert.pod(pod, self._claim(pod), shape=shape, placement=placement))
+        observed = placement is not None and self.inside.observed(pod)
+        self.state.set_pod(convert.pod(pod, self._claim(pod), shape=shape, placement=placement, observed=observed))
 
     def _give_back(self, pod: objects.Pod) -> None:
         if self.state.remove_pod(objects.key(pod)):

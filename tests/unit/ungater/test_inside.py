@@ -114,6 +114,9 @@ def test_a_pod_holds_what_was_observed_else_what_is_in_flight_else_what_was_pred
     )
     assert world.inside.of_pod(pod(**{NUMA_PLACEMENT_OBSERVED: nine}))[1] is None
     assert world.inside.of_pod(pod())[1] is None
+    assert world.inside.observed(pod(**{NUMA_PLACEMENT_OBSERVED: HERE}))
+    assert not world.inside.observed(pod(**{NUMA_PLACEMENT_OBSERVED: nine, NUMA_PLACEMENT_PREDICTED: zero}))
+    assert not world.inside.observed(pod())
 
 
 def test_the_annotations_of_a_pod_are_its_zones_and_devices():
