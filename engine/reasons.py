@@ -77,6 +77,8 @@ class Reason(StrEnum):
     BACKING_OFF = "BackingOff"  # evicted, and not back in the queue yet
 
     # A workload is evicted, or made inactive.
+    EVICTED = "Evicted"  # one pod of it, by the Eviction API
+    EVICTION_BLOCKED = "EvictionBlocked"  # a PodDisruptionBudget refuses
     PREEMPTED = "Preempted"
     IN_CLUSTER_QUEUE = "InClusterQueue"  # by a workload of its own queue
     RECLAIMED = "InCohortReclamation"  # by a queue of the cohort that took its quota back

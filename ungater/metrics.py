@@ -36,6 +36,9 @@ class Metrics:
         self.patches = Counter(
             "topogate_ungate_patches", "Patches that remove a gate.", ["outcome"], registry=self.registry
         )
+        self.evictions = Counter(
+            "topogate_evictions", "Pods asked of the Eviction API.", ["outcome"], registry=self.registry
+        )
         self.reconciles = Counter(
             "topogate_reconciles", "Times a job was looked at.", ["outcome"], registry=self.registry
         )

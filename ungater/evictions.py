@@ -1,0 +1,221 @@
+"""Evicts pods through the Eviction API, so that PodDisruptionBudgets hold.
+
+Rules
+- Who wants a pod gone says so at every look (`evict`); this keeps no plan of its own. What is on its way, was granted
+  a moment ago, or waits after a refusal is not sent again, and the workload is looked at again when the wait is over.
+  So a wish that ended is never carried out late.
+- A budget that refuses delays: doubled each time, and no shorter than the API server asks for. `blocked` says since
+  when.
+- An evicted pod is no failure of its Job: a gang of 16 must not use up a `backoffLimit` of 6. So the pod leaves the
+  Job's accounting just before, as the Job controller itself does it when it suspends a Job: its tracking finalizer
+  goes. A dry run asks the budgets first, and where they refuse after all the finalizer comes back.
+- The pod's own grace period holds.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from engine.reasons import Reason
+from kube.client import Client
+from kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError, TooManyRequests
+from kube.events import EventRecorder, reference
+from kube.objects import Pod, controller_of
+from kube.patches import PatchType
+from kube.resources import PODS
+from ungater.metrics import Metrics
+from ungater.workqueue import backoff
+
+TRACKING: Final = "batch.kubernetes.io/job-tracking"  # the Job controller's finalizer on the pods that it counts
+FIRST_DELAY: Final = 1.0  # seconds after the first refusal
+LONGEST_DELAY: Final = 60.0
+SEEN_AFTER: Final = 30.0  # seconds in which the informer should have shown that the pod is going
+TIMEOUT: Final = 15.0  # seconds for one call, a wait that the API server asks for included
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """A budget refuses. ``since``: seconds on the clock of `Evictions`; ``message`` names the pod and the budget."""
+
+    since: float
+    message: str
+
+
+@dataclass
+class _Try:
+    """What is known of one pod's eviction."""
+
+    uid: str  # of the workload's owner, as given to `evict`
+    pod: Pod
+    why: str
+    failures: int = 0
+    not_before: float = 0.0
+    blocked: Blocked | None = field(default=None)
+
+
+class Evictions:
+    """Evictions under way, by pod. ``again(uid, seconds)`` has a workload looked at again."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        concurrency: int,
+        again: Callable[[str, float], None],
+        recorder: EventRecorder,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._concurrency = concurrency
+        self._again = again
+        self._recorder = recorder
+        self._metrics = metrics
+        self._clock = clock
+        self._tries: dict[str, _Try] = {}  # by pod uid
+        self._of: dict[str, set[str]] = {}  # workload -> its pods here
+        self._queue: asyncio.Queue[_Try] = asyncio.Queue()
+
+    async def run(self) -> None:
+        """Evict what is asked for, for ever."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._concurrency):
+                group.create_task(self._work())
+
+    def evict(self, uid: str, pod: Pod, why: str) -> None:
+        """Evict ``pod`` of workload ``uid`` soon; nothing where that is under way or its next attempt is not due.
+
+        ``why`` is for the pod's event and the log.
+        """
+        meta = pod.metadata
+        if meta.deletion_timestamp is not None:
+            self._forget_pod(meta.uid)
+            return
+        found = self._tries.get(meta.uid)
+        if found is None:
+            found = self._tries[meta.uid] = _Try(uid, pod, why)
+            self._of.setdefault(uid, set()).add(meta.uid)
+        elif found.not_before > self._clock():
+            return
+        found.pod, found.why, found.not_before = pod, why, float("inf")  # until the attempt ends
+        self._queue.put_nowait(found)
+
+    def blocked(self, uid: str) -> Blocked | None:
+        """What has held up the evictions of a workload for the longest time; None where nothing does."""
+        found = [self._tries[pod].blocked for pod in self._of.get(uid, ())]
+        return min((one for one in found if one is not None), key=lambda one: one.since, default=None)
+
+    def forget(self, uid: str) -> None:
+        """Nobody wants pods of this workload gone any more."""
+        for pod in self._of.pop(uid, set()):
+            self._tries.pop(pod, None)
+
+    def _forget_pod(self, pod: str) -> None:
+        found = self._tries.pop(pod, None)
+        if found is not None and (pods := self._of.get(found.uid)) is not None:
+            pods.discard(pod)
+            if not pods:
+                del self._of[found.uid]
+
+    async def _work(self) -> None:
+        while True:
+            one = await self._queue.get()
+            if self._tries.get(one.pod.metadata.uid) is not one:
+                continue  # forgotten while it waited
+            try:
+                await self._evict(one.pod)
+            except NotFound:
+                self._metrics.evictions.labels("gone").inc()
+                self._forget_pod(one.pod.metadata.uid)
+            except KubeError as error:
+                self._refused(one, error)
+            else:
+                self._granted(one)
+
+    async def _evict(self, pod: Pod) -> None:
+        """Raises KubeError; the pod is then counted by its Job as before."""
+        if not tracked(pod):
+            await self._post(pod, dry_run=False)
+            return
+        await self._post(pod, dry_run=True)
+        await self._track(pod, counted=False)
+        try:
+            await self._post(pod, dry_run=False)
+        except NotFound:
+            raise
+        except KubeError:
+            await self._track(pod, counted=True)
+            raise
+
+    async def _post(self, pod: Pod, *, dry_run: bool) -> None:
+        meta = pod.metadata
+        try:
+            await self._client.evict(meta.name, meta.namespace, uid=meta.uid, dry_run=dry_run, timeout=TIMEOUT)
+        except Conflict as error:
+            raise NotFound(404, "NotFound", f"pod {meta.namespace}/{meta.name} was made again") from error
+
+    async def _track(self, pod: Pod, *, counted: bool) -> None:
+        """Have the pod's Job count it, or not."""
+        change = [TRACKING]
+        meta = pod.metadata
+        body = {
+            "metadata": {
+                "uid": meta.uid,
+                **({"finalizers": change} if counted else {"$deleteFromPrimitiveList/finalizers": change}),
+            }
+        }
+        try:
+            await self._client.patch(
+                PODS, meta.name, meta.namespace, body=body, content_type=PatchType.STRATEGIC, timeout=TIMEOUT
+            )
+        except Conflict as error:
+            raise NotFound(404, "NotFound", f"pod {meta.namespace}/{meta.name} was made again") from error
+
+    def _granted(self, one: _Try) -> None:
+        one.failures, one.blocked = 0, None
+        one.not_before = self._clock() + SEEN_AFTER
+        self._metrics.evictions.labels("evicted").inc()
+        self._recorder.event(reference(PODS, one.pod), "Normal", Reason.EVICTED, "Evict", one.why)
+        log.info("evicted", pod=one.pod.metadata.name, namespace=one.pod.metadata.namespace, why=one.why)
+        self._again(one.uid, SEEN_AFTER)
+
+    def _refused(self, one: _Try, error: KubeError) -> None:
+        now, meta = self._clock(), one.pod.metadata
+        one.failures += 1
+        delay = backoff(one.failures, first=FIRST_DELAY, longest=LONGEST_DELAY)
+        budget = isinstance(error, TooManyRequests) or _several_budgets(error)
+        if budget:
+            text = f"pod {meta.namespace}/{meta.name} cannot be evicted now: {_text(error)}"
+            if one.blocked is None:
+                self._recorder.event(reference(PODS, one.pod), "Warning", Reason.EVICTION_BLOCKED, "Evict", text)
+            one.blocked = Blocked(one.blocked.since if one.blocked else now, text)
+            if isinstance(error, TooManyRequests) and error.retry_after:
+                delay = max(delay, error.retry_after)
+        one.not_before = now + delay
+        self._metrics.evictions.labels("blocked" if budget else "failed").inc()
+        log.warning("pod was not evicted", pod=meta.name, namespace=meta.namespace, again=delay, error=str(error))
+        self._again(one.uid, delay)
+
+
+def tracked(pod: Pod) -> bool:
+    """Whether a Job would count the end of this pod as a failure."""
+    owner = controller_of(pod.metadata)
+    return owner is not None and owner.kind == "Job" and TRACKING in pod.metadata.finalizers
+
+
+def _several_budgets(error: KubeError) -> bool:
+    """The Eviction API answers 500 where two budgets select one pod, which only an administrator can change."""
+    return isinstance(error, ServerError) and "more than one PodDisruptionBudget" in error.message
+
+
+def _text(error: KubeError) -> str:
+    if not isinstance(error, ApiError):
+        return str(error)
+    causes = error.details.causes if error.details else ()
+    return "; ".join([error.message, *(cause.message for cause in causes if cause.message)])
