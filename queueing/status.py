@@ -1,0 +1,169 @@
+"""How every queue stands: who waits, who holds what, and whether anything can be admitted. Pure; one pass over all.
+
+Rules
+- *pending* is who has no admission, those whose victims are still on their way out included; *reserving* is who holds
+  quota, these included; *admitted* is who holds quota and waits for no admission check.
+- Every flavor and resource of the queue's quota is named, also where nothing is used, and whatever is still held of one
+  that is no longer in its quota.
+- A queue is active if something can be admitted there: it is not stopped, and each of its resource groups has a flavor
+  that exists.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import isinf
+from typing import Any, Final
+
+from engine.quantity import format_quantity
+from engine.reasons import Reason
+from queueing.model import ClusterQueue, FlavorResource, LocalQueue, Quantities, Stop, serves
+from queueing.queues import HOLDING, Phase, Queues
+
+INFINITE_SHARE: Final = 2**63 - 1  # of a queue of weight 0 that borrows; Kueue writes the same
+LocalName = tuple[str, str]  # (namespace, name)
+_NOBODY: Final[Collection[str]] = frozenset()
+
+
+@dataclass
+class Standing:
+    """One queue. ``reserved`` and ``used``: amounts by (flavor, resource), of who is reserving and who is admitted.
+
+    ``nominal``: what the cluster queue owns; None for a local queue, which owns and borrows nothing. ``share``: the
+    weighted share in thousandths, where fair sharing is on and the queue is in a cohort.
+    """
+
+    active: bool = True
+    reason: Reason = Reason.READY
+    message: str = ""
+    pending: int = 0
+    reserving: int = 0
+    admitted: int = 0
+    reserved: Quantities = field(default_factory=dict)
+    used: Quantities = field(default_factory=dict)
+    nominal: Quantities | None = None
+    share: int | None = None
+
+    def borrowed(self, amounts: Mapping[FlavorResource, int], key: FlavorResource) -> int | None:
+        """How much of these amounts is beyond what the queue owns; None for a local queue."""
+        return None if self.nominal is None else max(0, amounts.get(key, 0) - self.nominal.get(key, 0))
+
+
+@dataclass(frozen=True)
+class Standings:
+    """All cluster queues by name, all local queues by (namespace, name)."""
+
+    cluster: dict[str, Standing]
+    local: dict[LocalName, Standing]
+
+
+def standings(queues: Queues, flavors: Collection[str], *, unchecked: Collection[str] = _NOBODY) -> Standings:
+    """How all queues stand now.
+
+    ``flavors``: those that have a topology, which the engine knows (`queues` knows the others). ``unchecked``: keys of
+    workloads that hold quota and still wait for an admission check.
+    """
+    known = {*flavors, *queues.plain}
+    cluster = {name: _cluster(queues, queue, known) for name, queue in queues.quotas.queues.items()}
+    local = {key: _local(queues, queue, cluster) for key, queue in queues.local.items()}
+    for key, entry in queues.entries.items():
+        behind = local.get((entry.workload.namespace, entry.workload.queue))
+        ahead = cluster.get(entry.queue)
+        if entry.grant is None and ahead is None:  # it was never led to a queue that exists
+            route = queues.local.get((entry.workload.namespace, entry.workload.queue))
+            ahead = cluster.get(route.cluster_queue) if route is not None else None
+        for standing in (behind, ahead):
+            if standing is None:
+                continue
+            standing.pending += entry.phase is not Phase.ADMITTED
+            if entry.grant is not None and entry.phase in HOLDING:
+                settled = entry.phase is Phase.ADMITTED and key not in unchecked
+                _hold(standing, entry.grant.amounts, settled=settled)
+    return Standings(cluster, local)
+
+
+def _hold(standing: Standing, amounts: Mapping[FlavorResource, int], *, settled: bool) -> None:
+    standing.reserving += 1
+    standing.admitted += settled
+    for key, amount in amounts.items():
+        standing.reserved[key] = standing.reserved.get(key, 0) + amount
+        if settled:
+            standing.used[key] = standing.used.get(key, 0) + amount
+
+
+def _cluster(queues: Queues, queue: ClusterQueue, known: Collection[str]) -> Standing:
+    active, reason, message = _activity(queue, known)
+    nominal = dict(_nominal(queue))
+    standing = Standing(active, reason, message, nominal=nominal)
+    standing.reserved, standing.used = dict.fromkeys(nominal, 0), dict.fromkeys(nominal, 0)
+    if queues.rules.fair and queue.cohort:
+        share = queues.quotas.share(queue.name)
+        standing.share = INFINITE_SHARE if isinf(share) else round(share)
+    return standing
+
+
+def _local(queues: Queues, queue: LocalQueue, cluster: Mapping[str, Standing]) -> Standing:
+    active, reason, message = _local_activity(queues, queue, cluster)
+    ahead = cluster.get(queue.cluster_queue)
+    named = ahead.nominal if ahead is not None and ahead.nominal is not None else {}
+    return Standing(active, reason, message, reserved=dict.fromkeys(named, 0), used=dict.fromkeys(named, 0))
+
+
+def _nominal(queue: ClusterQueue) -> Iterator[tuple[FlavorResource, int]]:
+    for group in queue.groups:
+        for flavor in group.flavors:
+            for resource, quota in flavor.resources.items():
+                yield (flavor.flavor, resource), quota.nominal
+
+
+def _activity(queue: ClusterQueue, known: Collection[str]) -> tuple[bool, Reason, str]:
+    if queue.stop is not Stop.NONE:
+        return False, Reason.QUEUE_STOPPED, f"it is stopped (stopPolicy {queue.stop}): nothing is admitted"
+    lacking = [flavor.flavor for group in queue.groups for flavor in group.flavors if flavor.flavor not in known]
+    for group in queue.groups:
+        if all(flavor.flavor in lacking for flavor in group.flavors):
+            names = ", ".join(flavor.flavor for flavor in group.flavors)
+            text = f"there is no ResourceFlavor {names}: nothing that asks for {', '.join(group.resources)} is admitted"
+            return False, Reason.NO_FLAVOR, text
+    if lacking:
+        text = f"can admit workloads, but there is no ResourceFlavor {', '.join(lacking)}, which is skipped"
+        return True, Reason.READY, text
+    if not queue.groups and not queue.unlimited:
+        return True, Reason.READY, "has no resourceGroups: only workloads that ask for no resource can be admitted"
+    return True, Reason.READY, "can admit workloads"
+
+
+def _local_activity(queues: Queues, queue: LocalQueue, cluster: Mapping[str, Standing]) -> tuple[bool, Reason, str]:
+    name = queue.cluster_queue
+    ahead, found = cluster.get(name), queues.quotas.queues.get(name)
+    if ahead is None or found is None:
+        return False, Reason.NO_QUEUE, f"there is no ClusterQueue {name}"
+    if queue.stop is not Stop.NONE:
+        return False, Reason.QUEUE_STOPPED, f"it is stopped (stopPolicy {queue.stop}): nothing is admitted"
+    if not serves(found, queues.namespaces.get(queue.namespace, {})):
+        text = f"the namespaceSelector of ClusterQueue {name} does not select namespace {queue.namespace}"
+        return False, Reason.NAMESPACE_NOT_SELECTED, text
+    return ahead.active, ahead.reason, ahead.message if ahead.active else f"ClusterQueue {name}: {ahead.message}"
+
+
+def body(standing: Standing) -> dict[str, Any]:
+    """The ``status`` of a ClusterQueue or LocalQueue, less its condition ``Active``: who writes it knows the time."""
+    return {
+        "pendingWorkloads": standing.pending,
+        "reservingWorkloads": standing.reserving,
+        "admittedWorkloads": standing.admitted,
+        "flavorsReservation": _usages(standing, standing.reserved),
+        "flavorsUsage": _usages(standing, standing.used),
+        "fairSharing": None if standing.share is None else {"weightedShare": standing.share},
+    }
+
+
+def _usages(standing: Standing, amounts: Mapping[FlavorResource, int]) -> list[dict[str, Any]]:
+    flavors: dict[str, list[dict[str, str]]] = {}
+    for key, amount in amounts.items():
+        flavor, resource = key
+        usage = {"name": resource, "total": format_quantity(resource, amount)}
+        borrowed = standing.borrowed(amounts, key)
+        if borrowed is not None:
+            usage["borrowed"] = format_quantity(resource, borrowed)
+        flavors.setdefault(flavor, []).append(usage)
+    return [{"name": flavor, "resources": resources} for flavor, resources in flavors.items()]
