@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "uninstall": ("cli.install", "uninstall", "Remove Topogate from the current context.", "Administrators"),
     "explain": ("cli.explain", "command", "Say where a job's pods went, or why it waits.", "Everyone"),
     "whatif": ("cli.whatif", "app", "Ask the engine about a described cluster, without one.", "Everyone"),
+    "simulate": ("cli.simulate", "app", "Run jobs on a cluster in simulated time, and compare policies.", "Everyone"),
     "demo": ("cli.demo", "command", "Show the main job on a local control plane.", "Everyone"),
     "local": ("cli.local", "app", "Run a real control plane on this machine.", "Everyone"),
     "webhook": ("cli.webhook", "command", "Run the mutating webhook.", "Components"),

@@ -1,0 +1,123 @@
+"""Options that the commands under ``topogate simulate`` share, and the cluster that they describe."""
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import typer
+
+from cli.output import Failure
+from cli.simulate_trace import GPU, seconds
+from engine import quantity
+from engine.model import Amounts
+from localcluster.kubelets.specs import EXAMPLE, parse_kubelet, parse_machine
+from localcluster.nodes import BLOCK_LABEL, RACK_LABEL, Fleet
+from simulator.generate import Site
+
+UNITS: Final = 8  # parts that a server without GPUs is shared in
+SPARE: Final = 8  # one part in so many of a node's CPU and memory is left to what else runs there
+MADE: Final = "A generated cluster"
+
+Blocks = Annotated[int, typer.Option(min=1, help="Blocks.", rich_help_panel=MADE)]
+Racks = Annotated[int, typer.Option(min=1, help="Racks in each block.", rich_help_panel=MADE)]
+Hosts = Annotated[int, typer.Option(min=1, help="Servers in each rack.", rich_help_panel=MADE)]
+Gpus = Annotated[int, typer.Option(min=0, help="GPUs (nvidia.com/gpu) of each server.", rich_help_panel=MADE)]
+Cpu = Annotated[str, typer.Option(help="CPUs of each server.", rich_help_panel=MADE)]
+Memory = Annotated[str, typer.Option(help="Memory of each server.", rich_help_panel=MADE)]
+Machine = Annotated[
+    str,
+    typer.Option(
+        metavar="MACHINE",
+        help=f"Give each server an inside, such as '{EXAMPLE}'; it decides CPUs, memory and GPUs, and its kubelet"
+        " refuses pods as a real one would.",
+        rich_help_panel=MADE,
+    ),
+]
+Kubelet = Annotated[
+    str,
+    typer.Option(
+        metavar="KUBELET",
+        help="How that kubelet is set, such as 'single-numa-node, pod'. Default: restricted, container.",
+        rich_help_panel=MADE,
+    ),
+]
+Jobs = Annotated[int, typer.Option(min=1, max=1_000_000, help="How many jobs to generate.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same jobs and the same results.")]
+Span = Annotated[str, typer.Option(metavar="TIME", help="Within which time generated jobs arrive: 12h, 30d.")]
+Load = Annotated[
+    float, typer.Option(min=0.01, max=10, help="Work of the generated jobs, in relation to what the cluster can do.")
+]
+Queues = Annotated[
+    int, typer.Option(min=1, max=1000, help="Share the cluster among so many queues of one cohort (team-1, ...).")
+]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A generated cluster, as the options say it. Failure where they make no sense."""
+
+    blocks: int
+    racks: int
+    hosts: int
+    gpus: int
+    cpu: str
+    memory: str
+    machine: str
+    kubelet: str
+
+    def fleet(self) -> Fleet:
+        """Its nodes."""
+        if self.kubelet and not self.machine:
+            raise Failure(f"--kubelet {self.kubelet!r}: only machines have a kubelet; give --machine too")
+        for option, parse, text in (
+            ("--machine", parse_machine, self.machine),
+            ("--kubelet", parse_kubelet, self.kubelet),
+        ):
+            try:
+                if text:
+                    parse(text)
+            except ValueError as error:
+                raise Failure(f"{option}: {error}") from None
+        for option, resource, text in (("--cpu", "cpu", self.cpu), ("--memory", "memory", self.memory)):
+            try:
+                quantity.parse(resource, text)
+            except ValueError as error:
+                raise Failure(f"{option}: {error}") from None
+        return Fleet(
+            blocks=self.blocks,
+            racks=self.racks,
+            hosts=self.hosts,
+            gpus=self.gpus,
+            cpu=self.cpu,
+            memory=self.memory,
+            machine=self.machine,
+            kubelet=self.kubelet,
+        )
+
+    def site(self) -> Site:
+        """What jobs are generated for: a unit is a GPU with its part of CPUs and memory, some of which is spared."""
+        fleet = self.fleet()
+        status = next(fleet.objects())["status"]["allocatable"]
+        levels = ((RACK_LABEL, self.hosts), (BLOCK_LABEL, self.racks * self.hosts))
+        units = int(status.get(GPU, "0")) or UNITS
+        return Site(unit=_unit(status, units), units=units, levels=levels, nodes=len(fleet))
+
+
+def _unit(allocatable: dict[str, str], parts: int) -> Amounts:
+    spared = {name: quantity.parse(name, allocatable[name]) * (SPARE - 1) // SPARE for name in ("cpu", "memory")}
+    cpu, memory = spared["cpu"] // parts // 1000 * 1000, (spared["memory"] // parts >> 30) << 30
+    if not cpu or not memory:
+        raise Failure(f"a server is too small to be shared by {parts} jobs: expected at least {parts} CPUs and GiB")
+    return {"cpu": cpu, "memory": memory} | ({GPU: 1} if GPU in allocatable else {})
+
+
+def time_of(option: str, text: str) -> float:
+    """Seconds of an option; Failure where it is no time."""
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise Failure(f"{option}: {error}") from None
+
+
+def teams(count: int) -> list[str]:
+    """The names of the queues that share a cluster."""
+    return [f"team-{number}" for number in range(1, count + 1)] if count > 1 else []

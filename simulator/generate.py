@@ -1,0 +1,153 @@
+"""Jobs as clusters for machine learning see them, from a seed. docs/simulate.md argues the figures.
+
+- Sizes: most jobs are small, most GPU time is in large ones.
+- Durations: log-normal, so heavy-tailed; larger jobs run longer. All are scaled alike until the jobs offer ``load`` of
+  what the cluster can do in the time, and none is longer than ``LONGEST`` of it.
+- Arrivals: a rhythm of days and weeks.
+- Pods: whole nodes from eight GPUs on. Jobs of several nodes mostly wish a rack, or a block where no rack takes them.
+
+The same arguments give the same jobs: random numbers come from ``random.Random(seed)`` alone.
+"""
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, repeat
+from typing import Final, TypeVar
+
+from engine.model import Amounts, PodSet, Policy, TopologyRequest
+from simulator.model import QUEUE, Job, guaranteed
+
+HOUR: Final = 3600
+DAY: Final = 24 * HOUR
+SIZES: Final = (  # units, jobs in a hundred, median hours
+    (1, 32.0, 2.0),
+    (2, 9.0, 2.5),
+    (4, 9.0, 3.0),
+    (8, 20.0, 4.0),
+    (16, 10.0, 6.0),
+    (32, 8.0, 8.0),
+    (64, 6.0, 10.0),
+    (128, 4.0, 14.0),
+    (256, 1.6, 20.0),
+    (512, 0.4, 24.0),
+)
+SPREAD_OF_DURATIONS: Final = 1.4  # standard deviation of the logarithm
+SHORTEST: Final = 60.0
+LONGEST: Final = 1 / 3  # of the whole time
+# Jobs an hour of the day, in relation: few at night, a dip at noon.
+HOURS: Final = (4, 3, 2, 2, 2, 2, 3, 5, 8, 11, 12, 12, 9, 10, 12, 12, 12, 11, 9, 8, 8, 7, 6, 5)
+WEEKEND: Final = 0.5
+PRIORITIES: Final = ((1000, 10), (100, 65), (10, 25))  # production, normal, whenever there is room
+WISHES: Final = ((Policy.REQUIRED, 60), (Policy.PREFERRED, 25), (Policy.UNCONSTRAINED, 15))
+
+
+_Choice = TypeVar("_Choice")
+
+
+@dataclass(frozen=True)
+class Site:
+    """What jobs are made for.
+
+    ``unit``: one GPU and its part of the rest, or an eighth of a node without GPUs; ``units``: of one node. ``levels``:
+    label keys and how many nodes a domain has, narrowest first, the nodes themselves left out. ``nodes``: in all.
+    """
+
+    unit: Amounts
+    units: int
+    levels: tuple[tuple[str, int], ...]
+    nodes: int
+
+
+def generate(
+    site: Site, count: int, seed: int, *, span: float = 30 * DAY, load: float = 0.85, queues: Sequence[str] = ()
+) -> tuple[Job, ...]:
+    """``count`` jobs that arrive within ``span`` seconds, by arrival.
+
+    ``load``: units times seconds of all jobs, in relation to those of the site. ``queues``: LocalQueues they go to, the
+    first ones more often.
+    """
+    dice = random.Random(seed)  # noqa: S311  (a simulation, not a secret)
+    arrivals = sorted(_arrival(dice, span) for _ in range(count))
+    sizes = [_sized(dice, site.nodes * site.units) for _ in range(count)]
+    durations = _scaled(sizes, load * site.nodes * site.units * span, longest=span * LONGEST)
+    width = len(str(count))
+    made = []
+    for number, (arrival, (units, _), duration) in enumerate(zip(arrivals, sizes, durations, strict=True), 1):
+        made.append(
+            Job(
+                name=f"job-{number:0{width}}",
+                arrival=float(round(arrival)),
+                duration=float(max(round(duration), 1)),
+                pod_sets=(_pod_set(dice, site, units),),
+                priority=_weighted(dice, PRIORITIES),
+                queue=_weighted(dice, _falling(queues or (QUEUE,))),
+            )
+        )
+    return tuple(made)
+
+
+def _arrival(dice: random.Random, span: float) -> float:
+    """Any time within ``span``, likelier when people work; the simulation begins at midnight before a Monday."""
+    while True:
+        at = dice.random() * span
+        weight = HOURS[int(at // HOUR) % 24] * (WEEKEND if int(at // DAY) % 7 >= 5 else 1.0)
+        if dice.random() * max(HOURS) < weight:
+            return at
+
+
+def _sized(dice: random.Random, most: int) -> tuple[int, float]:
+    """(units, hours) of one job; no job wants more than half of all."""
+    fitting = [size for size in SIZES if size[0] <= max(most // 2, 1)]
+    units, median = _weighted(dice, [((units, median), share) for units, share, median in fitting])
+    return units, median * dice.lognormvariate(0.0, SPREAD_OF_DURATIONS)
+
+
+def _scaled(sizes: Sequence[tuple[int, float]], work: float, *, longest: float) -> list[float]:
+    """Durations in seconds that make ``work`` in all where bounds allow: by bisection over one factor for all."""
+
+    def at(factor: float) -> list[float]:
+        return [min(max(hours * HOUR * factor, SHORTEST), longest) for _, hours in sizes]
+
+    low, high = 0.0, 1e6
+    for _ in repeat(None, 80):
+        middle = (low + high) / 2
+        total = sum(units * duration for (units, _), duration in zip(sizes, at(middle), strict=True))
+        low, high = (middle, high) if total < work else (low, middle)
+    return at(low)
+
+
+def _pod_set(dice: random.Random, site: Site, units: int) -> PodSet:
+    pods, each = (1, units) if units <= site.units else (units // site.units, site.units)
+    requests = {resource: amount * each for resource, amount in site.unit.items()}
+    return PodSet(
+        name="main",
+        count=pods,
+        requests=requests,
+        topology=_wish(dice, site, pods),
+        namespace="default",
+        shape=guaranteed(requests),
+    )
+
+
+def _wish(dice: random.Random, site: Site, pods: int) -> TopologyRequest:
+    """The narrowest level one domain of which takes all pods; nobody requires one that could hardly become free."""
+    policy = _weighted(dice, WISHES)
+    level = next((key for key, nodes in site.levels if pods <= nodes), None)
+    if pods == 1 or policy is Policy.UNCONSTRAINED or not site.levels:
+        return TopologyRequest(policy=Policy.UNCONSTRAINED)
+    if level is None:
+        return TopologyRequest(policy=Policy.PREFERRED, level=site.levels[-1][0])
+    return TopologyRequest(policy=policy, level=level)
+
+
+def _falling(names: Sequence[str]) -> Iterator[tuple[str, float]]:
+    """Names with weights 1, 1/2, 1/3 and so on."""
+    return ((name, 1 / number) for number, name in enumerate(names, 1))
+
+
+def _weighted(dice: random.Random, choices: Iterable[tuple[_Choice, float]]) -> _Choice:
+    pairs = list(choices)
+    sums = list(accumulate(weight for _, weight in pairs))
+    at = dice.random() * sums[-1]
+    return next(value for (value, _), total in zip(pairs, sums, strict=True) if at < total)

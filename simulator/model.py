@@ -1,0 +1,111 @@
+"""What a simulation is given: a cluster, jobs, a policy. Plain data; no behaviour beyond construction.
+
+Amounts are the engine's: ``cpu`` in milli-CPU, memory in bytes, everything else in units. Times are seconds since the
+simulation began.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from engine.model import Amounts, Flavor, Node, Pod, PodSet
+from engine.numa.machine import CPU, HUGEPAGES, MEMORY, Container, Machine, PodShape, Qos
+from queueing.model import ClusterQueue, LocalQueue, PlainFlavor
+
+NAMESPACE: Final = "default"
+QUEUE: Final = "default"
+
+
+class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What somebody submits at ``arrival``; it has to run for ``duration`` seconds with all its pods.
+
+    ``queue`` is a LocalQueue of ``namespace``. ``at_least``: as in `queueing.model.Workload`; with fewer pods it runs
+    longer by as much.
+    """
+
+    name: str
+    arrival: float
+    duration: float
+    pod_sets: tuple[PodSet, ...]
+    priority: int = 0
+    namespace: str = NAMESPACE
+    queue: str = QUEUE
+    at_least: dict[str, int] = {}
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def pods(self) -> int:
+        """How many pods it has when it has all."""
+        return sum(pod_set.count for pod_set in self.pod_sets)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What jobs are put on, and in which queues they wait.
+
+    ``pods`` are there already, and stay for ever. Where there is no queue at all, jobs wait in one without quota.
+    """
+
+    flavors: tuple[Flavor, ...]
+    nodes: tuple[Node, ...]
+    machines: tuple[Machine, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    plain: tuple[PlainFlavor, ...] = ()
+    queues: tuple[ClusterQueue, ...] = ()
+    local: tuple[LocalQueue, ...] = ()
+    namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+class Placing(StrEnum):
+    """Where the pods of a job go."""
+
+    TOPOLOGY = "topology"  # as the engine decides: levels, and the insides of nodes
+    SPREAD = "count-only"  # the emptiest nodes, as kube-scheduler does unless told otherwise
+    PACK = "count-only-pack"  # the fullest nodes that still take them
+
+
+@dataclass(frozen=True)
+class Policy:
+    """One way to run the cluster; None: as each queue says."""
+
+    name: str
+    placing: Placing = Placing.TOPOLOGY
+    preemption: bool | None = None
+    strict: bool | None = None
+    fair: bool = False
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is assumed of the world; the defaults favour no policy.
+
+    ``slowdown``: a job whose pods lie across domains of the level that it wishes runs so many times as long (1: it does
+    not matter). ``checkpoint``: seconds of work between checkpoints; 0: an evicted job begins anew. ``grace``: seconds
+    until the pods of a victim are gone. ``retries``: how often pods that a kubelet refused are made again before their
+    job fails (a Job's backoffLimit). ``patience``: see docs/queues.md. ``seed``: breaks ties of count-only placing.
+    """
+
+    slowdown: float = 1.0
+    checkpoint: float = 0.0
+    grace: float = 30.0
+    retries: int = 6
+    patience: float = 300.0
+    seed: int = 0
+
+
+def guaranteed(requests: Amounts) -> PodShape:
+    """What kubelets look at in a pod of one container whose limits are its requests."""
+    aligned = tuple(
+        (name, requests[name])
+        for name in sorted(requests)
+        if name in {CPU, MEMORY} or name.startswith(HUGEPAGES) or "/" in name
+    )
+    whole = all(requests.get(name, 0) > 0 for name in (CPU, MEMORY))
+    container = Container(name="main", requests=aligned, limits=aligned)
+    return PodShape(containers=(container,), qos=Qos.GUARANTEED if whole else Qos.BURSTABLE)
