@@ -33,7 +33,7 @@ demo: $(VENV)/.ready
 	@$(BIN)/topogate demo
 
 test: $(VENV)/.ready
-	@$(BIN)/python -m localcluster
+	@$(BIN)/python -m localcluster --tools
 	@$(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile tests
 
 unit: $(VENV)/.ready

@@ -1,11 +1,12 @@
-"""``python -m localcluster``: find or build every program and print where it is.
+"""``python -m localcluster``: find or build every program and print where it is; ``--tools``: helm and kustomize too.
 
 For before tests, whose time is limited: a first build takes minutes.
 """
 
+import argparse
 import sys
 
-from localcluster.binaries import Binaries
+from localcluster.binaries import PROGRAMS, TOOLS, Binaries
 from localcluster.errors import BinariesMissing
 
 
@@ -15,8 +16,11 @@ def _say(message: str) -> None:
 
 def main() -> None:
     """Exit status 1 where a program can be neither found nor built."""
+    parser = argparse.ArgumentParser(prog="python -m localcluster", description=__doc__)
+    parser.add_argument("--tools", action="store_true", help="helm and kustomize too")
+    names = [*PROGRAMS, *(TOOLS if parser.parse_args().tools else ())]
     try:
-        found = Binaries.find(progress=_say)
+        found = Binaries.find(names, progress=_say)
     except BinariesMissing as error:
         sys.exit(f"Error: {error}")
     sys.stdout.writelines(f"{name:24} {path}\n" for name, path in found.paths.items())

@@ -1,4 +1,4 @@
-"""Builds the programs of the control plane from their Go modules into the user's cache.
+"""Builds the programs of the control plane, and helm and kustomize, from their Go modules into the user's cache.
 
 Cache: ``$XDG_CACHE_HOME/topogate/bin/<key>/<program>``; the key is made of the module files, the linker flags and the
 Go version. A program appears there whole or not at all, and only one process at a time builds.
@@ -24,6 +24,8 @@ from localcluster.errors import BinariesMissing
 KUBERNETES_VERSION = "1.36.3"
 ETCD_VERSION = "3.6.16"
 KWOK_VERSION = "0.8.0"
+HELM_VERSION = "3.21.4"
+KUSTOMIZE_VERSION = "5.8.1"
 MODULES = Path(__file__).with_name("modules")
 PROGRESS_SECONDS = 2.0
 LOG_SECONDS = 20.0  # where nobody watches
@@ -71,6 +73,15 @@ TARGETS = (
     Target("controlplane", {name: f"k8s.io/kubernetes/cmd/{name}" for name in KUBERNETES_PROGRAMS}, _KUBERNETES_FLAGS),
     Target("controlplane", {"etcd": "go.etcd.io/etcd/server/v3"}),
     Target("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
+    # Their modules pin what the control plane's does, so that Go compiles little anew: half a minute after it.
+    Target(
+        "helm", {"helm": "helm.sh/helm/v3/cmd/helm"}, f"-X helm.sh/helm/v3/internal/version.version=v{HELM_VERSION}"
+    ),
+    Target(
+        "kustomize",
+        {"kustomize": "sigs.k8s.io/kustomize/kustomize/v5"},
+        f"-X sigs.k8s.io/kustomize/api/provenance.version=v{KUSTOMIZE_VERSION}",
+    ),
 )
 
 
@@ -105,7 +116,7 @@ def _alone(cache: Path, progress: Progress) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            progress("another process is building the control plane; waiting for it")
+            progress("another process is building; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -84,6 +84,16 @@ def test_missing_programs_are_built_into_the_cache_once(places):
     assert not [name for name in leftovers if name.startswith("building-")]
 
 
+def test_tools_are_found_or_built_only_where_they_are_asked_for(places):
+    script(places / "path" / "go", GO)
+    script(places / "path" / "helm", f"#!/bin/sh\necho v{build.HELM_VERSION}\n")
+    script(places / "path" / "kustomize", "#!/bin/sh\necho v5.0.0\n")
+    assert not set(binaries.TOOLS) & set(binaries.Binaries.find().paths)
+    found = binaries.Binaries.find(binaries.TOOLS).paths
+    assert found["helm"] == places / "path" / "helm"
+    assert found["kustomize"].read_text() == "sigs.k8s.io/kustomize/kustomize/v5\n"
+
+
 def test_failed_build_shows_what_go_said(places, monkeypatch):
     script(places / "path" / "go", GO)
     monkeypatch.setenv("FAKE_GO_FAILS", "1")
@@ -117,13 +127,13 @@ def test_whoever_waits_for_the_lock_says_so(places):
         while not said:
             time.sleep(0.01)
     other.join()
-    assert said == ["another process is building the control plane; waiting for it"]
+    assert said == ["another process is building; waiting for it"]
 
 
 def test_key_depends_on_go_and_on_flags():
-    kubernetes, etcd, kwok = build.TARGETS
-    keys = {kubernetes.key("go1.26.8"), kubernetes.key("go1.26.9"), etcd.key("go1.26.8"), kwok.key("go1.26.8")}
-    assert len(keys) == 4
+    kubernetes = build.TARGETS[0]
+    keys = {target.key(version) for target in build.TARGETS for version in ("go1.26.8", "go1.26.9")}
+    assert len(keys) == 2 * len(build.TARGETS)
     assert "-X k8s.io/component-base/version.gitVersion=v1.36.3" in kubernetes.flags[-1]
 
 
