@@ -1,0 +1,373 @@
+"""What follows from Kueue's Workloads: objects in, the job's view and the check out."""
+
+import msgspec
+import pytest
+from support.owned import KEYS, make_owner, slot_map
+
+from crds.constants import Keys
+from engine.reasons import Reason
+from kube.objects import Toleration
+from ungater.kueue import decide as d
+from ungater.kueue import objects as kueue
+from ungater.kueue.decide import NeverFits, Restriction, Side, Standing
+from ungater.kueue.objects import PENDING, READY, REJECTED, RETRY, CheckState
+
+TAINTED = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+
+def decode(kind, body):
+    return msgspec.json.decode(msgspec.json.encode(body), type=kind)
+
+
+def make_check(name="topology", controller=kueue.CONTROLLER, **spec):
+    return decode(kueue.AdmissionCheck, {"metadata": {"name": name}, "spec": {"controllerName": controller, **spec}})
+
+
+def make_flavor(name="gpu", **spec):
+    body = {"nodeLabels": {"group": "a"}, "tolerations": [TAINTED], **spec}
+    return decode(kueue.ResourceFlavor, {"metadata": {"name": name}, "spec": body})
+
+
+def make_workload(
+    name="job-train",
+    *,
+    checks=(("topology", PENDING),),
+    flavors=None,
+    count=4,
+    true=("QuotaReserved",),
+    admitted=True,
+    active=True,
+    deleted=False,
+    pod_sets=1,
+    topology=None,
+    template=None,
+    requeues=None,
+    **check,
+):
+    template = {"metadata": {"annotations": {KEYS.required[0]: "rack"}}} if template is None else template
+    assigned = {"flavors": flavors or {"cpu": "gpu", "nvidia.com/gpu": "gpu"}, "count": count}
+    if topology:
+        assigned["topologyAssignment"] = topology
+    names = ["main", *(f"more-{number}" for number in range(1, pod_sets))]
+    status = {
+        "conditions": [{"type": kind, "status": "True", "reason": "x", "message": ""} for kind in true],
+        "admissionChecks": [
+            {"name": each, "state": state, "message": "", "lastTransitionTime": "2026-11-21T00:00:00Z", **check}
+            for each, state in checks
+        ],
+    }
+    if admitted:
+        status["admission"] = {"clusterQueue": "cq", "podSetAssignments": [{"name": n, **assigned} for n in names]}
+    if requeues is not None:
+        status["requeueState"] = {"count": requeues}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-train", "controller": True}
+    body = {
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "uid": f"uid-{name}",
+            "resourceVersion": "7",
+            "ownerReferences": [owner],
+            **({"deletionTimestamp": "2026-11-21T00:01:00Z"} if deleted else {}),
+        },
+        "spec": {"active": active, "podSets": [{"name": n, "count": 4, "template": template} for n in names]},
+        "status": status,
+    }
+    return decode(kueue.Workload, body)
+
+
+KNOWN = d.Known({"topology"}, {"gpu": make_flavor()}, {})
+
+
+def stands(*workloads, known=KNOWN):
+    return d.standing(workloads, known)
+
+
+# --- the AdmissionCheck
+
+
+@pytest.mark.parametrize(
+    ("check", "domain", "flavors", "reason", "text"),
+    [
+        (make_check(), "topogate.dev", ["tas"], "Active", ""),
+        (make_check(), "kueue.x-k8s.io", ["tas"], "DomainOfKueue", "--domain topogate.dev"),
+        (make_check(parameters={"kind": "X"}), "topogate.dev", ["tas"], "BadParametersRef", "spec.parameters"),
+        (make_check(), "topogate.dev", [], "NoFlavor", "levels"),
+    ],
+)
+def test_a_check_is_active_only_where_it_can_be_answered(check, domain, flavors, reason, text):
+    wanted = d.activity(check, domain, flavors)
+    assert (wanted.status, str(wanted.reason)) == (reason == "Active", reason)
+    assert text in wanted.message
+
+
+def test_checks_of_others_are_not_ours():
+    assert d.ours(make_check())
+    assert not d.ours(make_check(controller="kueue.x-k8s.io/provisioning-request"))
+
+
+# --- what Kueue holds
+
+
+def test_quota_reserved_gives_a_restriction():
+    assert stands(make_workload()) == Standing(
+        "ns/job-train", Restriction(4, {"group": "a"}, (), (decode(Toleration, TAINTED),))
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"true": ()},
+        {"admitted": False},
+        {"active": False},
+        {"deleted": True},
+        {"true": ("QuotaReserved", "Finished")},
+        {"checks": (("other", PENDING),)},
+        {"checks": ()},
+    ],
+)
+def test_without_quota_or_without_our_check_nothing_is_held(changes):
+    assert stands(make_workload(**changes)) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"true": ("QuotaReserved", "Evicted")},
+        {"true": ("Evicted",), "admitted": False},
+        {"checks": (("topology", RETRY),)},
+        {"checks": (("topology", REJECTED),)},
+    ],
+)
+def test_what_kueue_takes_back_is_evicted(changes):
+    assert stands(make_workload(**changes)) == Standing("ns/job-train", evicted=True)
+
+
+def test_a_finished_workload_is_not_evicted_again():
+    assert stands(make_workload(true=("Evicted", "Finished"))) is None
+
+
+def test_of_two_workloads_the_one_with_quota_counts():
+    old = make_workload("a-old", true=("QuotaReserved", "Evicted"))
+    assert stands(old, make_workload("b-new")).workload == "ns/b-new"
+    assert stands(old, make_workload("b-new", true=())) == Standing("ns/a-old", evicted=True)
+
+
+@pytest.mark.parametrize(
+    ("workload", "known", "text"),
+    [
+        (make_workload(), d.Known({"topology"}, {}, {}), "ResourceFlavor gpu"),
+        (make_workload(pod_sets=2), KNOWN, "2 pod sets"),
+        (
+            make_workload(),
+            d.Known({"topology"}, {"gpu": make_flavor(topologyName="dc")}, {}),
+            "Topology dc",
+        ),
+        (
+            make_workload(topology={"levels": ["rack"], "slices": []}),
+            d.Known({"topology"}, {"gpu": make_flavor(topologyName="dc")}, {}),
+            "remove topologyName",
+        ),
+    ],
+)
+def test_what_cannot_be_placed_yet_says_what_is_missing(workload, known, text):
+    found = stands(workload, known=known)
+    assert found.restriction is None
+    assert text in found.missing
+    assert d.view(make_owner(suspend=True), found).suspended
+
+
+def test_labels_of_several_flavors_are_merged_and_a_topology_asks_for_its_levels():
+    topology = decode(
+        kueue.Topology,
+        {"metadata": {"name": "dc"}, "spec": {"levels": [{"nodeLabel": "block"}, {"nodeLabel": "rack"}]}},
+    )
+    flavors = {
+        "gpu": make_flavor(topologyName="dc"),
+        "cpu": make_flavor("cpu", nodeLabels={"arch": "x", "group": "b"}, tolerations=[]),
+    }
+    workload = make_workload(flavors={"nvidia.com/gpu": "gpu", "cpu": "cpu"})
+    found = stands(workload, known=d.Known({"topology"}, flavors, {"dc": topology})).restriction
+    assert found.selector == {"group": "a", "arch": "x"}
+    assert found.labels == ("block", "rack")
+
+
+# --- the job as Kueue will start it
+
+
+def test_a_suspended_job_with_quota_is_looked_at_as_it_will_start():
+    owner = make_owner(suspend=True, parallelism=4, spec={"nodeSelector": {"zone": "z"}, "tolerations": [TAINTED]})
+    seen = d.view(owner, stands(make_workload(count=3)))
+    spec = seen.pod_sets[0].template.spec
+    assert not seen.suspended
+    assert (seen.pod_sets[0].count, seen.pod_sets[0].full) == (3, 3)
+    assert spec.node_selector == {"group": "a", "zone": "z"}
+    assert len(spec.tolerations) == 1
+    assert owner.pod_sets[0].template.spec.node_selector == {"zone": "z"}, "the job itself is not changed"
+
+
+def test_levels_of_kueues_topology_are_added_to_every_term_of_the_affinity():
+    terms = [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}, {}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    for given, wanted in ((affinity, [["a", "rack"], []]), (None, [["rack"]])):
+        owner = make_owner(suspend=True, spec={"affinity": given} if given else {})
+        seen = d.view(owner, Standing("ns/w", Restriction(4, {}, ("rack",))))
+        node = seen.pod_sets[0].template.spec.affinity.node_affinity
+        found = node.required_during_scheduling_ignored_during_execution.node_selector_terms
+        assert [[need.key for need in term.match_expressions or ()] for term in found] == wanted
+
+
+def test_otherwise_the_job_is_looked_at_as_it_is():
+    waiting, running = make_owner(suspend=True), make_owner()
+    assert d.view(waiting, None) is waiting
+    assert d.view(running, stands(make_workload())) is running, "Kueue has put the restriction into it"
+    gone = make_owner(suspend=True, deleted=True)
+    assert d.view(gone, stands(make_workload())) is gone
+
+
+def test_an_evicted_job_counts_as_suspended_before_kueue_suspends_it():
+    evicted = stands(make_workload(true=("QuotaReserved", "Evicted")))
+    assert d.view(make_owner(), evicted).suspended
+    waiting = make_owner(suspend=True)
+    assert d.view(waiting, evicted) is waiting
+
+
+def test_slots_outside_of_what_was_assigned_have_strayed():
+    slots, given = slot_map(("b/r/n1", 2), ("b/r/n2", 2)), Restriction(4, {"group": "a"}, ("rack",))
+    labels = {"n1": {"group": "a", "rack": "r"}, "n2": {"group": "a", "rack": "r"}}
+    assert not d.strayed(slots, given, labels.get)
+    assert d.strayed(slots, given, {**labels, "n2": {"group": "b", "rack": "r"}}.get)
+    assert d.strayed(slots, given, {**labels, "n2": {"rack": "r"}}.get)
+    assert d.strayed(slots, given, {**labels, "n2": {"group": "a"}}.get)
+    assert not d.strayed(slots, given, {"n1": labels["n1"]}.get), "a node that is gone says nothing"
+
+
+# --- the check of a Workload
+
+
+def answer(workload, side, policy=NeverFits.RETRY):
+    return d.answer(workload, workload.status.admission_checks[0], side, policy)
+
+
+PLACED = Side(True, True, "4 pods in b/r", selector={"group": "a"}, tolerations=(decode(Toleration, TAINTED),))
+
+
+def test_placed_is_ready_with_what_our_flavor_adds_to_the_pods():
+    ready = answer(make_workload(), PLACED)
+    assert (ready.state, ready.message) == (READY, "4 pods in b/r")
+    assert (
+        msgspec.to_builtins(ready.pod_set_updates)
+        == [
+            {"nodeSelector": {"group": "a"}, "tolerations": [TAINTED]}  # the name "main" is the default
+        ]
+        or ready.pod_set_updates[0].name == "main"
+    )
+
+
+def test_who_asks_for_no_topology_is_ready_at_once():
+    assert answer(make_workload(), Side(False)) == CheckState(name="topology", state=READY, message=d.NOTHING_TO_PLACE)
+
+
+def test_who_waits_is_pending_with_the_reason():
+    side = Side(True, reason=Reason.DOES_NOT_FIT, message="r1 could take 3 of 4")
+    assert answer(make_workload(), side) == CheckState(name="topology", message="DoesNotFit: r1 could take 3 of 4")
+    assert answer(make_workload(), Side(True)).message == d.LOOKING
+
+
+@pytest.mark.parametrize(
+    ("policy", "state"), [(NeverFits.RETRY, RETRY), (NeverFits.REJECT, REJECTED), (NeverFits.WAIT, PENDING)]
+)
+@pytest.mark.parametrize("reason", [Reason.NEVER_FITS, Reason.UNKNOWN_LEVEL])
+def test_what_never_fits_gets_what_the_setting_says(policy, state, reason):
+    found = answer(make_workload(), Side(True, reason=reason, message="m"), policy)
+    assert (found.state, found.message) == (state, f"{reason}: m")
+    assert found.requeue_after_seconds == (60 if state == RETRY else None)
+
+
+@pytest.mark.parametrize(("times", "seconds"), [(0, 60), (1, 120), (3, 480), (9, 1800)])
+def test_each_retry_waits_longer(times, seconds):
+    side = Side(True, reason=Reason.NEVER_FITS)
+    assert answer(make_workload(requeues=times), side).requeue_after_seconds == seconds
+    assert answer(make_workload(retryCount=times), side).requeue_after_seconds == seconds
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        make_workload(true=()),
+        make_workload(true=("QuotaReserved", "Evicted")),
+        make_workload(checks=(("topology", RETRY),)),
+        make_workload(checks=(("topology", REJECTED),)),
+        make_workload(active=False),
+    ],
+)
+def test_what_kueue_is_at_is_left_alone(workload):
+    for side in (PLACED, Side(False), Side(True, reason=Reason.DOES_NOT_FIT)):
+        assert answer(workload, side) is None
+
+
+def test_a_running_job_stays_ready_whatever_becomes_of_its_slots():
+    assert answer(make_workload(true=("QuotaReserved", "Admitted")), Side(True, reason=Reason.DOES_NOT_FIT)) is None
+
+
+def test_a_waiting_one_that_lost_its_slots_is_pending_again():
+    workload = make_workload(checks=(("topology", READY),))
+    assert answer(workload, Side(True, reason=Reason.DOES_NOT_FIT, message="m")).state == PENDING
+
+
+def test_requests_and_gates_tell_whether_pods_ask():
+    gated = {"spec": {"schedulingGates": [{"name": KEYS.gate}]}}
+    assert d.asks(make_workload(), KEYS)
+    assert d.asks(make_workload(template=gated), KEYS)
+    assert not d.asks(make_workload(template={}), KEYS)
+    assert not d.asks(make_workload(template=gated), Keys("topogate.dev")), "the keys of another domain are not ours"
+
+
+@pytest.mark.parametrize(
+    ("message", "state", "since", "seconds"),
+    [
+        ("DoesNotFit: 2 of 4", PENDING, 0.0, None),
+        ("DoesNotFit: 3 of 4", PENDING, 4.0, 6.0),
+        ("DoesNotFit: 3 of 4", PENDING, 60.0, 0.0),
+        ("NumaAlignment: x", PENDING, 4.0, 0.0),
+        ("DoesNotFit: 2 of 4", RETRY, 4.0, 0.0),
+        ("DoesNotFit: 3 of 4", PENDING, None, 0.0),
+    ],
+)
+def test_news_are_written_at_once_and_details_rarely(message, state, since, seconds):
+    before = CheckState(name="topology", state=PENDING, message="DoesNotFit: 2 of 4")
+    assert d.due(before, CheckState(name="topology", state=state, message=message), since) == seconds
+
+
+def test_the_body_names_the_version_that_was_judged_and_keeps_the_time_of_a_state():
+    workload = make_workload(checks=(("a", PENDING), ("b", PENDING)))
+    checks = [CheckState(name="a", message="m"), CheckState(name="b", state=READY, message="")]
+    found = d.body("kueue.x-k8s.io/v1beta2", workload, checks, 1795000000.0)
+    assert found["metadata"] == {
+        "name": "job-train",
+        "namespace": "ns",
+        "uid": "uid-job-train",
+        "resourceVersion": "7",
+    }
+    assert found["status"] == {
+        "admissionChecks": [
+            {"name": "a", "state": PENDING, "message": "m", "lastTransitionTime": "2026-11-21T00:00:00Z"},
+            {"name": "b", "state": READY, "message": "", "lastTransitionTime": "2026-11-18T11:06:40Z"},
+        ]
+    }
+
+
+def test_where_the_api_has_no_delay_the_time_of_return_is_said_as_it_was_then():
+    checks = [CheckState(name="topology", state=RETRY, message="m", requeue_after_seconds=120)]
+    with_delay = d.body("v", make_workload(requeues=1), checks, 1795000000.0)["status"]
+    assert with_delay["admissionChecks"][0]["requeueAfterSeconds"] == 120
+    without = d.body("v", make_workload(requeues=1), checks, 1795000000.0, delays=False)["status"]
+    assert "requeueAfterSeconds" not in without["admissionChecks"][0]
+    assert without["requeueState"] == {"count": 2, "requeueAt": "2026-11-18T11:08:40Z"}
+
+
+def test_owners_that_are_not_served_are_named():
+    reason, text = d.unserved(make_workload())
+    assert reason == Reason.UNSUPPORTED_OWNER
+    assert "Job train" in text

@@ -1,0 +1,392 @@
+"""What follows from Kueue's Workloads: plain functions of what was seen. No I/O and no clock: ``now`` is an argument.
+
+Rules
+- A job that Kueue suspends holds a place from the moment its quota is reserved until Kueue takes the quota back. In
+  between it is looked at as Kueue will start it (`view`): with the count that was admitted and the node labels and
+  tolerations of the flavors that were assigned. So placing needs to know nothing of Kueue.
+- The check is Ready only while our own Workload has its admission stored, for exactly these flavors and this count.
+- Where several Workloads have one job (a new one is made before the old one is gone), one that has quota counts.
+- What can never be placed gets what the setting says (`NeverFits`); everything else stays Pending, with the reason.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from crds.constants import DEFAULT_DOMAIN, GROUP, Keys
+from engine.reasons import Reason
+from kube import objects
+from kube.objects import StrMap, Toleration, controller_of, is_true
+from ungater.conditions import Wanted, timestamp
+from ungater.jobs import Owner
+from ungater.kueue import objects as kueue
+from ungater.kueue.objects import PENDING, READY, REJECTED, RETRY, AdmissionCheck, CheckState, Workload
+from ungater.slots import SlotMap
+
+LOOKING = "Topogate looks for a place"
+NOTHING_TO_PLACE = "the pods ask for no topology: nothing to place"
+FIRST_BACKOFF, LONGEST_BACKOFF = 60, 1800  # seconds, as Kueue's own checks wait
+DETAILS_AFTER = 10.0  # seconds: the same reason in other words
+_MORE_DOUBLINGS = 5  # from the first to the longest
+
+# Whatever becomes free, these do not go away by waiting: nodes, flavors or the job itself must change.
+HOPELESS = frozenset(
+    {
+        Reason.NEVER_FITS,
+        Reason.NO_FLAVOR,
+        Reason.NO_NODES,
+        Reason.UNKNOWN_LEVEL,
+        Reason.INVALID_REQUEST,
+        Reason.CONTRADICTING_REQUESTS,
+        Reason.UNSUPPORTED_CONSTRAINT,
+        Reason.UNSUPPORTED_OWNER,
+        Reason.NOT_GATED,
+    }
+)
+
+
+class NeverFits(StrEnum):
+    """What a check says of a workload that can never be placed."""
+
+    RETRY = "Retry"  # the quota goes back to others, and it is tried again later, each time after a longer while
+    REJECT = "Reject"  # Kueue deactivates it
+    WAIT = "Wait"  # it stays Pending, and keeps its quota
+
+
+_WAITING = {NeverFits.RETRY: RETRY, NeverFits.REJECT: REJECTED, NeverFits.WAIT: PENDING}
+
+
+# --- the AdmissionCheck ----------------------------------------------------------------------------------------------
+
+
+def ours(check: AdmissionCheck) -> bool:
+    """Whether Topogate answers this check."""
+    return check.spec.controller_name == kueue.CONTROLLER
+
+
+def activity(check: AdmissionCheck, domain: str, flavors: Collection[str]) -> Wanted:
+    """The condition Active: whether ClusterQueues with this check can admit. ``flavors``: ours that have a topology."""
+    if domain == DEFAULT_DOMAIN:
+        text = (
+            f"Topogate reads and writes keys {DEFAULT_DOMAIN}/..., which are Kueue's: install it with a domain of its "
+            "own, such as `topogate install --domain topogate.dev`"
+        )
+        return Wanted(kueue.ACTIVE, False, "DomainOfKueue", text)
+    if check.spec.parameters:
+        text = f"spec.parameters: {kueue.CONTROLLER} takes none; remove them"
+        return Wanted(kueue.ACTIVE, False, "BadParametersRef", text)
+    if not flavors:
+        text = f"no ResourceFlavor of {GROUP} has a topology: make one with the levels of this cluster"
+        return Wanted(kueue.ACTIVE, False, Reason.NO_FLAVOR, text)
+    return Wanted(kueue.ACTIVE, True, "Active", "Topogate answers this check")
+
+
+# --- what Kueue holds ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Restriction:
+    """Where the pods of a job may go by what Kueue assigned, and how many there are (None: as the job says)."""
+
+    count: int | None = None
+    selector: Mapping[str, str] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()  # that nodes must have, whatever their value
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How Kueue stands to a job: ``restriction`` where it reserved quota and waits for us, or has been answered.
+
+    ``evicted``: it is taking the quota back. ``missing``: what must be seen before anything can be placed.
+    """
+
+    workload: str
+    restriction: Restriction | None = None
+    evicted: bool = False
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Known:
+    """Kueue's other kinds: our checks by name, flavors and topologies by name."""
+
+    checks: Collection[str]
+    flavors: Mapping[str, kueue.ResourceFlavor]
+    topologies: Mapping[str, kueue.Topology]
+
+
+def checks_of(workload: Workload, known: Known) -> tuple[CheckState, ...]:
+    """The entries of our checks."""
+    return tuple(check for check in workload.status.admission_checks or () if check.name in known.checks)
+
+
+def has_quota(workload: Workload) -> bool:
+    """Whether it has quota and is not losing it."""
+    conditions = workload.status.conditions
+    return (
+        workload.status.admission is not None
+        and is_true(conditions, kueue.QUOTA_RESERVED)
+        and not is_true(conditions, kueue.EVICTED)
+        and not is_true(conditions, kueue.FINISHED)
+        and workload.spec.active
+        and workload.metadata.deletion_timestamp is None
+    )
+
+
+def standing(workloads: Iterable[Workload], known: Known) -> Standing | None:
+    """How Kueue stands to the job of these Workloads; None where our check has no part in it."""
+    evicted: Standing | None = None
+    for workload in sorted(workloads, key=objects.key):
+        checks = checks_of(workload, known)
+        if not checks:
+            continue
+        key = objects.key(workload)
+        if has_quota(workload):
+            if any(check.state in {RETRY, REJECTED} for check in checks):
+                return Standing(key, evicted=True)
+            restriction, missing = restrict(workload, known)
+            return Standing(key, restriction, missing=missing)
+        if is_true(workload.status.conditions, kueue.EVICTED) and not is_true(
+            workload.status.conditions, kueue.FINISHED
+        ):
+            evicted = Standing(key, evicted=True)
+    return evicted
+
+
+def restrict(workload: Workload, known: Known) -> tuple[Restriction | None, str]:
+    """What Kueue assigned to the pods, or None and what keeps it from being known."""
+    assignments = workload.status.admission.pod_set_assignments if workload.status.admission else ()
+    if len(assignments) != 1:
+        return None, f"it has {len(assignments)} pod sets, and only Jobs, which have one, are served"
+    assigned = assignments[0]
+    selector: dict[str, str] = {}
+    labels: dict[str, None] = {}
+    tolerations: dict[Toleration, None] = {}
+    for name in dict.fromkeys((assigned.flavors or {}).values()):
+        flavor = known.flavors.get(name)
+        if flavor is None:
+            return None, f"ResourceFlavor {name} of {kueue.GROUP} was not seen yet"
+        selector = {**(flavor.spec.node_labels or {}), **selector}  # as Kueue merges them: the first one stays
+        tolerations |= dict.fromkeys(flavor.spec.tolerations or ())
+        if not flavor.spec.topology_name:
+            continue
+        if assigned.topology_assignment is not None:
+            return None, (
+                f"Kueue's ResourceFlavor {name} has topologyName {flavor.spec.topology_name}, so Kueue places the pods "
+                "itself, and two cannot: remove topologyName, or the check from the ClusterQueue for this flavor "
+                "(spec.admissionChecksStrategy.admissionChecks[].onFlavors)"
+            )
+        topology = known.topologies.get(flavor.spec.topology_name)
+        if topology is None:
+            return None, f"Topology {flavor.spec.topology_name} of {kueue.GROUP} was not seen yet"
+        labels |= dict.fromkeys(level.node_label for level in topology.spec.levels)
+    return Restriction(assigned.count, selector, tuple(labels), tuple(tolerations)), ""
+
+
+# --- the job as Kueue will start it ----------------------------------------------------------------------------------
+
+
+def view(owner: Owner, stands: Standing | None) -> Owner:
+    """The job as everything else is to look at it; the job itself where our check has no part in it."""
+    if stands is None or owner.over:
+        return owner
+    if stands.evicted:
+        return owner if owner.suspended else replace(owner, suspended=True)
+    if stands.restriction is None or not owner.suspended:
+        return owner  # nothing is known to be reserved; or Kueue has started it, and put all of this into it
+    pod_set, given = owner.pod_sets[0], stands.restriction
+    most = pod_set.full if given.count is None else given.count
+    adapted = replace(
+        pod_set,
+        count=min(pod_set.count, most),
+        full=min(pod_set.full, most),
+        template=_started(pod_set.template, given),
+    )
+    return replace(owner, suspended=False, pod_sets=(adapted,))
+
+
+def _started(template: objects.PodTemplate, given: Restriction) -> objects.PodTemplate:
+    spec = template.spec
+    tolerations = dict.fromkeys((*(spec.tolerations or ()), *given.tolerations))
+    spec = msgspec.structs.replace(
+        spec,
+        node_selector={**given.selector, **(spec.node_selector or {})} or None,
+        tolerations=tuple(tolerations) or None,
+        affinity=_with_labels(spec.affinity, given.labels),
+    )
+    return msgspec.structs.replace(template, spec=spec)
+
+
+def _with_labels(affinity: objects.Affinity | None, labels: Sequence[str]) -> objects.Affinity | None:
+    """The same affinity, for nodes that have these labels. A term without requirements matches nothing, and stays."""
+    if not labels:
+        return affinity
+    wanted = tuple(objects.Requirement(key=label, operator="Exists") for label in labels)
+    affinity = affinity or objects.Affinity()
+    required = (
+        affinity.node_affinity.required_during_scheduling_ignored_during_execution if affinity.node_affinity else None
+    )
+    terms: tuple[objects.NodeSelectorTerm, ...] = (objects.NodeSelectorTerm(match_expressions=wanted),)
+    if required is not None:
+        terms = tuple(
+            msgspec.structs.replace(term, match_expressions=(*(term.match_expressions or ()), *wanted))
+            if term.match_expressions or term.match_fields
+            else term
+            for term in required.node_selector_terms or ()
+        )
+    selector = objects.NodeSelector(node_selector_terms=terms)
+    node_affinity = objects.NodeAffinity(required_during_scheduling_ignored_during_execution=selector)
+    return msgspec.structs.replace(affinity, node_affinity=node_affinity)
+
+
+def strayed(slots: SlotMap, given: Restriction, labels_of: Callable[[str], Mapping[str, str] | None]) -> bool:
+    """Whether slots lie outside of what Kueue assigned: they are of an earlier reservation, whose end was not seen.
+
+    ``labels_of``: a node's labels, None where the node is not there.
+    """
+    for slot in slots.slots:
+        labels = labels_of(slot.node) if slot.node else dict(zip(slots.levels, slot.values, strict=True))
+        if labels is None:
+            continue
+        if any(labels.get(key, value) != value for key, value in given.selector.items()):
+            return True
+        if slot.node and not {*given.selector, *given.labels} <= labels.keys():
+            return True
+    return False
+
+
+# --- the check of a Workload -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Side:
+    """Our side of a job. ``asks``: its pods want a topology. ``placed``: all have a slot that is stored; ``where``."""
+
+    asks: bool
+    placed: bool = False
+    where: str = ""
+    reason: Reason | None = None
+    message: str = ""
+    selector: StrMap = field(default_factory=dict)  # of our flavor, for the pods
+    tolerations: tuple[Toleration, ...] = ()
+
+
+def asks(workload: Workload, keys: Keys) -> bool:
+    """Whether any of its pod templates carries a topology request or our gate."""
+    return any(
+        any(key in (pod_set.template.metadata.annotations or {}) for key in keys.requests)
+        or any(gate.name == keys.gate for gate in pod_set.template.spec.scheduling_gates or ())
+        for pod_set in workload.spec.pod_sets
+    )
+
+
+def answer(workload: Workload, check: CheckState, side: Side, policy: NeverFits) -> CheckState | None:
+    """The check as it should be; None where it is to be left alone. Without times."""
+    if not has_quota(workload) or check.state in {RETRY, REJECTED}:
+        return None  # Kueue is at it
+    if not side.asks:
+        return CheckState(name=check.name, state=READY, message=NOTHING_TO_PLACE)
+    if side.placed:
+        return CheckState(name=check.name, state=READY, message=side.where, pod_set_updates=_updates(workload, side))
+    if is_true(workload.status.conditions, kueue.ADMITTED):
+        return None  # it runs; what became of its slots is on our Workload
+    message = shorten(f"{side.reason}: {side.message}" if side.reason else side.message or LOOKING)
+    state = _WAITING[policy] if side.reason in HOPELESS else PENDING
+    delay = backoff(workload, check) if state == RETRY else None
+    return CheckState(name=check.name, state=state, message=message, requeue_after_seconds=delay)
+
+
+def _updates(workload: Workload, side: Side) -> tuple[kueue.PodSetUpdate, ...] | None:
+    """What our flavor adds to the pods: its node labels, and tolerations for the taints of its nodes."""
+    if not side.selector and not side.tolerations:
+        return None
+    name = workload.spec.pod_sets[0].name if workload.spec.pod_sets else "main"
+    update = kueue.PodSetUpdate(name=name, node_selector=side.selector or None, tolerations=side.tolerations or None)
+    return (update,)
+
+
+def backoff(workload: Workload, check: CheckState) -> int:
+    """Seconds until a workload that can never be placed is looked at again: doubled each time."""
+    state = workload.status.requeue_state
+    times = max(check.retry_count or 0, (state.count or 0) if state else 0)
+    return min(LONGEST_BACKOFF, FIRST_BACKOFF << min(times, _MORE_DOUBLINGS))
+
+
+def due(before: CheckState, wanted: CheckState, since: float | None) -> float | None:
+    """In how many seconds ``wanted`` is to be written; None where nothing changed.
+
+    ``since``: seconds since this check was last written. Where only the wording of one reason changed it waits.
+    """
+    same = (before.state, before.message, before.pod_set_updates) == (
+        wanted.state,
+        wanted.message,
+        wanted.pod_set_updates,
+    )
+    if same:
+        return None
+    if before.state != wanted.state or _reason(before) != _reason(wanted) or since is None:
+        return 0.0
+    return max(0.0, DETAILS_AFTER - since)
+
+
+def _reason(check: CheckState) -> str:
+    return check.message.partition(":")[0]
+
+
+def body(
+    api_version: str, workload: Workload, checks: Sequence[CheckState], now: float, *, delays: bool = True
+) -> dict[str, Any]:
+    """What is applied to the status of a Workload: all entries of ours, for a later apply gives up what it leaves out.
+
+    Refused as a conflict where the Workload is no longer the one that was judged. ``delays`` False: the API has no
+    ``requeueAfterSeconds`` yet, and the time of return is said in ``requeueState``, as Kueue's own checks did then.
+    """
+    before = {check.name: check for check in workload.status.admission_checks or ()}
+    entries, status = [], {}
+    for check in checks:
+        entry = _plain(check)
+        old = before.get(check.name)
+        kept = old is not None and old.state == check.state and old.last_transition_time
+        entry["lastTransitionTime"] = old.last_transition_time if old is not None and kept else timestamp(now)
+        if not delays and (seconds := entry.pop("requeueAfterSeconds", None)) is not None:
+            counted = workload.status.requeue_state
+            at = datetime.fromtimestamp(now + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            status["requeueState"] = {"count": ((counted.count or 0) if counted else 0) + 1, "requeueAt": at}
+        entries.append(entry)
+    meta = workload.metadata
+    metadata = {
+        "name": meta.name,
+        "namespace": meta.namespace,
+        "uid": meta.uid,
+        "resourceVersion": meta.resource_version,
+    }
+    return {
+        "apiVersion": api_version,
+        "kind": "Workload",
+        "metadata": metadata,
+        "status": {"admissionChecks": entries, **status},
+    }
+
+
+def _plain(check: CheckState) -> dict[str, Any]:
+    entry: dict[str, Any] = msgspec.to_builtins(check)
+    return {**entry, "state": check.state, "message": check.message}  # required, so sent where they are defaults too
+
+
+def shorten(message: str) -> str:
+    """At most as long as the API takes, and as a person reads."""
+    return message if len(message) <= kueue.MAX_MESSAGE else message[: kueue.MAX_MESSAGE - 1] + "…"
+
+
+def unserved(workload: Workload) -> tuple[Reason, str]:
+    """Why a workload whose owner we do not serve, and whose pods have our gate, cannot be placed."""
+    owner = controller_of(workload.metadata)
+    what = f"its owner, {owner.kind} {owner.name}, is" if owner else "it has no controlling owner; a bare pod is"
+    return Reason.UNSUPPORTED_OWNER, (
+        f"{what} not served, only Jobs with a topology request are. Make it again without the topology annotation"
+    )
