@@ -56,6 +56,21 @@ class Keys:
         return f"{self.domain}/queue-name"
 
     @cached_property
+    def priority_class(self) -> str:
+        """Label on a job: the WorkloadPriorityClass that its place in the queue comes from."""
+        return f"{self.domain}/priority-class"
+
+    @cached_property
+    def min_parallelism(self) -> str:
+        """Annotation on a job: with how few pods it may be admitted."""
+        return f"{self.domain}/job-min-parallelism"
+
+    @cached_property
+    def max_execution(self) -> str:
+        """Label on a job: for how many seconds it may be admitted."""
+        return f"{self.domain}/max-exec-time-seconds"
+
+    @cached_property
     def required(self) -> tuple[str, ...]:
         """Annotations that ask for a required level; the first is the canonical one."""
         return (f"{self.domain}/require-topology", f"{self.domain}/podset-required-topology")

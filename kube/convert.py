@@ -27,7 +27,7 @@ from kube import objects
 from kube.requests import is_sidecar, parsed, pod_requests
 from kube.shapes import pod_shape
 
-__all__ = ["flavor", "node", "occupies", "pod", "pod_requests", "pod_set", "pod_shape"]
+__all__ = ["flavor", "label_selector", "node", "occupies", "pod", "pod_requests", "pod_set", "pod_shape"]
 
 # Labels whose value differs between the pods of one template: no single requirement stands for them.
 INDEX_LABELS = frozenset({"batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index"})
@@ -165,7 +165,8 @@ def _requirements(wire: Iterable[objects.Requirement] | None) -> tuple[Requireme
     return tuple(Requirement(key=each.key, operator=each.operator, values=each.values or ()) for each in wire or ())
 
 
-def _selector(wire: objects.LabelSelector | None) -> tuple[Requirement, ...] | None:
+def label_selector(wire: objects.LabelSelector | None) -> tuple[Requirement, ...] | None:
+    """The requirements of a label selector: None selects nothing, () everything."""
     if wire is None:
         return None
     equal = (Requirement(key=key, operator="In", values=(value,)) for key, value in (wire.match_labels or {}).items())
@@ -182,7 +183,7 @@ def _pod_terms(wire: objects.PodAffinity | None, labels: Mapping[str, str], name
 
 
 def _pod_term(wire: objects.PodAffinityTerm, labels: Mapping[str, str], namespace: str) -> PodTerm:
-    selector, unsupported = _selector(wire.label_selector), ""
+    selector, unsupported = label_selector(wire.label_selector), ""
     if selector is not None:
         same, why = _label_keys(wire.match_label_keys, "In", labels, "matchLabelKeys")
         other, why_not = _label_keys(wire.mismatch_label_keys, "NotIn", labels, "mismatchLabelKeys")
@@ -215,7 +216,7 @@ def _label_keys(
 
 
 def _spread(wire: objects.TopologySpreadConstraint, labels: Mapping[str, str]) -> SpreadConstraint:
-    selector = _selector(wire.label_selector)
+    selector = label_selector(wire.label_selector)
     same, unsupported = _label_keys(wire.match_label_keys, "In", labels, "matchLabelKeys")
     if wire.node_affinity_policy == "Ignore":
         unsupported = "nodeAffinityPolicy Ignore"
