@@ -22,6 +22,7 @@ from engine.tree import SHAPES_KEPT, Tree
 MOST: Final = (1 << 31) - 1  # pods in one tree that are told apart
 PODS_OF_A_NODE: Final = 4096  # nobody asks a kubelet for more
 _SEPARATE: Final = 4  # up to here, changes are applied one by one; beyond, they are merged first
+_SMALL: Final = 8192  # a tree of so many leaves is counted anew in the time of two corrections
 
 
 class Counts:
@@ -276,6 +277,6 @@ def _changed(table: Table, tree: Tree, since: int) -> list[Ints] | None:
         changes += len(leaves)
     if single:
         batches.append(tree.leaves_among(np.array(list(single), np.int64)))
-    if (changes + len(single)) * 3 > tree.size:
+    if (changes + len(single)) * 3 > tree.size or (len(batches) > 1 and tree.size <= _SMALL):
         return None
     return batches if len(batches) <= _SEPARATE else [np.unique(np.concatenate(batches))]
