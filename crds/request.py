@@ -167,8 +167,8 @@ def canonical(request: ParsedRequest, keys: Keys) -> tuple[str, str]:
     return spellings[0], request.level or ""
 
 
-def check_level(request: ParsedRequest, flavors: Mapping[str, Sequence[str]]) -> None:
-    """Refuse a level that no flavor has. ``flavors``: flavor name -> its levels, widest first.
+def check_level(request: ParsedRequest, flavors: Mapping[str, Sequence[str]], *, of: str = "") -> None:
+    """Refuse a level that no flavor has. ``flavors``: flavor name -> its levels, widest first; ``of``: whose they are.
 
     Raises RequestError (UnknownLevel) that lists the levels that exist, or says that there are none yet.
     """
@@ -179,13 +179,13 @@ def check_level(request: ParsedRequest, flavors: Mapping[str, Sequence[str]]) ->
     if known:
         allowed = f"allowed are {_quoted([*known, *also_auto])}"
     else:
-        allowed = "there is no ResourceFlavor with spec.topology yet: make one first"
+        allowed = f"there is no ResourceFlavor{of} with spec.topology yet: make one first"
     text = request.level if request.level is not None else "unconstrained"
     raise RequestError(
         Reason.UNKNOWN_LEVEL,
         request.field,
         text,
-        f'{request.field}: Unsupported value: "{text}": it is no topology level of any ResourceFlavor; {allowed}',
+        f'{request.field}: Unsupported value: "{text}": it is no topology level of any ResourceFlavor{of}; {allowed}',
     )
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from crds.constants import GROUP, HOSTNAME_LABEL, NUMA_POLICY, NUMA_RESOURCES, Keys
 from crds.request import JOB_PATH, TEMPLATE_PATH, ParsedRequest, level_in
 from engine.model import Policy
-from webhook.checks import OWN, OWN_REQUESTS
+from webhook.checks import OWN, OWN_REQUESTS, Route, queue_of, queue_path
 from webhook.objects import Job, Pod, annotations_of
 
 MAX_WARNINGS = 8
@@ -35,16 +35,17 @@ def trim(warnings: Iterator[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def on_job(job: Job, request: ParsedRequest, keys: Keys) -> Iterator[str]:
-    """Warnings about a Job as a whole; its template has its own."""
-    metadata, spec = job.metadata, job.spec
-    if metadata is not None and metadata.labels and (queue := metadata.labels.get(keys.queue_name)):
-        yield (
-            f'metadata.labels[{keys.queue_name}]: "{queue}": queues are not served in this version: the job stays '
-            "suspended; without the label it is placed at once"
-        )
-    if spec is not None:
-        yield from _on_counts(spec.parallelism, spec.completions, request)
+def on_queue(job: Job, keys: Keys, route: Route | None, *, known: bool) -> Iterator[str]:
+    """Warnings about the queue: it may be made or opened later, so nothing is refused. ``known``: they were listed."""
+    queue, path = queue_of(job, keys), queue_path(keys)
+    if not queue or not known:
+        return
+    if route is None:
+        namespace = job.metadata.namespace if job.metadata is not None else None
+        where = f"namespace {namespace}" if namespace else "its namespace"
+        yield f'{path}: "{queue}": {where} has no such LocalQueue: the Job waits, suspended, until it has'
+    elif route.trouble:
+        yield f'{path}: "{queue}": {route.trouble}: the Job waits, suspended, until that changes'
 
 
 def on_lone_wishes(job: Job, keys: Keys) -> Iterator[str]:
@@ -68,7 +69,11 @@ def on_wishes(template: Pod, job: Job | None = None) -> Iterator[str]:
         yield f"{NUMA_RESOURCES} has no effect without {NUMA_POLICY}"
 
 
-def _on_counts(parallelism: int | None, completions: int | None, request: ParsedRequest) -> Iterator[str]:
+def on_counts(job: Job, request: ParsedRequest) -> Iterator[str]:
+    """Warnings about the numbers of a Job's pods."""
+    if job.spec is None:
+        return
+    parallelism, completions = job.spec.parallelism, job.spec.completions
     at_once = 1 if parallelism is None else parallelism
     if completions is not None and completions < at_once:
         yield (
@@ -80,9 +85,9 @@ def _on_counts(parallelism: int | None, completions: int | None, request: Parsed
         yield f"{request.field}: all {at_once} pods must fit on a single node, as the level is {HOSTNAME_LABEL}"
 
 
-def on_level(request: ParsedRequest, flavors: Mapping[str, Sequence[str]] | None) -> Iterator[str]:
-    """Warnings about the level: not checked, or known to some flavors only."""
-    if flavors is None:
+def on_level(request: ParsedRequest, flavors: Mapping[str, Sequence[str]], *, unchecked: bool) -> Iterator[str]:
+    """Warnings about the level: not checked, or known to some flavors only. ``flavors``: those that may be given."""
+    if unchecked:
         yield f"{request.field}: the level was not checked, as the ResourceFlavors could not be read yet"
         return
     if request.level is None or request.auto:

@@ -1,18 +1,33 @@
 """What is refused: rules on one object each, as problems with a field path, the bad value and what is allowed."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from crds import constants
 from crds.constants import Keys
 from crds.request import JOB_PATH, WISHES, bad_wishes, contradicting_wishes
-from webhook.objects import Job, Pod, annotations_of
+from webhook.objects import Job, Pod, annotations_of, is_suspended, labels_of
 
 INVALID, FORBIDDEN = 422, 403
 
 _WRITTEN = (constants.NUMA_PLACEMENT_PREDICTED, constants.NUMA_PLACEMENT_OBSERVED)
 OWN_REQUESTS = WISHES
 OWN = (*OWN_REQUESTS, *_WRITTEN)
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
+
+
+class Route(NamedTuple):
+    """Where a local queue leads. ``trouble``: why nothing is admitted there now, "" where something is."""
+
+    cluster_queue: str
+    flavors: tuple[str, ...] | None  # None: there is no such cluster queue
+    trouble: str = ""
+
+
+Flavors = Mapping[str, Sequence[str]]  # flavor name -> its levels, widest first; those without a topology are absent
+Routes = Mapping[tuple[str, str], Route]  # (namespace, name of the local queue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +73,32 @@ def check_wishes(job: Job, template: Pod) -> Iterator[Problem]:
     own, below = annotations_of(job.metadata), annotations_of(template.metadata)
     for bad in (*bad_wishes(own, JOB_PATH), *contradicting_wishes(own, below)):
         yield Problem(INVALID, bad.message)
+
+
+def queue_of(job: Job | None, keys: Keys) -> str:
+    """The local queue of a Job; "" where it has none."""
+    return labels_of(job.metadata).get(keys.queue_name, "") if job is not None else ""
+
+
+def queue_path(keys: Keys) -> str:
+    """The place of the queue in a Job."""
+    return f"metadata.labels[{keys.queue_name}]"
+
+
+def check_queue(job: Job, old: Job | None, keys: Keys) -> Iterator[Problem]:
+    """A queue's name is one that an object can have. ``old``: what an update found.
+
+    It changes only between two states of suspension: the pod template, which then gets the gate, cannot change else.
+    """
+    queue, path = queue_of(job, keys), queue_path(keys)
+    if queue and not _NAME.match(queue):
+        yield Problem(
+            INVALID,
+            f'{path}: Invalid value: "{queue}": expected the name of a LocalQueue: lower case letters, digits, - and .',
+        )
+    if old is not None and queue != queue_of(old, keys) and not (is_suspended(old) and is_suspended(job)):
+        yield Problem(
+            INVALID,
+            f'{path}: Invalid value: "{queue}": a Job that is not suspended keeps its queue '
+            f'("{queue_of(old, keys)}"): set spec.suspend to true first, by itself',
+        )

@@ -1,60 +1,114 @@
-"""Which topology levels exist: what the ResourceFlavors of the cluster offer."""
+"""What jobs may ask for: the topology levels of the ResourceFlavors, and which of them each queue has."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
 
 import structlog
 
+from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import KubeTimeout
 from kube.informer import Event, Informer
-from kube.objects import ResourceFlavor
-from kube.resources import RESOURCE_FLAVORS
+from kube.objects import Condition, Object, ResourceFlavor, Struct, condition
+from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS
+from webhook.checks import Flavors, Route, Routes
 
 log = structlog.get_logger(__name__)
 
-Flavors = Mapping[str, tuple[str, ...]]  # flavor name -> its levels, widest first; those without a topology are absent
+OPEN = "None"  # stopPolicy of a queue that admits
+# Reasons of Active=False that the queues' specs tell sooner than their status.
+_IN_SPEC = frozenset({Reason.QUEUE_STOPPED, Reason.NO_QUEUE})
+
+
+class Offer(NamedTuple):
+    """What jobs may ask for."""
+
+    flavors: Flavors
+    queues: Routes
 
 
 class LevelSource(Protocol):
-    """Something that knows the levels, perhaps after a while."""
+    """Something that knows what is offered, perhaps after a while."""
 
-    def current(self) -> Flavors | None:
-        """The flavors with a topology; None as long as they are not known."""
+    def current(self) -> Offer | None:
+        """What is offered, another object after each change; None as long as it is not known."""
 
     async def wait(self, seconds: float) -> None:
-        """Wait until they are known, but no longer than this."""
+        """Wait until it is known, but no longer than this."""
 
 
 class FixedLevels:
-    """Levels that are known from the start, for tests and benchmarks."""
+    """What is offered is known from the start, for tests and benchmarks."""
 
-    def __init__(self, flavors: Flavors) -> None:
-        self._flavors = flavors
+    def __init__(self, flavors: Flavors, queues: Routes | None = None) -> None:
+        self._offer = Offer(flavors, queues or {})
 
-    def current(self) -> Flavors | None:
+    def current(self) -> Offer | None:
         """What was given."""
-        return self._flavors
+        return self._offer
 
     async def wait(self, seconds: float) -> None:
         """Nothing to wait for."""
 
 
+class _QueueFlavor(Struct, frozen=True):
+    name: str = ""
+
+
+class _ResourceGroup(Struct, frozen=True):
+    flavors: tuple[_QueueFlavor, ...] = ()
+
+
+class _QueueSpec(Struct, frozen=True):
+    cluster_queue: str = ""  # of a local queue
+    resource_groups: tuple[_ResourceGroup, ...] | None = None  # of a cluster queue
+    stop_policy: str = OPEN
+
+
+class _QueueStatus(Struct, frozen=True):
+    conditions: tuple[Condition, ...] | None = None
+
+
+class _Queue(Object, frozen=True):
+    """A local queue or cluster queue, as far as it is read here."""
+
+    spec: _QueueSpec = _QueueSpec()
+    status: _QueueStatus = _QueueStatus()
+
+
+class _Seen(NamedTuple):
+    """What counts of a queue: nothing is decided anew while it stays the same."""
+
+    cluster_queue: str
+    flavors: tuple[str, ...]
+    stop: str
+    inactive: str  # what its condition Active says, where that is False
+
+
 class FlavorLevels:
-    """Levels read by an informer. The mapping is replaced at each change, never changed."""
+    """What is offered, read by informers. It is put together when somebody asks after a change, and never changed."""
 
     def __init__(self, client: Client) -> None:
         self._flavors: dict[str, tuple[str, ...]] = {}
+        self._local: dict[str, _Seen] = {}
+        self._cluster: dict[str, _Seen] = {}
         self._known = asyncio.Event()
-        self._informer = Informer(client, RESOURCE_FLAVORS, ResourceFlavor, on_event=self._on_event)
+        self._offer: Offer | None = None
+        self._informers: tuple[Informer[ResourceFlavor] | Informer[_Queue], ...] = (
+            Informer(client, RESOURCE_FLAVORS, ResourceFlavor, on_event=self._on_flavor),
+            Informer(client, LOCAL_QUEUES, _Queue, on_event=lambda event: self._on_queue(self._local, event)),
+            Informer(client, CLUSTER_QUEUES, _Queue, on_event=lambda event: self._on_queue(self._cluster, event)),
+        )
 
-    def current(self) -> Flavors | None:
-        """The flavors with a topology; None before the first list."""
-        return self._flavors if self._known.is_set() else None
+    def current(self) -> Offer | None:
+        """What is offered now; None before everything is listed."""
+        if self._offer is None and self._known.is_set():
+            self._offer = Offer(dict(self._flavors), dict(self._routes()))
+        return self._offer
 
     async def wait(self, seconds: float) -> None:
-        """Wait for the first list, but no longer than this."""
+        """Wait for the first lists, but no longer than this."""
         if not self._known.is_set():
             try:
                 async with asyncio.timeout(seconds):
@@ -65,20 +119,60 @@ class FlavorLevels:
     async def run(self) -> None:
         """List and watch for ever; ends only by cancellation."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._informer.run())
-            group.create_task(self._note_first_list())
+            for informer in self._informers:
+                group.create_task(informer.run())
+            group.create_task(self._note_first_lists())
 
-    async def _note_first_list(self) -> None:
-        while not self._known.is_set():
-            try:
-                await self._informer.wait_synced()
-            except KubeTimeout as error:
-                log.warning("ResourceFlavors cannot be listed; trying again", error=str(error))
+    async def _note_first_lists(self) -> None:
+        for informer in self._informers:
+            synced = False
+            while not synced:
+                try:
+                    await informer.wait_synced()
+                except KubeTimeout as error:
+                    log.warning("flavors or queues cannot be listed; trying again", error=str(error))
+                else:
+                    synced = True
+        self._known.set()
+
+    def _on_flavor(self, event: Event[ResourceFlavor]) -> None:
+        topology = event.new.spec.topology if event.new is not None else None
+        levels = topology.levels if topology is not None else ()
+        if self._flavors.get(event.key, ()) != levels:
+            self._offer = None
+            if levels:
+                self._flavors[event.key] = levels
             else:
-                self._known.set()
+                del self._flavors[event.key]
 
-    def _on_event(self, event: Event[ResourceFlavor]) -> None:
-        name, flavor = event.key, event.new
-        rest = {other: levels for other, levels in self._flavors.items() if other != name}
-        topology = flavor.spec.topology if flavor is not None else None
-        self._flavors = {**rest, name: topology.levels} if topology is not None and topology.levels else rest
+    def _on_queue(self, queues: dict[str, _Seen], event: Event[_Queue]) -> None:
+        seen = None if event.new is None else _seen(event.new)
+        if queues.get(event.key) != seen:
+            self._offer = None
+            if seen is None:
+                queues.pop(event.key, None)
+            else:
+                queues[event.key] = seen
+
+    def _routes(self) -> Iterator[tuple[tuple[str, str], Route]]:
+        for key, local in self._local.items():
+            namespace, _, name = key.partition("/")
+            yield (namespace, name), _route(local, self._cluster.get(local.cluster_queue))
+
+
+def _seen(queue: _Queue) -> _Seen:
+    spec, active = queue.spec, condition(queue.status.conditions, "Active")
+    flavors = tuple(flavor.name for group in spec.resource_groups or () for flavor in group.flavors)
+    inactive = active is not None and active.status == "False" and active.reason not in _IN_SPEC
+    return _Seen(spec.cluster_queue, flavors, spec.stop_policy, active.message if active and inactive else "")
+
+
+def _route(local: _Seen, cluster: _Seen | None) -> Route:
+    """Where a local queue leads, and why nothing is admitted there now."""
+    name = local.cluster_queue
+    if cluster is None:
+        return Route(name, None, f"its ClusterQueue {name} does not exist")
+    for what, queue in (("it", local), (f"its ClusterQueue {name}", cluster)):
+        if queue.stop != OPEN:
+            return Route(name, cluster.flavors, f"{what} is on hold (stopPolicy {queue.stop})")
+    return Route(name, cluster.flavors, local.inactive)

@@ -20,7 +20,8 @@ _OTHER = ("other.invalid/annotation", "")  # stands for all that are not ours: w
 AnnotationsKey = tuple[tuple[str, str], ...] | None  # None: no metadata
 SpecKey = tuple[str | None, str | None, tuple[str, ...] | None] | None  # node name, scheduler name, gates
 PodKey = tuple[AnnotationsKey, SpecKey]
-JobKey = tuple[AnnotationsKey, str | None, tuple[bool | None, int | None, int | None, PodKey | None] | None]
+QueueKey = tuple[str | None, str] | None  # namespace and queue; None: no queue
+JobKey = tuple[AnnotationsKey, QueueKey, tuple[bool | None, int | None, int | None, PodKey | None] | None]
 
 T = TypeVar("T")
 
@@ -67,7 +68,8 @@ class Decisions(Generic[T]):
     def _job_key(self, job: Job) -> JobKey:
         metadata, spec = job.metadata, job.spec
         labels = metadata.labels if metadata is not None else None
-        queue = labels.get(self.rules.keys.queue_name) if labels else None
+        name = labels.get(self.rules.keys.queue_name) if labels else None
+        queue = (metadata.namespace, name) if metadata is not None and name else None
         counts = None
         if spec is not None:
             template = None if spec.template is None else self._pod_key(spec.template)
@@ -109,15 +111,20 @@ def _pod(key: PodKey) -> Pod:
 
 def _job(key: JobKey, queue_label: str) -> Job:
     annotations, queue, counts = key
-    metadata = _metadata(annotations, None if queue is None else {queue_label: queue})
+    metadata = _metadata(annotations, queue, queue_label)
     if counts is None:
         return Job(metadata)
     suspend, parallelism, completions, template = counts
     return Job(metadata, JobSpec(suspend, parallelism, completions, None if template is None else _pod(template)))
 
 
-def _metadata(annotations: AnnotationsKey, labels: dict[str, str] | None = None) -> Metadata | None:
-    return None if annotations is None else Metadata(dict(annotations), labels)
+def _metadata(annotations: AnnotationsKey, queue: QueueKey = None, queue_label: str = "") -> Metadata | None:
+    if annotations is None:
+        return None
+    if queue is None:
+        return Metadata(dict(annotations))
+    namespace, name = queue
+    return Metadata(dict(annotations), {queue_label: name}, namespace)
 
 
 def _spec(key: tuple[str | None, str | None, tuple[str, ...] | None]) -> PodSpec:

@@ -4,13 +4,16 @@ Rules
 - Only what is missing is added, so a second pass over the result gives an empty patch.
 - A Job's request is stamped into its pod template in the canonical spelling; what the user wrote stays. So are the
   wishes that stand on the Job (``topogate.dev/numa-policy`` and its like); without a request they have no effect.
+- A Job with a queue is born suspended. Without a request it asks for no level: it gets the unconstrained one, so that
+  its pods are gated, and go where the flavor that it is admitted in has room.
 - A pod that carries a request never goes on without our gate: either it has it already, or gets it, or is refused.
-- A Job that exists is refused a change of its request, never anything else: status updates and finalizers pass.
+- A Job that exists is refused a change of its request or queue, never anything else: status updates and finalizers
+  pass.
 - Nothing is remembered and nothing is written, so a dry run differs in nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
@@ -28,9 +31,10 @@ from crds.request import (
     parse_job_request,
     parse_request,
 )
+from engine.model import Policy
 from webhook import advice, checks
-from webhook.checks import INVALID, Problem
-from webhook.objects import Gate, Job, Metadata, Pod, PodSpec, annotations_of
+from webhook.checks import INVALID, Flavors, Problem, Route, Routes
+from webhook.objects import Gate, Job, Metadata, Pod, PodSpec, annotations_of, is_suspended
 
 MAIN = "main"
 CREATE, UPDATE = "CREATE", "UPDATE"
@@ -42,10 +46,11 @@ _TEMPLATE_POINTER = "/spec/template"
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a decision depends on beside the object. ``flavors``: name -> levels, widest first; None: not known yet."""
+    """What a decision depends on beside the object. ``flavors`` None: neither they nor the queues are known yet."""
 
     keys: Keys
-    flavors: Mapping[str, Sequence[str]] | None
+    flavors: Flavors | None
+    queues: Routes = field(default_factory=dict)
 
 
 class Add(msgspec.Struct, frozen=True, gc=False, tag_field="op", tag="add"):
@@ -72,20 +77,25 @@ def mutate_job(job: Job, rules: Rules, operation: str = CREATE, old: Job | None 
     """Decide about a Job that is created or updated (``old``: what it was)."""
     if operation == UPDATE and (old is None or not _request_changed(old, job, rules.keys)):
         return UNTOUCHED
-    template = _template(job)
+    template, queue = _template(job), checks.queue_of(job, rules.keys)
     try:
         request = parse_job_request(annotations_of(job.metadata), annotations_of(template.metadata), rules.keys)
-        if request is None:
+        if request is None and not queue:
             return _leave_job(job, rules.keys)
-        _check_level(request, rules)
+        if request is not None:
+            _check_level(request, rules, job, queue)
     except RequestError as error:
         return _deny([Problem(INVALID, str(error))])
     problems = [
+        *checks.check_queue(job, old, rules.keys),
         *checks.check_wishes(job, template),
         *checks.check_template(template, rules.keys, _TEMPLATE),
         *checks.check_pod_set(template, rules.keys, _TEMPLATE, MAIN),
     ]
-    return _deny(problems) if problems else _admit_job(job, request, rules, operation, old)
+    if problems:
+        return _deny(problems)
+    wanted = request or ParsedRequest(Policy.UNCONSTRAINED, None, checks.queue_path(rules.keys))
+    return _admit_job(job, wanted, rules, operation, old)
 
 
 def mutate_pod(pod: Pod, rules: Rules, operation: str = CREATE, old: Pod | None = None) -> Decision:  # noqa: ARG001
@@ -102,8 +112,8 @@ def mutate_pod(pod: Pod, rules: Rules, operation: str = CREATE, old: Pod | None 
         request = parse_request(annotations, rules.keys)
         if request is None:
             return UNTOUCHED
-        if not gated:
-            _check_level(request, rules)
+        if not gated and rules.flavors is not None:
+            check_level(request, rules.flavors)
     except RequestError as error:
         return _deny([Problem(INVALID, str(error))])
     if problems := list(checks.check_template(pod, rules.keys, "")):
@@ -112,7 +122,7 @@ def mutate_pod(pod: Pod, rules: Rules, operation: str = CREATE, old: Pod | None 
     if gated:
         return Decision(patch) if patch else UNTOUCHED
     warnings = chain(
-        advice.on_level(request, rules.flavors),
+        advice.on_level(request, rules.flavors or {}, unchecked=rules.flavors is None),
         advice.on_template(pod, ""),
         advice.on_wishes(pod),
         advice.on_spelling(annotations, rules.keys, JOB_PATH),
@@ -125,12 +135,13 @@ def _admit_job(job: Job, request: ParsedRequest, rules: Rules, operation: str, o
     patch = tuple(_stamp(template, request, rules.keys, _TEMPLATE_POINTER, _wishes(job)))
     if operation == CREATE:
         patch = (*_suspend(job, rules.keys), *patch)
-    elif patch and not (_suspended(old) and _suspended(job)):
+    elif patch and not (is_suspended(old) and is_suspended(job)):
         late = f"{request.field}: has no effect: the pod template of a running Job cannot change; make the Job anew"
         return Decision(warnings=advice.trim(iter((late,))))
     warnings = chain(
-        advice.on_job(job, request, rules.keys),
-        advice.on_level(request, rules.flavors),
+        advice.on_queue(job, rules.keys, _route(job, rules), known=rules.flavors is not None),
+        advice.on_counts(job, request),
+        advice.on_level(request, _offered(rules, job), unchecked=rules.flavors is None),
         advice.on_template(template, _TEMPLATE),
         advice.on_wishes(template, job),
         _spelling(job, rules.keys),
@@ -148,9 +159,27 @@ def _wishes(job: Job) -> dict[str, str]:
     return {key: annotations[key] for key in WISHES if key in annotations}
 
 
-def _check_level(request: ParsedRequest, rules: Rules) -> None:
-    if rules.flavors is not None:
-        check_level(request, rules.flavors)
+def _route(job: Job, rules: Rules) -> Route | None:
+    """Where the Job's queue leads; None where it has none, or there is none of that name."""
+    namespace = (job.metadata.namespace if job.metadata is not None else None) or ""
+    return rules.queues.get((namespace, checks.queue_of(job, rules.keys)))
+
+
+def _offered(rules: Rules, job: Job) -> Flavors:
+    """The flavors with a topology that the Job may be given: those of its queue, where that is known."""
+    route, flavors = _route(job, rules), rules.flavors or {}
+    if route is None or route.flavors is None:
+        return flavors
+    return {name: flavors[name] for name in route.flavors if name in flavors}
+
+
+def _check_level(request: ParsedRequest, rules: Rules, job: Job, queue: str) -> None:
+    """The level is one of a flavor that the Job may be given. Who asks for none may be given a flavor without any."""
+    if rules.flavors is None or (queue and request.policy is Policy.UNCONSTRAINED):
+        return
+    route = _route(job, rules)
+    known = route is not None and route.flavors is not None
+    check_level(request, _offered(rules, job), of=f" of ClusterQueue {route.cluster_queue}" if route and known else "")
 
 
 def _deny(problems: Sequence[Problem]) -> Decision:
@@ -167,8 +196,7 @@ def _spelling(job: Job, keys: Keys) -> Iterator[str]:
 
 def _suspend(job: Job, keys: Keys) -> Iterator[Add]:
     """A Job with a queue waits for its turn before it makes pods."""
-    labels = (job.metadata.labels if job.metadata is not None else None) or {}
-    if labels.get(keys.queue_name) and not _suspended(job):
+    if checks.queue_of(job, keys) and not is_suspended(job):
         yield Add("/spec/suspend", value=True)
 
 
@@ -180,6 +208,8 @@ def _stamp(
     present = annotations_of(pod.metadata)
     wanted = {key: value, keys.pod_set: MAIN, **wishes}
     missing = {name: text for name, text in wanted.items() if name not in present}
+    if key == keys.unconstrained and present.get(key) == "false":  # said by the Job or its queue: true
+        missing[key] = value
     if missing:
         yield from _add_annotations(pod.metadata, missing, f"{at}/metadata")
     if not _has_gate(pod.spec, keys):
@@ -216,15 +246,11 @@ def _template(job: Job) -> Pod:
     return (job.spec.template if job.spec is not None else None) or _NO_TEMPLATE
 
 
-def _suspended(job: Job | None) -> bool:
-    return job is not None and job.spec is not None and job.spec.suspend is True
-
-
 def _request_changed(old: Job, new: Job, keys: Keys) -> bool:
-    """Whether an update touches the request. Of a Job that is being deleted nothing matters any more."""
+    """Whether an update touches request or queue. Of a Job that is being deleted nothing matters any more."""
     if new.metadata is not None and new.metadata.deletion_timestamp:
         return False
-    return _requests(old, keys) != _requests(new, keys)
+    return _requests(old, keys) != _requests(new, keys) or checks.queue_of(old, keys) != checks.queue_of(new, keys)
 
 
 def _requests(job: Job, keys: Keys) -> tuple[dict[str, str], ...]:

@@ -15,6 +15,7 @@ class Metadata(_Struct):
 
     annotations: dict[str, str] | None = None
     labels: dict[str, str] | None = None
+    namespace: str | None = None
     deletion_timestamp: str | None = None
 
 
@@ -58,3 +59,13 @@ class Job(_Struct):
 def annotations_of(metadata: Metadata | None) -> dict[str, str]:
     """The annotations; empty where there are none."""
     return (metadata.annotations if metadata is not None else None) or {}
+
+
+def labels_of(metadata: Metadata | None) -> dict[str, str]:
+    """The labels; empty where there are none."""
+    return (metadata.labels if metadata is not None else None) or {}
+
+
+def is_suspended(job: Job | None) -> bool:
+    """Whether the Job makes no pods."""
+    return job is not None and job.spec is not None and job.spec.suspend is True

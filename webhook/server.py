@@ -4,9 +4,9 @@
 - ``metrics_port``, TLS: GET /metrics, /healthz, /readyz.
 - ``health_port``, plain, for the kubelet: GET /healthz, /readyz.
 
-It is ready once a certificate is loaded, its CA is published, and the flavors are listed. A review that comes before
-the flavors are listed waits for them a little, and is then decided without a look at the level, with a warning: the
-pods are gated all the same, and the controller says on the Workload what is wrong with the level.
+It is ready once a certificate is loaded, its CA is published, and flavors and queues are listed. A review that comes
+before they are waits for them a little, and is then decided without a look at the level, with a warning: the pods are
+gated all the same, and the controller says on the Workload what is wrong with the level.
 
 Drain: readyz fails at once, so that no new clients come; for ``webhook_drain_seconds`` everything is answered, but each
 answer closes its connection, so that clients which keep theirs move on as well; then the listeners close, and what is
@@ -23,10 +23,14 @@ import structlog
 from aiohttp import web
 
 from certs.authority import Bundle
-from certs.manager import CertificateManager, Options
+from certs.manager import CertificateManager
+from certs.options import Options
 from certs.tls import ServerTls
 from crds.settings import Settings
+from engine.reasons import Reason
 from kube.client import Client
+from kube.events import EventRecorder
+from kube.objects import ObjectReference
 from webhook.answers import (
     BODY_LATE,
     Answer,
@@ -44,6 +48,7 @@ from webhook.review import MALFORMED, Reply, Reviewer, Rulebook, for_jobs, for_p
 
 log = structlog.get_logger(__name__)
 
+COMPONENT = "topogate-webhook"
 JOB_PATH, POD_PATH = "/mutate-job", "/mutate-pod"
 LEVELS_WAIT_SECONDS = 2.0
 # An API server keeps an idle connection for 90 s. Were we to close it first, a review could be on its way just then.
@@ -167,17 +172,17 @@ class WebhookServer:
 
     def _answerer(self, reviewer: Reviewer, stats: PathStats) -> Answerer:
         """The decision on a body that is whole; None as long as the flavors are not known."""
-        levels = self._levels
+        levels, offered = self._levels, None
         rulebook = Rulebook(Rules(self._keys, {}))
 
         def answer(body: bytes) -> Reply | None:
-            nonlocal rulebook
+            nonlocal rulebook, offered
             start = perf_counter()
-            flavors = levels.current()
-            if flavors is None:
+            offer = levels.current()
+            if offer is None:
                 return None
-            if rulebook.rules.flavors is not flavors:
-                rulebook = Rulebook(Rules(self._keys, flavors))
+            if offered is not offer:
+                rulebook, offered = Rulebook(Rules(self._keys, offer.flavors, offer.queues)), offer
             reply = reviewer.answer(body, rulebook)
             stats.observe(reply.verdict, perf_counter() - start)
             return reply
@@ -243,7 +248,11 @@ async def serve(
     def load(bundle: Bundle) -> None:
         tls.load(bundle.cert_pem, bundle.key_pem)
 
-    manager = CertificateManager(client, options or Options.from_settings(settings, hosts), load)
+    def tell(about: ObjectReference, kind: str, reason: Reason, message: str) -> None:
+        recorder.event(about, kind, reason, "Certificates", message)
+
+    recorder = EventRecorder(client, COMPONENT)
+    manager = CertificateManager(client, options or Options.from_settings(settings, hosts), load, notify=tell)
     server = WebhookServer(
         settings,
         levels,
@@ -251,14 +260,15 @@ async def serve(
         conditions={
             "no certificate is loaded": lambda: tls.loaded,
             "the CA is not published": lambda: manager.published,
-            "the ResourceFlavors are not listed": lambda: levels.current() is not None,
+            "flavors and queues are not listed": lambda: levels.current() is not None,
         },
         expiry=lambda: manager.bundle.not_after.timestamp() if manager.bundle is not None else None,
     )
     async with server, asyncio.TaskGroup() as group:
-        background = [group.create_task(levels.run()), group.create_task(manager.run())]
+        background = [group.create_task(each.run()) for each in (levels, manager, recorder)]
         on_bound(server)
         await (stop or asyncio.Event()).wait()
         await server.drain(settings.webhook_drain_seconds)
         for task in background:
             task.cancel()
+    await manager.leave()  # only now is no certificate served any more

@@ -18,6 +18,7 @@ from support.reviews import (
     QUEUE,
     RACK,
     REQUIRE,
+    UNCONSTRAINED,
     make_job,
     make_pod,
     pod_spec,
@@ -31,8 +32,10 @@ from kube.config import Connection, Static
 from kube.errors import ApiError, NotFound, ServerError
 from kube.patches import PatchType
 from kube.resources import (
+    CLUSTER_QUEUES,
     DEPLOYMENTS,
     JOBS,
+    LOCAL_QUEUES,
     MUTATING_WEBHOOKS,
     PODS,
     RESOURCE_FLAVORS,
@@ -231,10 +234,80 @@ async def test_the_api_server_speaks_as_the_short_way_expects(webhook, client, n
     assert not any(connection._handed_over for connection in connections)
 
 
-async def test_a_queued_job_is_suspended(webhook, client, namespace):
-    job = await client.create(JOBS, make_job({REQUIRE: RACK}, labels={QUEUE: "team-a"}), namespace)
+@pytest.fixture
+async def queue(client, namespace):
+    """LocalQueue team-a of the test's namespace, before ClusterQueue gpu of flavor tas."""
+    quota = {"name": "cpu", "nominalQuota": 8}
+    groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "tas", "resources": [quota]}]}]
+    body = {"metadata": {"name": "gpu"}, "spec": {"resourceGroups": groups, "namespaceSelector": {}}}
+    version = {"apiVersion": "topogate.dev/v1alpha1"}
+    await client.create(CLUSTER_QUEUES, {**version, "kind": "ClusterQueue", **body})
+    body = {"metadata": {"name": "team-a"}, "spec": {"clusterQueue": "gpu"}}
+    await client.create(LOCAL_QUEUES, {**version, "kind": "LocalQueue", **body}, namespace)
+    yield "team-a"
+    await delete(client, LOCAL_QUEUES, "team-a", namespace)
+    await delete(client, CLUSTER_QUEUES, "gpu")
+
+
+async def test_a_queued_job_is_suspended_and_asked_about_its_queues_levels(webhook, client, cluster, namespace, queue):
+    job = await client.create(JOBS, make_job({REQUIRE: RACK}, labels={QUEUE: queue}), namespace)
     assert job["spec"]["suspend"] is True
     assert not await client.list(PODS, namespace)
+    await client.create(RESOURCE_FLAVORS, flavor("other", "cloud.example/zone"))
+
+    async def told():
+        job = make_job({REQUIRE: "cloud.example/zone"}, labels={QUEUE: queue}, name="z")
+        error = await refused(client.create(JOBS, job, namespace))
+        return f'any ResourceFlavor of ClusterQueue gpu; allowed are "{BLOCK}", "{RACK}", "{HOST}"' in error.message
+
+    await until(told, "the webhook to know the queue")
+    await client.create(JOBS, make_job({REQUIRE: "cloud.example/zone"}, name="no-queue"), namespace, dry_run=True)
+    await delete(client, RESOURCE_FLAVORS, "other")
+
+
+async def test_a_queued_job_without_a_request_is_gated_too(webhook, client, cluster, namespace, queue):
+    job = await client.create(JOBS, make_job(labels={QUEUE: queue}), namespace)
+    template = job["spec"]["template"]
+    assert job["spec"]["suspend"] is True
+    assert template["metadata"]["annotations"] == {UNCONSTRAINED: "true", POD_SET: "main"}
+    assert template["spec"]["schedulingGates"] == [{"name": GATE}]
+
+
+async def test_a_queue_that_is_missing_or_on_hold_is_told(webhook, client, cluster, namespace, queue):
+    async def warned(text, name):
+        job = make_job({REQUIRE: RACK}, labels={QUEUE: name})
+        status, shown = await kubectl(cluster, "create", "--dry-run=server", "-n", namespace, obj=job)
+        assert status == 0, shown
+        return text in shown
+
+    text = f'metadata.labels[{QUEUE}]: "none": namespace {namespace} has no such LocalQueue'
+    await until(lambda: warned(text, "none"), "the warning that there is no such queue")
+    body = {"spec": {"stopPolicy": "Hold"}}
+    await client.patch(CLUSTER_QUEUES, "gpu", body=body, content_type=PatchType.MERGE)
+    text = "its ClusterQueue gpu is on hold (stopPolicy Hold)"
+    await until(lambda: warned(text, queue), "the warning that the queue is on hold")
+
+
+async def test_the_queue_of_a_job_changes_only_while_it_is_suspended(webhook, client, cluster, namespace, queue):
+    def change(body):
+        return client.patch(JOBS, "j", namespace, body=body, content_type=PatchType.MERGE, type=dict)
+
+    label = {"metadata": {"labels": {QUEUE: queue}}}
+    await client.create(JOBS, make_job(), namespace)
+    for body in (label, {**label, "spec": {"suspend": True}}):
+        error = await refused(change(body))
+        assert "a Job that is not suspended keeps its queue" in error.message
+    await change({"spec": {"suspend": True}})
+
+    async def stopped():
+        return "startTime" not in (await client.get(JOBS, "j", namespace))["status"]
+
+    await until(stopped, "the Job to be suspended")
+    job = await change(label)
+    assert job["spec"]["template"]["spec"]["schedulingGates"] == [{"name": GATE}]
+    await change({"spec": {"suspend": False}})
+    error = await refused(change({"metadata": {"labels": {QUEUE: None}}}))
+    assert f'("{queue}")' in error.message
 
 
 async def kubectl(cluster, *arguments, obj):
@@ -311,13 +384,14 @@ async def test_pods_that_come_without_the_gate_get_it(webhook, client, namespace
     assert "spec.nodeName: Forbidden" in error.message
 
 
-async def test_an_outage_touches_nothing_but_what_carries_a_request(webhook, client, namespace):
+async def test_an_outage_touches_nothing_but_what_carries_a_request_or_a_queue(webhook, client, namespace):
     await webhook.stop()
     try:
         await client.create(PODS, make_pod(name="plain"), namespace)
         await client.create(JOBS, make_job(name="plain"), namespace)
         for call in (
             client.create(JOBS, make_job({REQUIRE: RACK}), namespace),
+            client.create(JOBS, make_job(labels={QUEUE: "team-a"}), namespace),
             client.create(PODS, make_pod({REQUIRE: RACK}), namespace),
         ):
             error = await refused(call)

@@ -27,8 +27,19 @@ def make_pod(annotations=None, *, name="p", gates=(), **spec):
     return pod
 
 
-def make_job(annotations=None, *, template=None, labels=None, name="j", gates=(), parallelism=2, spec=None, **more):
-    metadata = {"name": name}
+def make_job(
+    annotations=None,
+    *,
+    template=None,
+    labels=None,
+    name="j",
+    namespace=None,
+    gates=(),
+    parallelism=2,
+    spec=None,
+    **more,
+):
+    metadata = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
     if annotations is not None:
         metadata["annotations"] = annotations
     if labels is not None:

@@ -24,11 +24,12 @@ from support.reviews import (
 
 from crds.constants import Keys
 from webhook import memo
+from webhook.checks import Route
 from webhook.memo import Decisions
 from webhook.mutate import Rules, mutate_job, mutate_pod
 from webhook.objects import Job, Pod
 
-RULES = Rules(Keys(), FLAVORS)
+RULES = Rules(Keys(), FLAVORS, {("a", "q"): Route("cq", ("tas",)), ("b", "q"): Route("cq", (), "it is on hold")})
 KEPT = Decisions(RULES, lambda decision: decision)  # shared by all examples, so that they find what others left
 
 OTHERS = ("topogate.dev/gpu-link", "topogate.dev/numa-placement-observed", "example.com/a", "plain")
@@ -39,8 +40,9 @@ annotations = st.none() | st.dictionaries(
 )
 names = st.none() | st.sampled_from(["", "default-scheduler", "other"])
 gates = st.none() | st.lists(st.sampled_from([GATE, "other.example/gate"]).map(lambda name: {"name": name}), max_size=3)
+labels = st.none() | st.sampled_from(["q", "r", ""]).map(lambda name: {QUEUE: name}) | st.just({"a": "b"})
 metadata = st.none() | st.fixed_dictionaries(
-    {}, optional={"annotations": annotations, "labels": st.none() | st.just({QUEUE: "q"}) | st.just({"a": "b"})}
+    {}, optional={"annotations": annotations, "labels": labels, "namespace": st.sampled_from(["a", "b"])}
 )
 specs = st.none() | st.fixed_dictionaries(
     {}, optional={"nodeName": names, "schedulerName": names, "schedulingGates": gates}

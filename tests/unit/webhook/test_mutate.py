@@ -25,10 +25,21 @@ from support.reviews import (
 )
 
 from crds.constants import Keys
+from webhook.checks import Route
 from webhook.mutate import Rules, mutate_job, mutate_pod
 from webhook.objects import Job, Pod
 
 RULES = Rules(Keys(), FLAVORS)
+QUEUED = Rules(
+    Keys(),
+    {**FLAVORS, "zoned": ("cloud.example/zone",)},
+    {
+        ("ns", "team-a"): Route("gpu", ("tas",)),
+        ("ns", "team-b"): Route("cpu", ("plain",)),
+        ("ns", "held"): Route("gpu", ("tas",), "it is on hold (stopPolicy Hold)"),
+        ("ns", "orphan"): Route("gone", None, "its ClusterQueue gone does not exist"),
+    },
+)
 SPELLINGS = {
     REQUIRE: (REQUIRE, RACK),
     KUEUE_REQUIRED: (REQUIRE, RACK),
@@ -114,11 +125,116 @@ def test_a_job_without_a_pod_spec_is_refused_by_path(absent):
     assert "spec.template.spec: Required value" in refusal(decide_job(job))
 
 
-def test_a_queue_suspends_and_warns_that_queues_are_not_served():
-    job = make_job({REQUIRE: RACK}, labels={QUEUE: "team-a"})
-    decision = decide_job(job)
+def test_a_queue_suspends():
+    job = make_job({REQUIRE: RACK}, labels={QUEUE: "team-a"}, namespace="ns")
+    decision = decide_job(job, QUEUED)
     assert patched(job, plain(decision))["spec"]["suspend"] is True
-    assert any("queues are not served" in warning for warning in decision.warnings)
+    assert not decision.warnings
+
+
+@pytest.mark.parametrize("said", [None, {}, {UNCONSTRAINED: "false"}])
+def test_a_queued_job_without_a_request_asks_for_any_place(said):
+    job = make_job(labels={QUEUE: "team-b"}, template=said, namespace="ns")
+    decision = decide_job(job, QUEUED)
+    after = patched(job, plain(decision))
+    assert after["spec"]["suspend"] is True
+    assert after["spec"]["template"]["metadata"]["annotations"] == {UNCONSTRAINED: "true", POD_SET: "main"}
+    assert after["spec"]["template"]["spec"]["schedulingGates"] == [{"name": GATE}]
+    assert not decision.warnings
+    assert plain(decide_job(after, QUEUED)) == []
+
+
+def test_wishes_of_a_queued_job_without_a_request_count():
+    job = make_job({"topogate.dev/numa-policy": "restricted"}, labels={QUEUE: "team-a"}, namespace="ns")
+    decision = decide_job(job, QUEUED)
+    assert patched(job, plain(decision))["spec"]["template"]["metadata"]["annotations"] == {
+        UNCONSTRAINED: "true",
+        POD_SET: "main",
+        "topogate.dev/numa-policy": "restricted",
+    }
+    assert not decision.warnings
+
+
+def test_levels_are_those_of_the_queues_flavors():
+    def ask(level, queue, key=REQUIRE):
+        return decide_job(make_job({key: level}, labels={QUEUE: queue}, namespace="ns"), QUEUED)
+
+    assert plain(ask(RACK, "team-a"))
+    message = refusal(ask("cloud.example/zone", "team-a"))
+    assert message == (
+        f'metadata.annotations[{REQUIRE}]: Unsupported value: "cloud.example/zone": it is no topology level of any '
+        f'ResourceFlavor of ClusterQueue gpu; allowed are "{BLOCK}", "{RACK}", "{HOST}"'
+    )
+    assert plain(decide_job(make_job({REQUIRE: "cloud.example/zone"}), QUEUED)), "without a queue any flavor will do"
+    assert "no ResourceFlavor of ClusterQueue cpu with spec.topology" in refusal(ask(RACK, "team-b"))
+    assert "no ResourceFlavor of ClusterQueue cpu with spec.topology" in refusal(ask("auto", "team-b", PREFER))
+    assert plain(ask("true", "team-b", UNCONSTRAINED)), "quota alone"
+    assert plain(ask("cloud.example/zone", "orphan")), "its cluster queue may be made yet"
+    assert "of any ResourceFlavor; allowed" in refusal(ask("cloud.example/row", "nowhere"))
+
+
+def test_a_level_that_only_some_of_the_queues_flavors_have_is_told():
+    queues = {("ns", "team-a"): Route("gpu", ("tas", "zoned"))}
+    rules = Rules(Keys(), {**FLAVORS, "zoned": ("cloud.example/zone",), "other": (RACK,)}, queues)
+    decision = decide_job(make_job({REQUIRE: RACK}, labels={QUEUE: "team-a"}, namespace="ns"), rules)
+    assert [warning for warning in decision.warnings if "of ResourceFlavor tas only, of 2" in warning]
+
+
+@pytest.mark.parametrize(
+    ("queue", "told"),
+    [
+        ("nowhere", '"nowhere": namespace ns has no such LocalQueue: the Job waits, suspended, until it has'),
+        ("orphan", '"orphan": its ClusterQueue gone does not exist: the Job waits, suspended, until that changes'),
+        ("held", '"held": it is on hold (stopPolicy Hold): the Job waits, suspended, until that changes'),
+    ],
+)
+def test_a_queue_that_admits_nothing_is_told_and_never_refused(queue, told):
+    decision = decide_job(make_job({REQUIRE: RACK}, labels={QUEUE: queue}, namespace="ns"), QUEUED)
+    assert plain(decision)
+    assert decision.warnings[0] == f"metadata.labels[{QUEUE}]: {told}"
+
+
+def test_a_queue_of_another_namespace_is_none():
+    decision = decide_job(make_job({REQUIRE: RACK}, labels={QUEUE: "team-a"}, namespace="other"), QUEUED)
+    assert "namespace other has no such LocalQueue" in decision.warnings[0]
+
+
+def test_a_name_that_no_queue_can_have_is_refused():
+    message = refusal(decide_job(make_job(labels={QUEUE: "Team_A"}, namespace="ns"), QUEUED))
+    assert message.startswith(f'metadata.labels[{QUEUE}]: Invalid value: "Team_A": expected the name of a LocalQueue')
+
+
+def test_before_the_queues_are_known_a_job_is_suspended_and_gated_all_the_same():
+    job = make_job(labels={QUEUE: "team-a"}, namespace="ns")
+    decision = decide_job(job, Rules(Keys(), None))
+    after = patched(job, plain(decision))
+    assert after["spec"]["suspend"]
+    assert after["spec"]["template"]["spec"]["schedulingGates"] == [{"name": GATE}]
+    assert "was not checked" in decision.warnings[0]
+
+
+def queued(queue, **spec):
+    return make_job({REQUIRE: RACK}, labels={QUEUE: queue} if queue else {}, namespace="ns", gates=[GATE], **spec)
+
+
+def test_a_job_that_runs_keeps_its_queue():
+    for before, after in (("team-a", "held"), ("team-a", ""), ("", "team-a")):
+        message = refusal(decide_job(queued(after), QUEUED, "UPDATE", queued(before)))
+        assert f'metadata.labels[{QUEUE}]: Invalid value: "{after}": a Job that is not suspended keeps' in message
+        assert f'("{before}")' in message
+        for old, new in ((True, False), (False, True)):
+            update = decide_job(queued(after, suspend=new), QUEUED, "UPDATE", queued(before, suspend=old))
+            assert update.denied, "it cannot change and start, or change and stop, at once"
+
+
+def test_a_suspended_job_may_change_its_queue():
+    old = make_job(namespace="ns", suspend=True)
+    new = make_job(labels={QUEUE: "team-b"}, namespace="ns", suspend=True)
+    after = patched(new, plain(decide_job(new, QUEUED, "UPDATE", old)))
+    assert after["spec"]["template"]["metadata"]["annotations"][UNCONSTRAINED] == "true"
+    decision = decide_job(queued("held", suspend=True), QUEUED, "UPDATE", queued("team-a", suspend=True))
+    assert decision.denied is None
+    assert any("stopPolicy Hold" in warning for warning in decision.warnings)
 
 
 def test_an_update_never_suspends_again():
@@ -128,7 +244,7 @@ def test_an_update_never_suspends_again():
 
 
 def test_a_job_without_a_request_is_left_alone():
-    assert plain(decide_job(make_job(labels={QUEUE: "team-a"}))) == []
+    assert plain(decide_job(make_job(labels={"a": "b"}))) == []
     assert plain(decide_job(make_job({UNCONSTRAINED: "false"}))) == []
 
 
