@@ -144,13 +144,13 @@ class Evictions:
             await self._post(pod, dry_run=False)
             return
         await self._post(pod, dry_run=True)
-        await self._track(pod, counted=False)
+        await count(self._client, pod, counted=False)
         try:
             await self._post(pod, dry_run=False)
         except NotFound:
             raise
         except KubeError:
-            await self._track(pod, counted=True)
+            await count(self._client, pod, counted=True)
             raise
 
     async def _post(self, pod: Pod, *, dry_run: bool) -> None:
@@ -158,24 +158,7 @@ class Evictions:
         try:
             await self._client.evict(meta.name, meta.namespace, uid=meta.uid, dry_run=dry_run, timeout=TIMEOUT)
         except Conflict as error:
-            raise NotFound(404, "NotFound", f"pod {meta.namespace}/{meta.name} was made again") from error
-
-    async def _track(self, pod: Pod, *, counted: bool) -> None:
-        """Have the pod's Job count it, or not."""
-        change = [TRACKING]
-        meta = pod.metadata
-        body = {
-            "metadata": {
-                "uid": meta.uid,
-                **({"finalizers": change} if counted else {"$deleteFromPrimitiveList/finalizers": change}),
-            }
-        }
-        try:
-            await self._client.patch(
-                PODS, meta.name, meta.namespace, body=body, content_type=PatchType.STRATEGIC, timeout=TIMEOUT
-            )
-        except Conflict as error:
-            raise NotFound(404, "NotFound", f"pod {meta.namespace}/{meta.name} was made again") from error
+            raise _made_again(pod) from error
 
     def _granted(self, one: _Try) -> None:
         one.failures, one.blocked = 0, None
@@ -207,6 +190,23 @@ def tracked(pod: Pod) -> bool:
     """Whether a Job would count the end of this pod as a failure."""
     owner = controller_of(pod.metadata)
     return owner is not None and owner.kind == "Job" and TRACKING in pod.metadata.finalizers
+
+
+async def count(client: Client, pod: Pod, *, counted: bool) -> None:
+    """Have the pod's Job count its end, or not. Raises KubeError; NotFound where the pod is gone."""
+    meta = pod.metadata
+    key = "finalizers" if counted else "$deleteFromPrimitiveList/finalizers"
+    body = {"metadata": {"uid": meta.uid, key: [TRACKING]}}
+    try:
+        await client.patch(
+            PODS, meta.name, meta.namespace, body=body, content_type=PatchType.STRATEGIC, timeout=TIMEOUT
+        )
+    except Conflict as error:
+        raise _made_again(pod) from error
+
+
+def _made_again(pod: Pod) -> NotFound:
+    return NotFound(404, "NotFound", f"pod {pod.metadata.namespace}/{pod.metadata.name} was made again")
 
 
 def _several_budgets(error: KubeError) -> bool:

@@ -22,6 +22,7 @@ from kube.events import EventRecorder, reference
 from kube.objects import Pod
 from kube.patches import PatchType
 from kube.resources import PODS
+from ungater.evictions import count, tracked
 from ungater.jobs import MAIN
 from ungater.metrics import Metrics
 from ungater.patches import UngatePatches
@@ -140,6 +141,8 @@ class Sender:
     async def _delete(self, record: Record, pod: Pod) -> None:
         meta = pod.metadata
         try:
+            if tracked(pod):
+                await count(self._client, pod, counted=False)  # no failure of its Job
             await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
         except NotFound:
             return

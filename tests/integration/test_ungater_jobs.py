@@ -7,7 +7,7 @@ from support.cluster_checker import rank_order, snapshot, violations
 from support.jobs import KEYS, RACK_LABEL, Running, Watched, install_crds, job, make_flavor, nodes_of, racks_of, until
 
 from kube.errors import NotFound
-from kube.resources import NODES, PODS, RESOURCE_FLAVORS, WORKLOADS
+from kube.resources import JOBS, NODES, PODS, RESOURCE_FLAVORS, WORKLOADS
 
 pytestmark = pytest.mark.cluster
 
@@ -174,7 +174,7 @@ async def test_suspended_and_resumed(jobs):
 
 
 async def test_a_pod_whose_slot_moved_is_replaced(jobs, client, namespace):
-    await jobs.create(job("moves", 1, gpus=8))
+    await jobs.create(job("moves", 1, gpus=8, spec={"backoffLimit": 0}))
     (before,) = await jobs.running("moves", 1)
     workload = await jobs.workload("moves")
     admission = workload["status"]["admission"]
@@ -187,6 +187,7 @@ async def test_a_pod_whose_slot_moved_is_replaced(jobs, client, namespace):
     after = await until(lambda: _replaced(jobs, "moves", 1, before), "the replacement")
     assert nodes_of(after) == [other["name"]]
     await jobs.event(before["metadata"]["name"], "SlotMoved")
+    assert (await client.get(JOBS, "moves", namespace))["status"].get("failed", 0) == 0  # not the Job's fault
 
 
 async def test_a_lost_workload_is_written_again_with_the_same_slots(jobs, client, namespace):
