@@ -79,12 +79,12 @@ class Chooser:
             return Pick(best[None], np.array([self.need]), (1,))
         steps = tuple(range(max(level, rank + 1), self.tree.leaf + 1))
         if len(found) == 1:
-            return self._solve(rank, int(found[0]), steps)
+            return self.solve(rank, int(found[0]), steps)
         return self._best(rank, found, fits, steps)
 
     def anywhere(self, level: int) -> Pick | None:
         """Spread over the whole flavor."""
-        return self._solve(-1, 0, tuple(range(level, self.tree.leaf + 1))) if self._holds() else None
+        return self.solve(-1, 0, tuple(range(level, self.tree.leaf + 1))) if self._holds() else None
 
     def used_first(self, rank: int = -1) -> Pick | None:
         """The fewest nodes, wherever they are; of equal ones those in the fullest domains.
@@ -125,7 +125,7 @@ class Chooser:
             fewest, ties = self._look_on(rank, keys[FIRST_LOOK:], steps[0], fewest, ties)
         if self.prefer is not None and len(ties) > 1:
             ties = self._preferred(rank, ties, fits)
-        pick = self._solve(rank, int(ties[0]), steps)
+        pick = self.solve(rank, int(ties[0]), steps)
         return pick if len(steps) == 1 or len(ties) == 1 else self._compare(rank, ties, steps, pick)
 
     def _preferred(self, rank: int, ties: Ints, fits: Ints) -> Ints:
@@ -162,7 +162,7 @@ class Chooser:
             if best.cost <= least or self.work.spent:
                 break
             self.work.left -= DESCENT
-            other = self._solve(rank, domain, steps)
+            other = self.solve(rank, domain, steps)
             if other.cost < best.cost:
                 best = other
         return best
@@ -207,8 +207,8 @@ class Chooser:
         picked, rest = cover(fits, self.need, tight=True, best=self._best_of(slice(first, last)))
         return _pick(picked + first, fits[picked], rest, ())
 
-    def _solve(self, rank: int, domain: int, steps: tuple[int, ...]) -> Pick:
-        """The best pick inside one container, which must hold all."""
+    def solve(self, rank: int, domain: int, steps: tuple[int, ...]) -> Pick:
+        """The best pick inside one container, which must hold all; ``steps``: the ranks that count, leaf rank last."""
         if 0 <= rank == self.tree.leaf - 1:
             return self._leaves_of(rank, domain)
         pool = self._pool(rank, domain, steps[0])

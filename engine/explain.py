@@ -12,6 +12,7 @@ from engine.filters import Mask
 from engine.model import PODS, Amounts, PodSet
 from engine.numa.rebuild import inner
 from engine.reasons import Reason
+from engine.slices import SlicedCounts, Unfit, layers_of
 from engine.state import ClusterState
 from engine.table import Ints
 from engine.tree import Tree
@@ -21,6 +22,7 @@ from engine.tree import Tree
 class DomainFit:
     """How many pods of a pod set fit one domain, and what limits it.
 
+    Of a pod set with slices, pods in whole slices count; where only single pods would fit, ``limit`` says so.
     ``nodes``: how many nodes of the domain pass every filter. ``limit``: the resource (or the Reason) that runs out
     first; "" where the whole pod set fits. ``missing``: how much more of that resource the rest of the pods need.
     ``excluded``: nodes that take no pod at all, by the first reason. ``misaligned``: nodes that take fewer pods than
@@ -67,7 +69,9 @@ def _explained(state: ClusterState, tree: Tree, pod_set: PodSet, rank: int) -> I
         for domain in range(tree.domains(rank)):
             yield DomainFit(tree.path(rank, domain), 0, 0, Reason.UNSUPPORTED_CONSTRAINT)
         return
-    view = _View(state, tree, pod_set, left.within(rank), left.caps, _why(state, tree, pod_set), 0)
+    view = _View(
+        state, tree, pod_set, _whole(tree, pod_set, left.within(rank)), left.caps, _why(state, tree, pod_set), 0
+    )
     for domain in range(tree.domains(rank)):
         yield view.domain(rank, domain)
 
@@ -76,7 +80,17 @@ def domain_fit(state: ClusterState, tree: Tree, pod_set: PodSet, left: Room, ran
     """One domain (rank -1: the whole flavor)."""
     first, last = (0, tree.size) if rank < 0 else tree.bounds[rank][domain : domain + 2].tolist()
     why = _why(state, tree, pod_set, slice(first, last))
-    return _View(state, tree, pod_set, left.within(rank), left.caps, why, first).domain(rank, domain)
+    counts = _whole(tree, pod_set, left.within(rank))
+    return _View(state, tree, pod_set, counts, left.caps, why, first).domain(rank, domain)
+
+
+def _whole(tree: Tree, pod_set: PodSet, counts: Counts) -> Counts:
+    """Counts of whole slices, where the pod set has any that the flavor knows."""
+    try:
+        layers = layers_of(tree, pod_set.topology)
+    except Unfit:
+        return counts
+    return SlicedCounts(tree, counts.leaf, layers) if layers else counts
 
 
 @dataclass(frozen=True)
@@ -126,7 +140,8 @@ class _View:
     def domain(self, rank: int, domain: int) -> DomainFit:
         bounds = self.tree.bounds[rank] if rank >= 0 else np.array([0, self.tree.size])
         leaves = slice(int(bounds[domain]), int(bounds[domain + 1]))
-        fits = int(self.counts.leaf[leaves].sum())
+        single = int(self.counts.leaf[leaves].sum())
+        fits = int(self.counts.at(rank)[domain] if rank >= 0 else self.counts.at(0).sum())
         excluded: dict[Reason, int] = {}
         passing = np.ones(leaves.stop - leaves.start, np.bool_)
         inside = slice(leaves.start - self.begin, leaves.stop - self.begin)
@@ -141,6 +156,8 @@ class _View:
         fewer = (self.why.amounts - self.why.taken)[inside] * passing
         if fits < self.pod_set.count <= fits + int(fewer.sum()):
             limit, missing = Reason.NUMA_ALIGNMENT, {}
+        if fits < self.pod_set.count <= single:
+            limit, missing = Reason.SLICES, {}
         misaligned = fewer.nonzero()[0]
         refusal = self._refusal(leaves.start + int(misaligned[0])) if len(misaligned) else ""
         return DomainFit(values, fits, int(passing.sum()), limit, missing, excluded, len(misaligned), refusal)

@@ -6,12 +6,13 @@ from typing import Final
 
 from engine.affinity import Room, Unsupported, room
 from engine.choose import Chooser, Pick
-from engine.count import Known, known_shape
+from engine.count import Counts, Known, known_shape
 from engine.exact import SMALL, Work
 from engine.model import PodSet, Policy
 from engine.numa.score import Inner
 from engine.placement import Assignment, Refusal
 from engine.reasons import Reason
+from engine.slices import Layer, SlicedCounts, Slicer, Unfit, layers_of
 from engine.state import ClusterState
 from engine.tree import Tree
 
@@ -36,7 +37,7 @@ def budget(tree: Tree) -> Work:
 
 @dataclass(slots=True)
 class Fit:
-    """``rank`` is that of the requested level; the leaf rank for unconstrained."""
+    """``rank`` is that of the requested level; the leaf rank for unconstrained. ``layers``: its slices."""
 
     tree: Tree
     pod_set: PodSet
@@ -45,6 +46,7 @@ class Fit:
     room: Room
     work: Work
     prefer: Inner | None = None
+    layers: tuple[Layer, ...] = ()
 
     @classmethod
     def of(cls, state: ClusterState, flavor: str, pod_set: PodSet, effort: int = 0) -> "Fit | Refusal":
@@ -63,8 +65,13 @@ class Fit:
         work = budget(tree)
         work.left = max(work.left, effort)
         try:
+            layers = layers_of(tree, pod_set.topology) if pod_set.topology.slices else ()
             left = room(state, tree, pod_set, known.counts)
-            return cls(tree, pod_set, rank, known, left, work, Inner.of(state.cluster, tree, known.shape.inside))
+            inner = Inner.of(state.cluster, tree, known.shape.inside)
+            return cls(tree, pod_set, rank, known, left, work, inner, layers)
+        except Unfit as wrong:
+            reason = Reason.UNKNOWN_LEVEL if wrong.unknown else Reason.INVALID_REQUEST
+            return Refusal(reason, str(wrong), pod_set.name, flavor)
         except Unsupported as constraint:
             return Refusal(Reason.UNSUPPORTED_CONSTRAINT, str(constraint), pod_set.name, flavor)
 
@@ -86,10 +93,24 @@ class Fit:
             if ceiling < 0:
                 yield ANYWHERE
 
-    def chooser(self, container: int, need: int | None = None) -> Chooser:
+    def counts(self, container: int) -> Counts:
+        """The counts that hold inside one domain of rank ``container``: of whole slices, where there are any."""
+        return self.whole(self.room.within(container))
+
+    def whole(self, counts: Counts) -> Counts:
+        """What is left of counts in whole slices."""
+        return SlicedCounts(self.tree, counts.leaf, self.layers) if self.layers else counts
+
+    def chooser(self, container: int) -> Chooser | Slicer:
         """A question about the counts that hold inside one domain of rank ``container``."""
-        counts = self.room.within(container)
-        return Chooser(self.tree, counts, self.pod_set.count if need is None else need, self.work, self.prefer)
+        return self.asked(self.room.within(container), self.pod_set.count)
+
+    def asked(self, counts: Counts, need: int) -> Chooser | Slicer:
+        """A question about so many pods on these counts."""
+        if self.layers:
+            whole = SlicedCounts(self.tree, counts.leaf, self.layers)
+            return Slicer(self.tree, whole, need, self.layers, self.work, self.prefer)
+        return Chooser(self.tree, counts, need, self.work, self.prefer)
 
     def pick(self) -> Pick | None:
         """The best placement; None where the pod set does not fit."""

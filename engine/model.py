@@ -126,11 +126,22 @@ class Flavor(_Struct, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
 
 
+class SliceLayer(_Struct, frozen=True):
+    """Each run of ``size`` consecutive ranks shares one domain of ``level``."""
+
+    level: str
+    size: int
+
+
 class TopologyRequest(_Struct, frozen=True):
-    """The level is None for unconstrained only; ``auto`` was resolved to the narrowest level before."""
+    """The level is None for unconstrained only; ``auto`` was resolved to the narrowest level before.
+
+    ``slices``: slices within slices, the widest first, each size a multiple of the next. They hold whatever the policy.
+    """
 
     policy: Policy
     level: str | None = None
+    slices: tuple[SliceLayer, ...] = ()
 
 
 class PodSet(_Struct, frozen=True):

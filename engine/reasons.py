@@ -58,6 +58,7 @@ class Reason(StrEnum):
     TOPOLOGY_SPREAD = "TopologySpread"
     MISSING_LEVEL_LABEL = "MissingLevelLabel"
     INSUFFICIENT_RESOURCE = "InsufficientResource"
+    SLICES = "SlicesDoNotFit"  # the pods of a domain would fit one by one, but not in whole slices
 
     # The agent says of a machine.
     READY = "Ready"  # the kubelet's state is known exactly
@@ -95,3 +96,7 @@ class Reason(StrEnum):
     REQUEUED = "Requeued"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
+
+    # The webhook says of its Secret.
+    CERTIFICATES_ROTATED = "CertificatesRotated"
+    CERTIFICATES_REPAIRED = "CertificatesRepaired"  # what it held could not be used

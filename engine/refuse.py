@@ -1,6 +1,6 @@
 """Refusals, in words for a person: which level, how many pods, how close the best domain came, and what ran out."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -13,6 +13,7 @@ from engine.model import PodSet, Policy
 from engine.placement import Refusal, WorkloadRequest
 from engine.quantity import format_quantity
 from engine.reasons import Reason
+from engine.slices import in_words
 from engine.state import ClusterState
 
 # How close a refusal is to a placement, closest first: of several flavors' refusals the closest is told.
@@ -43,7 +44,7 @@ def invalid(request: WorkloadRequest) -> Refusal | None:
         if wrong:
             return Refusal(Reason.INVALID_REQUEST, f"{request.key}, pod set {pod_set.name}: {wrong}", pod_set.name)
         names.add(pod_set.name)
-    return None
+    return _split_group(request.pod_sets)
 
 
 def _wrong(pod_set: PodSet, names: set[str]) -> str:
@@ -54,7 +55,41 @@ def _wrong(pod_set: PodSet, names: set[str]) -> str:
     if pod_set.topology.level is None and pod_set.topology.policy is not Policy.UNCONSTRAINED:
         return f"{pod_set.topology.policy.lower()} topology needs a level"
     low = [f"{name}={amount}" for name, amount in pod_set.requests.items() if amount < 0]
-    return f"negative request {', '.join(low)}" if low else ""
+    return f"negative request {', '.join(low)}" if low else _wrong_slices(pod_set)
+
+
+def _wrong_slices(pod_set: PodSet) -> str:
+    layers = pod_set.topology.slices
+    if not layers:
+        return ""
+    if pod_set.group:
+        return f"it is in group {pod_set.group} and has slices; only one of the two is possible"
+    whole, what = pod_set.count, "count"
+    for layer in layers:
+        if layer.size < 1:
+            return f"slices of {layer.size} in one {layer.level}; expected at least 1"
+        if whole % layer.size:
+            return f"{what} {whole} is no multiple of the slice size {layer.size} (in one {layer.level})"
+        whole, what = layer.size, "slice size"
+    return ""
+
+
+def _split_group(pod_sets: Sequence[PodSet]) -> Refusal | None:
+    """Pod sets of one group that ask for different domains."""
+    first: dict[str, PodSet] = {}
+    for pod_set in pod_sets:
+        other = first.setdefault(pod_set.group, pod_set) if pod_set.group else pod_set
+        if other.topology != pod_set.topology:
+            text = (
+                f"pod sets {other.name} and {pod_set.name} of group {pod_set.group} ask for different domains: "
+                f"{_asked(other)} and {_asked(pod_set)}"
+            )
+            return Refusal(Reason.INVALID_REQUEST, text, pod_set.name)
+    return None
+
+
+def _asked(pod_set: PodSet) -> str:
+    return f"{pod_set.topology.policy.lower()} {pod_set.topology.level or ''}".rstrip()
 
 
 def flavors_for(state: ClusterState, request: WorkloadRequest, pod_set: PodSet) -> Iterator[str]:
@@ -64,8 +99,11 @@ def flavors_for(state: ClusterState, request: WorkloadRequest, pod_set: PodSet) 
     if request.flavors:
         yield from (name for name in request.flavors if name in flavors)
         return
+    wanted = {part.level for part in pod_set.topology.slices}
+    if pod_set.topology.policy is not Policy.UNCONSTRAINED and level is not None:
+        wanted.add(level)
     for name in sorted(flavors):
-        if pod_set.topology.policy is Policy.UNCONSTRAINED or level in flavors[name].levels:
+        if wanted.issubset(flavors[name].levels):
             yield name
 
 
@@ -76,7 +114,9 @@ def no_flavor(state: ClusterState, request: WorkloadRequest, pod_set: PodSet) ->
         text = f"no flavor is named {' or '.join(request.flavors)}; there are: {names}"
         return Refusal(Reason.NO_FLAVOR, text, pod_set.name)
     levels = sorted({level for flavor in state.flavors.values() for level in flavor.levels})
-    text = f"no flavor has the level {pod_set.topology.level}; levels are: {', '.join(levels) or 'none'}"
+    wanted = [pod_set.topology.level, *(part.level for part in pod_set.topology.slices)]
+    what = " and ".join(f"the level {level}" for level in dict.fromkeys(wanted) if level)
+    text = f"no flavor has {what}; levels are: {', '.join(levels) or 'none'}"
     return Refusal(Reason.NO_FLAVOR, text, pod_set.name)
 
 
@@ -101,16 +141,16 @@ def does_not_fit(state: ClusterState, fit: Fit) -> Refusal:
 def message(state: ClusterState, fit: Fit) -> str:
     """How close it came: the best domain, and what it is short of."""
     container = list(fit.containers())[-1]
-    counts = fit.room.within(container)
-    need = fit.pod_set.count
+    counts = fit.counts(container)
+    need, sliced = fit.pod_set.count, in_words(fit.pod_set.topology)
     if container == ANYWHERE:
-        have = f"the {fit.tree.size} nodes of flavor {fit.tree.flavor.name} take {int(counts.leaf.sum())}"
+        have = f"the {fit.tree.size} nodes of flavor {fit.tree.flavor.name} take {int(counts.at(0).sum())}{sliced}"
         return f"{need} pods do not fit: {have}{_short(state, fit, ANYWHERE, 0)}"
     fits = counts.at(container)
     best = int(fits.argmax())
     level = fit.tree.flavor.levels[container] if container <= fit.tree.last else "node"
     where = "/".join(fit.tree.path(min(container, fit.tree.last), best if container <= fit.tree.last else 0))
-    text = f"{need} pods do not fit one {level}: the best of {len(fits)}, {where}, takes {int(fits[best])}"
+    text = f"{need} pods do not fit one {level}: the best of {len(fits)}, {where}, takes {int(fits[best])}{sliced}"
     return text + _short(state, fit, container, best)
 
 
@@ -118,6 +158,8 @@ def _short(state: ClusterState, fit: Fit, container: int, domain: int) -> str:
     found = domain_fit(state, fit.tree, fit.pod_set, fit.room, container, domain)
     if not found.limit:
         return ""
+    if found.limit == Reason.SLICES:
+        return "; there is room for all pods one by one, but not for whole slices"
     if found.limit == Reason.NUMA_ALIGNMENT:
         return f"; {found.misaligned} of its {found.nodes} nodes take fewer by NUMA than by amounts ({found.refusal})"
     lacks = ", ".join(f"{format_quantity(name, amount)} more" for name, amount in found.missing.items())
@@ -142,7 +184,7 @@ def _fits_by_amounts(state: ClusterState, fit: Fit) -> bool:
 def _fits_emptied(state: ClusterState, fit: Fit) -> bool:
     nodes = state.cluster.columns
     caps = tuple(cap for cap in fit.room.caps if cap.reason is Reason.POD_ANTI_AFFINITY)
-    if not caps:
+    if not caps and not fit.layers:
         container = list(fit.containers())[-1]
         return fit.known.most_emptied(nodes, fit.tree, container) >= fit.pod_set.count
     emptied = Counts(fit.tree, fit.known.shape.fit_emptied(nodes, fit.tree))
@@ -151,6 +193,6 @@ def _fits_emptied(state: ClusterState, fit: Fit) -> bool:
 
 def _fits(fit: Fit, left: Room) -> bool:
     container = list(fit.containers())[-1]
-    counts = left.within(container)
-    most = counts.leaf.sum() if container == ANYWHERE else np.max(counts.at(container))
+    counts = fit.whole(left.within(container))
+    most = counts.at(0).sum() if container == ANYWHERE else np.max(counts.at(container))
     return bool(most >= fit.pod_set.count)

@@ -1,29 +1,28 @@
 """Assignments that change: more pods, fewer pods, pods moved off lost nodes. Nothing here changes the state."""
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
-
-import numpy as np
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate
 
 from engine import refuse
-from engine.choose import Chooser, Pick, cover
-from engine.count import Counts
-from engine.fit import ANYWHERE, Fit
+from engine.choose import Pick
+from engine.fit import Fit
+from engine.growth import Growth, leaves_of, merged
 from engine.ledger import with_slices
-from engine.model import PodSet, Policy
-from engine.order import natural
+from engine.model import PodSet, Policy, SliceLayer
 from engine.placement import Assignment, Refusal, Slice
 from engine.reasons import Reason
+from engine.refill import Refill, refill
+from engine.slices import in_words
 from engine.state import ClusterState
-from engine.table import Ints
-from engine.tree import Path, Tree
+from engine.tree import Path
 
 
 def extend(state: ClusterState, workload: str, pod_set: PodSet, by: int) -> Assignment | Refusal:
     """The whole new assignment with ``by`` more pods; where the level is required, in the same domain.
 
-    Room on nodes that are used already comes first, then the domains used already. Raises ValueError where the workload
-    holds no such pod set.
+    Room on nodes that are used already comes first, then the domains used already. With slices, those that are not
+    whole are completed where they are, and more come whole. Raises ValueError where the workload holds no such pod set.
     """
     held = _held(state, workload, pod_set.name)
     return held if by <= 0 else _grown(state, held, held.slices, pod_set, by, frozenset())
@@ -32,7 +31,8 @@ def extend(state: ClusterState, workload: str, pod_set: PodSet, by: int) -> Assi
 def replace(state: ClusterState, workload: str, pod_set: PodSet, lost: Collection[str]) -> Assignment | Refusal:
     """The whole new assignment with the slots on the ``lost`` nodes moved elsewhere (same required domain).
 
-    Raises ValueError where the workload holds no such pod set.
+    What is lost of a slice comes back in the slice's domain; slices that are lost whole may go to another. Raises
+    ValueError where the workload holds no such pod set.
     """
     held = _held(state, workload, pod_set.name)
     stays = [_without(part, lost) for part in held.slices]
@@ -42,22 +42,30 @@ def replace(state: ClusterState, workload: str, pod_set: PodSet, lost: Collectio
     return _grown(state, held, [part for part in stays if part.count], pod_set, by, frozenset(lost))
 
 
-def shrink(
-    state: ClusterState, workload: str, pod_set: str, by: int, keep: Mapping[Path, int] | None = None
+def shrink(  # noqa: PLR0917  (what is asked of whom, then two limits)
+    state: ClusterState,
+    workload: str,
+    pod_set: str,
+    by: int,
+    keep: Mapping[Path, int] | None = None,
+    slices: Sequence[SliceLayer] = (),
 ) -> Assignment:
     """The whole new assignment with ``by`` fewer pods: slots no pod claims first, from the end of rank order.
 
-    ``keep``: slice values -> pods that are known to sit there though no claim was seen yet. Raises ValueError where the
-    workload holds no such pod set.
+    ``keep``: slice values -> pods that are known to sit there though no claim was seen yet. ``slices``: of the pod set;
+    those that no pod uses then go whole, before any is broken. Raises ValueError where the workload holds no such pod
+    set.
     """
     held = _held(state, workload, pod_set)
     known = dict(state.unclaimed(workload, pod_set))
     counts = [part.count for part in held.slices]
     unused = [min(known.get(p.values, p.count), p.count - (keep or {}).get(p.values, 0)) for p in held.slices]
+    if slices:
+        by = _taken_whole(counts, unused, by, slices[0].size)
     left = _taken(counts, unused, by)
     _taken(counts, list(counts), left)
-    slices = (_cut(part, count) for part, count in zip(held.slices, counts, strict=True) if count)
-    return with_slices(held, slices)
+    kept = (_cut(part, count) for part, count in zip(held.slices, counts, strict=True) if count)
+    return with_slices(held, kept)
 
 
 def _taken(counts: list[int], most: list[int], by: int) -> int:
@@ -66,6 +74,23 @@ def _taken(counts: list[int], most: list[int], by: int) -> int:
         taken = max(min(most[i], by), 0)
         counts[i] -= taken
         by -= taken
+    return by
+
+
+def _taken_whole(counts: list[int], unused: list[int], by: int, size: int) -> int:
+    """Lower ``counts`` and ``unused`` by slices of ``size`` that nobody uses, from the end of rank order."""
+    ends = list(accumulate(counts))
+    for number in reversed(range(ends[-1] // size if ends else 0)):
+        if by < size:
+            break
+        low, high = number * size, (number + 1) * size
+        inside = range(bisect_right(ends, low), bisect_left(ends, high) + 1)
+        parts = [min(ends[i], high) - max(ends[i - 1] if i else 0, low) for i in inside]
+        if all(part <= unused[i] for i, part in zip(inside, parts, strict=True)):
+            for i, part in zip(inside, parts, strict=True):
+                counts[i] -= part
+                unused[i] -= part
+            by -= size
     return by
 
 
@@ -99,109 +124,28 @@ def _grown(  # noqa: PLR0917  (a step of two public functions)
     fit = Fit.of(state, held.flavor, pod_set)
     if isinstance(fit, Refusal):
         return fit
-    growth = _Growth(fit, _leaves_of(fit.tree, state, stays), _leaves_of(fit.tree, state, [], lost), by)
+    growth = Growth(fit, leaves_of(fit.tree, state, stays), leaves_of(fit.tree, state, [], lost), by)
+    if fit.layers:
+        return _refilled(state, held, stays, growth, lost)
     for container, domain in growth.containers(held):
         pick = growth.pick(container, domain)
         if pick is not None:
-            return _merged(held, stays, fit.tree.slices(pick.leaves, pick.amounts), fit.tree, pod_set)
+            return merged(held, stays, fit.tree.slices(pick.leaves, pick.amounts), fit.tree, pod_set)
     where = f"in the same {pod_set.topology.level}" if pod_set.topology.policy is Policy.REQUIRED else "anywhere"
     text = f"{by} more pods do not fit {where}: {refuse.message(state, fit)}"
     return Refusal(Reason.DOES_NOT_FIT, text, pod_set.name, held.flavor)
 
 
-def _leaves_of(tree: Tree, state: ClusterState, slices: Collection[Slice], names: Collection[str] = ()) -> Ints:
-    wanted = [*names, *(name for part in slices for name, _ in part.nodes)]
-    index = [record.index for name in wanted if (record := state.cluster.by_name.get(name)) is not None]
-    return np.unique(tree.leaves_among(np.array(index, np.int64)))
-
-
-@dataclass(frozen=True)
-class _Growth:
-    """``by`` more pods beside those on the ``used`` leaves, none of them on ``lost`` ones."""
-
-    fit: Fit
-    used: Ints
-    lost: Ints
-    by: int
-
-    def containers(self, held: Assignment) -> Iterator[tuple[int, int]]:
-        """(rank, domain) to try in order; each holds every slice there was before, lost ones too."""
-        tree = self.fit.tree
-        for rank in self.fit.containers():
-            if rank == ANYWHERE:
-                yield rank, 0
-                continue
-            paths = {part.values[: rank + 1] for part in held.slices}
-            if len(paths) == 1:
-                domain = tree.find(min(rank, tree.last), paths.pop())
-                if domain is not None:
-                    yield min(rank, tree.last), domain
-
-    def pick(self, rank: int, domain: int) -> Pick | None:
-        """Used nodes first, then used domains from the narrowest on, then the container."""
-        counts = self.fit.room.within(rank).leaf.copy()
-        counts[self.lost] = 0
-        tree = self.fit.tree
-        if rank != ANYWHERE:
-            first, last = tree.bounds[rank][domain : domain + 2].tolist()
-            counts[:first] = counts[last:] = 0
-        if int(counts.sum()) < self.by:
-            return None
-        onto = self._onto_used(counts)
-        left = self.by - int(onto.sum())
-        if left:
-            counts -= onto
-            counts[self.used] = 0
-            self._add_rest(onto, counts, left, rank)
-        leaves = np.flatnonzero(onto)
-        return Pick(leaves, onto[leaves], (len(leaves),))
-
-    def _onto_used(self, counts: Ints) -> Ints:
-        onto = np.zeros_like(counts)
-        room = counts[self.used]
-        if int(room.sum()) <= self.by:
-            onto[self.used] = room
-            return onto
-        picked, rest = cover(room, self.by, tight=True)
-        onto[self.used[picked]] = room[picked]
-        onto[self.used[picked[-1]]] = rest
-        return onto
-
-    def _add_rest(self, onto: Ints, counts: Ints, left: int, rank: int) -> None:
-        """Put ``left`` pods onto unused nodes: in a used domain as narrow as can be, else anywhere in the container."""
-        tree = self.fit.tree
-        for narrow in range(tree.leaf - 1, rank, -1):
-            owners = tree.owners[narrow]
-            near = np.where(np.isin(owners, owners[self.used]), counts, 0)
-            if int(near.sum()) >= left:
-                counts = near
-                break
-        chooser = Chooser(tree, Counts(tree, counts), left, self.fit.work, self.fit.prefer)
-        pick = chooser.anywhere(min(self.fit.rank, tree.leaf))
-        assert pick is not None  # noqa: S101  (the sum was checked)
-        onto[pick.leaves] += pick.amounts
-
-
-def _merged(
-    held: Assignment, stays: Collection[Slice], more: Collection[Slice], tree: Tree, pod_set: PodSet
-) -> Assignment:
-    """Old and new slices, each domain once, in tree order."""
-    on: dict[Path, dict[str, int]] = {}
-    bare: dict[Path, int] = {}
-    for part in (*stays, *more):
-        nodes = on.setdefault(part.values, {})
-        for name, pods in part.nodes:
-            nodes[name] = nodes.get(name, 0) + pods
-        bare[part.values] = bare.get(part.values, 0) + part.count
-    slices = [
-        Slice(values, bare[values], tuple(sorted(nodes.items(), key=lambda item: natural(item[0]))))
-        for values, nodes in sorted(on.items(), key=lambda item: [natural(value) for value in item[0]])
-    ]
-    return Assignment(
-        pod_set=held.pod_set,
-        flavor=tree.flavor.name,
-        levels=tree.flavor.levels,
-        requests=pod_set.requests,
-        slices=slices,
-        source=pod_set,
-    )
+def _refilled(
+    state: ClusterState, held: Assignment, stays: Collection[Slice], growth: Growth, lost: frozenset[str]
+) -> Assignment | Refusal:
+    """The same for a pod set with slices."""
+    fit, by = growth.fit, growth.by
+    tree, pod_set = fit.tree, fit.pod_set
+    found = refill(growth, held, stays, lost)
+    if isinstance(found, Pick):
+        return merged(held, stays, tree.slices(found.leaves, found.amounts), tree, pod_set)
+    head = f"{by} more pods do not fit{in_words(pod_set.topology)}"
+    reason = Reason.INVALID_REQUEST if found is Refill.UNEVEN else Reason.DOES_NOT_FIT
+    text = f"{head}: {found}" if found is not Refill.NO_ROOM else f"{head}: {refuse.message(state, fit)}"
+    return Refusal(reason, text, pod_set.name, held.flavor)

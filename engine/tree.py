@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from engine.model import Flavor
@@ -86,6 +87,22 @@ class Tree:
         """Table indices of leaves."""
         found: Ints = leaves + self.lo if self.index is None else self.index[leaves]
         return found
+
+    def cut(self, rank: int) -> "Tree":
+        """The same tree with the domains of ``rank`` as its leaves; kept."""
+        if rank == self.leaf:
+            return self
+        found = self._cuts.get(rank)
+        if found is None:
+            paths = [self.path(rank, domain) for domain in range(self.domains(rank))]
+            flavor = structs.replace(self.flavor, levels=self.flavor.levels[: rank + 1])
+            found = Tree(flavor, ["/".join(path) for path in paths], paths, np.arange(len(paths)))
+            self._cuts[rank] = found
+        return found
+
+    @cached_property
+    def _cuts(self) -> "dict[int, Tree]":
+        return {}
 
     @cached_property
     def other(self) -> Ints:

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from engine.model import PodSet, Policy, TopologyRequest
+from engine.model import PodSet, Policy
 from engine.place import place
 from engine.placement import Assignment, Placement, Refusal, WorkloadRequest
 from engine.reasons import Reason
@@ -120,13 +120,15 @@ class _Finder:
         return self._in(pod_set, rooms[0], chosen)
 
     def _in(self, pod_set: PodSet, room: str, chosen: Chosen) -> _Choice | None:
-        levels, level = self.state.flavors[room].levels, pod_set.topology.level
-        if level == AUTO:
-            topology = TopologyRequest(policy=pod_set.topology.policy, level=levels[-1])
+        levels, topology = self.state.flavors[room].levels, pod_set.topology
+        if topology.level == AUTO:
+            topology = msgspec.structs.replace(topology, level=levels[-1])
             pod_set = msgspec.structs.replace(pod_set, topology=topology)
-        elif level is not None and level not in levels:
+        wanted = (topology.level, *(part.level for part in topology.slices))
+        missing = [level for level in wanted if level is not None and level not in levels]
+        if missing:
             self.reason = Reason.UNKNOWN_LEVEL
-            self.wrong.append(f"flavor {room} has no level {level}; its levels are {', '.join(levels)}")
+            self.wrong.append(f"flavor {room} has no level {missing[0]}; its levels are {', '.join(levels)}")
             return None
         return _Choice(chosen, room, pod_set)
 
@@ -157,7 +159,7 @@ def _unlimited(finder: _Finder, pod_set: PodSet) -> Iterator[_Choice]:
 
 
 def _asks(pod_set: PodSet) -> bool:
-    return pod_set.topology.policy is not Policy.UNCONSTRAINED
+    return pod_set.topology.policy is not Policy.UNCONSTRAINED or bool(pod_set.topology.slices)
 
 
 def _united(choices: Sequence[_Choice]) -> bool:

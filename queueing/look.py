@@ -182,14 +182,19 @@ class _Look:
         return made
 
     def fewer(self) -> Fits | None:
-        """As many pods as fit, of the pod set that may have fewer; by bisection, no fewer than the least."""
+        """As many pods as fit, of the pod set that may have fewer; by bisection, no fewer than the least.
+
+        Of a pod set with slices, whole ones.
+        """
         workload = self.entry.workload
         name, least = next(iter(workload.at_least.items()))
-        low, high = least, next((p.count for p in workload.pod_sets if p.name == name), 0) - 1
+        pod_set = next((p for p in workload.pod_sets if p.name == name), None)
+        size = pod_set.topology.slices[0].size if pod_set is not None and pod_set.topology.slices else 1
+        low, high = -(-least // size), ((pod_set.count if pod_set is not None else 0) - 1) // size
         best: Fits | None = None
         while low <= high:
             middle = (low + high + 1) // 2 if best is not None else low
-            found = self._with(name, middle)
+            found = self._with(name, middle * size)
             if found is None:
                 high = middle - 1
                 if best is None:

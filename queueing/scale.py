@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from engine.model import PodSet, TopologyRequest
+from engine.model import PodSet
 from engine.place import extend, place, replace, shrink
 from engine.placement import Assignment, Refusal, WorkloadRequest
 from engine.state import ClusterState
@@ -136,15 +136,18 @@ def _sized(entry: Entry, levels: Sequence[str], name: str, count: int) -> PodSet
     pod_set = next(p for p in entry.workload.pod_sets if p.name == name)
     topology = pod_set.topology
     if topology.level == AUTO:
-        topology = TopologyRequest(policy=topology.policy, level=levels[-1])
+        topology = msgspec.structs.replace(topology, level=levels[-1])
     return msgspec.structs.replace(pod_set, count=count, topology=topology)
 
 
 def _shrunk(state: ClusterState, entry: Entry, fewer: Mapping[str, int]) -> Grant:
     grant, key = _grant(entry), entry.workload.key
     counts = {**grant.counts, **fewer}
+    slices = {pod_set.name: pod_set.topology.slices for pod_set in entry.workload.pod_sets}
     parts = [
-        shrink(state, key, part.pod_set, part.count - fewer[part.pod_set]) if part.pod_set in fewer else part
+        shrink(state, key, part.pod_set, part.count - fewer[part.pod_set], slices=slices[part.pod_set])
+        if part.pod_set in fewer
+        else part
         for part in state.assignments(key).values()
     ]
     kept = tuple(part for part in parts if part.count)

@@ -1,5 +1,6 @@
 """The cycle: order, turns, flavors, partial admission, parking, messages, stopped queues."""
 
+import msgspec
 import pytest
 from queue_factories import (
     GPU,
@@ -16,7 +17,7 @@ from queue_factories import (
     submit,
 )
 
-from engine.model import HOSTNAME_LABEL, Flavor, Policy
+from engine.model import HOSTNAME_LABEL, Flavor, Policy, SliceLayer, TopologyRequest
 from engine.reasons import Reason
 from queueing.cycle import cycle
 from queueing.model import ClusterQueue, LocalQueue, PlainFlavor, Quota, Requirement, ResourceGroup, Stop
@@ -191,6 +192,24 @@ def test_fewer_pods_where_the_job_allows_it():
     assert "fewer than it asked for" in admitted.message
     submit(queues, make_workload("v", count=9, created=1.0, at_least={"main": 4}))
     assert keys(run(state, queues)) == []
+
+
+def test_fewer_pods_come_in_whole_slices():
+    state, queues = make_state(2, 3), make_queues(make_queue("q", 40))
+    slices = TopologyRequest(policy=Policy.UNCONSTRAINED, slices=(SliceLayer(level=RACK, size=2),))
+    pod_set = msgspec.structs.replace(make_pod_set(10), topology=slices)
+    submit(queues, make_workload("w", pod_sets=(pod_set,), at_least={"main": 1}))
+    (admitted,) = run(state, queues).admitted
+    assert admitted.grant.counts == {"main": 4}  # quota is for five pods, and each rack takes one slice of two
+
+
+def test_a_flavor_without_the_level_of_the_slices_is_not_tried():
+    state, queues = make_state(), make_queues(make_queue("q", 40))
+    slices = TopologyRequest(policy=Policy.REQUIRED, level=RACK, slices=(SliceLayer(level="row", size=2),))
+    submit(queues, make_workload("w", pod_sets=(msgspec.structs.replace(make_pod_set(2), topology=slices),)))
+    found = run(state, queues)
+    assert reasons(found) == {"w": Reason.UNKNOWN_LEVEL}
+    assert "flavor tas has no level row" in message(found, "w")
 
 
 def test_messages_name_the_quota_what_is_missing_and_who_uses_it():

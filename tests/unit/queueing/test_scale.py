@@ -1,5 +1,6 @@
 """Workloads that change while they hold something: elastic, reclaimable, moved."""
 
+import msgspec
 import pytest
 from queue_factories import (
     GPU,
@@ -15,7 +16,7 @@ from queue_factories import (
     submit,
 )
 
-from engine.model import Policy
+from engine.model import Policy, SliceLayer, TopologyRequest
 from engine.placement import Refusal
 from engine.reasons import Reason
 from queueing.queues import Phase
@@ -132,3 +133,20 @@ def test_only_admitted_ones_with_known_pod_sets_are_resized():
         resize(state, queues, "w", {"nope": 1})
     with pytest.raises(ValueError, match="is not admitted"):
         resize(state, queues, "gone", {"main": 1})
+
+
+def test_slices_stay_whole_as_a_workload_changes():
+    state, queues = make_state(3, 2), make_queues(make_queue("q", 64))
+    slices = TopologyRequest(policy=Policy.UNCONSTRAINED, slices=(SliceLayer(level=RACK, size=2),))
+    pod_set = msgspec.structs.replace(make_pod_set(2), topology=slices)
+    submit(queues, make_workload("w", pod_sets=(pod_set,)))
+    assert keys(run(state, queues)) == ["w"]
+    assert resize(state, queues, "w", {"main": 3}).reason is Reason.INVALID_REQUEST
+    assert isinstance(resize(state, queues, "w", {"main": 4}), Resized)
+    assert [piece.count for piece in state.assignments("w")["main"].slices] == [1, 1, 1, 1]
+    assert len(racks(state)) == 2
+    assert isinstance(resize(state, queues, "w", {"main": 2}), Resized)
+    assert len(racks(state)) == 1
+    (lost, _) = (piece.nodes[0][0] for piece in state.assignments("w")["main"].slices)
+    refusal = move(state, queues, "w", "main", {lost})
+    assert isinstance(refusal, Refusal)  # the rack has two nodes, and the rest of the slice is there
