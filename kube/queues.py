@@ -1,5 +1,7 @@
 """The queue kinds: as they are on the wire, and as queueing takes them."""
 
+from typing import Any
+
 from engine.quantity import parse
 from kube.convert import label_selector
 from kube.objects import LabelSelector, Object, Quantity, ResourceFlavor, Struct
@@ -85,9 +87,10 @@ class ClusterQueueSpec(Struct, frozen=True):
 
 
 class ClusterQueue(Object, frozen=True):
-    """A ClusterQueue."""
+    """A ClusterQueue; its status as it was written."""
 
     spec: ClusterQueueSpec = ClusterQueueSpec()
+    status: dict[str, Any] | None = None
 
 
 class LocalQueueSpec(Struct, frozen=True):
@@ -98,9 +101,10 @@ class LocalQueueSpec(Struct, frozen=True):
 
 
 class LocalQueue(Object, frozen=True):
-    """A LocalQueue."""
+    """A LocalQueue; its status as it was written."""
 
     spec: LocalQueueSpec = LocalQueueSpec()
+    status: dict[str, Any] | None = None
 
 
 def cluster_queue(wire: ClusterQueue) -> model.ClusterQueue:
