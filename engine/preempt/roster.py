@@ -1,0 +1,332 @@
+"""The blocks of many nodes in columns, so that one look says where which victims could suffice, and what at least.
+
+A table has the blocks of one kind of machine and one width. Its columns hold what is free now and, by priority, what is
+free with every victim of up to that priority gone; so the least highest priority of a victim is exact at once, for all
+blocks. The least sum of priorities is bounded from below by the cheapest offer for each unit that is missing, the
+number of victims by the largest offer.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.numa.machine import Layout
+from engine.preempt.blocks import Block, Kind, Offer, Row, Wanted, blocks_of, free_in, is_device, kind_of, offers
+from engine.preempt.cover import Amount, Item, cheapest
+from engine.preempt.model import NOBODY, Landing, Room
+from engine.table import Ints
+
+COVERS_KEPT: Final = 1 << 14
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+_SAFE: Final = 1 - 1e-9  # a bound that is computed in floats must not come out too high
+
+
+class Place(NamedTuple):
+    """One block of one node, and what each of its victims (by position in the room) would give back."""
+
+    room: Room
+    block: Block
+    free: tuple[int, ...]
+    offers: tuple[Offer, ...]
+
+
+class Bound(NamedTuple):
+    """No set of victims that covers a place is cheaper than this."""
+
+    highest: int
+    total: int
+    size: int
+    freed: int
+    place: Place
+
+
+@dataclass
+class Table:
+    """See the module. Arrays: level (0: nobody gone, then by priority) x row x column.
+
+    Columns of nodes that left stay empty until the table is built anew, as it is for a new priority or a new node.
+    """
+
+    rows: tuple[Row, ...]
+    landing: Landing
+    at: dict[str, list[Place]] = field(default_factory=dict)
+    places: list[Place] = field(default_factory=list)
+    levels: list[int] = field(default_factory=list)
+    _columns: dict[str, range] = field(default_factory=dict)
+    _arrays: tuple[Ints, Floats, Ints] | None = None
+    _low: list[int] = field(default_factory=list)  # by row: no column has less free
+    _high: list[list[int]] = field(default_factory=list)  # by level and row: no column has more
+    _looks: "dict[tuple[tuple[Row, int], ...], _Look | None]" = field(default_factory=dict)
+    _chosen: dict[tuple[Row, ...], list[int] | None] = field(default_factory=dict)
+
+    def put(self, node: str, places: list[Place]) -> None:
+        """A node has exactly these blocks now."""
+        if self.at.get(node) == places:
+            return
+        self._looks.clear()
+        self.at[node] = places
+        columns = self._columns.get(node, range(0))
+        known = all(offer.priority in self.levels for place in places for offer in place.offers)
+        if self._arrays is None or not places or len(columns) != len(places) or not known:
+            self._arrays = None
+            return
+        for column, place in zip(columns, places, strict=True):
+            self.places[column] = place
+            self._fill(self._arrays, column, place)
+        self._add_up(self._arrays, slice(columns.start, columns.stop))
+        have = self._arrays[0][:, :, columns.start : columns.stop]
+        self._low = list(map(min, self._low, have[0].min(axis=1).tolist()))  # too wide only costs a look
+        self._high = [list(map(max, *pair)) for pair in zip(self._high, have.max(axis=2).tolist(), strict=True)]
+
+    def built(self) -> tuple[Ints, Floats, Ints]:
+        """What is free; the least weight a unit; the most that one victim gives; all by level."""
+        if self._arrays is None:
+            self._arrays = self._build()
+        return self._arrays
+
+    def _build(self) -> tuple[Ints, Floats, Ints]:
+        self.places, self._columns = [], {}
+        for node, places in self.at.items():
+            self._columns[node] = range(len(self.places), len(self.places) + len(places))
+            self.places += places
+        self.levels = sorted({offer.priority for place in self.places for offer in place.offers})
+        shape = len(self.levels) + 1, len(self.rows), len(self.places)
+        arrays = np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape, np.int64)
+        for column, place in enumerate(self.places):
+            self._fill(arrays, column, place)
+        self._add_up(arrays, slice(None))
+        have = arrays[0]
+        if self.places:
+            self._low, self._high = have[0].min(axis=1).tolist(), have.max(axis=2).tolist()
+        return arrays
+
+    def _fill(self, arrays: tuple[Ints, Floats, Ints], column: int, place: Place) -> None:
+        """What each level adds."""
+        have, each, most = (array[:, :, column] for array in arrays)
+        have[:], each[:], most[:] = 0, np.inf, 0
+        have[0] = place.free
+        for offer in place.offers:
+            level = bisect_left(self.levels, offer.priority) + 1
+            gains = np.array(offer.gains, np.int64)
+            have[level] += gains
+            np.maximum(most[level], gains, out=most[level])
+            some = gains > 0
+            each[level, some] = np.minimum(each[level, some], max(offer.priority, 0) / gains[some])
+
+    @staticmethod
+    def _add_up(arrays: tuple[Ints, Floats, Ints], columns: slice) -> None:
+        have, each, most = (array[:, :, columns] for array in arrays)
+        have[:] = np.cumsum(have, axis=0)
+        each[:] = np.minimum.accumulate(each, axis=0)
+        most[:] = np.maximum.accumulate(most, axis=0)
+
+    def rows_of(self, wanted: Wanted) -> list[int] | None:
+        """The numbers of the rows that are wanted; None where a resource is nowhere here."""
+        names = tuple([row for row, _ in wanted.needs])
+        if names not in self._chosen:
+            at = {row: number for number, row in enumerate(self.rows)}
+            self._chosen[names] = [at[row] for row in names] if at.keys() >= set(names) else None
+        return self._chosen[names]
+
+    def bounds(self, wanted: Wanted, above: int, *, by_count: bool) -> Iterator[Bound]:
+        """Places that suffice with every victim below ``above`` gone, the least bound first.
+
+        By highest priority, sum, number and devices freed; ``by_count``: by number and devices freed alone.
+        """
+        look = self._look(wanted)
+        if look is None:
+            return
+        if not look.amounts:
+            yield from [Bound(NOBODY, 0, 0, 0, place) for place in self.places]
+            return
+        upto = bisect_left(self.levels, above) + 1
+        if by_count:
+            yield from look.by_count(upto - 1)
+            return
+        before: Bools | None = None
+        for level in range(upto):
+            now = look.enough(level)
+            if now is not None:
+                columns = (now if before is None else now & ~before).nonzero()[0]
+                before = now
+                if len(columns):
+                    yield from look.by_total(columns, level)
+
+    def _look(self, wanted: Wanted) -> "_Look | None":
+        """The rows that may be scarce; None where not even all victims would do."""
+        self.built()
+        if wanted.needs not in self._looks:
+            self._looks[wanted.needs] = self._new_look(wanted)
+        return self._looks[wanted.needs]
+
+    def _new_look(self, wanted: Wanted) -> "_Look | None":
+        rows = self.rows_of(wanted)
+        if rows is None or not self.places:
+            return None
+        scarce: list[int] = []
+        need: list[int] = []
+        devices: dict[str, list[int]] = {}
+        for row, (_, amount) in zip(rows, wanted.needs, strict=True):
+            if amount > self._high[-1][row]:
+                return None
+            if amount > self._low[row]:
+                if is_device(self.rows[row][1]):
+                    devices.setdefault(self.rows[row][1], []).append(len(scarce))
+                scarce.append(row)
+                need.append(amount)
+        return _Look(self, scarce, need, list(devices.values()))
+
+
+class _Look:
+    """One look at a table: ``rows`` and how much is needed of each; ``devices``: positions of those by resource."""
+
+    def __init__(self, table: Table, rows: list[int], need: list[int], devices: list[list[int]]) -> None:
+        self.table = table
+        self.rows = np.array(rows, np.int64)
+        self.amounts = list(zip(rows, need, strict=True))
+        self.need = np.array(need, np.int64).reshape(-1, 1)
+        self.devices = devices
+
+    def enough(self, level: int) -> Bools | None:
+        """By column, whether all that is needed is there with everyone up to a level gone; None: nowhere."""
+        high = self.table._high[level]  # noqa: SLF001  (a part of the table)
+        if any(amount > high[row] for row, amount in self.amounts):
+            return None
+        have, _, _ = self.table.built()
+        found: Bools = np.logical_and.reduce(have[level][self.rows] >= self.need)
+        return found
+
+    def by_total(self, columns: Ints, level: int) -> Iterator[Bound]:
+        """Places whose least highest priority is that of a level."""
+        table = self.table
+        if not level:
+            yield from [Bound(NOBODY, 0, 0, 0, table.places[column]) for column in columns.tolist()]
+            return
+        _, each, most = table.built()
+        at = self.rows[:, None], columns
+        missing = self._missing(at)
+        totals = np.maximum.reduce(missing * np.where(missing, each[level][at], 0.0))
+        totals = np.ceil(totals * _SAFE).astype(np.int64)
+        sizes, freed = self._sizes(missing, most[level][at]), self._freed(missing)
+        highest = table.levels[level - 1]
+        for found in np.lexsort((freed, sizes, totals)).tolist():
+            place = table.places[columns[found]]
+            yield Bound(highest, int(totals[found]), int(sizes[found]), int(freed[found]), place)
+
+    def by_count(self, level: int) -> Iterator[Bound]:
+        """Places by the number of victims that it takes at least."""
+        enough = self.enough(level)
+        if enough is None:
+            return
+        columns = enough.nonzero()[0]
+        at = self.rows[:, None], columns
+        missing = self._missing(at)
+        sizes, freed = self._sizes(missing, self.table.built()[2][level][at]), self._freed(missing)
+        for found in np.lexsort((freed, sizes)).tolist():
+            size = int(sizes[found])
+            yield Bound(0 if size else NOBODY, 0, size, int(freed[found]), self.table.places[columns[found]])
+
+    def _missing(self, at: tuple[Ints, Ints]) -> Ints:
+        missing: Ints = np.maximum(self.need - self.table.built()[0][0][at], 0)
+        return missing
+
+    @staticmethod
+    def _sizes(missing: Ints, most: Ints) -> Ints:
+        found: Ints = np.maximum.reduce(-(-missing // np.maximum(most, 1)))
+        return found
+
+    def _freed(self, missing: Ints) -> Ints:
+        found = np.zeros(missing.shape[1], np.int64)
+        for rows in self.devices:
+            found += np.maximum.reduce(missing[rows])
+        return found
+
+
+class Roster:
+    """Nodes with what may be evicted there, in columns; kept as nodes change."""
+
+    def __init__(self, rooms: Iterable[Room] = ()) -> None:
+        self.rooms: dict[str, Room] = {}
+        self.rank: dict[str, int] = {}
+        self._order: list[str] = []
+        self._tables: dict[Kind | None, dict[Landing, Table]] = {}
+        self._resources: dict[str, None] = {}
+        self._covers: dict[tuple[Amount, tuple[Item, ...]], tuple[int, ...] | None] = {}
+        for room in rooms:
+            self.set(room)
+
+    def set(self, room: Room) -> None:
+        """A node came or changed."""
+        old = self.rooms.get(room.node)
+        if old is not None and kind_of(old.layout) != kind_of(room.layout):
+            self.remove(room.node)
+        if room.node not in self.rooms:
+            insort(self._order, room.node)
+            self.rank = {}
+        self.rooms[room.node] = room
+        named = {*room.free, *(name for victim in room.victims for name in victim.requests)}
+        if not named <= self._resources.keys():
+            self._resources |= dict.fromkeys(sorted(named))
+            self._tables = {}
+            for each in self.rooms.values():
+                self._place(each)
+        else:
+            self._place(room)
+
+    def remove(self, node: str) -> None:
+        """A node is gone."""
+        room = self.rooms.pop(node, None)
+        if room is not None:
+            self._order.remove(node)
+            self.rank = {}
+            for table in self._tables[kind_of(room.layout)].values():
+                table.put(node, [])
+
+    def _place(self, room: Room) -> None:
+        kind = kind_of(room.layout)
+        tables = self._tables.setdefault(kind, {})
+        places = places_of(room, tuple(self._resources))
+        for landing in {*tables, *(place.block.landing for place in places)}:
+            if landing not in tables:
+                tables[landing] = Table(rows_of(room.layout, tuple(self._resources)), landing)
+            tables[landing].put(room.node, [place for place in places if place.block.landing is landing])
+
+    def tables(self) -> Iterator[tuple[Kind | None, dict[Landing, Table]]]:
+        """Every kind of machine with its tables."""
+        yield from self._tables.items()
+
+    def covers(self, missing: Amount, items: tuple[Item, ...]) -> tuple[int, ...] | None:
+        """The cheapest cover; equal places are evaluated once."""
+        key = missing, items
+        if key not in self._covers:
+            if len(self._covers) >= COVERS_KEPT:
+                self._covers.clear()
+            self._covers[key] = cheapest(missing, items)
+        return self._covers[key]
+
+    def ranks(self) -> dict[str, int]:
+        """Nodes by name: ties go to the first."""
+        if not self.rank:
+            self.rank = {node: at for at, node in enumerate(self._order)}
+        return self.rank
+
+
+def rows_of(layout: Layout | None, resources: tuple[str, ...]) -> tuple[Row, ...]:
+    """The rows of a node: its own resources, then those that its zones report."""
+    inside = () if layout is None else layout.resources
+    return (*[(False, name) for name in resources], *[(True, name) for name in inside])
+
+
+def places_of(room: Room, resources: tuple[str, ...]) -> list[Place]:
+    """Every block of a node with what is free there and what its victims give back."""
+    rows, blocks = rows_of(room.layout, resources), blocks_of(room.layout)
+    by_victim = [offers(room, victim, rows, blocks) for victim in room.victims]
+    return [
+        Place(room, block, tuple(free_in(room, block, rows)), tuple([each[at] for each in by_victim]))
+        for at, block in enumerate(blocks)
+    ]
