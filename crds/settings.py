@@ -127,6 +127,9 @@ class Settings(BaseModel):
     device_annotations: DeviceAnnotations = DEVICE_ANNOTATIONS
     """Annotations that tell device plugins which devices were chosen."""
 
+    kueue_never_fits: Literal["Retry", "Reject", "Wait"] = "Retry"
+    """Under Kueue, for what can never be placed: quota back and again later, deactivated, or kept with its quota."""
+
     leader_election: bool = True
     """Whether a lease is taken before anything is done."""
     lease_name: DnsLabel = "topogate-ungater"

@@ -20,7 +20,7 @@ from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import Conflict, KubeError
 from kube.events import EventRecorder, reference
-from kube.informer import Informer
+from kube.informer import Event, Informer
 from kube.objects import Job, Node, ObjectReference, Pod, PriorityClass, ResourceFlavor, controller_of
 from kube.resources import (
     FLEX_TOPOS,
@@ -37,6 +37,8 @@ from ungater import conditions, decide, messages
 from ungater.admission import Answer, ask, reason_text, shape
 from ungater.conditions import Wanted
 from ungater.inside import Options
+from ungater.kueue.bridge import Bridge
+from ungater.kueue.decide import NeverFits
 from ungater.machines import Described
 from ungater.memory import Memory
 from ungater.metrics import Metrics
@@ -111,6 +113,7 @@ class Controller:
         }
         self._looks = 0  # the id of a look in logs
         self._outcomes = {name: metrics.reconciles.labels(name) for name in ("done", "conflict", "error", "bug")}
+        self.bridge = Bridge(client, self.memory, never_fits=NeverFits(settings.kueue_never_fits))
         self.ready = False
 
     # --- life ----------------------------------------------------------------------------------------------------
@@ -132,7 +135,7 @@ class Controller:
                 log.info("leading", nodes=len(nodes), pods=len(pods), jobs=len(self.memory.records))
                 for _ in range(WORKERS):
                     group.create_task(self._work())
-                for loop in (self.sender.run, self._cycles, self._lazy_loop, self._sweep_loop):
+                for loop in (self.sender.run, self._cycles, self._lazy_loop, self._sweep_loop, self.bridge.run):
                     group.create_task(loop())
         finally:
             self.ready = False
@@ -142,7 +145,7 @@ class Controller:
         memory, client = self.memory, self.client
         nodes = Informer(client, NODES, Node, on_event=memory.on_node)
         memory.inside.sources.node = nodes.store.get
-        flavors = Informer(client, RESOURCE_FLAVORS, ResourceFlavor, on_event=memory.on_flavor)
+        flavors = Informer(client, RESOURCE_FLAVORS, ResourceFlavor, on_event=self._on_flavor)
         classes = Informer(client, PRIORITY_CLASSES, PriorityClass, on_event=memory.on_class)
         jobs = Informer(client, JOBS, Job, on_event=memory.on_job)
         indexers = {"owner": _owner_uid, "node": _node_name}
@@ -154,14 +157,18 @@ class Controller:
         return nodes, flavors, classes, jobs, pods, workloads
 
     def _optional(self) -> "tuple[OptionalInformer[Any], ...]":
-        """What nodes may publish of their inside."""
+        """What nodes may publish of their inside, and Kueue's kinds."""
         memory, client = self.memory, self.client
         topologies = OptionalInformer(
             client, NODE_RESOURCE_TOPOLOGIES, NodeResourceTopology, on_event=memory.on_topology
         )
         flexes = OptionalInformer(client, FLEX_TOPOS, FlexTopo, on_event=memory.on_flex)
         memory.inside.sources.topology, memory.inside.sources.flex = topologies.get, flexes.get
-        return topologies, flexes
+        return topologies, flexes, *self.bridge.informers()
+
+    def _on_flavor(self, event: Event[ResourceFlavor]) -> None:
+        self.memory.on_flavor(event)
+        self.bridge.flavors_changed()
 
     # --- one job -------------------------------------------------------------------------------------------------
 
@@ -193,6 +200,7 @@ class Controller:
                         self.queue.add(uid)
                     break
             record.failures = 0
+            self.bridge.looked(record)
         except Conflict as error:
             outcome = "conflict"
             log.info("workload changed meanwhile", error=str(error), **context)

@@ -132,12 +132,12 @@ def decide(record: Record, rules: Rules, now: float) -> list[Instruction]:  # no
     owner = record.owner
     if owner.over:
         return _over(record)
-    if owner.request is None or not _held_back(record, rules.keys):
-        return [Leave(), _not_ours(record, rules.keys)]
+    if owner.request is None or not held_back(record, rules.keys):
+        return [Leave(), not_ours(record, rules.keys)]
     if record.known is None:
         return [Create()]
-    if record.slots is None and record.known.slots is None and (trouble := _trouble(record, rules)) is not None:
-        return [Leave(), *_waits(record, *trouble, now)]
+    if record.slots is None and record.known.slots is None and (why := trouble(record, rules)) is not None:
+        return [Leave(), *_waits(record, *why, now)]
     if owner.suspended:
         return _suspended(record)
     if record.slots is None:
@@ -156,14 +156,15 @@ def _over(record: Record) -> list[Instruction]:
     return done
 
 
-def _held_back(record: Record, keys: Keys) -> bool:
+def held_back(record: Record, keys: Keys) -> bool:
     """Whether our gate is on the job's pods: by its template, or by the webhook's on each pod."""
     return (
         record.owner.gated or record.slots is not None or any(is_gated(pod, keys.gate) for pod in record.pods.values())
     )
 
 
-def _not_ours(record: Record, keys: Keys) -> Instruction:
+def not_ours(record: Record, keys: Keys) -> Tell:
+    """Why a job that is ours to place by its request or by its gate is not by the other."""
     if record.owner.request is None:
         message = (
             f"the pod template carries the scheduling gate {keys.gate} but no topology request: its pods stay gated. "
@@ -177,7 +178,7 @@ def _not_ours(record: Record, keys: Keys) -> Instruction:
     return Tell("Warning", Reason.NOT_GATED, "Gate", message, once="request-without-gate")
 
 
-def _trouble(record: Record, rules: Rules) -> tuple[Reason, str] | None:
+def trouble(record: Record, rules: Rules) -> tuple[Reason, str] | None:
     """Why the job cannot be placed as it stands, whatever is free."""
     owner = record.owner
     if isinstance(owner.request, RequestError):

@@ -69,6 +69,7 @@ class Memory:
         self.pods_of: Callable[[str], Iterable[objects.Pod]] = lambda _: ()
         self.pods_on: Callable[[str], Iterable[objects.Pod]] = lambda _: ()  # by node name
         self.workload_of: Callable[[str], Workload | None] = lambda _: None
+        self.view: Callable[[Owner], Owner] = lambda owner: owner  # a job as everything here is to look at it
         self._enqueue = enqueue
         self._signal = signal
         self._batch = batch_seconds
@@ -321,20 +322,29 @@ class Memory:
 
     def _set_job(self, job: objects.Job) -> None:
         record = self.records.get(job.metadata.uid)
-        owner = owner_of(job, self.keys, record.owner if record else None)
-        if owner.request is None and not owner.gated:
+        own = owner_of(job, self.keys, record.own if record else None)
+        if own.request is None and not own.gated:
             if record is not None:
-                self._drop(owner.uid)
+                self._drop(own.uid)
             return
         if record is None:
-            self._new_record(owner)
+            self._new_record(own)
             return
-        before, record.owner = record.owner, owner
-        if _worth_a_look(before, owner):
-            self._enqueue(owner.uid, 0.0)
+        record.own = own
+        self.review(own.uid)
 
-    def _new_record(self, owner: Owner) -> None:
-        record = self.records[owner.uid] = Record(owner)
+    def review(self, uid: str) -> None:
+        """Look at a job anew: it changed, or what `view` says of it may have."""
+        record = self.records.get(uid)
+        if record is None or record.own is None:
+            return
+        before, record.owner = record.owner, self.view(record.own)
+        if _worth_a_look(before, record.owner):
+            self._enqueue(uid, 0.0)
+
+    def _new_record(self, own: Owner) -> None:
+        owner = self.view(own)
+        record = self.records[owner.uid] = Record(owner, own=own)
         record.pods = {pod.metadata.uid: pod for pod in self.pods_of(owner.uid)}
         workload = self.workload_of(owner.workload_key)
         reference = objects.controller_of(workload.metadata) if workload else None

@@ -4,7 +4,7 @@ NodeResourceTopology is there only where somebody installed its CRD, and that ma
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Generic, TypeVar
 
@@ -49,7 +49,10 @@ async def served(client: Client, resource: Resource) -> bool:
 
 
 class OptionalInformer(Generic[T]):
-    """An informer that runs for as long as its resource is served; when it no longer is, all objects are gone."""
+    """An informer that runs for as long as its resource is served; when it no longer is, all objects are gone.
+
+    ``older``: other versions of the resource, for servers that do not have it; the first one that is served is watched.
+    """
 
     def __init__(
         self,
@@ -58,10 +61,12 @@ class OptionalInformer(Generic[T]):
         type: type[T],  # noqa: A002 -- reads as in the client
         *,
         on_event: Callable[[Event[T]], None],
+        older: Sequence[Resource] = (),
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
         self._client = client
-        self._resource = resource
+        self._versions = (resource, *older)
+        self.resource: Resource | None = None  # what is watched, while it is served
         self._type = type
         self._on_event = on_event
         self._look_seconds = look_seconds
@@ -86,7 +91,7 @@ class OptionalInformer(Generic[T]):
                 if self._informer is not None:
                     await self._informer.wait_synced(seconds)
         except (TimeoutError, KubeTimeout) as error:
-            log.warning("not listed yet; going on without it", resource=str(self._resource), error=str(error))
+            log.warning("not listed yet; going on without it", resource=str(self._versions[0]), error=str(error))
             return False
         return True
 
@@ -95,7 +100,7 @@ class OptionalInformer(Generic[T]):
         try:
             while True:
                 try:
-                    there = await served(self._client, self._resource)
+                    there = await self._served()
                 except (KubeError, msgspec.MsgspecError) as error:
                     log.warning("the API server does not say what it serves", error=str(error))
                 else:
@@ -105,20 +110,29 @@ class OptionalInformer(Generic[T]):
         finally:
             await self._stop()
 
-    async def _turn(self, there: bool) -> None:
-        if there and self._informer is None:
-            log.info("watching", resource=str(self._resource))
-            self._informer = Informer(self._client, self._resource, self._type, on_event=self._on_event)
-            self._task = asyncio.create_task(self._informer.run())
-        elif not there and self._informer is not None:
-            log.info("no longer served", resource=str(self._resource))
+    async def _served(self) -> Resource | None:
+        """What is to be watched: what is, as long as it is served, else the first version that is."""
+        versions = self._versions if self.resource is None else (self.resource, *self._versions)
+        for version in versions:
+            if await served(self._client, version):
+                return version
+        return None
+
+    async def _turn(self, there: Resource | None) -> None:
+        if self._informer is not None and there != self.resource:
+            log.info("no longer served", resource=str(self.resource))
             gone = dict(self._informer.store)
             await self._stop()
             for key, last in gone.items():
                 self._on_event(Event(EventKind.DELETED, key, last, None))
+        if there is not None and self._informer is None:
+            log.info("watching", resource=str(there), version=there.version)
+            self.resource = there
+            self._informer = Informer(self._client, there, self._type, on_event=self._on_event)
+            self._task = asyncio.create_task(self._informer.run())
 
     async def _stop(self) -> None:
-        task, self._task, self._informer = self._task, None, None
+        task, self._task, self._informer, self.resource = self._task, None, None, None
         if task is not None:
             task.cancel()
             with suppress(asyncio.CancelledError):

@@ -69,7 +69,7 @@ class Trouble:
 class Record:
     """One job: what was seen, what is held for it, and what was started for it."""
 
-    owner: Owner
+    owner: Owner  # as it is to be looked at (`Memory.view`)
     known: Known | None = None
     slots: SlotMap | None = None  # admitted: reserved in the engine and written in the API server
     assignment: Assignment | None = None
@@ -90,6 +90,7 @@ class Record:
     refused_at: float = 0.0
     failures: int = 0  # in a row, for the backoff
     noted: set[str] = field(default_factory=set)  # events that are worth saying once
+    own: Owner | None = None  # the job as it is, without that view
 
     @property
     def shape(self) -> PodShape:

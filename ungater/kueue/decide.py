@@ -295,6 +295,8 @@ def answer(workload: Workload, check: CheckState, side: Side, policy: NeverFits)
         return CheckState(name=check.name, state=READY, message=side.where, pod_set_updates=_updates(workload, side))
     if is_true(workload.status.conditions, kueue.ADMITTED):
         return None  # it runs; what became of its slots is on our Workload
+    if not side.message and check.state == PENDING:
+        return None  # no news yet, and soon there is some
     message = shorten(f"{side.reason}: {side.message}" if side.reason else side.message or LOOKING)
     state = _WAITING[policy] if side.reason in HOPELESS else PENDING
     delay = backoff(workload, check) if state == RETRY else None

@@ -1,5 +1,7 @@
 """What follows from Kueue's Workloads: objects in, the job's view and the check out."""
 
+import json
+
 import msgspec
 import pytest
 from support.owned import KEYS, make_owner, slot_map
@@ -256,13 +258,8 @@ PLACED = Side(True, True, "4 pods in b/r", selector={"group": "a"}, tolerations=
 def test_placed_is_ready_with_what_our_flavor_adds_to_the_pods():
     ready = answer(make_workload(), PLACED)
     assert (ready.state, ready.message) == (READY, "4 pods in b/r")
-    assert (
-        msgspec.to_builtins(ready.pod_set_updates)
-        == [
-            {"nodeSelector": {"group": "a"}, "tolerations": [TAINTED]}  # the name "main" is the default
-        ]
-        or ready.pod_set_updates[0].name == "main"
-    )
+    body = json.loads(json.dumps(d.body("v", make_workload(), [ready], 0.0)))["status"]["admissionChecks"][0]
+    assert body["podSetUpdates"] == [{"name": "main", "nodeSelector": {"group": "a"}, "tolerations": [TAINTED]}]
 
 
 def test_who_asks_for_no_topology_is_ready_at_once():
@@ -272,7 +269,9 @@ def test_who_asks_for_no_topology_is_ready_at_once():
 def test_who_waits_is_pending_with_the_reason():
     side = Side(True, reason=Reason.DOES_NOT_FIT, message="r1 could take 3 of 4")
     assert answer(make_workload(), side) == CheckState(name="topology", message="DoesNotFit: r1 could take 3 of 4")
-    assert answer(make_workload(), Side(True)).message == d.LOOKING
+    assert answer(make_workload(), Side(True)) is None, "no news yet"
+    lost = answer(make_workload(checks=(("topology", READY),)), Side(True))
+    assert (lost.state, lost.message) == (PENDING, d.LOOKING)
 
 
 @pytest.mark.parametrize(
@@ -287,7 +286,7 @@ def test_what_never_fits_gets_what_the_setting_says(policy, state, reason):
 
 @pytest.mark.parametrize(("times", "seconds"), [(0, 60), (1, 120), (3, 480), (9, 1800)])
 def test_each_retry_waits_longer(times, seconds):
-    side = Side(True, reason=Reason.NEVER_FITS)
+    side = Side(True, reason=Reason.NEVER_FITS, message="m")
     assert answer(make_workload(requeues=times), side).requeue_after_seconds == seconds
     assert answer(make_workload(retryCount=times), side).requeue_after_seconds == seconds
 

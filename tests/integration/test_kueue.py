@@ -1,0 +1,375 @@
+"""Beside Kueue on the real control plane: its kinds, a stand-in for its scheduler, and our controller in this process.
+
+One block of two racks of two hosts of 8 GPUs; a job of two pods of 8 GPUs takes a rack.
+"""
+
+import asyncio
+import json
+from collections import Counter
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+from support import kueue_kinds
+from support.cluster_checker import snapshot, violations
+from support.jobs import RACK_LABEL, Running, Watched, install_crds, job, make_flavor, nodes_of, racks_of, until
+from support.kueue import Kueue, true
+
+from crds.constants import DEFAULT_DOMAIN, Keys
+from kube.client import Client
+from kube.resources import JOBS, RESOURCE_FLAVORS, WORKLOADS
+from localcluster.nodes import GROUP_LABEL
+from ungater.kueue.decide import NOTHING_TO_PLACE
+from ungater.kueue.objects import CONTROLLER, QUEUE_NAME
+
+pytestmark = pytest.mark.cluster
+
+DOMAIN = "topogate.dev"
+KEYS = Keys(DOMAIN)
+POOL = "example.com/pool"
+
+
+@pytest.fixture(scope="module")
+def kinds(cluster):
+    """Kueue's kinds, for this file alone."""
+
+    def do(what):
+        async def connected():
+            async with await Client.connect(str(cluster.kubeconfig)) as client:
+                await what(client)
+
+        asyncio.run(connected())
+
+    do(kueue_kinds.install)
+    yield
+    do(kueue_kinds.uninstall)
+
+
+def slots_of(workload):
+    """{hostname: pods} of our Workload's admission."""
+    admission = workload.get("status", {}).get("admission")
+    slices = admission["podSetAssignments"][0]["topologyAssignment"]["slices"] if admission else []
+    return {part["nodeLabels"]["kubernetes.io/hostname"]: part["count"] for part in slices}
+
+
+class Site(Watched):
+    """One namespace with a queue, its quota, and the check ``check``."""
+
+    def __init__(self, client, namespace, kueue):
+        super().__init__(client, namespace)
+        self.kueue, self.check = kueue, f"topology-{namespace}"
+        self.made = []
+
+    async def make(self, kind, name, spec):
+        self.made.append((kind, name))
+        await self.kueue.make(kind, name, spec)
+
+    async def queue(self, name, flavor, *, checks, gpus=1000):
+        """A LocalQueue and ClusterQueue of this name."""
+        quota = {"name": "nvidia.com/gpu", "nominalQuota": gpus}
+        group = {"coveredResources": ["nvidia.com/gpu"], "flavors": [{"name": flavor, "resources": [quota]}]}
+        strategy = {"admissionChecks": [{"name": check} for check in checks]}
+        cluster = f"{name}-{self.namespace}"
+        await self.make("ClusterQueue", cluster, {"admissionChecksStrategy": strategy, "resourceGroups": [group]})
+        await self.kueue.make("LocalQueue", name, {"clusterQueue": cluster})
+
+    async def submit(self, name, pods=2, *, queue="team", level=RACK_LABEL, gpus=8):
+        """A Job of a user, as both webhooks leave it; ``level`` empty: without a topology request."""
+        request = {KEYS.required[0]: level} if level else {}
+        body = job(name, pods, gpus=gpus, request=request, labels={QUEUE_NAME: queue}, spec={"suspend": True})
+        template = body["spec"]["template"]
+        template["metadata"]["annotations"] = {**request, KEYS.pod_set: "main"} if level else {}
+        template["spec"]["schedulingGates"] = [{"name": KEYS.gate}] if level else []
+        await self.create(body)
+
+    async def state(self, name, state, text=""):
+        """Wait for our check of the job to be so."""
+
+        async def there():
+            found = await self.kueue.check(name, self.check)
+            return found if found.get("state") == state and text in found["message"] else None
+
+        try:
+            return await until(there, f"check {state} {text!r} of job {name}")
+        except AssertionError as error:
+            found = (await self.kueue.workload(name)).get("status")
+            raise AssertionError(f"{error}; it is {found}; Kueue: {self.kueue.broken}") from None
+
+    async def suspended(self, name):
+        return (await self.client.get(JOBS, name, self.namespace))["spec"].get("suspend", False)
+
+    async def places(self, name):
+        """Where our Workload of the job sends its pods: {hostname: pods}."""
+        return slots_of(await self.workload(name) or {})
+
+    async def land(self, name, pods=2):
+        """Wait until the job's pods run; they must where our Workload says."""
+        found = await self.running(name, pods)
+        assert nodes_of(found) == sorted(
+            node for node, count in (await self.places(name)).items() for _ in range(count)
+        )
+        return found
+
+    async def wrong(self):
+        """What the independent checker, which knows the default keys, finds wrong."""
+        text = json.dumps(await snapshot(self.client, {self.namespace}))
+        return violations(json.loads(text.replace(f'"{DOMAIN}/topology', f'"{DEFAULT_DOMAIN}/topology')))
+
+
+@asynccontextmanager
+async def open_site(client, namespace, nodes, version="v1beta2", **settings):
+    await install_crds(client)
+    await nodes(blocks=1, racks=2, hosts=2, prefix=f"{namespace}-", group=namespace)
+    await make_flavor(client, namespace, namespace)
+    async with AsyncExitStack() as stack:
+        kueue = await stack.enter_async_context(Kueue(client, namespace, version))
+        site = Site(client, namespace, kueue)
+        site.running_controller = Running(client, domain=DOMAIN, **settings)
+        await site.make("AdmissionCheck", site.check, {"controllerName": CONTROLLER})
+        await site.make("ResourceFlavor", namespace, {"nodeLabels": {GROUP_LABEL: namespace}})
+        await site.queue("team", namespace, checks=[site.check])
+        async with site.running_controller:
+            yield site
+            assert await site.wrong() == []
+        assert kueue.broken == []
+    for kind, name in site.made:
+        await client.delete(kueue.kinds[kind], name)
+    await client.delete(RESOURCE_FLAVORS, namespace)
+
+
+@pytest.fixture
+async def site(kinds, client, namespace, nodes):
+    async with open_site(client, namespace, nodes) as made:
+        yield made
+
+
+async def full(site):
+    """Two jobs of Kueue that fill both racks."""
+    for name in ("first", "second"):
+        await site.submit(name)
+        await site.land(name)
+
+
+async def test_held_pending_with_the_reason_until_there_is_room_then_ready_and_run(site):
+    await full(site)
+    await site.submit("third")
+    waiting = await site.state("third", "Pending", "DoesNotFit: ")
+    assert "b1/r1 could take 0 of 2 pods" in waiting["message"]
+    assert "podSetUpdates" not in waiting
+    assert await site.suspended("third")
+    assert await site.pods("third") == []
+    assert not true(await site.kueue.workload("third"), "Admitted")
+    (freed,) = racks_of(await site.pods("first"))
+    await site.delete("first")
+    ready = await site.state("third", "Ready", "2 pods in b1/")
+    assert ready["podSetUpdates"] == [{"name": "main", "nodeSelector": {GROUP_LABEL: site.namespace}}]
+    assert racks_of(await site.land("third")) == {freed}
+    assert not await site.suspended("third")
+
+
+async def test_our_record_is_stored_before_the_check_is_ready(site):
+    await site.submit("recorded")
+    await site.state("recorded", "Ready")
+    assert sum((await site.places("recorded")).values()) == 2
+
+
+async def test_what_kueue_takes_back_is_given_back_and_comes_again(site):
+    await full(site)
+    await site.submit("third")
+    await site.state("third", "Pending", "DoesNotFit")
+    await activate(site, "first", active=False)
+    await site.land("third")
+    assert await site.pods("first") == []
+    assert await site.places("first") == {}
+    await activate(site, "first", active=True)
+    await site.state("first", "Pending", "DoesNotFit")
+    await site.delete("second")
+    await site.land("first")
+    old = {pod["metadata"]["uid"] for pod in await site.pods("third")}
+    await site.kueue.evict("third")
+
+    async def anew():
+        pods = await site.pods("third", phase="Running")
+        return len(pods) == 2 and not old & {pod["metadata"]["uid"] for pod in pods}
+
+    await until(anew, "the evicted job to run again")
+    await site.land("third")
+
+
+async def activate(site, name, *, active):
+    workload = await site.kueue.workload(name)
+    body = {"spec": {"active": active}}
+    await site.client.patch(site.kueue.workload_kind, workload["metadata"]["name"], site.namespace, body=body)
+
+
+async def test_rivals_for_two_racks_never_hold_more_than_there_is(site):
+    names = [f"rival-{number}" for number in range(6)]
+    for name in names:
+        await site.submit(name)
+    done = set()
+
+    async def overfull():
+        """Nodes that live jobs hold more than once, of 8 GPUs each; who is deleted is so before others get its room."""
+        workloads = await site.client.list(WORKLOADS, site.namespace)
+        live = {job["metadata"]["uid"] for job in await site.client.list(JOBS, site.namespace)}
+        held = Counter()
+        for workload in workloads:
+            if workload["metadata"]["ownerReferences"][0]["uid"] in live:
+                held.update(slots_of(workload))
+        return [node for node, count in held.items() if count > 1]
+
+    while len(done) < len(names):
+
+        async def some():
+            assert await overfull() == []
+            return [name for name in names if name not in done and len(await site.pods(name, phase="Running")) == 2]
+
+        for name in await until(some, f"the next of {set(names) - done} to run"):
+            assert nodes_of(await site.pods(name)) == sorted(await site.places(name))
+            await site.delete(name)
+            done.add(name)
+
+
+async def test_a_place_is_kept_over_a_restart_while_another_check_keeps_the_job_waiting(site, client):
+    other = f"other-{site.namespace}"
+    await site.make("AdmissionCheck", other, {"controllerName": "example.com/other"})
+    condition = {"type": "Active", "status": "True", "reason": "x", "message": ""}
+    await answer(client, site.kueue.kinds["AdmissionCheck"], other, None, {"conditions": [condition]})
+    await site.queue("slow", site.namespace, checks=[site.check, other])
+    await site.submit("kept", queue="slow")
+    await site.state("kept", "Ready")
+    kept = await site.places("kept")
+    assert await site.suspended("kept")
+    await site.submit("other")
+    await site.land("other")
+    await site.running_controller.crash()
+    await site.submit("third")
+    await site.running_controller.start()
+    await site.state("third", "Pending", "DoesNotFit")
+    assert await site.places("kept") == kept
+    assert (await site.kueue.check("kept", site.check))["state"] == "Ready"
+    workload = await site.kueue.workload("kept")
+    passed = {"name": other, "state": "Ready", "message": ""}
+    name = workload["metadata"]["name"]
+    await answer(client, site.kueue.workload_kind, name, site.namespace, {"admissionChecks": [passed]})
+    await site.land("kept")
+    assert await site.places("kept") == kept
+
+
+async def answer(client, resource, name, namespace, status):
+    """As the controller of another check writes."""
+    for entries in status.values():
+        entries[0]["lastTransitionTime"] = "2026-11-21T00:00:00Z"
+    meta = {"name": name, **({"namespace": namespace} if namespace else {})}
+    body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, "status": status}
+    await client.apply(resource, body, field_manager="example.com/other", subresource="status")
+
+
+async def test_restarted_at_any_moment_it_goes_on(site):
+    for number in range(4):
+        await site.submit(f"job-{number}", gpus=4)
+        await asyncio.sleep(0.1 * number)
+        await site.running_controller.crash()
+        await asyncio.sleep(0.1)
+        await site.running_controller.start()
+    for number in range(4):
+        await site.land(f"job-{number}")
+
+
+async def test_what_is_not_asked_of_us_is_left_alone(site, client):
+    await site.queue("free", site.namespace, checks=[])
+    await site.submit("stranger", queue="free", level="", gpus=1)
+    await site.running("stranger", 2)
+    managers = {entry["manager"] for entry in (await site.kueue.workload("stranger"))["metadata"]["managedFields"]}
+    assert CONTROLLER not in managers
+    await site.submit("plain", level="", gpus=1)
+    await site.state("plain", "Ready", NOTHING_TO_PLACE)
+    await site.running("plain", 2)
+    assert await client.list(WORKLOADS, site.namespace) == []
+    await site.submit("unchecked", queue="free", gpus=4)
+    assert len(racks_of(await site.land("unchecked"))) == 1
+    assert not (await site.kueue.workload("unchecked"))["status"].get("admissionChecks")
+
+
+async def test_only_nodes_of_the_flavor_that_kueue_assigned_are_used(site, nodes):
+    taint = {"key": POOL, "value": "x", "effect": "NoSchedule"}
+    more = {"prefix": f"{site.namespace}-x-", "group": site.namespace, "labels": {POOL: "x"}, "taints": [taint]}
+    await nodes(blocks=1, racks=1, hosts=2, **more)
+    name, tolerated = f"x-{site.namespace}", {"key": POOL, "operator": "Exists"}
+    await site.make("ResourceFlavor", name, {"nodeLabels": {POOL: "x"}, "tolerations": [tolerated]})
+    await site.queue("pool", name, checks=[site.check])
+    await site.submit("pooled", queue="pool")
+    assert nodes_of(await site.land("pooled")) == [f"{site.namespace}-x-b1-r1-h1", f"{site.namespace}-x-b1-r1-h2"]
+    await site.submit("next", queue="pool")
+    await site.state("next", "Pending", "DoesNotFit")
+
+
+async def test_a_flavor_whose_pods_kueue_places_itself_is_refused_in_words(site):
+    await site.make("Topology", site.namespace, {"levels": [{"nodeLabel": RACK_LABEL}]})
+    name = f"tas-{site.namespace}"
+    spec = {"nodeLabels": {GROUP_LABEL: site.namespace}, "topologyName": site.namespace}
+    await site.make("ResourceFlavor", name, spec)
+    await site.queue("tas", name, checks=[site.check])
+    site.kueue.places_itself = {name}
+    await site.submit("twice", queue="tas")
+    await site.state("twice", "Pending", "remove topologyName")
+    site.kueue.places_itself = set()
+    await site.submit("once", queue="tas")
+    await site.land("once")
+
+
+@pytest.mark.parametrize("policy", ["Wait", "Retry", "Reject"])
+async def test_a_level_that_is_none_is_said_and_what_follows_is_a_setting(kinds, client, namespace, nodes, policy):
+    async with open_site(client, namespace, nodes, kueue_never_fits=policy) as site:
+        await site.submit("bad", level="example.com/no-such-level")
+        if policy == "Wait":
+            found = await site.state("bad", "Pending", "UnknownLevel: ")
+            assert "example.com/no-such-level" in found["message"]
+            assert (await site.kueue.workload("bad"))["status"]["admission"]
+            return
+        await site.state("bad", "Pending", "Reset to Pending after eviction. Previously: Re")
+
+        async def given_back():
+            workload = await site.kueue.workload("bad")
+            return not workload["status"].get("admission") and workload
+
+        workload = await until(given_back, "the quota to be given back")
+        assert workload["spec"]["active"] is (policy == "Retry")
+        assert ("requeueAt" in workload["status"].get("requeueState", {})) is (policy == "Retry")
+        if policy == "Retry":
+            assert (await site.kueue.check("bad", site.check))["retryCount"] == 1
+        told = await site.condition("bad", "QuotaReserved", "False")
+        assert told
+
+
+async def test_a_check_says_whether_it_is_active(site):
+    await site.make(
+        "AdmissionCheck",
+        name := f"odd-{site.namespace}",
+        {
+            "controllerName": CONTROLLER,
+            "parameters": {"apiGroup": "x.dev", "kind": "Thing", "name": "x"},
+        },
+    )
+
+    async def said():
+        found = await site.client.get(site.kueue.kinds["AdmissionCheck"], name)
+        return found.get("status", {}).get("conditions")
+
+    (condition,) = await until(said, "the condition of the check")
+    assert (condition["type"], condition["status"], condition["reason"]) == ("Active", "False", "BadParametersRef")
+
+
+async def test_where_kueue_has_the_older_version_only(kinds, client, namespace, nodes):
+    await kueue_kinds.uninstall(client)
+    await kueue_kinds.install(client, ("v1beta1",))
+    async with open_site(client, namespace, nodes, "v1beta1") as site:
+        await full(site)
+        await site.submit("third")
+        await site.state("third", "Pending", "DoesNotFit")
+        await site.delete("second")
+        await site.land("third")
+        await site.submit("bad", level="example.com/no-such-level")
+        await site.state("bad", "Pending", "Reset to Pending after eviction. Previously: Retry")
+        state = (await site.kueue.workload("bad"))["status"]["requeueState"]
+        assert state["count"] == 1
+        assert "requeueAt" in state

@@ -1,0 +1,97 @@
+"""CustomResourceDefinitions of the shape of Kueue's, for any of its versions."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from support.jobs import until
+
+from kube.client import Client
+from kube.errors import NotFound
+from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
+from ungater.kueue.objects import GROUP
+
+KINDS = Path(__file__).parents[1] / "data" / "kueue" / "kinds.yaml"
+BOTH = ("v1beta2", "v1beta1")
+Json = dict[str, Any]
+
+
+def definitions(versions: tuple[str, ...] = BOTH) -> list[Json]:
+    """The CRDs, each served in these versions; the first is stored."""
+    return [_definition(kind, versions) for kind in yaml.safe_load(KINDS.read_text())]
+
+
+def _definition(kind: Json, versions: tuple[str, ...]) -> Json:
+    plural, name = kind["plural"], kind["kind"]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{plural}.{GROUP}",
+            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/kueue/pull/1"},
+        },
+        "spec": {
+            "group": GROUP,
+            "scope": kind["scope"],
+            "names": {"kind": name, "plural": plural, "singular": name.lower(), "listKind": f"{name}List"},
+            "versions": [
+                {
+                    "name": version,
+                    "served": True,
+                    "storage": version == versions[0],
+                    "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": _of(kind["schema"], version)}},
+                }
+                for version in versions
+            ],
+        },
+    }
+
+
+def _of(schema: Any, version: str) -> Any:
+    """The schema without the fields that only another version has."""
+    if isinstance(schema, list):
+        return [_of(each, version) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: _of(value, version)
+        for key, value in schema.items()
+        if key != "only" and not (isinstance(value, dict) and value.get("only", version) != version)
+    }
+
+
+def resource(kind: str, version: str) -> Resource:
+    """One of the kinds in this version."""
+    (found,) = (each for each in yaml.safe_load(KINDS.read_text()) if each["kind"] == kind)
+    return Resource(GROUP, version, found["plural"], kind, namespaced=found["scope"] == "Namespaced")
+
+
+async def install(client: Client, versions: tuple[str, ...] = BOTH) -> None:
+    """Have the API server serve Kueue's kinds in these versions."""
+    for body in definitions(versions):
+        await client.apply(CUSTOM_RESOURCE_DEFINITIONS, body, field_manager="test")
+    for body in definitions(versions):
+        name = body["metadata"]["name"]
+
+        async def served(name: str = name) -> bool:
+            found = await client.get(CUSTOM_RESOURCE_DEFINITIONS, name)
+            conditions = found.get("status", {}).get("conditions", [])
+            return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+        await until(served, f"CRD {name}")
+
+
+async def uninstall(client: Client) -> None:
+    """Have it serve them no longer."""
+    for body in definitions():
+        try:
+            await client.delete(CUSTOM_RESOURCE_DEFINITIONS, body["metadata"]["name"])
+        except NotFound:
+            continue
+
+    async def gone() -> bool:
+        names = [found["metadata"]["name"] for found in await client.list(CUSTOM_RESOURCE_DEFINITIONS)]
+        return not any(name.endswith(GROUP) for name in names)
+
+    await until(gone, "Kueue's kinds to be gone")

@@ -1,0 +1,321 @@
+"""Kueue's objects watched, and our checks answered. What follows from what was seen is decided in `decide`.
+
+Rules
+- `view` is how everything else looks at a job; whoever keeps jobs asks it for every version of one, and again when told
+  by ``review``.
+- An answer names the version of the Workload that it was decided on: where Kueue took the quota back meanwhile, the API
+  server refuses it, and the news that come then decide again.
+- Everything can be rebuilt from the API server; nothing here is the truth.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Iterable
+from typing import Any
+
+import structlog
+
+from kube import objects as core
+from kube.client import Client
+from kube.errors import Conflict, KubeError, NotFound
+from kube.informer import Event
+from kube.objects import controller_of
+from ungater import conditions
+from ungater import decide as jobs
+from ungater.jobs import Owner
+from ungater.kueue import decide, objects
+from ungater.kueue.decide import Known, NeverFits, Side, Standing
+from ungater.kueue.objects import CONTROLLER, CheckState
+from ungater.memory import Memory
+from ungater.optional import OptionalInformer
+from ungater.record import Record
+from ungater.workqueue import WorkQueue, backoff
+
+WORKERS = 8
+_CHECK = "check "  # before a check's name in the queue: no namespace has a blank
+_NO_DELAY = "requeueAfterSeconds"
+
+log = structlog.get_logger()
+
+
+class Bridge:
+    """Between Kueue and ``memory``. Runs nothing where Kueue is not there."""
+
+    def __init__(
+        self, client: Client, memory: Memory, *, never_fits: NeverFits = NeverFits.RETRY, look_seconds: float = 30.0
+    ) -> None:
+        self._client = client
+        self._memory = memory
+        self._never_fits = never_fits
+        self._queue = WorkQueue()
+        self._of_owner: dict[str, set[str]] = {}  # keys of Workloads by the uid of their owner
+        self._standing: dict[str, Standing] = {}  # by the uid of the job
+        self._written: dict[str, tuple[float, int]] = {}  # by key of a Workload: when, and the version that came of it
+        self._failures: dict[str, int] = {}
+        self._delays = True  # whether the API has requeueAfterSeconds
+        self.checks: OptionalInformer[objects.AdmissionCheck] = self._informer(
+            objects.CHECKS, objects.AdmissionCheck, self._on_check, look_seconds
+        )
+        self.workloads: OptionalInformer[objects.Workload] = self._informer(
+            objects.WORKLOADS, objects.Workload, self._on_workload, look_seconds
+        )
+        self.flavors: OptionalInformer[objects.ResourceFlavor] = self._informer(
+            objects.FLAVORS, objects.ResourceFlavor, self._on_flavor, look_seconds
+        )
+        self.topologies: OptionalInformer[objects.Topology] = self._informer(
+            objects.TOPOLOGIES, objects.Topology, self._on_flavor, look_seconds
+        )
+        memory.view = self.view
+
+    def _informer(self, versions: Any, type_: Any, on_event: Any, look_seconds: float) -> OptionalInformer[Any]:
+        newest, *older = versions
+        return OptionalInformer(self._client, newest, type_, on_event=on_event, older=older, look_seconds=look_seconds)
+
+    def informers(self) -> tuple[OptionalInformer[Any], ...]:
+        """What is to be run; Workloads last, since what follows from them needs the others."""
+        return self.checks, self.flavors, self.topologies, self.workloads
+
+    async def run(self) -> None:
+        """Answer, until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(WORKERS):
+                    group.create_task(self._work())
+        finally:
+            self._queue.close()
+
+    # --- what the rest of the controller asks and tells --------------------------------------------------------------
+
+    def view(self, owner: Owner) -> Owner:
+        """The job as it is to be looked at."""
+        stands = self._standing.get(owner.uid)
+        if stands is None:
+            return owner
+        seen = decide.view(owner, stands)
+        if seen is not owner and not seen.suspended and self._strayed(self._memory.records.get(owner.uid), stands):
+            return owner  # suspended: slots of an earlier reservation are given back first
+        return seen
+
+    def looked(self, record: Record) -> None:
+        """A job was looked at: its check may have another answer now."""
+        if record.uid in self._standing:
+            self._memory.review(record.uid)
+        for key in self._of_owner.get(record.uid, ()):
+            self._queue.add(key)
+
+    def flavors_changed(self) -> None:
+        """Our own flavors came, changed or went: checks may be active now, or no longer."""
+        for name in self.checks.store:
+            self._queue.add(_CHECK + name)
+
+    def _strayed(self, record: Record | None, stands: Standing) -> bool:
+        if record is None or record.slots is None or stands.restriction is None:
+            return False
+        nodes = self._memory.state.nodes
+
+        def labels_of(name: str) -> dict[str, str] | None:
+            node = nodes.get(name)
+            return node.labels if node is not None else None
+
+        return decide.strayed(record.slots, stands.restriction, labels_of)
+
+    # --- events ------------------------------------------------------------------------------------------------------
+
+    def _on_check(self, event: Event[objects.AdmissionCheck]) -> None:
+        self._queue.add(_CHECK + event.key)
+        if not (event.old is not None and event.new is not None and decide.ours(event.old) == decide.ours(event.new)):
+            self._stand_anew()
+
+    def _on_flavor(self, _: Event[Any]) -> None:
+        self._stand_anew()
+
+    def _on_workload(self, event: Event[objects.Workload]) -> None:
+        for workload in filter(None, (event.old, event.new)):
+            owner = controller_of(workload.metadata)
+            keys = self._of_owner.setdefault(owner.uid if owner else "", set())
+            keys.discard(event.key)
+            if workload is event.new:
+                keys.add(event.key)
+        if event.new is None:
+            self._written.pop(event.key, None)
+            self._failures.pop(event.key, None)
+        for uid in _owners(event):
+            if not self._of_owner[uid]:
+                del self._of_owner[uid]
+            self._stand(uid)
+        self._queue.add(event.key)
+
+    def _stand_anew(self) -> None:
+        """Something that all depend on changed; it does so rarely."""
+        for uid in tuple(self._of_owner):
+            self._stand(uid)
+        for key in self.workloads.store:
+            self._queue.add(key)
+
+    def _stand(self, uid: str) -> None:
+        if not uid:
+            return
+        workloads = [found for key in self._of_owner.get(uid, ()) if (found := self.workloads.get(key)) is not None]
+        before, now = self._standing.get(uid), decide.standing(workloads, self._known())
+        if now == before:
+            return
+        if now is None:
+            del self._standing[uid]
+        else:
+            self._standing[uid] = now
+        record = self._memory.records.get(uid)
+        if record is not None and now is not None and now.restriction is not None:
+            record.refused = record.told = None  # what was said of an earlier reservation is no answer to this one
+        self._memory.review(uid)
+
+    def _known(self) -> Known:
+        ours = {name for name, check in self.checks.store.items() if decide.ours(check)}
+        return Known(ours, self.flavors.store, self.topologies.store)
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.get()
+            try:
+                await self._try(key, self._activate(key) if key.startswith(_CHECK) else self._answer(key))
+            finally:
+                self._queue.done(key)
+
+    async def _try(self, key: str, attempt: Awaitable[None]) -> None:
+        try:
+            await attempt
+        except (Conflict, NotFound):
+            pass  # it changed meanwhile: the event that says how comes, and decides again
+        except Exception as error:
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            self._queue.add(key, backoff(failures))
+            if isinstance(error, KubeError):
+                log.warning("the answer to Kueue was not written", of=key, error=str(error), failures=failures)
+            else:
+                log.exception("answering Kueue failed", of=key)
+        else:
+            self._failures.pop(key, None)
+
+    async def _activate(self, key: str) -> None:
+        name = key.removeprefix(_CHECK)
+        check, resource = self.checks.get(name), self.checks.resource
+        if check is None or resource is None or not decide.ours(check):
+            return
+        wanted = decide.activity(check, self._memory.keys.domain, self._memory.flavors)
+        generation, own = check.metadata.generation, core.condition(check.status.conditions, objects.ACTIVE)
+        before = (own,) if own is not None else ()
+        merged = conditions.merge(before, (wanted,), generation=generation, now=time.time())
+        if merged is None:
+            return
+        body = {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {"name": name, "uid": check.metadata.uid},
+            "status": {"conditions": conditions.plain(merged)},
+        }
+        await self._client.apply(resource, body, subresource="status", field_manager=CONTROLLER)
+        log.info("admission check", check=name, active=wanted.status, reason=str(wanted.reason))
+
+    async def _answer(self, key: str) -> None:
+        workload, resource = self.workloads.get(key), self.workloads.resource
+        if workload is None or resource is None:
+            return
+        at, version = self._written.get(key, (None, 0))
+        if _version(workload) < version:
+            return  # older than what came of our last answer: the watch will bring that, and it decides
+        checks = decide.checks_of(workload, self._known())
+        if not checks:
+            return
+        side, now = self._side(workload), time.monotonic()
+        if side is None:
+            return  # the job is looked at when that is done, and this with it
+        wanted = [decide.answer(workload, check, side, self._never_fits) or check for check in checks]
+        since = None if at is None else now - at
+        due = [
+            when for old, new in zip(checks, wanted, strict=True) if (when := decide.due(old, new, since)) is not None
+        ]
+        if not due:
+            return
+        if min(due) > 0:
+            self._queue.add(key, min(due))
+            return
+        found = await self._write(resource, workload, wanted)
+        self._written[key] = (now, _version(found))
+        log.info("answered Kueue", workload=key, state=wanted[0].state, message=wanted[0].message)
+
+    async def _write(self, resource: Any, workload: objects.Workload, checks: list[CheckState]) -> objects.Workload:
+        while True:
+            body = decide.body(resource.api_version, workload, checks, time.time(), delays=self._delays)
+            try:
+                return await self._client.apply(
+                    resource, body, subresource="status", field_manager=CONTROLLER, type=objects.Workload
+                )
+            except KubeError as error:
+                if not self._delays or _NO_DELAY not in str(error):
+                    raise
+                self._delays = False  # an older Kueue
+
+    def _side(self, workload: objects.Workload) -> Side | None:
+        """What there is of us for this Workload; None while that is being written."""
+        owner = controller_of(workload.metadata)
+        record = self._memory.records.get(owner.uid) if owner else None
+        if not decide.asks(workload, self._memory.keys) and (record is None or record.owner.request is None):
+            return Side(asks=False)
+        if record is not None:
+            return None if record.busy or record.closing else self._side_of(record, core.key(workload))
+        if owner is not None and owner.kind == "Job":
+            return Side(asks=True)  # not seen yet
+        reason, message = decide.unserved(workload)
+        return Side(asks=True, reason=reason, message=message)
+
+    def _side_of(self, record: Record, workload: str) -> Side:
+        stands, rules = self._standing.get(record.uid), self._memory.rules
+        if stands is None or stands.workload != workload or stands.restriction is None:
+            return Side(asks=True, message=stands.missing if stands else "")
+        if self._placed(record, stands):
+            return self._placed_side(record)
+        if not jobs.held_back(record, rules.keys):
+            told = jobs.not_ours(record, rules.keys)
+            return Side(asks=True, reason=told.reason, message=told.message)
+        if (why := jobs.trouble(record, rules)) is not None:
+            return Side(asks=True, reason=why[0], message=why[1])
+        if record.refused is not None:
+            return Side(asks=True, reason=record.refused.reason, message=record.refused.message)
+        return Side(asks=True)
+
+    def _placed(self, record: Record, stands: Standing) -> bool:
+        """Whether every pod has a slot, and the API server has them too."""
+        known, slots = record.known, record.slots
+        if slots is None or known is None or known.slots is None or record.owner.suspended:
+            return False
+        whole = slots.total >= record.owner.pod_sets[0].count and known.slots.same(slots)
+        return whole and not self._strayed(record, stands)
+
+    def _placed_side(self, record: Record) -> Side:
+        slots, known = record.slots, record.known
+        if slots is None or known is None:
+            raise AssertionError(f"{record.key}: not placed")
+        said = core.condition(known.conditions, conditions.ADMITTED)
+        flavor = self._memory.state.flavors.get(slots.flavor)
+        return Side(
+            asks=True,
+            placed=True,
+            where=said.message if said is not None else f"{slots.total} pods are placed",
+            selector=dict(flavor.node_labels) if flavor is not None else {},
+            tolerations=tuple(
+                core.Toleration(key=each.key, operator=each.operator, value=each.value, effect=each.effect)
+                for each in (flavor.tolerations if flavor is not None else ())
+            ),
+        )
+
+
+def _owners(event: Event[objects.Workload]) -> Iterable[str]:
+    """The uids of the owners before and after, each once."""
+    owners = (controller_of(workload.metadata) for workload in (event.old, event.new) if workload is not None)
+    return dict.fromkeys(owner.uid if owner else "" for owner in owners)
+
+
+def _version(workload: objects.Workload) -> int:
+    version = workload.metadata.resource_version
+    return int(version) if version.isdigit() else 0
