@@ -1,14 +1,12 @@
-"""The certificate authority: what a set of certificates looks like, when it is due, and what replaces it.
+"""X.509: what a set of certificates looks like, whether it can be served, and what it takes to sign another.
 
-Rules
 - Keys are ECDSA P-256. A signing CA signs serving certificates only (path length 0).
 - `Bundle.ca_pem` lists every CA that clients shall trust, the signing one first; `ca_key_pem` is the key of the first.
-- Nobody is served a certificate of a CA that clients may not have yet: a new CA is put in front first, and the serving
-  certificate changes hands only once the caller says that clients have `settled` on it.
-- A serving certificate never outlives its CA. A CA that expired is dropped.
-- A bundle without a CA key was made by somebody else (cert-manager): it is served as it is, and never rewritten.
+- A serving certificate never outlives its CA.
+- A bundle without a CA key was made by somebody else (cert-manager).
 
-Nothing here reads a clock or talks to anybody. Keys are random, of course: no decision depends on them.
+`rotation` decides which of this is due. Nothing here reads a clock or talks to anybody. Keys are random, of course: no
+decision depends on them.
 """
 
 import ipaddress
@@ -21,7 +19,7 @@ from typing import cast
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -64,12 +62,12 @@ class Bundle:
     @cached_property
     def leaf(self) -> x509.Certificate:
         """The serving certificate."""
-        return _parse_all(self.cert_pem, "tls.crt")[0]
+        return parse(self.cert_pem, "tls.crt")[0]
 
     @cached_property
     def authorities(self) -> tuple[x509.Certificate, ...]:
         """The trusted CAs, the signing one first."""
-        return _parse_all(self.ca_pem, "ca.crt")
+        return parse(self.ca_pem, "ca.crt")
 
     @property
     def not_after(self) -> datetime:
@@ -81,10 +79,11 @@ class Bundle:
         """DNS names and IP addresses of the serving certificate."""
         return _hosts(self.leaf)
 
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of the serving certificate, in hex: for logs and comparisons."""
-        return self.leaf.fingerprint(hashes.SHA256()).hex()
+    @cached_property
+    def issuer(self) -> x509.Certificate | None:
+        """The CA of ``ca_pem`` that signed the serving certificate, or one that it came with; None: none of them."""
+        chain = parse(self.cert_pem, "tls.crt")
+        return next((each for each in self.authorities if any(signed_by(link, each) for link in chain)), None)
 
     @property
     def managed(self) -> bool:
@@ -92,105 +91,113 @@ class Bundle:
         return bool(self.ca_key_pem)
 
     def __repr__(self) -> str:
-        return f"Bundle(leaf until {self.not_after:%Y-%m-%d %H:%M}, {len(self.authorities)} CA)"  # never a key
+        return f"Bundle({len(self.cert_pem)} bytes of tls.crt, {len(self.ca_pem)} of ca.crt)"  # never a key
 
 
 def check(bundle: Bundle, now: datetime) -> None:
     """Refuse a bundle that could not be served now.
 
     Raises BundleError: a part is missing or no PEM, a key is not its certificate's, the serving certificate is expired
-    or of none of the CAs.
+    or of none of the CAs, the signing CA cannot sign.
     """
+    check_serving(bundle, now)
+    if bundle.managed:  # somebody else's chain may have intermediates that we do not see
+        check_signer(bundle, now)
+
+
+def check_serving(bundle: Bundle, now: datetime) -> None:
+    """Refuse a serving certificate that no client would take, or whose key is another one. Raises BundleError."""
+    if not bundle.cert_pem:
+        raise BundleError("tls.crt is missing")
     if not _same_key(bundle.leaf, _private_key(bundle.key_pem, "tls.key")):
         raise BundleError("tls.key is not the key of tls.crt")
     if not bundle.leaf.not_valid_before_utc <= now < bundle.not_after:
         raise BundleError(f"tls.crt is valid from {bundle.leaf.not_valid_before_utc} to {bundle.not_after} only")
-    if not bundle.managed:
-        return  # somebody else's chain may have intermediates that we do not see
-    if not any(_signed_by(bundle.leaf, authority) for authority in bundle.authorities):
+    if bundle.managed and bundle.issuer is None:
         raise BundleError("tls.crt is signed by none of the certificates in ca.crt")
-    _check_signer(bundle, now)
+
+
+def check_signer(bundle: Bundle, now: datetime) -> None:
+    """Refuse a bundle whose first CA cannot sign now. Raises BundleError."""
+    if not bundle.ca_key_pem:
+        raise BundleError("ca.key is missing")
+    signer, key = bundle.authorities[0], _private_key(bundle.ca_key_pem, "ca.key")
+    if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+        raise BundleError("ca.key is neither an elliptic curve key nor an RSA key")
+    if not _same_key(signer, key):
+        raise BundleError("ca.key is not the key of the first certificate in ca.crt")
+    if not _may_sign(signer):
+        raise BundleError("the first certificate in ca.crt is no CA")
+    if not signer.not_valid_before_utc <= now < signer.not_valid_after_utc:
+        raise BundleError(f"the CA is valid from {signer.not_valid_before_utc} to {signer.not_valid_after_utc} only")
 
 
 def create(hosts: Iterable[str], now: datetime, lifetimes: Lifetimes) -> Bundle:
     """A new CA and a serving certificate for ``hosts`` (DNS names and IP addresses)."""
+    return reissue(create_authority(now, lifetimes), hosts, now, lifetimes)
+
+
+def create_authority(now: datetime, lifetimes: Lifetimes) -> Bundle:
+    """A new CA that has signed nothing yet."""
     ca_pem, ca_key_pem = _make_authority(now, lifetimes.ca)
-    cert_pem, key_pem = _issue(ca_pem, ca_key_pem, hosts, now, lifetimes.leaf)
-    return Bundle(ca_pem, cert_pem, key_pem, ca_key_pem)
+    return Bundle(ca_pem, b"", b"", ca_key_pem)
 
 
-def advance(
-    bundle: Bundle | None, hosts: Iterable[str], now: datetime, lifetimes: Lifetimes, *, settled: bool
-) -> Bundle:
-    """The bundle that should take this one's place now; the very same object where nothing is due.
+def add_authority(bundle: Bundle, now: datetime, lifetimes: Lifetimes) -> Bundle:
+    """The same serving certificate, with a new CA in front that signs from now on."""
+    ca_pem, ca_key_pem = _make_authority(now, lifetimes.ca)
+    return replace(bundle, ca_pem=ca_pem + bundle.ca_pem, ca_key_pem=ca_key_pem)
 
-    One call takes one step of a rotation; call it again after the step's result is stored and published. ``settled``:
-    every client has long had all CAs of ``bundle``.
-    """
-    if bundle is None:
-        return create(hosts, now, lifetimes)
-    if not bundle.managed:
-        return bundle
+
+def reissue(bundle: Bundle, hosts: Iterable[str], now: datetime, lifetimes: Lifetimes) -> Bundle:
+    """The same CAs, with a new serving certificate of the first."""
+    cert_pem, key_pem = _issue(bundle, hosts, now, lifetimes.leaf)
+    return replace(bundle, cert_pem=cert_pem, key_pem=key_pem)
+
+
+def due(certificate: x509.Certificate, now: datetime, renew_before: timedelta) -> bool:
+    """Whether it is time for the next one: two thirds of its life, or ``renew_before`` its end if that is earlier."""
+    start, end = made_at(certificate), certificate.not_valid_after_utc
+    life = end - start
+    # Never before half of its life: one that the end of its CA cut short would be due at birth.
+    return now >= min(start + life * _RENEW_AT, max(end - renew_before, start + life / 2))
+
+
+def made_at(certificate: x509.Certificate) -> datetime:
+    """When we signed it."""
+    return certificate.not_valid_before_utc + _SKEW
+
+
+def fingerprint(certificate: x509.Certificate) -> str:
+    """The first half of its SHA-256, in hex: names a certificate in annotations and logs."""
+    return certificate.fingerprint(hashes.SHA256()).hex()[:32]
+
+
+def signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    """Whether the one signed the other."""
     try:
-        check(bundle, now)
-    except BundleError:
-        return _repair(bundle, hosts, now, lifetimes)
-    signer = bundle.authorities[0]
-    if _due(signer, now, timedelta(0)):
-        return _add_authority(bundle, now, lifetimes)
-    wanted = frozenset(hosts) | bundle.hosts  # a replica with other settings must not fight over the names
-    if _signed_by(bundle.leaf, signer):
-        due = wanted != bundle.hosts or _due(bundle.leaf, now, lifetimes.renew_before)
-    else:
-        due = settled
-    return _reissue(bundle, wanted, now, lifetimes) if due else _drop_expired(bundle, now)
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def pem_of(certificates: Iterable[x509.Certificate]) -> bytes:
+    """All of them, as PEM."""
+    return b"".join(each.public_bytes(Encoding.PEM) for each in certificates)
+
+
+def parse(pem: bytes, part: str) -> tuple[x509.Certificate, ...]:
+    """All certificates in a PEM text; ``part`` names it in errors. Raises BundleError where there is none."""
+    try:
+        return tuple(x509.load_pem_x509_certificates(pem))
+    except ValueError as error:
+        raise BundleError(f"{part} is no PEM certificate: {error}") from error
 
 
 def service_hosts(service: str, namespace: str) -> tuple[str, ...]:
     """The names by which an API server may call a Service."""
     return (f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local")
-
-
-def _repair(bundle: Bundle, hosts: Iterable[str], now: datetime, lifetimes: Lifetimes) -> Bundle:
-    """Keep the CA that clients trust where it is whole, else start over."""
-    try:
-        _check_signer(bundle, now)
-    except BundleError:
-        return create(hosts, now, lifetimes)
-    return _reissue(bundle, hosts, now, lifetimes)
-
-
-def _check_signer(bundle: Bundle, now: datetime) -> None:
-    signer = bundle.authorities[0]
-    if not _same_key(signer, _private_key(bundle.ca_key_pem, "ca.key")):
-        raise BundleError("ca.key is not the key of the first certificate in ca.crt")
-    if not signer.not_valid_before_utc <= now < signer.not_valid_after_utc:
-        raise BundleError(f"the CA is valid from {signer.not_valid_before_utc} to {signer.not_valid_after_utc} only")
-
-
-def _reissue(bundle: Bundle, hosts: Iterable[str], now: datetime, lifetimes: Lifetimes) -> Bundle:
-    cert_pem, key_pem = _issue(bundle.ca_pem, bundle.ca_key_pem, hosts, now, lifetimes.leaf)
-    return replace(_drop_expired(bundle, now), cert_pem=cert_pem, key_pem=key_pem)
-
-
-def _add_authority(bundle: Bundle, now: datetime, lifetimes: Lifetimes) -> Bundle:
-    ca_pem, ca_key_pem = _make_authority(now, lifetimes.ca)
-    kept = _drop_expired(bundle, now)
-    return replace(kept, ca_pem=ca_pem + kept.ca_pem, ca_key_pem=ca_key_pem)
-
-
-def _drop_expired(bundle: Bundle, now: datetime) -> Bundle:
-    kept = [authority for authority in bundle.authorities if now < authority.not_valid_after_utc]
-    if len(kept) == len(bundle.authorities):
-        return bundle
-    return replace(bundle, ca_pem=b"".join(authority.public_bytes(Encoding.PEM) for authority in kept))
-
-
-def _due(certificate: x509.Certificate, now: datetime, renew_before: timedelta) -> bool:
-    start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    life = end - start
-    # Never before half of its life: one that the end of its CA cut short would be due at birth.
-    return now >= min(start + life * _RENEW_AT, max(end - renew_before, start + life / 2))
 
 
 def _make_authority(now: datetime, life: timedelta) -> tuple[bytes, bytes]:
@@ -207,12 +214,10 @@ def _make_authority(now: datetime, life: timedelta) -> tuple[bytes, bytes]:
     return certificate.public_bytes(Encoding.PEM), _key_pem(key)
 
 
-def _issue(
-    ca_pem: bytes, ca_key_pem: bytes, hosts: Iterable[str], now: datetime, life: timedelta
-) -> tuple[bytes, bytes]:
-    """A serving certificate of the first CA in ``ca_pem``, and its key."""
-    authority = _parse_all(ca_pem, "ca.crt")[0]
-    ca_key = _private_key(ca_key_pem, "ca.key")
+def _issue(bundle: Bundle, hosts: Iterable[str], now: datetime, life: timedelta) -> tuple[bytes, bytes]:
+    """A serving certificate of the bundle's first CA, and its key."""
+    authority = bundle.authorities[0]
+    ca_key = _private_key(bundle.ca_key_pem, "ca.key")
     key = ec.generate_private_key(ec.SECP256R1())
     names = sorted(set(hosts))
     subject = _name(next((name for name in names if len(name) <= _MAX_COMMON_NAME), "topogate-webhook"))
@@ -277,13 +282,6 @@ def _hosts(certificate: x509.Certificate) -> frozenset[str]:
     return frozenset(names.get_values_for_type(x509.DNSName)) | {str(address) for address in addresses}
 
 
-def _parse_all(pem: bytes, part: str) -> tuple[x509.Certificate, ...]:
-    try:
-        return tuple(x509.load_pem_x509_certificates(pem))
-    except ValueError as error:
-        raise BundleError(f"{part} is no PEM certificate: {error}") from error
-
-
 def _private_key(pem: bytes, part: str) -> ec.EllipticCurvePrivateKey:
     """Somebody else's key may be RSA; it is only compared by its public half, never used to sign."""
     try:
@@ -292,17 +290,16 @@ def _private_key(pem: bytes, part: str) -> ec.EllipticCurvePrivateKey:
         raise BundleError(f"{part} is no PEM private key without a password") from error
 
 
+def _may_sign(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except (x509.ExtensionNotFound, ValueError):
+        return False
+
+
 def _same_key(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> bool:
     form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return certificate.public_key().public_bytes(*form) == key.public_key().public_bytes(*form)
-
-
-def _signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
 
 
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -2,131 +2,53 @@
 
 One round reads as follows:
 
-1. read the Secret; let `authority.advance` decide whether something is due; write that, guarded by the
-   resourceVersion. Who loses a race reads what the winner wrote, so replicas that start together end with one CA.
-2. write the CAs into every webhook configuration that has other ones (somebody re-applied the manifests, say).
-3. hand the certificate to the server.
+1. read the webhook configurations, then the Secret;
+2. let `rotation.advance` decide what the Secret shall hold, and `rotation.choose` what is served;
+3. write that, and what this replica may serve from now on, guarded by the resourceVersion. Who loses a race begins the
+   round again, so replicas that start together end with one CA;
+4. write the CAs into every webhook that has other ones (somebody re-applied the manifests, say), guarded too;
+5. hand the certificate to the server.
 
-A Secret that was deleted is made again of what this process serves, so that nobody notices. A round that fails changes
-nothing that is served, and is tried again.
+The time is the API server's, because API servers judge certificates: a replica whose clock is wrong does no harm. A
+round that fails changes nothing that is served, and is tried again.
+
+Where cert-manager makes the certificates nothing is ever written: `foreign` has those rounds.
 """
 
 import asyncio
-import base64
-import binascii
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from functools import partial
-from typing import Any
-from urllib.parse import urlsplit
+from collections.abc import Callable
+from datetime import datetime
 
-import msgspec
 import structlog
 
-from certs.authority import Bundle, BundleError, Lifetimes, advance, check, service_hosts
-from crds.settings import Settings
+from certs import foreign, store, trust
+from certs.authority import Bundle, BundleError, fingerprint
+from certs.foreign import CertificatesMissingError
+from certs.options import Options
+from certs.rotation import UNKNOWN, Replica, Seen, Step, advance, choose, may_serve
+from engine.reasons import Reason
 from kube.client import Client
-from kube.errors import KubeError, NotFound
-from kube.patches import PatchType, guard, retry_on_conflict
-from kube.resources import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Resource
+from kube.errors import Forbidden, KubeError, NotFound
+from kube.objects import Object, ObjectReference
+from kube.patches import retry_on_conflict
+from kube.resources import PODS, SECRETS
 
 log = structlog.get_logger(__name__)
 
-CHECK_SECONDS = 5.0
-SETTLE_SECONDS = 60.0  # how long an API server may take to notice a changed caBundle, with room to spare
+LEAVE_SECONDS = 5.0
+_UNCHECKED = "certificates could not be checked; trying again"
+_ATTEMPTS = 10
 
-DEFAULT_LIFETIMES = Lifetimes()
-
-_PARTS = {"ca.crt": "ca_pem", "tls.crt": "cert_pem", "tls.key": "key_pem", "ca.key": "ca_key_pem"}
-
-
-class CertificatesMissingError(Exception):
-    """Somebody else (cert-manager) is to make the certificates, and has not, or what it made cannot be served."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """Where certificates live and who shall trust them. Times are in seconds.
-
-    ``hosts``: DNS names and IP addresses of the serving certificate. ``mutating``, ``validating``: names of the webhook
-    configurations that get the caBundle; one that does not exist is passed over. ``sign`` False: the Secret is made by
-    somebody else, who also writes the caBundle.
-    """
-
-    namespace: str
-    secret: str
-    hosts: tuple[str, ...]
-    mutating: tuple[str, ...] = ()
-    validating: tuple[str, ...] = ()
-    lifetimes: Lifetimes = DEFAULT_LIFETIMES
-    sign: bool = True
-    check_seconds: float = CHECK_SECONDS
-    settle_seconds: float = SETTLE_SECONDS
-
-    @classmethod
-    def from_settings(cls, settings: Settings, extra_hosts: Sequence[str] = ()) -> "Options":
-        """What the settings say; ``extra_hosts`` are further names of a webhook outside of the cluster."""
-        hosts = list(service_hosts(settings.webhook_service, settings.namespace))
-        if settings.webhook_url and (host := urlsplit(settings.webhook_url).hostname):
-            hosts.append(host)
-        return cls(
-            namespace=settings.namespace,
-            secret=settings.webhook_secret,
-            hosts=tuple(dict.fromkeys([*hosts, *extra_hosts])),
-            mutating=(settings.webhook_configuration,),
-            validating=(settings.webhook_configuration,),
-            lifetimes=Lifetimes(
-                ca=timedelta(days=settings.ca_days),
-                leaf=timedelta(days=settings.certificate_days),
-                renew_before=timedelta(days=settings.certificate_renew_days),
-            ),
-            sign=settings.certificate_source == "self-signed",
-        )
-
-
-async def ensure(
-    client: Client, options: Options, *, now: datetime | None = None, held: Bundle | None = None, settled: bool = False
-) -> Bundle:
-    """The certificates to serve, read from the Secret, or made and written there where they lack or are due.
-
-    ``held``: what this process has served so far; it is put back where the Secret is gone. ``settled``: all clients
-    have long trusted every CA (see `authority.advance`). Raises KubeError, CertificatesMissingError, and BundleError
-    where somebody else's certificates cannot be served.
-    """
-    moment = now or datetime.now(UTC)
-    if not options.sign:
-        return await _read_foreign(client, options, moment)
-
-    async def attempt() -> Bundle:
-        secret = await _read(client, options)
-        stored = _bundle_of(secret) if secret is not None else held
-        wanted = advance(stored, options.hosts, moment, options.lifetimes, settled=settled)
-        if secret is None:
-            await client.create(SECRETS, _secret_of(options, wanted), options.namespace)
-        elif wanted is not stored:
-            await _rewrite(client, options, secret, wanted)
-        check(wanted, moment)  # what somebody else put there may be anything
-        return wanted
-
-    return await retry_on_conflict(attempt, attempts=10)
-
-
-async def publish_ca(client: Client, ca_pem: bytes, options: Options) -> int:
-    """Write the CAs into every webhook of the configurations that has other ones; the number of configurations written.
-
-    Raises KubeError.
-    """
-    written = 0
-    for resource, names in ((MUTATING_WEBHOOKS, options.mutating), (VALIDATING_WEBHOOKS, options.validating)):
-        for name in names:
-            written += await retry_on_conflict(partial(_publish, client, resource, name, ca_pem))
-    return written
+Notify = Callable[[ObjectReference, str, Reason, str], None]  # about what, Normal or Warning, reason, message
 
 
 class CertificateManager:
-    """Runs the rounds. ``on_change`` gets each new bundle, after its CAs were published."""
+    """Runs the rounds.
+
+    ``on_change`` gets each certificate that is to be served, after its CA was published. ``notify`` is told what people
+    shall see as an event. ``clock`` None: the time is the API server's.
+    """
 
     def __init__(
         self,
@@ -134,34 +56,29 @@ class CertificateManager:
         options: Options,
         on_change: Callable[[Bundle], None],
         *,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        notify: Notify = lambda *_: None,
+        clock: Callable[[], datetime] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._options = options
         self._on_change = on_change
-        self._clock = clock
+        self._notify = notify
+        self._clock = clock or client.server_time
         self._monotonic = monotonic
-        self._trusted_since: tuple[bytes, float] | None = None
+        self._settling = trust.Settling(options.settle_seconds)
+        self._said: dict[str, str] = {}
         self.bundle: Bundle | None = None
+        self.published = False
         self.rounds = 0
-
-    @property
-    def published(self) -> bool:
-        """Whether the CAs of the bundle that is served were in all configurations when last looked."""
-        return self.bundle is not None and self._trusted_since is not None
 
     async def refresh(self) -> None:
         """One round. Raises KubeError, CertificatesMissingError and BundleError; what is served then stays."""
-        bundle = await ensure(self._client, self._options, now=self._clock(), held=self.bundle, settled=self._settled())
-        if self._options.sign and (count := await publish_ca(self._client, bundle.ca_pem, self._options)):
-            log.info("caBundle written", configurations=count, authorities=len(bundle.authorities))
-        if self._trusted_since is None or self._trusted_since[0] != bundle.ca_pem:
-            self._trusted_since = (bundle.ca_pem, self._monotonic())
-        if self.bundle is None or (bundle.cert_pem, bundle.key_pem) != (self.bundle.cert_pem, self.bundle.key_pem):
-            self._on_change(bundle)
-            log.info("serving certificate loaded", not_after=bundle.not_after.isoformat(), hosts=sorted(bundle.hosts))
-        self.bundle = bundle
+        chosen = await retry_on_conflict(self._sign if self._options.sign else self._follow, attempts=_ATTEMPTS)
+        if self.bundle is None or (chosen.cert_pem, chosen.key_pem) != (self.bundle.cert_pem, self.bundle.key_pem):
+            self._on_change(chosen)
+            log.info("serving certificate loaded", not_after=chosen.not_after.isoformat(), hosts=sorted(chosen.hosts))
+        self.bundle = chosen
         self.rounds += 1
 
     async def run(self) -> None:
@@ -170,97 +87,151 @@ class CertificateManager:
             try:
                 await self.refresh()
             except (KubeError, CertificatesMissingError, BundleError) as error:
-                log.warning("certificates could not be checked; trying again", error=str(error))
+                self._say(_UNCHECKED, str(error))
             except Exception:
-                log.exception("certificates could not be checked; trying again")  # what is served stays
+                log.exception(_UNCHECKED)  # what is served stays
+            else:
+                self._said.pop(_UNCHECKED, None)
             await asyncio.sleep(self._options.check_seconds if self.bundle else min(1.0, self._options.check_seconds))
 
-    def _settled(self) -> bool:
-        if self._trusted_since is None or self.bundle is None or self._trusted_since[0] != self.bundle.ca_pem:
+    async def leave(self) -> None:
+        """Say that this replica serves nothing any more. Raises nothing: its entry ends by itself."""
+        if not self._options.sign or self.bundle is None:
+            return
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await retry_on_conflict(self._withdraw, attempts=_ATTEMPTS)
+        except (KubeError, TimeoutError) as error:
+            log.warning("the Secret still names this replica", error=str(error))
+
+    async def _sign(self) -> Bundle:
+        """One round in which we make the certificates; what to serve."""
+        options = self._options
+        published = await trust.read(self._client, options.configurations)
+        found = await store.read(self._client, options.namespace, options.secret)
+        now = self._clock()
+        if found.certificate:
+            raise CertificatesMissingError(
+                f"{options.where} is written by cert-manager (Certificate {found.certificate}): set certificateSource: "
+                f"cert-manager, or delete that Certificate and the annotation {store.CERT_MANAGER}"
+            )
+        if found.misasked:
+            self._say(f"annotation {store.ROTATE} is not understood: expected leaf or ca", found.misasked)
+        self._settling.note(published.by_all, self._monotonic(), now)
+        seen = Seen(
+            found.bundle,
+            self.bundle,
+            published.trusted,
+            self._settling.settled(self._monotonic()),
+            await self._alive(found, now),
+            found.retired,
+            found.asked,
+        )
+        step = advance(seen, options.hosts, now, options.lifetimes)
+        chosen = choose(step.bundle, seen, now)
+        await self._store(found, seen, step, chosen, now)
+        if count := await trust.publish(self._client, published, step.bundle.ca_pem):
+            log.info("caBundle written", configurations=count, authorities=len(step.bundle.authorities))
+            self._settling.note(step.bundle.authorities, self._monotonic(), now)
+        if chosen is None:
+            raise CertificatesMissingError(
+                f"no certificate is served yet: API servers get {options.settle_seconds:g} s to notice the new CA"
+            )
+        self.published = self.published or (chosen.issuer is not None and may_serve(chosen.issuer, seen))
+        return chosen
+
+    async def _store(self, found: store.Stored, seen: Seen, step: Step, chosen: Bundle | None, now: datetime) -> None:
+        """Write what has changed, and say so."""
+        bundle = step.bundle if step.bundle != found.bundle else None
+        replicas = self._replicas(seen, step, chosen, now)
+        annotations = store.annotations_for(found, replicas, step.retired, answered=step.answered)
+        if bundle is None and not annotations:
+            return
+        options = self._options
+        await store.write(
+            self._client, options.namespace, options.secret, found, bundle=bundle, annotations=annotations
+        )
+        about = ObjectReference(SECRETS.api_version, SECRETS.kind, options.namespace, options.secret, found.uid)
+        if step.repaired:
+            message = f"The certificates could not be used and were repaired: {step.repaired}"
+            log.warning("certificates repaired", secret=options.where, what=step.repaired)
+            self._notify(about, "Warning", Reason.CERTIFICATES_REPAIRED, message)
+        if step.news:
+            log.info("certificates rotated", secret=options.where, what="; ".join(step.news))
+            self._notify(about, "Normal", Reason.CERTIFICATES_ROTATED, f"Done: {'; '.join(step.news)}")
+        if step.retired != found.retired:
+            log.info("an old CA is no longer trusted: every replica serves a newer one", secret=options.where)
+            self._notify(
+                about, "Normal", Reason.CERTIFICATES_ROTATED, "Every replica serves the new CA; the old one is dropped"
+            )
+
+    def _replicas(self, seen: Seen, step: Step, chosen: Bundle | None, now: datetime) -> dict[str, Replica]:
+        """What the Secret shall say of all replicas: this one, the others, and those of CAs that were taken in."""
+        replicas = dict(seen.replicas)
+        served = [each for each in (self.bundle, chosen) if each is not None and each.issuer is not None]
+        if chosen is not None and served:
+            needs = tuple(dict.fromkeys(fingerprint(each.issuer) for each in served if each.issuer is not None))
+            until = max(each.not_after for each in served)
+            options = self._options
+            replicas[options.replica] = Replica(needs, until, fingerprint(chosen.leaf), options.pod, options.pod_uid)
+        if step.adopted:  # what others said of themselves may be lost
+            before = replicas.get(UNKNOWN, Replica((), now))
+            until = max(before.until, now + self._options.lifetimes.leaf).replace(microsecond=0)
+            replicas[UNKNOWN] = Replica(tuple(dict.fromkeys((*before.needs, *step.adopted))), until)
+        return replicas
+
+    async def _alive(self, found: store.Stored, now: datetime) -> dict[str, Replica]:
+        """The replicas that may still be called. Pods are looked for only where one holds something up."""
+        alive = {name: each for name, each in found.replicas.items() if now < each.until}
+        front = _front(found.bundle)
+        for name, each in tuple(alive.items()):
+            behind = self.rounds == 0 or set(each.needs) != {front}
+            if each.pod and name != self._options.replica and behind and await self._is_gone(each):
+                log.info("a replica is gone", pod=each.pod)
+                del alive[name]
+        return alive
+
+    async def _is_gone(self, replica: Replica) -> bool:
+        """Whether there is no such pod any more; then no Service leads to it."""
+        try:
+            pod = await self._client.get(PODS, replica.pod, self._options.namespace, type=Object)
+        except NotFound:
+            return True
+        except Forbidden:
             return False
-        return self._monotonic() - self._trusted_since[1] >= self._options.settle_seconds
+        return pod.metadata.uid != replica.uid
+
+    async def _withdraw(self) -> None:
+        options = self._options
+        found = await store.read(self._client, options.namespace, options.secret)
+        if options.replica in found.replicas:
+            rest = {name: each for name, each in found.replicas.items() if name != options.replica}
+            annotations = store.annotations_for(found, rest, found.retired, answered=False)
+            await store.write(self._client, options.namespace, options.secret, found, annotations=annotations)
+
+    async def _follow(self) -> Bundle:
+        """One round in which somebody else makes the certificates; what to serve."""
+        options = self._options
+        published = await trust.read(self._client, options.configurations)
+        now = self._clock()
+        made = await foreign.read(self._client, options, now)
+        chosen = foreign.choose(made, self.bundle, published, now)
+        trusted = foreign.trusted(chosen, published)
+        if not trusted or chosen is not made:
+            self._say("caBundle does not have the CA of the Secret", foreign.advice(options, published))
+        self.published = self.published or trusted
+        return chosen
+
+    def _say(self, what: str, detail: str) -> None:
+        """Log what is wrong; the same thing once."""
+        if self._said.get(what) != detail:
+            log.warning(what, secret=self._options.where, error=detail)
+        self._said[what] = detail
 
 
-class _ClientConfig(msgspec.Struct, rename="camel"):
-    ca_bundle: str | None = None
-
-
-class _Webhook(msgspec.Struct, rename="camel"):
-    name: str
-    client_config: _ClientConfig
-
-
-class _Metadata(msgspec.Struct, rename="camel"):
-    resource_version: str
-
-
-class _Configuration(msgspec.Struct):
-    metadata: _Metadata
-    webhooks: list[_Webhook] | None = None
-
-
-async def _publish(client: Client, resource: Resource, name: str, ca_pem: bytes) -> bool:
+def _front(bundle: Bundle | None) -> str | None:
+    """Fingerprint of the CA that signs; None where it cannot be read."""
     try:
-        found = await client.get(resource, name, type=_Configuration)
-    except NotFound:
-        return False
-    wanted = base64.b64encode(ca_pem).decode()
-    stale = [hook.name for hook in found.webhooks or () if hook.client_config.ca_bundle != wanted]
-    if not stale:
-        return False
-    # A strategic merge finds the webhooks by name, so one that moved in the list is not hit by mistake.
-    body = {"webhooks": [{"name": hook, "clientConfig": {"caBundle": wanted}} for hook in stale]}
-    guarded = guard(body, resource_version=found.metadata.resource_version)
-    await client.patch(resource, name, body=guarded, content_type=PatchType.STRATEGIC)
-    return True
-
-
-async def _read(client: Client, options: Options) -> dict[str, Any] | None:
-    try:
-        return await client.get(SECRETS, options.secret, options.namespace)
-    except NotFound:
+        return None if bundle is None else fingerprint(bundle.authorities[0])
+    except BundleError:
         return None
-
-
-async def _read_foreign(client: Client, options: Options, now: datetime) -> Bundle:
-    where = f"Secret {options.namespace}/{options.secret}"
-    secret = await _read(client, options)
-    bundle = _bundle_of(secret) if secret is not None else None
-    if bundle is None:
-        raise CertificatesMissingError(f"{where}: expected tls.crt, tls.key and ca.crt, made by cert-manager")
-    foreign = Bundle(bundle.ca_pem, bundle.cert_pem, bundle.key_pem)
-    try:
-        check(foreign, now)
-    except BundleError as error:
-        raise CertificatesMissingError(f"{where}: {error}") from error
-    return foreign
-
-
-def _bundle_of(secret: dict[str, Any]) -> Bundle | None:
-    """What the Secret holds, whole or not; None where it is only the empty place for it."""
-    data = secret.get("data") or {}
-    try:
-        parts = {field: base64.b64decode(data.get(key) or "") for key, field in _PARTS.items()}
-    except (binascii.Error, ValueError):
-        return None
-    return Bundle(**parts) if parts["cert_pem"] and parts["key_pem"] else None
-
-
-def _data_of(bundle: Bundle) -> dict[str, str]:
-    return {key: base64.b64encode(getattr(bundle, field)).decode() for key, field in _PARTS.items()}
-
-
-def _secret_of(options: Options, bundle: Bundle) -> dict[str, Any]:
-    labels = {"app.kubernetes.io/name": "topogate", "app.kubernetes.io/component": "webhook"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": options.secret, "namespace": options.namespace, "labels": labels},
-        "type": "kubernetes.io/tls",
-        "data": _data_of(bundle),
-    }
-
-
-async def _rewrite(client: Client, options: Options, secret: dict[str, Any], bundle: Bundle) -> None:
-    body = guard({"data": _data_of(bundle)}, resource_version=secret["metadata"]["resourceVersion"])
-    await client.patch(SECRETS, options.secret, options.namespace, body=body, content_type=PatchType.MERGE)

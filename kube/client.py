@@ -9,6 +9,8 @@ raises the errors of ``kube.errors``.
 
 import os
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
@@ -110,6 +112,13 @@ class Client:
     async def close(self) -> None:
         """Close every connection."""
         await self.transport.close()
+
+    def server_time(self) -> datetime:
+        """The API server's time at its last answer, to the second; this machine's where it said none."""
+        try:
+            return parsedate_to_datetime(self.transport.date)
+        except ValueError:
+            return datetime.now(UTC)
 
     # --- reading ---------------------------------------------------------------------------------------------------
 

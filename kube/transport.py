@@ -58,6 +58,7 @@ class Transport:
         self._base = connection.url.rstrip("/")
         self._credentials = connection.credentials
         self._agent = user_agent
+        self.date = ""  # the API server's, by its last answer
         self._headers: dict[str | None, CIMultiDict[str]] = {}  # by content type
         self._authorization = ""
         self._options: dict[str, Any] = {"allow_redirects": False}
@@ -160,6 +161,7 @@ class Transport:
     ) -> tuple[int, Mapping[str, str], bytes]:
         headers = await self._headers_for(content_type if body is not None else None)
         async with self._session.request(method, url, data=body, headers=headers, **self._options) as response:
+            self.date = response.headers.get("Date", "")
             return response.status, response.headers, await response.read()
 
     async def _headers_for(self, content_type: str | None) -> CIMultiDict[str]:

@@ -23,10 +23,14 @@ import structlog
 from aiohttp import web
 
 from certs.authority import Bundle
-from certs.manager import CertificateManager, Options
+from certs.manager import CertificateManager
+from certs.options import Options
 from certs.tls import ServerTls
 from crds.settings import Settings
+from engine.reasons import Reason
 from kube.client import Client
+from kube.events import EventRecorder
+from kube.objects import ObjectReference
 from webhook.answers import (
     BODY_LATE,
     Answer,
@@ -44,6 +48,7 @@ from webhook.review import MALFORMED, Reply, Reviewer, Rulebook, for_jobs, for_p
 
 log = structlog.get_logger(__name__)
 
+COMPONENT = "topogate-webhook"
 JOB_PATH, POD_PATH = "/mutate-job", "/mutate-pod"
 LEVELS_WAIT_SECONDS = 2.0
 # An API server keeps an idle connection for 90 s. Were we to close it first, a review could be on its way just then.
@@ -243,7 +248,11 @@ async def serve(
     def load(bundle: Bundle) -> None:
         tls.load(bundle.cert_pem, bundle.key_pem)
 
-    manager = CertificateManager(client, options or Options.from_settings(settings, hosts), load)
+    def tell(about: ObjectReference, kind: str, reason: Reason, message: str) -> None:
+        recorder.event(about, kind, reason, "Certificates", message)
+
+    recorder = EventRecorder(client, COMPONENT)
+    manager = CertificateManager(client, options or Options.from_settings(settings, hosts), load, notify=tell)
     server = WebhookServer(
         settings,
         levels,
@@ -256,9 +265,10 @@ async def serve(
         expiry=lambda: manager.bundle.not_after.timestamp() if manager.bundle is not None else None,
     )
     async with server, asyncio.TaskGroup() as group:
-        background = [group.create_task(levels.run()), group.create_task(manager.run())]
+        background = [group.create_task(each.run()) for each in (levels, manager, recorder)]
         on_bound(server)
         await (stop or asyncio.Event()).wait()
         await server.drain(settings.webhook_drain_seconds)
         for task in background:
             task.cancel()
+    await manager.leave()  # only now is no certificate served any more
