@@ -72,13 +72,24 @@ class Placing(StrEnum):
 
 @dataclass(frozen=True)
 class Policy:
-    """One way to run the cluster; None: as each queue says."""
+    """One way to run the cluster. ``preemption``, ``strict``: None as each queue says.
+
+    ``claims``: whether who waits for long keeps room from those behind it (docs/queues.md). None: with topology only.
+    A claim of pods that no single domain has to hold closes all nodes, and with no topology that is every claim; no
+    scheduler that counts does that.
+    """
 
     name: str
     placing: Placing = Placing.TOPOLOGY
     preemption: bool | None = None
     strict: bool | None = None
     fair: bool = False
+    claims: bool | None = None
+
+    @property
+    def claiming(self) -> bool:
+        """Whether there are claims."""
+        return self.placing is Placing.TOPOLOGY if self.claims is None else self.claims
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,78 @@
+"""What came of a simulation: one outcome a job, and series over time."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.fragments import Fragments
+from simulator.model import Policy
+
+Ints = NDArray[np.int64]
+
+
+class End(StrEnum):
+    """How a job ended."""
+
+    FINISHED = "Finished"
+    REFUSED = "Refused"  # kubelets refused its pods more often than it retries
+    RUNNING = "Running"  # when the simulation was cut off
+    WAITING = "Waiting"  # when nothing was left that could help it, or the simulation was cut off
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one job. Times in seconds since the simulation began; None where that never happened.
+
+    ``amount``: of the measured resource, all pods together. ``wait``: from arrival until all its pods ran first.
+    ``lost``: seconds of work that evictions undid. ``domains``: how many domains of each level its pods were in when it
+    last started; ``aligned``: whether they were in one domain of the level it wishes (None: it wishes none).
+    """
+
+    name: str
+    arrival: float
+    duration: float
+    pods: int
+    amount: int
+    priority: int
+    queue: str
+    topology: str
+    end: End
+    started: float | None = None
+    finished: float | None = None
+    wait: float | None = None
+    starts: int = 0
+    evictions: int = 0
+    lost: float = 0.0
+    refusals: int = 0
+    aligned: bool | None = None
+    domains: dict[str, int] = {}
+    reason: str = ""
+
+
+@dataclass
+class Series:
+    """One row a moment at which anything changed; it holds until the next. ``used``: by server, as in ``servers``."""
+
+    times: list[float] = field(default_factory=list)
+    used: list[Ints] = field(default_factory=list)
+    running: list[int] = field(default_factory=list)
+    waiting: list[int] = field(default_factory=list)
+    wanted: list[int] = field(default_factory=list)  # of the resource, by those who wait
+    levels: list[list[Fragments]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A simulation under one policy. ``capacity``: of the resource by server; ``cycles``: of the queue core."""
+
+    policy: Policy
+    resource: str
+    servers: tuple[str, ...]
+    capacity: Ints
+    levels: tuple[str, ...]
+    outcomes: tuple[Outcome, ...]
+    series: Series
+    window: float  # seconds until the last job arrived
+    cycles: int = 0

@@ -1,0 +1,318 @@
+"""The simulation: events in order of time, one admission cycle of the queue core after each moment.
+
+A recipe
+1. What happens at one moment: jobs end, victims are gone, refused pods are made again, jobs arrive (in this order).
+2. Cycles, as the controller runs them, until the queue core has nobody left to look at. What they decide happens at
+   once: who is admitted starts (see `simulator.site`), victims are gone after their grace period.
+3. One row of the series.
+
+Rules
+- A job that starts has all its pods on nodes, or it waits with some of them until kubelets take the rest.
+- Every job ends exactly once, and nothing that a job held is left then.
+- Equal input gives equal results: events at one moment are in the order of their kind and of the jobs' names.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from math import inf
+from typing import Final
+
+import msgspec
+
+from engine.model import Policy as Wish
+from engine.model import TopologyRequest
+from queueing.cycle import Decisions, cycle
+from queueing.model import (
+    ClusterQueue,
+    LocalQueue,
+    Preemption,
+    Reclaim,
+    Rules,
+    Within,
+)
+from queueing.model import Workload as Waiting
+from queueing.queues import Grant, Queues
+from simulator.model import NAMESPACE, QUEUE, Cluster, Job, Options, Placing, Policy
+from simulator.results import End, Outcome, Result
+from simulator.site import Site, Where
+from simulator.tally import Tally
+
+FIRST_RETRY: Final = 10.0  # as the Job controller makes failed pods again
+LAST_RETRY: Final = 360.0
+LOOKS: Final = 64  # of one cycle
+IDLE_LOOKS: Final = 3  # in a row that nothing came of, when time alone is left: then nothing will
+_ANYWHERE: Final = TopologyRequest(policy=Wish.UNCONSTRAINED)
+
+
+class Kind(IntEnum):
+    """What happens; at one moment the lower one first."""
+
+    END = 0
+    GONE = 1  # the pods of a victim
+    RETRY = 2  # pods that kubelets refused are made again
+    ARRIVE = 3
+    LOOK = 4  # time alone may change something
+
+
+Event = tuple[float, Kind, str, int]  # (time, kind, job, which of its starts)
+
+
+@dataclass(eq=False)
+class Track:
+    """One job as it goes on. ``left``: seconds of work; ``tries``: how often its pods were refused since it started."""
+
+    job: Job
+    left: float
+    where: Where | None = None
+    running: bool = False
+    leaving: bool = False
+    since: float = 0.0  # when all its pods began to run
+    pace: float = 1.0  # seconds a second of work takes
+    starts: int = 0
+    tries: int = 0
+    refusals: int = 0
+    evictions: int = 0
+    lost: float = 0.0
+    started: float | None = None
+    finished: float | None = None
+    end: End | None = None
+    reason: str = ""
+    aligned: bool | None = None
+    domains: dict[str, int] = field(default_factory=dict)
+
+
+class Simulation:
+    """See the module. ``run`` once."""
+
+    def __init__(self, cluster: Cluster, jobs: Iterable[Job], policy: Policy, options: Options | None = None) -> None:
+        self.policy = policy
+        self.options = options or Options()
+        self.site = Site(cluster, policy, self.options.seed)
+        self.tracks = {job.key: Track(job, job.duration) for job in jobs}
+        self.queues = _queues(cluster, policy, self.options, [track.job for track in self.tracks.values()])
+        self.tally = Tally(self.site.state)
+        self.now = 0.0
+        self.done = 0
+        self.cycles = 0
+        self._looks: set[float] = set()
+        self._idle = 0
+        self._real = len(self.tracks)  # events that change something themselves
+        self._events: list[Event] = [(t.job.arrival, Kind.ARRIVE, key, 0) for key, t in self.tracks.items()]
+        heapq.heapify(self._events)
+
+    def run(self, until: float | None = None, watch: Callable[["Simulation"], object] | None = None) -> Result:
+        """All of it, or up to a time. ``watch`` is called after each moment."""
+        handlers = {Kind.END: self._end, Kind.GONE: self._gone, Kind.RETRY: self._retry, Kind.ARRIVE: self._arrive}
+        window = max((track.job.arrival for track in self.tracks.values()), default=0.0)
+        while self._events and self._idle < IDLE_LOOKS and (until is None or self._events[0][0] <= until):
+            self.now = self._events[0][0]
+            while self._events and self._events[0][0] == self.now:
+                _, kind, key, start = heapq.heappop(self._events)
+                self._real -= kind is not Kind.LOOK
+                handle = handlers.get(kind)
+                track = self.tracks.get(key)
+                if handle is not None and track is not None and (kind is Kind.ARRIVE or start == track.starts):
+                    handle(track)
+            self._idle = 0 if self._decide() or self._real else self._idle + 1
+            self.tally.row(self.now)
+            if watch is not None:
+                watch(self)
+        outcomes = tuple(self._outcome(track) for track in self.tracks.values())
+        return self.tally.result(self.policy, outcomes, window if until is None else min(window, until), self.cycles)
+
+    # -- what happens -----------------------------------------------------------------------------------------
+
+    def _arrive(self, track: Track) -> None:
+        self.tally.waits(track.job, 1)
+        self.queues.submit(_waiting(track.job, self.policy), self.now)
+
+    def _end(self, track: Track) -> None:
+        self._leave(track)
+        track.left, track.end, track.finished = 0.0, End.FINISHED, self.now
+        self.done += 1
+        self.queues.forget(self.site.state, track.job.key)
+
+    def _gone(self, track: Track) -> None:
+        self._leave(track)
+        self.tally.waits(track.job, 1)
+        self.queues.back(self.site.state, track.job.key, self.now)
+
+    def _retry(self, track: Track) -> None:
+        """Pods that were refused are there again: their kubelets look at them once more."""
+        if track.where is None or track.leaving:
+            return
+        self._offer(track, track.where)
+
+    def _leave(self, track: Track) -> None:
+        """Its pods are gone."""
+        if track.where is not None:
+            self.tally.takes(track.where, -1)
+            self.tally.runs(-int(track.running))
+            self.site.clear(track.where, self.queues)
+        track.where, track.running, track.leaving = None, False, False
+
+    # -- what is decided --------------------------------------------------------------------------------------
+
+    def _decide(self) -> bool:
+        """Run cycles until nobody is left to look at; True where anybody got something."""
+        anything = False
+        limit = LOOKS if self.policy.placing is Placing.TOPOLOGY else 1  # a scheduler takes one after the other
+        while True:
+            made = cycle(self.site.state, self.queues, self.now, limit)
+            self.cycles += 1
+            self._carry_out(made)
+            anything = anything or bool(made.admitted or made.preempting or made.evict)
+            if not made.more:
+                break
+        after = made.next_time
+        if after is not None and self.now < after < inf and after not in self._looks:
+            self._looks.add(after)
+            heapq.heappush(self._events, (after, Kind.LOOK, "", 0))
+        return anything
+
+    def _carry_out(self, made: Decisions) -> None:
+        for admitted in made.admitted:
+            self._start(self.tracks[admitted.key], admitted.grant)
+        for planned in made.preempting:
+            for victim in planned.victims:
+                self._evict(self.tracks[victim.key])
+        for drained in made.evict:
+            self._evict(self.tracks[drained.key])
+        for waits in (*made.waiting, *made.given_up):
+            self.tracks[waits.key].reason = f"{waits.reason}: {waits.message}"
+
+    def _start(self, track: Track, grant: Grant) -> None:
+        job = track.job
+        where = self.site.put(job, grant, self.queues)
+        self.tally.waits(job, -1)
+        self.tally.takes(where, 1)
+        track.where, track.tries, track.reason = where, 0, ""
+        track.starts += 1
+        track.domains, track.aligned = self.tally.spread(job, where)
+        wanted, got = job.pods, sum(grant.counts.values())
+        crossing = self.options.slowdown if track.aligned is False else 1.0
+        track.pace = crossing * (wanted / got if got else 1.0)
+        self._offer(track, where)
+
+    def _offer(self, track: Track, where: Where) -> None:
+        """Kubelets take the pods that do not run yet, or refuse them."""
+        refused = self.site.offer(where, self.queues)
+        track.refusals += len(refused)
+        if not refused:
+            track.running, track.since = True, self.now
+            self.tally.runs(1)
+            track.started = self.now if track.started is None else track.started
+            self._later(track.left * track.pace, Kind.END, track)
+        elif track.tries >= self.options.retries:
+            self._leave(track)
+            track.end, track.finished, track.reason = End.REFUSED, self.now, f"kubelets refused its pods: {refused[0]}"
+            self.done += 1
+            self.queues.forget(self.site.state, track.job.key)
+        else:
+            self._later(min(FIRST_RETRY * 2**track.tries, LAST_RETRY), Kind.RETRY, track)
+            track.tries += 1
+
+    def _evict(self, track: Track) -> None:
+        """It is told to go; what it did since its last checkpoint is lost."""
+        if track.where is None or track.leaving:
+            return
+        if track.running:
+            worked = (self.now - track.since) / track.pace
+            kept = worked // self.options.checkpoint * self.options.checkpoint if self.options.checkpoint else 0.0
+            track.left = max(track.left - kept, 0.0)
+            track.lost += worked - kept
+        track.evictions += 1
+        track.starts += 1  # whatever was to happen to this start does not
+        self.tally.runs(-int(track.running))
+        track.leaving, track.running = True, False
+        self._later(self.options.grace, Kind.GONE, track)
+
+    def _later(self, seconds: float, kind: Kind, track: Track) -> None:
+        self._real += 1
+        heapq.heappush(self._events, (self.now + seconds, kind, track.job.key, track.starts))
+
+    # -- what came of it --------------------------------------------------------------------------------------
+
+    def _outcome(self, track: Track) -> Outcome:
+        job = track.job
+        end = track.end or (End.RUNNING if track.where is not None else End.WAITING)
+        return Outcome(
+            name=job.key if job.namespace != NAMESPACE else job.name,
+            arrival=job.arrival,
+            duration=job.duration,
+            pods=job.pods,
+            amount=self.tally.amount(job),
+            priority=job.priority,
+            queue=job.queue,
+            topology=wish_of(job),
+            end=end,
+            started=track.started,
+            finished=track.finished,
+            wait=None if track.started is None else track.started - job.arrival,
+            starts=track.starts - track.evictions,
+            evictions=track.evictions,
+            lost=track.lost,
+            refusals=track.refusals,
+            aligned=track.aligned,
+            domains=track.domains,
+            reason=track.reason if end is not End.FINISHED else "",
+        )
+
+
+def wish_of(job: Job) -> str:
+    """What it wishes, as traces spell it."""
+    topology = job.pod_sets[0].topology
+    return str(topology.policy).lower() + (f"={topology.level}" if topology.level else "")
+
+
+def _waiting(job: Job, policy: Policy) -> Waiting:
+    """The job as the queue core sees it; a policy that counts amounts sees neither levels nor insides of nodes."""
+    pod_sets = job.pod_sets
+    if policy.placing is not Placing.TOPOLOGY:
+        blind = msgspec.structs.replace
+        pod_sets = tuple(blind(p, topology=_ANYWHERE, shape=None, group="") for p in pod_sets)
+    return Waiting(
+        key=job.key,
+        namespace=job.namespace,
+        queue=job.queue,
+        pod_sets=pod_sets,
+        priority=job.priority,
+        created=job.arrival,
+        at_least=job.at_least,
+    )
+
+
+def _queues(cluster: Cluster, policy: Policy, options: Options, jobs: Iterable[Job]) -> Queues:
+    patience = options.patience if policy.claiming else inf
+    made = Queues(Rules(patience=patience, fair=policy.fair))
+    jobs = list(jobs)
+    for namespace in sorted({job.namespace for job in jobs} | cluster.namespaces.keys()):
+        made.set_namespace(namespace, cluster.namespaces.get(namespace, {}))
+    for flavor in cluster.plain:
+        made.set_flavor(flavor)
+    for queue in cluster.queues or (ClusterQueue(name=QUEUE, unlimited=True),):
+        made.set_cluster_queue(_as_told(queue, policy))
+    for local in cluster.local or _served(cluster, jobs):
+        made.set_local_queue(local)
+    return made
+
+
+def _served(cluster: Cluster, jobs: Iterable[Job]) -> Iterator[LocalQueue]:
+    """Where nobody says which LocalQueues there are: one for each that jobs name."""
+    known = {queue.name for queue in cluster.queues} or {QUEUE}
+    for namespace, name in sorted({(job.namespace, job.queue) for job in jobs}):
+        target = name if name in known else next(iter(known)) if len(known) == 1 else name
+        yield LocalQueue(namespace=namespace, name=name, cluster_queue=target)
+
+
+def _as_told(queue: ClusterQueue, policy: Policy) -> ClusterQueue:
+    """A queue with what the policy overrides."""
+    preemption = queue.preemption
+    if policy.preemption is False:
+        preemption = Preemption()
+    elif policy.preemption and not preemption.any:
+        preemption = Preemption(within=Within.LOWER, reclaim=Reclaim.ANY if queue.cohort else Reclaim.NEVER)
+    strict = queue.strict if policy.strict is None else policy.strict
+    return msgspec.structs.replace(queue, preemption=preemption, strict=strict)

@@ -1,0 +1,92 @@
+"""Where a scheduler that knows no topology puts pods: one after another, each on the node with the best score.
+
+The score is kube-scheduler's NodeResourcesFit, in whole points of a hundred: LeastAllocated over cpu and memory, its
+default, or MostAllocated over these and the devices that are asked for, as GPU clusters are advised to set it. Among
+nodes with the best score one is drawn, as kube-scheduler does. Its other default scores are left out: they are equal
+for equal nodes, or look at images and zones.
+
+Whether the pods fit at all was decided before, by the engine. Pod sets that look at other pods stay where it put them.
+"""
+
+import random
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.fit import Fit
+from engine.model import PODS, PodSet
+from engine.placement import Assignment, Refusal, Slice
+from engine.state import ClusterState
+from simulator.model import Placing
+
+Ints = NDArray[np.int64]
+COMPUTE: Final = ("cpu", "memory")
+
+
+def scattered(state: ClusterState, placed: Assignment, placing: Placing, dice: random.Random) -> Assignment:
+    """The same pods elsewhere, where ``state`` has room; it must not hold any of them."""
+    pod_set = placed.source
+    if pod_set is None or pod_set.affinity or pod_set.anti_affinity or pod_set.spread:
+        return placed
+    fit = Fit.of(state, placed.flavor, pod_set)
+    if isinstance(fit, Refusal):
+        return placed
+    counts = _counts(state, fit, pod_set, placing, dice)
+    if int(counts.sum()) < pod_set.count:
+        return placed
+    leaves = np.flatnonzero(counts)
+    tree = fit.tree
+    return Assignment(
+        pod_set=placed.pod_set,
+        flavor=placed.flavor,
+        levels=placed.levels,
+        requests=placed.requests,
+        source=pod_set,
+        slices=[Slice(p.values, p.count, p.nodes) for p in tree.slices(leaves, counts[leaves])],
+    )
+
+
+def _counts(state: ClusterState, fit: Fit, pod_set: PodSet, placing: Placing, dice: random.Random) -> Ints:
+    """Pods by leaf."""
+    left = fit.known.counts.leaf[: fit.tree.size].copy()
+    free, have, asks = _columns(state, fit, pod_set, placing)
+    taken = np.zeros(fit.tree.size, np.int64)
+    points = _points(free - asks, have, placing)
+    points[left <= 0] = -1
+    for _ in range(pod_set.count):
+        best = int(points.max(initial=-1))
+        if best < 0:
+            break
+        ties = np.flatnonzero(points == best)
+        at = int(ties[dice.randrange(len(ties))]) if len(ties) > 1 else int(ties[0])
+        taken[at] += 1
+        left[at] -= 1
+        free[:, at] -= asks[:, 0]
+        points[at] = _points(free[:, [at]] - asks, have[:, [at]], placing)[0] if left[at] > 0 else -1
+    return taken
+
+
+def _columns(state: ClusterState, fit: Fit, pod_set: PodSet, placing: Placing) -> tuple[Ints, Ints, Ints]:
+    """(free, allocatable, what one pod asks), by scored resource and leaf."""
+    table, where = state.cluster.table, fit.tree.where(np.arange(fit.tree.size))
+    scored = list(_scored(pod_set, placing))
+    rows = [table.row(resource) for resource in scored]
+    asks = np.array([[pod_set.requests.get(resource, 0)] for resource in scored], np.int64)
+    return table.free[rows][:, where], table.alloc[rows][:, where], asks
+
+
+def _scored(pod_set: PodSet, placing: Placing) -> Iterator[str]:
+    yield from COMPUTE
+    if placing is Placing.PACK:
+        yield from (name for name in sorted(pod_set.requests) if name not in {*COMPUTE, PODS})
+
+
+def _points(free: Ints, have: Ints, placing: Placing) -> Ints:
+    """0 to 100 by leaf, from what would be free with the pod on it."""
+    share = np.clip(free, 0, None) * 100 // np.maximum(have, 1)
+    if placing is Placing.PACK:
+        share = 100 - share
+    found: Ints = share.sum(axis=0) // len(share)
+    return found

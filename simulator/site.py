@@ -1,0 +1,153 @@
+"""The nodes of a simulation: the state that the scheduler believes in, and the kubelets that pods meet.
+
+With the topology policy the state knows the insides of nodes, and learns what every pod got there as it does from the
+agents. A policy that counts amounts knows none of that.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from engine.model import Flavor, Pod, PodSet
+from engine.numa.machine import Machine, State
+from engine.placement import Assignment
+from engine.state import ClusterState
+from queueing.queues import Grant, Queues
+from simulator.kubelets import Kubelets
+from simulator.model import Cluster, Job, Placing, Policy
+from simulator.scatter import scattered
+
+
+@dataclass(eq=False)
+class Where:
+    """The pods of a job that was admitted. ``pods``: (key, pod set, node); ``taken``: those that kubelets took."""
+
+    job: Job
+    pods: list[tuple[str, PodSet, str]]
+    taken: set[str] = field(default_factory=set)
+
+
+class Site:
+    """See the module. ``seed`` breaks ties of placing by count."""
+
+    def __init__(self, cluster: Cluster, policy: Policy, seed: int) -> None:
+        self._placing = policy.placing
+        self._dice = random.Random(seed)  # noqa: S311  (a simulation, not a secret)
+        self.kubelets = Kubelets(_machines(cluster))
+        self.state = ClusterState()
+        self.inside = bool(cluster.machines) and policy.placing is Placing.TOPOLOGY
+        _fill(self.state, cluster, machines=cluster.machines if self.inside else ())
+
+    def put(self, job: Job, grant: Grant, queues: Queues) -> Where:
+        """Where the pods of an admitted job go; by count they are put elsewhere than the queue core thought."""
+        assignments = grant.assignments
+        if self._placing is not Placing.TOPOLOGY:
+            assignments = self._scattered(job.key, grant, queues)
+        by_name = {pod_set.name: pod_set for pod_set in job.pod_sets}
+        pods = [
+            (f"{job.key}-{part.pod_set}-{number}", by_name[part.pod_set], node)
+            for part in assignments
+            for number, node in enumerate(_nodes(part))
+        ]
+        return Where(job, pods)
+
+    def _scattered(self, key: str, grant: Grant, queues: Queues) -> tuple[Assignment, ...]:
+        """One pod set after another, each where the ones before it left room; then the queue core is told."""
+        state, made = self.state, list[Assignment]()
+        for at, part in enumerate(grant.assignments):
+            state.reserve(key, [*made, *grant.assignments[at + 1 :]])
+            made.append(scattered(state, part, self._placing, self._dice))
+        state.reserve(key, made)
+        replaced = Grant(grant.queue, grant.counts, grant.flavors, grant.amounts, tuple(made))
+        queues.grant(state, key, replaced)
+        return replaced.assignments
+
+    def offer(self, where: Where, queues: Queues) -> list[str]:
+        """Kubelets look at the pods that they did not take yet; returns the reasons of those that were refused."""
+        refused = []
+        for key, pod_set, node in where.pods:
+            if key in where.taken:
+                continue
+            reason = self.kubelets.admit(node, key, pod_set.shape)
+            if reason:
+                refused.append(reason)
+                continue
+            where.taken.add(key)
+            if self.inside:
+                self._seen(where.job, key, pod_set, node, queues)
+        self._report(where)
+        return refused
+
+    def _seen(self, job: Job, key: str, pod_set: PodSet, node: str, queues: Queues) -> None:
+        """The pod is bound, and its node says what it holds."""
+        held = self.kubelets.held(node, key)
+        self.state.set_pod(
+            Pod(
+                key=key,
+                node=node,
+                requests=pod_set.requests,
+                namespace=job.namespace,
+                labels=pod_set.labels,
+                anti_affinity=pod_set.anti_affinity,
+                claim=(job.key, pod_set.name),
+                shape=pod_set.shape,
+                placement=held,
+                observed=held is not None,
+            )
+        )
+        queues.bind(key, job.key)
+
+    def clear(self, where: Where, queues: Queues) -> None:
+        """The pods are gone; what was held for them is the queue core's to give back."""
+        for key, _, node in where.pods:
+            self.kubelets.remove(node, key)
+            if self.inside and self.state.remove_pod(key):
+                queues.unbind(key)
+        self._report(where)
+
+    def _report(self, where: Where) -> None:
+        if not self.inside:
+            return
+        for node in dict.fromkeys(node for _, _, node in where.pods):
+            report = self.kubelets.report(node)
+            if report is not None:
+                self.state.set_machine(report)
+
+
+def _nodes(part: Assignment) -> Iterator[str]:
+    """The node of each pod, in rank order."""
+    for piece in part.slices:
+        for name, count in piece.nodes:
+            yield from [name] * count
+
+
+def _machines(cluster: Cluster) -> Iterator[tuple[Machine, State]]:
+    """Every machine with what the pods that are there leave of it."""
+    state = ClusterState()
+    _fill(state, cluster, machines=cluster.machines)
+    for machine in cluster.machines:
+        left = state.inside(machine.node)
+        if left is not None:
+            yield machine, left
+
+
+def _fill(state: ClusterState, cluster: Cluster, *, machines: tuple[Machine, ...]) -> None:
+    for flavor in cluster.flavors:
+        state.set_flavor(flavor)
+    for node in cluster.nodes:
+        state.set_node(node)
+    for machine in machines:
+        state.set_machine(machine)
+    for pod in cluster.pods:
+        state.set_pod(pod)
+
+
+def main_flavor(state: ClusterState, resource: str) -> Flavor | None:
+    """The flavor whose nodes have most of a resource, the first by name among equals."""
+
+    def has(name: str) -> int:
+        tree = state.tree(name)
+        return sum(state.nodes[node].allocatable.get(resource, 0) for node in tree.names) if tree else 0
+
+    names = sorted(state.flavors)
+    return state.flavors[max(names, key=has)] if names else None
