@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "install": ("cli.install", "install", "Install Topogate into the current context.", "Administrators"),
     "uninstall": ("cli.install", "uninstall", "Remove Topogate from the current context.", "Administrators"),
     "explain": ("cli.explain", "command", "Say where a job's pods went, or why it waits.", "Everyone"),
+    "queues": ("cli.queues", "command", "Say who waits in the queues, and how much quota is used.", "Everyone"),
     "whatif": ("cli.whatif", "app", "Ask the engine about a described cluster, without one.", "Everyone"),
     "simulate": ("cli.simulate", "app", "Run jobs on a cluster in simulated time, and compare policies.", "Everyone"),
     "demo": ("cli.demo", "command", "Show the main job on a local control plane.", "Everyone"),

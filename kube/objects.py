@@ -443,10 +443,35 @@ class Admission(Struct, frozen=True):
     pod_set_assignments: tuple[PodSetAssignment, ...] = ()
 
 
+class Victim(Struct, frozen=True):
+    """Who is to make room."""
+
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    priority: int | None = None
+
+
+class Nomination(Struct, frozen=True):
+    """A preemption under way: who makes room, and what the workload gets then."""
+
+    victims: tuple[Victim, ...] = ()
+    pod_set_assignments: tuple[PodSetAssignment, ...] = ()
+
+
+class RequeueState(Struct, frozen=True):
+    """When an evicted workload comes back."""
+
+    count: int = 0
+    requeue_at: str | None = None
+
+
 class WorkloadStatus(Struct, frozen=True):
     """Workload status."""
 
     admission: Admission | None = None
+    nomination: Nomination | None = None
+    requeue_state: RequeueState | None = None
     conditions: tuple[Condition, ...] | None = None
 
 

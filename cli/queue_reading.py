@@ -1,0 +1,185 @@
+"""The queues of a live cluster, read once and put together as the controller does after a restart.
+
+Only quota and order are built here: no node is read and nothing is placed, so that asking stays cheap.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from cli.output import Failure
+from engine.placement import Refusal
+from engine.quantity import parse
+from engine.state import ClusterState
+from kube import convert, objects
+from kube.client import Client
+from kube.errors import Forbidden
+from kube.objects import Namespace, PodSetAssignment, ResourceFlavor, Workload, is_true
+from kube.queues import ClusterQueue, LocalQueue, cluster_queue, local_queue, plain_flavor
+from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES, RESOURCE_FLAVORS, WORKLOADS
+from queueing import model
+from queueing.model import Quantities, Rules
+from queueing.queues import Grant, Queues
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was there at ``now`` (seconds since the epoch).
+
+    ``workloads``: by key, those that are in a queue and have not finished. ``inactive``: keys of those that are in a
+    queue but not to be admitted. ``wrong``: objects that cannot be read, with why.
+    """
+
+    queues: Queues
+    state: ClusterState  # flavors alone
+    workloads: dict[str, Workload]
+    inactive: tuple[str, ...]
+    wrong: tuple[str, ...]
+    now: float
+
+    def why(self, key: str) -> Refusal | None:
+        """Why it can wait in no queue as things are; None where it waits in one, or holds what it wants."""
+        entry = self.queues.entries.get(key)
+        return entry.refusal if entry is not None else None
+
+
+async def read(client: Client, rules: Rules | None = None) -> Reading:
+    """List flavors, namespaces, queues and workloads of the whole cluster.
+
+    Raises Failure where they may not be listed, or Topogate is not installed; KubeError.
+    """
+    try:
+        flavors, namespaces, cluster, local, workloads = await asyncio.gather(
+            client.list(RESOURCE_FLAVORS, type=ResourceFlavor),
+            client.list(NAMESPACES, type=Namespace),
+            client.list(CLUSTER_QUEUES, type=ClusterQueue),
+            client.list(LOCAL_QUEUES, type=LocalQueue),
+            client.list(WORKLOADS, type=Workload),
+        )
+    except Forbidden as error:
+        text = "positions and quota need a look at the whole cluster: ask for a ClusterRoleBinding to `topogate-view`"
+        raise Failure(f"{error}. {text}") from error
+    return build(flavors, namespaces, cluster, local, workloads, rules=rules, now=time.time())
+
+
+def build(
+    flavors: Iterable[ResourceFlavor],
+    namespaces: Iterable[Namespace],
+    cluster: Iterable[ClusterQueue],
+    local: Iterable[LocalQueue],
+    workloads: Iterable[Workload],
+    *,
+    rules: Rules | None = None,
+    now: float,
+) -> Reading:
+    """Put together what was listed."""
+    state, queues, wrong = ClusterState(), Queues(rules), list[str]()
+    for flavor in flavors:
+        plain, rooms = plain_flavor(flavor), convert.flavor(flavor)
+        if rooms is not None:
+            state.set_flavor(rooms)
+        if plain is not None:
+            queues.set_flavor(plain)
+    for namespace in namespaces:
+        queues.set_namespace(namespace.metadata.name, namespace.metadata.labels or {})
+    for queue in cluster:
+        try:
+            queues.set_cluster_queue(cluster_queue(queue))
+        except ValueError as error:
+            wrong.append(f"ClusterQueue {queue.metadata.name}: {error}")
+    for one in local:
+        queues.set_local_queue(local_queue(one))
+    live = {objects.key(one): one for one in workloads if one.spec.queue_name and not _finished(one)}
+    _restore(queues, state, live.values(), now)
+    waiting = [key for key in live if key not in queues.entries]
+    for key in waiting:
+        if live[key].spec.active:
+            _submit(queues, key, live[key], now)
+    inactive = sorted(key for key in waiting if not live[key].spec.active)
+    return Reading(queues, state, live, tuple(inactive), tuple(wrong), now)
+
+
+def _restore(queues: Queues, state: ClusterState, workloads: Iterable[Workload], now: float) -> None:
+    held = [(one, grant) for one in workloads if (grant := _grant(one, queues)) is not None]
+    for one, grant in sorted(held, key=lambda pair: pair[0].status.admission is None):  # victims first
+        queues.restore(state, _plain(one), grant, now, nominated=_victims(one))
+
+
+def _submit(queues: Queues, key: str, workload: Workload, now: float) -> None:
+    queues.submit(_plain(workload), now)
+    requeue = workload.status.requeue_state
+    until = _seconds(requeue.requeue_at) if requeue is not None else 0.0
+    if until > now:
+        queues.put_off(key, until)
+
+
+def owner_name(workload: Workload) -> str:
+    """``job/train``, where a job controls the Workload; else ``workload/NAME``."""
+    owner = objects.controller_of(workload.metadata)
+    return f"{owner.kind.lower()}/{owner.name}" if owner is not None else f"workload/{workload.metadata.name}"
+
+
+def age(workload: Workload, now: float) -> float:
+    """Seconds since it was made."""
+    return max(0.0, now - _seconds(workload.metadata.creation_timestamp))
+
+
+def requests(workload: Workload) -> dict[str, int]:
+    """What all its pods ask for together, ``pods`` included."""
+    found: dict[str, int] = {"pods": sum(pod_set.count for pod_set in workload.spec.pod_sets)}
+    for pod_set in workload.spec.pod_sets:
+        for resource, amount in convert.pod_requests(objects.template_of(pod_set).spec).items():
+            found[resource] = found.get(resource, 0) + amount * pod_set.count
+    return found
+
+
+def _finished(workload: Workload) -> bool:
+    return is_true(workload.status.conditions, "Finished")
+
+
+def _plain(workload: Workload) -> model.Workload:
+    """The workload as far as order goes: no pods are placed here."""
+    meta, spec = workload.metadata, workload.spec
+    return model.Workload(
+        key=objects.key(workload),
+        namespace=meta.namespace,
+        queue=spec.queue_name or "",
+        pod_sets=(),
+        priority=spec.priority or 0,
+        created=_seconds(meta.creation_timestamp),
+        uid=meta.uid,
+    )
+
+
+def _grant(workload: Workload, queues: Queues) -> Grant | None:
+    """What it holds: admitted, or nominated with victims on their way out."""
+    admission, nomination = workload.status.admission, workload.status.nomination
+    if admission is not None:
+        return _granted(admission.cluster_queue or "", admission.pod_set_assignments)
+    local = queues.local.get((workload.metadata.namespace, workload.spec.queue_name or ""))
+    if nomination is not None and local is not None:
+        return _granted(local.cluster_queue, nomination.pod_set_assignments)
+    return None
+
+
+def _granted(queue: str, assignments: Iterable[PodSetAssignment]) -> Grant:
+    amounts: Quantities = {}
+    counts, flavors = {}, {}
+    for one in assignments:
+        counts[one.name], flavors[one.name] = one.count, dict(one.flavors or {})
+        for resource, flavor in flavors[one.name].items():
+            amount = parse(resource, (one.resource_usage or {}).get(resource, 0))
+            amounts[flavor, resource] = amounts.get((flavor, resource), 0) + amount
+    return Grant(queue, counts, flavors, amounts, ())
+
+
+def _victims(workload: Workload) -> Iterator[str]:
+    nomination = workload.status.nomination
+    if workload.status.admission is None and nomination is not None:
+        yield from (f"{victim.namespace}/{victim.name}" for victim in nomination.victims)
+
+
+def _seconds(timestamp: str | None) -> float:
+    return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0

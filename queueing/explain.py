@@ -1,0 +1,77 @@
+"""What quota a workload wants, and how much of it is there: one entry an option, in the order in which they are tried.
+
+Written to be read by people; not a hot path. Whether there is room is for `engine.explain` to say.
+"""
+
+from dataclasses import dataclass
+
+from engine.placement import Refusal
+from engine.state import ClusterState
+from queueing.flavors import Option, options
+from queueing.model import Workload
+from queueing.queues import Queues
+from queueing.quota import Quotas
+
+
+@dataclass(frozen=True)
+class QuotaFit:
+    """One quota. ``left``: what may be taken now, borrowed quota included; ``most``: what may ever be used at once."""
+
+    flavor: str
+    resource: str
+    wanted: int
+    nominal: int
+    used: int
+    left: int
+    most: int
+
+    @property
+    def lacking(self) -> int:
+        """How much is missing now."""
+        return max(0, self.wanted - self.left)
+
+    @property
+    def never(self) -> bool:
+        """Whether even an idle system has not as much for this queue."""
+        return self.wanted > self.most
+
+
+@dataclass(frozen=True)
+class OptionFit:
+    """One combination of flavors. ``borrows``: what is wanted goes beyond the queue's nominal quota."""
+
+    flavors: tuple[str, ...]
+    quotas: tuple[QuotaFit, ...]
+    borrows: bool
+
+    @property
+    def lacking(self) -> bool:
+        """Whether quota is missing."""
+        return any(fit.lacking for fit in self.quotas)
+
+
+def explain(state: ClusterState, queues: Queues, queue: str, workload: Workload) -> tuple[OptionFit, ...] | Refusal:
+    """The options of a workload in a cluster queue; a Refusal where no flavor of it can be one.
+
+    What the workload itself holds counts as used, so ask for who waits. Raises KeyError for a queue that is not there.
+    """
+    found = options(state, queues.quotas.queues[queue], queues.plain, workload)
+    if not found.found and found.refusal is not None:
+        return found.refusal
+    return tuple(_option(queues.quotas, queue, option) for option in found.found)
+
+
+def _option(quotas: Quotas, queue: str, option: Option) -> OptionFit:
+    fits = tuple(
+        QuotaFit(
+            *key,
+            wanted=wanted,
+            nominal=quotas.nominal(queue, key),
+            used=quotas.used(queue, key),
+            left=quotas.available(queue, key),
+            most=quotas.limit(queue, key),
+        )
+        for key, wanted in option.amounts.items()
+    )
+    flavors = dict.fromkeys([*(flavor for flavor, _ in option.amounts), *option.rooms])
+    return OptionFit(tuple(flavors), fits, quotas.borrows(queue, option.amounts))

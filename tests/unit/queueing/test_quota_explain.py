@@ -1,0 +1,35 @@
+"""What a person is told of quota is what the cycle decides by."""
+
+from queue_factories import GPU, make_queue, make_queues, make_state, make_workload, run, submit
+
+from engine.placement import Refusal
+from engine.reasons import Reason
+from queueing.explain import QuotaFit, explain
+
+
+def test_each_option_says_what_is_wanted_and_what_is_there():
+    state = make_state(flavors=("tas", "old"))
+    queues = make_queues(
+        make_queue("q", {"tas": 8, "old": 16}, cohort="x", borrowing=8),
+        make_queue("b", {"tas": 16, "old": 0}, cohort="x"),
+    )
+    submit(queues, make_workload("other", "b"), make_workload("mine"))
+    run(state, queues)
+    tas, old = explain(state, queues, "q", make_workload("w", count=3))
+    assert tas.flavors == ("tas",)
+    assert tas.quotas == (QuotaFit("tas", GPU, wanted=24, nominal=8, used=8, left=8, most=16),)
+    assert (tas.quotas[0].lacking, tas.quotas[0].never) == (16, True)
+    assert old.quotas == (QuotaFit("old", GPU, wanted=24, nominal=16, used=0, left=16, most=16),)
+    assert (tas.borrows, old.borrows, old.lacking) == (True, True, True)
+
+
+def test_what_suffices_lacks_nothing():
+    (found,) = explain(make_state(), make_queues(make_queue("q", 8)), "q", make_workload("w"))
+    assert (found.lacking, found.borrows, found.quotas[0].never) == (False, False, False)
+
+
+def test_a_resource_without_quota_is_a_refusal():
+    workload = make_workload("w", level=None)
+    found = explain(make_state(), make_queues(make_queue("q", flavors=("gone",))), "q", workload)
+    assert isinstance(found, Refusal)
+    assert (found.reason, found.message) == (Reason.NO_FLAVOR, "there is no ResourceFlavor gone")
