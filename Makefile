@@ -17,7 +17,7 @@ help:
 	@echo "make unit      the tests that need no control plane"
 	@echo "make lint      format, lint, types, import contracts, generated files"
 	@echo "make bench     placement, ungating, webhook and whole path, as ratios"
-	@echo "make generate  the CRDs from their models, the messages of the kubelet's podresources API"
+	@echo "make generate  the CRDs from their models, the chart from the manifests, the messages of the kubelet's podresources API"
 	@echo "make clean     what was built in this folder (the control plane's cache stays)"
 
 # The stamp is newer than what it was made from, so that a changed lock file installs again.
@@ -45,6 +45,7 @@ lint: $(VENV)/.ready
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --verbose | tail -n 12
 	@$(BIN)/python -m crds.generate --check
+	@$(BIN)/python -m manifests.generate --check
 
 format: $(VENV)/.ready
 	@$(BIN)/ruff format .
@@ -56,6 +57,7 @@ bench: $(VENV)/.ready
 
 generate: $(VENV)/.ready
 	@$(BIN)/python -m crds.generate
+	@$(BIN)/python -m manifests.generate
 	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. agent/podresources/api.proto
 
 # Names and hashes only: the lock files work with any package index.

@@ -41,6 +41,18 @@ _KUBERNETES_FLAGS = (
     f"-X {_COMPONENT_BASE}.gitMajor={_MAJOR} -X {_COMPONENT_BASE}.gitMinor={_MINOR}"
 )
 
+_HELM = "helm.sh/helm/v3"
+# Without a Kubernetes version charts are rendered for one that is years old.
+_HELM_FLAGS = " ".join(
+    [
+        f"-X {_HELM}/internal/version.version=v{HELM_VERSION}",
+        *(
+            f"-X {_HELM}/pkg/{package}.k8sVersionMajor={_MAJOR} -X {_HELM}/pkg/{package}.k8sVersionMinor={_MINOR}"
+            for package in ("chartutil", "lint/rules")
+        ),
+    ]
+)
+
 
 @dataclass(frozen=True)
 class Target:
@@ -74,9 +86,7 @@ TARGETS = (
     Target("controlplane", {"etcd": "go.etcd.io/etcd/server/v3"}),
     Target("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
     # Their modules pin what the control plane's does, so that Go compiles little anew: half a minute after it.
-    Target(
-        "helm", {"helm": "helm.sh/helm/v3/cmd/helm"}, f"-X helm.sh/helm/v3/internal/version.version=v{HELM_VERSION}"
-    ),
+    Target("helm", {"helm": f"{_HELM}/cmd/helm"}, _HELM_FLAGS),
     Target(
         "kustomize",
         {"kustomize": "sigs.k8s.io/kustomize/kustomize/v5"},

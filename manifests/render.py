@@ -28,7 +28,8 @@ PART_OF = {"app.kubernetes.io/part-of": "topogate"}
 
 _CRDS = "../../crds"
 _AGENT_AFTER = "ungater.yaml"  # before the rules that refuse what the components do not know
-_IN_CLUSTER_ONLY = frozenset({"Deployment", "Service", "PodDisruptionBudget"})
+_KUEUE_AFTER = "rbac-ungater.yaml"
+_IN_CLUSTER_ONLY = frozenset({"Deployment", "Service", "PodDisruptionBudget"})  # and the policies of their pods
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Options:
     ``image`` empty: the one of the base. ``webhook_url``: components run outside of the cluster, and the API server
     reaches the webhook there (``https://host:port``); there are then no Deployments and no Service. ``config``: the
     text of the settings file; empty: the one of the base. ``agent``: with the DaemonSet, in a namespace of its own.
+    ``kueue``: with what it takes to answer Kueue's admission checks.
     """
 
     domain: str = DEFAULT_DOMAIN
@@ -46,6 +48,7 @@ class Options:
     webhook_url: str = ""
     config: str = ""
     agent: bool = False
+    kueue: bool = False
 
 
 def objects(options: Options | None = None) -> list[Json]:
@@ -63,13 +66,18 @@ def _objects(wanted: Options) -> tuple[Json, ...]:
 
 def _texts(options: Options) -> Iterator[str]:
     """Every manifest in the order of the kustomizations."""
-    base, agent = files("manifests") / "base", files("manifests") / "agent"
+    base, agent, kueue = (files("manifests") / part for part in ("base", "agent", "kueue"))
     for entry in _resources(base):
         if entry == _CRDS:
             continue
         yield _localised((base / entry).read_text(encoding="utf-8"), options)
         if entry == "namespace.yaml":
             yield from crd_texts()
+        if entry == _KUEUE_AFTER and options.kueue:  # its domain stays what it is: it is Kueue's
+            yield from (
+                (kueue / own).read_text(encoding="utf-8").replace(NAMESPACE, options.namespace)
+                for own in _resources(kueue)
+            )
         if entry == _AGENT_AFTER and options.agent:
             yield from (_localised((agent / own).read_text(encoding="utf-8"), options) for own in _resources(agent))
 
@@ -103,7 +111,10 @@ def _localised(text: str, options: Options) -> str:
 
 
 def _kept(obj: Json, options: Options) -> bool:
-    return not (options.webhook_url and obj["kind"] in _IN_CLUSTER_ONLY)
+    of_components = obj["kind"] in _IN_CLUSTER_ONLY or (
+        obj["kind"] == "NetworkPolicy" and obj["metadata"]["namespace"] == options.namespace
+    )
+    return not (options.webhook_url and of_components)
 
 
 def _adapted(obj: Json, options: Options) -> Json:

@@ -1,0 +1,294 @@
+"""The Helm chart's templates, from the manifests that kustomize and ``topogate install`` take.
+
+Each source stays readable text: the domain and the namespace are replaced as words, and what values decide is replaced
+line by line. An edit that does not meet its lines fails: a changed manifest never loses a value silently.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from crds.constants import DEFAULT_DOMAIN, NAMESPACE
+
+Edit = Callable[[str], str]
+
+REPOSITORY = Path(__file__).parent.parent
+CHART = REPOSITORY / "manifests" / "helm" / "topogate"
+FOLDERS = ("crds", "manifests/base", "manifests/agent", "manifests/cert-manager", "manifests/monitoring")
+
+CERT_MANAGER = '(eq .Values.certificates.source "cert-manager")'
+_WORDS = {DEFAULT_DOMAIN: "{{ .Values.domain }}", NAMESPACE: "{{ .Release.Namespace }}"}
+_NOT_IN_A_CHART = frozenset({"../../crds", "namespace.yaml"})  # crds is a folder of its own; helm makes the namespace
+
+
+class ChartError(Exception):
+    """A source that an edit does not fit any more."""
+
+
+def templates() -> dict[Path, str]:
+    """Path and text of every generated template. Raises ChartError."""
+    return {_target(source): _template(source) for folder in FOLDERS for source in _sources(folder)}
+
+
+def _sources(folder: str) -> list[str]:
+    """The manifests of a kustomization, relative to the repository."""
+    kustomization = yaml.safe_load((REPOSITORY / folder / "kustomization.yaml").read_text(encoding="utf-8"))
+    left_out = _NOT_IN_A_CHART if folder == "manifests/base" else frozenset[str]()
+    return [f"{folder}/{entry}" for entry in kustomization["resources"] if entry not in left_out]
+
+
+def _target(source: str) -> Path:
+    """Where a template goes: of the base by its own name, else with its folder's before it."""
+    folder, name = source.split("/")[-2:]
+    prefix = {"base": "", "bases": "crd-"}.get(folder, f"{folder}-")
+    return CHART / "templates" / f"{prefix}{name}"
+
+
+def _template(source: str) -> str:
+    text = (REPOSITORY / source).read_text(encoding="utf-8")
+    text = re.sub(r"\{\{|\}\}", lambda match: f'{{{{ "{match[0]}" }}}}', text)  # of Prometheus' own templates
+    text = re.sub("|".join(map(re.escape, _WORDS)), lambda match: _WORDS[match[0]], text)
+    folder = source.rsplit("/", 1)[0]
+    for edit in EDITS.get(source, EDITS.get(folder, ())):
+        try:
+            text = edit(text)
+        except ChartError as error:
+            raise ChartError(f"{source}: {error}") from error
+    header = f"# Generated from {source} by `make generate`. Do not edit.\n"
+    condition = WHEN.get(source, WHEN.get(folder))
+    return f"{header}{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n" if condition else header + text
+
+
+# --- edits -----------------------------------------------------------------------------------------------------------
+
+
+def swap(old: str, new: str, *, count: int = 1) -> Edit:
+    """Replace the whole lines ``old``, as they stand but for their indent, by ``new`` at the same indent."""
+    wanted = old.splitlines()
+
+    def edit(text: str) -> str:
+        lines, out, index, met = text.splitlines(), list[str](), 0, 0
+        while index < len(lines):
+            indent = _indent(lines[index])
+            if lines[index : index + len(wanted)] == _shifted(wanted, indent):
+                out += _shifted(new.splitlines(), indent)
+                index, met = index + len(wanted), met + 1
+            else:
+                out.append(lines[index])
+                index += 1
+        return _checked(out, met, count, old)
+
+    return edit
+
+
+def word(old: str, new: str) -> Edit:
+    """Replace a word wherever it stands; it has to stand somewhere."""
+
+    def edit(text: str) -> str:
+        if old not in text:
+            raise ChartError(f"expected {old!r} somewhere; adapt manifests/chart.py")
+        return text.replace(old, new)
+
+    return edit
+
+
+def block(old: str, new: str, *, count: int = 1) -> Edit:
+    """Replace the lines ``old``, each with all that is below it, by ``new``."""
+
+    def edit(text: str) -> str:
+        lines, out, index, met = text.splitlines(), list[str](), 0, 0
+        while index < len(lines):
+            indent, matches = _indent(lines[index]), lines[index].strip() == old
+            if not matches:
+                out.append(lines[index])
+            index += 1
+            if matches:
+                index, met = _end(lines, index, indent), met + 1
+                out += _shifted(new.splitlines(), indent)
+        return _checked(out, met, count, old)
+
+    return edit
+
+
+def guarded(old: str, condition: str) -> Edit:
+    """Keep the one list item that begins with the line ``old`` only where the condition holds."""
+
+    def edit(text: str) -> str:
+        lines = text.splitlines()
+        starts = [index for index, each in enumerate(lines) if each.strip() == old]
+        for start in starts:
+            end = start + 1
+            while end < len(lines) and _indent(lines[end]) > _indent(lines[start]):
+                end += 1
+            lines[start:end] = [f"{{{{- if {condition} }}}}", *lines[start:end], "{{- end }}"]
+        return _checked(lines, len(starts), 1, old)
+
+    return edit
+
+
+def document(line: str, condition: str) -> Edit:
+    """Keep the one document of the file that has the line only where the condition holds."""
+
+    def edit(text: str) -> str:
+        documents = re.split(r"^---\n", text, flags=re.MULTILINE)
+        found = [index for index, each in enumerate(documents) if line in each.splitlines()]
+        for index in found:
+            documents[index] = f"{{{{- if {condition} }}}}\n{documents[index]}{{{{- end }}}}\n"
+        return _checked("---\n".join(documents).splitlines(), len(found), 1, line)
+
+    return edit
+
+
+def _end(lines: Sequence[str], index: int, indent: int) -> int:
+    """The first line from ``index`` on that is not below a key at ``indent``; lists may stand at the key's indent."""
+    while index < len(lines):
+        here = _indent(lines[index])
+        if here < indent or (here == indent and not lines[index].lstrip().startswith("- ")):
+            break
+        index += 1
+    return index
+
+
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip())
+
+
+def _shifted(lines: Sequence[str], indent: int) -> list[str]:
+    """The lines at an indent, from which ``nindent N`` counts."""
+    return [
+        " " * indent + re.sub(r"nindent (\d+)", lambda match: f"nindent {indent + int(match[1])}", each)
+        for each in lines
+    ]
+
+
+def _checked(lines: Sequence[str], met: int, count: int, old: str) -> str:
+    if met != count:
+        raise ChartError(f"expected {count} times {old!r}, found {met}; adapt manifests/chart.py")
+    return "\n".join(lines) + "\n"
+
+
+# --- what values decide; how it is written is in templates/_helpers.tpl -----------------------------------------------
+
+
+def _include(name: str, value: str = "", indent: int = 0) -> str:
+    argument = f'(dict "root" . "own" .Values.{value})' if value else "."
+    return f'{{{{- include "topogate.{name}" {argument} | nindent {indent} }}}}'
+
+
+def _pods(component: str, priority: str) -> list[Edit]:
+    """Edits of a pod template with one container."""
+    return [
+        swap(
+            "template:\n  metadata:\n    labels:",
+            f"template:\n  metadata:\n    annotations:\n      {_include('annotations', component, 6)}\n    labels:\n"
+            f"      {_include('labels', component, 6)}",
+        ),
+        swap(f"priorityClassName: {priority}", _include("scheduling", component)),
+        swap("image: topogate:0.1.0", _include("image")),
+        block("resources:", f"resources:\n  {{{{- toYaml .Values.{component}.resources | nindent 2 }}}}"),
+    ]
+
+
+def _from(port: str, value: str, *, count: int = 1) -> Edit:
+    """Who may reach a port."""
+    old = f"- ports:\n  - {port}"
+    return swap(old, f"{old}\n  {_include('from', f'networkPolicy.{value}', 2)}", count=count)
+
+
+def _labels(monitor: str, count: int) -> Edit:
+    """More labels, by which a Prometheus selects what it reads."""
+    own = f".Values.monitoring.{monitor}.labels"
+    text = f"{_PART_OF}\n{{{{- with {own} }}}}\n{{{{- toYaml . | nindent 0 }}}}\n{{{{- end }}}}"
+    return swap(_PART_OF, text, count=count)
+
+
+def _api_server(count: int) -> Edit:
+    return block("- ports: # the API server", _include("apiServer"), count=count)
+
+
+_PART_OF = "app.kubernetes.io/part-of: topogate"
+_ENV = "env: # by which replicas know of each other's certificates"
+_OWN_AUTHORITY = ("  name: topogate-self-signed", "  name: topogate-ca", "  name: topogate")
+
+# By file or by folder.
+EDITS: Mapping[str, Sequence[Edit]] = {
+    "crds/bases": [
+        swap(
+            "kind: CustomResourceDefinition\nmetadata:",
+            "kind: CustomResourceDefinition\nmetadata:\n  {{- if .Values.crds.keep }}\n  annotations:\n"
+            "    helm.sh/resource-policy: keep\n  {{- end }}",
+        )
+    ],
+    "manifests/base/config.yaml": [block("config.yaml: |", f"config.yaml: |\n  {_include('config', indent=2)}")],
+    "manifests/base/rbac-webhook.yaml": [
+        guarded("- apiGroups: [admissionregistration.k8s.io]", f"not {CERT_MANAGER}"),
+        swap(
+            "resources: [secrets]\nresourceNames: [topogate-webhook-cert]\nverbs: [get, patch]",
+            "resources: [secrets]\nresourceNames: [topogate-webhook-cert]\n"
+            f"verbs: [get{{{{ if not {CERT_MANAGER} }}}}, patch{{{{ end }}}}]",
+        ),
+        document("kind: Secret", f"not {CERT_MANAGER}"),
+    ],
+    "manifests/base/network.yaml": [
+        _api_server(2),
+        _from("{port: 9443, protocol: TCP} # admission reviews, from the API server", "webhookFrom"),
+        _from("{port: 8443, protocol: TCP} # metrics", "metricsFrom"),
+        _from("{port: 8081, protocol: TCP} # metrics", "metricsFrom"),
+    ],
+    "manifests/base/webhook.yaml": [
+        swap("replicas: 2", "replicas: {{ .Values.webhook.replicas }}"),
+        *_pods("webhook", "system-cluster-critical"),
+        swap(
+            _ENV,
+            f"{_ENV}\n{{{{- if {CERT_MANAGER} }}}}\n"
+            "- name: TOPOGATE_CERTIFICATE_SOURCE\n  value: cert-manager\n{{- end }}",
+        ),
+    ],
+    "manifests/base/ungater.yaml": [
+        swap(
+            "replicas: 2 # one leads, one waits for its lease",
+            "replicas: {{ .Values.ungater.replicas }} # one leads, the others wait for its lease",
+        ),
+        *_pods("ungater", "system-cluster-critical"),
+    ],
+    "manifests/base/admission.yaml": [
+        swap(
+            "metadata:\n  name: topogate-webhook",
+            f"metadata:\n  name: topogate-webhook\n  {{{{- if {CERT_MANAGER} }}}}\n  annotations:\n"
+            f"    cert-manager.io/inject-ca-from: {{{{ .Release.Namespace }}}}/topogate-webhook\n  {{{{- end }}}}",
+        )
+    ],
+    "manifests/agent/network.yaml": [_api_server(1), _from("{port: 8081, protocol: TCP} # metrics", "metricsFrom")],
+    "manifests/agent/daemonset.yaml": [
+        *_pods("agent", "system-node-critical"),
+        block("nodeSelector:", ""),
+        block("tolerations: # of all nodes, those with GPUs are tainted most often", ""),
+        swap("path: /var/lib/kubelet", "path: {{ .Values.agent.kubeletDirectory }}"),
+    ],
+    "manifests/monitoring/monitors.yaml": [
+        _labels("serviceMonitor", 3),
+        word("interval: 30s", "interval: {{ .Values.monitoring.serviceMonitor.interval }}"),
+    ],
+    "manifests/monitoring/alerts.yaml": [
+        _labels("prometheusRule", 1),
+        word("docs/alerts.md#", "{{ .Values.monitoring.prometheusRule.runbookUrl }}#"),
+    ],
+    "manifests/cert-manager/certificate.yaml": [
+        swap("duration: 2160h", "duration: {{ .Values.certificates.certManager.duration }}"),
+        swap("renewBefore: 720h", "renewBefore: {{ .Values.certificates.certManager.renewBefore }}"),
+        block("issuerRef: # the authority above", f"issuerRef:\n  {_include('issuer', indent=2)}"),
+        *(document(name, "not .Values.certificates.certManager.issuerRef") for name in _OWN_AUTHORITY),
+    ],
+}
+
+WHEN: Mapping[str, str] = {
+    "crds/bases": ".Values.crds.install",
+    "manifests/agent": ".Values.agent.enabled",
+    "manifests/base/network.yaml": ".Values.networkPolicy.enabled",
+    "manifests/agent/network.yaml": "and .Values.agent.enabled .Values.networkPolicy.enabled",
+    "manifests/cert-manager": CERT_MANAGER,
+    "manifests/monitoring": ".Values.monitoring.serviceMonitor.enabled",
+    "manifests/monitoring/alerts.yaml": ".Values.monitoring.prometheusRule.enabled",
+}
