@@ -1,4 +1,7 @@
-"""The live cluster read once into the engine's state: for commands that ask what the controller would decide."""
+"""A cluster read once into the engine's state: for commands that ask what the controller would decide.
+
+Its objects come from the API server (`read`) or from files (`cli.dump`); `built` makes the same of both.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -42,29 +45,55 @@ class Snapshot:
     machines: Mapping[str, Described] = field(default_factory=dict)  # by node name, of nodes that publish something
 
 
+@dataclass
+class Listing:
+    """The objects of a cluster. ``topologies`` and ``flexes``: what nodes publish of their inside, by node name."""
+
+    flavors: list[objects.ResourceFlavor] = field(default_factory=list)
+    jobs: list[objects.Job] = field(default_factory=list)
+    nodes: list[objects.Node] = field(default_factory=list)
+    pods: list[objects.Pod] = field(default_factory=list)
+    workloads: list[Workload] = field(default_factory=list)
+    topologies: dict[str, NodeResourceTopology] = field(default_factory=dict)
+    flexes: dict[str, FlexTopo] = field(default_factory=dict)
+
+
 async def read(client: Client, keys: Keys, options: Options | None = None) -> Snapshot:
     """List flavors, nodes, pods and workloads, and charge them as the controller does after a restart."""
+    return built(await listed(client), keys, options)
+
+
+async def listed(client: Client) -> Listing:
+    """All of them from the API server."""
     (flavors, jobs, nodes, pods, workloads), (topologies, flexes) = await asyncio.gather(
         _listed(client), _published(client)
     )
+    return Listing(flavors, jobs, nodes, pods, workloads, topologies, flexes)
+
+
+def built(listing: Listing, keys: Keys, options: Options | None = None) -> Snapshot:
+    """The state that these objects make."""
     options = options or Options()
     state = ClusterState(reconstruct_available=options.reconstruct_available, numa_score=ZoneScore(options.numa_score))
     inside = Inside(state, options)
-    inside.sources = Sources({node.metadata.name: node for node in nodes}.get, topologies.get, flexes.get)
-    for flavor in filter(None, map(convert.flavor, flavors)):
+    by_name = {node.metadata.name: node for node in listing.nodes}
+    inside.sources = Sources(by_name.get, listing.topologies.get, listing.flexes.get)
+    for flavor in filter(None, map(convert.flavor, listing.flavors)):
         state.set_flavor(flavor)
-    for node in nodes:
+    for node in listing.nodes:
         state.set_node(convert.node(node))
         inside.refresh(node.metadata.name)
-    owned = {owner.uid: workload for workload in workloads if (owner := objects.controller_of(workload.metadata))}
-    for job in jobs:
+    owned = {
+        owner.uid: workload for workload in listing.workloads if (owner := objects.controller_of(workload.metadata))
+    }
+    for job in listing.jobs:
         _restore(state, owner_of(job, keys), owned.get(job.metadata.uid))
-    for pod in pods:
+    for pod in listing.pods:
         if pod.spec.node_name and pod.status.phase not in FINISHED:
             shape, placement = inside.of_pod(pod)
             claim, observed = _claim(pod, owned, keys), placement is not None and inside.observed(pod)
             state.set_pod(convert.pod(pod, claim, shape=shape, placement=placement, observed=observed))
-    return Snapshot(state, tuple(pods), owned, inside.described)
+    return Snapshot(state, tuple(listing.pods), owned, inside.described)
 
 
 async def _listed(
