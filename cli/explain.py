@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Annotated
 
 import msgspec
@@ -11,7 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cli import snapshot
+from cli import explain_queue, queue_reading, queues, snapshot
+from cli.explain_queue import Place
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit
 from crds import settings as configuration
 from crds.constants import JOB_INDEX_LABEL, NAMESPACE, NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED, Keys
@@ -110,6 +111,7 @@ class Report(msgspec.Struct, frozen=True):
     without_slot: tuple[PlacedPod, ...]
     room: tuple[Room, ...]
     machine_troubles: tuple[MachineTrouble, ...] = ()
+    queue: Place | None = None
 
 
 def command(
@@ -124,8 +126,8 @@ def command(
 ) -> None:
     """Say where a job's pods went, or why it waits.
 
-    For a waiting job: how many of its pods each domain of the requested level could take now, what limits it there,
-    and what is short. Reads the cluster; changes nothing.
+    For a waiting job: its place in the queue and the quota that is lacking, how many of its pods each domain of the
+    requested level could take now, what limits it there, and what is short. Reads the cluster; changes nothing.
     """
     name = job.removeprefix("job/").removeprefix("jobs/").removeprefix("job.batch/")
 
@@ -157,6 +159,13 @@ async def report(client: Client, namespace: str, name: str, *, domain: str | Non
     pods = [pod for pod in read.pods if (o := objects.controller_of(pod.metadata)) and o.uid == owner.uid]
     domains, others = _domains(slots, pods, keys)
     state, reason, message = _condition(owner, workload, slots)
+    reading = await queue_reading.read(client) if owner.queue and workload is not None else None
+    held, place = None, None
+    if reading is not None and workload is not None and (key := objects.key(workload)) in reading.workloads:
+        place = explain_queue.place(reading, read.state, key)
+        held = reading.flavors_of(place.cluster_queue)
+        if state == "Waiting" and key in reading.queues.entries:
+            reason, message = queues.why(reading, key)
     request = owner.request if isinstance(owner.request, ParsedRequest) else None
     pod_set = owner.pod_sets[0]
     return Report(
@@ -173,8 +182,9 @@ async def report(client: Client, namespace: str, name: str, *, domain: str | Non
         flavor=slots.flavor if slots else "",
         domains=domains,
         without_slot=others,
-        room=_room(read, owner) if state == "Waiting" else (),
+        room=_room(read, owner, held) if state == "Waiting" else (),
         machine_troubles=_machine_troubles(read, {pod.spec.node_name for pod in pods}, waiting=state == "Waiting"),
+        queue=place,
     )
 
 
@@ -201,8 +211,8 @@ def _machine_troubles(read: snapshot.Snapshot, nodes: set[str], *, waiting: bool
 def _condition(owner: Owner, workload: Workload | None, slots: SlotMap | None) -> tuple[str, str, str]:
     """State in a word, then the reason and message of the condition that says it best."""
     conditions = workload.status.conditions if workload else None
-    if owner.request is None:
-        return "NotManaged", "", "the job carries no topology request, so Topogate leaves it alone"
+    if owner.request is None and not owner.queue:
+        return "NotManaged", "", "the job carries no topology request and no queue, so Topogate leaves it alone"
     for type_, state in (("Finished", "Finished"), ("Admitted", "Placed")):
         if objects.is_true(conditions, type_):
             found = objects.condition(conditions, type_)
@@ -210,7 +220,7 @@ def _condition(owner: Owner, workload: Workload | None, slots: SlotMap | None) -
     if slots is not None:
         return "Placed", "", "the assignment is stored"
     found = objects.condition(conditions, "QuotaReserved")
-    state = "Suspended" if owner.suspended else "Waiting"
+    state = "Suspended" if owner.suspended and not owner.queue else "Waiting"  # its queue suspended it
     if found is None:
         return state, "Pending", "the controller has not looked at it yet; is `topogate ungater` running?"
     return state, found.reason, found.message
@@ -260,15 +270,15 @@ def _zones(pod: objects.Pod) -> tuple[tuple[PodZone, ...], str]:
     return (), ""
 
 
-def _room(read: snapshot.Snapshot, owner: Owner) -> tuple[Room, ...]:
-    """For every flavor that has the level: its domains, the roomiest first."""
+def _room(read: snapshot.Snapshot, owner: Owner, flavors: Collection[str] | None) -> tuple[Room, ...]:
+    """For every flavor that has the level: its domains, the roomiest first. ``flavors``: its queue's; None: any."""
     request = owner.request
     if not isinstance(request, ParsedRequest):
         return ()
     rooms: list[Room] = []
     for name, flavor in sorted(read.state.flavors.items()):
         topology = resolve(request, flavor.levels)
-        if topology is None:
+        if topology is None or (flavors is not None and name not in flavors):
             continue
         own = owner.pod_sets[0]
         pod_set = convert.pod_set(own.name, own.count, own.template, topology, owner.namespace, shape=owner.shape)
@@ -305,6 +315,8 @@ def render(result: Report) -> RenderableType:
         f"  {result.message}" if result.message else "",
     )  # fmt: skip
     parts: list[RenderableType] = [head]
+    if result.queue is not None:
+        parts += [*explain_queue.render(result.queue), Text("")]
     if result.domains:
         parts.append(_placement_table(result))
         parts.extend(_zone_tables(result))

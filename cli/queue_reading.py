@@ -9,14 +9,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
+
 from cli.output import Failure
+from engine.model import PodSet, Policy, TopologyRequest
 from engine.placement import Refusal
 from engine.quantity import parse
 from engine.state import ClusterState
 from kube import convert, objects
 from kube.client import Client
 from kube.errors import Forbidden
-from kube.objects import Namespace, PodSetAssignment, ResourceFlavor, Workload, is_true
+from kube.objects import Namespace, PodSetAssignment, ResourceFlavor, Workload, WorkloadPodSet, is_true
 from kube.queues import ClusterQueue, LocalQueue, cluster_queue, local_queue, plain_flavor
 from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES, RESOURCE_FLAVORS, WORKLOADS
 from queueing import model
@@ -43,6 +46,11 @@ class Reading:
         """Why it can wait in no queue as things are; None where it waits in one, or holds what it wants."""
         entry = self.queues.entries.get(key)
         return entry.refusal if entry is not None else None
+
+    def flavors_of(self, queue: str) -> tuple[str, ...]:
+        """The flavors of a cluster queue, in the order in which they are tried; () where there is no such queue."""
+        found = self.queues.quotas.queues.get(queue)
+        return tuple(flavor.flavor for group in found.groups for flavor in group.flavors) if found is not None else ()
 
 
 async def read(client: Client, rules: Rules | None = None) -> Reading:
@@ -133,6 +141,19 @@ def requests(workload: Workload) -> dict[str, int]:
         for resource, amount in convert.pod_requests(objects.template_of(pod_set).spec).items():
             found[resource] = found.get(resource, 0) + amount * pod_set.count
     return found
+
+
+def with_pods(workload: Workload) -> model.Workload:
+    """The workload as queueing takes it, its pod sets included."""
+    pod_sets = tuple(_pod_set(pod_set, workload.metadata.namespace) for pod_set in workload.spec.pod_sets)
+    return msgspec.structs.replace(_plain(workload), pod_sets=pod_sets)
+
+
+def _pod_set(wire: WorkloadPodSet, namespace: str) -> PodSet:
+    asked = wire.topology_request
+    policy = Policy(asked.policy) if asked is not None and asked.policy else Policy.UNCONSTRAINED
+    topology = TopologyRequest(policy=policy, level=asked.level if asked is not None else None)
+    return convert.pod_set(wire.name, wire.count, objects.template_of(wire), topology, namespace)
 
 
 def _finished(workload: Workload) -> bool:

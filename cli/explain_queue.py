@@ -1,0 +1,194 @@
+"""The part of ``topogate explain`` about queues: the place in line, the quota that is lacking, who makes room."""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cli.queue_reading import Reading, with_pods
+from engine.placement import Refusal
+from engine.quantity import format_quantity
+from engine.state import ClusterState
+from kube.objects import condition, is_true
+from queueing.explain import OptionFit, explain
+from queueing.queues import Phase
+
+
+class QuotaLine(msgspec.Struct, frozen=True):
+    """One quota that the job wants. ``free``: what may be taken now; ``most``: what the queue may ever use."""
+
+    flavor: str
+    resource: str
+    wanted: str
+    free: str
+    lacking: str  # "0" where it suffices
+    used: str
+    nominal: str
+    most: str
+    never: bool
+
+
+class QuotaOption(msgspec.Struct, frozen=True):
+    """One combination of flavors, in the order in which they are tried."""
+
+    flavors: tuple[str, ...]
+    borrows: bool
+    quotas: tuple[QuotaLine, ...]
+
+
+class VictimLine(msgspec.Struct, frozen=True):
+    """Who makes room for the job; ``gone``: its pods are."""
+
+    workload: str
+    priority: int | None
+    gone: bool
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A job in its queue. ``position``: 1 is next; None where it waits in no line. ``waiting``: how many do.
+
+    ``options``: what it wants of each flavor, while it waits. ``holds``: what it holds, by ``flavor/resource``.
+    ``history``: what was done to it: evicted, preempted, put off.
+    """
+
+    local_queue: str
+    cluster_queue: str
+    cohort: str
+    priority: int
+    position: int | None
+    waiting: int
+    options: tuple[QuotaOption, ...] = ()
+    no_option: str = ""
+    holds: Mapping[str, str] = {}
+    victims: tuple[VictimLine, ...] = ()
+    history: tuple[str, ...] = ()
+
+
+def place(reading: Reading, state: ClusterState, key: str) -> Place:
+    """Where a queued workload stands. ``state`` has the flavors."""
+    entry, workload = reading.queues.entries.get(key), reading.workloads[key]
+    meta, spec = workload.metadata, workload.spec
+    local = reading.queues.local.get((meta.namespace, spec.queue_name or ""))
+    name = entry.queue if entry is not None and entry.queue else local.cluster_queue if local is not None else ""
+    queue = reading.queues.quotas.queues.get(name)
+    line = list(reading.queues.waiting(name))
+    options, refused = _options(reading, state, name, key)
+    grant = entry.grant if entry is not None else None
+    amounts = grant.amounts.items() if grant is not None else ()
+    return Place(
+        local_queue=spec.queue_name or "",
+        cluster_queue=name,
+        cohort=queue.cohort if queue is not None else "",
+        priority=spec.priority or 0,
+        position=line.index(key) + 1 if key in line else None,
+        waiting=len(line),
+        options=options,
+        no_option=refused,
+        holds={f"{flavor}/{resource}": format_quantity(resource, amount) for (flavor, resource), amount in amounts},
+        victims=tuple(_victims(reading, key)),
+        history=tuple(_history(reading, key)),
+    )
+
+
+def _options(reading: Reading, state: ClusterState, queue: str, key: str) -> tuple[tuple[QuotaOption, ...], str]:
+    entry = reading.queues.entries.get(key)
+    if queue not in reading.queues.quotas.queues or (entry is not None and entry.grant is not None):
+        return (), ""
+    found = explain(state, reading.queues, queue, with_pods(reading.workloads[key]))
+    if isinstance(found, Refusal):
+        return (), found.message
+    return tuple(map(_option, found)), ""
+
+
+def _option(option: OptionFit) -> QuotaOption:
+    lines = (
+        QuotaLine(
+            fit.flavor,
+            fit.resource,
+            wanted=format_quantity(fit.resource, fit.wanted),
+            free=format_quantity(fit.resource, fit.left),
+            lacking=format_quantity(fit.resource, fit.lacking),
+            used=format_quantity(fit.resource, fit.used),
+            nominal=format_quantity(fit.resource, fit.nominal),
+            most=format_quantity(fit.resource, fit.most),
+            never=fit.never,
+        )
+        for fit in option.quotas
+    )
+    return QuotaOption(option.flavors, option.borrows, tuple(lines))
+
+
+def _victims(reading: Reading, key: str) -> Iterator[VictimLine]:
+    workload = reading.workloads[key]
+    if workload.status.admission is not None or workload.status.nomination is None:
+        return
+    for victim in workload.status.nomination.victims:
+        name = f"{victim.namespace}/{victim.name}"
+        entry = reading.queues.entries.get(name)
+        yield VictimLine(name, victim.priority, gone=entry is None or entry.phase is not Phase.ADMITTED)
+
+
+def _history(reading: Reading, key: str) -> Iterator[str]:
+    workload = reading.workloads[key]
+    conditions, requeue = workload.status.conditions, workload.status.requeue_state
+    if not workload.spec.active:
+        yield "It is inactive (spec.active is false): set that to true to have it wait again."
+    for kind in ("Evicted", "Preempted"):
+        found = condition(conditions, kind)
+        if found is not None and is_true(conditions, kind):
+            yield f"{kind} ({found.reason}): {found.message}"
+    if requeue is not None and requeue.count:
+        back = f", and comes back at {requeue.requeue_at}" if requeue.requeue_at else ""
+        yield f"It was put back into the queue {requeue.count} times{back}."
+
+
+def render(found: Place) -> Iterator[RenderableType]:
+    """The place as a person reads it."""
+    where = f"cluster queue {found.cluster_queue}" if found.cluster_queue else "no cluster queue"
+    cohort = f" (cohort {found.cohort})" if found.cohort else ""
+    text = f"Queue {found.local_queue}: {where}{cohort}, priority {found.priority}"
+    if found.position is not None:
+        text += f", place {found.position} of {found.waiting} that wait"
+    yield Text(text)
+    if found.holds and not found.victims:
+        parts = ((amount, *name.partition("/")[::2]) for name, amount in found.holds.items())
+        held = ", ".join(f"{amount} {resource} of {flavor}" for amount, flavor, resource in parts)
+        yield Text(f"Quota: it holds {held}")
+    if found.no_option:
+        yield Text(f"No flavor of the queue can be given: {found.no_option}", "yellow")
+    for line in found.history:
+        yield Text(line)
+    if found.options:
+        yield Text("")
+        yield _quota_table(found.options)
+    if found.victims:
+        yield Text("\nWhat it gets is kept for it until these have made room")
+        yield _victim_table(found.victims)
+
+
+def _quota_table(options: tuple[QuotaOption, ...]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("FLAVOR", "RESOURCE"):
+        table.add_column(name)
+    for name in ("WANTS", "FREE", "LACKING", "USED", "NOMINAL", "AT MOST"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for option in options:
+        for line in option.quotas:
+            told = "never enough" if line.never else "borrows" if option.borrows and line.lacking == "0" else ""
+            style = "bold red" if line.never else "yellow" if line.lacking != "0" else ""
+            cells = (line.wanted, line.free, line.lacking if line.lacking != "0" else "", line.used, line.nominal)
+            table.add_row(line.flavor, line.resource, *cells, line.most, told, style=style)
+    return table
+
+
+def _victim_table(victims: tuple[VictimLine, ...]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("VICTIM", "PRIORITY", ""):
+        table.add_column(name)
+    for victim in victims:
+        priority = "" if victim.priority is None else str(victim.priority)
+        table.add_row(victim.workload, priority, "gone" if victim.gone else "on its way out")
+    return table

@@ -1,0 +1,55 @@
+"""Queues and Workloads as the API server lists them, with defaults, and what a command makes of them."""
+
+import json
+
+import msgspec
+
+from cli import queue_reading
+from kube.objects import Namespace, ResourceFlavor, Workload
+from kube.queues import ClusterQueue, LocalQueue
+
+NOW = 1_700_000_000.0
+EARLY = "2023-11-14T22:03:20Z"  # 600 s before
+GPU = "nvidia.com/gpu"
+
+
+def wire(kind, name, spec=None, status=None, namespace="", **metadata):
+    body = {"metadata": {"name": name, "namespace": namespace, "uid": name, **metadata}}
+    return msgspec.convert({**body, "spec": spec or {}, "status": status or {}}, kind)
+
+
+def quota(flavor="tas", amount=16, **limits):
+    return {"name": flavor, "resources": [{"name": GPU, "nominalQuota": str(amount), **limits}]}
+
+
+def cluster(name, *flavors, **spec):
+    groups = [{"coveredResources": [GPU], "flavors": list(flavors) or [quota()]}]
+    return wire(ClusterQueue, name, {"resourceGroups": groups, "namespaceSelector": {}, **spec})
+
+
+def local(name, cluster_queue, namespace="team", **spec):
+    return wire(LocalQueue, name, {"clusterQueue": cluster_queue, **spec}, namespace=namespace)
+
+
+def workload(name, queue="a", pods=2, *, namespace="team", priority=0, held=None, made=EARLY, status=None, **spec):
+    container = {"name": "c", "resources": {"requests": {GPU: "4"}}}
+    template = msgspec.Raw(json.dumps({"spec": {"containers": [container]}}).encode())
+    pod_set = {"name": "main", "count": pods, "template": template}
+    status = dict(status or {})
+    if held is not None:
+        assignment = {"name": "main", "count": pods, "flavors": {GPU: "tas"}, "resourceUsage": {GPU: str(4 * pods)}}
+        status["admission"] = {"clusterQueue": held, "podSetAssignments": [assignment]}
+    owner = {"kind": "Job", "name": name.removeprefix("job-"), "uid": f"{name}-owner", "controller": True}
+    metadata = {"creationTimestamp": made, "ownerReferences": [owner]}
+    spec = {"queueName": queue, "priority": priority, "podSets": [pod_set], **spec}
+    return wire(Workload, name, spec, status, namespace, **metadata)
+
+
+def waits(reason, message):
+    return {"conditions": [{"type": "QuotaReserved", "status": "False", "reason": reason, "message": message}]}
+
+
+def read(cluster_queues, local_queues, workloads, **more):
+    flavor = wire(ResourceFlavor, "tas", {"topology": {"levels": ["rack"]}, "nodeLabels": {"a": "b"}})
+    namespaces = [wire(Namespace, name) for name in ("team", "other")]
+    return queue_reading.build([flavor], namespaces, cluster_queues, local_queues, workloads, now=NOW, **more)

@@ -1,0 +1,102 @@
+"""What `topogate explain` says of queues and quota, from objects as the API server lists them."""
+
+import io
+
+from rich.console import Console, Group
+from support.queue_objects import GPU, cluster, local, quota, read, waits, workload
+
+from cli import explain_queue
+
+
+def place(reading, name, namespace="team"):
+    return explain_queue.place(reading, reading.state, f"{namespace}/{name}")
+
+
+def text(found):
+    console = Console(file=io.StringIO(), width=140, color_system=None)
+    console.print(Group(*explain_queue.render(found)))
+    return [" ".join(line.split()) for line in console.file.getvalue().splitlines() if line.strip()]
+
+
+def test_one_that_waits_hears_its_place_and_which_quota_lacks_how_much():
+    reading = read(
+        [cluster("gpu", quota(amount=8, borrowingLimit="4"), cohortName="all"), cluster("spare", cohortName="all")],
+        [local("a", "gpu")],
+        [workload("job-runs", held="gpu"), workload("job-first", priority=3), workload("job-w", pods=3)],
+    )
+    found = place(reading, "job-w")
+    assert (found.cluster_queue, found.cohort, found.position, found.waiting) == ("gpu", "all", 2, 2)
+    (option,) = found.options
+    (line,) = option.quotas
+    assert (line.flavor, line.resource, line.wanted, line.free, line.lacking) == ("tas", GPU, "12", "4", "8")
+    assert (line.used, line.nominal, line.most, line.never, option.borrows) == ("8", "8", "12", False, True)
+    assert text(found) == [
+        "Queue a: cluster queue gpu (cohort all), priority 0, place 2 of 2 that wait",
+        "FLAVOR RESOURCE WANTS FREE LACKING USED NOMINAL AT MOST",
+        f"tas {GPU} 12 4 8 8 8 12",
+    ]
+
+
+def test_more_than_the_queue_may_ever_use_is_said():
+    reading = read([cluster("gpu", quota(amount=8))], [local("a", "gpu")], [workload("job-w", pods=3)])
+    assert text(place(reading, "job-w"))[-1] == f"tas {GPU} 12 8 4 0 8 8 never enough"
+
+
+def test_enough_by_borrowing_is_said():
+    reading = read(
+        [cluster("gpu", quota(amount=4), cohortName="x"), cluster("b", cohortName="x")],
+        [local("a", "gpu")],
+        [workload("job-w")],
+    )
+    assert text(place(reading, "job-w"))[-1] == f"tas {GPU} 8 20 0 4 20 borrows"
+
+
+def test_each_flavor_is_an_option_and_one_that_is_missing_is_none():
+    reading = read([cluster("gpu", quota("tas", 4), quota("gone", 8))], [local("a", "gpu")], [workload("job-w")])
+    assert [option.flavors for option in place(reading, "job-w").options] == [("tas",)]
+    reading = read([cluster("gpu", quota("gone", 8))], [local("a", "gpu")], [workload("job-w")])
+    assert text(place(reading, "job-w"))[-1] == "No flavor of the queue can be given: there is no ResourceFlavor gone"
+
+
+def test_one_that_is_admitted_says_what_it_holds():
+    reading = read([cluster("gpu")], [local("a", "gpu")], [workload("job-w", held="gpu")])
+    found = place(reading, "job-w")
+    assert found.holds == {f"tas/{GPU}": "8"}
+    assert text(found) == ["Queue a: cluster queue gpu, priority 0", f"Quota: it holds 8 {GPU} of tas"]
+
+
+def test_a_nominated_one_names_its_victims():
+    victims = [{"kind": "Workload", "namespace": "team", "name": name, "priority": 1} for name in ("job-a", "job-b")]
+    assigned = [{"name": "main", "flavors": {GPU: "tas"}, "resourceUsage": {GPU: "8"}, "count": 2}]
+    status = {"nomination": {"victims": victims, "podSetAssignments": assigned}, **waits("Preempting", "waits")}
+    reading = read(
+        [cluster("gpu")], [local("a", "gpu")], [workload("job-w", status=status), workload("job-a", held="gpu")]
+    )
+    found = place(reading, "job-w")
+    assert [(one.workload, one.priority, one.gone) for one in found.victims] == [
+        ("team/job-a", 1, False),
+        ("team/job-b", 1, True),
+    ]
+    assert text(found)[-3:] == ["VICTIM PRIORITY", "team/job-a 1 on its way out", "team/job-b 1 gone"]
+
+
+def test_what_was_done_to_it_is_told():
+    conditions = [
+        {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "preempted to make room for team/x"},
+        {"type": "Preempted", "status": "True", "reason": "InCohortReclamation", "message": "preempted by b"},
+    ]
+    status = {"conditions": conditions, "requeueState": {"count": 1, "requeueAt": "2023-11-14T22:14:20Z"}}
+    reading = read([cluster("gpu")], [local("a", "gpu")], [workload("job-w", status=status)])
+    assert text(place(reading, "job-w"))[1:4] == [
+        "Evicted (Preempted): preempted to make room for team/x",
+        "Preempted (InCohortReclamation): preempted by b",
+        "It was put back into the queue 1 times, and comes back at 2023-11-14T22:14:20Z.",
+    ]
+
+
+def test_without_a_queue_or_inactive():
+    reading = read([], [], [workload("job-w", active=False)])
+    assert text(place(reading, "job-w")) == [
+        "Queue a: no cluster queue, priority 0",
+        "It is inactive (spec.active is false): set that to true to have it wait again.",
+    ]
