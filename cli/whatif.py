@@ -10,7 +10,7 @@ import msgspec
 import typer
 from rich.table import Table
 
-from cli import whatif_admit
+from cli import whatif_admit, whatif_preempt
 from cli.output import OutputFormat, emit, stderr, stdout
 from cli.whatif_cases import Case, CaseError, Slice, decide, opened, read_cases
 from cli.whatif_compare import Comparison
@@ -31,6 +31,7 @@ def _group() -> None:
 
 
 app.command("admit")(whatif_admit.command)
+app.command("preempt")(whatif_preempt.command)
 
 
 class PodSetAnswer(msgspec.Struct, frozen=True):

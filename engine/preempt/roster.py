@@ -9,6 +9,7 @@ number of victims by the largest offer.
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from heapq import heapify, heappop
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -45,6 +46,26 @@ class Bound(NamedTuple):
     place: Place
 
 
+@dataclass(frozen=True)
+class _Arrays:
+    """By level: what is free with all up to it gone; the least weight of a unit; the most that one victim gives.
+
+    ``own`` is the least weight of a unit among the victims of that very level, ``each`` among all up to it.
+    """
+
+    have: Ints
+    own: Floats
+    each: Floats
+    most: Ints
+
+    def add_up(self, columns: slice) -> None:
+        """From what each level adds to what it comes to."""
+        have, own, each, most = (array[:, :, columns] for array in (self.have, self.own, self.each, self.most))
+        have[:] = np.cumsum(have, axis=0)
+        each[:] = np.minimum.accumulate(own, axis=0)
+        most[:] = np.maximum.accumulate(most, axis=0)
+
+
 @dataclass
 class Table:
     """See the module. Arrays: level (0: nobody gone, then by priority) x row x column.
@@ -58,7 +79,7 @@ class Table:
     places: list[Place] = field(default_factory=list)
     levels: list[int] = field(default_factory=list)
     _columns: dict[str, range] = field(default_factory=dict)
-    _arrays: tuple[Ints, Floats, Ints] | None = None
+    _arrays: "_Arrays | None" = None
     _low: list[int] = field(default_factory=list)  # by row: no column has less free
     _high: list[list[int]] = field(default_factory=list)  # by level and row: no column has more
     _looks: "dict[tuple[tuple[Row, int], ...], _Look | None]" = field(default_factory=dict)
@@ -78,37 +99,36 @@ class Table:
         for column, place in zip(columns, places, strict=True):
             self.places[column] = place
             self._fill(self._arrays, column, place)
-        self._add_up(self._arrays, slice(columns.start, columns.stop))
-        have = self._arrays[0][:, :, columns.start : columns.stop]
+        self._arrays.add_up(slice(columns.start, columns.stop))
+        have = self._arrays.have[:, :, columns.start : columns.stop]
         self._low = list(map(min, self._low, have[0].min(axis=1).tolist()))  # too wide only costs a look
         self._high = [list(map(max, *pair)) for pair in zip(self._high, have.max(axis=2).tolist(), strict=True)]
 
-    def built(self) -> tuple[Ints, Floats, Ints]:
-        """What is free; the least weight a unit; the most that one victim gives; all by level."""
+    def built(self) -> "_Arrays":
+        """The columns."""
         if self._arrays is None:
             self._arrays = self._build()
         return self._arrays
 
-    def _build(self) -> tuple[Ints, Floats, Ints]:
+    def _build(self) -> "_Arrays":
         self.places, self._columns = [], {}
         for node, places in self.at.items():
             self._columns[node] = range(len(self.places), len(self.places) + len(places))
             self.places += places
         self.levels = sorted({offer.priority for place in self.places for offer in place.offers})
         shape = len(self.levels) + 1, len(self.rows), len(self.places)
-        arrays = np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape, np.int64)
+        arrays = _Arrays(np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape), np.zeros(shape, np.int64))
         for column, place in enumerate(self.places):
             self._fill(arrays, column, place)
-        self._add_up(arrays, slice(None))
-        have = arrays[0]
+        arrays.add_up(slice(None))
         if self.places:
-            self._low, self._high = have[0].min(axis=1).tolist(), have.max(axis=2).tolist()
+            self._low, self._high = arrays.have[0].min(axis=1).tolist(), arrays.have.max(axis=2).tolist()
         return arrays
 
-    def _fill(self, arrays: tuple[Ints, Floats, Ints], column: int, place: Place) -> None:
+    def _fill(self, arrays: "_Arrays", column: int, place: Place) -> None:
         """What each level adds."""
-        have, each, most = (array[:, :, column] for array in arrays)
-        have[:], each[:], most[:] = 0, np.inf, 0
+        have, own, most = (array[:, :, column] for array in (arrays.have, arrays.own, arrays.most))
+        have[:], own[:], most[:] = 0, np.inf, 0
         have[0] = place.free
         for offer in place.offers:
             level = bisect_left(self.levels, offer.priority) + 1
@@ -116,14 +136,7 @@ class Table:
             have[level] += gains
             np.maximum(most[level], gains, out=most[level])
             some = gains > 0
-            each[level, some] = np.minimum(each[level, some], max(offer.priority, 0) / gains[some])
-
-    @staticmethod
-    def _add_up(arrays: tuple[Ints, Floats, Ints], columns: slice) -> None:
-        have, each, most = (array[:, :, columns] for array in arrays)
-        have[:] = np.cumsum(have, axis=0)
-        each[:] = np.minimum.accumulate(each, axis=0)
-        most[:] = np.maximum.accumulate(most, axis=0)
+            own[level, some] = np.minimum(own[level, some], offer.weight / gains[some])
 
     def rows_of(self, wanted: Wanted) -> list[int] | None:
         """The numbers of the rows that are wanted; None where a resource is nowhere here."""
@@ -197,8 +210,7 @@ class _Look:
         high = self.table._high[level]  # noqa: SLF001  (a part of the table)
         if any(amount > high[row] for row, amount in self.amounts):
             return None
-        have, _, _ = self.table.built()
-        found: Bools = np.logical_and.reduce(have[level][self.rows] >= self.need)
+        found: Bools = np.logical_and.reduce(self.table.built().have[level][self.rows] >= self.need)
         return found
 
     def by_total(self, columns: Ints, level: int) -> Iterator[Bound]:
@@ -207,44 +219,48 @@ class _Look:
         if not level:
             yield from [Bound(NOBODY, 0, 0, 0, table.places[column]) for column in columns.tolist()]
             return
-        _, each, most = table.built()
-        at = self.rows[:, None], columns
-        missing = self._missing(at)
-        totals = np.maximum.reduce(missing * np.where(missing, each[level][at], 0.0))
-        totals = np.ceil(totals * _SAFE).astype(np.int64)
-        sizes, freed = self._sizes(missing, most[level][at]), self._freed(missing)
-        highest = table.levels[level - 1]
-        for found in np.lexsort((freed, sizes, totals)).tolist():
-            place = table.places[columns[found]]
-            yield Bound(highest, int(totals[found]), int(sizes[found]), int(freed[found]), place)
+        arrays, at = table.built(), (self.rows[:, None], columns)
+        have = arrays.have[0][at]
+        missing = np.maximum(self.need - have, 0)
+        parts = missing * np.where(missing, arrays.each[level][at], 0.0)
+        if level > 1:
+            parts = np.maximum(parts, self._above(missing, arrays, at, level))
+        totals = np.ceil(np.maximum.reduce(parts) * _SAFE).astype(np.int64)
+        yield from self._in_order(table.levels[level - 1], totals, missing, arrays.most[level][at], columns)
+
+    @staticmethod
+    def _above(missing: Ints, arrays: _Arrays, at: tuple[Ints, Ints], level: int) -> Floats:
+        """What it costs at least, counting that the levels below do not give all of it."""
+        below = np.minimum(arrays.have[level - 1][at] - arrays.have[0][at], missing)
+        rest = missing - below
+        cheap = np.where(below, arrays.each[level - 1][at], 0.0)
+        dear = np.where(rest, arrays.own[level][at], 0.0)
+        found: Floats = np.where(cheap <= dear, below * cheap + rest * dear, 0.0)
+        return found
 
     def by_count(self, level: int) -> Iterator[Bound]:
         """Places by the number of victims that it takes at least."""
         enough = self.enough(level)
         if enough is None:
             return
-        columns = enough.nonzero()[0]
+        columns, arrays = enough.nonzero()[0], self.table.built()
         at = self.rows[:, None], columns
-        missing = self._missing(at)
-        sizes, freed = self._sizes(missing, self.table.built()[2][level][at]), self._freed(missing)
-        for found in np.lexsort((freed, sizes)).tolist():
-            size = int(sizes[found])
-            yield Bound(0 if size else NOBODY, 0, size, int(freed[found]), self.table.places[columns[found]])
+        missing = np.maximum(self.need - arrays.have[0][at], 0)
+        yield from self._in_order(0, np.zeros(len(columns), np.int64), missing, arrays.most[level][at], columns)
 
-    def _missing(self, at: tuple[Ints, Ints]) -> Ints:
-        missing: Ints = np.maximum(self.need - self.table.built()[0][0][at], 0)
-        return missing
-
-    @staticmethod
-    def _sizes(missing: Ints, most: Ints) -> Ints:
-        found: Ints = np.maximum.reduce(-(-missing // np.maximum(most, 1)))
-        return found
-
-    def _freed(self, missing: Ints) -> Ints:
-        found = np.zeros(missing.shape[1], np.int64)
-        for rows in self.devices:
-            found += np.maximum.reduce(missing[rows])
-        return found
+    def _in_order(self, highest: int, totals: Ints, missing: Ints, most: Ints, columns: Ints) -> Iterator[Bound]:
+        sizes = np.maximum.reduce(-(-missing // np.maximum(most, 1)))
+        freed = np.zeros(len(columns), np.int64)
+        for first, *others in self.devices:
+            part = missing[first]
+            for row in others:
+                part = np.maximum(part, missing[row])
+            freed += part
+        order = list(zip(totals.tolist(), sizes.tolist(), freed.tolist(), columns.tolist(), strict=True))
+        heapify(order)  # few of them are ever looked at
+        while order:
+            total, size, devices, column = heappop(order)
+            yield Bound(highest if size else NOBODY, total, size, devices, self.table.places[column])
 
 
 class Roster:
@@ -299,6 +315,12 @@ class Roster:
     def tables(self) -> Iterator[tuple[Kind | None, dict[Landing, Table]]]:
         """Every kind of machine with its tables."""
         yield from self._tables.items()
+
+    def build(self) -> None:
+        """Have everything ready, so that the next search takes no longer than those after it."""
+        for tables in self._tables.values():
+            for table in tables.values():
+                table.built()
 
     def covers(self, missing: Amount, items: tuple[Item, ...]) -> tuple[int, ...] | None:
         """The cheapest cover; equal places are evaluated once."""

@@ -1,0 +1,201 @@
+"""``topogate whatif preempt``: whom to evict on a described cluster so that one more pod gets a node.
+
+docs/preemption.md describes the form, the rules and both strategies.
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.table import Table
+
+from cli.output import Failure, OutputFormat, emit, stderr, stdout
+from cli.whatif_cases import opened
+from cli.whatif_output import ErrorAnswer, Format, with_progress, write_lines
+from cli.whatif_preempt_cases import Asked, Cluster, ClusterError, FactsForm, clusters, read_file
+from engine.devices.links import bits
+from engine.preempt.model import Choice, Landing, Scoring, Strategy
+from engine.preempt.roster import Roster
+from engine.preempt.search import Rules, find, sourced
+from simulator.servers import GPU, one_socket
+
+
+class PreemptAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One decision. ``node`` is null where no permitted victims make room; ``max_priority`` where nobody has to go.
+
+    ``gpus``: those that the preemptor will get. ``hit``: the room is on one socket. ``micros``: CPU time of sourcing
+    and choosing over all nodes.
+    """
+
+    variant: str
+    cycle: int
+    preemptor: str
+    node: int | None
+    victims: tuple[str, ...]
+    gpus: tuple[int, ...]
+    max_priority: int | None
+    priority_sum: int
+    count: int
+    hit: bool
+    micros: float
+    message: str = ""
+
+
+@dataclass
+class Agreement:
+    """What is known of the best answers (``facts``) beside ours."""
+
+    strategy: Strategy
+    rows: dict[str, list[int]] = field(default_factory=dict)
+    micros: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, facts: FactsForm | None, given: PreemptAnswer) -> None:
+        """Count one decision."""
+        self.micros.setdefault(given.preemptor, []).append(given.micros)
+        if facts is None:
+            return
+        if self.strategy is Strategy.LEAST_PRIORITY:
+            best = given.max_priority, given.priority_sum, given.count
+            self._count("equal to the best (highest priority, sum, number)", best == facts.best_lex_max_sum_count)
+            self._count("on one of the best nodes", given.node in facts.nodes_at_best_lex)
+        else:
+            self._count("as few victims as any set in the cluster", given.count == facts.cluster_min_victims)
+        self._count("room on one socket", given.hit)
+
+    def _count(self, what: str, same: bool) -> None:
+        row = self.rows.setdefault(what, [0, 0])
+        row[0] += same
+        row[1] += 1
+
+    def table(self) -> Table:
+        """What agrees, and how long it took."""
+        table = Table()
+        for heading in (f"{self.strategy}", "yes", "of"):
+            table.add_column(heading, justify="left" if heading == self.strategy else "right")
+        for what, (same, every) in self.rows.items():
+            table.add_row(what, str(same), str(every))
+        if not self.rows:
+            table.add_row("nothing to compare: no cluster carries facts", "", "")
+        for name, found in self.micros.items():
+            table.add_row(f"preemptor {name}: median CPU microseconds", f"{sorted(found)[len(found) // 2]:.0f}", "")
+        return table
+
+
+def command(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Servers, classes and clusters as JSON; may be gzip; - is stdin.")
+    ],
+    strategy: Annotated[
+        Strategy, typer.Option("--strategy", help="What is least: priority, or the number of victims as in the paper.")
+    ] = Strategy.LEAST_PRIORITY,
+    alpha: Annotated[
+        float, typer.Option("--alpha", min=0.0, max=1.0, help="Of IncrementalMinimal: priority against topology.")
+    ] = Scoring().alpha,
+    output: Annotated[Format, typer.Option("-o", "--output", help="Output format.")] = Format.JSONL,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare", help="Compare with the facts in the file: a table on stderr (with -o table: instead)."
+        ),
+    ] = False,
+) -> None:
+    """Choose the victims that make room for one more pod, on every described cluster and for every preemptor.
+
+    The answers come in the order of the file, one a cluster and preemptor: node, victims, gpus (those that the
+    preemptor will get), max_priority, priority_sum, count, hit (the room is on one socket) and micros. A cluster that
+    contradicts itself is answered with id and error, and the exit status is then 1.
+    """
+    try:
+        rules = Rules(strategy, Scoring(alpha=alpha))
+    except ValueError as error:
+        raise Failure(str(error)) from error
+    agreement = Agreement(strategy)
+    with opened(file) as stream:
+        form = read_file(stream)
+    given = _answers(with_progress(clusters(form), output, "searched"), rules, agreement)
+    failed = write_lines(given) if output is Format.JSONL else _write_whole(list(given), output, compare)
+    if compare:
+        (stdout() if output is Format.TABLE else stderr()).print(agreement.table())
+    if failed:
+        raise typer.Exit(1)
+
+
+def _answers(
+    found: Iterable[Cluster | ClusterError], rules: Rules, agreement: Agreement
+) -> Iterator[PreemptAnswer | ErrorAnswer]:
+    for cluster in found:
+        if isinstance(cluster, ClusterError):
+            yield ErrorAnswer(id=cluster.id, error=str(cluster))
+            continue
+        roster = Roster(cluster.rooms)
+        roster.build()
+        for asked in cluster.asked:
+            given = answer(cluster, roster, asked, rules)
+            agreement.add(asked.facts, given)
+            yield given
+
+
+def answer(cluster: Cluster, roster: Roster, asked: Asked, rules: Rules) -> PreemptAnswer:
+    """The decision about one preemptor."""
+    began = time.process_time_ns()
+    next(sourced(roster, asked.preemptor, rules), None)
+    micros = (time.process_time_ns() - began) / 1000
+    choice = find(roster, asked.preemptor, rules)
+    if choice is None:
+        text = "no permitted set of victims makes room on any node"
+        return PreemptAnswer(
+            cluster.variant, cluster.cycle, asked.name, None, (), (), None, 0, 0, hit=False, micros=micros, message=text
+        )
+    return PreemptAnswer(
+        variant=cluster.variant,
+        cycle=cluster.cycle,
+        preemptor=asked.name,
+        node=int(choice.node),
+        victims=tuple(sorted(victim.key for victim in choice.victims)),
+        gpus=_gpus(choice),
+        max_priority=choice.cost.highest if choice.victims else None,
+        priority_sum=sum(victim.priority for victim in choice.victims),
+        count=len(choice.victims),
+        hit=one_socket(cluster.server, roster.rooms[choice.node], asked.of, choice.victims)
+        and choice.landing <= Landing.SOCKET,
+        micros=micros,
+    )
+
+
+def _gpus(choice: Choice) -> tuple[int, ...]:
+    return tuple(gpu for resource, mask in choice.devices if resource == GPU for gpu in bits(mask))
+
+
+def _write_whole(given: list[PreemptAnswer | ErrorAnswer], output: Format, compare: bool) -> int:
+    """Write all answers as one document or table, unless a comparison takes its place; returns how many were errors."""
+    errors = [one for one in given if isinstance(one, ErrorAnswer)]
+    if output is Format.TABLE and compare:
+        for error in errors:
+            stderr().print(error.error, style="red", markup=False)
+    else:
+        emit(given, OutputFormat(output), table=_table(given))
+    return len(errors)
+
+
+def _table(given: Iterable[PreemptAnswer | ErrorAnswer]) -> Table:
+    table = Table()
+    for heading in ("Cluster", "Preemptor", "Node", "Victims", "Highest", "Sum", "GPUs it gets", "One socket"):
+        table.add_column(heading)
+    for one in given:
+        if isinstance(one, ErrorAnswer):
+            table.add_row(one.id or "?", "[red]error", one.error)
+            continue
+        table.add_row(
+            f"{one.variant}/{one.cycle}",
+            one.preemptor,
+            "[yellow]none" if one.node is None else str(one.node),
+            ", ".join(one.victims),
+            "" if one.max_priority is None else str(one.max_priority),
+            str(one.priority_sum),
+            ", ".join(map(str, one.gpus)),
+            "[green]yes" if one.hit else "[yellow]no",
+        )
+    return table

@@ -1,0 +1,215 @@
+"""GPU servers as the preemption scenarios describe them, as the rooms that a search for victims looks at.
+
+The CPUs of an instance come in equal parts from the zones of its GPUs, the lowest free ones first. The kubelets are
+those that can promise the most about sockets and refuse nothing: static CPU manager, ``best-effort`` over whole pods,
+``prefer-closest-numa-nodes``. What is guaranteed beyond that is the pod's own wish, one socket by default.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+import msgspec
+
+from engine.model import PODS
+from engine.numa.admit import placement_of
+from engine.numa.charge import charge
+from engine.numa.machine import (
+    CPU,
+    Container,
+    DeviceLayout,
+    Kubelet,
+    Layout,
+    MemoryCells,
+    NumaPlacement,
+    PodShape,
+    Scope,
+    State,
+    TopologyPolicy,
+    Zone,
+    ZoneUse,
+)
+from engine.numa.machine import Qos as PodQos
+from engine.numa.rebuild import asked
+from engine.preempt.blocks import kind_of, wanted
+from engine.preempt.model import Choice, Preemptor, Qos, Room, Victim
+from engine.preempt.search import without
+
+GPU: Final = "nvidia.com/gpu"
+KUBELET: Final = Kubelet(
+    policy=TopologyPolicy.BEST_EFFORT, scope=Scope.POD, static_cpu=True, prefer_closest_numa_nodes=True
+)
+
+
+@dataclass(frozen=True)
+class Server:
+    """One kind of server. ``cores[z]``: CPU ids of zone z; ``socket_of[z]``; ``zone_of[g]``: the zone of GPU g."""
+
+    cores: tuple[range, ...]
+    socket_of: tuple[int, ...]
+    zone_of: tuple[int, ...]
+    distances: tuple[int, int, int] = (10, 12, 32)  # the same zone, the same socket, across
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    kubelet: Kubelet = KUBELET
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The same in the engine's words, with full state."""
+        zones, (same, near, far) = range(len(self.cores)), self.distances
+        gpus = [sum(1 for zone in self.zone_of if zone == at) for at in zones]
+        amounts = tuple((1000 * len(self.cores[at]), gpus[at]) for at in zones)
+        return Layout(
+            zones=tuple(
+                Zone(
+                    id=at,
+                    socket=self.socket_of[at],
+                    distances=tuple(
+                        same if at == to else near if self.socket_of[at] == self.socket_of[to] else far for to in zones
+                    ),
+                    cores=tuple((cpu,) for cpu in self.cores[at]),
+                )
+                for at in zones
+            ),
+            resources=(CPU, GPU),
+            capacity=amounts,
+            allocatable=amounts,
+            kubelet=self.kubelet,
+            devices=((), tuple(DeviceLayout(zones=1 << zone) for zone in self.zone_of)),
+            threads=1,
+            exact=True,
+        )
+
+    @property
+    def gpus(self) -> int:
+        """How many it has."""
+        return len(self.zone_of)
+
+    @cached_property
+    def ids(self) -> dict[str, tuple[str, ...]]:
+        """GPUs are known by their number."""
+        return {GPU: tuple(map(str, range(self.gpus)))}
+
+
+@dataclass(frozen=True)
+class InstanceClass:
+    """One row of Table 3; ``cpu`` in whole CPUs."""
+
+    priority: int
+    gpus: int
+    cpu: int
+    preemptible: bool = True
+    count: int = 0
+
+    @property
+    def requests(self) -> dict[str, int]:
+        """What an instance takes from its node."""
+        return {CPU: 1000 * self.cpu, GPU: self.gpus, PODS: 1}
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One running pod."""
+
+    id: str
+    node: int
+    of: InstanceClass
+    gpus: tuple[int, ...]
+
+
+def room_of(server: Server, name: str, instances: Iterable[Instance]) -> Room:
+    """A server with these instances on it.
+
+    Raises:
+        ValueError: two hold the same GPU, one holds a GPU that there is not, or more CPUs than there are.
+    """
+    layout = server.layout
+    cpus, free_gpus = sum(1 << cpu for cores in server.cores for cpu in cores), (1 << server.gpus) - 1
+    free = {CPU: 1000 * cpus.bit_count(), GPU: server.gpus, PODS: 110} | dict(server.allocatable)
+    victims: list[Victim] = []
+    for one in instances:
+        each, over = divmod(one.of.cpu, max(len(one.gpus), 1))
+        uses: dict[int, tuple[int, list[str]]] = {}
+        for number, gpu in enumerate(one.gpus):
+            if not 0 <= gpu < server.gpus or not free_gpus >> gpu & 1:
+                raise ValueError(f"instance {one.id}: GPU {gpu} of node {name} is not there, or held by another one")
+            free_gpus &= ~(1 << gpu)
+            zone = server.zone_of[gpu]
+            wanted_cpus = each + (number < over)
+            own = [cpu for cpu in server.cores[zone] if cpus >> cpu & 1][:wanted_cpus]
+            if len(own) < wanted_cpus:
+                raise ValueError(
+                    f"instance {one.id}: zone {zone} of node {name} has not the {wanted_cpus} CPUs it holds"
+                )
+            cpus &= ~sum(1 << cpu for cpu in own)
+            held, gpus = uses.get(zone, (0, []))
+            uses[zone] = held + len(own), [*gpus, str(gpu)]
+        requests = one.of.requests
+        free = {resource: have - requests.get(resource, 0) for resource, have in free.items()}
+        if one.of.preemptible:
+            victims.append(Victim(one.id, one.of.priority, requests, _placement(uses)))
+    state = State(
+        free=tuple(
+            (1000 * sum(cpus >> cpu & 1 for cpu in cores), sum(free_gpus >> gpu & 1 for gpu in _gpus_of(server, zone)))
+            for zone, cores in enumerate(server.cores)
+        ),
+        cpus=cpus,
+        devices=(0, free_gpus),
+        memory=tuple(MemoryCells(cells=1 << zone) for zone in range(len(server.cores))),
+    )
+    return Room(name, free, tuple(victims), layout, state, server.ids)
+
+
+def _gpus_of(server: Server, zone: int) -> Iterable[int]:
+    return (gpu for gpu, at in enumerate(server.zone_of) if at == zone)
+
+
+def _placement(uses: Mapping[int, tuple[int, list[str]]]) -> NumaPlacement:
+    return NumaPlacement(
+        zones=tuple(
+            ZoneUse(zone=zone, amounts={CPU: 1000 * cpus, GPU: len(gpus)}, devices={GPU: tuple(gpus)})
+            for zone, (cpus, gpus) in sorted(uses.items())
+        )
+    )
+
+
+def preemptor_of(of: InstanceClass, qos: Qos, wish: TopologyPolicy = TopologyPolicy.SOCKET) -> Preemptor:
+    """A pod of a class that may preempt what is less important."""
+    amounts = tuple(sorted({CPU: 1000 * of.cpu, GPU: of.gpus}.items()))
+    shape = PodShape(
+        containers=(Container(name="main", requests=amounts, limits=amounts),), qos=PodQos.GUARANTEED, wish=wish
+    )
+    return Preemptor(of.requests, of.priority, shape, qos)
+
+
+def one_socket(server: Server, room: Room, of: InstanceClass, gone: Iterable[Victim]) -> bool:
+    """Whether, with these gone, one socket has the GPUs and the CPUs of an instance: a hit, as Table 4 counts."""
+    state = room.state
+    assert state is not None  # noqa: S101  (servers' insides are known)
+    for victim in gone:
+        if victim.placement is not None:
+            state = charge(server.layout, state, victim.placement, -1, server.ids)
+    for socket in set(server.socket_of):
+        zones = [state.free[zone] for zone, at in enumerate(server.socket_of) if at == socket]
+        if sum(zone[0] for zone in zones) >= 1000 * of.cpu and sum(zone[1] for zone in zones) >= of.gpus:
+            return True
+    return False
+
+
+def taken_in(room: Room, choice: Choice, preemptor: Preemptor, key: str, *, stays: bool) -> Room:
+    """The node with the victims gone and the preemptor on it; ``stays``: nobody may evict it."""
+    at = tuple(number for number, victim in enumerate(room.victims) if victim in choice.victims)
+    free = dict(room.free)
+    for victim in choice.victims:
+        free = {resource: have + victim.requests.get(resource, 0) for resource, have in free.items()}
+    free = {resource: have - preemptor.requests.get(resource, 0) for resource, have in free.items()}
+    needs = wanted(kind_of(room.layout), preemptor)
+    assert needs is not None  # noqa: S101  (it was placed)
+    assert needs.asked is not None  # noqa: S101
+    assert room.layout is not None  # noqa: S101
+    admission = asked(room.layout, without(room, at), needs.asked)
+    victims = tuple(victim for victim in room.victims if victim not in choice.victims)
+    if not stays:
+        placement = placement_of(room.layout, admission, room.device_ids)
+        victims = (*victims, Victim(key, preemptor.above, preemptor.requests, placement))
+    return msgspec.structs.replace(room, free=free, victims=victims, state=admission.after)
