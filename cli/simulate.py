@@ -2,7 +2,7 @@
 
 import typer
 
-from cli import simulate_generate
+from cli import simulate_generate, simulate_run
 
 app = typer.Typer(
     add_completion=False,
@@ -17,4 +17,5 @@ def _group() -> None:
     pass
 
 
+app.command("run")(simulate_run.command)
 app.command("generate")(simulate_generate.command)

@@ -13,7 +13,7 @@ from simulator.generate import generate
 
 
 def command(
-    jobs: given.Jobs = 2000,
+    count: given.Count = 2000,
     seed: given.Seed = 1,
     span: given.Span = "30d",
     load: given.Load = 0.85,
@@ -33,7 +33,9 @@ def command(
     Describe the cluster that they are for, because their durations are scaled to the load that they make there.
     """
     made = given.Made(blocks, racks, hosts, gpus, cpu, memory, machine, "")
-    found = generate(made.site(), jobs, seed, span=given.time_of("--span", span), load=load, queues=given.teams(queues))
+    found = generate(
+        made.site(), count, seed, span=given.time_of("--span", span), load=load, queues=given.teams(queues)
+    )
     if out == "-":
         write(found, sys.stdout)
         return

@@ -1,5 +1,6 @@
 """Options that the commands under ``topogate simulate`` share, and the cluster that they describe."""
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -8,10 +9,12 @@ import typer
 from cli.output import Failure
 from cli.simulate_trace import GPU, seconds
 from engine import quantity
-from engine.model import Amounts
+from engine.model import HOSTNAME_LABEL, Amounts
+from engine.nodes import path_in
 from localcluster.kubelets.specs import EXAMPLE, parse_kubelet, parse_machine
 from localcluster.nodes import BLOCK_LABEL, RACK_LABEL, Fleet
 from simulator.generate import Site
+from simulator.model import Cluster
 
 UNITS: Final = 8  # parts that a server without GPUs is shared in
 SPARE: Final = 8  # one part in so many of a node's CPU and memory is left to what else runs there
@@ -40,7 +43,7 @@ Kubelet = Annotated[
         rich_help_panel=MADE,
     ),
 ]
-Jobs = Annotated[int, typer.Option(min=1, max=1_000_000, help="How many jobs to generate.")]
+Count = Annotated[int, typer.Option("--jobs", min=1, max=1_000_000, help="How many jobs to generate.")]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same jobs and the same results.")]
 Span = Annotated[str, typer.Option(metavar="TIME", help="Within which time generated jobs arrive: 12h, 30d.")]
 Load = Annotated[
@@ -96,18 +99,39 @@ class Made:
     def site(self) -> Site:
         """What jobs are generated for: a unit is a GPU with its part of CPUs and memory, some of which is spared."""
         fleet = self.fleet()
-        status = next(fleet.objects())["status"]["allocatable"]
+        status = {k: quantity.parse(k, v) for k, v in next(fleet.objects())["status"]["allocatable"].items()}
         levels = ((RACK_LABEL, self.hosts), (BLOCK_LABEL, self.racks * self.hosts))
-        units = int(status.get(GPU, "0")) or UNITS
+        units = status.get(GPU, 0) or UNITS
         return Site(unit=_unit(status, units), units=units, levels=levels, nodes=len(fleet))
 
 
-def _unit(allocatable: dict[str, str], parts: int) -> Amounts:
-    spared = {name: quantity.parse(name, allocatable[name]) * (SPARE - 1) // SPARE for name in ("cpu", "memory")}
+def site_of(cluster: Cluster) -> Site:
+    """What jobs are generated for on a recorded cluster: its most frequent kind of node, its levels below the widest.
+
+    Raises:
+        Failure: no node has what jobs need.
+    """
+    kinds = Counter(tuple(sorted(node.allocatable.items())) for node in cluster.nodes)
+    most = max(kinds.items(), key=lambda item: (dict(item[0]).get(GPU, 0) > 0, item[1], item[0]))[0]
+    have = dict(most)
+    units = have.get(GPU, 0) or UNITS
+    nodes = [node for node in cluster.nodes if node.allocatable.get(GPU, 0) or not have.get(GPU, 0)]
+    flavor = max(cluster.flavors, key=lambda one: sum(path_in(one, node) is not None for node in nodes))
+    paths = [path for node in nodes if (path := path_in(flavor, node)) is not None]
+    levels = []
+    for rank, level in reversed(list(enumerate(flavor.levels))):
+        size = round(len(paths) / max(len({path[: rank + 1] for path in paths}), 1))
+        if level != HOSTNAME_LABEL and size > 1:
+            levels.append((level, size))
+    return Site(unit=_unit(have, units), units=units, levels=tuple(levels), nodes=len(nodes))
+
+
+def _unit(allocatable: Amounts, parts: int) -> Amounts:
+    spared = {name: allocatable.get(name, 0) * (SPARE - 1) // SPARE for name in ("cpu", "memory")}
     cpu, memory = spared["cpu"] // parts // 1000 * 1000, (spared["memory"] // parts >> 30) << 30
     if not cpu or not memory:
         raise Failure(f"a server is too small to be shared by {parts} jobs: expected at least {parts} CPUs and GiB")
-    return {"cpu": cpu, "memory": memory} | ({GPU: 1} if GPU in allocatable else {})
+    return {"cpu": cpu, "memory": memory} | ({GPU: 1} if allocatable.get(GPU) else {})
 
 
 def time_of(option: str, text: str) -> float:

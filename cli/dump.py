@@ -1,0 +1,209 @@
+"""Objects of a cluster from files: what ``kubectl get nodes,pods,... -o yaml`` and ``topogate snapshot`` write.
+
+YAML of one or several documents, or JSON; objects alone or in Lists; gzip is unpacked. Kinds that nobody here reads are
+counted and left out. What is wrong is told with file, line, object and field.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from cli.output import Failure
+from cli.snapshot import Listing
+from cli.whatif_cases import opened
+from kube import objects
+from kube.queues import ClusterQueue, LocalQueue
+from kube.topologies import FlexTopo, NodeResourceTopology
+from ungater.workloads import Workload
+
+One = TypeVar("One", bound=objects.Object)
+
+
+@dataclass
+class Dump(Listing):
+    """What was in the files: `Listing`, and what only a simulation reads. ``ignored``: kinds, and how many."""
+
+    cluster_queues: list[ClusterQueue] = field(default_factory=list)
+    local_queues: list[LocalQueue] = field(default_factory=list)
+    namespaces: list[objects.Namespace] = field(default_factory=list)
+    priority_classes: list[objects.PriorityClass] = field(default_factory=list)
+    ignored: Counter[str] = field(default_factory=Counter)
+
+    def add(self, one: "Found") -> None:
+        """Take in one object. Failure where it is malformed."""
+        match one.group, one.kind:
+            case "", "Node":
+                self.nodes.append(one.read(objects.Node))
+            case "", "Pod":
+                self.pods.append(one.read(objects.Pod))
+            case "", "Namespace":
+                self.namespaces.append(one.read(objects.Namespace))
+            case "batch", "Job":
+                self.jobs.append(one.read(objects.Job))
+            case "scheduling.k8s.io", "PriorityClass":
+                self.priority_classes.append(one.read(objects.PriorityClass))
+            case "topogate.dev", "ResourceFlavor":
+                self.flavors.append(one.read(objects.ResourceFlavor))
+            case "topogate.dev", "ClusterQueue":
+                self.cluster_queues.append(one.read(ClusterQueue))
+            case "topogate.dev", "LocalQueue":
+                self.local_queues.append(one.read(LocalQueue))
+            case "topogate.dev", "Workload":
+                self.workloads.append(one.read(Workload))
+            case "topogate.dev", "FlexTopo":
+                self.flexes[one.name] = one.read(FlexTopo)
+            case "topology.node.k8s.io", "NodeResourceTopology":
+                self.topologies[one.name] = one.read(NodeResourceTopology)
+            case _:
+                self.ignored[one.kind] += 1
+
+
+@dataclass(frozen=True)
+class Found:
+    """One object as it stands in a file: in document ``document`` (from 0), as item ``item`` of its List."""
+
+    file: str
+    text: bytes
+    document: int
+    item: int | None
+    body: dict[str, Any]
+    kind: str
+
+    @property
+    def group(self) -> str:
+        """The API group; "" for the core."""
+        return str(self.body.get("apiVersion", "")).rpartition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """Its name, or what it is to be made of."""
+        meta = self.body.get("metadata")
+        return str(meta.get("name") or meta.get("generateName") or "") if isinstance(meta, dict) else ""
+
+    def __str__(self) -> str:
+        meta = self.body.get("metadata")
+        namespace = meta.get("namespace") if isinstance(meta, dict) else None
+        return f"{self.kind} {f'{namespace}/' if namespace else ''}{self.name}"
+
+    def read(self, kind: type[One]) -> One:
+        """Decode it. Failure where a field is not what it has to be, or the name is missing."""
+        if not self.name:
+            raise self.fail("metadata.name", "is missing: every object needs a name")
+        try:
+            return msgspec.json.decode(msgspec.json.encode(self.body), type=kind)
+        except msgspec.ValidationError as error:
+            message, _, path = str(error).partition(" - at `$")
+            raise self.fail(path.rstrip("`").lstrip("."), message) from None
+
+    def fail(self, path: str, message: str) -> Failure:
+        """What is wrong at a field (``spec.taints[0].key``)."""
+        line, column = _position(self.text, self.document, self.item, path)
+        where = f"line {line}, column {column}: " if line else ""
+        return Failure(
+            f"{self.file}: {where}{self}: {path}: {message}" if path else f"{self.file}: {where}{self}: {message}"
+        )
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Reads dates as the text that they are, as Kubernetes does."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, expression) for tag, expression in found if tag != "tag:yaml.org,2002:timestamp"]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read(files: Sequence[str]) -> Dump:
+    """All objects of these files; - is stdin.
+
+    Raises:
+        Failure: a file cannot be read, or something in it is no object.
+    """
+    dump = Dump()
+    for file in files:
+        for found in objects_in(file):
+            dump.add(found)
+    return dump
+
+
+def objects_in(file: str) -> Iterator[Found]:
+    """Every object of a file, those in Lists one by one."""
+    name = "stdin" if file == "-" else file
+    with opened(file) as stream:
+        try:
+            text = stream.read()
+        except (OSError, EOFError) as error:
+            raise Failure(f"{name}: {error}") from error
+    for number, document in enumerate(_documents(name, text)):
+        if document is None:
+            continue
+        if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
+            line, _ = _position(text, number, None, "")
+            raise Failure(f"{name}: line {line or 1}: expected a Kubernetes object with apiVersion and kind")
+        kind = document["kind"]
+        if not (kind.endswith("List") and isinstance(document.get("items"), list)):
+            yield Found(name, text, number, None, document, kind)
+            continue
+        version = document.get("apiVersion")
+        for index, item in enumerate(document["items"]):
+            if not isinstance(item, dict) or not isinstance(item.get("kind", ""), str):
+                line, _ = _position(text, number, index, "")
+                raise Failure(f"{name}: line {line or 1}: item {index} of the {kind} is no object")
+            if "kind" not in item and kind != "List":  # as the API server lists them
+                item = {"apiVersion": version, "kind": kind.removesuffix("List"), **item}  # noqa: PLW2901
+            yield Found(name, text, number, index, item, item.get("kind", ""))
+
+
+def _documents(name: str, text: bytes) -> Iterator[Any]:
+    if text.lstrip()[:1] == b"{":
+        try:
+            yield msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            pass  # several objects one after the other, or YAML: that reader tells the line
+        else:
+            return
+    try:
+        yield from yaml.load_all(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise Failure(f"{name}: {where}{error.problem or error.context}: expected YAML or JSON") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise Failure(f"{name}: expected YAML or JSON: {error}") from None
+
+
+def _position(text: bytes, document: int, item: int | None, path: str) -> tuple[int, int]:
+    """Line and column of a field, or of what is nearest to it; (0, 0) where that cannot be found."""
+    steps: list[str | int] = [] if item is None else ["items", item]
+    for part in filter(None, path.replace("[", ".[").split(".")):
+        steps.append(int(part[1:-1]) if part[1:-1].isdigit() else part) if part[0] == "[" else steps.append(part)
+    try:
+        for number, node in enumerate(yaml.compose_all(text, Loader=_Loader)):
+            if number == document:
+                for step in steps:
+                    node = _below(node, step) or node  # noqa: PLW2901
+                return node.start_mark.line + 1, node.start_mark.column + 1
+    except yaml.YAMLError:
+        pass
+    return 0, 0
+
+
+def _below(node: yaml.Node, step: str | int) -> yaml.Node | None:
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+        return node.value[step] if step < len(node.value) else None
+    if isinstance(node, yaml.MappingNode):
+        return next((value for key, value in node.value if key.value == step), None)
+    return None
+
+
+def say_ignored(dump: Dump) -> None:
+    """Tell on stderr which kinds were left out."""
+    if dump.ignored:
+        listed = ", ".join(f"{count} {kind}" for kind, count in sorted(dump.ignored.items()))
+        sys.stderr.write(f"not read: {listed}\n")

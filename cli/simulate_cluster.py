@@ -1,0 +1,121 @@
+"""The cluster of a simulation: generated, or from files."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from cli import dump as dumps
+from cli import snapshot
+from cli.output import Failure
+from cli.simulate_options import Made, teams
+from crds.constants import Keys
+from engine.model import HOSTNAME_LABEL, Flavor, Node, Pod
+from engine.numa.machine import Machine
+from engine.state import ClusterState
+from kube import convert, objects
+from kube.queues import cluster_queue, local_queue, plain_flavor
+from kube.topologies import FlexTopo
+from localcluster.kubelets import publish
+from localcluster.kubelets.kubelet import Kubelet
+from localcluster.kubelets.specs import build, parse_kubelet, parse_machine
+from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, RACK_LABEL
+from queueing.model import ClusterQueue, FlavorQuotas, Quota, ResourceGroup
+from simulator.model import Cluster
+from ungater.machines import describe
+
+FLAVOR = "default"
+LEVELS = (BLOCK_LABEL, RACK_LABEL, HOSTNAME_LABEL)
+
+
+def generated(made: Made, queues: int = 1) -> Cluster:
+    """Equal servers in blocks and racks; with machines where the options describe one."""
+    wires = [msgspec.convert(body, objects.Node) for body in made.fleet().objects()]
+    nodes = tuple(map(convert.node, wires))
+    flavor = Flavor(name=FLAVOR, levels=LEVELS, node_labels={GROUP_LABEL: "tas"})
+    machines = tuple(_machines(made, wires)) if made.machine else ()
+    return Cluster((flavor,), nodes, machines, queues=tuple(_shared(nodes, teams(queues))))
+
+
+def _machines(made: Made, wires: Sequence[objects.Node]) -> Iterator[Machine]:
+    """What an agent would publish of one of them, for all: they are equal."""
+    first = wires[0]
+    kubelet = Kubelet(build(parse_machine(made.machine), first.metadata.name), parse_kubelet(made.kubelet))
+    ready = [{"type": "Ready", "status": "True", "reason": "Ready", "message": ""}]
+    body = {
+        "metadata": {"name": first.metadata.name},
+        "spec": publish.flex_topo_spec(kubelet.hardware),
+        "status": publish.flex_topo_status(kubelet, {}) | {"conditions": ready},
+    }
+    found = describe(first, flex=msgspec.json.decode(msgspec.json.encode(body), type=FlexTopo))
+    if found.machine is None:
+        raise Failure(f"--machine {made.machine!r}: {'; '.join(found.problems)}")
+    for wire in wires:
+        yield msgspec.structs.replace(found.machine, node=wire.metadata.name)
+
+
+def _shared(nodes: Sequence[Node], names: Sequence[str]) -> Iterator[ClusterQueue]:
+    """Queues of one cohort that share all there is evenly."""
+    have: dict[str, int] = {}
+    for node in nodes:
+        for resource, amount in node.allocatable.items():
+            have[resource] = have.get(resource, 0) + amount
+    for name in names:
+        quotas = {resource: Quota(nominal=amount // len(names)) for resource, amount in have.items()}
+        flavors = FlavorQuotas(flavor=FLAVOR, resources=quotas)
+        yield ClusterQueue(name=name, cohort="all", groups=(ResourceGroup(resources=tuple(have), flavors=(flavors,)),))
+
+
+def recorded(files: Sequence[str], keys: Keys, levels: Sequence[str], *, empty: bool = False) -> Cluster:
+    """A cluster from files. ``levels``: where there is no ResourceFlavor; ``empty``: without the pods that are there.
+
+    Raises:
+        Failure: the files cannot be read, or hold no node or no topology.
+    """
+    dump = dumps.read(files)
+    dumps.say_ignored(dump)
+    if not dump.nodes:
+        raise Failure(f"{', '.join(files)}: there is no Node; expected the output of kubectl get nodes,pods -o yaml")
+    try:
+        found = snapshot.built(dump, keys).state
+    except ValueError as error:
+        raise Failure(f"{', '.join(files)}: {error}") from None
+    flavors = tuple(found.flavors[name] for name in sorted(found.flavors))
+    if not flavors:
+        flavors = (_assumed(found, levels or (HOSTNAME_LABEL,)),)
+    elif levels:
+        raise Failure("--level: the files have ResourceFlavors with levels of their own; leave it out")
+    return Cluster(
+        flavors=flavors,
+        nodes=tuple(found.nodes[name] for name in sorted(found.nodes)),
+        machines=tuple(found.machines[name] for name in sorted(found.machines)),
+        pods=() if empty else (*_unclaimed(found.pods.values()), *_slots(found)),
+        plain=tuple(filter(None, map(plain_flavor, dump.flavors))),
+        queues=tuple(map(cluster_queue, dump.cluster_queues)),
+        local=tuple(map(local_queue, dump.local_queues)),
+        namespaces={one.metadata.name: one.metadata.labels or {} for one in dump.namespaces},
+    )
+
+
+def _assumed(state: ClusterState, levels: Sequence[str]) -> Flavor:
+    flavor = Flavor(name=FLAVOR, levels=tuple(levels))
+    if not any(all(key in node.labels for key in levels) for node in state.nodes.values()):
+        known = sorted({key for node in state.nodes.values() for key in node.labels})
+        raise Failure(f"--level {', '.join(levels)}: no node has all these labels; nodes have {', '.join(known)}")
+    return flavor
+
+
+def _unclaimed(pods: Iterable[Pod]) -> Iterator[Pod]:
+    """The pods as ones that nobody owns: they stay."""
+    for pod in sorted(pods, key=lambda pod: pod.key):
+        yield msgspec.structs.replace(pod, claim=None)
+
+
+def _slots(state: ClusterState) -> Iterator[Pod]:
+    """Slots of admitted workloads whose pods are not there yet, as pods that stay."""
+    held = state.ledger.keys()
+    for workload, pod_set in held:
+        part = state.assignments(workload)[pod_set]
+        for node, count in state.ledger.units((workload, pod_set), None):
+            for number in range(count):
+                key = f"{workload}-{pod_set}-{node}-{number}"
+                yield Pod(key=key, node=node, requests=part.requests, shape=part.shape)

@@ -1,0 +1,125 @@
+"""The jobs of a simulation from files: traces (CSV) and manifests (YAML or JSON of batch/v1 Jobs)."""
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from cli.dump import Found, objects_in
+from cli.output import Failure, stderr
+from cli.simulate_trace import MOST, read, seconds
+from cli.whatif_cases import opened
+from crds.constants import GROUP, Keys
+from crds.request import RequestError, check_level, resolve
+from engine.model import Policy, TopologyRequest
+from kube import convert, objects
+from queueing.model import AUTO
+from simulator.model import NAMESPACE, QUEUE, Cluster, Job
+from ungater.jobs import MAIN, owner_of
+
+RUN_SECONDS: Final = f"{GROUP}/run-seconds"  # of the pod template, as simulated nodes read it too
+ARRIVAL_SECONDS: Final = f"{GROUP}/arrival-seconds"  # of the Job
+
+
+def jobs_in(files: Sequence[str], cluster: Cluster, keys: Keys, *, duration: float) -> tuple[Job, ...]:
+    """The jobs of all files, by arrival. ``duration``: of those whose manifest says none.
+
+    Raises:
+        Failure: a file cannot be read, or holds no job, or one that makes no sense.
+    """
+    found: list[Job] = []
+    for file in files:
+        found += _trace(file, cluster) if is_trace(file) else _manifests(file, cluster, keys, duration)
+    if not found:
+        raise Failure(f"{', '.join(files)}: there is no Job; expected a trace (*.csv) or manifests of batch/v1 Jobs")
+    names: dict[str, Job] = {}
+    for job in found:
+        if names.setdefault(job.key, job) is not job:
+            raise Failure(f"{', '.join(files)}: job {job.key} is there twice")
+    return tuple(sorted(found, key=lambda job: (job.arrival, job.name)))
+
+
+def is_trace(file: str) -> bool:
+    """Whether a file is read as a trace, by its name."""
+    return file.removesuffix(".gz").endswith(".csv")
+
+
+def _trace(file: str, cluster: Cluster) -> Sequence[Job]:
+    levels = list(dict.fromkeys(level for flavor in cluster.flavors for level in flavor.levels))
+    with opened(file) as stream:
+        try:
+            text = stream.read().decode("utf-8-sig")
+        except (OSError, EOFError, UnicodeDecodeError) as error:
+            raise Failure(f"{file}: expected CSV in UTF-8: {error}") from None
+    jobs, unknown = read(io.StringIO(text, newline=""), file, levels)
+    if unknown:
+        listed = ", ".join(unknown)
+        stderr().print(f"{file}: columns that mean nothing here: {listed}", markup=False, soft_wrap=True)
+    return jobs
+
+
+def _manifests(file: str, cluster: Cluster, keys: Keys, duration: float) -> Sequence[Job]:
+    everything = list(objects_in(file))
+    classes = {
+        one.name: int(one.body.get("value", 0))
+        for one in everything
+        if (one.group, one.kind) == ("scheduling.k8s.io", "PriorityClass")
+    }
+    wanted = [one for one in everything if (one.group, one.kind) == ("batch", "Job")]
+    return [_job(one, cluster, keys, classes, duration, number) for number, one in enumerate(wanted, 1)]
+
+
+def _job(one: Found, cluster: Cluster, keys: Keys, classes: Mapping[str, int], duration: float, number: int) -> Job:
+    wire = one.read(objects.Job)
+    owner = owner_of(wire, keys)
+    if isinstance(owner.request, RequestError):
+        raise one.fail("", str(owner.request))
+    template = owner.pod_sets[0].template
+    namespace = owner.namespace or NAMESPACE
+    topology = TopologyRequest(policy=Policy.UNCONSTRAINED)
+    if owner.request is not None:
+        try:
+            check_level(owner.request, {flavor.name: flavor.levels for flavor in cluster.flavors})
+        except RequestError as error:
+            raise one.fail("", str(error)) from None
+        levels = next(f.levels for f in cluster.flavors if resolve(owner.request, f.levels) is not None)
+        topology = resolve(owner.request, levels) or topology
+        if owner.request.auto:
+            topology = TopologyRequest(policy=topology.policy, level=AUTO)
+    try:
+        pod_set = convert.pod_set(MAIN, owner.pod_sets[0].full, template, topology, namespace, shape=owner.shape)
+    except ValueError as error:
+        raise one.fail("spec.template.spec.containers", str(error)) from None
+    if pod_set.count < 1:
+        raise one.fail("spec.parallelism", "expected at least 1 pod")
+    annotations = template.metadata.annotations or {}
+    meta = wire.metadata
+    least = (meta.annotations or {}).get(keys.min_parallelism, "")
+    return Job(
+        name=meta.name or f"{meta.generate_name}{number}",
+        arrival=_seconds(one, "metadata.annotations", meta.annotations or {}, ARRIVAL_SECONDS, 0.0),
+        duration=_seconds(one, "spec.template.metadata.annotations", annotations, RUN_SECONDS, duration),
+        pod_sets=(pod_set,),
+        priority=_priority(one, template, classes),
+        namespace=namespace,
+        queue=owner.queue or QUEUE,
+        at_least={MAIN: int(least)} if least.isdigit() and 0 < int(least) < pod_set.count else {},
+    )
+
+
+def _seconds(one: Found, path: str, annotations: Mapping[str, str], key: str, default: float) -> float:
+    if key not in annotations:
+        return default
+    try:
+        return seconds(annotations[key])
+    except ValueError as error:
+        raise one.fail(f"{path}[{key}]", str(error)) from None
+
+
+def _priority(one: Found, template: objects.PodTemplate, classes: Mapping[str, int]) -> int:
+    name = template.spec.priority_class_name
+    if template.spec.priority is not None:
+        return max(min(template.spec.priority, MOST), -MOST)
+    if name and name not in classes:
+        known = f"; known are {', '.join(sorted(classes))}" if classes else "; put its PriorityClass into the same file"
+        raise one.fail("spec.template.spec.priorityClassName", f"there is no PriorityClass {name!r}{known}")
+    return classes.get(name, 0)

@@ -1,0 +1,94 @@
+"""How simulations are written: a table to compare, and CSV of jobs and of series."""
+
+import csv
+from collections.abc import Iterator, Sequence
+from typing import TextIO
+
+from rich.table import Table
+
+from simulator.results import Result
+from simulator.summary import Summary, Waits, summarise
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+
+
+def table(results: Sequence[Result]) -> Table:
+    """One column a policy, one row a figure."""
+    summaries = [summarise(result) for result in results]
+    made = Table("", *(summary.policy for summary in summaries), box=None)
+    for column in made.columns[1:]:
+        column.justify = "right"
+    rows = [dict(_figures(summary)) for summary in summaries]
+    for name in dict.fromkeys(name for row in rows for name in row):
+        made.add_row(name, *(row.get(name, "") for row in rows))
+    return made
+
+
+def _figures(summary: Summary) -> Iterator[tuple[str, str]]:
+    yield "jobs", str(summary.jobs)
+    yield "  finished", str(summary.finished)
+    if summary.unfinished:
+        yield "  not finished", str(summary.unfinished)
+    if summary.refused:
+        yield "  failed: kubelets refused their pods", str(summary.refused)
+    yield f"{summary.resource} used", f"{summary.utilisation:.1%}"
+    yield "  by work that counted", f"{summary.useful:.1%}"
+    yield "until the last one ended", f"{summary.makespan / DAY:.1f} d"
+    yield "wait, mean", _hours(summary.wait.mean)
+    yield "  median", _hours(summary.wait.median)
+    yield "  p90", _hours(summary.wait.p90)
+    yield "  p99", _hours(summary.wait.p99)
+    for name, waits in (("one server", summary.small), ("2 to 15", summary.medium), ("16 and more", summary.large)):
+        yield f"  mean, jobs of {name}", _waits(waits)
+    yield "jobs that wait, on average", f"{summary.waiting:.1f}"
+    share = f" ({summary.aligned / summary.wishing:.0%})" if summary.wishing else ""
+    yield "in one domain of the level they wish", f"{summary.aligned} of {summary.wishing}{share}"
+    yield "evictions", str(summary.evictions)
+    if summary.evictions:
+        yield f"  work undone, {summary.resource} hours", f"{summary.lost:.0f}"
+    yield "pods refused by kubelets", str(summary.refusals)
+    for level in summary.levels:
+        short = level.level.rpartition("/")[2]
+        yield f"free, but in no whole {short}", f"{level.stranded:.1%}"
+        yield f"  whole ones ({short}), on average", f"{level.whole:.1f}"
+        yield f"  most that is free in one {short}, on average", f"{level.largest:.0f}"
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / HOUR:.2f} h"
+
+
+def _waits(waits: Waits) -> str:
+    return _hours(waits.mean) if waits.jobs else "-"
+
+
+def write_jobs(result: Result, stream: TextIO) -> None:
+    """One row a job, in the order in which they were given; times in seconds."""
+    domains = [f"domains:{level}" for level in result.levels]
+    names = (
+        *("name", "arrival", "duration", "pods", "amount", "priority", "queue", "topology", "end", "started"),
+        *("finished", "wait", "starts", "evictions", "lost", "refusals", "aligned"),
+    )
+    lines = csv.writer(stream, lineterminator="\n")
+    lines.writerow((*names, *domains, "reason"))
+    for one in result.outcomes:
+        cells = ["" if (value := getattr(one, name)) is None else value for name in names]
+        spread = [one.domains.get(level, "") for level in result.levels]
+        lines.writerow((*map(_cell, cells), *spread, one.reason))
+
+
+def write_series(result: Result, stream: TextIO) -> None:
+    """One row a moment at which anything changed; it holds until the next."""
+    series = result.series
+    lines = csv.writer(stream, lineterminator="\n")
+    per_level = [f"{what}:{level}" for level in result.levels for what in ("stranded", "whole", "largest")]
+    lines.writerow(("time", "used", "running", "waiting", "wanted", *per_level))
+    rows = zip(series.times, series.used, series.running, series.waiting, series.wanted, series.levels, strict=True)
+    for time, used, running, waiting, wanted, levels in rows:
+        found = [cell for one in levels for cell in (f"{one.stranded:.4f}", one.whole, one.largest)]
+        lines.writerow((_cell(time), int(used.sum()), running, waiting, wanted, *found))
+
+
+def _cell(value: object) -> object:
+    return f"{value:.10g}" if isinstance(value, float) else value

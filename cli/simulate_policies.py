@@ -1,0 +1,48 @@
+"""Policies as a person writes them: ``topology``, ``count-only+preemption``, ``count-only-pack+strict``."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from cli.output import Failure
+from simulator.model import Placing, Policy
+
+WORDS: Final[dict[str, dict[str, Any]]] = {
+    "preemption": {"preemption": True},
+    "no-preemption": {"preemption": False},
+    "strict": {"strict": True},
+    "best-effort": {"strict": False},
+    "fair": {"fair": True},
+    "claims": {"claims": True},
+    "no-claims": {"claims": False},
+}
+EXAMPLE: Final = "topology, count-only+preemption, count-only-pack+strict+fair"
+DEFAULT: Final = ("topology", "count-only")
+
+
+def policies(texts: Sequence[str]) -> tuple[Policy, ...]:
+    """The policies that are named; each once.
+
+    Raises:
+        Failure: one is not understood, or is there twice.
+    """
+    found = tuple(_policy(part.strip()) for text in texts for part in text.split(",") if part.strip())
+    names = [policy.name for policy in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise Failure(f"--policy {twice}: is there twice")
+    if not found:
+        raise Failure(f"--policy: expected one such as {EXAMPLE}")
+    return found
+
+
+def _policy(text: str) -> Policy:
+    placing, *words = text.split("+")
+    if placing not in list(Placing):
+        raise Failure(f"--policy {text!r}: {placing!r}: expected one of {', '.join(Placing)}, as in {EXAMPLE}")
+    policy = Policy(text, Placing(placing))
+    for word in words:
+        if word not in WORDS:
+            raise Failure(f"--policy {text!r}: {word!r}: expected one of {', '.join(WORDS)}, as in {EXAMPLE}")
+        policy = replace(policy, **WORDS[word])
+    return policy

@@ -1,0 +1,200 @@
+"""``topogate simulate run``: jobs on a cluster in simulated time, one policy beside the other."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from cli import simulate_options as given
+from cli import simulate_pictures as pictures
+from cli.output import Failure, Output, OutputFormat, emit, stderr
+from cli.simulate_cluster import generated, recorded
+from cli.simulate_jobs import jobs_in
+from cli.simulate_output import table, write_jobs, write_series
+from cli.simulate_policies import DEFAULT, EXAMPLE, policies
+from crds.constants import DEFAULT_DOMAIN, Keys
+from simulator.generate import generate
+from simulator.model import Cluster, Job, Options, Policy
+from simulator.results import Result
+from simulator.run import Simulation
+from simulator.summary import summarise
+
+QUIET_SECONDS: Final = 2.0  # what lasts longer shows its progress
+WORLD: Final = "The world"
+RESULTS: Final = "Results"
+
+
+def command(
+    cluster: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-f",
+            "--cluster",
+            metavar="FILE",
+            help="A recorded cluster: kubectl get nodes,pods,resourceflavors,... -o yaml, or topogate snapshot; repeat"
+            " for more, - is stdin. Without it a cluster is generated.",
+        ),
+    ] = None,
+    jobs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-j",
+            "--jobs",
+            metavar="FILE",
+            help="Jobs: a trace (*.csv) or manifests; repeat for more. Else: --generate.",
+        ),
+    ] = None,
+    count: Annotated[int, typer.Option("--generate", min=1, max=1_000_000, help="How many jobs to generate.")] = 2000,
+    seed: given.Seed = 1,
+    span: given.Span = "30d",
+    load: given.Load = 0.85,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option("-p", "--policy", help=f"What to compare; repeat for more. For example {EXAMPLE}."),
+    ] = None,
+    queues: given.Queues = 1,
+    duration: Annotated[
+        str, typer.Option(metavar="TIME", help="How long jobs run whose manifest does not say.")
+    ] = "1h",
+    level: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--level", metavar="KEY", help="Topology level of a recorded cluster without ResourceFlavors, widest first."
+        ),
+    ] = None,
+    empty: Annotated[bool, typer.Option("--empty", help="Leave out the pods of the recorded cluster.")] = False,
+    domain: Annotated[str, typer.Option(help="Domain of the annotations and labels in manifests.")] = DEFAULT_DOMAIN,
+    blocks: given.Blocks = 4,
+    racks: given.Racks = 4,
+    hosts: given.Hosts = 8,
+    gpus: given.Gpus = 8,
+    cpu: given.Cpu = "96",
+    memory: given.Memory = "768Gi",
+    machine: given.Machine = "",
+    kubelet: given.Kubelet = "",
+    until: Annotated[str, typer.Option(metavar="TIME", help="Stop then; default: when all is done.")] = "",
+    slowdown: Annotated[
+        float,
+        typer.Option(
+            min=1.0,
+            max=100.0,
+            help="How many times as long a job runs whose pods lie across domains of the level that it wishes.",
+            rich_help_panel=WORLD,
+        ),
+    ] = 1.0,
+    checkpoint: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME", help="How often jobs save their work; 0: an evicted one begins anew.", rich_help_panel=WORLD
+        ),
+    ] = "0",
+    grace: Annotated[
+        str, typer.Option(metavar="TIME", help="Until the pods of a victim are gone.", rich_help_panel=WORLD)
+    ] = "30s",
+    patience: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME", help="After which a waiting job keeps room from those behind it.", rich_help_panel=WORLD
+        ),
+    ] = "5m",
+    output: Output = OutputFormat.TABLE,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="FOLDER", help="Write jobs and series as CSV, one file a policy.", rich_help_panel=RESULTS
+        ),
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--pictures", metavar="FOLDER", help="Draw pictures there.", rich_help_panel=RESULTS),
+    ] = None,
+    formats: Annotated[
+        list[pictures.Format] | None,
+        typer.Option("--picture-format", help="Default: svg.", rich_help_panel=RESULTS),
+    ] = None,
+) -> None:
+    """Simulate jobs on a cluster, and compare policies: utilisation, waiting, how broken up the free part is.
+
+    The engine and the queues are those of the controller; only time is simulated. The same input gives the same result.
+    docs/simulate.md has the columns of a trace, what each policy means, and what is assumed.
+    """
+    chosen = policies(policy or DEFAULT)
+    if picture is not None:
+        pictures.check()
+    options = Options(
+        slowdown=slowdown,
+        checkpoint=given.time_of("--checkpoint", checkpoint),
+        grace=given.time_of("--grace", grace),
+        patience=given.time_of("--patience", patience),
+        seed=seed,
+    )
+    made = given.Made(blocks, racks, hosts, gpus, cpu, memory, machine, kubelet)
+    if cluster and (machine or queues > 1):
+        raise Failure(f"{'--machine' if machine else '--queues'}: a recorded cluster has its own; leave it out")
+    keys = Keys(domain)
+    place = recorded(cluster, keys, level or [], empty=empty) if cluster else generated(made, queues)
+    if jobs:
+        wanted = jobs_in(jobs, place, keys, duration=given.time_of("--duration", duration))
+    else:
+        site = given.site_of(place) if cluster else made.site()
+        teams = [local.name for local in place.local] or given.teams(queues)
+        wanted = generate(site, count, seed, span=given.time_of("--span", span), load=load, queues=teams)
+    results = list(_simulated(place, wanted, chosen, options, given.time_of("--until", until) if until else None))
+    emit([summarise(result) for result in results], output, table=table(results))
+    for folder, write in ((out, _write), (picture, lambda to, found: pictures.draw(to, found, formats or ["svg"]))):
+        if folder is not None:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                write(folder, results)
+            except OSError as error:
+                raise Failure(f"cannot write to {folder}: {error.strerror}") from error
+
+
+def _simulated(
+    cluster: Cluster, jobs: Sequence[Job], chosen: Sequence[Policy], options: Options, until: float | None
+) -> Iterator[Result]:
+    for policy in chosen:
+        try:
+            simulation = Simulation(cluster, jobs, policy, options)
+        except ValueError as error:
+            raise Failure(str(error)) from None
+        with _bar(policy.name, len(jobs)) as show:
+            yield simulation.run(until, show)
+
+
+@contextmanager
+def _bar(name: str, jobs: int) -> Iterator[Callable[[Simulation], object]]:
+    """A bar on a terminal, once it takes long."""
+    console = stderr()
+    began = time.monotonic()
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed} of {task.total} jobs ended"))
+    bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
+    task = bar.add_task(f"simulating {name}", total=jobs)
+    shown = False
+
+    def show(simulation: Simulation) -> None:
+        nonlocal shown
+        if console.is_terminal and time.monotonic() - began > QUIET_SECONDS:
+            if not shown:
+                bar.start()
+                shown = True
+            bar.update(task, completed=simulation.done)
+
+    try:
+        yield show
+    finally:
+        if shown:
+            bar.stop()
+
+
+def _write(folder: Path, results: Sequence[Result]) -> None:
+    for result in results:
+        with (folder / f"jobs-{result.policy.name}.csv").open("w", newline="") as stream:
+            write_jobs(result, stream)
+        with (folder / f"series-{result.policy.name}.csv").open("w", newline="") as stream:
+            write_series(result, stream)
+    stderr().print(f"jobs and series are in {folder}", markup=False, soft_wrap=True)

@@ -1,0 +1,143 @@
+"""A simulation in a few figures.
+
+Averages over time count the *window* alone, from 0 until the last job arrived: what follows is a cluster that empties.
+Waiting times are of every job that ever started.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.results import End, Outcome, Result
+
+HOUR = 3600.0
+Floats = NDArray[np.float64]
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """Seconds from arrival until all pods ran."""
+
+    jobs: int
+    mean: float
+    median: float
+    p90: float
+    p99: float
+    longest: float
+
+
+class LevelSummary(msgspec.Struct, frozen=True):
+    """Averages over the window of `simulator.fragments`, of one level."""
+
+    level: str
+    stranded: float
+    whole: float
+    largest: float
+
+
+class Summary(msgspec.Struct, frozen=True, rename="camel"):
+    """One policy. ``utilisation``: share of the resource that jobs hold; ``useful``: that is work which counted.
+
+    ``wishing``: jobs with several pods that wish a level and started; ``aligned``: of these, in one domain of it.
+    ``small``, ``medium``, ``large``: waiting times of jobs within one server, of several, and of 16 servers or more.
+    ``lost``, in amounts times hours: what evictions undid.
+    """
+
+    policy: str
+    resource: str
+    jobs: int
+    finished: int
+    refused: int
+    unfinished: int
+    utilisation: float
+    useful: float
+    makespan: float
+    wait: Waits
+    small: Waits
+    medium: Waits
+    large: Waits
+    waiting: float
+    wishing: int
+    aligned: int
+    evictions: int
+    lost: float
+    refusals: int
+    levels: tuple[LevelSummary, ...]
+
+
+def summarise(result: Result) -> Summary:
+    """The figures of one simulation."""
+    weights = _weights(result)
+    outcomes = result.outcomes
+    server = int(result.capacity.max(initial=1)) or 1
+    capacity = max(int(result.capacity.sum()), 1)
+    used = np.array([float(row.sum()) for row in result.series.used])
+    wishing = [one for one in outcomes if one.aligned is not None and one.pods > 1]
+    ended = [one.finished for one in outcomes if one.finished is not None]
+    done = sum(_within(one, result.window) * one.amount for one in outcomes)
+    return Summary(
+        policy=result.policy.name,
+        resource=result.resource,
+        jobs=len(outcomes),
+        finished=_count(outcomes, lambda one: one.end is End.FINISHED),
+        refused=_count(outcomes, lambda one: one.end is End.REFUSED),
+        unfinished=_count(outcomes, lambda one: one.finished is None),
+        utilisation=_average(used, weights) / capacity,
+        useful=done / (capacity * result.window) if result.window else 0.0,
+        makespan=max(ended, default=0.0),
+        wait=waits(outcomes),
+        small=waits(one for one in outcomes if one.amount <= server),
+        medium=waits(one for one in outcomes if server < one.amount < 16 * server),
+        large=waits(one for one in outcomes if one.amount >= 16 * server),
+        waiting=_average(np.array(result.series.waiting, float), weights),
+        wishing=len(wishing),
+        aligned=sum(bool(one.aligned) for one in wishing),
+        evictions=sum(one.evictions for one in outcomes),
+        lost=sum(one.lost * one.amount for one in outcomes) / HOUR,
+        refusals=sum(one.refusals for one in outcomes),
+        levels=tuple(_levels(result, weights)),
+    )
+
+
+def waits(outcomes: Iterable[Outcome]) -> Waits:
+    """Of those that started."""
+    found = np.array([one.wait for one in outcomes if one.wait is not None], float)
+    if not len(found):
+        return Waits(0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    median, p90, p99 = np.percentile(found, (50, 90, 99)).tolist()
+    return Waits(len(found), float(found.mean()), median, p90, p99, float(found.max()))
+
+
+def _weights(result: Result) -> Floats:
+    """How many seconds of the window each row of the series holds."""
+    times = np.minimum(np.array([*result.series.times, result.window], float), result.window)
+    found: Floats = np.maximum(np.diff(times), 0.0)
+    return found
+
+
+def _average(values: Floats, weights: Floats) -> float:
+    total = float(weights.sum())
+    return float((values * weights).sum()) / total if total else 0.0
+
+
+def _within(one: Outcome, window: float) -> float:
+    """Seconds of useful work that a finished job did within the window, as if it had done it in one go at its end."""
+    if one.end is not End.FINISHED or one.finished is None:
+        return 0.0
+    return max(min(one.finished, window) - (one.finished - one.duration), 0.0)
+
+
+def _count(outcomes: Sequence[Outcome], holds: Callable[[Outcome], bool]) -> int:
+    return sum(1 for one in outcomes if holds(one))
+
+
+def _levels(result: Result, weights: Floats) -> Iterable[LevelSummary]:
+    for at, level in enumerate(result.levels):
+        rows = [row[at] for row in result.series.levels]
+        yield LevelSummary(
+            level,
+            _average(np.array([one.stranded for one in rows]), weights),
+            _average(np.array([one.whole for one in rows], float), weights),
+            _average(np.array([one.largest for one in rows], float), weights),
+        )
