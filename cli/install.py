@@ -50,6 +50,14 @@ def install(
             "and what its kubelet gave to whom, by which pods are placed inside of their nodes.",
         ),
     ] = None,
+    kueue: Annotated[
+        bool | None,
+        typer.Option(
+            "--kueue/--no-kueue",
+            help="Let the ungater answer Kueue's admission check topogate.dev/topology, or no longer; default where "
+            "Kueue's kinds are.",
+        ),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until all pods of it run.")] = True,
     timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait.")] = WAIT_SECONDS,
     dry_run: Annotated[
@@ -64,7 +72,7 @@ def install(
     Installing twice changes nothing. With `-o yaml` or `-o json` the objects are printed and nothing is applied.
     """
     _check_place(out_of_cluster, webhook_url)
-    wish = Wish(domain, namespace, image, webhook_url, agent)
+    wish = Wish(domain, namespace, image, webhook_url, agent, kueue)
     if output is not OutputFormat.TABLE:
         _print_objects(render.objects(asyncio.run(installation.plan(None, wish))), output)
         return
@@ -81,6 +89,8 @@ def install(
             await _show(installation.remove_components(client, options))
         if agent is False:
             await _show(installation.remove_agent(client, options))
+        if kueue is False:
+            await _show(installation.remove_kueue(client, options))
         with progress("Waiting for the API server to serve the kinds"):
             await installation.wait_established(client, timeout)
         if wait and not out_of_cluster:
@@ -162,6 +172,12 @@ def _next_steps(options: render.Options) -> None:
         "Next: make a ResourceFlavor with your topology levels (manifests/samples/flavor.yaml), then annotate a Job.",
         markup=False,
     )
+    if options.kueue:
+        stdout().print(
+            "Kueue asks Topogate for a place where its ClusterQueues name an AdmissionCheck with\n"
+            "controllerName topogate.dev/topology: docs/kueue.md.",
+            markup=False,
+        )
 
 
 def _deleted(steps: list[Step]) -> list[tuple[Resource, str, str]]:

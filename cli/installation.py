@@ -65,6 +65,7 @@ class Wish:
     image: str = ""
     webhook_url: str = ""
     agent: bool | None = None
+    kueue: bool | None = None
 
 
 class _Gate(msgspec.Struct, frozen=True):
@@ -127,7 +128,8 @@ async def plan(client: Client | None, wish: Wish) -> render.Options:
             f'--domain {domain}: Topogate is installed with domain "{installed}", and pods gated under that would wait '
             "for ever: run `topogate uninstall` first, or leave --domain away"
         )
-    if client and domain == DEFAULT_DOMAIN and (found := await _kueue(client)):
+    found = await _kueue(client) if client else ""
+    if found and domain == DEFAULT_DOMAIN:
         raise Failure(
             f"this cluster runs Kueue ({found} exists), which reads and writes the same keys {DEFAULT_DOMAIN}/...: "
             "install with `--domain topogate.dev`, so that the two never touch each other's pods"
@@ -136,7 +138,12 @@ async def plan(client: Client | None, wish: Wish) -> render.Options:
     if agent is None:
         agent = client is not None and await _has_agent(client, settings.namespace)
     options = render.Options(
-        domain=domain, namespace=settings.namespace, image=wish.image, webhook_url=settings.webhook_url, agent=agent
+        domain=domain,
+        namespace=settings.namespace,
+        image=wish.image,
+        webhook_url=settings.webhook_url,
+        agent=agent,
+        kueue=bool(found) if wish.kueue is None else wish.kueue,
     )
     return replace(options, config=_config(config, options))
 
@@ -172,10 +179,19 @@ async def remove_components(client: Client, options: render.Options) -> AsyncIte
             yield step
 
 
-async def remove_agent(client: Client, options: render.Options) -> AsyncIterator[Step]:
+def remove_agent(client: Client, options: render.Options) -> AsyncIterator[Step]:
     """Delete the agent and all that is its own; what it published stays until its nodes go."""
-    others = {(obj["kind"], obj["metadata"]["name"]) for obj in render.objects(replace(options, agent=False))}
-    for obj in reversed(render.objects(replace(options, agent=True))):
+    return _remove_part(client, replace(options, agent=False), replace(options, agent=True))
+
+
+def remove_kueue(client: Client, options: render.Options) -> AsyncIterator[Step]:
+    """Take away the right to answer Kueue's checks."""
+    return _remove_part(client, replace(options, kueue=False), replace(options, kueue=True))
+
+
+async def _remove_part(client: Client, without: render.Options, whole: render.Options) -> AsyncIterator[Step]:
+    others = {(obj["kind"], obj["metadata"]["name"]) for obj in render.objects(without)}
+    for obj in reversed(render.objects(whole)):
         if (obj["kind"], obj["metadata"]["name"]) not in others and (step := await _delete(client, obj)):
             yield step
 
@@ -222,7 +238,7 @@ async def installed(client: Client, namespace: str, domain: str = "") -> render.
     settings = _settings({"namespace": namespace} | ({"domain": domain} if domain else {}))
     config = await _installed_config(client, namespace)
     found = _parse(config, namespace).get("domain", DEFAULT_DOMAIN) if config else settings.domain
-    return render.Options(domain=domain or found, namespace=namespace, agent=True)
+    return render.Options(domain=domain or found, namespace=namespace, agent=True, kueue=True)
 
 
 async def uninstall(client: Client, options: render.Options, *, delete_crds: bool) -> AsyncIterator[Step]:

@@ -16,7 +16,14 @@ Edit = Callable[[str], str]
 
 REPOSITORY = Path(__file__).parent.parent
 CHART = REPOSITORY / "manifests" / "helm" / "topogate"
-FOLDERS = ("crds", "manifests/base", "manifests/agent", "manifests/cert-manager", "manifests/monitoring")
+FOLDERS = (
+    "crds",
+    "manifests/base",
+    "manifests/agent",
+    "manifests/kueue",
+    "manifests/cert-manager",
+    "manifests/monitoring",
+)
 
 CERT_MANAGER = '(eq .Values.certificates.source "cert-manager")'
 _WORDS = {DEFAULT_DOMAIN: "{{ .Values.domain }}", NAMESPACE: "{{ .Release.Namespace }}"}
@@ -221,6 +228,7 @@ EDITS: Mapping[str, Sequence[Edit]] = {
             "    helm.sh/resource-policy: keep\n  {{- end }}",
         )
     ],
+    "manifests/kueue": [word("{{ .Values.domain }}", DEFAULT_DOMAIN)],  # this one is Kueue's own
     "manifests/base/config.yaml": [block("config.yaml: |", f"config.yaml: |\n  {_include('config', indent=2)}")],
     "manifests/base/rbac-webhook.yaml": [
         guarded("- apiGroups: [admissionregistration.k8s.io]", f"not {CERT_MANAGER}"),
@@ -286,6 +294,7 @@ EDITS: Mapping[str, Sequence[Edit]] = {
 WHEN: Mapping[str, str] = {
     "crds/bases": ".Values.crds.install",
     "manifests/agent": ".Values.agent.enabled",
+    "manifests/kueue": ".Values.kueue.enabled",
     "manifests/base/network.yaml": ".Values.networkPolicy.enabled",
     "manifests/agent/network.yaml": "and .Values.agent.enabled .Values.networkPolicy.enabled",
     "manifests/cert-manager": CERT_MANAGER,

@@ -77,12 +77,13 @@ def _under_kueue() -> dict[Path, str]:
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "resources": ["../../base"],
+        "resources": ["../../base", "../../kueue"],
         "patches": patches,
     }
     text = (
         f"{_HEADER}# kubectl apply --server-side -k manifests/overlays/under-kueue\n"
-        f"# The base with key domain {OTHER_DOMAIN} instead of {DEFAULT_DOMAIN}, which Kueue has.\n"
+        f"# The base with key domain {OTHER_DOMAIN} instead of {DEFAULT_DOMAIN}, which Kueue has; and the right to\n"
+        "# answer Kueue's admission checks.\n"
     )
     return {
         UNDER_KUEUE / "kustomization.yaml": text

@@ -205,6 +205,13 @@ class Monitoring(_Section):
     """Grafana."""
 
 
+class Kueue(_Section):
+    """The right to answer Kueue's admission check."""
+
+    enabled: bool = False
+    """Let the ungater read Kueue's objects and write the states of its check; the domain is then not Kueue's."""
+
+
 class Values(_Section):
     """All values."""
 
@@ -230,6 +237,8 @@ class Values(_Section):
     """Publishes hardware and the kubelet's allocations, by which pods are placed inside of their nodes."""
     agent_settings: Json = {}
     """Settings of the agent, by the names in docs/api.md."""
+    kueue: Kueue = Kueue()
+    """Beside Kueue: docs/kueue.md."""
     certificates: Certificates = Certificates()
     """The webhook's serving certificate."""
     network_policy: NetworkPolicies = NetworkPolicies()

@@ -233,8 +233,12 @@ def test_beside_kueue_its_domain_is_refused(clean, install, kubectl, there):
     with pytest.raises(Failure, match=r"workloads\.kueue\.x-k8s\.io exists.*--domain topogate\.dev"):
         install()
     assert there() == []
-    assert "created" in outcomes(install(domain="topogate.dev", **OUTSIDE)).values()
+    role = "clusterrole/topogate-ungater-kueue"
+    assert outcomes(install(domain="topogate.dev", **OUTSIDE))[role] == "created"
+    assert outcomes(install(**OUTSIDE))[role] == "unchanged"
+    assert outcomes(install(kueue=False, **OUTSIDE))[role] == "deleted"
     kubectl("delete", "crd", "workloads.kueue.x-k8s.io")
+    assert role not in outcomes(install(**OUTSIDE))
 
 
 def test_dry_run_changes_nothing(clean, install, kubectl, there):

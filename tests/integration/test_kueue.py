@@ -16,8 +16,9 @@ from support.kueue import Kueue, true
 
 from crds.constants import DEFAULT_DOMAIN, Keys
 from kube.client import Client
-from kube.resources import JOBS, RESOURCE_FLAVORS, WORKLOADS
+from kube.resources import JOBS, RESOURCE_FLAVORS, WORKLOADS, resource_of
 from localcluster.nodes import GROUP_LABEL
+from manifests import render
 from ungater.kueue.decide import NOTHING_TO_PLACE
 from ungater.kueue.objects import CONTROLLER, QUEUE_NAME
 
@@ -116,14 +117,15 @@ class Site(Watched):
 
 
 @asynccontextmanager
-async def open_site(client, namespace, nodes, version="v1beta2", **settings):
+async def open_site(client, namespace, nodes, version="v1beta2", account=None, **settings):
+    """``account``: a client with the rights of the controller alone."""
     await install_crds(client)
     await nodes(blocks=1, racks=2, hosts=2, prefix=f"{namespace}-", group=namespace)
     await make_flavor(client, namespace, namespace)
     async with AsyncExitStack() as stack:
         kueue = await stack.enter_async_context(Kueue(client, namespace, version))
         site = Site(client, namespace, kueue)
-        site.running_controller = Running(client, domain=DOMAIN, **settings)
+        site.running_controller = Running(account or client, domain=DOMAIN, **settings)
         await site.make("AdmissionCheck", site.check, {"controllerName": CONTROLLER})
         await site.make("ResourceFlavor", namespace, {"nodeLabels": {GROUP_LABEL: namespace}})
         await site.queue("team", namespace, checks=[site.check])
@@ -140,6 +142,19 @@ async def open_site(client, namespace, nodes, version="v1beta2", **settings):
 async def site(kinds, client, namespace, nodes):
     async with open_site(client, namespace, nodes) as made:
         yield made
+
+
+@pytest.fixture
+async def account(client, as_account):
+    """The ungater's service account, with the roles of an installation beside Kueue and no others."""
+    options = render.Options(domain=DOMAIN, namespace="topogate-kueue", kueue=True)
+    wanted = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+    made = [obj for obj in render.objects(options) if obj["kind"] in wanted]
+    for obj in made:
+        await client.apply(resource_of(obj), obj, field_manager="test")
+    yield await as_account(options.namespace, "topogate-ungater")
+    for obj in reversed(made):
+        await client.delete(resource_of(obj), obj["metadata"]["name"], obj["metadata"].get("namespace"))
 
 
 async def full(site):
@@ -164,6 +179,15 @@ async def test_held_pending_with_the_reason_until_there_is_room_then_ready_and_r
     assert ready["podSetUpdates"] == [{"name": "main", "nodeSelector": {GROUP_LABEL: site.namespace}}]
     assert racks_of(await site.land("third")) == {freed}
     assert not await site.suspended("third")
+
+
+async def test_the_rights_of_an_installation_are_enough(kinds, client, namespace, nodes, account):
+    async with open_site(client, namespace, nodes, account=account) as site:
+        await full(site)
+        await site.submit("third")
+        await site.state("third", "Pending", "DoesNotFit")
+        await activate(site, "first", active=False)
+        await site.land("third")
 
 
 async def test_our_record_is_stored_before_the_check_is_ready(site):

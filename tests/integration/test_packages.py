@@ -34,7 +34,11 @@ def test_lint_has_nothing_to_say(given):
     [
         ({}, "default", {}),
         ({"agent": {"enabled": True}}, "with-agent", {"agent": True}),
-        ({"domain": "topogate.dev"}, "under-kueue", {"domain": "topogate.dev"}),
+        (
+            {"domain": "topogate.dev", "kueue": {"enabled": True}},
+            "under-kueue",
+            {"domain": "topogate.dev", "kueue": True},
+        ),
         ({"certificates": {"source": "cert-manager"}}, "cert-manager", None),
         ({"agent": {"enabled": True}, "monitoring": MONITORING}, "monitoring", None),
     ],
