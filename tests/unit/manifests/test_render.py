@@ -165,7 +165,7 @@ def test_nobody_gets_more_than_a_verb():
 def test_samples_ask_for_levels_of_the_sample_flavor():
     flavor = yaml.safe_load((MANIFESTS / "samples" / "flavor.yaml").read_text())
     levels = flavor["spec"]["topology"]["levels"]
-    names = {path.name for path in (MANIFESTS / "samples").iterdir()} - {"flavor.yaml"}
+    names = {path.name for path in (MANIFESTS / "samples").iterdir()} - {"flavor.yaml", "queues.yaml"}
     assert {"required.yaml", "preferred.yaml", "unconstrained.yaml", "indexed.yaml"} <= names
     for name in names:
         job = yaml.safe_load((MANIFESTS / "samples" / name).read_text())
@@ -173,3 +173,16 @@ def test_samples_ask_for_levels_of_the_sample_flavor():
             value for key, value in job["spec"]["template"]["metadata"]["annotations"].items() if key in Keys().requests
         ]
         assert value in (*levels, "true")
+
+
+def test_sample_queues_have_quota_of_the_sample_flavor_and_serve_the_sample_jobs():
+    flavor = yaml.safe_load((MANIFESTS / "samples" / "flavor.yaml").read_text())["metadata"]["name"]
+    made = list(yaml.safe_load_all((MANIFESTS / "samples" / "queues.yaml").read_text()))
+    cluster = {one["metadata"]["name"]: one["spec"] for one in made if one["kind"] == "ClusterQueue"}
+    local = {one["metadata"]["name"]: one["spec"] for one in made if one["kind"] == "LocalQueue"}
+    assert {one["clusterQueue"] for one in local.values()} == set(cluster)
+    for spec in cluster.values():
+        ((quotas,),) = [group["flavors"] for group in spec["resourceGroups"]]
+        assert quotas["name"] == flavor
+    job = yaml.safe_load((MANIFESTS / "samples" / "queued.yaml").read_text())
+    assert job["metadata"]["labels"][Keys().queue_name] in local
