@@ -86,6 +86,31 @@ class Keys:
         return f"{self.domain}/podset-unconstrained-topology"
 
     @cached_property
+    def slice_level(self) -> str:
+        """Annotation: the level that each slice of a pod set shares."""
+        return f"{self.domain}/podset-slice-required-topology"
+
+    @cached_property
+    def slice_size(self) -> str:
+        """Annotation: pods in a slice."""
+        return f"{self.domain}/podset-slice-size"
+
+    @cached_property
+    def slice_layers(self) -> str:
+        """Annotation: slices within slices, as JSON."""
+        return f"{self.domain}/podset-slice-required-topology-constraints"
+
+    @cached_property
+    def group(self) -> str:
+        """Annotation: pod sets with the same one share a domain of the requested level."""
+        return f"{self.domain}/podset-group-name"
+
+    @cached_property
+    def grouping(self) -> tuple[str, ...]:
+        """Annotations on slices and groups of pod sets."""
+        return (self.slice_level, self.slice_size, self.slice_layers, self.group)
+
+    @cached_property
     def requests(self) -> tuple[str, ...]:
         """All annotations that carry a topology request."""
-        return (*self.required, *self.preferred, self.unconstrained)
+        return (*self.required, *self.preferred, self.unconstrained, *self.grouping)

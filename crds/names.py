@@ -1,9 +1,20 @@
-"""Names of objects that Topogate makes: the same job always gives the same name, so a retry makes no second one."""
+"""Names of objects that Topogate makes (the same job always gives the same name), and of labels."""
 
 import hashlib
+import re
 
 MAX_NAME = 63
 _HASH_LENGTH = 10
+
+# A label key: optional DNS subdomain and slash, then a qualified name.
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_LABEL_KEY = re.compile(rf"({_LABEL}(\.{_LABEL})*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?")
+_MAX_PREFIX = 253
+
+
+def is_label_key(text: str) -> bool:
+    """Whether Kubernetes takes the text as the key of a label."""
+    return text.find("/") <= _MAX_PREFIX and _LABEL_KEY.fullmatch(text) is not None
 
 
 def workload_name(kind: str, name: str, uid: str) -> str:

@@ -5,28 +5,27 @@ Rules
   ``podset-preferred-topology``, ``podset-unconstrained-topology: "true"``, all under the configured domain.
 - The same request said twice is fine. Two that differ are refused with a message that names both.
 - ``auto`` (the narrowest level) goes with preferred alone.
+- Slices (`crds.slices`) may come with any of them; alone they are as with unconstrained.
 - The Job's annotations and those of its pod template are one request: either may carry it.
 - So are the wishes that go with it (`NumaWish`): the same said twice is fine, two that differ are refused.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from crds.constants import GPU_LINK, NUMA_POLICY, NUMA_RESOURCES, TOPOLOGY_QOS, Keys
-from engine.model import Policy, TopologyRequest
+from crds.names import is_label_key
+from crds.slices import BadSlices, Place, Slices, read_slices
+from engine.model import Policy, SliceLayer, TopologyRequest
 from engine.numa.machine import TopologyPolicy
 from engine.reasons import Reason
 
 AUTO = "auto"
 JOB_PATH = "metadata.annotations"
 TEMPLATE_PATH = "spec.template.metadata.annotations"
-
-# A label key: optional DNS subdomain and slash, then a qualified name.
-_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_LABEL_KEY = re.compile(rf"({_LABEL}(\.{_LABEL})*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?")
-_MAX_PREFIX = 253
 
 # What a job may wish for beside its level, under keys that are the same in every domain.
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -60,6 +59,9 @@ class ParsedRequest:
     policy: Policy
     level: str | None
     field: str = ""  # where it was read, for messages; not part of what is asked
+    slices: tuple[SliceLayer, ...] = ()
+    slices_field: str = ""  # where they were read
+    group: str = ""  # pod sets that share one domain
 
     @property
     def auto(self) -> bool:
@@ -146,7 +148,7 @@ def parse_request(annotations: Mapping[str, str] | None, keys: Keys, *, path: st
 
     Raises RequestError (InvalidRequest, ContradictingRequests) that names the annotation(s), below ``path``.
     """
-    return _merge(_written(annotations or {}, keys, path))
+    return _parsed([(annotations or {}, path)], keys)
 
 
 def parse_job_request(
@@ -156,11 +158,11 @@ def parse_job_request(
 
     Raises RequestError as `parse_request` does, also where the two places differ.
     """
-    return _merge([*_written(job or {}, keys, JOB_PATH), *_written(template or {}, keys, TEMPLATE_PATH)])
+    return _parsed([(job or {}, JOB_PATH), (template or {}, TEMPLATE_PATH)], keys)
 
 
 def canonical(request: ParsedRequest, keys: Keys) -> tuple[str, str]:
-    """Key and value of the annotation that Topogate itself writes for this request."""
+    """Key and value of the annotation that Topogate itself writes for this request, slices and group apart."""
     if request.policy is Policy.UNCONSTRAINED:
         return keys.unconstrained, "true"
     spellings = keys.required if request.policy is Policy.REQUIRED else keys.preferred
@@ -172,7 +174,10 @@ def check_level(request: ParsedRequest, flavors: Mapping[str, Sequence[str]], *,
 
     Raises RequestError (UnknownLevel) that lists the levels that exist, or says that there are none yet.
     """
-    if any(level_in(request, levels) is not None or request.level is None for levels in flavors.values() if levels):
+    wanted = request.level is not None
+    having = [levels for levels in flavors.values() if levels and not (wanted and level_in(request, levels) is None)]
+    if having:
+        _check_layers(request, flavors, having, of)
         return
     known = _known_levels(flavors)
     also_auto = [AUTO] if request.policy is Policy.PREFERRED and known else []
@@ -189,6 +194,31 @@ def check_level(request: ParsedRequest, flavors: Mapping[str, Sequence[str]], *,
     )
 
 
+def _check_layers(
+    request: ParsedRequest, flavors: Mapping[str, Sequence[str]], having: Sequence[Sequence[str]], of: str
+) -> None:
+    """Refuse slices that none of the flavors ``having`` the level can make."""
+    layers = [layer.level for layer in request.slices]
+    if not layers or any(_descend(level_in(request, levels), layers, levels) for levels in having):
+        return
+    field, known = request.slices_field, _known_levels(flavors)
+    unknown = next((level for level in layers if level not in known), None)
+    if unknown is not None:
+        text = f'Unsupported value: "{unknown}": it is no topology level of any ResourceFlavor{of}; allowed are'
+        raise RequestError(Reason.UNKNOWN_LEVEL, field, unknown, f"{field}: {text} {_quoted(known)}")
+    asked = [level for level in (None if request.auto else request.level, *layers) if level]
+    text = f"{_quoted(asked)} do not go from the widest to the narrowest in any ResourceFlavor{of}; levels are "
+    text += "; ".join(_quoted(levels) for levels in dict.fromkeys(tuple(levels) for levels in having))
+    raise RequestError(Reason.INVALID_REQUEST, field, layers[0], f'{field}: Invalid value: "{layers[0]}": {text}')
+
+
+def _descend(level: str | None, layers: Sequence[str], levels: Sequence[str]) -> bool:
+    """Whether the layers are levels that go down, none of them above the requested level."""
+    at = [levels.index(layer) if layer in levels else -1 for layer in layers]
+    above = levels.index(level) if level in levels else 0
+    return min(at) >= above and all(high < low for high, low in pairwise(at))
+
+
 def level_in(request: ParsedRequest, levels: Sequence[str]) -> str | None:
     """The request's level in a flavor with these levels (``auto``: the narrowest); None where it has no such level."""
     if request.auto:
@@ -198,15 +228,30 @@ def level_in(request: ParsedRequest, levels: Sequence[str]) -> str | None:
 
 def resolve(request: ParsedRequest, levels: Sequence[str]) -> TopologyRequest | None:
     """The request as the engine takes it, in a flavor with these levels; None where the flavor lacks the level."""
-    if request.policy is Policy.UNCONSTRAINED:
-        return TopologyRequest(policy=request.policy)
     level = level_in(request, levels)
-    return None if level is None else TopologyRequest(policy=request.policy, level=level)
+    if level is None and request.policy is not Policy.UNCONSTRAINED:
+        return None
+    return TopologyRequest(policy=request.policy, level=level, slices=request.slices)
 
 
-def is_label_key(text: str) -> bool:
-    """Whether Kubernetes takes the text as the key of a label."""
-    return text.find("/") <= _MAX_PREFIX and _LABEL_KEY.fullmatch(text) is not None
+def unresolved(request: ParsedRequest) -> TopologyRequest:
+    """The request as the engine takes it, with the level as it was written."""
+    return TopologyRequest(policy=request.policy, level=request.level, slices=request.slices)
+
+
+def _parsed(places: Sequence[Place], keys: Keys) -> ParsedRequest | None:
+    found = _merge([request for annotations, path in places for request in _written(annotations, keys, path)])
+    slices = read_slices(places, keys)
+    if isinstance(slices, BadSlices):
+        raise RequestError(slices.reason, slices.field, slices.value, slices.message)
+    if slices == Slices():
+        return found
+    if slices.group and (found is None or found.policy is Policy.UNCONSTRAINED):
+        field, needed = slices.group_field, _quoted((keys.required[0], keys.preferred[0]))
+        text = f'{field}: Forbidden: "{slices.group}": a group shares a domain of a level: it needs one of {needed}'
+        raise RequestError(Reason.INVALID_REQUEST, field, slices.group, text)
+    found = found or ParsedRequest(Policy.UNCONSTRAINED, None, slices.field)
+    return replace(found, slices=slices.layers, slices_field=slices.field, group=slices.group)
 
 
 def _written(annotations: Mapping[str, str], keys: Keys, path: str) -> Iterator[ParsedRequest]:
@@ -231,7 +276,7 @@ def _level_request(policy: Policy, level: str, field: str) -> ParsedRequest:
     return ParsedRequest(policy, level, field)
 
 
-def _merge(written: Iterator[ParsedRequest] | list[ParsedRequest]) -> ParsedRequest | None:
+def _merge(written: Sequence[ParsedRequest]) -> ParsedRequest | None:
     found: ParsedRequest | None = None
     for request in written:
         if found is None:

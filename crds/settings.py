@@ -106,6 +106,10 @@ class Settings(BaseModel):
     """Life of a serving certificate."""
     certificate_renew_days: int = Field(default=60, ge=0)
     """Renew this long before the end."""
+    certificate_check_seconds: Seconds = 5.0
+    """Between two looks at the Secret and the caBundle."""
+    certificate_settle_seconds: Seconds = 60.0
+    """API servers get this long to notice a new authority before anything is signed by it."""
 
     ungate_batch_seconds: Seconds = 1.0
     """Longest wait for more pods of a pod set."""

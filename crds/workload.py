@@ -116,6 +116,13 @@ class PodSet(ApiModel):
                 ),
                 "count must be a multiple of topologyRequest.podSetSliceSize",
             ),
+            (
+                (
+                    "!has(self.topologyRequest) || !has(self.topologyRequest.podSetSliceRequiredTopologyConstraints)"
+                    " || self.count % self.topologyRequest.podSetSliceRequiredTopologyConstraints[0].size == 0"
+                ),
+                "count must be a multiple of the first size of topologyRequest.podSetSliceRequiredTopologyConstraints",
+            ),
         )
     )
 

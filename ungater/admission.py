@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from crds.request import ParsedRequest, RequestError, resolve
+from crds.request import ParsedRequest, RequestError, resolve, unresolved
 from engine.explain import explain
-from engine.model import PodSet, TopologyRequest
+from engine.model import PodSet
 from engine.place import extend, place
 from engine.placement import Assignment, Refusal, WorkloadRequest
 from engine.reasons import Reason
@@ -58,8 +58,7 @@ def questions(memory: Memory, record: Record) -> Iterator[WorkloadRequest]:
     if parsed is None or isinstance(parsed, RequestError):
         raise AssertionError(f"{record.key}: not to be placed")
     if not parsed.auto:
-        topology = TopologyRequest(policy=parsed.policy, level=parsed.level)
-        yield WorkloadRequest(record.key, (memory.pod_set(record, topology),))
+        yield WorkloadRequest(record.key, (memory.pod_set(record, unresolved(parsed)),))
         return
     for name in sorted(memory.flavors):
         if (topology_of := resolve(parsed, memory.flavors[name])) is not None:
@@ -71,7 +70,7 @@ def _more(memory: Memory, record: Record, held: SlotMap | None = None) -> Answer
     slots, parsed = held or record.slots, record.owner.request
     if slots is None or not isinstance(parsed, ParsedRequest):
         raise AssertionError(f"{record.key}: nothing to extend")
-    topology = resolve(parsed, slots.levels) or TopologyRequest(policy=parsed.policy, level=parsed.level)
+    topology = resolve(parsed, slots.levels) or unresolved(parsed)
     want = max(record.owner.pod_sets[0].count, record.slots.total if held and record.slots else 0)
     pod_set = memory.pod_set(record, topology, want)
     return Answer(extend(memory.state, record.key, pod_set, want - slots.total), pod_set)
@@ -107,5 +106,5 @@ def shape(record: Record, memory: Memory) -> bytes:
     owner = record.owner
     wish = owner.request if isinstance(owner.request, ParsedRequest) else None
     head = f"{owner.namespace}\n{wish.policy if wish else ''}\n{wish.level if wish else ''}\n{sorted(memory.flavors)}\n"
-    head += f"{sorted(owner.wishes.items())}\n"
+    head += f"{wish.slices if wish else ''}\n{sorted(owner.wishes.items())}\n"
     return head.encode() + owner.pod_sets[0].raw

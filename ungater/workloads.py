@@ -111,8 +111,23 @@ def new_workload(owner: Owner, priority: int, domain_queue: str = "") -> dict[st
 def _pod_set(pod_set: OwnedPodSet, request: ParsedRequest | RequestError | None) -> dict[str, Any]:
     body: dict[str, Any] = {"name": pod_set.name, "count": pod_set.full, "template": msgspec.Raw(pod_set.raw)}
     if isinstance(request, ParsedRequest):
-        level = {} if request.policy is Policy.UNCONSTRAINED else {"level": request.level}
-        body["topologyRequest"] = {"policy": str(request.policy), **level}
+        body["topologyRequest"] = _topology(request)
+    return body
+
+
+def _topology(request: ParsedRequest) -> dict[str, Any]:
+    body: dict[str, Any] = {"policy": str(request.policy)}
+    if request.policy is not Policy.UNCONSTRAINED:
+        body["level"] = request.level
+    if request.group:
+        body["podSetGroupName"] = request.group
+    match request.slices:
+        case ():
+            pass
+        case (only,):
+            body |= {"podSetSliceRequiredTopology": only.level, "podSetSliceSize": only.size}
+        case layers:
+            body["podSetSliceRequiredTopologyConstraints"] = [{"topology": a.level, "size": a.size} for a in layers]
     return body
 
 

@@ -15,14 +15,8 @@ MAX_LENGTH = 256  # the API server cuts longer ones
 DEFAULT_SCHEDULER = "default-scheduler"
 _MAX_KEY = 128
 
-# What Kueue reads under its domain beside the requests we know; here none of it changes a placement.
-_ELSEWHERE = (
-    "podset-slice-required-topology",
-    "podset-slice-size",
-    "podset-slice-required-topology-constraints",
-    "podset-group-name",
-    "pod-index-offset",
-)
+# What Kueue reads under its domain beside the requests we know; here it changes no placement.
+_ELSEWHERE = ("pod-index-offset",)
 
 
 def trim(warnings: Iterator[str]) -> tuple[str, ...]:
@@ -70,9 +64,11 @@ def on_wishes(template: Pod, job: Job | None = None) -> Iterator[str]:
 
 
 def on_counts(job: Job, request: ParsedRequest) -> Iterator[str]:
-    """Warnings about the numbers of a Job's pods."""
+    """Warnings about the numbers of a Job's pods and pod sets."""
     if job.spec is None:
         return
+    if request.group:
+        yield f'podset-group-name: "{request.group}" has no effect: a Job has one pod set'
     parallelism, completions = job.spec.parallelism, job.spec.completions
     at_once = 1 if parallelism is None else parallelism
     if completions is not None and completions < at_once:

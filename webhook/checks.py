@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from crds import constants
 from crds.constants import Keys
-from crds.request import JOB_PATH, WISHES, bad_wishes, contradicting_wishes
+from crds.request import JOB_PATH, WISHES, ParsedRequest, bad_wishes, contradicting_wishes
+from crds.slices import uneven
 from webhook.objects import Job, Pod, annotations_of, is_suspended, labels_of
 
 INVALID, FORBIDDEN = 422, 403
@@ -73,6 +74,19 @@ def check_wishes(job: Job, template: Pod) -> Iterator[Problem]:
     own, below = annotations_of(job.metadata), annotations_of(template.metadata)
     for bad in (*bad_wishes(own, JOB_PATH), *contradicting_wishes(own, below)):
         yield Problem(INVALID, bad.message)
+
+
+def check_slices(job: Job, request: ParsedRequest) -> Iterator[Problem]:
+    """The size of the slices divides the number of pods that run at once."""
+    if job.spec is None:
+        return
+    parallelism, completions = job.spec.parallelism, job.spec.completions
+    at_once = 1 if parallelism is None else parallelism
+    name = "parallelism" if completions is None or at_once <= completions else "completions"
+    count = at_once if completions is None else min(at_once, completions)
+    if why := uneven(request.slices, count):
+        text = f"spec.{name}: Invalid value: {count}: {why} ({request.slices_field})"
+        yield Problem(INVALID, text)
 
 
 def queue_of(job: Job | None, keys: Keys) -> str:

@@ -2,8 +2,9 @@
 
 Rules
 - Only what is missing is added, so a second pass over the result gives an empty patch.
-- A Job's request is stamped into its pod template in the canonical spelling; what the user wrote stays. So are the
-  wishes that stand on the Job (``topogate.dev/numa-policy`` and its like); without a request they have no effect.
+- A Job's request is stamped into its pod template in the canonical spelling; what the user wrote stays. So are its
+  slices, and the wishes that stand on the Job (``topogate.dev/numa-policy`` and its like); without a request these have
+  no effect.
 - A Job with a queue is born suspended. Without a request it asks for no level: it gets the unconstrained one, so that
   its pods are gated, and go where the flavor that it is admitted in has room.
 - A pod that carries a request never goes on without our gate: either it has it already, or gets it, or is refused.
@@ -76,7 +77,7 @@ _NO_WISHES: Mapping[str, str] = {}
 def mutate_job(job: Job, rules: Rules, operation: str = CREATE, old: Job | None = None) -> Decision:
     """Decide about a Job that is created or updated (``old``: what it was)."""
     if operation == UPDATE and (old is None or not _request_changed(old, job, rules.keys)):
-        return UNTOUCHED
+        return _scale_job(job, old, rules.keys)
     template, queue = _template(job), checks.queue_of(job, rules.keys)
     try:
         request = parse_job_request(annotations_of(job.metadata), annotations_of(template.metadata), rules.keys)
@@ -91,11 +92,26 @@ def mutate_job(job: Job, rules: Rules, operation: str = CREATE, old: Job | None 
         *checks.check_wishes(job, template),
         *checks.check_template(template, rules.keys, _TEMPLATE),
         *checks.check_pod_set(template, rules.keys, _TEMPLATE, MAIN),
+        *(checks.check_slices(job, request) if request is not None else ()),
     ]
     if problems:
         return _deny(problems)
     wanted = request or ParsedRequest(Policy.UNCONSTRAINED, None, checks.queue_path(rules.keys))
     return _admit_job(job, wanted, rules, operation, old)
+
+
+def _scale_job(job: Job, old: Job | None, keys: Keys) -> Decision:
+    """A Job whose request stays may have more or fewer pods, but of slices whole ones."""
+    if old is None or old.spec is None or job.spec is None:
+        return UNTOUCHED
+    if (old.spec.parallelism, old.spec.completions) == (job.spec.parallelism, job.spec.completions):
+        return UNTOUCHED
+    try:
+        request = parse_job_request(annotations_of(job.metadata), annotations_of(_template(job).metadata), keys)
+    except RequestError:
+        return UNTOUCHED  # it came while the webhook was away; its Workload says what is wrong
+    problems = list(checks.check_slices(job, request)) if request is not None else []
+    return _deny(problems) if problems else UNTOUCHED
 
 
 def mutate_pod(pod: Pod, rules: Rules, operation: str = CREATE, old: Pod | None = None) -> Decision:  # noqa: ARG001
@@ -132,7 +148,7 @@ def mutate_pod(pod: Pod, rules: Rules, operation: str = CREATE, old: Pod | None 
 
 def _admit_job(job: Job, request: ParsedRequest, rules: Rules, operation: str, old: Job | None) -> Decision:
     template = _template(job)
-    patch = tuple(_stamp(template, request, rules.keys, _TEMPLATE_POINTER, _wishes(job)))
+    patch = tuple(_stamp(template, request, rules.keys, _TEMPLATE_POINTER, _handed_down(job, rules.keys)))
     if operation == CREATE:
         patch = (*_suspend(job, rules.keys), *patch)
     elif patch and not (is_suspended(old) and is_suspended(job)):
@@ -154,9 +170,10 @@ def _leave_job(job: Job, keys: Keys) -> Decision:
     return Decision(warnings=advice.trim(chain(advice.on_lone_wishes(job, keys), _spelling(job, keys))))
 
 
-def _wishes(job: Job) -> dict[str, str]:
+def _handed_down(job: Job, keys: Keys) -> dict[str, str]:
+    """What goes with the request and stands on the Job: its pods carry it too."""
     annotations = annotations_of(job.metadata)
-    return {key: annotations[key] for key in WISHES if key in annotations}
+    return {key: annotations[key] for key in (*WISHES, *keys.grouping) if key in annotations}
 
 
 def _route(job: Job, rules: Rules) -> Route | None:

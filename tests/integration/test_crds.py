@@ -195,6 +195,8 @@ GROUPED = "status.admission.podSetAssignments.2.topologyAssignment"
 QUOTA = "spec.resourceGroups.0.flavors.0.resources.0"
 TOLERATION = "spec.tolerations.0"
 
+# Of the two ways to write slices, room for the other.
+LAYERS = {f"{REQUEST}.podSetSliceSize": DROP, f"{REQUEST}.podSetSliceRequiredTopology": DROP}
 RULES = [
     Rule(
         "ResourceFlavor",
@@ -347,6 +349,12 @@ RULES = [
     ),
     Rule("Workload", "minCount must not exceed count", {f"{MAIN}.minCount": 17}, {f"{MAIN}.minCount": 16}),
     Rule("Workload", "count must be a multiple of topologyRequest.podSetSliceSize", {f"{REQUEST}.podSetSliceSize": 5}),
+    Rule(
+        "Workload",
+        "count must be a multiple of the first size of topologyRequest.podSetSliceRequiredTopologyConstraints",
+        {**LAYERS, f"{REQUEST}.podSetSliceRequiredTopologyConstraints": [{"topology": HOST, "size": 5}]},
+        {**LAYERS, f"{REQUEST}.podSetSliceRequiredTopologyConstraints": [{"topology": HOST, "size": 8}]},
+    ),
     Rule("Workload", "priority is required with priorityClassName", {"spec.priority": DROP}, {"spec.priority": 0}),
     Rule("Workload", "only one pod set may have a minCount", {"spec.podSets.2.minCount": 1}),
     Rule("Workload", "exactly one of counts and count is needed", {f"{GROUPED}.groups.0.count": 2}, on="status"),

@@ -1,6 +1,7 @@
 import pytest
 
 from crds.constants import Keys
+from crds.names import is_label_key
 from crds.request import (
     JOB_PATH,
     TEMPLATE_PATH,
@@ -9,7 +10,6 @@ from crds.request import (
     RequestError,
     canonical,
     check_level,
-    is_label_key,
     level_in,
     parse_job_request,
     parse_job_wish,

@@ -3,7 +3,7 @@
 import json
 
 import msgspec
-from support.owned import make_known, make_owner, slot_map
+from support.owned import KEYS, make_known, make_owner, slot_map
 
 from kube.objects import Condition
 from ungater import workloads
@@ -49,6 +49,22 @@ def test_a_new_workload_belongs_to_its_job_and_has_the_whole_template():
     assert (pod_set["count"], pod_set["topologyRequest"]) == (4, {"policy": "Required", "level": "rack"})
     assert pod_set["template"]["spec"]["hostname"] == "kept"
     assert (body["spec"]["priority"], body["spec"]["priorityClassName"]) == (7, "high")
+
+
+def test_slices_and_groups_stand_in_the_workload_as_they_were_asked_for():
+    base = {KEYS.required[0]: "block"}
+    one = {**base, KEYS.slice_level: "rack", KEYS.slice_size: "2"}
+    layers = [{"topology": "rack", "size": 4}, {"topology": "kubernetes.io/hostname", "size": 2}]
+    for request, expected in (
+        (one, {"podSetSliceRequiredTopology": "rack", "podSetSliceSize": 2}),
+        ({**base, KEYS.slice_layers: json.dumps(layers)}, {"podSetSliceRequiredTopologyConstraints": layers}),
+        ({**base, KEYS.group: "ring"}, {"podSetGroupName": "ring"}),
+    ):
+        (pod_set,) = new_workload(make_owner(request=request), 0)["spec"]["podSets"]
+        assert pod_set["topologyRequest"] == {"policy": "Required", "level": "block", **expected}
+    alone = {KEYS.slice_level: "rack", KEYS.slice_size: "2"}
+    (pod_set,) = new_workload(make_owner(request=alone), 0)["spec"]["podSets"]
+    assert pod_set["topologyRequest"]["policy"] == "Unconstrained"
 
 
 def test_nothing_is_written_where_nothing_changed():

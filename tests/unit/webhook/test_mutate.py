@@ -416,7 +416,8 @@ def test_all_problems_are_told_at_once():
             make_job({REQUIRE: RACK}, template={"topogate.dev/numa-polcy": "none"}),
             "did you mean topogate.dev/numa-policy?",
         ),
-        (make_job({REQUIRE: RACK, f"{DOMAIN}/podset-slice-size": "2"}), "is not supported"),
+        (make_job({REQUIRE: RACK, f"{DOMAIN}/pod-index-offset": "2"}), "is not supported"),
+        (make_job({REQUIRE: RACK, f"{DOMAIN}/podset-group-name": "ring"}), "a Job has one pod set"),
         (make_job({REQUIRE: RACK, "topogate.dev/numa-resources": "cpu"}), "no effect without topogate.dev/numa-policy"),
     ],
 )
@@ -527,3 +528,55 @@ def test_a_pod_with_a_request_never_goes_on_without_the_gate(annotations, gates)
     asked = any(key in annotations for key in (REQUIRE, KUEUE_REQUIRED, PREFER, KUEUE_PREFERRED))
     if decision.denied is None and (asked or annotations.get(UNCONSTRAINED) == "true"):
         assert {"name": GATE} in patched(pod, plain(decision))["spec"]["schedulingGates"]
+
+
+# -- slices ---------------------------------------------------------------------------------------------------
+
+SLICE_LEVEL, SLICE_SIZE = f"{DOMAIN}/podset-slice-required-topology", f"{DOMAIN}/podset-slice-size"
+SLICE_LAYERS = f"{DOMAIN}/podset-slice-required-topology-constraints"
+SLICED = {REQUIRE: BLOCK, SLICE_LEVEL: RACK, SLICE_SIZE: "4"}
+
+
+def test_slices_of_a_job_go_into_its_template():
+    job = make_job(SLICED, parallelism=8)
+    decision = decide_job(job)
+    assert (decision.denied, decision.warnings) == (None, ())
+    template = patched(job, plain(decision))["spec"]["template"]
+    assert template["metadata"]["annotations"] == {**SLICED, POD_SET: "main"}
+    assert decide_job(patched(job, plain(decision))).patch == ()
+
+
+def test_slices_alone_are_a_request():
+    layers = json.dumps([{"topology": RACK, "size": 4}, {"topology": HOST, "size": 2}])
+    job = make_job({SLICE_LAYERS: layers}, parallelism=8)
+    template = patched(job, plain(decide_job(job)))["spec"]["template"]
+    assert template["metadata"]["annotations"][UNCONSTRAINED] == "true"
+    assert template["spec"]["schedulingGates"] == [{"name": GATE}]
+    pod = make_pod({SLICE_LEVEL: RACK, SLICE_SIZE: "4"})
+    assert patched(pod, plain(decide_pod(pod)))["spec"]["schedulingGates"] == [{"name": GATE}]
+
+
+@pytest.mark.parametrize(
+    ("job", "texts"),
+    [
+        (make_job(SLICED, parallelism=10), ["spec.parallelism: Invalid value: 10: 10 pods", "8 or 12", SLICE_LEVEL]),
+        (make_job(SLICED, parallelism=8, completions=6), ["spec.completions: Invalid value: 6: 6 pods"]),
+        (make_job({REQUIRE: BLOCK, SLICE_LEVEL: RACK}, parallelism=4), [f"[{SLICE_SIZE}]: Required value"]),
+        (make_job({**SLICED, SLICE_LEVEL: "row"}, parallelism=8), ['"row": it is no topology level', RACK]),
+        (make_job({**SLICED, REQUIRE: HOST}, parallelism=8), ["do not go from the widest to the narrowest"]),
+        (make_job(SLICED, template={SLICE_SIZE: "2"}, parallelism=8), ['"2" contradicts metadata.annotations']),
+    ],
+)
+def test_slices_that_cannot_be_are_refused(job, texts):
+    message = refusal(decide_job(job))
+    for text in texts:
+        assert text in message
+
+
+def test_a_job_is_scaled_by_whole_slices():
+    old, more, uneven = (make_job(SLICED, parallelism=count) for count in (8, 12, 10))
+    assert decide_job(more, operation="UPDATE", old=old).denied is None
+    assert "10 pods are no whole number of slices" in refusal(decide_job(uneven, operation="UPDATE", old=old))
+    assert decide_job(uneven, operation="UPDATE", old=uneven).denied is None  # its status or finalizers
+    plain = {REQUIRE: BLOCK}
+    assert decide_job(make_job(plain, parallelism=7), operation="UPDATE", old=make_job(plain)).denied is None
