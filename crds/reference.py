@@ -38,6 +38,14 @@ def _key_rows() -> Iterator[str]:
         (keys.required, "a level: all pods in one domain of it, or none runs"),
         (keys.preferred, "a level, or `auto` (the narrowest): as few domains as possible"),
         ((keys.unconstrained,), '`"true"`: anywhere, but counted'),
+        ((keys.slice_level,), "a level: each slice of pods in one domain of it"),
+        ((keys.slice_size,), "a whole number from 1 to 1000000: so many consecutive ranks are a slice"),
+        (
+            (keys.slice_layers,),
+            'the same in 1 to 3 layers, the widest first: `[{"topology": LEVEL, "size": N}, ...]`, each size a multiple '
+            "of the next",
+        ),
+        ((keys.group,), "a name: pod sets with the same one share one domain of the level; not together with slices"),
     ):
         yield _row(" or ".join(f"`{key}`" for key in spellings), "annotation on a Job or a pod template", meaning)
     yield _row(f"`{keys.queue_name}`", "label on a Job", "its LocalQueue")
