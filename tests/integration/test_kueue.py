@@ -5,10 +5,13 @@ One block of two racks of two hosts of 8 GPUs; a job of two pods of 8 GPUs takes
 
 import asyncio
 import json
+import re
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import pytest
+import yaml
 from support import kueue_kinds
 from support.cluster_checker import snapshot, violations
 from support.jobs import RACK_LABEL, Running, Watched, install_crds, job, make_flavor, nodes_of, racks_of, until
@@ -27,6 +30,7 @@ pytestmark = pytest.mark.cluster
 DOMAIN = "topogate.dev"
 KEYS = Keys(DOMAIN)
 POOL = "example.com/pool"
+PAGE = Path(__file__).parents[2] / "docs" / "kueue.md"
 
 
 @pytest.fixture(scope="module")
@@ -381,6 +385,28 @@ async def test_a_check_says_whether_it_is_active(site):
 
     (condition,) = await until(said, "the condition of the check")
     assert (condition["type"], condition["status"], condition["reason"]) == ("Active", "False", "BadParametersRef")
+
+
+async def test_the_page_works_as_it_is_typed(kinds, client, namespace, nodes):
+    """Every object of docs/kueue.md, as it stands there, in a cluster with nodes of its node group."""
+    await install_crds(client)
+    blocks = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    written = [obj for block in blocks for obj in yaml.safe_load_all(block)]
+    await nodes(blocks=1, racks=1, hosts=2, prefix=f"{namespace}-", group="tas")
+    watched = Watched(client, namespace)
+    cluster_wide = []
+    async with Kueue(client, namespace) as kueue, Running(client, domain=DOMAIN):
+        for obj in written:
+            if obj["kind"] == "Job":
+                obj["spec"]["template"]["spec"]["schedulingGates"] = [{"name": KEYS.gate}]  # as our webhook does
+            resource = kueue.kinds[obj["kind"]] if "kueue" in obj["apiVersion"] else resource_of(obj)
+            await client.create(resource, obj, namespace if resource.namespaced else None)
+            if not resource.namespaced:
+                cluster_wide.append((resource, obj["metadata"]["name"]))
+        assert len(await watched.running("train", 2)) == 2
+    assert kueue.broken == []
+    for resource, name in cluster_wide:
+        await client.delete(resource, name)
 
 
 async def test_where_kueue_has_the_older_version_only(kinds, client, namespace, nodes):

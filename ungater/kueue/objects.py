@@ -151,7 +151,7 @@ class PodSetUpdate(Struct, frozen=True):
 
 
 class CheckState(Struct, frozen=True):
-    """One check of one Workload. ``requeue_after_seconds`` and ``retry_count``: Kueue 0.15 and later."""
+    """One check of one Workload. ``requeue_after_seconds`` and ``retry_count``: newer Kueues alone."""
 
     name: str = ""
     state: str = PENDING
