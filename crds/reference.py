@@ -40,11 +40,7 @@ def _key_rows() -> Iterator[str]:
         ((keys.unconstrained,), '`"true"`: anywhere, but counted'),
         ((keys.slice_level,), "a level: each slice of pods in one domain of it"),
         ((keys.slice_size,), "a whole number from 1 to 1000000: so many consecutive ranks are a slice"),
-        (
-            (keys.slice_layers,),
-            'the same in 1 to 3 layers, the widest first: `[{"topology": LEVEL, "size": N}, ...]`, each size a multiple '
-            "of the next",
-        ),
+        ((keys.slice_layers,), 'both in 1 to 3 layers, the widest first: `[{"topology": LEVEL, "size": N}, ...]`'),
         ((keys.group,), "a name: pod sets with the same one share one domain of the level; not together with slices"),
     ):
         yield _row(" or ".join(f"`{key}`" for key in spellings), "annotation on a Job or a pod template", meaning)
