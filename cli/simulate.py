@@ -2,7 +2,7 @@
 
 import typer
 
-from cli import simulate_generate, simulate_run
+from cli import simulate_generate, simulate_paper, simulate_run
 
 app = typer.Typer(
     add_completion=False,
@@ -19,3 +19,4 @@ def _group() -> None:
 
 app.command("run")(simulate_run.command)
 app.command("generate")(simulate_generate.command)
+app.command("paper")(simulate_paper.command)

@@ -12,6 +12,8 @@ from enum import StrEnum
 from itertools import combinations
 from typing import Final
 
+import msgspec
+
 from engine.preempt.model import Preemptor, Qos, Room, Victim
 from engine.preempt.search import cost_of
 from simulator.servers import GPU, Instance, InstanceClass, Server, one_socket, preemptor_of, room_of
@@ -171,6 +173,16 @@ def options(rooms: Sequence[Room], of: InstanceClass) -> Iterator[Option]:
             if sum(victim.requests[GPU] for victim in some) == of.gpus:
                 names = tuple(victim.key for victim in some)
                 yield Option(machine, names, one_socket(RTX_4090, room, of, some))
+
+
+def renamed(rooms: Sequence[Room], order: int) -> list[Room]:
+    """The same machines with names in another order, and their victims in another order."""
+    dice = random.Random(order)  # noqa: S311  (a simulation)
+    names = dice.sample([room.node for room in rooms], len(rooms))
+    return [
+        msgspec.structs.replace(room, node=name, victims=tuple(dice.sample(room.victims, len(room.victims))))
+        for room, name in zip(rooms, names, strict=True)
+    ]
 
 
 def guaranteed(of: InstanceClass) -> Preemptor:

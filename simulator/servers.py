@@ -5,7 +5,7 @@ those that can promise the most about sockets and refuse nothing: static CPU man
 ``prefer-closest-numa-nodes``. What is guaranteed beyond that is the pod's own wish, one socket by default.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -33,7 +33,7 @@ from engine.numa.machine import (
 from engine.numa.machine import Qos as PodQos
 from engine.numa.rebuild import asked
 from engine.preempt.blocks import kind_of, wanted
-from engine.preempt.model import Choice, Preemptor, Qos, Room, Victim
+from engine.preempt.model import Preemptor, Qos, Room, Victim
 from engine.preempt.search import without
 
 GPU: Final = "nvidia.com/gpu"
@@ -196,20 +196,25 @@ def one_socket(server: Server, room: Room, of: InstanceClass, gone: Iterable[Vic
     return False
 
 
-def taken_in(room: Room, choice: Choice, preemptor: Preemptor, key: str, *, stays: bool) -> Room:
-    """The node with the victims gone and the preemptor on it; ``stays``: nobody may evict it."""
-    at = tuple(number for number, victim in enumerate(room.victims) if victim in choice.victims)
+def taken_in(room: Room, gone: Sequence[Victim], preemptor: Preemptor, key: str, *, stays: bool) -> Room:
+    """The node with the victims gone and the preemptor on it, as its kubelet places it; ``stays``: nobody may evict it.
+
+    A kubelet that refuses the preemptor leaves the room empty.
+    """
+    names = {victim.key for victim in gone}
+    at = tuple(number for number, victim in enumerate(room.victims) if victim.key in names)
+    victims = tuple(victim for victim in room.victims if victim.key not in names)
     free = dict(room.free)
-    for victim in choice.victims:
+    for victim in gone:
         free = {resource: have + victim.requests.get(resource, 0) for resource, have in free.items()}
-    free = {resource: have - preemptor.requests.get(resource, 0) for resource, have in free.items()}
     needs = wanted(kind_of(room.layout), preemptor)
-    assert needs is not None  # noqa: S101  (it was placed)
+    assert room.layout is not None  # noqa: S101  (servers' insides are known)
+    assert needs is not None  # noqa: S101
     assert needs.asked is not None  # noqa: S101
-    assert room.layout is not None  # noqa: S101
     admission = asked(room.layout, without(room, at), needs.asked)
-    victims = tuple(victim for victim in room.victims if victim not in choice.victims)
-    if not stays:
-        placement = placement_of(room.layout, admission, room.device_ids)
-        victims = (*victims, Victim(key, preemptor.above, preemptor.requests, placement))
+    if admission.admitted:
+        free = {resource: have - preemptor.requests.get(resource, 0) for resource, have in free.items()}
+        if not stays:
+            placement = placement_of(room.layout, admission, room.device_ids)
+            victims = (*victims, Victim(key, preemptor.above, preemptor.requests, placement))
     return msgspec.structs.replace(room, free=free, victims=victims, state=admission.after)

@@ -149,7 +149,7 @@ class Table:
     def bounds(self, wanted: Wanted, above: int, *, by_count: bool) -> Iterator[Bound]:
         """Places that suffice with every victim below ``above`` gone, the least bound first.
 
-        By highest priority, sum, number and devices freed; ``by_count``: by number and devices freed alone.
+        By highest priority, sum, number and devices freed; ``by_count``: by number, sum and devices freed.
         """
         look = self._look(wanted)
         if look is None:
@@ -220,13 +220,19 @@ class _Look:
             yield from [Bound(NOBODY, 0, 0, 0, table.places[column]) for column in columns.tolist()]
             return
         arrays, at = table.built(), (self.rows[:, None], columns)
-        have = arrays.have[0][at]
-        missing = np.maximum(self.need - have, 0)
-        parts = missing * np.where(missing, arrays.each[level][at], 0.0)
-        if level > 1:
-            parts = np.maximum(parts, self._above(missing, arrays, at, level))
-        totals = np.ceil(np.maximum.reduce(parts) * _SAFE).astype(np.int64)
+        missing = np.maximum(self.need - arrays.have[0][at], 0)
+        totals = self._least(missing, arrays, at, level, strict=level > 1)
         yield from self._in_order(table.levels[level - 1], totals, missing, arrays.most[level][at], columns)
+
+    def _least(
+        self, missing: Ints, arrays: _Arrays, at: tuple[Ints, Ints], level: int, *, strict: bool = False
+    ) -> Ints:
+        """The least sum of priorities; ``strict``: the levels below do not suffice."""
+        parts = missing * np.where(missing, arrays.each[level][at], 0.0)
+        if strict:
+            parts = np.maximum(parts, self._above(missing, arrays, at, level))
+        found: Ints = np.ceil(np.maximum.reduce(parts) * _SAFE).astype(np.int64)
+        return found
 
     @staticmethod
     def _above(missing: Ints, arrays: _Arrays, at: tuple[Ints, Ints], level: int) -> Floats:
@@ -246,20 +252,25 @@ class _Look:
         columns, arrays = enough.nonzero()[0], self.table.built()
         at = self.rows[:, None], columns
         missing = np.maximum(self.need - arrays.have[0][at], 0)
-        yield from self._in_order(0, np.zeros(len(columns), np.int64), missing, arrays.most[level][at], columns)
+        totals = self._least(missing, arrays, at, level)
+        yield from self._in_order(0, totals, missing, arrays.most[level][at], columns, by_count=True)
 
-    def _in_order(self, highest: int, totals: Ints, missing: Ints, most: Ints, columns: Ints) -> Iterator[Bound]:
+    def _in_order(
+        self, highest: int, totals: Ints, missing: Ints, most: Ints, columns: Ints, *, by_count: bool = False
+    ) -> Iterator[Bound]:
         sizes = np.maximum.reduce(-(-missing // np.maximum(most, 1)))
         freed = np.zeros(len(columns), np.int64)
-        for first, *others in self.devices:
-            part = missing[first]
-            for row in others:
-                part = np.maximum(part, missing[row])
+        for one, *more in self.devices:
+            part = missing[one]
+            for other in more:
+                part = np.maximum(part, missing[other])
             freed += part
-        order = list(zip(totals.tolist(), sizes.tolist(), freed.tolist(), columns.tolist(), strict=True))
+        first, then = (sizes, totals) if by_count else (totals, sizes)
+        order = list(zip(first.tolist(), then.tolist(), freed.tolist(), columns.tolist(), strict=True))
         heapify(order)  # few of them are ever looked at
         while order:
-            total, size, devices, column = heappop(order)
+            most_of, least_of, devices, column = heappop(order)
+            total, size = (least_of, most_of) if by_count else (most_of, least_of)
             yield Bound(highest if size else NOBODY, total, size, devices, self.table.places[column])
 
 

@@ -1,0 +1,96 @@
+"""The paper's evaluation in small: Figure 3, hits by method, the same seed the same answer."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.simulate import app
+from engine.preempt.model import Strategy
+from engine.preempt.roster import Roster
+from engine.preempt.search import Rules, find
+from simulator.paper import (
+    FIGURE_CLASSES,
+    RTX_4090,
+    TABLE_3,
+    Filling,
+    figure_3,
+    full_cluster,
+    guaranteed,
+    options,
+    priority_only,
+    renamed,
+)
+from simulator.servers import GPU, one_socket, taken_in
+
+SMALL = ("--cycles", "1", "--preemptions", "4", "-o", "json")
+
+
+def run(*args):
+    result = CliRunner().invoke(app, ["paper", *args])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.stdout
+
+
+def test_figure_3_has_twelve_options_of_which_four_miss():
+    rooms, of = figure_3(), FIGURE_CLASSES["B"]
+    found = list(options(rooms, of))
+    assert [room.free[GPU] for room in rooms] == [0, 0, 0]
+    assert (len(found), sum(not one.aligned for one in found)) == (12, 4)
+    assert {one.machine for one in found if not one.aligned} == {1}
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_none_of_the_four_is_ever_chosen(strategy):
+    of = FIGURE_CLASSES["B"]
+    for order in range(200):
+        rooms = renamed(figure_3(), order)
+        choice = find(Roster(rooms), guaranteed(of), Rules(strategy))
+        assert one_socket(RTX_4090, next(room for room in rooms if room.node == choice.node), of, choice.victims)
+
+
+def test_an_instance_of_a_fits_the_first_machine_alone():
+    assert find(Roster(figure_3()), guaranteed(FIGURE_CLASSES["A"])).node == "machine-1"
+
+
+@pytest.mark.parametrize("filling", list(Filling))
+def test_the_cluster_is_full_and_the_same_for_the_same_seed(filling):
+    rooms = full_cluster(filling, 3, seed=7)
+    assert rooms == full_cluster(filling, 3, seed=7)
+    assert rooms != full_cluster(filling, 4, seed=7)
+    assert sum(room.free[GPU] for room in rooms) == 0
+    assert sum(len(room.victims) for room in rooms) == TABLE_3["C"].count + TABLE_3["D"].count
+
+
+@pytest.mark.parametrize("filling", list(Filling))
+def test_fifty_in_a_row_all_land_on_one_socket(filling):
+    roster, of = Roster(full_cluster(filling, 0)), TABLE_3["B"]
+    for number in range(20):
+        choice = find(roster, guaranteed(of))
+        room = roster.rooms[choice.node]
+        assert one_socket(RTX_4090, room, of, choice.victims)
+        roster.set(taken_in(room, choice.victims, guaranteed(of), f"new-{number}", stays=True))
+    assert min(min(room.free.values()) for room in roster.rooms.values()) >= 0
+
+
+def test_priority_alone_misses_sometimes():
+    of, misses = TABLE_3["B"], 0
+    for cycle in range(5):
+        room, victims = priority_only(full_cluster(Filling.ALIGNED, cycle), guaranteed(of))
+        assert sum(victim.requests[GPU] for victim in victims) >= of.gpus
+        misses += not one_socket(RTX_4090, room, of, victims)
+    assert misses
+
+
+def test_the_command_prints_all_and_the_same_for_the_same_seed():
+    first = run(*SMALL, "--no-times", "--placement", "aligned")
+    assert first == run(*SMALL, "--no-times", "--placement", "aligned")
+    found = json.loads(first)
+    assert len(found["figure_3"]) == 12
+    assert not any(one["chosen"] for one in found["figure_3"] if not one["aligned"])
+    rates = {row["method"]: row["hits"] for row in found["table_4"]}
+    assert rates["LeastPriority"] == rates["IncrementalMinimal"] == 4
+    text = run("--cycles", "1", "--preemptions", "2", "--placement", "packed", "--in-a-row")
+    for part in ("Table 3", "Figure 3", "Table 4", "Table 5", "published", "2225"):
+        assert part in text
