@@ -6,9 +6,9 @@ counted and left out. What is wrong is told with file, line, object and field.
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import yaml
@@ -16,6 +16,7 @@ import yaml
 from cli.output import Failure
 from cli.snapshot import Listing
 from cli.whatif_cases import opened
+from crds.constants import GROUP
 from kube import objects
 from kube.queues import ClusterQueue, LocalQueue
 from kube.topologies import FlexTopo, NodeResourceTopology
@@ -24,43 +25,63 @@ from ungater.workloads import Workload
 One = TypeVar("One", bound=objects.Object)
 
 
+class BudgetSpec(objects.Struct, frozen=True):
+    """Whose pods a budget is about."""
+
+    selector: objects.LabelSelector | None = None
+
+
+class BudgetStatus(objects.Struct, frozen=True):
+    """How many of them may be evicted now."""
+
+    disruptions_allowed: int = 0
+
+
+class Budget(objects.Object, frozen=True):
+    """A PodDisruptionBudget."""
+
+    spec: BudgetSpec = BudgetSpec()
+    status: BudgetStatus = BudgetStatus()
+
+
+KINDS: Final[dict[tuple[str, str], tuple[str, type[objects.Object]]]] = {  # (group, kind) -> field of `Dump`, type
+    ("", "Node"): ("nodes", objects.Node),
+    ("", "Pod"): ("pods", objects.Pod),
+    ("", "Namespace"): ("namespaces", objects.Namespace),
+    ("batch", "Job"): ("jobs", objects.Job),
+    ("scheduling.k8s.io", "PriorityClass"): ("priority_classes", objects.PriorityClass),
+    ("policy", "PodDisruptionBudget"): ("budgets", Budget),
+    (GROUP, "ResourceFlavor"): ("flavors", objects.ResourceFlavor),
+    (GROUP, "ClusterQueue"): ("cluster_queues", ClusterQueue),
+    (GROUP, "LocalQueue"): ("local_queues", LocalQueue),
+    (GROUP, "Workload"): ("workloads", Workload),
+    (GROUP, "FlexTopo"): ("flexes", FlexTopo),
+    ("topology.node.k8s.io", "NodeResourceTopology"): ("topologies", NodeResourceTopology),
+}
+
+
 @dataclass
 class Dump(Listing):
-    """What was in the files: `Listing`, and what only a simulation reads. ``ignored``: kinds, and how many."""
+    """What was in the files: `Listing`, and what else simulations and plans read. ``ignored``: kinds, and how many."""
 
     cluster_queues: list[ClusterQueue] = field(default_factory=list)
     local_queues: list[LocalQueue] = field(default_factory=list)
     namespaces: list[objects.Namespace] = field(default_factory=list)
     priority_classes: list[objects.PriorityClass] = field(default_factory=list)
+    budgets: list[Budget] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
 
     def add(self, one: "Found") -> None:
         """Take in one object. Failure where it is malformed."""
-        match one.group, one.kind:
-            case "", "Node":
-                self.nodes.append(one.read(objects.Node))
-            case "", "Pod":
-                self.pods.append(one.read(objects.Pod))
-            case "", "Namespace":
-                self.namespaces.append(one.read(objects.Namespace))
-            case "batch", "Job":
-                self.jobs.append(one.read(objects.Job))
-            case "scheduling.k8s.io", "PriorityClass":
-                self.priority_classes.append(one.read(objects.PriorityClass))
-            case "topogate.dev", "ResourceFlavor":
-                self.flavors.append(one.read(objects.ResourceFlavor))
-            case "topogate.dev", "ClusterQueue":
-                self.cluster_queues.append(one.read(ClusterQueue))
-            case "topogate.dev", "LocalQueue":
-                self.local_queues.append(one.read(LocalQueue))
-            case "topogate.dev", "Workload":
-                self.workloads.append(one.read(Workload))
-            case "topogate.dev", "FlexTopo":
-                self.flexes[one.name] = one.read(FlexTopo)
-            case "topology.node.k8s.io", "NodeResourceTopology":
-                self.topologies[one.name] = one.read(NodeResourceTopology)
-            case _:
-                self.ignored[one.kind] += 1
+        known = KINDS.get((one.group, one.kind))
+        if known is None:
+            self.ignored[one.kind] += 1
+            return
+        place, kind = getattr(self, known[0]), known[1]
+        if isinstance(place, dict):
+            place[one.name] = one.read(kind)
+        else:
+            place.append(one.read(kind))
 
 
 @dataclass(frozen=True)
@@ -129,6 +150,14 @@ def read(files: Sequence[str]) -> Dump:
     for file in files:
         for found in objects_in(file):
             dump.add(found)
+    return dump
+
+
+def taken(bodies: Iterable[dict[str, Any]]) -> Dump:
+    """The same of objects that came from the API server."""
+    dump = Dump()
+    for body in bodies:
+        dump.add(Found("the cluster", b"", 0, None, body, body["kind"]))
     return dump
 
 

@@ -27,6 +27,8 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "queues": ("cli.queues", "command", "Say who waits in the queues, and how much quota is used.", "Everyone"),
     "whatif": ("cli.whatif", "app", "Ask the engine about a described cluster, without one.", "Everyone"),
     "simulate": ("cli.simulate", "app", "Run jobs on a cluster in simulated time, and compare policies.", "Everyone"),
+    "defrag": ("cli.defrag", "command", "Say which moves would free the most whole domains.", "Administrators"),
+    "snapshot": ("cli.snapshot_save", "command", "Write what decides placement into one file.", "Everyone"),
     "demo": ("cli.demo", "command", "Show the main job on a local control plane.", "Everyone"),
     "local": ("cli.local", "app", "Run a real control plane on this machine.", "Everyone"),
     "webhook": ("cli.webhook", "command", "Run the mutating webhook.", "Components"),

@@ -1,0 +1,259 @@
+"""``topogate defrag --dry-run``: which moves would free the most whole domains."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.table import Table
+
+from cli import dump as dumps
+from cli import snapshot
+from cli.dump import Dump
+from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress
+from cli.snapshot_save import objects_of
+from crds.constants import DEFAULT_DOMAIN, Keys
+from crds.request import RequestError, resolve
+from engine.filters import selects
+from engine.model import Flavor, Policy, TopologyRequest
+from engine.state import ClusterState
+from kube import convert, objects
+from simulator.defrag import Movable, Plan, defrag
+from simulator.site import main_flavor
+from simulator.tally import measured
+from ungater.jobs import MAIN, Owner, owner_of
+
+HARMLESS = frozenset({"DaemonSet", "Node"})  # owners of pods that are on every node, and come back where they were
+
+
+class MoveView(msgspec.Struct, frozen=True):
+    """A workload that would be evicted, and where its pods could go then: node -> pods."""
+
+    workload: str
+    job: str
+    pods: int
+    priority: int
+    before: dict[str, int]
+    after: dict[str, int]
+
+
+class StepView(msgspec.Struct, frozen=True):
+    """Moves that belong together, and the domains that they make whole."""
+
+    frees: tuple[str, ...]
+    pods: int
+    moves: tuple[MoveView, ...]
+
+
+class LeftView(msgspec.Struct, frozen=True):
+    """A workload that is left where it is, and why."""
+
+    workload: str
+    job: str
+    why: str
+
+
+class Report(msgspec.Struct, frozen=True, rename="camel"):
+    """The plan."""
+
+    flavor: str
+    level: str
+    domains: int
+    whole_now: int
+    whole_then: int
+    steps: tuple[StepView, ...]
+    left: tuple[LeftView, ...]
+
+
+@dataclass
+class Tenants:
+    """Who is there: workloads that may move, those that may not and why, and nodes with what stays."""
+
+    movable: dict[str, Movable] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
+    jobs: dict[str, str] = field(default_factory=dict)
+    stays: set[str] = field(default_factory=set)
+
+
+def command(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what could be done. There is no other way yet.")
+    ] = False,
+    level: Annotated[
+        str, typer.Option(help="Topology level whose domains are to become whole. Default: the one above the nodes.")
+    ] = "",
+    flavor: Annotated[str, typer.Option(help="ResourceFlavor. Default: the one with most GPUs.")] = "",
+    files: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-f",
+            "--cluster",
+            metavar="FILE",
+            help="A snapshot (topogate snapshot, kubectl get -o yaml) instead of the live cluster; repeat for more.",
+        ),
+    ] = None,
+    max_priority: Annotated[
+        int | None, typer.Option(help="Leave workloads of a higher priority where they are.")
+    ] = None,
+    domain: Annotated[str, typer.Option(help="Domain of the annotations and labels of jobs.")] = DEFAULT_DOMAIN,
+    output: Output = OutputFormat.TABLE,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Plan which workloads to move (evict, and place again elsewhere) so that the most domains become whole.
+
+    Fewest pods for each domain that is freed. Every target was checked by the engine: the pods fit there as their
+    request says, with everything else where the plan has it. Only plans: nothing is changed.
+    """
+    if not dry_run:
+        raise Failure(
+            "defrag only plans: say --dry-run. To carry a plan out, delete the pods of one move after another"
+        )
+    dump = dumps.read(files) if files else dumps.taken(objects_of(kubeconfig, context))
+    emit_plan(report(dump, Keys(domain), flavor, level, max_priority), output)
+
+
+def report(dump: Dump, keys: Keys, flavor: str, level: str, max_priority: int | None) -> Report:
+    """The plan for a cluster. Failure where there is no such flavor or level."""
+    try:
+        state = snapshot.built(dump, keys).state
+    except ValueError as error:
+        raise Failure(f"the cluster cannot be read: {error}") from None
+    chosen = _flavor(state, flavor)
+    wanted = level or chosen.levels[-2 if len(chosen.levels) > 1 else -1]
+    if wanted not in chosen.levels:
+        raise Failure(f"--level {wanted}: flavor {chosen.name} has {', '.join(chosen.levels)}")
+    found = tenants(dump, state, keys, max_priority)
+    try:
+        with progress("planning"):
+            plan = defrag(state, chosen.name, wanted, found.movable, found.stays)
+    except ValueError as error:
+        raise Failure(str(error)) from None
+    return _view(chosen.name, plan, found)
+
+
+def _flavor(state: ClusterState, name: str) -> Flavor:
+    known = ", ".join(sorted(state.flavors)) or "none"
+    if name and name not in state.flavors:
+        raise Failure(f"--flavor {name}: there is no such ResourceFlavor with a topology; there is {known}")
+    found = state.flavors[name] if name else main_flavor(state, measured(state))
+    if found is None:
+        raise Failure("there is no ResourceFlavor with spec.topology, so there are no domains")
+    return found
+
+
+def tenants(dump: Dump, state: ClusterState, keys: Keys, max_priority: int | None) -> Tenants:
+    """Who may move."""
+    found = Tenants()
+    wires = {objects.key(pod): pod for pod in dump.pods}
+    claimed: dict[str, list[str]] = {}
+    for pod in state.pods.values():
+        if pod.claim is not None and pod.claim[0] in state.workloads:
+            claimed.setdefault(pod.claim[0], []).append(pod.key)
+    for job in dump.jobs:
+        owner = owner_of(job, keys)
+        key = owner.workload_key
+        if key not in state.workloads:
+            continue
+        pods = tuple(sorted(claimed.get(key, ())))
+        found.jobs[key] = owner.key
+        priority = max((wires[pod].spec.priority or 0 for pod in pods), default=0)
+        made = _movable(owner, state, pods, priority)
+        why = made if isinstance(made, str) else _must_stay(dump, [wires[pod] for pod in pods], priority, max_priority)
+        if why or isinstance(made, str):
+            found.left[key] = why
+        else:
+            found.movable[key] = made
+    known = {pod for pods in claimed.values() for pod in pods}
+    found.stays = set(_fixed(state, {key: pod for key, pod in wires.items() if key not in known}))
+    return found
+
+
+def _movable(owner: Owner, state: ClusterState, pods: tuple[str, ...], priority: int) -> Movable | str:
+    """The workload as it would be placed again, or why that is not known."""
+    (held,) = state.assignments(owner.workload_key).values()
+    if isinstance(owner.request, RequestError):
+        return f"its request cannot be read: {owner.request}"
+    topology: TopologyRequest | None = TopologyRequest(policy=Policy.UNCONSTRAINED)
+    if owner.request is not None:
+        topology = resolve(owner.request, held.levels)
+    if topology is None:
+        return f"flavor {held.flavor} has no longer the level that it requests"
+    owned = owner.pod_sets[0]
+    pod_set = convert.pod_set(MAIN, held.count, owned.template, topology, owner.namespace, shape=owner.shape)
+    return Movable((pod_set,), (held.flavor,), pods, priority)
+
+
+def _must_stay(dump: Dump, pods: Sequence[objects.Pod], priority: int, max_priority: int | None) -> str:
+    """Why a workload must not be moved; "" where it may."""
+    if max_priority is not None and priority > max_priority:
+        return f"its priority is {priority}, above --max-priority {max_priority}"
+    for budget in dump.budgets:
+        selector = convert.label_selector(budget.spec.selector)
+        own = [
+            pod
+            for pod in pods
+            if pod.metadata.namespace == budget.metadata.namespace and selects(selector, pod.metadata.labels or {})
+        ]
+        if len(own) > budget.status.disruptions_allowed:
+            allowed = budget.status.disruptions_allowed
+            return f"PodDisruptionBudget {budget.metadata.name} lets {allowed} of its {len(own)} pods be evicted now"
+    return ""
+
+
+def _fixed(state: ClusterState, foreign: dict[str, objects.Pod]) -> Iterator[str]:
+    """Nodes that cannot become idle: with pods that are not ours to move, or out of order."""
+    for name, node in state.nodes.items():
+        if not node.ready or node.unschedulable:
+            yield name
+    resource = measured(state)
+    for key, pod in foreign.items():
+        owner = objects.controller_of(pod.metadata)
+        charged = state.pods.get(key)
+        if charged is None or (owner is not None and owner.kind in HARMLESS):
+            continue
+        if "/" not in resource or charged.requests.get(resource, 0):
+            yield charged.node
+
+
+def _view(flavor: str, plan: Plan, found: Tenants) -> Report:
+    steps = tuple(
+        StepView(
+            tuple("/".join(path) for path in step.freed),
+            step.pods,
+            tuple(
+                MoveView(m.workload, found.jobs.get(m.workload, ""), m.pods, m.priority, m.before, m.after)
+                for m in step.moves
+            ),
+        )
+        for step in plan.steps
+    )
+    left = tuple(LeftView(key, found.jobs[key], why) for key, why in sorted(found.left.items()))
+    return Report(flavor, plan.level, plan.domains, *plan.whole, steps, left)
+
+
+def emit_plan(found: Report, output: OutputFormat) -> None:
+    """Print it."""
+    emit(found, output, table=_table(found))
+
+
+def _table(found: Report) -> Table:
+    pods = sum(step.pods for step in found.steps)
+    text = (
+        f"{found.whole_now} of {found.domains} domains of {found.level} are whole; after {len(found.steps)} steps and "
+        f"{pods} moved pods {found.whole_then} would be."
+    )
+    made = Table("STEP", "JOB", "PODS", "PRIORITY", "FROM", "TO", "FREES", title=text, title_justify="left", box=None)
+    for number, step in enumerate(found.steps, 1):
+        for at, move in enumerate(step.moves):
+            frees = ", ".join(step.frees) if at == 0 else ""
+            before, after = _nodes(move.before), _nodes(move.after)
+            made.add_row(str(number), move.job, str(move.pods), str(move.priority), before, after, frees)
+    made.caption_justify = "left"
+    made.caption = "\n".join(f"left: {one.job}: {one.why}" for one in found.left) or None
+    return made
+
+
+def _nodes(where: dict[str, int]) -> str:
+    return ", ".join(name if count == 1 else f"{name} ({count})" for name, count in where.items())

@@ -1,0 +1,120 @@
+"""``topogate snapshot``: the objects that decide placement, from the live cluster into one file.
+
+What it writes is a List as ``kubectl get -o yaml`` makes it, so that both are read alike (`cli.dump`). What programs in
+pods are told (env, command, args) is left out, and so is who wrote which field: it decides nothing, and may be secret.
+"""
+
+import asyncio
+import gzip
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+import yaml
+
+from cli.output import Context, Failure, Kubeconfig, progress, stderr
+from kube.client import Client
+from kube.errors import KubeError, NotFound
+from kube.resources import (
+    CLUSTER_QUEUES,
+    FLEX_TOPOS,
+    JOBS,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    NODE_RESOURCE_TOPOLOGIES,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_FLAVORS,
+    WORKLOADS,
+    Resource,
+)
+
+KINDS: Final = (
+    *(NODES, NAMESPACES, PRIORITY_CLASSES, RESOURCE_FLAVORS, CLUSTER_QUEUES, LOCAL_QUEUES),
+    *(FLEX_TOPOS, NODE_RESOURCE_TOPOLOGIES, POD_DISRUPTION_BUDGETS, JOBS, WORKLOADS, PODS),
+)
+PRIVATE: Final = frozenset({"env", "envFrom", "command", "args"})
+APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+Json = dict[str, Any]
+
+
+def command(
+    out: Annotated[
+        str,
+        typer.Option("--out", metavar="FILE", help="Where to: *.yaml or *.json, with .gz packed; - is stdout (YAML)."),
+    ] = "-",
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Write what decides placement into one file, for topogate simulate and defrag.
+
+    Nodes, pods, jobs, queues, flavors, workloads, budgets and the insides of nodes, without what programs are told
+    (env, command, args). Reads the cluster, changes nothing.
+    """
+    if out != "-" and Path(out.removesuffix(".gz")).suffix not in {".yaml", ".yml", ".json"}:
+        raise Failure(f"--out {out}: expected a name that ends in .yaml or .json, or in one of these and .gz")
+    items = objects_of(kubeconfig, context)
+    text = _encoded({"apiVersion": "v1", "kind": "List", "items": items}, as_json=".json" in out)
+    if out == "-":
+        sys.stdout.write(text.decode())
+        return
+    try:
+        Path(out).write_bytes(gzip.compress(text, mtime=0) if out.endswith(".gz") else text)
+    except OSError as error:
+        raise Failure(f"cannot write {out}: {error.strerror}") from error
+    stderr().print(f"{len(items)} objects in {out}", markup=False, soft_wrap=True)
+
+
+def objects_of(kubeconfig: str | None, context: str | None) -> list[Json]:
+    """All that a snapshot holds, from the live cluster. Failure where it cannot be read."""
+    try:
+        with progress("reading the cluster"):
+            return asyncio.run(_items(kubeconfig, context))
+    except KubeError as error:
+        raise Failure(str(error)) from error
+
+
+async def _items(kubeconfig: str | None, context: str | None) -> list[Json]:
+    async with await Client.connect(kubeconfig, context) as client:
+        found = await asyncio.gather(*(_listed(client, resource) for resource in KINDS))
+    return [item for items in found for item in items]
+
+
+async def _listed(client: Client, resource: Resource) -> list[Json]:
+    try:
+        items = await client.list(resource, type=dict)
+    except NotFound:  # a kind that is not installed
+        return []
+    return [{"apiVersion": resource.api_version, "kind": resource.kind, **stripped(item)} for item in items]
+
+
+def stripped(item: Json) -> Json:
+    """An object without what decides nothing."""
+    meta = {key: value for key, value in item.get("metadata", {}).items() if key != "managedFields"}
+    if "annotations" in meta:
+        meta["annotations"] = {key: value for key, value in meta["annotations"].items() if key != APPLIED}
+    return {**_without(item), "metadata": meta}
+
+
+def _without(value: Any) -> Any:
+    """Without private fields of containers, wherever there are containers."""
+    if isinstance(value, list):
+        return [_without(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {key: _without(one) for key, one in value.items()}
+    for name in ("containers", "initContainers", "ephemeralContainers"):
+        if isinstance(found.get(name), list):
+            found[name] = [{k: v for k, v in one.items() if k not in PRIVATE} for one in found[name]]
+    return found
+
+
+def _encoded(listing: Json, *, as_json: bool) -> bytes:
+    if as_json:
+        return msgspec.json.encode(listing)
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    return yaml.dump(listing, Dumper=dumper, sort_keys=False).encode()

@@ -1,0 +1,255 @@
+"""Which workloads to move so that the most domains of a level become whole: a plan, nothing else.
+
+A domain is *whole* where no workload has pods or slots, and nothing that must stay is there. A workload moves as one:
+all its pods are evicted, and placed again by the engine, as its request says, in what room there is then. A step
+empties one domain (or several, where a gang lies in them).
+
+Rules
+- A step is tried on the state itself, in a transaction: out with the workloads, the domain and all that are whole
+  closed, and every workload placed again. What does not fit is no step.
+- Each step takes what frees a domain for the fewest pods moved; then what moves nobody twice; then tree order. So the
+  plan is greedy. Where there are few domains to empty, every set of them is tried as one step too, and taken where it
+  frees more, or as many for fewer pods.
+- Steps hold one after the other. The state is left as it was.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.model import PODS, PodSet, Policy, TopologyRequest
+from engine.place import place
+from engine.placement import Assignment, Refusal, WorkloadRequest
+from engine.state import ClusterState
+from engine.tree import Path, Tree
+
+ALL_SETS: Final = 8  # up to so many domains that could be emptied, every set of them is tried
+CLOSED: Final = "\0closed"
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Movable:
+    """A workload that may be moved. ``pods``: the keys of its pods that are bound."""
+
+    pod_sets: tuple[PodSet, ...]
+    flavors: tuple[str, ...]
+    pods: tuple[str, ...] = ()
+    priority: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many pods move with it."""
+        return sum(pod_set.count for pod_set in self.pod_sets)
+
+
+@dataclass(frozen=True)
+class Move:
+    """One workload: where it was (node -> pods), and where it could be instead."""
+
+    workload: str
+    pods: int
+    priority: int
+    before: dict[str, int]
+    after: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Moves that belong together, and the domains that are whole after them and were not before."""
+
+    moves: tuple[Move, ...]
+    freed: tuple[Path, ...]
+
+    @property
+    def pods(self) -> int:
+        """How many pods it moves."""
+        return sum(move.pods for move in self.moves)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``whole``: whole domains before and after, of ``domains``."""
+
+    level: str
+    domains: int
+    whole: tuple[int, int]
+    steps: tuple[Step, ...]
+
+
+@dataclass
+class _Search:
+    state: ClusterState
+    tree: Tree
+    rank: int
+    movable: Mapping[str, Movable]
+    stays: Mask  # leaves where something is that is not moved
+    moved: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.leaf = {name: at for at, name in enumerate(self.tree.names)}
+        self.owner = self.tree.owners[self.rank]
+
+    def on(self, workload: str) -> dict[str, int]:
+        """Where a workload is: node -> pods."""
+        found: dict[str, int] = {}
+        for part in self.state.assignments(workload).values():
+            for piece in part.slices:
+                for name, count in piece.nodes:
+                    found[name] = found.get(name, 0) + count
+        return found
+
+    def whole(self) -> Mask:
+        """Which domains are whole now."""
+        used: Mask = self.stays.copy()
+        for workload in self.state.workloads:
+            if not workload.startswith(CLOSED):
+                used[[self.leaf[name] for name in self.on(workload) if name in self.leaf]] = True
+        found: Mask = ~np.logical_or.reduceat(used, self.tree.bounds[self.rank][:-1])
+        return found
+
+    def tenants(self) -> dict[int, list[str]]:
+        """Domain -> who is there, for domains that only movable workloads keep from being whole."""
+        found: dict[int, list[str]] = {}
+        barred = {int(domain) for domain in self.owner[self.stays]}
+        for workload in sorted(self.state.workloads):
+            domains = {int(self.owner[self.leaf[name]]) for name in self.on(workload) if name in self.leaf}
+            if workload not in self.movable:
+                barred |= domains
+            for domain in domains:
+                found.setdefault(domain, []).append(workload)
+        return {domain: names for domain, names in found.items() if domain not in barred}
+
+    def empty(self, domains: Collection[int], workloads: Collection[str], whole: Mask) -> Step | None:
+        """Empty some domains, if what is there fits elsewhere; the state keeps the moves. ``whole``: as it was."""
+        state, before = self.state, {workload: self.on(workload) for workload in workloads}
+        checkpoint = state.begin()
+        for workload in workloads:
+            for pod in self.movable[workload].pods:
+                state.remove_pod(pod)
+            state.release(workload)
+        self._close([*domains, *np.flatnonzero(whole).tolist()])
+        largest_first = sorted(workloads, key=lambda name: (-_size(self.movable[name]), name))
+        fits = all(self._placed(workload) for workload in largest_first)
+        state.release(CLOSED)
+        now = self.whole() if fits else whole
+        gained = np.flatnonzero(now & ~whole).tolist()
+        if not fits or int(now.sum()) <= int(whole.sum()) or not set(domains) <= set(gained):
+            state.rollback(checkpoint)
+            return None
+        state.commit(checkpoint)
+        moves = tuple(
+            Move(name, self.movable[name].count, self.movable[name].priority, before[name], self.on(name))
+            for name in largest_first
+        )
+        return Step(moves, tuple(self.tree.path(min(self.rank, self.tree.last), domain) for domain in gained))
+
+    def _placed(self, workload: str) -> bool:
+        one = self.movable[workload]
+        found = place(self.state, WorkloadRequest(workload, one.pod_sets, one.flavors))
+        if isinstance(found, Refusal):
+            return False
+        self.state.reserve(workload, found.assignments)
+        return True
+
+    def _close(self, domains: Collection[int]) -> None:
+        """Let nobody into these domains."""
+        leaves = np.flatnonzero(np.isin(self.owner, list(domains)))
+        free = self.state.cluster.table.free[0][self.tree.where(leaves)]
+        leaves, free = leaves[free > 0], free[free > 0]
+        if len(leaves):
+            topology = TopologyRequest(policy=Policy.UNCONSTRAINED)
+            pods = PodSet(name=CLOSED, count=int(free.sum()), requests={PODS: 1}, topology=topology)
+            self.state.reserve(CLOSED, [Assignment.packed(pods, self.tree, leaves, free, int(free.sum()))])
+
+    def best(self, tried: set[tuple[int, ...]]) -> Step | None:
+        """The step that frees domains for the fewest pods each; it is taken. ``tried``: in vain, are passed."""
+        whole, tenants = self.whole(), self.tenants()
+        found: list[tuple[float, int, tuple[int, ...]]] = []
+        for domain in sorted(tenants):
+            if (domain,) in tried:
+                continue
+            step = self._tried((domain,), whole)
+            if step is None:
+                tried.add((domain,))
+            else:
+                again = len(self.moved.intersection(tenants[domain]))
+                found.append((step.pods / len(step.freed), again, (domain,)))
+        if not found:
+            return None
+        _, _, domains = min(found)
+        self.moved.update(tenants[domains[0]])
+        return self.empty(domains, tenants[domains[0]], whole)
+
+    def greedy(self) -> list[Step]:
+        """Step after step until there is none; those that failed are tried once more at the end, in the new room."""
+        steps: list[Step] = []
+        tried: set[tuple[int, ...]] = set()
+        again = True
+        while again:
+            again = False
+            while (step := self.best(tried)) is not None:
+                steps.append(step)
+                again = True
+            tried.clear()
+        return steps
+
+    def at_once(self, gained: int, pods: int) -> Step | None:
+        """One step that frees more than ``gained`` domains, the most there is, or as many for fewer than ``pods``.
+
+        None where there is none, or too many domains to try all sets of them.
+        Leaves the state as it was.
+        """
+        tenants, whole = self.tenants(), self.whole()
+        if not 1 < len(tenants) <= ALL_SETS:
+            return None
+        for size in range(len(tenants), max(gained, 1) - 1, -1):
+            sets = combinations(sorted(tenants), size)
+            found = [step for domains in sets if (step := self._tried(domains, whole)) is not None]
+            best = min(found, key=lambda step: (-len(step.freed), step.pods), default=None)
+            if best is not None and (-len(best.freed), best.pods) < (-gained, pods):
+                return best
+        return None
+
+    def _tried(self, domains: Collection[int], whole: Mask) -> Step | None:
+        """The step that empties these domains; the state is left as it was."""
+        tenants = self.tenants()
+        workloads = sorted({name for domain in domains for name in tenants[domain]})
+        checkpoint = self.state.begin()
+        step = self.empty(domains, workloads, whole)
+        self.state.rollback(checkpoint)
+        return step
+
+
+def _size(one: Movable) -> int:
+    """What is hard to place goes first: amounts, in relation to nothing, as the engine orders pod sets."""
+    return sum(sum(pod_set.requests.values()) * pod_set.count for pod_set in one.pod_sets)
+
+
+def defrag(
+    state: ClusterState, flavor: str, level: str, movable: Mapping[str, Movable], stays: Collection[str] = ()
+) -> Plan:
+    """A plan for one level of a flavor. ``stays``: names of nodes with something on them that is not moved.
+
+    Raises:
+        ValueError: there is no such flavor or level, or the flavor has no node.
+    """
+    tree = state.tree(flavor)
+    rank = tree.rank(level) if tree is not None else None
+    if tree is None or rank is None or not tree.size:
+        raise ValueError(f"flavor {flavor} has no level {level}, or no node")
+    fixed = np.array([name in stays for name in tree.names], bool)
+    search = _Search(state, tree, rank, movable, fixed)
+    before = int(search.whole().sum())
+    checkpoint = state.begin()
+    try:
+        steps = search.greedy()
+    finally:
+        state.rollback(checkpoint)
+    better = search.at_once(sum(len(step.freed) for step in steps), sum(step.pods for step in steps))
+    steps = [better] if better is not None else steps
+    return Plan(level, tree.domains(rank), (before, before + sum(len(step.freed) for step in steps)), tuple(steps))
