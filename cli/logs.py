@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from structlog.typing import Processor
 
 
+# Without local variables: keys and tokens are among them.
+_tracebacks = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
+
+
 def configure(settings: Settings) -> None:
     """Set up structlog, and let the standard library's warnings (aiohttp, asyncio) look the same."""
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
@@ -26,7 +30,7 @@ def configure(settings: Settings) -> None:
     if console:
         render = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
     else:
-        render = [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(serializer=_to_json)]
+        render = [_tracebacks, structlog.processors.JSONRenderer(serializer=_to_json)]
     structlog.configure(
         processors=[*shared, *render],
         wrapper_class=structlog.make_filtering_bound_logger(level),

@@ -5,7 +5,9 @@ writer), and so does a router. What is measured of it is in benchmarks/webhook.p
 """
 
 import asyncio
+import math
 import time
+from collections.abc import Callable
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
@@ -20,6 +22,8 @@ from webhook.review import TEXT_TYPE, Reply
 log = structlog.get_logger(__name__)
 
 BODY_SECONDS = 10.0  # a client that sends more slowly is a broken one
+LOG_SECONDS = 1.0
+LOG_CHARACTERS = 300
 
 
 class BodyTooLargeError(Exception):
@@ -109,14 +113,32 @@ def _head(status: int, content_type: bytes, keep_alive: bool, second: int) -> by
 
 
 class ProtocolLog:
-    """What aiohttp logs of a connection. A client that speaks no HTTP is a line, not a stack trace."""
+    """What aiohttp logs of a connection.
+
+    A client that speaks no HTTP is a line, not a stack trace, and at most one a second: it shall not fill the log too.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._next = -math.inf
+        self._passed_over = 0
 
     def debug(self, message: str, *args: Any, **_kwargs: Any) -> None:
         """Nothing: aiohttp calls it for every client that goes away."""
 
     def exception(self, message: str, *args: Any, exc_info: Any = None, **_kwargs: Any) -> None:
         """One line; with the trace where the error is not the client's."""
-        ours = not isinstance(exc_info, HttpProcessingError)
-        log.warning("connection failed", what=message % args if args else message, exc_info=exc_info if ours else None)
+        what = message % args if args else message
+        if isinstance(exc_info, ConnectionError):
+            return  # it left before its answer
+        if not isinstance(exc_info, HttpProcessingError):
+            log.warning("connection failed", what=what, exc_info=exc_info)
+        elif self._clock() < self._next:
+            self._passed_over += 1
+        else:
+            self._next = self._clock() + LOG_SECONDS
+            error = f"{exc_info.code} {exc_info.message}"[:LOG_CHARACTERS]
+            log.warning("a client speaks no HTTP", what=what, error=error, more_before=self._passed_over)
+            self._passed_over = 0
 
     warning = error = exception

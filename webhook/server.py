@@ -50,6 +50,7 @@ log = structlog.get_logger(__name__)
 
 COMPONENT = "topogate-webhook"
 JOB_PATH, POD_PATH = "/mutate-job", "/mutate-pod"
+REVIEWERS: Mapping[str, Callable[[], Reviewer]] = {JOB_PATH: for_jobs, POD_PATH: for_pods}
 LEVELS_WAIT_SECONDS = 2.0
 # An API server keeps an idle connection for 90 s. Were we to close it first, a review could be on its way just then.
 KEEPALIVE_SECONDS = 150.0
@@ -85,14 +86,15 @@ class WebhookServer:
         self._conditions = dict(conditions or {})
         self._draining = False
         self._listeners: list[tuple[asyncio.Server, web.Server]] = []
-        self.metrics = Metrics((JOB_PATH, POD_PATH), expiry)
+        self.metrics = Metrics(tuple(REVIEWERS), expiry)
         self.port = self.metrics_port = self.health_port = 0
 
     async def __aenter__(self) -> Self:
         health: Routes = {"/healthz": ("GET", self._healthz), "/readyz": ("GET", self._readyz)}
         reviews: dict[str, tuple[str, Handler]] = {}
         short: dict[str, Answerer] = {}
-        for path, reviewer in ((JOB_PATH, for_jobs()), (POD_PATH, for_pods())):
+        for path, make in REVIEWERS.items():
+            reviewer = make()
             stats = self.metrics.paths[path]
             short[path] = self._answerer(reviewer, stats)
             reviews[path] = ("POST", self._reviews(reviewer, short[path], stats))
