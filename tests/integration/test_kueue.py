@@ -68,10 +68,11 @@ class Site(Watched):
         self.made.append((kind, name))
         await self.kueue.make(kind, name, spec)
 
-    async def queue(self, name, flavor, *, checks, gpus=1000):
+    async def queue(self, name, *flavors, checks, gpus=1000):
         """A LocalQueue and ClusterQueue of this name."""
         quota = {"name": "nvidia.com/gpu", "nominalQuota": gpus}
-        group = {"coveredResources": ["nvidia.com/gpu"], "flavors": [{"name": flavor, "resources": [quota]}]}
+        offered = [{"name": flavor, "resources": [quota]} for flavor in flavors]
+        group = {"coveredResources": ["nvidia.com/gpu"], "flavors": offered}
         strategy = {"admissionChecks": [{"name": check} for check in checks]}
         cluster = f"{name}-{self.namespace}"
         await self.make("ClusterQueue", cluster, {"admissionChecksStrategy": strategy, "resourceGroups": [group]})
@@ -257,11 +258,8 @@ async def test_rivals_for_two_racks_never_hold_more_than_there_is(site):
             done.add(name)
 
 
-async def test_a_place_is_kept_over_a_restart_while_another_check_keeps_the_job_waiting(site, client):
-    other = f"other-{site.namespace}"
-    await site.make("AdmissionCheck", other, {"controllerName": "example.com/other"})
-    condition = {"type": "Active", "status": "True", "reason": "x", "message": ""}
-    await answer(client, site.kueue.kinds["AdmissionCheck"], other, None, {"conditions": [condition]})
+async def test_a_place_is_kept_over_a_restart_while_another_check_keeps_the_job_waiting(site):
+    other = await another_check(site)
     await site.queue("slow", site.namespace, checks=[site.check, other])
     await site.submit("kept", queue="slow")
     await site.state("kept", "Ready")
@@ -275,12 +273,24 @@ async def test_a_place_is_kept_over_a_restart_while_another_check_keeps_the_job_
     await site.state("third", "Pending", "DoesNotFit")
     assert await site.places("kept") == kept
     assert (await site.kueue.check("kept", site.check))["state"] == "Ready"
-    workload = await site.kueue.workload("kept")
-    passed = {"name": other, "state": "Ready", "message": ""}
-    name = workload["metadata"]["name"]
-    await answer(client, site.kueue.workload_kind, name, site.namespace, {"admissionChecks": [passed]})
+    await pass_check(site, other, "kept")
     await site.land("kept")
     assert await site.places("kept") == kept
+
+
+async def another_check(site):
+    """A check that another controller answers, and that is Active."""
+    name = f"other-{site.namespace}"
+    await site.make("AdmissionCheck", name, {"controllerName": "example.com/other"})
+    condition = {"type": "Active", "status": "True", "reason": "x", "message": ""}
+    await answer(site.client, site.kueue.kinds["AdmissionCheck"], name, None, {"conditions": [condition]})
+    return name
+
+
+async def pass_check(site, check, job):
+    name = (await site.kueue.workload(job))["metadata"]["name"]
+    passed = {"name": check, "state": "Ready", "message": ""}
+    await answer(site.client, site.kueue.workload_kind, name, site.namespace, {"admissionChecks": [passed]})
 
 
 async def answer(client, resource, name, namespace, status):
@@ -329,6 +339,39 @@ async def test_only_nodes_of_the_flavor_that_kueue_assigned_are_used(site, nodes
     assert nodes_of(await site.land("pooled")) == [f"{site.namespace}-x-b1-r1-h1", f"{site.namespace}-x-b1-r1-h2"]
     await site.submit("next", queue="pool")
     await site.state("next", "Pending", "DoesNotFit")
+
+
+async def test_slots_of_a_reservation_that_ended_unseen_are_given_back_before_others_are_taken(site, nodes, client):
+    """Kueue evicts and reserves again in another flavor while no controller looks."""
+    flavors = []
+    for pool in ("x", "y"):
+        await nodes(
+            blocks=1, racks=1, hosts=2, prefix=f"{site.namespace}-{pool}-", group=site.namespace, labels={POOL: pool}
+        )
+        flavors.append(f"{pool}-{site.namespace}")
+        await site.make("ResourceFlavor", flavors[-1], {"nodeLabels": {POOL: pool}})
+    other = await another_check(site)
+    await site.queue("two", *flavors, checks=[site.check, other], gpus=16)
+    await site.submit("moved", queue="two")
+    await site.state("moved", "Ready")
+    assert all("-x-" in node for node in await site.places("moved"))
+    await site.running_controller.crash()
+    queue, name = site.kueue.kinds["ClusterQueue"], f"two-{site.namespace}"
+    group = (await client.get(queue, name))["spec"]["resourceGroups"][0]
+    body = {"spec": {"resourceGroups": [{**group, "flavors": group["flavors"][1:]}]}}
+    await client.patch(queue, name, body=body)
+    await site.kueue.evict("moved")
+
+    async def again():
+        admission = (await site.kueue.workload("moved"))["status"].get("admission")
+        return admission and admission["podSetAssignments"][0]["flavors"] == {"nvidia.com/gpu": flavors[1]}
+
+    await until(again, "quota in the other flavor")
+    await site.running_controller.start()
+    await site.state("moved", "Ready")
+    assert all("-y-" in node for node in await site.places("moved"))
+    await pass_check(site, other, "moved")
+    await site.land("moved")
 
 
 async def test_a_flavor_whose_pods_kueue_places_itself_is_refused_in_words(site):

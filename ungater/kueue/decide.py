@@ -292,7 +292,9 @@ def answer(workload: Workload, check: CheckState, side: Side, policy: NeverFits)
     if not side.asks:
         return CheckState(name=check.name, state=READY, message=NOTHING_TO_PLACE)
     if side.placed:
-        return CheckState(name=check.name, state=READY, message=side.where, pod_set_updates=_updates(workload, side))
+        # Of one that is Ready the updates cannot change any more: Kueue may have started the job with them.
+        updates = check.pod_set_updates if check.state == READY else _updates(workload, side)
+        return CheckState(name=check.name, state=READY, message=side.where, pod_set_updates=updates)
     if is_true(workload.status.conditions, kueue.ADMITTED):
         return None  # it runs; what became of its slots is on our Workload
     if not side.message and check.state == PENDING:

@@ -262,6 +262,13 @@ def test_placed_is_ready_with_what_our_flavor_adds_to_the_pods():
     assert body["podSetUpdates"] == [{"name": "main", "nodeSelector": {"group": "a"}, "tolerations": [TAINTED]}]
 
 
+def test_what_a_ready_check_adds_to_the_pods_stays():
+    """Kueue refuses another: it may have started the job with it."""
+    added = [{"name": "main", "nodeSelector": {"group": "old"}}]
+    ready = answer(make_workload(checks=(("topology", READY),), podSetUpdates=added), PLACED)
+    assert (ready.message, ready.pod_set_updates[0].node_selector) == ("4 pods in b/r", {"group": "old"})
+
+
 def test_who_asks_for_no_topology_is_ready_at_once():
     assert answer(make_workload(), Side(False)) == CheckState(name="topology", state=READY, message=d.NOTHING_TO_PLACE)
 
