@@ -130,13 +130,15 @@ def objects(text: str) -> list[Json]:
 def essence(found: list[Json]) -> dict[Key, Json]:
     """Objects by kind, namespace and name, without what only one way has on purpose.
 
-    Helm makes its namespace by itself, marks CRDs that shall stay, and makes new pods when settings change; the
-    settings file is compared by its content.
+    Helm makes its namespace by itself, marks CRDs that shall stay, makes new pods when settings change, and has hooks
+    of its own; the settings file is compared by its content.
     """
     made = {}
     for obj in found:
         copy = json.loads(json.dumps(obj))
         metadata = copy["metadata"]
+        if "helm.sh/hook" in metadata.get("annotations", {}):
+            continue
         if copy["kind"] == "Namespace" and metadata["name"] == NAMESPACE:
             continue
         if copy["kind"] == "CustomResourceDefinition":
