@@ -120,6 +120,25 @@ class Settings(BaseModel):
     replacement_timeout_seconds: Seconds = 300.0
     """A lost node's pods must have a new place by then."""
 
+    fair_sharing: bool = False
+    """Queues of a cohort take turns, and are preempted, by dominant resource share."""
+    queue_patience_seconds: Seconds = 300.0
+    """A workload that has waited for so long keeps the room and quota that it needs from those behind it."""
+    eviction_patience_seconds: Seconds = 60.0
+    """A preemption waits so long for a PodDisruptionBudget that refuses; then other victims are looked for."""
+    wait_for_pods_ready_timeout_seconds: Seconds | None = None
+    """All pods of a queued workload must be ready so long after its admission, or it is put back; absent: no limit."""
+    wait_for_pods_ready_recovery_timeout_seconds: Seconds | None = None
+    """Pods of a queued workload that were ready must be ready again by then, or it is put back; absent: no limit."""
+    requeuing_backoff_base_seconds: Seconds = 60.0
+    """A workload that was put back comes again after this time, doubled each time."""
+    requeuing_backoff_max_seconds: Seconds = 3600.0
+    """The longest such time."""
+    requeuing_backoff_limit_count: int | None = Field(default=None, ge=0)
+    """A workload that was put back so often is made inactive; absent: never."""
+    workload_retention_seconds: float | None = Field(default=None, ge=0)
+    """The Workload of a finished job is kept for so long; absent: as long as the job."""
+
     numa_ignored_resources: Names = ()
     """Resources that are not aligned to NUMA zones, whatever the nodes' zones report."""
     reconstruct_available: bool = True

@@ -283,6 +283,8 @@ class Nomination(ApiModel):
 
     time: datetime
     """When it was planned."""
+    cluster_queue: ObjectName | None = None
+    """The queue whose quota it gets."""
     strategy: Literal["LeastPriority", "IncrementalMinimal"]
     """How the victims were chosen."""
     victims: Annotated[list[Victim], Field(min_length=1, max_length=1000, json_schema_extra=ATOMIC)]

@@ -22,7 +22,6 @@ class Reason(StrEnum):
     DOES_NOT_FIT = "DoesNotFit"  # it would fit the emptied flavor, not what is free now
     NUMA_ALIGNMENT = "NumaAlignment"  # it would fit by amounts, but kubelets would refuse pods inside their nodes now
     NEVER_FITS = "NeverFits"  # not even the emptied flavor could take it
-    QUEUES_NOT_SERVED = "QueuesNotServed"
     PODS_NOT_READY = "PodsNotReady"
     WRITE_FAILED = "WriteFailed"
     SUSPENDED = "Suspended"  # the job is suspended: it holds nothing

@@ -265,9 +265,10 @@ class _Search:
 
     def _static(self, other: Entry, others: Iterable[str]) -> bool:
         """Whether the policies allow one victim, whatever else is taken."""
-        if other.phase is not Phase.ADMITTED or other.workload.key in self.queues.fresh:
+        key = other.workload.key
+        if other.phase is not Phase.ADMITTED or key in self.queues.fresh or key in self.queues.spared:
             return False
-        held = self.queues.quotas.held.get(other.workload.key)
+        held = self.queues.quotas.held.get(key)
         if held is None or held.leaving:
             return False
         priority, mine = other.workload.priority, self.entry.workload
@@ -292,7 +293,7 @@ class _Search:
         if others and self.mode.others is not None:
             found |= np.isin(queue, others) & (priority <= self.mode.others)
         found &= occupancy.alive[:size]
-        for key in (*self.queues.nominated, *self.queues.evicting, *self.queues.fresh):
+        for key in (*self.queues.nominated, *self.queues.evicting, *self.queues.fresh, *self.queues.spared):
             if key in occupancy.numbers:
                 found[occupancy.numbers[key]] = False
         return found

@@ -123,6 +123,7 @@ class Queues:
         self.drains: set[str] = set()
         self.evicting: dict[str, None] = {}  # whose pods are on their way out
         self.fresh: set[str] = set()  # admitted in this cycle: not stored yet, so nobody's victim
+        self.spared: dict[str, float] = {}  # nobody's victim until then: a budget refused to let its pods go
         self._held_in: dict[str, dict[str, None]] = {}
         self._priorities: dict[str, dict[int, int]] = {}
         self._of_pod: dict[str, str] = {}
@@ -243,10 +244,18 @@ class Queues:
             if entry is not None and entry.phase is Phase.LATER and entry.until == until:
                 entry.since = now
                 self._route(entry)
+        for key in [key for key, until in self.spared.items() if until <= now]:
+            del self.spared[key]
+            entry = self.entries.get(key)
+            self.freed(flavors_of(entry.grant if entry is not None else None))
+
+    def spare(self, key: str, until: float) -> None:
+        """A holder is nobody's victim before ``until``."""
+        self.spared[key] = until
 
     def next_time(self) -> float | None:
         """When time alone changes something next."""
-        times = [heap[0][0] for heap in (self._later, self.aging) if heap]
+        times = [*(heap[0][0] for heap in (self._later, self.aging) if heap), *self.spared.values()]
         return min(times) if times else None
 
     def forget(self, state: ClusterState, key: str) -> None:
@@ -327,11 +336,19 @@ class Queues:
     # -- what is held -----------------------------------------------------------------------------------------
 
     def grant(
-        self, state: ClusterState, key: str, grant: Grant, *, nominated: Iterable[str] = (), stored: bool = False
+        self,
+        state: ClusterState,
+        key: str,
+        grant: Grant,
+        *,
+        nominated: Iterable[str] = (),
+        stored: bool = False,
+        waits: bool = False,
     ) -> None:
         """Hold quota and slots for a workload; ``nominated``: the victims that have to go first.
 
-        ``stored``: the assignments come from the API server.
+        ``stored``: the assignments come from the API server. ``waits``: it is nominated also where no victim is left,
+        until the next cycle admits it.
         """
         entry = self.entries[key]
         self._leave_line(entry)
@@ -342,31 +359,38 @@ class Queues:
         self._count(grant, 1)
         victims = {victim for victim in nominated if victim in self.quotas.held}
         entry.grant, entry.queue, entry.victims, entry.refusal = grant, grant.queue, victims, None
-        entry.phase = Phase.NOMINATED if victims else Phase.ADMITTED
+        entry.phase = Phase.NOMINATED if victims or waits else Phase.ADMITTED
         self.quotas.hold(key, Held(grant.queue, grant.amounts))
         for victim in victims:
             self.evict(victim)
         (state.restore if stored else state.reserve)(key, grant.assignments)
         self.occupancies.note(self._owner(entry), state.assignments(key))
         self.news.pop(key, None)
-        if victims:
+        if entry.phase is Phase.NOMINATED:
             self.nominated[key] = None
         else:
             self.nominated.pop(key, None)
         self._drain(entry)
 
     def restore(
-        self, state: ClusterState, workload: Workload, grant: Grant, now: float, *, nominated: Iterable[str] = ()
+        self,
+        state: ClusterState,
+        workload: Workload,
+        grant: Grant,
+        now: float,
+        *,
+        nominated: Iterable[str] = (),
+        waits: bool = False,
     ) -> None:
         """After a restart: what the API server says a workload holds. Never fails, whatever the quotas are now.
 
-        Restore those that are admitted before those that are nominated, or their victims are not known.
+        Restore those that are admitted before those that are nominated (``waits``), or their victims are not known.
         """
         self.submit(workload, now)
         entry = self.entries[workload.key]
         if entry.grant == grant:
             return
-        self.grant(state, workload.key, grant, nominated=nominated, stored=True)
+        self.grant(state, workload.key, grant, nominated=nominated, stored=True, waits=waits)
 
     def release(self, state: ClusterState, key: str) -> bool:
         """Give back quota and slots: its pods are gone, or its admission was never stored. True where it held any.

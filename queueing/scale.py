@@ -17,6 +17,7 @@ import msgspec
 from engine.model import PodSet
 from engine.place import extend, place, replace, shrink
 from engine.placement import Assignment, Refusal, WorkloadRequest
+from engine.reasons import Reason
 from engine.state import ClusterState
 from queueing import messages
 from queueing.claims import barred
@@ -159,7 +160,10 @@ def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str,
     counts = {**grant.counts, **more}
     amounts = _amounts(entry, counts)
     delta = {name: amount - grant.amounts.get(name, 0) for name, amount in amounts.items()}
-    if not queues.quotas.queues[grant.queue].unlimited:
+    queue = queues.quotas.queues.get(grant.queue)
+    if queue is None:
+        return Refusal(Reason.NO_QUEUE, f"there is no ClusterQueue {grant.queue} any more")
+    if not queue.unlimited:
         missing = list(queues.quotas.missing(grant.queue, delta))
         if missing:
             return messages.insufficient(queues, grant.queue, missing)

@@ -1,94 +1,66 @@
-"""Placing one workload on the engine's state: which questions to ask it, and what to say when all are refused. Pure."""
+"""Questions to the engine beside the cycle's own: other slots for lost ones, and why somebody waits in words. Pure."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Sequence
 
-from crds.request import ParsedRequest, RequestError, resolve, unresolved
+from crds.request import ParsedRequest, resolve, unresolved
 from engine.explain import explain
-from engine.model import PodSet
-from engine.place import extend, place
+from engine.model import PodSet, Policy, TopologyRequest
+from engine.place import extend, place, replace
 from engine.placement import Assignment, Refusal, WorkloadRequest
 from engine.reasons import Reason
 from engine.state import ClusterState
+from queueing.queues import Grant
 from ungater import messages
 from ungater.memory import Memory
-from ungater.record import Record
+from ungater.record import Part, Record
 from ungater.slots import SlotMap
 
-_CLOSE = frozenset({Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT})
-_COUNTED = _CLOSE | {Reason.NEVER_FITS}
+_COUNTED = frozenset({Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, Reason.NEVER_FITS})
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What the engine said: an assignment, or the refusal with the pod set that was refused."""
-
-    result: Assignment | Refusal
-    pod_set: PodSet
-
-    @property
-    def refusal(self) -> Refusal | None:
-        """The refusal, if it is one."""
-        return self.result if isinstance(self.result, Refusal) else None
-
-
-def ask(memory: Memory, record: Record) -> Answer:
-    """Place the job, or the pods that it has no slots for yet. Changes nothing."""
-    if record.slots is not None:
-        return _elsewhere(memory, record) if record.lost else _more(memory, record)
-    return _anew(memory, record)
-
-
-def _anew(memory: Memory, record: Record) -> Answer:
-    answer: Answer | None = None
-    for request in questions(memory, record):
-        outcome = place(memory.state, request)
-        if not isinstance(outcome, Refusal):
-            return Answer(outcome.assignments[0], request.pod_sets[0])
-        if answer is None or outcome.reason in _CLOSE:
-            answer = Answer(outcome, request.pod_sets[0])
-    if answer is None:
-        raise AssertionError(f"{record.key}: no flavor has the level that was asked for")
-    return answer
-
-
-def questions(memory: Memory, record: Record) -> Iterator[WorkloadRequest]:
-    """One request for all flavors; where the level is ``auto``, which differs between them, one for each."""
+def pod_set_in(memory: Memory, record: Record, levels: Sequence[str], count: int | None = None) -> PodSet:
+    """The job's pods as they are asked for in a flavor with these levels."""
     parsed = record.owner.request
-    if parsed is None or isinstance(parsed, RequestError):
-        raise AssertionError(f"{record.key}: not to be placed")
-    if not parsed.auto:
-        yield WorkloadRequest(record.key, (memory.pod_set(record, unresolved(parsed)),))
-        return
-    for name in sorted(memory.flavors):
-        if (topology_of := resolve(parsed, memory.flavors[name])) is not None:
-            yield WorkloadRequest(record.key, (memory.pod_set(record, topology_of),), (name,))
+    topology = resolve(parsed, levels) if isinstance(parsed, ParsedRequest) else None
+    if topology is None and isinstance(parsed, ParsedRequest):
+        topology = unresolved(parsed)
+    return memory.pod_set(record, topology or TopologyRequest(policy=Policy.UNCONSTRAINED), count)
 
 
-def _more(memory: Memory, record: Record, held: SlotMap | None = None) -> Answer:
-    """More slots than those held, so that every pod has one."""
-    slots, parsed = held or record.slots, record.owner.request
-    if slots is None or not isinstance(parsed, ParsedRequest):
-        raise AssertionError(f"{record.key}: nothing to extend")
-    topology = resolve(parsed, slots.levels) or unresolved(parsed)
-    want = max(record.owner.pod_sets[0].count, record.slots.total if held and record.slots else 0)
-    pod_set = memory.pod_set(record, topology, want)
-    return Answer(extend(memory.state, record.key, pod_set, want - slots.total), pod_set)
+def elsewhere(memory: Memory, record: Record) -> Grant | Refusal:
+    """Other slots for those that are lost, in the same required domain; the others stay where they are.
 
-
-def _elsewhere(memory: Memory, record: Record) -> Answer:
-    """Other slots for those that are lost, in the same required domain; the others stay where they are."""
-    slots, parsed, state = record.slots, record.owner.request, memory.state
-    if slots is None or not isinstance(parsed, ParsedRequest):
+    Changes nothing.
+    """
+    slots, grant = record.slots, record.grant
+    part = record.admission.part() if record.admission is not None else None
+    if slots is None or grant is None or part is None:
         raise AssertionError(f"{record.key}: nothing to move")
+    found = _moved(memory, record, slots, part)
+    if isinstance(found, Refusal):
+        return found
+    return dataclasses.replace(grant, counts={**grant.counts, part.name: found.count}, assignments=(found,))
+
+
+def _moved(memory: Memory, record: Record, slots: SlotMap, part: Part) -> Assignment | Refusal:
+    state, queued = memory.state, bool(record.owner.queue)
+    whole = [slots.slots[at] for at, count in record.lost if at < len(slots.slots) and count == slots.slots[at].count]
+    if record.layers and len(whole) == len(record.lost) and all(slot.node for slot in whole):
+        # By rank order, which tells what is lost of each slice.
+        pod_set = pod_set_in(memory, record, slots.levels, slots.total)
+        return replace(state, record.key, pod_set, {slot.node for slot in whole})
     kept = slots.without({index: count for index, count in record.lost if index < len(slots.slots)})
+    want = slots.total if queued else max(record.owner.pod_sets[0].count, slots.total)
+    pod_set = pod_set_in(memory, record, slots.levels, want)
     checkpoint = state.begin()
     try:
         if kept.total:
-            state.restore(record.key, [memory.assignment(record, kept)])
-            return _more(memory, record, kept)
+            state.restore(record.key, [memory.holdings.assignment(record, part, kept)])
+            return extend(state, record.key, pod_set, want - kept.total)
         state.release(record.key)
-        return _anew(memory, record)
+        placed = place(state, WorkloadRequest(record.key, (pod_set,), (slots.flavor,) if queued else ()))
+        return placed if isinstance(placed, Refusal) else placed.assignments[0]
     finally:
         state.rollback(checkpoint)
 
@@ -96,15 +68,19 @@ def _elsewhere(memory: Memory, record: Record) -> Answer:
 def reason_text(state: ClusterState, refusal: Refusal, pod_set: PodSet, flavors: Sequence[str]) -> str:
     """The refusal in words, with how close the best domains of the flavor come."""
     flavor = refusal.flavor or next(iter(flavors), "")
-    if refusal.reason not in _COUNTED or not flavor:
+    known = state.flavors.get(flavor)
+    if refusal.reason not in _COUNTED or known is None or pod_set.topology.level not in {None, *known.levels}:
         return refusal.message
     return messages.waiting(refusal, pod_set, explain(state, flavor, pod_set))
 
 
-def shape(record: Record, memory: Memory) -> bytes:
-    """What an answer depends on besides the engine's state and the number of pods, as bytes to compare."""
-    owner = record.owner
-    wish = owner.request if isinstance(owner.request, ParsedRequest) else None
-    head = f"{owner.namespace}\n{wish.policy if wish else ''}\n{wish.level if wish else ''}\n{sorted(memory.flavors)}\n"
-    head += f"{wish.slices if wish else ''}\n{sorted(owner.wishes.items())}\n"
-    return head.encode() + owner.pod_sets[0].raw
+def refused_text(memory: Memory, record: Record, refusal: Refusal) -> str:
+    """Why a job waits, for a person: with how close it comes, and with the nodes that are left out for now."""
+    flavor = refusal.flavor if refusal.flavor in memory.flavors else next(iter(sorted(memory.flavors)), "")
+    text = refusal.message
+    if flavor:
+        pod_set = pod_set_in(memory, record, memory.flavors[flavor])
+        text = reason_text(memory.state, refusal, pod_set, [flavor])
+    if refusal.reason in _COUNTED and (left_out := memory.troubles.listed(record)):
+        text += f"; left out for now, because their kubelets refused such a pod: {left_out}"
+    return text

@@ -13,6 +13,10 @@ QUOTA_RESERVED = "QuotaReserved"
 ADMITTED = "Admitted"
 PODS_READY = "PodsReady"
 FINISHED = "Finished"
+EVICTED = "Evicted"
+PREEMPTED = "Preempted"
+REQUEUED = "Requeued"
+HOLDING = (QUOTA_RESERVED, ADMITTED)  # of one that holds something
 MAX_MESSAGE = 1024  # for people: the API server takes 32 kB
 
 
@@ -56,6 +60,11 @@ def _merged(old: Condition | None, want: Wanted, generation: int, now: float) ->
     )
 
 
+def is_so(existing: Iterable[Condition] | None, wanted: Sequence[Wanted]) -> bool:
+    """Whether all of ``wanted`` is there already."""
+    return merge(existing, wanted, generation=0, now=0.0) is None
+
+
 def plain(conditions: Iterable[Condition]) -> list[dict[str, Any]]:
     """Conditions as the API takes them, every required field present."""
     return [
@@ -74,6 +83,11 @@ def plain(conditions: Iterable[Condition]) -> list[dict[str, Any]]:
 def timestamp(now: float) -> str:
     """RFC 3339 text, whole seconds, of seconds since the epoch."""
     return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def moment(stamp: str | None) -> float | None:
+    """Seconds since the epoch of RFC 3339 text; None where there is none."""
+    return datetime.fromisoformat(stamp).timestamp() if stamp else None
 
 
 def shorten(message: str, limit: int = MAX_MESSAGE) -> str:

@@ -2,29 +2,32 @@
 
 - One worker at a time looks at one job; the look is `decide`, a plain function, and what it returns is carried out in
   order. At most one awaited write a look: what was decided before it may be stale then, so the job is looked at again.
-- Who needs a place waits in the pool; `Controller.cycle` is the admission cycle.
+- Who needs a place, or more of it, waits in queueing; `ungater.admitting` runs the admission cycle.
+- What a queued job's life needs is carried out in `ungater.living`.
 - Only the leader runs one of these. When the lease is lost the task is cancelled, and what is in memory goes with it.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 import structlog
 
 from crds.settings import Settings
-from engine.model import PodSet
-from engine.placement import Assignment, Refusal
 from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import Conflict, KubeError
 from kube.events import EventRecorder, reference
 from kube.informer import Event, Informer
-from kube.objects import Job, Node, ObjectReference, Pod, PriorityClass, ResourceFlavor, controller_of
+from kube.objects import Job, Namespace, Node, Pod, PriorityClass, ResourceFlavor, controller_of
+from kube.queues import ClusterQueue, LocalQueue
 from kube.resources import (
+    CLUSTER_QUEUES,
     FLEX_TOPOS,
     JOBS,
+    LOCAL_QUEUES,
+    NAMESPACES,
     NODE_RESOURCE_TOPOLOGIES,
     NODES,
     PODS,
@@ -33,35 +36,61 @@ from kube.resources import (
     WORKLOADS,
 )
 from kube.topologies import FlexTopo, NodeResourceTopology
-from ungater import conditions, decide, messages
-from ungater.admission import Answer, ask, reason_text, shape
+from queueing import model
+from queueing.life import LifeRules
+from ungater import conditions, decide
+from ungater.admitting import FINE, Admitter, job_reference
 from ungater.conditions import Wanted
+from ungater.evictions import Evictions
 from ungater.inside import Options
+from ungater.instructions import (
+    Create,
+    Deactivate,
+    Delete,
+    Enter,
+    Evict,
+    EvictPods,
+    Free,
+    Instruction,
+    Leave,
+    LookAgain,
+    Readmit,
+    Release,
+    Remove,
+    Respec,
+    Return,
+    Shrink,
+    ShrinkLater,
+    Start,
+    Suspend,
+    Tell,
+    Ungate,
+    Write,
+)
 from ungater.kueue.bridge import Bridge
 from ungater.kueue.decide import NeverFits
+from ungater.living import Living
 from ungater.machines import Described
 from ungater.memory import Memory
 from ungater.metrics import Metrics
 from ungater.optional import OptionalInformer
+from ungater.placing import SHRINK_AFTER
 from ungater.predictions import Predictions
-from ungater.record import Known, Record, Refused, Told, Trouble
+from ungater.record import Admission, Record, Told, Trouble
 from ungater.sender import Sender, seconds_of
 from ungater.workloads import Workload
 from ungater.workqueue import WorkQueue, backoff
 from ungater.writer import REFUSED, Overtaken, Writer
 
 WORKERS = 16  # looks at jobs, and creations of Workloads, at a time
-WRITES = 16  # admissions under way
-HEADS = 64  # placements before others get a turn
+EVICTIONS = 8  # pods at a time
 PAUSE = 0.05  # seconds between two cycles that only freed capacity asked for
 SWEEP = 2.0  # seconds between looks at what nobody announces: deadlines, strays, gauges
 LAZY_TICK = 0.5
 LAZY_BATCH = 64
 QUIET = 1.0  # seconds without a patch, after which lazy writes are welcome
 LAZY_AT_MOST = 30.0  # seconds that a lazy write is put off while others are busy
-DETAILS = 10.0  # seconds between two explanations of one refusal
 SYNC_SECONDS = 120.0
-FINE = "Normal"
 
 _SAFER = "; until they agree the smaller amounts and the stricter policy count"
 
@@ -79,9 +108,11 @@ class Controller:
         self.memory = Memory(
             settings.keys,
             self.queue.add,
-            self._signal_pool,
+            self._signal_cycle,
             batch_seconds=settings.ungate_batch_seconds,
             options=Options.of(settings),
+            queueing=model.Rules(patience=settings.queue_patience_seconds, fair=settings.fair_sharing),
+            life=_life_rules(settings),
         )
         self.memory.inside.tell = self._tell_machine
         self.memory.troubles.tell = self._tell_trouble
@@ -96,20 +127,46 @@ class Controller:
             recorder=recorder,
         )
         self._signal = asyncio.Event()
-        self._writes = asyncio.Semaphore(WRITES)
         self._lazy: dict[str, float] = {}  # uid -> when its lazy write is due
         self._lazily: set[str] = set()  # uids whose lazy writes are to be made at the next look
-        self._refusals: dict[bytes, tuple[int, int, Answer]] = {}  # shape -> pool generation, count, answer
         self._group: asyncio.TaskGroup | None = None
         self._pods: Informer[Pod] | None = None
         self._workloads: Informer[Workload] | None = None
+        self.evictions = Evictions(
+            client,
+            concurrency=EVICTIONS,
+            again=self.queue.add,
+            recorder=recorder,
+            metrics=metrics,
+        )
+        self.admitter = Admitter(
+            self.memory, self.writer, spawn=self._spawn, again=self.queue.add, metrics=metrics, recorder=recorder
+        )
+        self.living = living = Living(
+            client,
+            self.memory,
+            self.writer,
+            self.admitter,
+            self.evictions,
+            keys=settings.keys,
+            again=self.queue.add,
+            recorder=recorder,
+            patience=settings.eviction_patience_seconds,
+        )
         self._carry: dict[type, Callable[[Record, Any], Awaitable[bool]]] = {
-            decide.Create: self._create,
-            decide.Respec: self._respec,
-            decide.Release: self._release,
-            decide.Readmit: self._readmit,
-            decide.Shrink: self._shrink,
-            decide.Write: self._write,
+            Create: self._create,
+            Respec: self._respec,
+            Release: self._release,
+            Readmit: self._readmit,
+            Shrink: self._shrink,
+            Write: self._write,
+            Start: lambda record, _: living.start(record),
+            Suspend: lambda record, _: living.suspend(record),
+            Evict: living.evict,
+            EvictPods: living.evict_pods,
+            Return: living.give_back,
+            Deactivate: living.deactivate,
+            Remove: lambda record, _: living.remove(record),
         }
         self._looks = 0  # the id of a look in logs
         self._outcomes = {name: metrics.reconciles.labels(name) for name in ("done", "conflict", "error", "bug")}
@@ -129,13 +186,32 @@ class Controller:
                 for informer in informers:
                     await informer.wait_synced(SYNC_SECONDS)
                 await asyncio.gather(*(informer.first() for informer in optional))
-                nodes, flavors, classes, jobs, pods, _ = (tuple(informer.store.values()) for informer in informers)
-                self.memory.load(nodes, flavors, classes, jobs, pods)
+                nodes, flavors, classes, jobs, pods, _, namespaces, cluster_queues, local_queues = (
+                    tuple(informer.store.values()) for informer in informers
+                )
+                self.memory.load(
+                    nodes,
+                    flavors,
+                    classes,
+                    jobs,
+                    pods,
+                    namespaces=namespaces,
+                    cluster_queues=cluster_queues,
+                    local_queues=local_queues,
+                )
+                self._signal.set()
                 self.ready = True
                 log.info("leading", nodes=len(nodes), pods=len(pods), jobs=len(self.memory.records))
                 for _ in range(WORKERS):
                     group.create_task(self._work())
-                for loop in (self.sender.run, self._cycles, self._lazy_loop, self._sweep_loop, self.bridge.run):
+                for loop in (
+                    self.sender.run,
+                    self.evictions.run,
+                    self._cycles,
+                    self._lazy_loop,
+                    self._sweep_loop,
+                    self.bridge.run,
+                ):
                     group.create_task(loop())
         finally:
             self.ready = False
@@ -154,7 +230,12 @@ class Controller:
         self._workloads = workloads = Informer(client, WORKLOADS, Workload, on_event=memory.on_workload)
         memory.pods_of = lambda uid: pods.by_index("owner", uid)
         memory.workload_of = workloads.store.get
-        return nodes, flavors, classes, jobs, pods, workloads
+        namespaces = Informer(client, NAMESPACES, Namespace, on_event=memory.on_namespace)
+        cluster_queues = Informer(client, CLUSTER_QUEUES, ClusterQueue, on_event=memory.on_cluster_queue)
+        local_queues = Informer(client, LOCAL_QUEUES, LocalQueue, on_event=memory.on_local_queue)
+        memory.cluster_queues = cluster_queues.store.get
+        self.living.flavors = flavors.store
+        return nodes, flavors, classes, jobs, pods, workloads, namespaces, cluster_queues, local_queues
 
     def _optional(self) -> "tuple[OptionalInformer[Any], ...]":
         """What nodes may publish of their inside, and Kueue's kinds."""
@@ -188,15 +269,15 @@ class Controller:
         self._looks += 1
         outcome, context = "done", {"workload": record.key, "reconcile": self._looks}
         try:
-            instructions = decide.decide(record, self.memory.rules, time.monotonic())
+            instructions = decide.decide(record, self.memory.rules, time.monotonic(), time.time())
             predictions = None
             for instruction in instructions:
-                if isinstance(instruction, decide.Ungate):
+                if isinstance(instruction, Ungate):
                     if predictions is None and self.memory.state.machines:
                         predictions = Predictions(self.memory.state, record)
                     self._ungate(record, instruction, predictions)
                 elif await self._carry_out(record, instruction):
-                    if instruction is not instructions[-1] or not isinstance(instruction, decide.Write):
+                    if instruction is not instructions[-1] or not isinstance(instruction, Write):
                         self.queue.add(uid)
                     break
             record.failures = 0
@@ -229,30 +310,35 @@ class Controller:
             self.memory.saw_workload(record, known)
         self.queue.add(record.uid, backoff(record.failures))
 
-    async def _carry_out(self, record: Record, instruction: decide.Instruction) -> bool:
+    async def _carry_out(self, record: Record, instruction: Instruction) -> bool:
         """Do it; True where something was awaited, so that the rest may be stale."""
         memory = self.memory
         match instruction:
-            case decide.Enter(lost):
+            case Enter(lost, until):
                 record.lost = lost
-                self._enter(record)
-            case decide.Leave():
-                memory.pool.remove(record.uid)
-            case decide.Free():
+                record.lost_at = (record.lost_at or time.time()) if lost else None
+                memory.enter(record, until)
+            case Leave():
+                record.lost, record.lost_at = (), None
+                memory.leave(record)
+            case Free():
+                self.evictions.forget(record.uid)
                 memory.free(record)
-            case decide.Tell():
+            case Tell():
                 self._tell(record, instruction)
-            case decide.Delete(pod, reason, message):
+            case Delete(pod, reason, message):
                 self.recorder.event(reference(PODS, pod), "Warning", reason, "Replace", message)
                 self.sender.delete(record, pod)
-            case decide.ShrinkLater():
-                record.shrink_at = time.monotonic() + decide.SHRINK_AFTER
-                self.queue.add(record.uid, decide.SHRINK_AFTER)
+            case ShrinkLater():
+                record.shrink_at = time.monotonic() + SHRINK_AFTER
+                self.queue.add(record.uid, SHRINK_AFTER)
+            case LookAgain(after):
+                self.queue.add(record.uid, after)
             case _:
                 return await self._carry[type(instruction)](record, instruction)
         return False
 
-    def _ungate(self, record: Record, ungate: decide.Ungate, predictions: Predictions | None) -> None:
+    def _ungate(self, record: Record, ungate: Ungate, predictions: Predictions | None) -> None:
         if record.slots is None:
             return
         slot = record.slots.slots[ungate.index]
@@ -260,45 +346,44 @@ class Controller:
         more = self.memory.inside.annotations(slot.node, placement)
         self.sender.ungate(record, ungate.pod, slot, placement, more)
 
-    def _enter(self, record: Record) -> None:
-        owner, pod_set = record.owner, record.owner.pod_sets[0]
-        held = record.slots.total if record.slots else 0
-        token = f"{pod_set.count}-{held}-{hash(pod_set.raw)}-{owner.request}-{record.lost}"
-        self.memory.pool.add(record.uid, self.memory.priority(owner), owner.created, token=token)
-        self._signal.set()
-
-    def _tell(self, record: Record, tell: decide.Tell) -> None:
+    def _tell(self, record: Record, tell: Tell) -> None:
         if tell.once:
             if tell.once in record.noted:
                 return
             record.noted.add(tell.once)
         else:
             record.told = Told(str(tell.reason), tell.message, time.monotonic())
-        regarding = reference(PODS, tell.pod) if tell.pod is not None else _job_reference(record)
+        regarding = reference(PODS, tell.pod) if tell.pod is not None else job_reference(record)
         self.recorder.event(regarding, tell.type, tell.reason, tell.action, conditions.shorten(tell.message))
 
     # --- writes of one job ---------------------------------------------------------------------------------------
 
-    async def _create(self, record: Record, _: decide.Create) -> bool:
-        record.busy, known = True, None
+    async def _create(self, record: Record, _: Create) -> bool:
+        record.busy += 1
+        known = None
         try:
-            known = await self.writer.create(record.owner, self.memory.priority(record.owner))
+            async with record.lock:
+                known = await self.writer.create(record.owner, self.memory.priority(record.owner))
         finally:
-            record.busy = False
+            record.busy -= 1
         if record.known is None:
             self.memory.saw_workload(record, known)
         return True
 
-    async def _respec(self, record: Record, _: decide.Respec) -> bool:
-        if record.known is not None:
-            await self._writing(record, self.writer.spec(record.owner, record.known))
+    async def _respec(self, record: Record, _: Respec) -> bool:
+        owner, full = record.owner, record.owner.pod_sets[0].full
+        if record.admission is not None:
+            await self.living.writing(record, lambda known: self.writer.counts(owner.namespace, known, [full]))
+            return True
+        if await self.living.writing(record, lambda known: self.writer.spec(owner, known, known.priority)):
+            record.respec = False
         return True
 
-    async def _write(self, record: Record, write: decide.Write) -> bool:
+    async def _write(self, record: Record, write: Write) -> bool:
         known = record.known
         if known is None:
             return False
-        if conditions.merge(known.conditions, write.wanted, generation=known.generation, now=0.0) is None:
+        if conditions.is_so(known.conditions, write.wanted):
             self._lazy.pop(record.uid, None)
             return False
         if write.delay and record.uid not in self._lazily:
@@ -306,178 +391,69 @@ class Controller:
             return False
         self._lazily.discard(record.uid)
         self._lazy.pop(record.uid, None)
-        await self._writing(record, self.writer.conditions(record.owner.namespace, known, write.wanted))
+        namespace = record.owner.namespace
+        await self.living.writing(record, lambda known: self.writer.conditions(namespace, known, write.wanted))
         return True
 
-    async def _release(self, record: Record, release: decide.Release) -> bool:
+    async def _release(self, record: Record, release: Release) -> bool:
         """Remove the admission, and only then give the capacity away: nobody else may be told of it before."""
         record.closing = True
         if record.sending:
             self.queue.add(record.uid, PAUSE)  # a patch on its way may still use a slot
             return False
-        if record.known is not None:
-            await self._store(record, None, release.wanted)
-        self.memory.free(record)
+        if record.known is None or await self._store(record, None, release.wanted):
+            self.memory.free(record)
         return True
 
-    async def _readmit(self, record: Record, _: decide.Readmit) -> bool:
-        if record.slots is not None:
-            await self._store(record, record.slots, _admitted("the admission was written again"))
+    async def _readmit(self, record: Record, _: Readmit) -> bool:
+        if record.admission is not None:
+            await self._store(record, record.admission, _admitted("the admission was written again"))
         return True
 
-    async def _shrink(self, record: Record, shrink: decide.Shrink) -> bool:
+    async def _shrink(self, record: Record, shrink: Shrink) -> bool:
         record.shrink_at = None
-        await self._store(record, shrink.slots, ())
-        self.memory.hold(record, shrink.slots)
-        self.memory.stir()
+        smaller = self.memory.holdings.smaller(record, shrink.slots, shrink.count)
+        if await self._store(record, smaller, ()):
+            self.memory.hold(record, smaller)
         return True
 
-    async def _store(self, record: Record, slots: Any, wanted: tuple[Wanted, ...]) -> None:
-        """Write an admission whose capacity is held already."""
-        if record.known is None:
-            return
-        requests = record.assignment.requests if record.assignment else None
-        pod_set = record.owner.pod_sets[0]
-        reclaimable = max(0, pod_set.full - slots.total) if slots is not None else 0
+    async def _store(self, record: Record, admission: Admission | None, wanted: tuple[Wanted, ...]) -> bool:
+        """Write an admission whose capacity is held already, or remove it; True where that is done."""
+        reclaimable = max(0, record.owner.pod_sets[0].full - admission.count) if admission is not None else 0
+        namespace = record.owner.namespace
         try:
-            await self._writing(
+            return await self.living.writing(
                 record,
-                self.writer.admission(
-                    record.owner.namespace, record.known, slots, wanted, requests=requests, reclaimable=reclaimable
-                ),
+                lambda known: self.writer.admission(namespace, known, admission, wanted, reclaimable=reclaimable),
             )
-        except Overtaken as news:
-            self.memory.saw_workload(record, news.found)
-
-    async def _writing(self, record: Record, write: Awaitable[Known]) -> None:
-        record.busy, known = True, None
-        try:
-            known = await write
-        finally:
-            self.memory.written(record, known)
+        except Overtaken:
+            return False  # what somebody else stored is held now
 
     # --- the admission cycle -------------------------------------------------------------------------------------
 
-    def _signal_pool(self) -> None:
+    def _signal_cycle(self) -> None:
         self._signal.set()
 
+    def _spawn(self, write: Coroutine[Any, Any, None]) -> None:
+        if self._group is not None:
+            self._group.create_task(write)
+
     async def _cycles(self) -> None:
-        pool = self.memory.pool
+        memory, admitter = self.memory, self.admitter
         while True:
-            wait = pool.next_time(time.monotonic())
+            due = admitter.next_time
+            wait = SWEEP if due is None else min(SWEEP, max(0.0, due - time.time()))
             try:
-                async with asyncio.timeout(SWEEP if wait is None else min(wait, SWEEP)):
+                async with asyncio.timeout(wait):
                     await self._signal.wait()
             except TimeoutError:
                 pass
             self._signal.clear()
-            generation = pool.generation
-            while self.cycle():
+            generation = memory.generation
+            while admitter.cycle():
                 await asyncio.sleep(0)
-            if pool.generation != generation:
+            if memory.generation != generation:
                 await asyncio.sleep(PAUSE)
-
-    def cycle(self) -> bool:
-        """The admission cycle. Returns whether there is more to look at now."""
-        memory, now = self.memory, time.monotonic()
-        # 1. Heads: who waits and is worth a look, by priority, then age; a few at a time.
-        heads = memory.pool.heads(HEADS, now)
-        for uid in heads:
-            record = memory.records.get(uid)
-            if record is None or record.owner.over or record.owner.suspended:
-                memory.pool.remove(uid)
-                continue
-            if record.busy or record.known is None:
-                memory.pool.again(uid, now + PAUSE)
-                continue
-            # 2. Nominate: ask the engine, which knows what the heads before have taken.
-            answer = self._ask(record)
-            # 3. Refused: say why, and wait until something changes that could help.
-            if isinstance(answer.result, Refusal):
-                self._refuse(record, answer, now)
-                continue
-            # 4. Reserve in memory.
-            memory.state.reserve(record.key, [answer.result])
-            record.busy = True
-            # 5. Store the admission, the write-ahead record. 6. Then let the pods go; or take the reservation back.
-            if self._group is not None:
-                self._group.create_task(self._admit(record, answer.result, answer.pod_set))
-        return bool(heads) and memory.pool.next_time(now) == 0.0
-
-    def _ask(self, record: Record) -> Answer:
-        started, pool = time.perf_counter(), self.memory.pool
-        key, count = b"", record.owner.pod_sets[0].count
-        if record.slots is None:
-            key = shape(record, self.memory)
-            seen = self._refusals.get(key)
-            if seen is not None and seen[0] == pool.generation and count >= seen[1]:
-                return seen[2]
-        answer = ask(self.memory, record)
-        if key and answer.refusal is not None:
-            if len(self._refusals) > 1024:
-                self._refusals.clear()
-            self._refusals[key] = (pool.generation, count, answer)
-        name = "placed" if answer.refusal is None else "refused"
-        self.metrics.placement.labels(name).observe(time.perf_counter() - started)
-        return answer
-
-    def _refuse(self, record: Record, answer: Answer, now: float) -> None:
-        refusal = answer.refusal
-        if refusal is None:
-            return
-        before = record.refused
-        if before is not None and before.reason == refusal.reason and now - record.refused_at < DETAILS:
-            return
-        record.refused_at = now
-        text = reason_text(self.memory.state, refusal, answer.pod_set, sorted(self.memory.flavors))
-        if left_out := self.memory.troubles.listed(record):
-            text += f"; left out for now, because their kubelets refused such a pod: {left_out}"
-        record.refused = Refused(refusal.reason, text)
-        if record.refused != before:
-            log.info("waits", workload=record.key, reason=str(refusal.reason), message=text)
-            self.queue.add(record.uid)
-
-    async def _admit(self, record: Record, assignment: Assignment, pod_set: PodSet) -> None:
-        """Store an admission that is reserved already, then have its pods ungated; else give the reservation back."""
-        memory, known = self.memory, None
-        slots = memory.slots_of(assignment)
-        message = messages.admitted(slots, pod_set)
-        try:
-            async with self._writes:
-                if record.known is None or record.uid not in memory.records:
-                    raise Overtaken(record.known) if record.known else KubeError("the workload is gone")
-                known = await self.writer.admission(
-                    record.owner.namespace, record.known, slots, _admitted(message), requests=dict(assignment.requests)
-                )
-        except Overtaken as news:
-            memory.undo(record)
-            known = news.found
-        except KubeError as error:
-            memory.undo(record)
-            record.failures += 1
-            memory.pool.again(record.uid, time.monotonic() + backoff(record.failures))
-            log.warning("admission was not stored", workload=record.key, error=str(error))
-            if isinstance(error, REFUSED):
-                record.known = None if error.status == 404 else record.known
-        else:
-            self._was_admitted(record, assignment, slots, message)
-        finally:
-            memory.written(record, known)
-            if record.uid not in memory.records:
-                memory.state.release(record.key)
-            self.queue.add(record.uid)
-
-    def _was_admitted(self, record: Record, assignment: Assignment, slots: Any, message: str) -> None:
-        first, moved = record.slots is None, bool(record.lost)
-        self.memory.admit(record, assignment, slots)
-        self.memory.pool.remove(record.uid)
-        reason, action = (Reason.REPLACED, "Replace") if moved else (Reason.RESIZED, "Resize")
-        reason, action = (Reason.ADMITTED, "Admit") if first else (reason, action)
-        self.recorder.event(_job_reference(record), FINE, reason, action, conditions.shorten(message))
-        log.info("admitted", workload=record.key, message=message)
-        if first:
-            self.metrics.admitted.inc()
-            self.metrics.admission.observe(max(0.0, time.time() - seconds_of(record.owner.created)))
 
     # --- what nobody announces -----------------------------------------------------------------------------------
 
@@ -518,7 +494,7 @@ class Controller:
                 f"; no pod like it goes to {trouble.node} for {trouble.seconds:.0f} s unless something changes there"
             )
             message = conditions.shorten(trouble.message + left_out)
-        for regarding in (reference(PODS, trouble.pod), _job_reference(record)):
+        for regarding in (reference(PODS, trouble.pod), job_reference(record)):
             self.recorder.event(regarding, "Warning", reason, "Place", message)
         log.warning("kubelet did otherwise", workload=record.key, reason=str(reason), message=message)
 
@@ -556,6 +532,18 @@ class Controller:
             self.recorder.event(reference(PODS, pod), "Warning", Reason.UNSUPPORTED_OWNER, "Place", message)
 
 
+def _life_rules(settings: Settings) -> LifeRules:
+    return LifeRules(
+        ready_timeout=settings.wait_for_pods_ready_timeout_seconds,
+        recovery_timeout=settings.wait_for_pods_ready_recovery_timeout_seconds,
+        backoff=settings.requeuing_backoff_base_seconds,
+        backoff_most=settings.requeuing_backoff_max_seconds,
+        backoff_limit=settings.requeuing_backoff_limit_count,
+        replacement=settings.replacement_timeout_seconds,
+        retention=settings.workload_retention_seconds,
+    )
+
+
 def _admitted(message: str) -> tuple[Wanted, ...]:
     return (
         Wanted(conditions.QUOTA_RESERVED, True, Reason.QUOTA_RESERVED, message),
@@ -570,10 +558,3 @@ def _owner_uid(pod: Pod) -> Iterable[str]:
 
 def _node_name(pod: Pod) -> Iterable[str]:
     return (pod.spec.node_name,) if pod.spec.node_name else ()
-
-
-def _job_reference(record: Record) -> ObjectReference:
-    owner = record.owner
-    return ObjectReference(
-        api_version=owner.api_version, kind=owner.kind, namespace=owner.namespace, name=owner.name, uid=owner.uid
-    )

@@ -5,7 +5,7 @@ view. Nothing outside of this module reads a Job.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
@@ -15,14 +15,16 @@ from crds.constants import Keys
 from crds.names import workload_name
 from crds.request import WISHES, NumaWish, ParsedRequest, RequestError, parse_job_request, parse_job_wish, parse_wish
 from engine.numa.machine import PodShape
-from kube.objects import Container, Job, PodSpec, PodTemplate, ResourceRequirements, condition, template_of
+from engine.reasons import Reason
+from kube.objects import Condition, Container, Job, PodSpec, PodTemplate, ResourceRequirements, condition, template_of
 from kube.shapes import pod_shape
+from ungater.conditions import moment
+from ungater.slices import Interval, whole
 
 MAIN = "main"
 _Parts = tuple[tuple[Container, ...] | None, tuple[Container, ...] | None, ResourceRequirements | None]
 _encode = msgspec.msgpack.encode
 _decode = msgspec.msgpack.Decoder(_Parts).decode
-Interval = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class OwnedPodSet:
     raw: bytes
     done: tuple[Interval, ...] = ()  # ranks that finished for good, as closed intervals in order
     ranks: int | None = None  # ranks run from 0 to this, None where pods have no rank
+    least: int = 0  # how few pods are still of use; 0: all or nothing
 
     def position(self, rank: int) -> int | None:
         """Place of a rank among those that are still to finish; None where it is done or out of range."""
@@ -67,6 +70,11 @@ class Owner:
     ready: int = 0
     workload: str = field(default="")
     wishes: Mapping[str, str] = field(default_factory=dict)  # numa-policy and its like, as annotations
+    workload_class: str = ""  # the WorkloadPriorityClass
+    most_execution: int | None = None  # seconds
+    suspended_at: float | None = None  # since when it is known to be suspended, in seconds since the epoch
+    outcome: str = ""  # what the job's own condition says of its end
+    version: int = 0  # its resourceVersion
 
     @cached_property
     def shape(self) -> PodShape:
@@ -111,9 +119,23 @@ def owner_of(job: Job, keys: Keys, before: Owner | None = None) -> Owner:
     """The neutral view of a Job. ``before``: the view of an earlier version, so that its template is not read again."""
     raw = bytes(job.spec.template)
     template = before.pod_sets[0].template if before and before.pod_sets[0].raw == raw else template_of(job)
-    pod_set = OwnedPodSet(MAIN, _count(job), _full(job), template, raw, tuple(_done(job)), _ranks(job))
     meta = job.metadata
     request, wishes = _request(job, template, keys)
+    least, most = 0, None
+    try:
+        least = _least(job, keys)
+        most = _positive((meta.labels or {}).get(keys.max_execution), f"metadata.labels[{keys.max_execution}]")
+    except RequestError as error:
+        request = error
+    size = request.slices[0].size if isinstance(request, ParsedRequest) and request.slices else 1
+    done, count = tuple(_done(job)), _count(job)
+    kept = 0  # slots of ranks that are done, but their slice is not
+    if size > 1:
+        done, alone = whole(done, size), done
+        kept = min(_ranks_in(alone) - _ranks_in(done), _full(job))
+        count = min(_whole_count(job, done, size), _full(job))
+    pod_set = OwnedPodSet(MAIN, count, _full(job), template, raw, done, _ranks(job), least)
+    suspended = condition(job.status.conditions, "Suspended")
     return Owner(
         kind="Job",
         api_version="batch/v1",
@@ -128,10 +150,47 @@ def owner_of(job: Job, keys: Keys, before: Owner | None = None) -> Owner:
         over=_over(job),
         queue=(meta.labels or {}).get(keys.queue_name, ""),
         priority_class=template.spec.priority_class_name,
-        ready=job.status.ready or 0,
+        ready=(job.status.ready or 0) + kept + _uncounted(job),
         workload=before.workload if before else workload_name("Job", meta.name, meta.uid),
         wishes=wishes,
+        workload_class=(meta.labels or {}).get(keys.priority_class, ""),
+        most_execution=most,
+        suspended_at=moment(suspended.last_transition_time) if suspended and suspended.status == "True" else None,
+        outcome=_outcome(job),
+        version=int(meta.resource_version) if meta.resource_version.isdigit() else 0,
     )
+
+
+def _least(job: Job, keys: Keys) -> int:
+    """How few pods the job may be admitted with; 0 where it says nothing, or not less than it asks for."""
+    text = (job.metadata.annotations or {}).get(keys.min_parallelism)
+    least = _positive(text, f"metadata.annotations[{keys.min_parallelism}]") or 0
+    return least if least < _full(job) else 0
+
+
+def _positive(text: str | None, field: str) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 1 << 31):
+        message = f'{field}: Invalid value: "{text}": expected a whole number above 0'
+        raise RequestError(Reason.INVALID_REQUEST, field, text, message)
+    return int(text)
+
+
+def _uncounted(job: Job) -> int:
+    """Pods that succeeded and that the Job does not count as ready any more, nor as succeeded yet."""
+    uncounted = job.status.uncounted_terminated_pods
+    return len(uncounted.succeeded or ()) if uncounted is not None else 0
+
+
+def _outcome(job: Job) -> str:
+    over = next((found for kind in ("Complete", "Failed") if (found := _true(job, kind)) is not None), None)
+    return over.message if over is not None else ""
+
+
+def _true(job: Job, kind: str) -> Condition | None:
+    found = condition(job.status.conditions, kind)
+    return found if found is not None and found.status == "True" else None
 
 
 def _request(
@@ -149,11 +208,7 @@ def _request(
 def _over(job: Job) -> str:
     if job.metadata.deletion_timestamp is not None:
         return "Deleted"
-    for kind in ("Complete", "Failed"):
-        found = condition(job.status.conditions, kind)
-        if found is not None and found.status == "True":
-            return kind
-    return ""
+    return next((kind for kind in ("Complete", "Failed") if _true(job, kind) is not None), "")
 
 
 def _count(job: Job) -> int:
@@ -163,6 +218,17 @@ def _count(job: Job) -> int:
         return min(parallelism, job.status.active) if job.status.succeeded else parallelism
     failed = sum(high - low + 1 for low, high in _intervals(job.status.failed_indexes or ""))
     return max(0, min(parallelism, job.spec.completions - job.status.succeeded - failed))
+
+
+def _whole_count(job: Job, done: Iterable[Interval], size: int) -> int:
+    """The same in whole slices of ``size``: one keeps its slots until all of its ranks are done."""
+    if job.spec.completion_mode == "Indexed" and job.spec.completions is not None:
+        return -(-(job.spec.completions - _ranks_in(done)) // size) * size
+    return -(-_count(job) // size) * size
+
+
+def _ranks_in(intervals: Iterable[Interval]) -> int:
+    return sum(high - low + 1 for low, high in intervals)
 
 
 def _full(job: Job) -> int:

@@ -11,23 +11,29 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+import structlog
+
 from crds.constants import Keys
-from engine.model import HOSTNAME_LABEL, PodSet, TopologyRequest
+from crds.request import ParsedRequest, unresolved
+from engine.model import HOSTNAME_LABEL, PodSet, Policy, TopologyRequest
 from engine.numa.machine import NumaPlacement
 from engine.numa.score import ZoneScore
-from engine.placement import Assignment, Slice
 from engine.reasons import Reason
 from engine.state import ClusterState
 from kube import convert, objects
 from kube.informer import Event
+from kube.queues import ClusterQueue, LocalQueue, checks, cluster_queue, local_queue, plain_flavor
 from kube.topologies import FlexTopo, NodeResourceTopology
+from queueing import model
+from queueing.life import LifeRules
+from queueing.queues import Grant, Queues
 from ungater import swaps
-from ungater.decide import Rules
+from ungater.holdings import Holdings
 from ungater.inside import Inside, Options, worth_a_look
+from ungater.instructions import Rules
 from ungater.jobs import MAIN, Owner, owner_of
-from ungater.pool import Pool
 from ungater.predictions import promise_again
-from ungater.record import Known, Record
+from ungater.record import Admission, Known, Record
 from ungater.slots import Slot, SlotMap, finished, is_gated
 from ungater.troubles import Troubles, refused
 from ungater.workloads import Workload, known_of
@@ -36,6 +42,7 @@ BATCH_A_POD = 0.0002  # seconds of waiting for more pods, for each pod the job h
 LEAST_BATCH = 0.1
 
 Enqueue = Callable[[str, float], None]
+log = structlog.get_logger()
 
 
 class Memory:
@@ -49,7 +56,10 @@ class Memory:
         *,
         batch_seconds: float = 1.0,
         options: Options | None = None,
+        queueing: model.Rules | None = None,
+        life: LifeRules | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         options = options or Options()
         self.keys = keys
@@ -59,20 +69,24 @@ class Memory:
         self.inside = Inside(self.state, options)
         self.troubles = Troubles(enqueue, clock)
         self.troubles.broken = self.inside.broken
-        self.pool = Pool()
+        self.holdings = Holdings(self.state, queueing, wall)
+        self.generation = 0  # grows when something could help those who wait
         self.records: dict[str, Record] = {}  # by job uid
         self.flavors: dict[str, tuple[str, ...]] = {}
         self.priorities: dict[str, int] = {}
+        self.workload_priorities: dict[str, int] = {}  # by WorkloadPriorityClass
         self.default_priority = 0
         self.stray: dict[str, objects.Pod | None] = {}  # gated pods that no served job owns; None: it was told
         self.live = False
         self.pods_of: Callable[[str], Iterable[objects.Pod]] = lambda _: ()
         self.pods_on: Callable[[str], Iterable[objects.Pod]] = lambda _: ()  # by node name
         self.workload_of: Callable[[str], Workload | None] = lambda _: None
+        self.cluster_queues: Callable[[str], ClusterQueue | None] = lambda _: None
         self.view: Callable[[Owner], Owner] = lambda owner: owner  # a job as everything here is to look at it
         self._enqueue = enqueue
         self._signal = signal
         self._batch = batch_seconds
+        self._life = life or LifeRules()
         self._rules: Rules | None = None
 
     # --- reading -------------------------------------------------------------------------------------------------
@@ -81,11 +95,24 @@ class Memory:
     def rules(self) -> Rules:
         """What holds for all jobs now."""
         if self._rules is None:
-            self._rules = Rules(self.keys, dict(self.flavors), self._lost, self.troubles.avoided)
+            self._rules = Rules(
+                self.keys, dict(self.flavors), self._lost, self.troubles.avoided, self._life, self.checks_of
+            )
         return self._rules
 
+    @property
+    def queues(self) -> Queues:
+        """All queues, and who waits or holds something in them."""
+        return self.holdings.queues
+
+    def record_of(self, key: str) -> Record | None:
+        """The job of a workload, by the workload's key."""
+        return self.records.get(self.holdings.uids.get(key, ""))
+
     def priority(self, owner: Owner) -> int:
-        """The priority of a job's pods, as the API server will give it to them."""
+        """The priority of a job: of its WorkloadPriorityClass, else of its pods, as the API server will give it."""
+        if owner.workload_class in self.workload_priorities:
+            return self.workload_priorities[owner.workload_class]
         if owner.priority_class:
             return self.priorities.get(owner.priority_class, 0)
         return self.default_priority
@@ -105,9 +132,41 @@ class Memory:
 
     def stir(self) -> None:
         """Something changed that could help a workload that waits."""
-        self.pool.wake()
-        if len(self.pool):
-            self._signal()
+        self.generation += 1
+        self.queues.freed(self.flavors)
+        self._signal()
+
+    def enter(self, record: Record, until: float = 0.0) -> None:
+        """Have a job wait for a place, or for more or other ones."""
+        self.holdings.submit(record, self.wish(record), self._rank(record), until=until)
+        if record.admission is not None:
+            self.holdings.want(record)
+        self._signal()
+
+    def leave(self, record: Record) -> None:
+        """It waits no more."""
+        if self.holdings.leave(record):
+            self.stir()
+
+    def wish(self, record: Record) -> PodSet:
+        """What a job asks for, as queueing takes it."""
+        parsed = record.owner.request
+        unconstrained = TopologyRequest(policy=Policy.UNCONSTRAINED)
+        return self.pod_set(record, unresolved(parsed) if isinstance(parsed, ParsedRequest) else unconstrained)
+
+    def _rank(self, record: Record) -> int:
+        queued = record.owner.queue and record.known is not None
+        return record.known.priority if queued and record.known is not None else self.priority(record.owner)
+
+    def checks_of(self, record: Record) -> tuple[str, ...]:
+        """The admission checks that what a job holds needs."""
+        return self.checks_for(record.admission) if record.admission is not None and record.owner.queue else ()
+
+    def checks_for(self, admission: Admission) -> tuple[str, ...]:
+        """The admission checks that an admission needs."""
+        found = self.cluster_queues(admission.queue)
+        flavors = {flavor for part in admission.parts for flavor in part.flavors.values()}
+        return checks(found, flavors) if found is not None else ()
 
     # --- rebuilding ----------------------------------------------------------------------------------------------
 
@@ -118,10 +177,20 @@ class Memory:
         classes: Iterable[objects.PriorityClass],
         jobs: Iterable[objects.Job],
         pods: Iterable[objects.Pod],
+        *,
+        namespaces: Iterable[objects.Namespace] = (),
+        cluster_queues: Iterable[ClusterQueue] = (),
+        local_queues: Iterable[LocalQueue] = (),
     ) -> None:
         """Build everything from what was listed; events count from here on. ``pods_of`` must answer already."""
         for wire in sorted(flavors, key=objects.key):
             self._set_flavor(wire)
+        for namespace in namespaces:
+            self.queues.set_namespace(namespace.metadata.name, namespace.metadata.labels or {})
+        for queue in cluster_queues:
+            self._set_cluster_queue(queue)
+        for local in local_queues:
+            self.queues.set_local_queue(local_queue(local))
         for priority_class in classes:
             self._set_class(priority_class)
         for node in sorted(nodes, key=objects.key):
@@ -129,6 +198,8 @@ class Memory:
             self.inside.refresh(node.metadata.name)
         for job in sorted(jobs, key=objects.key):
             self._set_job(job)
+        for one in tuple(self.records.values()):
+            self._nominate(one)
         for pod in pods:
             self._charge(pod)
             if (record := self._record_of(pod)) is None:
@@ -136,6 +207,19 @@ class Memory:
             elif refused(pod):
                 self.troubles.leave_out(record, pod)  # told by whoever led when it happened
         self.live = True
+
+    def _nominate(self, record: Record) -> None:
+        """After a restart, a preemption that was under way goes on where it stood; its victims are told again."""
+        known = record.known
+        if known is None or known.nomination is None or known.admission is not None or record.owner.over:
+            return
+        workload = self.holdings.workload(record, self.wish(record), self._rank(record))
+        self.holdings.nominate(record, known.nomination, workload)
+        for key in self.holdings.victims_of(record.key):
+            victim = self.record_of(key)
+            if victim is not None:
+                victim.evict = self.holdings.told(record.key, key)
+                self._enqueue(victim.uid, 0.0)
 
     # --- events --------------------------------------------------------------------------------------------------
 
@@ -170,13 +254,41 @@ class Memory:
         if event.new is None:
             self.flavors.pop(event.key, None)
             self.state.remove_flavor(event.key)
+            self.queues.remove_flavor(event.key)
         else:
             self._set_flavor(event.new)
+        self.queues.flavors_changed()
         self._rules = None
         self.stir()
         for uid, record in self.records.items():
-            if record.slots is None:
+            if record.admission is None:
                 self._enqueue(uid, 0.0)
+
+    def on_namespace(self, event: Event[objects.Namespace]) -> None:
+        """A namespace came, or has other labels."""
+        if self.live and event.new is not None:
+            self.queues.set_namespace(event.key, event.new.metadata.labels or {})
+            self._signal()
+
+    def on_cluster_queue(self, event: Event[ClusterQueue]) -> None:
+        """A ClusterQueue came, changed or went."""
+        if not self.live:
+            return
+        if event.new is None:
+            self.queues.remove_cluster_queue(event.key)
+        else:
+            self._set_cluster_queue(event.new)
+        self._signal()
+
+    def on_local_queue(self, event: Event[LocalQueue]) -> None:
+        """A LocalQueue came, changed or went."""
+        if not self.live:
+            return
+        if event.new is not None:
+            self.queues.set_local_queue(local_queue(event.new))
+        elif event.old is not None:
+            self.queues.remove_local_queue(event.old.metadata.namespace, event.old.metadata.name)
+        self._signal()
 
     def on_class(self, event: Event[objects.PriorityClass]) -> None:
         """A priority class came or went; it counts for jobs that are looked at from now on."""
@@ -184,6 +296,13 @@ class Memory:
             self._set_class(event.new)
         else:
             self.priorities.pop(event.key, None)
+
+    def on_workload_class(self, event: Event[objects.PriorityClass]) -> None:
+        """A WorkloadPriorityClass came, changed or went; it counts for jobs that are looked at from now on."""
+        if event.new is not None:
+            self.workload_priorities[event.key] = event.new.value
+        else:
+            self.workload_priorities.pop(event.key, None)
 
     def on_job(self, event: Event[objects.Job]) -> None:
         """A job came, changed or went."""
@@ -242,78 +361,87 @@ class Memory:
         if record.known is not None and known.uid == record.known.uid and known.version <= record.known.version:
             return
         record.known = known
-        if known.slots is not None and not known.slots.same(record.slots) and not record.owner.over:
-            self.hold(record, known.slots)
-            self._enqueue(record.uid, 0.0)
-        elif known.slots is None and record.slots is not None:
-            self._enqueue(record.uid, 0.0)  # somebody removed the record: `decide` has it written again
+        if known.admission is not None and not known.admission.same(record.admission) and not record.owner.over:
+            self.hold(record, known.admission)
+        self._enqueue(record.uid, 0.0)
 
     def written(self, record: Record, known: Known | None) -> None:
         """A write ended: its answer counts, and then whatever came from the API server meanwhile."""
-        record.busy = False
+        record.busy -= 1
         if known is not None:
             record.known = known
         latest = self.workload_of(record.key)
         if latest is not None and record.known is not None and latest.metadata.uid == record.known.uid:
             self.saw_workload(record, known_of(latest))
 
-    def hold(self, record: Record, slots: SlotMap) -> None:
-        """Have the engine hold exactly these slots, which are stored in the API server."""
-        assignment = self.assignment(record, slots)
-        self.state.restore(record.key, [assignment])
-        record.assignment = self.state.assignments(record.key).get(MAIN, assignment)
-        record.slots = self._with_nodes(slots, record.assignment)
-        record.shrink_at, record.lost = None, ()
+    def hold(self, record: Record, admission: Admission) -> None:
+        """Have queueing and the engine hold exactly this, which is stored in the API server."""
+        before = record.grant
+        workload = self.holdings.workload(record, self.wish(record), self._rank(record))
+        self.holdings.take(record, admission, workload)
+        record.shrink_at = None
         for pod in record.pods.values():
             self._charge(pod)
         if not self.live:
             promise_again(self.state, self.inside, record)
+        elif before is not None:
+            self.queues.gave_back(before)
+            self.stir()
 
-    def admit(self, record: Record, assignment: Assignment, slots: SlotMap) -> None:
+    def admit(self, record: Record, admission: Admission, grant: Grant) -> None:
         """The admission is stored: from here on pods may go."""
-        record.assignment, record.slots, record.refused, record.told = assignment, slots, None, None
-        record.lost = ()
+        self.holdings.admit(record, admission, grant)
+        record.refused = record.told = None
         for pod in record.pods.values():
             if pod.spec.node_name:
                 self._charge(pod)
 
     def free(self, record: Record) -> None:
-        """Give back all that the engine holds for the job."""
-        record.slots = record.assignment = None
+        """Give back all that is held for the job; it waits for nothing any more."""
+        self._clear(record)
+        if self.holdings.free(record):
+            self.stir()
+
+    def back(self, record: Record, until: float = 0.0) -> None:
+        """Give back all that is held for the job; it waits again, not before ``until``."""
+        self._clear(record)
+        record.refused = None
+        self.holdings.back(record, until)
+        self.stir()
+
+    def _clear(self, record: Record) -> None:
         record.intents.clear()
         record.exchanges.clear()
         record.shrink_at = record.patches = None
         record.closing = False
-        if self.state.release(record.key):
-            self.stir()
 
-    def undo(self, record: Record) -> None:
+    def undo(self, record: Record, until: float = 0.0) -> None:
         """A write failed for certain: hold what was held before it."""
-        if record.assignment is None:
-            self.state.release(record.key)
-        else:
-            self.state.reserve(record.key, [record.assignment])
+        self.holdings.undo(record, until)
         self.stir()
-
-    def slots_of(self, assignment: Assignment) -> SlotMap:
-        """The engine's assignment as slots, each with its node where it is one node."""
-        by_host = assignment.by_host
-        slots = (
-            Slot(part.values, part.count, part.nodes[0][0] if by_host and len(part.nodes) == 1 else "")
-            for part in assignment.slices
-        )
-        return SlotMap(assignment.levels, tuple(slots), assignment.flavor)
 
     # --- inside --------------------------------------------------------------------------------------------------
 
     def _set_flavor(self, wire: objects.ResourceFlavor) -> None:
-        flavor = convert.flavor(wire)
+        flavor, plain = convert.flavor(wire), plain_flavor(wire)
         if flavor is None:
             self.flavors.pop(wire.metadata.name, None)
             self.state.remove_flavor(wire.metadata.name)
         else:
             self.flavors[flavor.name] = flavor.levels
             self.state.set_flavor(flavor)
+        if plain is None:
+            self.queues.remove_flavor(wire.metadata.name)
+        else:
+            self.queues.set_flavor(plain)
+
+    def _set_cluster_queue(self, wire: ClusterQueue) -> None:
+        try:
+            self.queues.set_cluster_queue(cluster_queue(wire))
+        except ValueError as error:
+            log.warning(
+                "a ClusterQueue cannot be read; what was known of it counts", queue=wire.metadata.name, error=error
+            )
 
     def _set_class(self, wire: objects.PriorityClass) -> None:
         self.priorities[wire.metadata.name] = wire.value
@@ -323,15 +451,25 @@ class Memory:
     def _set_job(self, job: objects.Job) -> None:
         record = self.records.get(job.metadata.uid)
         own = owner_of(job, self.keys, record.own if record else None)
-        if own.request is None and not own.gated:
+        if own.request is None and not own.gated and not own.queue:
             if record is not None:
                 self._drop(own.uid)
             return
         if record is None:
             self._new_record(own)
             return
+        if record.own is not None:
+            if own.version < record.own.version:
+                return  # older than what came of our own write
+            if own.pod_sets[0].raw != record.own.pod_sets[0].raw and record.admission is None:
+                record.respec = True
         record.own = own
         self.review(own.uid)
+
+    def saw_job(self, job: objects.Job) -> None:
+        """Take over what the API server made of our own write."""
+        if job.metadata.uid in self.records:
+            self._set_job(job)
 
     def review(self, uid: str) -> None:
         """Look at a job anew: it changed, or what `view` says of it may have."""
@@ -339,6 +477,8 @@ class Memory:
         if record is None or record.own is None:
             return
         before, record.owner = record.owner, self.view(record.own)
+        if not record.owner.suspended and record.admission is not None:
+            record.started = True
         if _worth_a_look(before, record.owner):
             self._enqueue(uid, 0.0)
 
@@ -350,8 +490,9 @@ class Memory:
         reference = objects.controller_of(workload.metadata) if workload else None
         if workload is not None and reference is not None and reference.uid == owner.uid:
             record.known = known_of(workload)
-            if record.known.slots is not None and not owner.over and not owner.suspended:
-                self.hold(record, record.known.slots)
+            if record.known.admission is not None and not owner.over and not (owner.suspended and not owner.queue):
+                self.hold(record, record.known.admission)
+                record.started = not owner.suspended
         for uid in record.pods:
             self.stray.pop(uid, None)
         self._enqueue(owner.uid, 0.0)
@@ -359,7 +500,6 @@ class Memory:
     def _drop(self, uid: str) -> None:
         record = self.records.pop(uid, None)
         if record is not None:
-            self.pool.remove(uid)
             self.free(record)
 
     def _record_of(self, pod: objects.Pod) -> Record | None:
@@ -408,8 +548,12 @@ class Memory:
         shape, placement = self.inside.of_pod(pod, self._in_flight(pod))
         observed = placement is not None and self.inside.observed(pod)
         self.state.set_pod(convert.pod(pod, self._claim(pod), shape=shape, placement=placement, observed=observed))
+        record = self._record_of(pod)
+        if record is not None and record.owner.queue:
+            self.queues.bind(objects.key(pod), record.key)
 
     def _give_back(self, pod: objects.Pod) -> None:
+        self.queues.unbind(objects.key(pod))
         if self.state.remove_pod(objects.key(pod)):
             self.troubles.changed(pod.spec.node_name, self.records.values())
             self.stir()
@@ -458,26 +602,6 @@ class Memory:
             return
         self.stray.setdefault(pod.metadata.uid, pod)
 
-    def assignment(self, record: Record, slots: SlotMap) -> Assignment:
-        """Stored slots as the engine takes them back."""
-        template = record.owner.pod_sets[0].template
-        return Assignment(
-            pod_set=MAIN,
-            flavor=slots.flavor,
-            levels=slots.levels,
-            requests=convert.pod_requests(template.spec),
-            shape=record.shape,
-            slices=(Slice(values=slot.values, count=slot.count) for slot in slots.slots),
-        )
-
-    def _with_nodes(self, slots: SlotMap, held: Assignment) -> SlotMap:
-        """The stored slots with the nodes on which the engine holds them, where each slice is one node."""
-        if not held.by_host:
-            return slots
-        nodes = {part.values: part.nodes[0][0] for part in held.slices if len(part.nodes) == 1}
-        named = (Slot(slot.values, slot.count, nodes.get(slot.values, "")) for slot in slots.slots)
-        return SlotMap(slots.levels, tuple(named), slots.flavor)
-
     def _lost(self, slots: SlotMap, slot: Slot) -> bool:
         """Whether no pod can start in this slot now. Only a slice that is one host can be lost as a whole."""
         if slots.levels[-1:] != (HOSTNAME_LABEL,):
@@ -499,7 +623,7 @@ class Memory:
         """How many jobs wait for a place, by reason."""
         counts: dict[str, int] = {}
         for record in self.records.values():
-            if record.slots is None and not record.owner.over:
+            if record.admission is None and not record.owner.over:
                 reason = str(record.refused.reason if record.refused else Reason.PENDING)
                 counts[reason] = counts.get(reason, 0) + 1
         return counts
@@ -534,4 +658,4 @@ def _worth_a_look(before: Owner, after: Owner) -> bool:
 def _quiet(owner: Owner) -> Owner:
     pod_set = owner.pod_sets[0]
     ready = 1 if owner.ready >= pod_set.count > 0 else 0
-    return replace(owner, ready=ready, pod_sets=(replace(pod_set, done=()),))
+    return replace(owner, ready=ready, pod_sets=(replace(pod_set, done=()),), version=0, outcome="")

@@ -21,6 +21,8 @@ import msgspec
 from crds.constants import JOB_INDEX_LABEL
 from engine.numa.machine import NumaPlacement
 from kube.objects import Pod
+from ungater import slices
+from ungater.slices import Homes, Layer
 
 Values = tuple[str, ...]
 Position = Callable[[int], int | None]
@@ -108,7 +110,7 @@ class Tally:
     resend: list[tuple[Pod, int]] = field(default_factory=list)  # a patch that was never seen to arrive
     moved: list[Pod] = field(default_factory=list)  # ungated by us to what is no slot (any more)
     strangers: list[Pod] = field(default_factory=list)  # of this owner, never gated by us, in no slot
-    ranks: set[int] = field(default_factory=set)  # of the pods that hold the slots in use
+    ranks: dict[int, int] = field(default_factory=dict)  # of the pods that hold the slots in use: rank -> slice
 
     @property
     def held(self) -> int:
@@ -168,17 +170,24 @@ def tally(
     return result
 
 
-def assign(
-    waiting: Iterable[Pod], free: Sequence[int], slots: SlotMap, position: Position, taken: Iterable[int] | None = None
+def assign(  # noqa: PLR0917  (pods and slots, and what is known of ranks)
+    waiting: Iterable[Pod],
+    free: Sequence[int],
+    slots: SlotMap,
+    position: Position,
+    taken: Mapping[int, int] | None = None,
+    layers: Sequence[Layer] = (),
 ) -> list[tuple[Pod, int]]:
     """Slots for gated pods, in rank order: (pod, slice). Pods for which nothing is free are left out.
 
     ``position`` maps a rank to its place in rank order, None for a rank that is done or out of range. ``taken``: the
-    ranks that hold a slot, where a rank has one pod at a time; None where ranks may repeat.
+    ranks that hold a slot and where, where a rank has one pod at a time; None where ranks may repeat. ``layers``: of
+    slices whose ranks have to be together.
     """
     free = list(free)
     unique = taken is not None
     ranks = set(taken or ())
+    homes = _homes(layers, slots, free, taken or {})
     placed: list[tuple[Pod, int]] = []
     rest: list[Pod] = []
     for pod in sorted(waiting, key=_order):
@@ -189,6 +198,11 @@ def assign(
             ranks.add(rank)
         place = None if rank is None else position(rank)
         index = slots.at(place) if place is not None and 0 <= place < slots.total else None
+        if homes is not None and rank is not None and index is not None:
+            index = homes.choose(rank, index)
+            if index is None:
+                continue
+            homes.note(rank, index)
         if index is not None and free[index] > 0:
             free[index] -= 1
             placed.append((pod, index))
@@ -205,13 +219,25 @@ def assign(
     return placed
 
 
-def surplus(slots: SlotMap, counted: Tally, keep: int) -> dict[int, int]:
+def _homes(layers: Sequence[Layer], slots: SlotMap, free: Sequence[int], taken: Mapping[int, int]) -> Homes | None:
+    if not layers:
+        return None
+    homes = Homes(layers, [slot.values for slot in slots.slots], free)
+    for rank, index in taken.items():
+        homes.note(rank, index)
+    return homes
+
+
+def surplus(slots: SlotMap, counted: Tally, keep: int, layers: Sequence[Layer] = ()) -> dict[int, int]:
     """Which free slots to give back so that ``keep`` (or what is in use) remain: slice -> how many.
 
-    Slots whose pod finished with success go first, as no pod comes back to them; then from the end of rank order.
+    Slots whose pod finished with success go first, as no pod comes back to them; then from the end of rank order. Where
+    there are ``layers`` of slices, whole ones go, from the end.
     """
     spare = slots.total - max(keep, counted.held)
     free = counted.free(slots)
+    if layers:
+        return slices.spare(layers, [slot.values for slot in slots.slots], free, spare)
     give: dict[int, int] = {}
     reversed_slices = range(len(free) - 1, -1, -1)
     for limit in (counted.succeeded, free):
@@ -261,7 +287,7 @@ def _count_ungated(result: Tally, slots: SlotMap, pod: Pod, members: dict[int, l
 def _use(result: Tally, index: int, pod: Pod) -> None:
     result.used[index] += 1
     if (rank := rank_of(pod)) is not None:
-        result.ranks.add(rank)
+        result.ranks[rank] = index
 
 
 def _youngest(pods: list[Pod], count: int) -> list[Pod]:

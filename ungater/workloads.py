@@ -13,10 +13,12 @@ from crds import assignment as stored
 from crds.constants import API_VERSION
 from crds.request import ParsedRequest, RequestError
 from engine.model import Policy
+from engine.quantity import format_quantity, parse
 from kube.objects import Condition, Object, Struct
-from ungater.conditions import plain
+from queueing import life
+from ungater.conditions import moment, plain, timestamp
 from ungater.jobs import MAIN, OwnedPodSet, Owner
-from ungater.record import Known
+from ungater.record import Admission, Known, Nomination, Part
 from ungater.slots import Slot, SlotMap
 
 
@@ -25,12 +27,17 @@ class PodSetCount(Struct, frozen=True):
 
     name: str = MAIN
     count: int = 0
+    min_count: int = 0
 
 
 class Spec(Struct, frozen=True):
     """Workload spec without the templates: those are the job's."""
 
     pod_sets: tuple[PodSetCount, ...] = ()
+    queue_name: str = ""
+    priority: int = 0
+    active: bool = True
+    maximum_execution_time_seconds: int | None = None
 
 
 class PodSetAssignment(Struct, frozen=True):
@@ -38,20 +45,59 @@ class PodSetAssignment(Struct, frozen=True):
 
     name: str = MAIN
     flavors: dict[str, str] | None = None
+    resource_usage: dict[str, str | int] | None = None
+    count: int = 0
     topology_assignment: dict[str, Any] | None = None
 
 
-class Admission(Struct, frozen=True):
+class StoredAdmission(Struct, frozen=True):
     """The write-ahead record."""
 
+    cluster_queue: str = ""
     pod_set_assignments: tuple[PodSetAssignment, ...] = ()
+
+
+class StoredVictim(Struct, frozen=True):
+    """A workload that is to make room."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    priority: int = 0
+
+
+class StoredNomination(Struct, frozen=True):
+    """The write-ahead record of a preemption."""
+
+    cluster_queue: str = ""
+    victims: tuple[StoredVictim, ...] = ()
+    pod_set_assignments: tuple[PodSetAssignment, ...] = ()
+
+
+class RequeueState(Struct, frozen=True):
+    """When an evicted workload comes back."""
+
+    count: int = 0
+    requeue_at: str | None = None
+
+
+class CheckState(Struct, frozen=True):
+    """What an admission check says."""
+
+    name: str = ""
+    state: str = ""
+    message: str = ""
 
 
 class Status(Struct, frozen=True):
     """Workload status."""
 
-    admission: Admission | None = None
+    admission: StoredAdmission | None = None
+    nomination: StoredNomination | None = None
     conditions: tuple[Condition, ...] | None = None
+    requeue_state: RequeueState | None = None
+    admission_checks: tuple[CheckState, ...] | None = None
+    accumulated_past_execution_time_seconds: int = 0
 
 
 class Workload(Object, frozen=True):
@@ -63,39 +109,70 @@ class Workload(Object, frozen=True):
 
 def known_of(workload: Workload) -> Known:
     """What is remembered of a Workload. An admission that cannot be read counts as none: it is decided again."""
-    meta = workload.metadata
+    meta, spec, status = workload.metadata, workload.spec, workload.status
+    requeue = status.requeue_state or RequeueState()
     return Known(
         name=meta.name,
         uid=meta.uid,
         resource_version=meta.resource_version,
         generation=meta.generation,
-        count=workload.spec.pod_sets[0].count if workload.spec.pod_sets else 0,
-        conditions=workload.status.conditions or (),
-        slots=_slots_of(workload.status.admission),
+        count=spec.pod_sets[0].count if spec.pod_sets else 0,
+        conditions=status.conditions or (),
+        admission=_admission_of(status.admission),
+        nomination=_nomination_of(status.nomination) if status.nomination is not None else None,
+        active=spec.active,
+        queue=spec.queue_name,
+        priority=spec.priority,
+        least=spec.pod_sets[0].min_count if spec.pod_sets else 0,
+        most_execution=spec.maximum_execution_time_seconds,
+        executed=status.accumulated_past_execution_time_seconds,
+        requeues=requeue.count,
+        requeue_at=moment(requeue.requeue_at),
+        checks=tuple(
+            life.Check(name=check.name, state=life.CheckState(check.state), message=check.message)
+            for check in status.admission_checks or ()
+        ),
     )
 
 
-def _slots_of(admission: Admission | None) -> SlotMap | None:
-    entries = admission.pod_set_assignments if admission else ()
-    entry = next((entry for entry in entries if entry.name == MAIN), None)
-    if entry is None or entry.topology_assignment is None:
+def _admission_of(stored_: StoredAdmission | StoredNomination | None) -> Admission | None:
+    if stored_ is None or not stored_.pod_set_assignments:
         return None
     try:
-        levels, domains = stored.decode(entry.topology_assignment)
+        parts = tuple(_part_of(entry) for entry in stored_.pod_set_assignments)
     except (KeyError, TypeError, ValueError):
         return None
-    flavor = next(iter((entry.flavors or {}).values()), "")
-    return SlotMap(levels, tuple(Slot(values, count) for values, count in domains), flavor)
+    if not stored_.cluster_queue and any(part.slots is None for part in parts):
+        return None  # without a queue it is slots or nothing
+    return Admission(stored_.cluster_queue, parts)
 
 
-def new_workload(owner: Owner, priority: int, domain_queue: str = "") -> dict[str, Any]:
+def _part_of(entry: PodSetAssignment) -> Part:
+    flavors = entry.flavors or {}
+    usage = {name: parse(name, value) for name, value in (entry.resource_usage or {}).items()}
+    if entry.topology_assignment is None:
+        return Part(entry.name, entry.count, flavors, usage)
+    levels, domains = stored.decode(entry.topology_assignment)
+    slots = SlotMap(levels, tuple(Slot(values, count) for values, count in domains), next(iter(flavors.values()), ""))
+    return Part(entry.name, slots.total, flavors, usage, slots)
+
+
+def _nomination_of(stored_: StoredNomination) -> Nomination | None:
+    admission = _admission_of(stored_)
+    if admission is None:
+        return None
+    victims = {f"{victim.namespace}/{victim.name}": victim for victim in stored_.victims}
+    return Nomination(
+        admission,
+        {key: victim.uid for key, victim in victims.items()},
+        {key: victim.priority for key, victim in victims.items()},
+    )
+
+
+def new_workload(owner: Owner, priority: int) -> dict[str, Any]:
     """The Workload of a job, to be created."""
-    spec: dict[str, Any] = {"podSets": [_pod_set(pod_set, owner.request) for pod_set in owner.pod_sets]}
-    spec["priority"] = priority
-    if owner.priority_class:
-        spec["priorityClassName"] = owner.priority_class
-    if domain_queue:
-        spec["queueName"] = domain_queue
+    spec = {"podSets": [_pod_set(pod_set, owner.request) for pod_set in owner.pod_sets], **_wishes(owner, priority)}
+    spec = {name: value for name, value in spec.items() if value is not None}
     reference = {
         "apiVersion": owner.api_version,
         "kind": owner.kind,
@@ -108,8 +185,20 @@ def new_workload(owner: Owner, priority: int, domain_queue: str = "") -> dict[st
     return {"apiVersion": API_VERSION, "kind": "Workload", "metadata": metadata, "spec": spec}
 
 
+def _wishes(owner: Owner, priority: int) -> dict[str, Any]:
+    """What the spec says besides the pod sets; None where it says nothing."""
+    return {
+        "priority": priority,
+        "priorityClassName": owner.workload_class or owner.priority_class or None,
+        "queueName": owner.queue or None,
+        "maximumExecutionTimeSeconds": owner.most_execution,
+    }
+
+
 def _pod_set(pod_set: OwnedPodSet, request: ParsedRequest | RequestError | None) -> dict[str, Any]:
     body: dict[str, Any] = {"name": pod_set.name, "count": pod_set.full, "template": msgspec.Raw(pod_set.raw)}
+    if pod_set.least:
+        body["minCount"] = pod_set.least
     if isinstance(request, ParsedRequest):
         body["topologyRequest"] = _topology(request)
     return body
@@ -131,40 +220,96 @@ def _topology(request: ParsedRequest) -> dict[str, Any]:
     return body
 
 
-def spec_patch(known: Known, owner: Owner) -> dict[str, Any]:
-    """The merge patch that brings counts and templates of the spec up to date after the job was edited."""
+def spec_patch(known: Known, owner: Owner, priority: int) -> dict[str, Any]:
+    """The merge patch that brings the spec up to date after the job was edited."""
     pod_sets = [_pod_set(pod_set, owner.request) for pod_set in owner.pod_sets]
-    return {"metadata": {"resourceVersion": known.resource_version}, "spec": {"podSets": pod_sets}}
+    return {
+        "metadata": {"resourceVersion": known.resource_version},
+        "spec": {"podSets": pod_sets, **_wishes(owner, priority)},
+    }
+
+
+def counts_patch(known: Known, counts: Sequence[int]) -> list[dict[str, Any]]:
+    """The JSON patch that brings the counts up to date, by pod set; templates stay as the job had them at first."""
+    version = {"op": "test", "path": "/metadata/resourceVersion", "value": known.resource_version}
+    paths = (f"/spec/podSets/{number}/count" for number in range(len(counts)))
+    return [version, *({"op": "replace", "path": path, "value": n} for path, n in zip(paths, counts, strict=True))]
+
+
+def active_patch(known: Known, *, active: bool) -> dict[str, Any]:
+    """The merge patch that makes it active, or not."""
+    return {"metadata": {"resourceVersion": known.resource_version}, "spec": {"active": active}}
 
 
 def status_patch(
     known: Known,
     conditions: Sequence[Condition],
     *,
-    slots: SlotMap | None,
-    requests: Mapping[str, int] | None = None,
+    admission: Admission | None,
     reclaimable: int = 0,
+    more: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The merge patch of the status: conditions, admission (None removes it) and reclaimable pods."""
-    status: dict[str, Any] = {"conditions": plain(conditions), "admission": None, "reclaimablePods": None}
-    if slots is not None:
-        status["admission"] = {"podSetAssignments": [_assignment(slots, requests or {})]}
+    """The merge patch of the status: conditions, admission (None removes it), reclaimable pods, and ``more`` fields.
+
+    A nomination ends with it.
+    """
+    status: dict[str, Any] = {
+        "conditions": plain(conditions),
+        "admission": None,
+        "nomination": None,
+        "reclaimablePods": None,
+        **(more or {}),
+    }
+    if admission is not None:
+        status["admission"] = _queue(admission) | {"podSetAssignments": [_assignment(part) for part in admission.parts]}
         if reclaimable:
             status["reclaimablePods"] = [{"name": MAIN, "count": reclaimable}]
     return {"metadata": {"resourceVersion": known.resource_version}, "status": status}
 
 
-def conditions_patch(known: Known, conditions: Sequence[Condition]) -> dict[str, Any]:
-    """The merge patch of the conditions alone."""
-    return {"metadata": {"resourceVersion": known.resource_version}, "status": {"conditions": plain(conditions)}}
-
-
-def _assignment(slots: SlotMap, requests: Mapping[str, int]) -> dict[str, Any]:
-    domains = [(slot.values, slot.count) for slot in slots.slots]
-    flavors = dict.fromkeys(sorted(requests) or ["pods"], slots.flavor)
-    return {
-        "name": MAIN,
-        "flavors": flavors,
-        "count": slots.total,
-        "topologyAssignment": stored.encode(slots.levels, domains),
+def nomination_patch(
+    known: Known, conditions: Sequence[Condition], nomination: Nomination, now: float
+) -> dict[str, Any]:
+    """The merge patch that stores the plan of a preemption before its first eviction."""
+    victims = [
+        {
+            "kind": "Workload",
+            "namespace": key.partition("/")[0],
+            "name": key.partition("/")[2],
+            "uid": uid,
+            "priority": nomination.priorities.get(key, 0),
+        }
+        for key, uid in nomination.victims.items()
+    ]
+    body = {
+        **_queue(nomination.admission),
+        "time": timestamp(now),
+        "strategy": "LeastPriority",
+        "victims": victims,
+        "podSetAssignments": [_assignment(part) for part in nomination.admission.parts],
     }
+    status = {"conditions": plain(conditions), "nomination": body}
+    return {"metadata": {"resourceVersion": known.resource_version}, "status": status}
+
+
+def conditions_patch(
+    known: Known, conditions: Sequence[Condition], more: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The merge patch of the conditions, and of ``more`` fields of the status."""
+    status = {"conditions": plain(conditions), **(more or {})}
+    return {"metadata": {"resourceVersion": known.resource_version}, "status": status}
+
+
+def _queue(admission: Admission) -> dict[str, Any]:
+    return {"clusterQueue": admission.queue} if admission.queue else {}
+
+
+def _assignment(part: Part) -> dict[str, Any]:
+    usage = {name: format_quantity(name, amount) for name, amount in sorted(part.usage.items())}
+    body: dict[str, Any] = {"name": part.name, "flavors": dict(part.flavors), "count": part.count}
+    if usage:
+        body["resourceUsage"] = usage
+    if part.slots is not None:
+        domains = [(slot.values, slot.count) for slot in part.slots.slots]
+        body["topologyAssignment"] = stored.encode(part.slots.levels, domains)
+    return body

@@ -6,16 +6,18 @@ failure that leaves the outcome open the Workload is read back until the API ser
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
 from kube.client import Client
-from kube.errors import AlreadyExists, BadRequest, Forbidden, Invalid, KubeError, NotFound, Unauthorized
+from kube.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound, Unauthorized
+from kube.patches import PatchType
 from kube.resources import WORKLOADS
 from ungater import workloads
 from ungater.conditions import Wanted, merge
 from ungater.jobs import Owner
-from ungater.record import Known
-from ungater.slots import SlotMap
+from ungater.record import Admission, Known, Nomination
 from ungater.workloads import Workload, known_of
 from ungater.workqueue import backoff
 
@@ -58,29 +60,56 @@ class Writer:
                 raise KubeError(f"workload {found.metadata.name} is there and belongs to another owner") from None
             return known_of(found)
 
-    async def spec(self, owner: Owner, known: Known) -> Known:
+    async def spec(self, owner: Owner, known: Known, priority: int) -> Known:
         """Bring the spec up to date. Raises KubeError; Conflict where somebody wrote meanwhile."""
-        body = workloads.spec_patch(known, owner)
+        body = workloads.spec_patch(known, owner, priority)
         return known_of(await self._client.patch(WORKLOADS, known.name, owner.namespace, body=body, type=Workload))
 
-    async def conditions(self, namespace: str, known: Known, wanted: Sequence[Wanted]) -> Known:
-        """Write conditions where they differ. Raises KubeError; Conflict where somebody wrote meanwhile."""
+    async def counts(self, namespace: str, known: Known, counts: Sequence[int]) -> Known:
+        """Bring the spec's counts up to date. Raises KubeError; Conflict where somebody wrote meanwhile."""
+        body = workloads.counts_patch(known, counts)
+        try:
+            patched = await self._client.patch(
+                WORKLOADS, known.name, namespace, body=body, content_type=PatchType.JSON, type=Workload
+            )
+        except Invalid as error:
+            raise Conflict(409, "Conflict", str(error)) from error  # the test of the version did not hold
+        return known_of(patched)
+
+    async def deactivate(self, namespace: str, known: Known) -> Known:
+        """Set spec.active to false. Raises KubeError; Conflict where somebody wrote meanwhile."""
+        body = workloads.active_patch(known, active=False)
+        return known_of(await self._client.patch(WORKLOADS, known.name, namespace, body=body, type=Workload))
+
+    async def remove(self, namespace: str, known: Known) -> None:
+        """Delete the Workload; nothing where it is gone. Raises KubeError."""
+        with suppress(NotFound):
+            await self._client.delete(WORKLOADS, known.name, namespace, uid=known.uid)
+
+    async def conditions(
+        self, namespace: str, known: Known, wanted: Sequence[Wanted], more: Mapping[str, Any] | None = None
+    ) -> Known:
+        """Write conditions where they differ, and ``more`` fields of the status.
+
+        Raises KubeError; Conflict where somebody wrote meanwhile.
+        """
         merged = merge(known.conditions, wanted, generation=known.generation, now=time.time())
-        if merged is None:
+        if merged is None and not more:
             return known
-        return await self._status(namespace, known, workloads.conditions_patch(known, merged))
+        body = workloads.conditions_patch(known, merged or known.conditions, more)
+        return await self._status(namespace, known, body)
 
     async def admission(
         self,
         namespace: str,
         known: Known,
-        slots: SlotMap | None,
+        admission: Admission | None,
         wanted: Sequence[Wanted],
         *,
-        requests: dict[str, int] | None = None,
         reclaimable: int = 0,
+        more: Mapping[str, Any] | None = None,
     ) -> Known:
-        """Store an admission, or remove it (``slots`` None), together with conditions.
+        """Store an admission, or remove it (None), together with conditions; a nomination ends with it.
 
         Returns only when it is known to be stored. Waits out an API server that does not answer.
 
@@ -88,12 +117,33 @@ class Writer:
             Overtaken: another admission is stored.
             KubeError: one of ``REFUSED``: nothing was stored.
         """
+
+        def body(known: Known) -> dict[str, Any]:
+            merged = merge(known.conditions, wanted, generation=known.generation, now=time.time()) or known.conditions
+            return workloads.status_patch(known, merged, admission=admission, reclaimable=reclaimable, more=more)
+
+        return await self._settled(namespace, known, body, lambda found: _alike(found, admission))
+
+    async def nomination(self, namespace: str, known: Known, nomination: Nomination, wanted: Sequence[Wanted]) -> Known:
+        """Store the plan of a preemption. Returns and raises as `admission` does."""
+        now = time.time()
+
+        def body(known: Known) -> dict[str, Any]:
+            merged = merge(known.conditions, wanted, generation=known.generation, now=now) or known.conditions
+            return workloads.nomination_patch(known, merged, nomination, now)
+
+        def there(found: Known) -> bool:
+            return found.nomination is not None and found.nomination.victims == nomination.victims
+
+        return await self._settled(namespace, known, body, there)
+
+    async def _settled(
+        self, namespace: str, known: Known, body: Callable[[Known], dict[str, Any]], there: Callable[[Known], bool]
+    ) -> Known:
         first, failures = known, 0
         while True:
-            merged = merge(known.conditions, wanted, generation=known.generation, now=time.time()) or known.conditions
-            body = workloads.status_patch(known, merged, slots=slots, requests=requests, reclaimable=reclaimable)
             try:
-                return await self._status(namespace, known, body)
+                return await self._status(namespace, known, body(known))
             except REFUSED:
                 raise
             except KubeError:
@@ -102,9 +152,9 @@ class Writer:
             known = await self.read(namespace, known.name)
             if known.uid != first.uid:
                 raise Overtaken(known)
-            if _alike(known.slots, slots):
+            if there(known):
                 return known
-            if not _alike(known.slots, first.slots):
+            if not _alike(known, first.admission):
                 raise Overtaken(known)
 
     async def read(self, namespace: str, name: str) -> Known:
@@ -119,12 +169,12 @@ class Writer:
                 failures += 1
                 await asyncio.sleep(backoff(failures, longest=LONGEST_PAUSE))
 
-    async def _status(self, namespace: str, known: Known, body: dict[str, object]) -> Known:
+    async def _status(self, namespace: str, known: Known, body: dict[str, Any]) -> Known:
         patched = await self._client.patch(
             WORKLOADS, known.name, namespace, body=body, subresource="status", type=Workload
         )
         return known_of(patched)
 
 
-def _alike(left: SlotMap | None, right: SlotMap | None) -> bool:
-    return right is None if left is None else left.same(right)
+def _alike(known: Known, admission: Admission | None) -> bool:
+    return known.admission is None if admission is None else admission.same(known.admission)

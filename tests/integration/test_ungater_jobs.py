@@ -92,6 +92,32 @@ async def test_ranks_sit_in_rank_order(jobs, client, namespace):
     assert rank_order(await snapshot(client, {namespace}), "ranks") == []
 
 
+async def test_slices_share_a_rack_each_and_come_back_to_it(jobs, client, namespace):
+    request = {
+        KEYS.required[0]: "cloud-provider.com/topology-block",
+        KEYS.slice_level: RACK_LABEL,
+        KEYS.slice_size: "3",
+    }
+    await jobs.create(job("rings", 6, gpus=4, indexed=True, request=request))
+    pods = await jobs.running("rings", 6)  # a rack takes four such pods, so one slice
+    assert len(racks_of(pods)) == 2
+    assert all(len(racks_of(of_slice)) == 1 for of_slice in slices_of(pods, 3))
+    (pod_set,) = (await jobs.workload("rings"))["spec"]["podSets"]
+    assert pod_set["topologyRequest"]["podSetSliceSize"] == 3
+    for victim in (pods[0], pods[5]):
+        await client.delete(PODS, victim["metadata"]["name"], namespace)
+    after = await until(lambda: _replaced(jobs, "rings", 6, pods[5]), "the replacements")
+    assert all(len(racks_of(of_slice)) == 1 for of_slice in slices_of(after, 3))
+    await jobs.create(job("more", 9, gpus=4, indexed=True, request=request))
+    message = (await jobs.condition("more", "QuotaReserved", "False", "NeverFits"))["message"]
+    assert "takes 6 in slices of 3 of one cloud-provider.com/topology-rack" in message
+
+
+def slices_of(pods, size):
+    ranked = sorted(pods, key=lambda pod: int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]))
+    return [ranked[at : at + size] for at in range(0, len(ranked), size)]
+
+
 async def test_a_deleted_pod_comes_back_on_its_slot(jobs, client, namespace):
     await jobs.create(job("again", 4, gpus=4, indexed=True))
     before = await jobs.running("again", 4)
@@ -133,12 +159,12 @@ async def test_finished_pods_free_their_slots_for_others(jobs):
     workload = await jobs.workload("ends")
     assert workload["status"]["reclaimablePods"] == [{"name": "main", "count": 1}]
     await jobs.annotate(before[1], **{"run-seconds": "0"})
-    await jobs.condition("ends", "Finished", "True", "Complete")
+    await jobs.condition("ends", "Finished", "True", "Succeeded")
 
 
 async def test_more_completions_than_pods_reuse_the_slots(jobs):
     await jobs.create(job("waves", 2, completions=4, indexed=True, annotations={"topogate.dev/run-seconds": "1"}))
-    await jobs.condition("waves", "Finished", "True", "Complete")
+    await jobs.condition("waves", "Finished", "True", "Succeeded")
     ended = await jobs.pods("waves", phase="Succeeded")
     assert len(ended) == 4
     assert len(set(nodes_of(ended))) == 2
@@ -241,12 +267,6 @@ async def test_levels_nobody_has_are_named_with_those_that_exist(jobs):
     condition = await jobs.condition("wrong", "QuotaReserved", "False", "UnknownLevel")
     assert RACK_LABEL in condition["message"]
     await jobs.event("wrong", "UnknownLevel")
-
-
-async def test_a_job_with_a_queue_stays_suspended_and_says_so(jobs):
-    await jobs.create(job("queued", 1, labels={KEYS.queue_name: "team"}, spec={"suspend": True}))
-    condition = await jobs.condition("queued", "QuotaReserved", "False", "QueuesNotServed")
-    assert KEYS.queue_name in condition["message"]
 
 
 async def test_pods_that_nobody_serves_say_why_they_stay_gated(jobs, client, namespace):

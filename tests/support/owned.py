@@ -8,7 +8,7 @@ import msgspec
 from crds.constants import JOB_INDEX_LABEL, Keys
 from kube.objects import Job, Pod
 from ungater.jobs import Owner, owner_of
-from ungater.record import Known, Record
+from ungater.record import Admission, Known, Part, Record
 from ungater.slots import Slot, SlotMap
 
 KEYS = Keys()
@@ -118,14 +118,33 @@ def slot_map(*slots: tuple[str, int]) -> SlotMap:
     )
 
 
-def make_known(owner: Owner, *, slots: SlotMap | None = None, count: int | None = None, conditions=()) -> Known:
+def make_admission(slots: SlotMap | None, *, queue: str = "", count: int | None = None, flavors=None) -> Admission:
+    """What is stored of slots; without slots, in a queue, of quota alone."""
+    flavors = flavors or {"cpu": slots.flavor if slots is not None else "plain"}
+    total = slots.total if slots is not None else count
+    usage = {"cpu": 1000 * total, "pods": total} if queue else {}
+    return Admission(queue, (Part("main", total, flavors, usage, slots),))
+
+
+def make_known(
+    owner: Owner,
+    *,
+    slots: SlotMap | None = None,
+    admission: Admission | None = None,
+    count: int | None = None,
+    conditions=(),
+    **more,
+) -> Known:
     full = owner.pod_sets[0].full if count is None else count
-    return Known(owner.workload, f"wl-{owner.uid}", "5", 1, full, tuple(conditions), slots)
+    admission = admission or (make_admission(slots) if slots is not None else None)
+    more = {"queue": owner.queue, "least": owner.pod_sets[0].least, "most_execution": owner.most_execution, **more}
+    return Known(owner.workload, f"wl-{owner.uid}", "5", 1, full, tuple(conditions), admission, **more)
 
 
 def make_record(
     owner: Owner | None = None, *, slots: SlotMap | None = None, pods: Sequence[Pod] = (), **fields
 ) -> Record:
     owner = owner or make_owner()
-    fields.setdefault("known", make_known(owner, slots=slots))
-    return Record(owner, slots=slots, pods={pod.metadata.uid: pod for pod in pods}, **fields)
+    admission = fields.pop("admission", None) or (make_admission(slots) if slots is not None else None)
+    fields.setdefault("known", make_known(owner, admission=admission))
+    return Record(owner, admission=admission, slots=slots, pods={pod.metadata.uid: pod for pod in pods}, **fields)

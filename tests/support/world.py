@@ -1,7 +1,7 @@
 """A `Memory` that hears of every change of the stores that informers would keep."""
 
 import msgspec
-from support.owned import KEYS, LEVELS
+from support.owned import KEYS, LEVELS, make_admission, make_known
 
 from engine.model import HOSTNAME_LABEL
 from kube.informer import Event, EventKind
@@ -17,9 +17,10 @@ from kube.objects import (
     ResourceFlavorSpec,
     key,
 )
+from queueing.cycle import cycle
 from ungater import workloads
-from ungater.admission import ask
 from ungater.memory import Memory
+from ungater.record import Admission, Known
 from ungater.workloads import Workload
 
 FLAVOR = ResourceFlavor(
@@ -48,7 +49,8 @@ class World:
     """Stores as informers keep them, and a memory that hears of every change."""
 
     def __init__(self):
-        self.stores = {"node": {}, "flavor": {}, "class": {}, "job": {}, "workload": {}, "pod": {}}
+        kinds = ("node", "flavor", "class", "job", "workload", "pod", "namespace", "cluster_queue", "local_queue")
+        self.stores = {kind: {} for kind in kinds}
         self.asked: list[str] = []
         self.memory = self.make()
         self.memory.load((), (), (), (), ())
@@ -64,7 +66,8 @@ class World:
     def restarted(self):
         memory = self.make()
         stores = (self.stores[kind].values() for kind in ("node", "flavor", "class", "job", "pod"))
-        memory.load(*stores)
+        queues = {f"{kind}s": self.stores[kind].values() for kind in ("namespace", "cluster_queue", "local_queue")}
+        memory.load(*stores, **queues)
         return memory
 
     def put(self, kind, obj):
@@ -77,23 +80,32 @@ class World:
         old = self.stores[kind].pop(key(obj))
         getattr(self.memory, f"on_{kind}")(Event(EventKind.DELETED, key(old), old, None))
 
-    def admit(self, job):
-        """Place, reserve, store and admit, as the shell does."""
+    def refused(self, job):
+        """Wait, and be refused by a cycle: the refusal."""
         record = self.memory.records[job.metadata.uid]
-        answer = ask(self.memory, record)
-        assert answer.refusal is None, answer.refusal
-        self.memory.state.reserve(record.key, [answer.result])
-        slots = self.memory.slots_of(answer.result)
-        self.memory.admit(record, answer.result, slots)
-        stored = stored_workload(record.owner, slots)
+        record.known = record.known or make_known(record.owner)
+        self.memory.enter(record)
+        assert not cycle(self.memory.state, self.memory.queues, 0.0).admitted
+        return self.memory.queues.entries[record.key].refusal
+
+    def admit(self, job):
+        """Wait, be admitted by a cycle, store and admit, as the shell does."""
+        record = self.memory.records[job.metadata.uid]
+        record.known = record.known or make_known(record.owner)
+        self.memory.enter(record)
+        made = next(one for one in cycle(self.memory.state, self.memory.queues, 0.0).admitted if one.key == record.key)
+        admission = self.memory.holdings.admission_of(made.grant, made.grant.assignments[0].requests)
+        self.memory.admit(record, admission, made.grant)
+        stored = stored_workload(record.owner, admission)
         record.known = workloads.known_of(stored)
         self.put("workload", stored)
-        return slots
+        return record.slots
 
 
-def stored_workload(owner, slots, version="7"):
+def stored_workload(owner, admission, version="7"):
     reference = OwnerReference(kind="Job", name=owner.name, uid=owner.uid, controller=True)
-    body = workloads.status_patch(workloads.Known("w", "u", "6", 1, 1), (), slots=slots)["status"]["admission"]
+    admission = admission if isinstance(admission, Admission) else make_admission(admission)
+    body = workloads.status_patch(Known("w", "u", "6", 1, 1), (), admission=admission)["status"]["admission"]
     return Workload(
         metadata=ObjectMeta(
             name=owner.workload,
@@ -102,5 +114,5 @@ def stored_workload(owner, slots, version="7"):
             resource_version=version,
             owner_references=(reference,),
         ),
-        status=workloads.Status(admission=msgspec.convert(body, workloads.Admission)),
+        status=workloads.Status(admission=msgspec.convert(body, workloads.StoredAdmission)),
     )

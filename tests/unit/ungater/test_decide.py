@@ -1,23 +1,25 @@
 """What is decided about a job: state in, instructions out."""
 
 import pytest
-from support.owned import KEYS, LEVELS, make_known, make_owner, make_pod, make_record, slot_map
+from support.owned import KEYS, LEVELS, make_admission, make_known, make_owner, make_pod, make_record, slot_map
 
 from engine.reasons import Reason
 from kube.objects import Condition
-from ungater import decide as d
+from ungater import instructions as i
 from ungater.conditions import ADMITTED, FINISHED, PODS_READY, QUOTA_RESERVED
+from ungater.decide import decide
+from ungater.placing import RETELL_AFTER
 from ungater.record import Refused, Told, Trouble
 from ungater.slots import Intent
 
-RULES = d.Rules(KEYS, {"gpu": LEVELS})
+RULES = i.Rules(KEYS, {"gpu": LEVELS})
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
 NOW = 1000.0
 
 
 def run(record, now=NOW, rules=RULES):
-    first = d.decide(record, rules, now)
-    assert d.decide(record, rules, now) == first, "the same record gives the same instructions"
+    first = decide(record, rules, now)
+    assert decide(record, rules, now) == first, "the same record gives the same instructions"
     return first
 
 
@@ -26,7 +28,7 @@ def of(kind, instructions):
 
 
 def wanted(instructions):
-    return {w.type: w for write in of(d.Write, instructions) for w in write.wanted}
+    return {w.type: w for write in of(i.Write, instructions) for w in write.wanted}
 
 
 def true(kind, reason="x"):
@@ -34,17 +36,17 @@ def true(kind, reason="x"):
 
 
 def test_a_new_job_gets_its_workload_first_and_nothing_else():
-    assert run(make_record(known=None)) == [d.Create()]
+    assert run(make_record(known=None)) == [i.Create()]
 
 
 def test_then_it_waits_for_a_place():
-    assert run(make_record()) == [d.Enter()]
+    assert run(make_record()) == [i.Enter()]
 
 
 def test_a_refusal_is_written_at_once_and_told_once():
     record = make_record(refused=Refused(Reason.DOES_NOT_FIT, "r1 could take 3 of 4"))
     enter, write, tell = run(record)
-    assert enter == d.Enter()
+    assert enter == i.Enter()
     assert (write.wanted[0].type, write.wanted[0].status, write.delay) == (QUOTA_RESERVED, False, 0.0)
     assert "3 of 4" in write.wanted[0].message
     assert (tell.type, tell.reason) == ("Warning", Reason.DOES_NOT_FIT)
@@ -53,9 +55,9 @@ def test_a_refusal_is_written_at_once_and_told_once():
         record.owner, conditions=[Condition(type=QUOTA_RESERVED, status="False", reason="DoesNotFit", message="old")]
     )
     record.refused = Refused(Reason.DOES_NOT_FIT, "r1 could take 2 of 4")
-    assert of(d.Tell, run(record)) == []
-    assert of(d.Write, run(record))[0].delay > 0
-    assert len(of(d.Tell, run(record, now=NOW + d.RETELL_AFTER))) == 1
+    assert of(i.Tell, run(record)) == []
+    assert of(i.Write, run(record))[0].delay > 0
+    assert len(of(i.Tell, run(record, now=NOW + RETELL_AFTER))) == 1
 
 
 @pytest.mark.parametrize(
@@ -63,43 +65,45 @@ def test_a_refusal_is_written_at_once_and_told_once():
     [
         ({"request": {KEYS.required[0]: "rak"}}, Reason.UNKNOWN_LEVEL, '"block", "rack", "kubernetes.io/hostname"'),
         ({"request": {KEYS.required[0]: "rack", KEYS.preferred[0]: "block"}}, Reason.CONTRADICTING_REQUESTS, "rack"),
-        ({"labels": {KEYS.queue_name: "team"}, "suspend": True}, Reason.QUEUES_NOT_SERVED, "team"),
         ({"parallelism": 0}, Reason.PENDING, "parallelism 0"),
     ],
 )
 def test_what_cannot_be_placed_says_why(owner, reason, text):
     instructions = run(make_record(make_owner(**owner)))
-    assert d.Enter() not in instructions
+    assert i.Enter() not in instructions
     assert wanted(instructions)[QUOTA_RESERVED].reason == reason
     assert text in wanted(instructions)[QUOTA_RESERVED].message
-    assert of(d.Tell, instructions)[0].reason == reason
+    assert of(i.Tell, instructions)[0].reason == reason
 
 
 def test_a_gate_without_a_request_and_a_request_without_a_gate_are_pointed_at():
     for owner, reason in (({"request": {}}, Reason.INVALID_REQUEST), ({"gated": False}, Reason.NOT_GATED)):
         leave, tell = run(make_record(make_owner(**owner), known=None))
-        assert leave == d.Leave()
+        assert leave == i.Leave()
         assert (tell.reason, bool(tell.once)) == (reason, True)
 
 
 def test_pods_that_the_webhook_gated_one_by_one_are_served_too():
     owner = make_owner(gated=False)
-    assert run(make_record(owner, known=None, pods=[make_pod(owner=owner)])) == [d.Create()]
+    assert run(make_record(owner, known=None, pods=[make_pod(owner=owner)])) == [i.Create()]
 
 
 def test_no_pod_goes_before_its_admission_is_stored():
     record = make_record(pods=[make_pod(rank=rank) for rank in range(4)])
-    assert of(d.Ungate, run(record)) == []
-    record.slots = SLOTS  # held in memory, and the record is gone from the API server
-    assert run(record) == [d.Readmit()]
+    assert of(i.Ungate, run(record)) == []
+    record.slots, record.admission = (
+        SLOTS,
+        make_admission(SLOTS),
+    )  # held in memory, and the record is gone from the API server
+    assert run(record) == [i.Readmit()]
     record.known = make_known(record.owner, slots=SLOTS)
-    assert [ungate.index for ungate in of(d.Ungate, run(record))] == [0, 0, 1, 1]
+    assert [ungate.index for ungate in of(i.Ungate, run(record))] == [0, 0, 1, 1]
 
 
 def test_a_replacement_takes_the_slot_that_was_freed():
     pods = [make_pod(at=("b", "r", "n1"), node="n1"), make_pod(at=("b", "r", "n2"), node="n2", phase="Failed")]
     pods += [make_pod(at=("b", "r", "n1"), node="n1"), make_pod(at=("b", "r", "n2"), node="n2"), make_pod("new")]
-    assert [(u.pod.metadata.name, u.index) for u in of(d.Ungate, run(make_record(slots=SLOTS, pods=pods)))] == [
+    assert [(u.pod.metadata.name, u.index) for u in of(i.Ungate, run(make_record(slots=SLOTS, pods=pods)))] == [
         ("new", 1)
     ]
 
@@ -108,40 +112,40 @@ def test_a_replacement_waits_while_the_old_pod_is_on_its_node_and_the_workload_s
     pods = [make_pod(at=("b", "r", node), node=node) for node in ("n1", "n1", "n2")]
     old = make_pod("old", at=("b", "r", "n2"), node="n2", terminating=True)
     record = make_record(slots=SLOTS, pods=[*pods, old, make_pod("new")])
-    assert of(d.Ungate, run(record)) == []
+    assert of(i.Ungate, run(record)) == []
     assert wanted(run(record))[PODS_READY].reason == Reason.SLOT_OCCUPIED
     del record.pods["uid-old"]
-    assert [u.pod.metadata.name for u in of(d.Ungate, run(record))] == ["new"]
+    assert [u.pod.metadata.name for u in of(i.Ungate, run(record))] == ["new"]
 
 
 def test_a_pod_whose_slot_moved_is_replaced_without_a_hot_loop():
     moved = make_pod("moved", at=("b", "r", "n7"))
     record = make_record(slots=SLOTS, pods=[moved])
-    (delete,) = of(d.Delete, run(record))
+    (delete,) = of(i.Delete, run(record))
     assert (delete.pod, delete.reason) == (moved, Reason.SLOT_MOVED)
     record.deleting["uid-moved"] = NOW + 30
-    assert of(d.Delete, run(record)) == []
-    assert len(of(d.Delete, run(record, now=NOW + 30))) == 1
+    assert of(i.Delete, run(record)) == []
+    assert len(of(i.Delete, run(record, now=NOW + 30))) == 1
 
 
 def test_a_lost_patch_is_sent_again_to_the_same_slot():
     pod = make_pod("p", rank=0)
     record = make_record(slots=SLOTS, pods=[pod], intents={"uid-p": Intent(("b", "r", "n2"), NOW + 1)})
-    assert of(d.Ungate, run(record)) == []
-    assert [u.index for u in of(d.Ungate, run(record, now=NOW + 1))] == [1]
+    assert of(i.Ungate, run(record)) == []
+    assert [u.index for u in of(i.Ungate, run(record, now=NOW + 1))] == [1]
 
 
 def test_pods_of_a_lost_node_wait_for_another_place_and_the_others_stay():
-    rules = d.Rules(KEYS, {"gpu": LEVELS}, lambda _, slot: slot.node == "n2")
+    rules = i.Rules(KEYS, {"gpu": LEVELS}, lambda _, slot: slot.node == "n2")
     pods = [make_pod(at=("b", "r", "n1"), node="n1"), make_pod(at=("b", "r", "n1"), node="n1")]
     unbound = make_pod(at=("b", "r", "n2"))
     for waits in (make_pod("new"), unbound):
         instructions = run(make_record(slots=SLOTS, pods=[*pods, waits]), rules=rules)
-        assert of(d.Enter, instructions) == [d.Enter(((1, 2),))]
-        assert of(d.Ungate, instructions) == []
+        assert of(i.Enter, instructions) == [i.Enter(((1, 2),))]
+        assert of(i.Ungate, instructions) == []
     still_there = make_pod(at=("b", "r", "n2"), node="n2")
     instructions = run(make_record(slots=SLOTS, pods=[*pods, still_there, make_pod("new")]), rules=rules)
-    assert [u.index for u in of(d.Ungate, instructions)] == [1], "while a pod runs there, the node may come back"
+    assert [u.index for u in of(i.Ungate, instructions)] == [1], "while a pod runs there, the node may come back"
     record = make_record(slots=SLOTS, pods=[*pods, make_pod("new")], refused=Refused(Reason.DOES_NOT_FIT, "full"))
     assert "n2 is lost" in wanted(run(record, rules=rules))[PODS_READY].message
 
@@ -149,10 +153,10 @@ def test_pods_of_a_lost_node_wait_for_another_place_and_the_others_stay():
 def test_more_pods_wait_for_the_difference_only():
     owner = make_owner(parallelism=6)
     record = make_record(owner, slots=SLOTS)
-    assert d.Enter() in run(record)
-    assert d.Respec() not in run(record)
+    assert i.Enter() in run(record)
+    assert i.Respec() not in run(record)
     record.known = make_known(owner, slots=SLOTS, count=4)
-    assert d.Respec() in run(record)
+    assert i.Respec() in run(record)
     record.refused = Refused(Reason.DOES_NOT_FIT, "full")
     assert wanted(run(record))[PODS_READY].reason == Reason.PARTLY_PLACED
     assert "4 of 6" in wanted(run(record))[PODS_READY].message
@@ -162,16 +166,16 @@ def test_fewer_pods_give_back_free_slots_after_a_moment_and_never_one_in_use():
     owner = make_owner(parallelism=2)
     pods = [make_pod(at=("b", "r", "n2"), node="n2"), make_pod(at=("b", "r", "n2"), node="n2")]
     record = make_record(owner, slots=SLOTS, pods=[*pods, make_pod(at=("b", "r", "n1"), node="n1")])
-    assert d.ShrinkLater() in run(record)
+    assert i.ShrinkLater() in run(record)
     record.shrink_at = NOW + 1
-    assert of(d.Shrink, run(record)) == []
-    (shrink,) = of(d.Shrink, run(record, now=NOW + 1))
+    assert of(i.Shrink, run(record)) == []
+    (shrink,) = of(i.Shrink, run(record, now=NOW + 1))
     assert [(slot.values[-1], slot.count) for slot in shrink.slots.slots] == [("n1", 1), ("n2", 2)]
 
 
 def test_no_pods_at_all_release_the_workload():
     record = make_record(make_owner(parallelism=0), slots=SLOTS, shrink_at=NOW)
-    (release,) = of(d.Release, run(record))
+    (release,) = of(i.Release, run(record))
     assert {w.type: w.status for w in release.wanted} == {QUOTA_RESERVED: False, ADMITTED: False}
 
 
@@ -180,22 +184,25 @@ def test_a_suspended_job_gives_everything_back_and_says_so():
     record = make_record(owner, slots=SLOTS)
     record.known = make_known(owner, slots=SLOTS, conditions=[true(ADMITTED)])
     leave, release = run(record)
-    assert leave == d.Leave()
+    assert leave == i.Leave()
     assert {w.type: (w.status, w.reason) for w in release.wanted} == {
         QUOTA_RESERVED: (False, Reason.SUSPENDED),
         ADMITTED: (False, Reason.SUSPENDED),
     }
-    assert of(d.Release, run(make_record(owner))) == []
+    assert of(i.Release, run(make_record(owner))) == []
 
 
 @pytest.mark.parametrize(
     ("job", "says"),
-    [({"deleted": True}, None), ({"status": {"conditions": [{"type": "Complete", "status": "True"}]}}, "Complete")],
+    [
+        ({"deleted": True}, None),
+        ({"status": {"conditions": [{"type": "Complete", "status": "True"}]}}, Reason.SUCCEEDED),
+    ],
 )
 def test_a_job_that_is_over_frees_its_capacity_at_once(job, says):
     instructions = run(make_record(make_owner(**job), slots=SLOTS))
-    assert instructions[:2] == [d.Leave(), d.Free()]
-    assert (wanted(instructions)[FINISHED].reason if says else of(d.Write, instructions)) == (says or [])
+    assert instructions[:2] == [i.Leave(), i.Free()]
+    assert (wanted(instructions)[FINISHED].reason if says else of(i.Write, instructions)) == (says or [])
 
 
 def test_ready_pods_are_said_lazily_once_and_taken_back():
@@ -203,9 +210,9 @@ def test_ready_pods_are_said_lazily_once_and_taken_back():
     pods = [make_pod(at=("b", "r", node), node=node) for node in ("n1", "n1", "n2", "n2")]
     record = make_record(owner, slots=SLOTS, pods=pods)
     assert wanted(run(record))[PODS_READY].status
-    assert of(d.Write, run(record))[0].delay > 0
+    assert of(i.Write, run(record))[0].delay > 0
     record.known = make_known(owner, slots=SLOTS, conditions=[true(PODS_READY)])
-    assert of(d.Write, run(record)) == []
+    assert of(i.Write, run(record)) == []
     record.owner = make_owner(status={"ready": 3})
     assert not wanted(run(record))[PODS_READY].status
 
@@ -213,13 +220,13 @@ def test_ready_pods_are_said_lazily_once_and_taken_back():
 def test_a_pod_that_runs_without_a_slot_is_pointed_at_once():
     stranger = make_pod("s", at=("b", "r", "n1"), marked=False)
     record = make_record(slots=SLOTS, pods=[stranger])
-    assert [tell.pod for tell in of(d.Tell, run(record))] == [stranger]
+    assert [tell.pod for tell in of(i.Tell, run(record))] == [stranger]
     record.noted.add("uid-s")
-    assert of(d.Tell, run(record)) == []
+    assert of(i.Tell, run(record)) == []
 
 
 def refusing(*nodes):
-    return d.Rules(KEYS, {"gpu": LEVELS}, avoided=lambda _record, _now: frozenset(nodes))
+    return i.Rules(KEYS, {"gpu": LEVELS}, avoided=lambda _record, _now: frozenset(nodes))
 
 
 def test_slots_on_a_node_that_refused_such_a_pod_are_moved_and_its_running_pods_stay():
@@ -229,17 +236,17 @@ def test_slots_on_a_node_that_refused_such_a_pod_are_moved_and_its_running_pods_
     again, last = make_pod(rank=1), make_pod(rank=3)
     record = make_record(slots=SLOTS, pods=[runs, failed, other, again, last])
     instructions = run(record, rules=refusing("n1"))
-    assert of(d.Enter, instructions) == [d.Enter(((0, 1),))]
-    assert [u.pod for u in of(d.Ungate, instructions)] == [last]
-    assert of(d.Delete, instructions) == []
-    assert {u.index for u in of(d.Ungate, run(record))} == {0, 1}, "without the refusal both go"
+    assert of(i.Enter, instructions) == [i.Enter(((0, 1),))]
+    assert [u.pod for u in of(i.Ungate, instructions)] == [last]
+    assert of(i.Delete, instructions) == []
+    assert {u.index for u in of(i.Ungate, run(record))} == {0, 1}, "without the refusal both go"
 
 
 def test_a_node_that_refused_is_no_matter_where_no_pod_needs_it():
     pods = [make_pod(at=("b", "r", "n1"), node="n1"), make_pod(at=("b", "r", "n1"), node="n1")]
     instructions = run(make_record(slots=SLOTS, pods=[*pods, make_pod("new")]), rules=refusing("n1"))
-    assert of(d.Enter, instructions) == []
-    assert [u.index for u in of(d.Ungate, instructions)] == [1]
+    assert of(i.Enter, instructions) == []
+    assert [u.index for u in of(i.Ungate, instructions)] == [1]
 
 
 def test_with_no_other_place_than_the_node_that_refused_the_workload_says_so():

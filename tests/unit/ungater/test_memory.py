@@ -6,11 +6,12 @@ import pytest
 from support.owned import KEYS, make_job, make_owner, make_pod
 from support.world import FLAVOR, NODES, World, make_node, stored_workload
 
+from engine.placement import Refusal
 from kube.objects import (
     ObjectMeta,
     PriorityClass,
 )
-from ungater.admission import ask
+from ungater.admission import elsewhere
 from ungater.jobs import owner_of
 
 
@@ -61,10 +62,10 @@ def test_finished_pods_and_finished_jobs_give_back(world):
     foreign = make_pod("f", owner=make_owner("other"), node="r1-h1", phase="Running", gated=False, spec=CPU)
     world.put("pod", foreign)
     assert free(world.memory)["r1-h1"] == 1000
-    generation = world.memory.pool.generation
+    generation = world.memory.generation
     world.put("pod", make_pod("f", owner=make_owner("other"), node="r1-h1", phase="Succeeded", gated=False, spec=CPU))
     assert free(world.memory)["r1-h1"] == 2000
-    assert world.memory.pool.generation > generation, "who waits is looked at again"
+    assert world.memory.generation > generation, "who waits is looked at again"
 
 
 def test_everything_is_rebuilt_from_lists(world):
@@ -123,12 +124,11 @@ def test_pods_of_a_lost_node_get_another_place_in_their_rack_and_the_rest_stays(
     world.put("node", make_node(*name.split("-"), ready=False))
     assert world.memory.rules.lost(before, before.slots[lost])
     record.lost = ((lost, 1),)
-    refused = ask(world.memory, record)
-    assert refused.refusal is not None, "the rack has no other room, and required stays required"
+    refused = elsewhere(world.memory, record)
+    assert isinstance(refused, Refusal), "the rack has no other room, and required stays required"
     world.put("node", make_node(rack, "h3"))
-    answer = ask(world.memory, record)
-    assert answer.refusal is None
-    after = {part.values[-1]: part.count for part in answer.result.slices}
+    (moved,) = elsewhere(world.memory, record).assignments
+    after = {part.values[-1]: part.count for part in moved.slices}
     assert after == {before.slots[1 - lost].values[-1]: 2, f"{rack}-h3": 1}
     assert {name: free(world.memory)[name] for name in held} == held, "asking changes nothing"
 

@@ -11,11 +11,10 @@ from support.world import FLAVOR, World
 from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
 from crds.numa_placement import decode, encode
 from engine.model import HOSTNAME_LABEL
-from engine.placement import Refusal
 from engine.reasons import Reason
 from kube.informer import Event, EventKind
 from kube.objects import Condition, Node, NodeInfo, NodeStatus, ObjectMeta
-from ungater.admission import ask, reason_text
+from ungater.admission import elsewhere, refused_text
 from ungater.avoided import LONG
 from ungater.jobs import owner_of
 from ungater.memory import Memory
@@ -227,12 +226,12 @@ def test_a_refused_pod_leaves_its_node_out_for_its_shape_and_its_slot_moves(worl
     assert [(trouble.node, trouble.reason) for trouble in told] == [(slot.node, "TopologyAffinityError")]
     assert world.memory.rules.avoided(record, world.now) == {slot.node}
     record.lost = ((0, 1),)
-    answer = ask(world.memory, record)
-    (elsewhere,) = world.memory.slots_of(answer.result).slots
-    assert elsewhere.node != slot.node
+    (moved,) = elsewhere(world.memory, record).assignments
+    (other_slot,) = world.memory.holdings.slots_of(moved).slots
+    assert other_slot.node != slot.node
     assert world.free(slot.node) == [2, 4], "asking changes nothing"
     other = make(world, 1, "other")
-    assert world.admit(other).slots[0].node == elsewhere.node
+    assert world.admit(other).slots[0].node == other_slot.node
     world.now += LONG
     assert world.memory.rules.avoided(record, world.now) == frozenset()
     assert world.memory.troubles.ended()
@@ -244,21 +243,19 @@ def test_all_nodes_left_out_is_no_place_with_the_reason_until_the_time_is_over(w
     for host in ("r1-h1", "r1-h2"):
         failed = make_pod(f"f-{host}", owner=record.owner, at=("b", "r1", host), node=host, phase="Failed")
         world.memory.troubles.leave_out(record, failed)
-    answer = ask(world.memory, record)
-    assert isinstance(answer.result, Refusal)
-    assert "r1-h1" in world.memory.troubles.listed(record)
+    refusal = world.refused(job)
+    assert "r1-h1 (" in refused_text(world.memory, record, refusal)
     world.now += LONG
-    assert not isinstance(ask(world.memory, record).result, Refusal)
+    assert world.admit(job)
 
 
 def test_pods_that_no_zone_can_hold_wait_with_numa_as_the_reason(world):
     big = {"cpu": "9", "memory": "4Gi"}
     job = make_job("big", parallelism=1, spec={"containers": [{"name": "c", "resources": {"limits": big}}]})
     world.put("job", job)
-    refusal = ask(world.memory, world.record(job)).result
+    refusal = world.refused(job)
     assert refusal.reason in {Reason.NUMA_ALIGNMENT, Reason.NEVER_FITS}
-    answer = ask(world.memory, world.record(job))
-    text = reason_text(world.memory.state, refusal, answer.pod_set, ["gpu"])
+    text = refused_text(world.memory, world.record(job), refusal)
     assert "kubelets would refuse" in text
 
 

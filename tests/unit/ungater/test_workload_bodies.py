@@ -3,7 +3,7 @@
 import json
 
 import msgspec
-from support.owned import KEYS, make_known, make_owner, slot_map
+from support.owned import KEYS, make_admission, make_known, make_owner, slot_map
 
 from kube.objects import Condition
 from ungater import workloads
@@ -20,11 +20,11 @@ def stored(patch, **spec):
 
 def test_an_admission_reads_back_as_the_same_slots_in_both_stored_forms():
     known = make_known(make_owner())
-    found = stored(workloads.status_patch(known, (), slots=SLOTS, requests={"cpu": 1000}))
+    found = stored(workloads.status_patch(known, (), admission=make_admission(SLOTS)))
     assert found.slots.same(SLOTS)
     assert found.slots.flavor == "gpu"
     many = slot_map(*((f"b/r{i // 20}/n{i}", 1 + i % 2) for i in range(600)))
-    assert stored(workloads.status_patch(known, (), slots=many)).slots.same(many)
+    assert stored(workloads.status_patch(known, (), admission=make_admission(many))).slots.same(many)
 
 
 def test_an_admission_that_cannot_be_read_counts_as_none():
@@ -35,9 +35,9 @@ def test_an_admission_that_cannot_be_read_counts_as_none():
 
 def test_every_status_write_carries_the_version_it_was_decided_on():
     known = make_known(make_owner())
-    for patch in (workloads.status_patch(known, (), slots=None), workloads.conditions_patch(known, ())):
+    for patch in (workloads.status_patch(known, (), admission=None), workloads.conditions_patch(known, ())):
         assert patch["metadata"] == {"resourceVersion": "5"}
-    assert workloads.status_patch(known, (), slots=None)["status"]["admission"] is None
+    assert workloads.status_patch(known, (), admission=None)["status"]["admission"] is None
 
 
 def test_a_new_workload_belongs_to_its_job_and_has_the_whole_template():

@@ -1,0 +1,318 @@
+"""The admission cycle, and the writes that follow from it.
+
+`queueing.cycle` decides, and holds what it decided. Here that is stored: an admission before any pod goes, the plan of
+a preemption before its first eviction. Where storing fails for certain, what was held before is held again.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any
+
+import structlog
+
+from engine.placement import Refusal
+from engine.reasons import Reason
+from kube import convert
+from kube.errors import KubeError, NotFound
+from kube.events import EventRecorder
+from kube.objects import ObjectReference
+from queueing import life
+from queueing.cycle import Admitted, Decisions, Evict, Preempting, Waiting, cycle
+from queueing.queues import Grant, Phase
+from ungater import conditions, messages
+from ungater.admission import elsewhere, pod_set_in, refused_text
+from ungater.conditions import Wanted
+from ungater.memory import Memory
+from ungater.metrics import Metrics
+from ungater.record import Admission, Known, Nomination, Record, Refused
+from ungater.sender import seconds_of
+from ungater.workqueue import backoff
+from ungater.writer import Overtaken, Writer
+
+WRITES = 16  # admissions under way
+HEADS = 64  # looks at workloads before others get a turn
+DETAILS = 10.0  # seconds between two explanations of one refusal
+FINE = "Normal"
+
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
+log = structlog.get_logger()
+
+
+class Admitter:
+    """Runs cycles on ``memory``; ``spawn`` runs a write beside them, ``again(uid, seconds)`` has a job looked at."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        writer: Writer,
+        *,
+        spawn: Spawn,
+        again: Callable[[str, float], None],
+        metrics: Metrics,
+        recorder: EventRecorder,
+    ) -> None:
+        self._memory = memory
+        self._writer = writer
+        self._spawn = spawn
+        self._again = again
+        self._metrics = metrics
+        self._recorder = recorder
+        self._writes = asyncio.Semaphore(WRITES)
+        self.next_time: float | None = None  # when time alone helps somebody, in seconds since the epoch
+
+    def cycle(self) -> bool:
+        """One cycle. Returns whether there is more to look at now."""
+        memory, started = self._memory, time.perf_counter()
+        # 1. Who holds slots that are lost gets others, before anybody takes the room.
+        self._move()
+        # 2. The cycle itself: growth, turns, preemption. All of it is held when it returns.
+        made = cycle(memory.state, memory.queues, time.time(), HEADS)
+        if made.admitted or made.waiting or made.preempting:
+            answer = "placed" if made.admitted else "refused"
+            self._metrics.placement.labels(answer).observe(time.perf_counter() - started)
+        # 3. Store what was decided, and say what was refused.
+        self._carry_out(made)
+        self.next_time = made.next_time
+        return made.more
+
+    def _carry_out(self, made: Decisions) -> None:
+        for gone in made.given_up:
+            self.give_up(gone)
+        for admitted in made.admitted:
+            self._with(admitted.key, partial(self._store, admitted))
+        for resized in made.resized:
+            self._with(resized.key, partial(self._change, resized.grant, Reason.RESIZED))
+        for plan in made.preempting:
+            self._with(plan.key, partial(self._preempt, plan))
+        for evict in made.evict:
+            self._drain(evict)
+        for waiting in made.waiting:
+            self._wait(waiting)
+        for key in self._memory.queues.growing:
+            entry, record = self._memory.queues.entries[key], self._memory.record_of(key)
+            if entry.refusal is not None and record is not None:
+                self._refuse(record, entry.refusal)
+
+    def _with(self, key: str, write: Callable[[Record], Awaitable[None]]) -> None:
+        """Write for a record, after the writes that are under way for it."""
+        record = self._memory.record_of(key)
+        if record is None:
+            self._memory.queues.forget(self._memory.state, key)
+            return
+        record.busy += 1
+        self._spawn(self._write(record, write))
+
+    async def _write(self, record: Record, write: Callable[[Record], Awaitable[None]]) -> None:
+        async with record.lock, self._writes:
+            await write(record)
+        self._again(record.uid, 0.0)
+
+    # --- admissions ------------------------------------------------------------------------------------------------
+
+    async def _store(self, admitted: Admitted, record: Record) -> None:
+        known = record.known
+        admission = self._admission(record, admitted.grant)
+        text = self._text(record, admission, admitted.message)
+        wanted = _admitted(known, text, checks := self._checks(record, admission))
+        more = {"admissionChecks": _pending(checks)} if checks else None
+        if await self._settle(record, admitted.grant, admission, wanted, more):
+            self._was_admitted(record, Reason.ADMITTED, "Admit", text)
+            self._metrics.admitted.inc()
+            self._metrics.admission.observe(max(0.0, time.time() - seconds_of(record.owner.created)))
+
+    async def _change(self, grant: Grant, reason: Reason, record: Record) -> None:
+        """Store that one who is admitted has other slots, or more of them."""
+        admission = self._admission(record, grant)
+        text = self._text(record, admission, "")
+        if await self._settle(record, grant, admission, _admitted(record.known, text, ()), None):
+            self._was_admitted(record, reason, "Replace" if reason is Reason.REPLACED else "Resize", text)
+
+    def _admission(self, record: Record, grant: Grant) -> Admission:
+        requests = convert.pod_requests(record.owner.pod_sets[0].template.spec)
+        return self._memory.holdings.admission_of(grant, requests)
+
+    def _checks(self, record: Record, admission: Admission) -> tuple[str, ...]:
+        return self._memory.checks_for(admission) if record.owner.queue else ()
+
+    def _text(self, record: Record, admission: Admission, message: str) -> str:
+        slots = admission.slots
+        where = messages.admitted(slots, pod_set_in(self._memory, record, slots.levels)) if slots is not None else ""
+        return "; ".join(filter(None, (message if admission.queue else "", where)))
+
+    async def _settle(
+        self, record: Record, grant: Grant, admission: Admission, wanted: tuple[Wanted, ...], more: Any
+    ) -> bool:
+        """Store an admission that is held already; else hold what was held before. True where it is stored."""
+        memory, known = self._memory, None
+        try:
+            if not self._stands(record, grant):
+                return False  # it was decided anew meanwhile
+            reclaimable = 0 if record.admission is None else max(0, record.owner.pod_sets[0].full - admission.count)
+            known = await self._writer.admission(
+                record.owner.namespace, _there(record), admission, wanted, reclaimable=reclaimable, more=more
+            )
+        except Overtaken as news:
+            memory.undo(record)
+            known = news.found
+        except KubeError as error:
+            self._failed(record, error)
+        else:
+            if self._stands(record, grant):
+                memory.admit(record, admission, grant)
+                record.failures = 0
+                return True
+        finally:
+            memory.written(record, known)
+        return False
+
+    def _stands(self, record: Record, grant: Grant) -> bool:
+        entry = self._memory.queues.entries.get(record.key)
+        return entry is not None and entry.grant is grant and record.uid in self._memory.records
+
+    def _failed(self, record: Record, error: KubeError) -> None:
+        record.failures += 1
+        self._memory.undo(record, time.time() + backoff(record.failures))
+        log.warning("admission was not stored", workload=record.key, error=str(error))
+        if isinstance(error, NotFound):
+            record.known = None
+
+    def _was_admitted(self, record: Record, reason: Reason, action: str, text: str) -> None:
+        self._recorder.event(job_reference(record), FINE, reason, action, conditions.shorten(text))
+        log.info("admitted", workload=record.key, message=text)
+
+    # --- preemption ------------------------------------------------------------------------------------------------
+
+    async def _preempt(self, plan: Preempting, record: Record) -> None:
+        """Store the plan, and only then have its victims evicted."""
+        memory, known = self._memory, None
+        victims = {victim.key: victim.uid for victim in plan.victims}
+        priorities = {victim.key: victim.priority for victim in plan.victims}
+        nomination = Nomination(self._admission(record, plan.grant), victims, priorities)
+        wanted = (Wanted(conditions.QUOTA_RESERVED, False, Reason.PREEMPTING, plan.message),)
+        try:
+            if not self._stands(record, plan.grant):
+                return
+            known = await self._writer.nomination(record.owner.namespace, _there(record), nomination, wanted)
+        except Overtaken as news:
+            memory.undo(record)
+            known = news.found
+        except KubeError as error:
+            self._failed(record, error)
+        else:
+            if self._stands(record, plan.grant):
+                self._evict(record, plan)
+        finally:
+            memory.written(record, known)
+
+    def _evict(self, record: Record, plan: Preempting) -> None:
+        record.refused = Refused(Reason.PREEMPTING, plan.message)
+        self._recorder.event(job_reference(record), FINE, Reason.PREEMPTING, "Preempt", plan.message)
+        log.info("preempts", workload=record.key, message=plan.message)
+        for victim in plan.victims:
+            other = self._memory.record_of(victim.key)
+            if other is not None:
+                other.evict = life.preempted(victim.reason, plan.told(victim))
+                self._again(other.uid, 0.0)
+
+    def _drain(self, evict: Evict) -> None:
+        record, entry = self._memory.record_of(evict.key), self._memory.queues.entries[evict.key]
+        if record is None:
+            return
+        if entry.phase is Phase.NOMINATED:
+            self._memory.undo(record)
+            self.give_up(Waiting(evict.key, evict.reason, evict.message))
+            return
+        record.evict = life.Evict(reason=evict.reason, message=evict.message)
+        self._again(record.uid, 0.0)
+
+    def give_up(self, gone: Waiting) -> None:
+        """Remove a nomination that came to nothing."""
+        record = self._memory.record_of(gone.key)
+        if record is not None:
+            record.refused = Refused(gone.reason, gone.message)
+        self._with(gone.key, partial(self._give_up, gone))
+
+    async def _give_up(self, gone: Waiting, record: Record) -> None:
+        known: Known | None = None
+        wanted = (Wanted(conditions.QUOTA_RESERVED, False, gone.reason, gone.message),)
+        try:
+            if record.known is not None:
+                more = {"nomination": None}
+                known = await self._writer.conditions(record.owner.namespace, record.known, wanted, more)
+        except KubeError as error:
+            log.warning("a nomination was not removed", workload=record.key, error=str(error))
+        finally:
+            self._memory.written(record, known)
+
+    # --- refusals and lost slots -------------------------------------------------------------------------------------
+
+    def _wait(self, waiting: Waiting) -> None:
+        record, entry = self._memory.record_of(waiting.key), self._memory.queues.entries.get(waiting.key)
+        if record is not None:
+            flavor = entry.refusal.flavor if entry is not None and entry.refusal is not None else ""
+            self._refuse(record, Refusal(waiting.reason, waiting.message, flavor=flavor))
+
+    def _refuse(self, record: Record, refusal: Refusal) -> None:
+        now, before = time.monotonic(), record.refused
+        if before is not None and before.reason == refusal.reason and now - record.refused_at < DETAILS:
+            return
+        record.refused_at = now
+        record.refused = Refused(refusal.reason, refused_text(self._memory, record, refusal))
+        if record.refused != before:
+            log.info("waits", workload=record.key, reason=str(refusal.reason), message=record.refused.message)
+            self._again(record.uid, 0.0)
+
+    def _move(self) -> None:
+        """Other slots for lost ones, where something was freed since they were refused."""
+        memory = self._memory
+        for key, seen in tuple(memory.holdings.moving.items()):
+            record = memory.record_of(key)
+            if record is None or record.slots is None or not record.lost:
+                memory.holdings.moving.pop(key, None)
+                continue
+            now = memory.queues.freed_so_far(key)
+            if now == seen or record.busy:
+                continue
+            memory.holdings.moving[key] = now
+            found = elsewhere(memory, record)
+            if isinstance(found, Refusal):
+                self._refuse(record, found)
+                continue
+            memory.holdings.put(record, found)
+            self._with(key, partial(self._change, found, Reason.REPLACED))
+
+
+def _admitted(known: Known | None, message: str, checks: tuple[str, ...]) -> tuple[Wanted, ...]:
+    wanted = [Wanted(conditions.QUOTA_RESERVED, True, Reason.QUOTA_RESERVED, message)]
+    if checks:
+        text = f"waits for admission check {', '.join(checks)}"
+        wanted.append(Wanted(conditions.ADMITTED, False, Reason.PENDING, text))
+    else:
+        wanted.append(Wanted(conditions.ADMITTED, True, Reason.ADMITTED, message))
+    for found in known.conditions if known is not None else ():
+        if found.type in {conditions.EVICTED, conditions.PREEMPTED} and found.status == "True":
+            text = f"it was admitted again; before: {found.message}"
+            wanted.append(Wanted(found.type, False, Reason.QUOTA_RESERVED, text))
+    return tuple(wanted)
+
+
+def _there(record: Record) -> Known:
+    """Raises KubeError where the Workload is gone; another one is made, and then it is looked at again."""
+    if record.known is None:
+        raise KubeError(f"workload {record.key} is gone")
+    return record.known
+
+
+def _pending(checks: tuple[str, ...]) -> list[dict[str, str]]:
+    now = conditions.timestamp(time.time())
+    return [{"name": name, "state": "Pending", "lastTransitionTime": now, "message": ""} for name in checks]
+
+
+def job_reference(record: Record) -> ObjectReference:
+    """The job, as an event names it."""
+    owner = record.owner
+    return ObjectReference(
+        api_version=owner.api_version, kind=owner.kind, namespace=owner.namespace, name=owner.name, uid=owner.uid
+    )

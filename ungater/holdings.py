@@ -1,0 +1,240 @@
+"""What jobs wait for and what they hold, as queueing and the engine have it: the two change together, here.
+
+Rules
+- Every job that may be placed is one workload of `queueing`; one without a queue is in the unlimited queue `UNQUEUED`.
+- ``record.admission`` is what is held and stored. What was decided and is not stored yet is in queueing alone; where
+  storing fails, `undo` goes back to what is stored.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from engine.model import PodSet
+from engine.placement import Assignment, Slice
+from engine.reasons import Reason
+from engine.state import ClusterState
+from kube import convert
+from queueing import life, messages, model
+from queueing.queues import HOLDING, Grant, Phase, Queues
+from ungater.conditions import moment
+from ungater.jobs import MAIN
+from ungater.record import Admission, Nomination, Part, Record
+from ungater.slots import Slot, SlotMap
+
+UNQUEUED = "(no queue)"  # no legal name, so that nobody else's queue is meant
+
+
+class Holdings:
+    """See the module's rules. ``clock``: seconds since the epoch."""
+
+    def __init__(
+        self, state: ClusterState, rules: model.Rules | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.state = state
+        self.queues = Queues(rules)
+        self.queues.set_cluster_queue(model.ClusterQueue(name=UNQUEUED, unlimited=True))
+        self.uids: dict[str, str] = {}  # of the job, by the key of its workload
+        self.moving: dict[str, tuple[int, ...]] = {}  # who wants other places for slots, and what was free when tried
+        self._clock = clock
+
+    # --- waiting ---------------------------------------------------------------------------------------------------
+
+    def submit(self, record: Record, pod_set: PodSet, priority: int, *, until: float = 0.0) -> None:
+        """Have a job wait; one that holds something keeps it, and its new wish is noted."""
+        queues, now, key = self.queues, self._clock(), record.key
+        queues.submit(self.workload(record, pod_set, priority), now)
+        entry = queues.entries[key]
+        if until > now and not (entry.phase is Phase.LATER and entry.until == until):
+            queues.put_off(key, until)
+
+    def workload(self, record: Record, pod_set: PodSet, priority: int) -> model.Workload:
+        """The job as queueing sees it."""
+        owner, known = record.owner, record.known
+        self.uids[record.key] = record.uid
+        if not owner.queue and (owner.namespace, "") not in self.queues.local:
+            self.queues.set_local_queue(model.LocalQueue(namespace=owner.namespace, name="", cluster_queue=UNQUEUED))
+        created = moment(owner.created) or 0.0
+        if known is not None and known.requeues and known.requeue_at is not None:
+            created = max(created, known.requeue_at)  # it had its turn, and comes after those who wait since
+        least = owner.pod_sets[0].least
+        return model.Workload(
+            key=record.key,
+            namespace=owner.namespace,
+            queue=owner.queue,
+            pod_sets=(pod_set,),
+            priority=priority,
+            created=created,
+            uid=known.uid if known is not None else "",
+            at_least={pod_set.name: least} if least and least < pod_set.count else {},
+        )
+
+    def want(self, record: Record) -> None:
+        """One that holds something wants what `decide` said: other places for lost slots, else more pods."""
+        if record.lost:
+            self.moving.setdefault(record.key, ())
+            return
+        counts = {pod_set.name: pod_set.count for pod_set in record.owner.pod_sets}
+        self.queues.wish(record.key, counts)
+
+    def leave(self, record: Record) -> bool:
+        """It waits no more, for a place or for more of them; True where somebody else may be helped."""
+        self.moving.pop(record.key, None)
+        if record.admission is not None:
+            self.queues.wish(record.key, None)
+            return False
+        return self._forget(record)
+
+    def victims_of(self, key: str) -> Iterable[str]:
+        """The keys of those whose eviction a nominated workload waits for."""
+        entry = self.queues.entries.get(key)
+        return tuple(sorted(entry.victims)) if entry is not None else ()
+
+    def preemptors_of(self, key: str) -> list[str]:
+        """The keys of the nominated workloads that wait until this one is gone."""
+        return [one for one in self.queues.nominated if key in self.queues.entries[one].victims]
+
+    def told(self, preemptor: str, victim: str) -> life.Evict:
+        """What a victim is told whose eviction was planned before a restart."""
+        ours, theirs = self.queues.entries[preemptor].queue, self.queues.entries[victim].queue
+        detail = Reason.FAIR_SHARING if self.queues.rules.fair else Reason.RECLAIMED
+        detail = Reason.IN_CLUSTER_QUEUE if ours == theirs else detail
+        return life.preempted(detail, messages.preempted(preemptor, ours, detail))
+
+    # --- holding ---------------------------------------------------------------------------------------------------
+
+    def take(self, record: Record, admission: Admission, workload: model.Workload) -> None:
+        """Hold exactly what the API server says that is admitted."""
+        queues = self.queues
+        grant = self.grant_of(record, admission)
+        queues.restore(self.state, workload, grant, self._clock())
+        self._keep(record, admission, grant)
+
+    def nominate(self, record: Record, nomination: Nomination, workload: model.Workload) -> None:
+        """Hold what the API server says that a workload gets once its victims are gone."""
+        grant = self.grant_of(record, nomination.admission)
+        victims = [key for key, uid in nomination.victims.items() if self._is(key, uid)]
+        self.queues.restore(self.state, workload, grant, self._clock(), nominated=victims, waits=True)
+
+    def _is(self, key: str, uid: str) -> bool:
+        entry = self.queues.entries.get(key)
+        return entry is not None and entry.workload.uid == uid
+
+    def admit(self, record: Record, admission: Admission, grant: Grant) -> None:
+        """What was decided is stored."""
+        self.moving.pop(record.key, None)
+        self._keep(record, admission, grant)
+
+    def _keep(self, record: Record, admission: Admission, grant: Grant) -> None:
+        held = tuple(self.state.assignments(record.key).values())
+        record.admission = admission
+        record.grant = dataclasses.replace(grant, assignments=held)
+        record.assignment = held[0] if held else None
+        record.slots = self.slots_of(held[0]) if held else None
+        entry = self.queues.entries.get(record.key)
+        if entry is not None and entry.grant is not None:
+            entry.grant = record.grant  # with the nodes on which the engine packed it
+        record.lost, record.lost_at = (), None
+
+    def put(self, record: Record, grant: Grant) -> None:
+        """Hold something else from now on; it is to be stored."""
+        before = record.grant
+        self.queues.grant(self.state, record.key, grant)
+        if before is not None:
+            self.queues.gave_back(before)
+
+    def undo(self, record: Record, until: float) -> None:
+        """A write failed for certain: hold what was held before it, or wait again, not before ``until``."""
+        if record.key not in self.queues.entries:
+            self.state.release(record.key)
+        elif record.grant is None:
+            self.queues.back(self.state, record.key, self._clock(), until=until)
+        else:
+            self.put(record, record.grant)
+
+    def back(self, record: Record, until: float = 0.0) -> None:
+        """It holds nothing any more, and waits again."""
+        self._clear(record)
+        self.queues.back(self.state, record.key, self._clock(), until=until)
+
+    def free(self, record: Record) -> bool:
+        """Give back all, for good; True where anything was held."""
+        self._clear(record)
+        return self._forget(record)
+
+    def _clear(self, record: Record) -> None:
+        self.moving.pop(record.key, None)
+        record.admission = record.grant = record.slots = record.assignment = None
+        record.lost, record.lost_at, record.evict = (), None, None
+        record.started = False
+
+    def _forget(self, record: Record) -> bool:
+        entry = self.queues.entries.get(record.key)
+        held = entry is not None and entry.phase in HOLDING
+        self.queues.forget(self.state, record.key)
+        self.uids.pop(record.key, None)
+        return held
+
+    # --- as stored, and as queueing has it ---------------------------------------------------------------------------
+
+    def grant_of(self, record: Record, admission: Admission) -> Grant:
+        """A stored admission as queueing takes it back."""
+        assignments = tuple(self.assignment(record, part) for part in admission.parts if part.slots is not None)
+        counts = {part.name: part.count for part in admission.parts}
+        if not admission.queue:
+            return Grant(UNQUEUED, counts, {name: {} for name in counts}, {}, assignments)
+        amounts: model.Quantities = {}
+        for part in admission.parts:
+            for resource, flavor in part.flavors.items():
+                amounts[flavor, resource] = amounts.get((flavor, resource), 0) + part.usage.get(resource, 0)
+        flavors = {part.name: dict(part.flavors) for part in admission.parts}
+        return Grant(admission.queue, counts, flavors, amounts, assignments)
+
+    def assignment(self, record: Record, part: Part, slots: SlotMap | None = None) -> Assignment:
+        """Stored slots as the engine takes them back."""
+        slots = slots or part.slots
+        if slots is None:
+            raise AssertionError(f"{record.key}: pod set {part.name} has no slots")
+        flavors = self.state.flavors
+        named = (name for name in part.flavors.values() if name in flavors and flavors[name].levels == slots.levels)
+        return Assignment(
+            pod_set=part.name,
+            flavor=next(named, slots.flavor),
+            levels=slots.levels,
+            requests=convert.pod_requests(record.owner.pod_sets[0].template.spec),
+            shape=record.shape,
+            slices=(Slice(values=slot.values, count=slot.count) for slot in slots.slots),
+        )
+
+    def admission_of(self, grant: Grant, requests: Mapping[str, int]) -> Admission:
+        """What is stored of a grant. ``requests``: of one pod of the job's pod set."""
+        by_name = {part.pod_set: part for part in grant.assignments}
+        queue = "" if grant.queue == UNQUEUED else grant.queue
+        parts = []
+        for name, count in grant.counts.items():
+            held = by_name.get(name)
+            slots = self.slots_of(held) if held is not None else None
+            if queue:
+                flavors, usage = grant.flavors.get(name, {}), model.usage(dict(requests), count)
+            else:
+                flavors, usage = dict.fromkeys(sorted(requests) or ["pods"], slots.flavor if slots else ""), {}
+            parts.append(Part(name, count, flavors, usage, slots))
+        return Admission(queue, tuple(parts))
+
+    def smaller(self, record: Record, slots: SlotMap | None, count: int) -> Admission:
+        """The admission with fewer pods."""
+        admission = record.admission
+        part = admission.part() if admission is not None else None
+        if admission is None or part is None:
+            raise AssertionError(f"{record.key}: holds nothing")
+        usage = {name: amount // max(1, part.count) * count for name, amount in part.usage.items()}
+        return Admission(admission.queue, (Part(MAIN, count, part.flavors, usage, slots),))
+
+    def slots_of(self, assignment: Assignment) -> SlotMap:
+        """The engine's assignment as slots, each with its node where it is one node."""
+        by_host = assignment.by_host
+        slots = (
+            Slot(part.values, part.count, part.nodes[0][0] if by_host and len(part.nodes) == 1 else "")
+            for part in assignment.slices
+        )
+        return SlotMap(assignment.levels, tuple(slots), assignment.flavor)

@@ -1,0 +1,190 @@
+"""What `decide` may ask for, and the rules that hold for all jobs. Plain data."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from crds.constants import Keys
+from engine.reasons import Reason
+from kube.objects import Pod
+from queueing.life import LifeRules
+from ungater.conditions import Wanted
+from ungater.record import Moves, Record
+from ungater.slots import Slot, SlotMap
+
+
+class _Instruction(msgspec.Struct, frozen=True, gc=False):
+    pass
+
+
+class Create(_Instruction, frozen=True):
+    """Make the Workload."""
+
+
+class Respec(_Instruction, frozen=True):
+    """Write the job's new counts into the Workload's spec."""
+
+
+class Enter(_Instruction, frozen=True):
+    """Wait for a place; with slots already, for more of them, or for others in place of the ``lost``.
+
+    ``until``: not before that time (seconds since the epoch).
+    """
+
+    lost: Moves = ()
+    until: float = 0.0
+
+
+class Leave(_Instruction, frozen=True):
+    """Wait for a place no more."""
+
+
+class Free(_Instruction, frozen=True):
+    """Give all capacity back at once; nothing is written."""
+
+
+class Release(_Instruction, frozen=True):
+    """Remove the admission from the Workload, then give the capacity back."""
+
+    wanted: tuple[Wanted, ...]
+
+
+class Return(_Instruction, frozen=True):
+    """An eviction is over: remove the admission, and wait again from ``until`` on (seconds since the epoch).
+
+    ``leave``: it does not come back by itself. ``requeues``: how often it was put back because of its own trouble.
+    """
+
+    wanted: tuple[Wanted, ...]
+    until: float
+    requeues: int
+    leave: bool
+
+
+class Evict(_Instruction, frozen=True):
+    """Begin an eviction: write these conditions; from then on no more pods go."""
+
+    wanted: tuple[Wanted, ...]
+    reason: Reason
+    message: str
+
+
+class EvictPods(_Instruction, frozen=True):
+    """Evict these pods through the Eviction API."""
+
+    pods: tuple[Pod, ...]
+    why: str
+
+
+class Start(_Instruction, frozen=True):
+    """Unsuspend the job."""
+
+
+class Suspend(_Instruction, frozen=True):
+    """Suspend the job."""
+
+
+class Deactivate(_Instruction, frozen=True):
+    """Set spec.active to false."""
+
+    reason: Reason
+    message: str
+
+
+class Remove(_Instruction, frozen=True):
+    """Delete the Workload: it finished long ago."""
+
+
+class LookAgain(_Instruction, frozen=True):
+    """Nothing to do before so many seconds."""
+
+    after: float
+
+
+class Write(_Instruction, frozen=True):
+    """Write conditions; one with a ``delay`` (seconds) waits that long and until there is nothing better to do."""
+
+    wanted: tuple[Wanted, ...]
+    delay: float = 0.0
+
+
+class ShrinkLater(_Instruction, frozen=True):
+    """Look again in a moment whether slots are to be given back."""
+
+
+class Readmit(_Instruction, frozen=True):
+    """Write the admission that is held again: somebody removed it or the whole Workload."""
+
+
+class Shrink(_Instruction, frozen=True):
+    """Write the smaller admission, then give the difference back; ``slots`` None where its pods have none."""
+
+    slots: SlotMap | None
+    count: int
+
+
+class Ungate(_Instruction, frozen=True):
+    """Send this pod to this slice."""
+
+    pod: Pod
+    index: int
+
+
+class Delete(_Instruction, frozen=True):
+    """Delete a pod that stands where it has no slot; its owner makes another."""
+
+    pod: Pod
+    reason: Reason
+    message: str
+
+
+class Tell(_Instruction, frozen=True):
+    """An event on the job, or on ``pod``; ``once`` names what is not to be said twice."""
+
+    type: str
+    reason: Reason
+    action: str
+    message: str
+    pod: Pod | None = None
+    once: str = ""
+
+
+Instruction = (
+    Create
+    | Respec
+    | Enter
+    | Leave
+    | Free
+    | Release
+    | Return
+    | Evict
+    | EvictPods
+    | Start
+    | Suspend
+    | Deactivate
+    | Remove
+    | LookAgain
+    | Write
+    | ShrinkLater
+    | Readmit
+    | Shrink
+    | Ungate
+    | Delete
+    | Tell
+)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What holds for all jobs: our keys, each flavor's levels by its name, and which places are lost.
+
+    ``avoided``: the nodes whose kubelet refused pods like those of the job, for as long as they are left out.
+    """
+
+    keys: Keys
+    flavors: Mapping[str, tuple[str, ...]]
+    lost: Callable[[SlotMap, Slot], bool] = lambda _slots, _slot: False  # whether no pod can start there (any more)
+    avoided: Callable[[Record, float], Collection[str]] = lambda _record, _now: ()
+    life: LifeRules = field(default_factory=LifeRules)
+    checks: Callable[[Record], Collection[str]] = lambda _record: ()  # the admission checks that it needs

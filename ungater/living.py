@@ -1,0 +1,269 @@
+"""Carrying out what a queued job's life needs: unsuspend, evict, suspend, give back, deactivate, remove.
+
+Each is asked for again at every look until it shows, so all of it may be done twice. Order of an eviction: its
+condition is stored, pods go one by one, the job is suspended and gets its template back, the admission is removed. Only
+then somebody else gets what it held.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import structlog
+
+from crds.constants import Keys
+from engine.reasons import Reason
+from kube.client import Client
+from kube.errors import Forbidden, Invalid
+from kube.events import EventRecorder
+from kube.objects import Job, Object, ResourceFlavor, Struct
+from kube.resources import JOBS, WORKLOADS, Resource
+from queueing.cycle import Waiting
+from ungater import conditions, instructions, starting
+from ungater.admitting import Admitter, job_reference
+from ungater.conditions import Wanted, is_so, timestamp
+from ungater.evictions import Evictions
+from ungater.memory import Memory
+from ungater.record import Known, Record
+from ungater.writer import Overtaken, Writer
+
+KINDS: Mapping[str, Resource] = {"Job": JOBS}  # owners of pods that are unsuspended and suspended like a Job
+SENDING = 0.05  # seconds until another look while a patch is on its way
+SPARED = 300.0  # seconds for which a victim that a budget protects is left alone
+
+log = structlog.get_logger()
+
+
+class _Templates(Struct, frozen=True):
+    pod_sets: tuple[dict[str, Any], ...] = ()
+
+
+class _Stored(Object, frozen=True):
+    """A Workload with its templates."""
+
+    spec: _Templates = _Templates()
+
+
+class Living:
+    """See the module's rules.
+
+    ``again(uid, seconds)`` has a job looked at; ``patience``: seconds that a preemption waits for a budget.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        memory: Memory,
+        writer: Writer,
+        admitter: Admitter,
+        evictions: Evictions,
+        *,
+        keys: Keys,
+        again: Callable[[str, float], None],
+        recorder: EventRecorder,
+        patience: float,
+    ) -> None:
+        self._client = client
+        self._memory = memory
+        self._writer = writer
+        self._admitter = admitter
+        self._evictions = evictions
+        self._keys = keys
+        self._again = again
+        self._recorder = recorder
+        self._patience = patience
+        self.flavors: Mapping[str, ResourceFlavor] = {}
+
+    async def writing(self, record: Record, write: Callable[[Known], Awaitable[Known]]) -> bool:
+        """One write of a Workload, after those under way.
+
+        False where nothing was written: there is none, or it changed meanwhile, and so may what is to be done.
+        """
+        seen, known = record.known, None
+        record.busy += 1
+        try:
+            async with record.lock:
+                if seen is None or record.known is not seen:
+                    return False
+                known = await write(seen)
+        except Overtaken as news:
+            known = news.found
+            raise
+        finally:
+            self._memory.written(record, known)
+        return True
+
+    # --- the job ---------------------------------------------------------------------------------------------------
+
+    async def start(self, record: Record) -> bool:
+        """Unsuspend the job, with what its admission adds to its pods."""
+        if record.admission is None:
+            return False
+        body = starting.start(record.owner, record.admission, self.flavors, self._keys)
+        if await self._patch(record, body, "Start"):
+            record.started = True
+        return True
+
+    async def suspend(self, record: Record) -> bool:
+        """Suspend the job."""
+        self._leaving(record)
+        await self._patch(record, starting.stop(record.owner), "Suspend")
+        return True
+
+    async def _patch(self, record: Record, body: dict[str, Any], action: str) -> bool:
+        """Patch the job; False where the API server refuses that, which is told."""
+        owner, resource = record.owner, KINDS[record.owner.kind]
+        record.busy += 1
+        try:
+            made = await self._client.patch(resource, owner.name, owner.namespace, body=body, type=Job)
+        except (Invalid, Forbidden) as error:
+            text = f"the job could not be changed ({action.lower()}): {error}"
+            self._recorder.event(
+                job_reference(record), "Warning", Reason.WRITE_FAILED, action, conditions.shorten(text)
+            )
+            raise
+        finally:
+            record.busy -= 1
+        self._memory.saw_job(made)
+        return True
+
+    async def _restore(self, record: Record) -> None:
+        """Give a suspended job the template that it had before it was admitted."""
+        owner, known = record.owner, record.known
+        if known is None or not owner.suspended or not owner.queue:
+            return
+        stored = await self._client.get(WORKLOADS, known.name, owner.namespace, type=_Stored)
+        body = starting.restore(owner, stored.spec.pod_sets[0]) if stored.spec.pod_sets else None
+        if body is None:
+            return
+        try:
+            await self._patch(record, body, "Restore")
+        except Invalid:
+            # An API server before 1.36 lets the template of a job that was started be changed only after this.
+            resource, status = KINDS[owner.kind], {"status": {"startTime": None}}
+            await self._client.patch(resource, owner.name, owner.namespace, body=status, subresource="status")
+            await self._patch(record, body, "Restore")
+
+    # --- an eviction -------------------------------------------------------------------------------------------------
+
+    def _leaving(self, record: Record) -> None:
+        """No more pods go, and it is nobody's victim."""
+        record.closing = True
+        self._memory.queues.evict(record.key)
+
+    async def evict(self, record: Record, evict: instructions.Evict) -> bool:
+        """Begin an eviction."""
+        memory, known = self._memory, record.known
+        if record.evict is not None and record.key not in memory.queues.evicting:
+            record.evict = None  # whoever wanted its room does not any more
+            return True
+        self._leaving(record)
+        if known is None or is_so(known.conditions, evict.wanted):
+            return False
+        namespace = record.owner.namespace
+        if not await self.writing(record, lambda known: self._writer.conditions(namespace, known, evict.wanted)):
+            return True
+        record.evict = None
+        text = conditions.shorten(evict.message)
+        self._recorder.event(job_reference(record), "Normal", evict.reason, "Evict", text)
+        log.info("evicts", workload=record.key, reason=str(evict.reason), message=evict.message)
+        return True
+
+    async def evict_pods(self, record: Record, evict: instructions.EvictPods) -> bool:
+        """Evict its pods; where a budget refuses for long, whoever waits for it makes another plan."""
+        self._leaving(record)
+        for pod in evict.pods:
+            self._evictions.evict(record.uid, pod, evict.why)
+        blocked = self._evictions.blocked(record.uid)
+        if blocked is None:
+            return False
+        waited = time.monotonic() - blocked.since
+        if waited < self._patience:
+            self._again(record.uid, self._patience - waited)
+            return False
+        preemptors = self._memory.holdings.preemptors_of(record.key)
+        for key in preemptors:
+            other = self._memory.record_of(key)
+            if other is not None:
+                self._memory.undo(other)
+                text = f"the preemption of {record.key} came to nothing, and another is looked for: {blocked.message}"
+                self._admitter.give_up(Waiting(key, Reason.EVICTION_BLOCKED, text))
+        if not preemptors:
+            return False
+        if self._untouched(record, evict):
+            return await self._spare(record, blocked.message)
+        self._leaving(record)
+        return False
+
+    def _untouched(self, record: Record, evict: instructions.EvictPods) -> bool:
+        """Whether all its pods run as before."""
+        return len(evict.pods) >= record.owner.pod_sets[0].count and all(
+            pod.metadata.deletion_timestamp is None for pod in evict.pods
+        )
+
+    async def _spare(self, record: Record, why: str) -> bool:
+        """It stays after all: nobody who wants its room can have it."""
+        text = f"it was to be evicted, and stays: {why}"
+        types = (conditions.EVICTED, conditions.PREEMPTED)
+        wanted = tuple(Wanted(type_, False, Reason.EVICTION_BLOCKED, text) for type_ in types)
+        namespace = record.owner.namespace
+        if not await self.writing(record, lambda known: self._writer.conditions(namespace, known, wanted)):
+            return True
+        self._evictions.forget(record.uid)
+        self._memory.queues.spare(record.key, time.time() + SPARED)
+        record.closing = False
+        return True
+
+    async def give_back(self, record: Record, back: instructions.Return) -> bool:
+        """The eviction is over: remove the admission, and only then give away what it held."""
+        self._leaving(record)
+        if record.sending:
+            self._again(record.uid, SENDING)  # a patch on its way may still use a slot
+            return False
+        await self._restore(record)
+        now, known = time.time(), record.known
+        more: dict[str, Any] = {}
+        if back.leave:
+            more["requeueState"] = None
+        elif back.until > now:
+            more["requeueState"] = {"count": back.requeues, "requeueAt": timestamp(back.until)}
+        if known is not None and known.most_execution is not None:
+            more["accumulatedPastExecutionTimeSeconds"] = known.executed + _admitted_for(known, now)
+        if known is not None and known.checks:
+            more["admissionChecks"] = None
+        namespace = record.owner.namespace
+        written = await self.writing(
+            record, lambda known: self._writer.admission(namespace, known, None, back.wanted, more=more)
+        )
+        if not written:
+            return True
+        self._evictions.forget(record.uid)
+        if back.leave:
+            self._memory.free(record)
+        else:
+            self._memory.back(record, back.until)
+        return True
+
+    async def deactivate(self, record: Record, why: instructions.Deactivate) -> bool:
+        """Say why, and set spec.active to false."""
+        namespace, message = record.owner.namespace, conditions.shorten(why.message)
+        wanted = (Wanted(conditions.REQUEUED, False, why.reason, message),)
+        if not await self.writing(record, lambda known: self._writer.conditions(namespace, known, wanted)):
+            return True
+        if not await self.writing(record, lambda known: self._writer.deactivate(namespace, known)):
+            return True
+        self._recorder.event(job_reference(record), "Warning", why.reason, "Deactivate", message)
+        return True
+
+    async def remove(self, record: Record) -> bool:
+        """Delete a Workload that finished long ago."""
+        if record.known is not None:
+            await self._writer.remove(record.owner.namespace, record.known)
+            record.known = None
+        return False
+
+
+def _admitted_for(known: Known, now: float) -> int:
+    found = next((one for one in known.conditions if one.type == conditions.ADMITTED and one.status == "True"), None)
+    since = conditions.moment(found.last_transition_time) if found is not None else None
+    return max(0, int(now - since)) if since is not None else 0

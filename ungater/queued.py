@@ -1,0 +1,193 @@
+"""What to do about a job that was submitted to a queue. Plain functions of what was seen, like `ungater.decide`.
+
+`queueing.life` says what its life needs next; here that becomes instructions, together with what its pods need.
+While a job is on its way out, nothing else is done with it.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from engine.reasons import Reason
+from kube.objects import Pod, condition, is_true
+from queueing import life
+from ungater import conditions as names
+from ungater.conditions import Wanted, moment, timestamp
+from ungater.instructions import (
+    Deactivate,
+    Enter,
+    Evict,
+    EvictPods,
+    Instruction,
+    Leave,
+    LookAgain,
+    Readmit,
+    Respec,
+    Return,
+    Rules,
+    Start,
+    Suspend,
+    Write,
+)
+from ungater.placing import SOON, running, waits
+from ungater.record import Known, Record
+from ungater.slots import finished
+
+
+def decide(record: Record, rules: Rules, now: float, wall: float) -> list[Instruction]:
+    """The instructions for a job with a queue; ``now`` and ``wall`` as in `ungater.decide.decide`."""
+    known = record.known
+    if known is None:
+        raise AssertionError(f"{record.key}: no Workload")
+    if record.admission is not None and known.admission is None:
+        return [Readmit()]
+    seen = life_of(record, rules)
+    if record.evict is not None and record.admission is not None and seen.evicted is None:
+        return list(_carried(record, record.evict, seen, wall))
+    steps = life.decide(seen, rules.life, wall)
+    done = [instruction for step in steps for instruction in _carried(record, step, seen, wall)]
+    if record.admission is None:
+        if not seen.suspended or any(isinstance(step, life.Leave) for step in steps):
+            return done
+        return [*done, *_waiting(record, known, now, wall)]
+    leaving = seen.evicted is not None or any(isinstance(one, Evict) for one in done)
+    if leaving or seen.admitted_at is None or seen.suspended:
+        return done
+    return [*done, *running(record, rules, now)]
+
+
+def _waiting(record: Record, known: Known, now: float, wall: float) -> Iterator[Instruction]:
+    owner, pod_set = record.owner, record.owner.pod_sets[0]
+    said = known.count, known.queue, known.least, known.most_execution
+    if record.respec or said != (pod_set.full, owner.queue, pod_set.least, owner.most_execution):
+        yield Respec()
+        return
+    requeued = condition(known.conditions, names.REQUEUED)
+    if requeued is not None and requeued.reason == str(Reason.BACKING_OFF) and (known.requeue_at or 0.0) <= wall:
+        yield Write((Wanted(names.REQUEUED, True, Reason.REQUEUED, "it waits again"),), delay=SOON)
+    yield Enter(until=known.requeue_at or 0.0)
+    if record.refused is not None:
+        yield from waits(record, record.refused.reason, record.refused.message, now)
+
+
+def life_of(record: Record, rules: Rules) -> life.Life:
+    """What is known of a job's life, as queueing takes it."""
+    known, owner = record.known, record.owner
+    if known is None:
+        raise AssertionError(f"{record.key}: no Workload")
+    held = known.admission is not None
+    admitted_at = _since(known, names.ADMITTED) if held else None
+    ready = condition(known.conditions, names.PODS_READY)
+    unready = ready is not None and ready.status == "False" and ready.reason == str(Reason.PODS_NOT_READY)
+    unready_at = moment(ready.last_transition_time) if ready is not None and unready else None
+    return life.Life(
+        key=record.key,
+        active=known.active,
+        reserved_at=(_since(known, names.QUOTA_RESERVED) or 0.0) if held else None,
+        admitted_at=admitted_at,
+        checks=_checks(known, rules.checks(record)) if held else (),
+        suspended=owner.suspended,
+        started=_started(record, admitted_at),
+        wanted=owner.pod_sets[0].count,
+        ready=owner.ready,
+        bound=len(_bound(record)),
+        ready_at=_since(known, names.PODS_READY) if held else None,
+        unready_at=unready_at if admitted_at is not None and (unready_at or 0.0) >= admitted_at else None,
+        evicted=_evicted(known),
+        requeues=known.requeues,
+        requeue_at=known.requeue_at,
+        lost_at=record.lost_at if record.refused is not None else None,
+        executed=known.executed,
+        most_execution=known.most_execution,
+    )
+
+
+def _since(known: Known, type_: str) -> float | None:
+    found = condition(known.conditions, type_)
+    return moment(found.last_transition_time) if found is not None and found.status == "True" else None
+
+
+def _evicted(known: Known) -> life.Evicted | None:
+    found = condition(known.conditions, names.EVICTED)
+    if found is None or found.status != "True":
+        return None
+    at = moment(found.last_transition_time) or 0.0
+    return life.Evicted(reason=found.reason, message=found.message, at=at)
+
+
+def _started(record: Record, admitted_at: float | None) -> bool:
+    """Whether the job was unsuspended since it was admitted: it is now, or it was suspended again after that."""
+    if record.started or not record.owner.suspended:
+        return True
+    suspended_at = record.owner.suspended_at
+    return admitted_at is not None and suspended_at is not None and suspended_at > admitted_at
+
+
+def _checks(known: Known, wanted: Iterable[str]) -> tuple[life.Check, ...]:
+    """What each check that it needs says; one that says nothing yet is pending."""
+    said = {check.name: check for check in known.checks}
+    return tuple(said.get(name) or life.Check(name=name, state=life.CheckState.PENDING) for name in wanted)
+
+
+def _bound(record: Record) -> list[Pod]:
+    """The pods that have to go before what it holds is free.
+
+    Pods that were not held back come again as soon as one is evicted. Those go with the job, when it is suspended.
+    """
+    evicted = _evicted(record.known) if record.known is not None else None
+    bound = [pod for pod in record.pods.values() if pod.spec.node_name and not finished(pod)]
+    if evicted is None or record.slots is not None or record.owner.suspended:
+        return bound
+    return [pod for pod in bound if (moment(pod.metadata.creation_timestamp) or 0.0) <= evicted.at]
+
+
+def _carried(record: Record, step: life.Instruction, seen: life.Life, wall: float) -> Iterator[Instruction]:
+    match step:
+        case life.Set(type=type_, status=status, reason=reason, message=message):
+            if type_ is life.Condition.PODS_READY and (status or seen.admitted_at is None):
+                return  # said with what else is known of the pods
+            yield Write((Wanted(str(type_), status, reason, message),))
+        case life.Evict(reason=reason, message=message, detail=detail):
+            yield from _evict(reason, message, detail)
+        case life.EvictPods():
+            why = seen.evicted.message if seen.evicted is not None else ""
+            yield EvictPods(tuple(sorted(_bound(record), key=lambda pod: pod.metadata.name)), why)
+        case life.Suspend():
+            yield Suspend()
+        case life.Release(reason=reason, message=message, until=until, requeues=requeues, leave=leave):
+            yield Return(_returned(record, reason, message, until, wall, leave=leave), until, requeues, leave)
+        case life.Deactivate(reason=reason, message=message):
+            yield Deactivate(reason, message)
+        case life.Leave(reason=reason, message=message):
+            yield Leave()
+            yield Write((Wanted(names.QUOTA_RESERVED, False, reason, message),))
+        case life.Start():
+            yield Start()
+        case life.LookAgain(at=at):
+            yield LookAgain(max(0.0, at - wall))
+
+
+def _evict(reason: Reason, message: str, detail: Reason | None) -> Iterator[Instruction]:
+    wanted = [Wanted(names.EVICTED, True, reason, message)]
+    if detail is not None:
+        wanted.append(Wanted(names.PREEMPTED, True, detail, message))
+    yield Evict(tuple(wanted), reason, message)
+
+
+def _returned(
+    record: Record, reason: Reason, message: str, until: float, wall: float, *, leave: bool
+) -> tuple[Wanted, ...]:
+    """What is said of one that holds nothing any more."""
+    known = record.known
+    wanted = [Wanted(names.QUOTA_RESERVED, False, reason if leave else Reason.PENDING, message)]
+    wanted += (
+        Wanted(type_, False, reason, message)
+        for type_ in (names.ADMITTED, names.PODS_READY)
+        if known is not None and is_true(known.conditions, type_)
+    )
+    if leave:
+        wanted.append(Wanted(names.REQUEUED, False, reason, f"it does not come back by itself: {message}"))
+    elif until > wall:
+        text = f"it comes back at {timestamp(until)}: {message}"
+        wanted.append(Wanted(names.REQUEUED, False, Reason.BACKING_OFF, text))
+    else:
+        wanted.append(Wanted(names.REQUEUED, True, Reason.REQUEUED, f"it waits again: {message}"))
+    return tuple(wanted)

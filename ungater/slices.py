@@ -1,0 +1,145 @@
+"""Slots of pod sets with slices: a rank goes where the rest of its slice is.
+
+Rules
+- Slice k of a layer holds the ranks k * size .. k * size + size - 1, and all of them are in one domain of its level.
+- By rank order a fresh assignment does that by itself. After slots were moved or added, the order of domains and that
+  of slices differ; so a rank whose slice has pods already goes to their domain, and the first of a slice to a domain
+  with room for all of it.
+- Slots are given back in whole slices, and a rank counts as done once its whole slice is.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from engine.model import SliceLayer
+
+Interval = tuple[int, int]
+Values = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Slices of ``size`` ranks in domains named by the first ``depth`` level values."""
+
+    depth: int
+    size: int
+
+
+def layers_of(slices: Sequence[SliceLayer], levels: Sequence[str]) -> tuple[Layer, ...]:
+    """The layers of a request in a flavor with these levels, the narrowest first."""
+    known = (
+        Layer(levels.index(part.level) + 1, part.size) for part in slices if part.level in levels and part.size > 1
+    )
+    return tuple(sorted(known, key=lambda layer: -layer.depth))
+
+
+class Homes:
+    """Where slices are: fed with the ranks that hold slots, asked for those that wait.
+
+    ``layers``: the narrowest first. ``values``: by slot, its level values; ``free``: its free units, which the caller
+    keeps current.
+    """
+
+    def __init__(self, layers: Sequence[Layer], values: Sequence[Values], free: Sequence[int]) -> None:
+        self.layers = layers
+        self.values = values
+        self.free = free
+        self._at: dict[tuple[Layer, int], Values] = {}  # (layer, number of the slice) -> domain
+        self._here: dict[tuple[Layer, int], int] = {}  # how many of its ranks are there
+        self._of: dict[tuple[Layer, Values], list[int]] = {}  # slices in a domain
+        self._slots: dict[Values, list[int]] = {(): list(range(len(values)))}
+        for layer in layers:
+            for index, path in enumerate(values):
+                self._slots.setdefault(path[: layer.depth], []).append(index)
+
+    def note(self, rank: int, index: int) -> None:
+        """A pod of this rank holds a slot there."""
+        for layer in self.layers:
+            key = (layer, rank // layer.size)
+            domain = self._at.get(key)
+            if domain is None:
+                domain = self._at[key] = self.values[index][: layer.depth]
+                self._of.setdefault((layer, domain), []).append(key[1])
+            self._here[key] = self._here.get(key, 0) + 1
+
+    def choose(self, rank: int, ordinary: int) -> int | None:
+        """The slot for a rank; ``ordinary``: the one by rank order. None where its slice has no room now."""
+        home: Values = ()
+        for number, layer in enumerate(self.layers):
+            known = self._at.get((layer, rank // layer.size))
+            if known is not None:
+                home, fresh = known, self.layers[:number]
+                break
+        else:
+            fresh = self.layers
+        for layer in reversed(fresh):
+            domain = self._roomy(layer, ordinary, home)
+            if domain is None:
+                return None
+            home = domain
+        if self.free[ordinary] > 0 and self.values[ordinary][: len(home)] == home:
+            return ordinary
+        return next((index for index in self._slots[home] if self.free[index] > 0), None)
+
+    def _roomy(self, layer: Layer, ordinary: int, home: Values) -> Values | None:
+        """A domain inside ``home`` with room for a whole slice: the one by rank order, else the first."""
+        first = self.values[ordinary][: layer.depth]
+        if first[: len(home)] == home and self._room(layer, first) >= layer.size:
+            return first
+        domains = dict.fromkeys(self.values[index][: layer.depth] for index in self._slots[home])
+        return next((domain for domain in domains if self._room(layer, domain) >= layer.size), None)
+
+    def _room(self, layer: Layer, domain: Values) -> int:
+        """Free slots less those that slices which are there still need."""
+        owed = sum(layer.size - self._here[layer, number] for number in self._of.get((layer, domain), ()))
+        return sum(self.free[index] for index in self._slots[domain]) - owed
+
+
+def spare(layers: Sequence[Layer], values: Sequence[Values], free: Sequence[int], most: int) -> dict[int, int]:
+    """Which free slots to give back, as whole slices from the end of rank order: slot -> how many, at most ``most``."""
+    given: dict[int, int] = {}
+    widest = layers[-1]
+    for domain in reversed(dict.fromkeys(path[: widest.depth] for path in values)):
+        while most >= widest.size:
+            more = _taken(layers, values, [n - given.get(i, 0) for i, n in enumerate(free)], domain)
+            if not more:
+                break
+            most -= widest.size
+            given |= {index: given.get(index, 0) + count for index, count in more.items()}
+    return given
+
+
+def _taken(layers: Sequence[Layer], values: Sequence[Values], free: Sequence[int], domain: Values) -> dict[int, int]:
+    """One whole slice of the widest layer inside a domain; empty where there is none."""
+    *inner, layer = layers
+    taken: dict[int, int] = {}
+    left = layer.size
+    below = dict.fromkeys(
+        path[: inner[-1].depth] if inner else path for path in values if path[: len(domain)] == domain
+    )
+    for place in reversed(below):
+        while inner and left:
+            part = _taken(inner, values, [n - taken.get(i, 0) for i, n in enumerate(free)], place)
+            if not part:
+                break
+            left -= inner[-1].size
+            taken |= {index: taken.get(index, 0) + count for index, count in part.items()}
+        if not inner:
+            index = values.index(place)
+            count = min(left, free[index])
+            if count:
+                taken[index] = count
+                left -= count
+    return {} if left else taken
+
+
+def whole(done: Iterable[Interval], size: int) -> tuple[Interval, ...]:
+    """Of the ranks in closed intervals, in order, those whose whole slice is among them."""
+    joined: list[Interval] = []
+    for low, high in done:
+        if joined and low <= joined[-1][1] + 1:
+            joined[-1] = joined[-1][0], max(high, joined[-1][1])
+        else:
+            joined.append((low, high))
+    cut = ((-(-low // size) * size, (high + 1) // size * size - 1) for low, high in joined)
+    return tuple((low, high) for low, high in cut if low <= high)
