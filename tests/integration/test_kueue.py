@@ -30,6 +30,7 @@ pytestmark = pytest.mark.cluster
 DOMAIN = "topogate.dev"
 KEYS = Keys(DOMAIN)
 POOL = "example.com/pool"
+THING = {"apiGroup": "x.dev", "kind": "Thing", "name": "x"}
 PAGE = Path(__file__).parents[2] / "docs" / "kueue.md"
 
 
@@ -181,6 +182,7 @@ async def test_held_pending_with_the_reason_until_there_is_room_then_ready_and_r
     (freed,) = racks_of(await site.pods("first"))
     await site.delete("first")
     ready = await site.state("third", "Ready", "2 pods in b1/")
+    assert sum((await site.places("third")).values()) == 2, "the record is stored before the check is Ready"
     assert ready["podSetUpdates"] == [{"name": "main", "nodeSelector": {GROUP_LABEL: site.namespace}}]
     assert racks_of(await site.land("third")) == {freed}
     assert not await site.suspended("third")
@@ -193,12 +195,6 @@ async def test_the_rights_of_an_installation_are_enough(kinds, client, namespace
         await site.state("third", "Pending", "DoesNotFit")
         await activate(site, "first", active=False)
         await site.land("third")
-
-
-async def test_our_record_is_stored_before_the_check_is_ready(site):
-    await site.submit("recorded")
-    await site.state("recorded", "Ready")
-    assert sum((await site.places("recorded")).values()) == 2
 
 
 async def test_what_kueue_takes_back_is_given_back_and_comes_again(site):
@@ -374,7 +370,7 @@ async def test_slots_of_a_reservation_that_ended_unseen_are_given_back_before_ot
     await site.land("moved")
 
 
-async def test_a_flavor_whose_pods_kueue_places_itself_is_refused_in_words(site):
+async def test_a_flavor_whose_pods_kueue_places_itself_and_a_check_with_parameters_are_refused_in_words(site):
     await site.make("Topology", site.namespace, {"levels": [{"nodeLabel": RACK_LABEL}]})
     name = f"tas-{site.namespace}"
     spec = {"nodeLabels": {GROUP_LABEL: site.namespace}, "topologyName": site.namespace}
@@ -386,48 +382,48 @@ async def test_a_flavor_whose_pods_kueue_places_itself_is_refused_in_words(site)
     site.kueue.places_itself = set()
     await site.submit("once", queue="tas")
     await site.land("once")
-
-
-@pytest.mark.parametrize("policy", ["Wait", "Retry", "Reject"])
-async def test_a_level_that_is_none_is_said_and_what_follows_is_a_setting(kinds, client, namespace, nodes, policy):
-    async with open_site(client, namespace, nodes, kueue_never_fits=policy) as site:
-        await site.submit("bad", level="example.com/no-such-level")
-        if policy == "Wait":
-            found = await site.state("bad", "Pending", "UnknownLevel: ")
-            assert "example.com/no-such-level" in found["message"]
-            assert (await site.kueue.workload("bad"))["status"]["admission"]
-            return
-        await site.state("bad", "Pending", "Reset to Pending after eviction. Previously: Re")
-
-        async def given_back():
-            workload = await site.kueue.workload("bad")
-            return not workload["status"].get("admission") and workload
-
-        workload = await until(given_back, "the quota to be given back")
-        assert workload["spec"]["active"] is (policy == "Retry")
-        assert ("requeueAt" in workload["status"].get("requeueState", {})) is (policy == "Retry")
-        if policy == "Retry":
-            assert (await site.kueue.check("bad", site.check))["retryCount"] == 1
-        told = await site.condition("bad", "QuotaReserved", "False")
-        assert told
-
-
-async def test_a_check_says_whether_it_is_active(site):
     await site.make(
-        "AdmissionCheck",
-        name := f"odd-{site.namespace}",
-        {
-            "controllerName": CONTROLLER,
-            "parameters": {"apiGroup": "x.dev", "kind": "Thing", "name": "x"},
-        },
+        "AdmissionCheck", odd := f"odd-{site.namespace}", {"controllerName": CONTROLLER, "parameters": THING}
     )
 
     async def said():
-        found = await site.client.get(site.kueue.kinds["AdmissionCheck"], name)
+        found = await site.client.get(site.kueue.kinds["AdmissionCheck"], odd)
         return found.get("status", {}).get("conditions")
 
     (condition,) = await until(said, "the condition of the check")
     assert (condition["type"], condition["status"], condition["reason"]) == ("Active", "False", "BadParametersRef")
+
+
+async def test_a_level_that_is_none_is_said_and_what_follows_is_a_setting(kinds, client, namespace, nodes):
+    async with open_site(client, namespace, nodes, kueue_never_fits="Wait") as site:
+        await site.submit("wait", level="example.com/no-such-level")
+        found = await site.state("wait", "Pending", "UnknownLevel: ")
+        assert "example.com/no-such-level" in found["message"]
+        assert (await site.kueue.workload("wait"))["status"]["admission"]
+        await site.delete("wait")
+        for policy in ("Retry", "Reject"):
+            await site.running_controller.crash()
+            site.running_controller = Running(client, domain=DOMAIN, kueue_never_fits=policy)
+            await site.running_controller.start()
+            await refused(site, policy.lower(), deactivated=policy == "Reject")
+        await site.running_controller.crash()
+
+
+async def refused(site, name, *, deactivated):
+    await site.submit(name, level="example.com/no-such-level")
+    await site.state(
+        name, "Pending", f"Reset to Pending after eviction. Previously: {'Rejected' if deactivated else 'Retry'}"
+    )
+
+    async def given_back():
+        workload = await site.kueue.workload(name)
+        return not workload["status"].get("admission") and workload
+
+    workload = await until(given_back, "the quota to be given back")
+    assert workload["spec"]["active"] is not deactivated
+    assert ("requeueAt" in workload["status"].get("requeueState", {})) is not deactivated
+    assert (await site.kueue.check(name, site.check)).get("retryCount", 0) == (0 if deactivated else 1)
+    await site.event(name, "UnknownLevel")
 
 
 async def test_the_page_works_as_it_is_typed(kinds, client, namespace, nodes):
