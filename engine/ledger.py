@@ -5,7 +5,7 @@ one unit is then no longer held: the unit on the pod's own node, else the first 
 over, in tree order. What stays held is a function of the slots and the claims alone, never of the order they came in.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,6 +88,38 @@ class Ledger:
         if slots:
             self.held[workload] = slots
         return before
+
+    def release_all(self, workloads: Iterable[str]) -> dict[str, dict[str, Slots]]:
+        """Give back what several workloads hold; returns it."""
+        before = {workload: self.held.pop(workload) for workload in workloads if workload in self.held}
+        for part in self._at_once(before, 1):
+            self._give_back(part)
+        return before
+
+    def put_back(self, before: Mapping[str, dict[str, Slots]]) -> None:
+        """The opposite of ``release_all``, while nothing else changed."""
+        for part in self._at_once(before, -1):
+            self._take(part)
+        self.held.update(before)
+
+    def _at_once(self, before: Mapping[str, dict[str, Slots]], sign: int) -> list[Slots]:
+        """Give back (1) or take (-1) what can be in one go; the rest is returned."""
+        table, rest = self.nodes.table, []
+        cells: list[tuple[Ints, Ints]] = []
+        leaves: dict[int, tuple[Tree, list[Ints]]] = {}
+        for parts in before.values():
+            for slots in parts.values():
+                taken = slots.taken
+                if taken is not None and taken[0] == table.layout and slots.held is slots.counts:
+                    cells.append(taken[1])
+                    tree, nodes = taken[2]
+                    leaves.setdefault(id(tree), (tree, []))[1].append(nodes)
+                else:
+                    rest.append(slots)
+        if cells:
+            where, amounts = (np.concatenate(each) for each in zip(*cells, strict=True))
+            table.move(where, amounts * sign, [(tree, np.unique(np.concatenate(of))) for tree, of in leaves.values()])
+        return rest
 
     def _take(self, slots: Slots) -> None:
         packing = slots.assignment.packing

@@ -228,6 +228,24 @@ class ClusterState:
         self._put(workload, {})
         return True
 
+    def release_all(self, workloads: Iterable[str]) -> None:
+        """Give back everything that several workloads hold, in one go."""
+        before = self.ledger.release_all(workloads)
+        self._tell_all(before, -1)
+        self.version += 1
+        if self._open:
+            self._undo.append(_PutAllBack(self, before))
+
+    def _put_all_back(self, before: dict[str, dict[str, Slots]]) -> None:
+        self.ledger.put_back(before)
+        self._tell_all(before, 1)
+
+    def _tell_all(self, parts: Mapping[str, Mapping[str, Slots]], sign: int) -> None:
+        for workload, slots in parts.items():
+            before, after = (slots, {}) if sign < 0 else ({}, slots)
+            self._tell_numa(workload, before, after)
+            self._note_held(slots, sign)
+
     def _put(self, workload: str, slots: dict[str, Slots], replaced: Mapping[str, Slots] | None = None) -> None:
         """``replaced``: what the slots replace, where that was given back just before."""
         before = self.ledger.put(workload, slots)
@@ -307,6 +325,7 @@ class ClusterState:
     def rebuild(self) -> None:
         """Bring nodes into tree order. Called when needed; changes nothing that can be seen from outside."""
         undone = [undo.before for undo in self._undo if isinstance(undo, _PutBack)]
+        undone += [parts for undo in self._undo if isinstance(undo, _PutAllBack) for parts in undo.before.values()]
         kept = None if self._open else self.ledger.records()
         moves = self.cluster.rebuild(kept)
         self.ledger.moved(moves)
@@ -340,6 +359,17 @@ class _PutBack:
 
     def __call__(self) -> None:
         self.state._put(self.workload, self.before)  # noqa: SLF001  (the other half of the same module)
+
+
+@dataclass(frozen=True, eq=False)
+class _PutAllBack:
+    """The same for several."""
+
+    state: ClusterState
+    before: dict[str, dict[str, Slots]]
+
+    def __call__(self) -> None:
+        self.state._put_all_back(self.before)  # noqa: SLF001  (the other half of the same module)
 
 
 def _outline(assignments: Iterable[Assignment]) -> list[tuple[object, ...]]:

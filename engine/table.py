@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from engine.model import PODS, Amounts, Node, Taint
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from engine.tree import Tree
 
 Ints = NDArray[np.int64]
@@ -184,6 +186,12 @@ class Table:
         """The opposite of ``take``."""
         np.add.at(self.free.reshape(-1), *cells)
         self.touch(entry)
+
+    def move(self, where: Ints, amounts: Ints, entries: "Iterable[tuple[Tree, Ints]]") -> None:
+        """Give back amounts (negative ones: take them) at places of the flattened table, many at once."""
+        np.add.at(self.free.reshape(-1), where, amounts)
+        for entry in entries:
+            self.touch(entry)
 
     # -- inside -----------------------------------------------------------------------------------------------
 

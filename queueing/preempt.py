@@ -29,7 +29,7 @@ from queueing.model import FlavorResource, Preemption, Reclaim, Within
 from queueing.occupancy import Mask, Occupancy
 from queueing.queues import Entry, Phase, Queues
 from queueing.quota import Held
-from queueing.site import Site
+from queueing.site import Holdings, Site
 
 TRIES: Final = 4  # domains that are tried once one has been found; the best plan is taken
 WIDE_TRIES: Final = 12  # domains that are tried until one is found
@@ -116,13 +116,13 @@ class _Taken:
 
 @dataclass
 class _Needed:
-    """Proof by numbers that a victim is needed: with it left alone no domain could take the pod set. Nodes only."""
+    """Proof by numbers that victims are needed: with one left alone no domain could take the pod set. Nodes only."""
 
     site: Site
     _free: list[Ints] = field(default_factory=list)
     _fits: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    _domains: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    _rows: dict[str, tuple[Ints, list[Ints]]] = field(default_factory=dict)
+    _held: Holdings | None = None
+    _sure: Mask | None = None
 
     def start(self, state: ClusterState, taken: Iterable[str]) -> None:
         """Look at the state while all of ``taken`` are out."""
@@ -132,39 +132,49 @@ class _Needed:
             return
         self._free = [free.copy() for free in outlook.free]
         self._fits = outlook.leaves()
-        self._domains = outlook.summed(self._fits)
-        self._rows = site.rows_of(taken)
+        self._held = site.holdings(taken)
 
     def surely(self, key: str) -> bool:
         """Whether every domain that could take the pod set now could not if this one were left alone."""
-        if key not in self._rows:
+        if self._held is None or key not in self._held.numbers:
             return False
-        enough = (self._domains >= self.site.need).nonzero()[0]
-        leaves, change = self._change(key)
-        lost = np.zeros(len(self._domains), np.int64)
-        np.add.at(lost, self.site.outlook.owner[leaves], change)
-        return bool((self._domains[enough] - lost[enough] < self.site.need).all())
+        if self._sure is None:
+            self._sure = self._proven(self._held)
+        return bool(self._sure[self._held.numbers[key]])
 
     def left_alone(self, key: str) -> None:
         """It stays, so what it holds is not free."""
-        if key not in self._rows:
+        held = self._held
+        if held is None or key not in held.numbers:
             return
-        leaves, change = self._change(key)
-        self._fits[leaves] -= change
-        np.subtract.at(self._domains, self.site.outlook.owner[leaves], change)
-        for free, amounts in zip(self._free, self._rows[key][1], strict=True):
-            free[leaves] -= amounts
+        mine = held.owner == held.numbers[key]
+        leaves = held.leaf[mine]
+        self._fits[leaves] -= self._change(held)[mine]
+        for free, amounts in zip(self._free, held.amounts, strict=True):
+            free[leaves] -= amounts[mine]
+        self._sure = None
 
-    def _change(self, key: str) -> tuple[Ints, Ints]:
-        """(leaves, how many pods fewer would fit each) with this one left alone."""
-        leaves, amounts = self._rows[key]
+    def _proven(self, held: Holdings) -> Mask:
+        """The same for all of them at once."""
+        outlook, need = self.site.outlook, self.site.need
+        domains = outlook.summed(self._fits)
+        change, domain = self._change(held), outlook.owner[held.leaf]
+        sure = np.ones(len(held.numbers), np.bool_)
+        for at in (domains >= need).nonzero()[0].tolist():
+            inside = domain == at
+            lost = np.bincount(held.owner[inside], weights=change[inside], minlength=len(sure))
+            sure &= domains[at] - lost < need
+        return sure
+
+    def _change(self, held: Holdings) -> Ints:
+        """How many pods fewer would fit the leaf of each holding, were its owner alone left there."""
         fits: Ints | None = None
-        for (_, need), free, taken in zip(self.site.outlook.needs, self._free, amounts, strict=True):
-            part = (free[leaves] - taken) // need
+        for (_, need), free, taken in zip(self.site.outlook.needs, self._free, held.amounts, strict=True):
+            part = (free[held.leaf] - taken) // need
             fits = part if fits is None else np.minimum(fits, part)
         assert fits is not None  # noqa: S101  (one of pods is always needed)
-        now = self._fits[leaves]
-        return leaves, now - np.minimum(np.maximum(fits, 0) * self.site.outlook.passing[leaves], now)
+        now = self._fits[held.leaf]
+        return now - np.minimum(np.maximum(fits, 0) * self.site.outlook.passing[held.leaf], now)
 
 
 @dataclass
@@ -342,14 +352,25 @@ class _Search:
             return False
         if self._quota_fits():
             return True
-        depth = quotas.begin()
-        fits = any(self._take(other.workload.key) and self._quota_fits() for other in self._givers())
+        depth, givers, fits, some = quotas.begin(), self._givers(), False, 1
+        while not fits and (keys := [other.workload.key for other in islice(givers, some)]):
+            fits = bool(self._take_each(keys)) and self._quota_fits()
+            some *= 2
         quotas.rollback(depth)
         return fits
 
     def _quota_fits(self) -> bool:
         quotas, queue, amounts = self.queues.quotas, self.entry.queue, self.option.amounts
         return quotas.fits(queue, amounts) and (self.mode.borrowing or not quotas.borrows(queue, amounts))
+
+    def _take_each(self, keys: list[str]) -> list[str]:
+        """Take the quota of victims away, one after the other, of those that may still be taken; returns those."""
+        quotas, own = self.queues.quotas, self.entry.queue
+        held = [quotas.held.get(key) for key in keys]
+        if all(one is not None and one.queue == own for one in held):
+            quotas.free_all(keys)
+            return keys
+        return [key for key in keys if self._take(key)]
 
     def _take(self, key: str) -> bool:
         """Take a victim's quota away, if its queue may still be taken from."""
@@ -395,18 +416,19 @@ class _Search:
 
     def _take_all(self, keys: Iterable[str], taken: dict[str, _Taken]) -> bool:
         """Take out whom the rules still allow; True where anybody was taken."""
-        before = len(taken)
-        entries = [self.queues.entries[key] for key in keys if key not in taken]
-        for other in sorted(entries, key=self._importance):
-            key = other.workload.key
-            held = self.queues.quotas.held.get(key)
-            if held is not None and self._take(key):
-                pods = tuple(self.state.pods[pod] for pod in other.pods if pod in self.state.pods)
-                taken[key] = _Taken(other, held, tuple(self.state.assignments(key).values()), pods)
-                for pod in pods:
-                    self.state.remove_pod(pod.key)
-                self.state.release(key)
-        return len(taken) > before
+        entries = {key: self.queues.entries[key] for key in keys if key not in taken}
+        ranked = sorted(entries, key=lambda key: self._importance(entries[key]))
+        held = {key: self.queues.quotas.held.get(key) for key in ranked}
+        gone = self._take_each(ranked)
+        for key in gone:
+            other, had = entries[key], held[key]
+            assert had is not None  # noqa: S101  (it was taken)
+            pods = tuple(self.state.pods[pod] for pod in other.pods if pod in self.state.pods)
+            taken[key] = _Taken(other, had, tuple(self.state.assignments(key).values()), pods)
+            for pod in pods:
+                self.state.remove_pod(pod.key)
+        self.state.release_all(gone)
+        return bool(gone)
 
     def _placed(self) -> tuple[Assignment, ...] | None:
         found = put(self.state, self.entry.workload.key, self.option)

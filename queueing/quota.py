@@ -12,8 +12,8 @@ Rules
   preemptor takes its room. A *nominated* preemptor counts too: until its victims are gone, both do.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from queueing.model import ClusterQueue, FlavorResource, Quantities, Quota
@@ -120,12 +120,32 @@ class Quotas:
                 self._undo.append(partial(self.hold, workload, old))
         return old
 
+    def free_all(self, workloads: Iterable[str]) -> None:
+        """Give back what several workloads held, in one go."""
+        self._free_or_hold({workload: self.held[workload] for workload in workloads if workload in self.held}, -1)
+
+    def _free_or_hold(self, parts: Mapping[str, Held], sign: int) -> None:
+        """What several hold of one queue is charged together: it comes to the same."""
+        sums: dict[tuple[str, bool], dict[FlavorResource, int]] = {}
+        for workload, held in parts.items():
+            if sign > 0:
+                self.held[workload] = held
+            else:
+                del self.held[workload]
+            total = sums.setdefault((held.queue, held.leaving), {})
+            for key, amount in held.amounts.items():
+                total[key] = total.get(key, 0) + amount
+        for (queue, leaving), amounts in sums.items():
+            self._charge(Held(queue, amounts, leaving), sign)
+        if self._open:
+            self._undo.append(partial(self._free_or_hold, parts, -sign))
+
     def leave(self, workload: str, *, leaving: bool = True) -> None:
         """Mark a holder as a victim on its way out, or as one that stays after all."""
         old = self.held.get(workload)
         if old is None or old.leaving == leaving:
             return
-        self.held[workload] = replace(old, leaving=leaving)
+        self.held[workload] = Held(old.queue, old.amounts, leaving)
         found = self._leaving.setdefault(old.queue, {})
         for key, amount in old.amounts.items():
             found[key] = found.get(key, 0) + (amount if leaving else -amount)

@@ -131,16 +131,26 @@ class Site:
         spread = np.maximum(np.bincount(rows.owner, minlength=size), 1)
         return np.bincount(rows.leaf, weights=(weight / spread)[rows.owner], minlength=self.outlook.tree.size)
 
-    def rows_of(self, keys: Iterable[str]) -> dict[str, tuple[Ints, list[Ints]]]:
-        """For each workload: (leaves, what it holds there of each needed resource)."""
-        numbers = {self.occupancy.numbers[key]: key for key in keys if key in self.occupancy.numbers}
-        rows = self.rows.of(np.isin(self.rows.owner, list(numbers)))
-        amounts = [rows.units * self.occupancy.amounts(name)[rows.kind] for name in self.resources]
-        found: dict[str, tuple[Ints, list[Ints]]] = {}
-        order = np.argsort(rows.owner, kind="stable")
-        owners, starts = np.unique(rows.owner[order], return_index=True)
-        for number, at in zip(owners.tolist(), np.split(order, starts[1:]), strict=True):
-            leaves, where = np.unique(rows.leaf[at], return_inverse=True)
-            summed = [np.bincount(where, weights=part[at], minlength=len(leaves)).astype(np.int64) for part in amounts]
-            found[numbers[number]] = leaves, summed
-        return found
+    def holdings(self, keys: Iterable[str]) -> "Holdings":
+        """What each of some workloads holds on each leaf, of each needed resource."""
+        numbers = {key: self.occupancy.numbers[key] for key in keys if key in self.occupancy.numbers}
+        chosen = np.full(len(self.occupancy.keys), -1, np.int64)
+        chosen[list(numbers.values())] = np.arange(len(numbers))
+        rows = self.rows.of(chosen[self.rows.owner] >= 0)
+        place, where = np.unique(chosen[rows.owner] * self.outlook.tree.size + rows.leaf, return_inverse=True)
+        amounts = []
+        for name in self.resources:
+            part = rows.units * self.occupancy.amounts(name)[rows.kind]
+            amounts.append(np.bincount(where, weights=part, minlength=len(place)).astype(np.int64))
+        owner, leaf = np.divmod(place, self.outlook.tree.size)
+        return Holdings({key: at for at, key in enumerate(numbers)}, owner, leaf, amounts)
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """Workload ``owner[i]`` (by ``numbers``) holds ``amounts[r][i]`` of resource r on ``leaf[i]``; each pair once."""
+
+    numbers: dict[str, int]
+    owner: Ints
+    leaf: Ints
+    amounts: list[Ints]
