@@ -1,0 +1,140 @@
+"""Ranks of one slice stay in one domain, however slots were moved, added and given back."""
+
+import json
+from collections import defaultdict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.owned import KEYS, make_owner, make_pod, slot_map
+
+from engine.model import SliceLayer
+from ungater.slices import Homes, Layer, layers_of, spare, whole
+from ungater.slots import Tally, assign, surplus
+
+RACK, HOST = Layer(2, 4), Layer(3, 2)
+SLICED = {KEYS.required[0]: "block", KEYS.slice_level: "rack", KEYS.slice_size: "4"}
+
+
+def pods(*ranks):
+    return [make_pod(f"p{rank}", rank=rank) for rank in ranks]
+
+
+def given_to(waiting, free, slots, taken=None, layers=(RACK,)):
+    found = assign(waiting, free, slots, lambda rank: rank, taken or {}, layers)
+    return {int(pod.metadata.name[1:]): index for pod, index in found}
+
+
+def test_layers_are_told_the_narrowest_first():
+    wanted = (SliceLayer(level="rack", size=4), SliceLayer(level="host", size=2), SliceLayer(level="gone", size=2))
+    assert layers_of(wanted, ("block", "rack", "host")) == (Layer(3, 2), Layer(2, 4))
+    assert layers_of((SliceLayer(level="rack", size=1),), ("block", "rack")) == ()
+
+
+def test_a_fresh_assignment_goes_by_rank_order():
+    slots = slot_map(("b/r1/n1", 4), ("b/r2/n2", 4))
+    assert given_to(pods(*range(8)), [4, 4], slots) == {rank: rank // 4 for rank in range(8)}
+
+
+def test_a_recreated_rank_goes_back_to_its_slice_though_the_order_of_domains_changed():
+    # r1 came later: the first slice is in r2. Rank order alone would send rank 0 to r1, and rank 4 to r2.
+    slots = slot_map(("b/r1/n1", 4), ("b/r2/n2", 4))
+    taken = {1: 1, 2: 1, 3: 1, 5: 0, 6: 0, 7: 0}
+    assert given_to(pods(0, 4), [1, 1], slots, taken) == {0: 1, 4: 0}
+    assert given_to(pods(0, 4), [1, 1], slots, taken, layers=()) == {0: 0, 4: 1}
+
+
+def test_a_new_slice_goes_where_all_of_it_has_room():
+    slots = slot_map(("b/r1/n1", 4), ("b/r2/n2", 4), ("b/r3/n3", 4))
+    taken = {4: 0, 5: 0}  # the second slice is in r1, and two of it are still to come
+    assert given_to(pods(0, 1, 2, 3), [2, 4, 4], slots, taken) == dict.fromkeys(range(4), 1)
+
+
+def test_a_rank_waits_where_its_slice_has_no_room_now():
+    slots = slot_map(("b/r1/n1", 4), ("b/r2/n2", 4))
+    taken = {0: 0, 1: 0, 2: 0}  # and a fourth that terminates
+    assert given_to(pods(3), [0, 4], slots, taken) == {}
+
+
+def test_inner_slices_stay_together_too():
+    slots = slot_map(("b/r1/n1", 2), ("b/r1/n2", 2), ("b/r2/n3", 4))
+    assert given_to(pods(0, 2), [1, 1, 4], slots, {1: 1, 3: 0}, (HOST, RACK)) == {0: 1, 2: 0}
+
+
+def test_whole_slices_are_given_back():
+    slots = slot_map(("b/r1/n1", 4), ("b/r2/n2", 4), ("b/r3/n3", 4))
+    counted = Tally([1, 0, 3], [0, 0, 1], [1, 0, 3], [0, 0, 0])
+    assert surplus(slots, counted, 8, (RACK,)) == {1: 4}
+    assert surplus(slots, counted, 11, (RACK,)) == {}
+    inner = slot_map(("b/r1/n1", 3), ("b/r1/n2", 3), ("b/r1/n3", 2))
+    values = [slot.values for slot in inner.slots]
+    assert spare((HOST, RACK), values, [3, 3, 2], 4) == {2: 2, 1: 2}
+    assert spare((HOST, RACK), values, [1, 3, 1], 4) == {}
+
+
+def test_done_in_whole_slices():
+    assert whole([(0, 2)], 4) == ()
+    assert whole([(0, 1), (2, 9), (11, 15)], 4) == ((0, 7), (12, 15))
+
+
+def test_a_slice_keeps_its_slots_until_all_of_it_is_done():
+    status = {"succeeded": 5, "completedIndexes": "0-3,5", "active": 3, "ready": 3}
+    owner = make_owner(parallelism=8, indexed=True, request=SLICED, status=status)
+    (pod_set,) = owner.pod_sets
+    assert (pod_set.count, pod_set.full, owner.ready) == (4, 8, 4)
+    assert [pod_set.position(rank) for rank in (0, 4, 5, 7)] == [None, 0, 1, 3]
+    plain = make_owner(parallelism=8, indexed=True, status=status)
+    assert (plain.pod_sets[0].count, plain.ready) == (3, 3)
+    unranked = make_owner(parallelism=8, request=SLICED, status={"succeeded": 5, "active": 3})
+    assert unranked.pod_sets[0].count == 4
+
+
+def test_layers_of_a_job_are_read():
+    layers = json.dumps([{"topology": "rack", "size": 4}, {"topology": "kubernetes.io/hostname", "size": 2}])
+    owner = make_owner(parallelism=8, request={KEYS.slice_layers: layers})
+    assert layers_of(owner.request.slices, ("block", "rack", "kubernetes.io/hostname")) == (HOST, RACK)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data(), st.integers(1, 4), st.permutations(range(4)), st.sampled_from([(RACK,), (HOST, RACK)]))
+def test_pods_that_come_and_go_never_break_a_slice(data, racks, order, layers):
+    """Racks of two hosts, each with one slice; the first slices were placed in any order of racks."""
+    slots = slot_map(*((f"b/r{i // 2}/n{i}", 2) for i in range(2 * racks)))
+    place = {4 * k + i: 2 * rack + i // 2 for k, rack in enumerate(r for r in order if r < racks) for i in range(4)}
+    started = [k for k in range(racks) if data.draw(st.booleans())]
+    taken = {rank: index for rank, index in place.items() if rank // 4 in started}
+    for _ in range(3):
+        gone = data.draw(st.lists(st.sampled_from(sorted(taken)), unique=True)) if taken else []
+        taken = {rank: index for rank, index in taken.items() if rank not in gone}
+        free = [2] * (2 * racks)
+        for index in taken.values():
+            free[index] -= 1
+        late = [rank for rank in place if rank not in taken and data.draw(st.booleans())]
+        found = given_to(pods(*late), free, slots, taken, layers)
+        taken |= found
+        used = defaultdict(int)
+        for index in taken.values():
+            used[index] += 1
+        assert max(used.values(), default=0) <= 2
+        for layer in layers:
+            homes = defaultdict(set)
+            for rank, index in taken.items():
+                homes[rank // layer.size].add(slots.slots[index].values[: layer.depth])
+            assert all(len(domains) == 1 for domains in homes.values())
+    found = given_to(pods(*(rank for rank in place if rank not in taken)), _free(slots, taken), slots, taken, layers)
+    assert found.keys() | taken.keys() == place.keys()
+
+
+def _free(slots, taken):
+    free = [slot.count for slot in slots.slots]
+    for index in taken.values():
+        free[index] -= 1
+    return free
+
+
+@pytest.mark.parametrize("layers", [(RACK,), (HOST, RACK)])
+def test_large_pod_sets_are_assigned_in_one_pass(layers):
+    slots = slot_map(*((f"b/r{i // 8}/n{i}", 2) for i in range(400)))
+    found = given_to(pods(*range(800)), [2] * 400, slots, {}, layers)
+    assert found == {rank: rank // 2 for rank in range(800)}
+    assert Homes(layers, [slot.values for slot in slots.slots], [2] * 400).choose(0, 0) == 0
