@@ -75,6 +75,7 @@ class Owner:
     suspended_at: float | None = None  # since when it is known to be suspended, in seconds since the epoch
     outcome: str = ""  # what the job's own condition says of its end
     version: int = 0  # its resourceVersion
+    priority: int | None = None  # where another than us keeps its queue
 
     @cached_property
     def shape(self) -> PodShape:

@@ -111,6 +111,8 @@ class Memory:
 
     def priority(self, owner: Owner) -> int:
         """The priority of a job: of its WorkloadPriorityClass, else of its pods, as the API server will give it."""
+        if owner.priority is not None:
+            return owner.priority
         if owner.workload_class in self.workload_priorities:
             return self.workload_priorities[owner.workload_class]
         if owner.priority_class:

@@ -15,7 +15,7 @@ import yaml
 from support import kueue_kinds
 from support.cluster_checker import snapshot, violations
 from support.jobs import RACK_LABEL, Running, Watched, install_crds, job, make_flavor, nodes_of, racks_of, until
-from support.kueue import Kueue, true
+from support.kueue import PRIORITY, Kueue, true
 
 from crds.constants import DEFAULT_DOMAIN, Keys
 from kube.client import Client
@@ -79,10 +79,11 @@ class Site(Watched):
         await self.make("ClusterQueue", cluster, {"admissionChecksStrategy": strategy, "resourceGroups": [group]})
         await self.kueue.make("LocalQueue", name, {"clusterQueue": cluster})
 
-    async def submit(self, name, pods=2, *, queue="team", level=RACK_LABEL, gpus=8):
+    async def submit(self, name, pods=2, *, queue="team", level=RACK_LABEL, gpus=8, priority=0):
         """A Job of a user, as both webhooks leave it; ``level`` empty: without a topology request."""
         request = {KEYS.required[0]: level} if level else {}
-        body = job(name, pods, gpus=gpus, request=request, labels={QUEUE_NAME: queue}, spec={"suspend": True})
+        labels = {QUEUE_NAME: queue, PRIORITY: str(priority)}
+        body = job(name, pods, gpus=gpus, request=request, labels=labels, spec={"suspend": True})
         template = body["spec"]["template"]
         template["metadata"]["annotations"] = {**request, KEYS.pod_set: "main"} if level else {}
         template["spec"]["schedulingGates"] = [{"name": KEYS.gate}] if level else []
@@ -179,6 +180,11 @@ async def test_held_pending_with_the_reason_until_there_is_room_then_ready_and_r
     assert await site.suspended("third")
     assert await site.pods("third") == []
     assert not true(await site.kueue.workload("third"), "Admitted")
+    await site.submit("urgent", priority=10)
+    await site.state("urgent", "Pending", "DoesNotFit: ")
+    await site.delete("second")
+    await site.land("urgent")
+    await site.state("third", "Pending", "DoesNotFit: ")
     (freed,) = racks_of(await site.pods("first"))
     await site.delete("first")
     ready = await site.state("third", "Ready", "2 pods in b1/")

@@ -23,6 +23,7 @@ from kube.resources import JOBS, PODS
 from ungater.kueue.objects import GROUP, QUEUE_NAME
 
 MANAGER = "kueue-admission"
+PRIORITY = f"{GROUP}/priority-class"  # a number here, where Kueue has the name of a WorkloadPriorityClass
 PAUSE = 0.05
 Json = dict[str, Any]
 
@@ -152,6 +153,7 @@ class Kueue:
             "metadata": {"name": f"job-{meta['name']}-{meta['uid'][:5]}", "ownerReferences": [owner]},
             "spec": {
                 "queueName": meta["labels"][QUEUE_NAME],
+                "priority": int(meta["labels"].get(PRIORITY, 0)),
                 "podSets": [{"name": "main", "count": job["spec"]["parallelism"], "template": template}],
             },
         }

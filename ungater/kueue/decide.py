@@ -2,8 +2,8 @@
 
 Rules
 - A job that Kueue suspends holds a place from the moment its quota is reserved until Kueue takes the quota back. In
-  between it is looked at as Kueue will start it (`view`): with the count that was admitted and the node labels and
-  tolerations of the flavors that were assigned. So placing needs to know nothing of Kueue.
+  between it is looked at as Kueue will start it (`view`): with the count that was admitted, the node labels and
+  tolerations of the flavors that were assigned, and Kueue's priority. So placing needs to know nothing of Kueue.
 - The check is Ready only while our own Workload has its admission stored, for exactly these flavors and this count.
 - Where several Workloads have one job (a new one is made before the old one is gone), one that has quota counts.
 - What can never be placed gets what the setting says (`NeverFits`); everything else stays Pending, with the reason.
@@ -107,6 +107,7 @@ class Standing:
 
     workload: str
     restriction: Restriction | None = None
+    priority: int | None = None  # as Kueue has it; it orders those who wait for a place
     evicted: bool = False
     missing: str = ""
 
@@ -150,7 +151,7 @@ def standing(workloads: Iterable[Workload], known: Known) -> Standing | None:
             if any(check.state in {RETRY, REJECTED} for check in checks):
                 return Standing(key, evicted=True)
             restriction, missing = restrict(workload, known)
-            return Standing(key, restriction, missing=missing)
+            return Standing(key, restriction, workload.spec.priority, missing=missing)
         if is_true(workload.status.conditions, kueue.EVICTED) and not is_true(
             workload.status.conditions, kueue.FINISHED
         ):
@@ -207,7 +208,7 @@ def view(owner: Owner, stands: Standing | None) -> Owner:
         full=min(pod_set.full, most),
         template=_started(pod_set.template, given),
     )
-    return replace(owner, suspended=False, pod_sets=(adapted,))
+    return replace(owner, suspended=False, priority=stands.priority, pod_sets=(adapted,))
 
 
 def _started(template: objects.PodTemplate, given: Restriction) -> objects.PodTemplate:

@@ -120,6 +120,7 @@ class WorkloadSpec(Struct, frozen=True):
     """Spec of a Workload."""
 
     active: bool = True
+    priority: int | None = None
     queue_name: str = ""
     pod_sets: tuple[PodSet, ...] = ()
 

@@ -44,6 +44,7 @@ def make_workload(
     topology=None,
     template=None,
     requeues=None,
+    priority=None,
     **check,
 ):
     template = {"metadata": {"annotations": {KEYS.required[0]: "rack"}}} if template is None else template
@@ -72,7 +73,11 @@ def make_workload(
             "ownerReferences": [owner],
             **({"deletionTimestamp": "2026-11-21T00:01:00Z"} if deleted else {}),
         },
-        "spec": {"active": active, "podSets": [{"name": n, "count": 4, "template": template} for n in names]},
+        "spec": {
+            "active": active,
+            "priority": priority,
+            "podSets": [{"name": n, "count": 4, "template": template} for n in names],
+        },
         "status": status,
     }
     return decode(kueue.Workload, body)
@@ -200,9 +205,9 @@ def test_labels_of_several_flavors_are_merged_and_a_topology_asks_for_its_levels
 
 def test_a_suspended_job_with_quota_is_looked_at_as_it_will_start():
     owner = make_owner(suspend=True, parallelism=4, spec={"nodeSelector": {"zone": "z"}, "tolerations": [TAINTED]})
-    seen = d.view(owner, stands(make_workload(count=3)))
+    seen = d.view(owner, stands(make_workload(count=3, priority=7)))
     spec = seen.pod_sets[0].template.spec
-    assert not seen.suspended
+    assert (seen.suspended, seen.priority) == (False, 7)
     assert (seen.pod_sets[0].count, seen.pod_sets[0].full) == (3, 3)
     assert spec.node_selector == {"group": "a", "zone": "z"}
     assert len(spec.tolerations) == 1
