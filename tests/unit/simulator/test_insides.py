@@ -1,0 +1,72 @@
+"""Machines with an inside: what kubelets refuse, which policy finds out, and what is left inside afterwards."""
+
+import pytest
+from sim_factories import GIB, GPU, ends, make_job, simulate, waits
+
+from cli.simulate_cluster import generated
+from cli.simulate_options import Made
+from engine.model import PodSet, Policy, TopologyRequest
+from simulator.model import Job, Options, Placing, guaranteed
+from simulator.model import Policy as How
+from simulator.results import End
+
+OURS, SPREAD = How("topology"), How("count-only", Placing.SPREAD)
+
+
+def cluster(hosts=1, kubelet="single-numa-node"):
+    machine = "2 sockets / 2 NUMA / 32 cores / 8 GPUs / 512Gi"
+    return generated(
+        Made(blocks=1, racks=1, hosts=hosts, gpus=8, cpu="1", memory="1Gi", machine=machine, kubelet=kubelet)
+    )
+
+
+def job(name, arrival, duration, gpus, pods=1, *, share=1):
+    """``share`` 2: of CPU and memory so much that what needs GPUs of two zones needs two of these too."""
+    requests = {"cpu": (4000, 7000)[share - 1] * gpus, "memory": (8, 36)[share - 1] * GIB * gpus, GPU: gpus}
+    anywhere = TopologyRequest(policy=Policy.UNCONSTRAINED)
+    pod_set = PodSet(name="main", count=pods, requests=requests, topology=anywhere, shape=guaranteed(requests))
+    return Job(name=name, arrival=float(arrival), duration=float(duration), pod_sets=(pod_set,))
+
+
+def test_who_knows_the_inside_waits_and_who_counts_is_refused():
+    """Three of four GPUs are taken in each zone: two are free, but no kubelet gives them to one pod."""
+    jobs = [job("a", 0, 1000, 3), job("b", 0, 2000, 3), job("pair", 1, 100, 2)]
+    ours, theirs = (simulate(cluster(), jobs, policy) for policy in (OURS, SPREAD))
+    assert waits(ours) == {"a": 0, "b": 0, "pair": 999}
+    assert {o.refusals for o in ours.outcomes} == {0}
+    pair = theirs.outcomes[2]
+    # Made again after 10, 20, 40, 80, 160 and 320 s, which is before the first one ends: six times, as a Job does.
+    assert (pair.end, pair.refusals, pair.finished) == (End.REFUSED, 7, 1 + 630)
+    assert "TopologyAffinityError" in pair.reason
+    assert not theirs.series.used[-1].any()
+
+
+def test_a_pod_that_is_made_again_starts_once_there_is_room():
+    jobs = [job("a", 0, 100, 3), job("b", 0, 2000, 3), job("pair", 1, 100, 2)]
+    pair = simulate(cluster(), jobs, SPREAD).outcomes[2]
+    assert (pair.end, pair.refusals, pair.wait) == (End.FINISHED, 4, 150)  # looked at after 1, 11, 31, 71, 151 s
+    never = simulate(cluster(), jobs, SPREAD, Options(retries=0)).outcomes[2]
+    assert (never.end, never.refusals) == (End.REFUSED, 1)
+
+
+@pytest.mark.parametrize("policy", [OURS, How("p", preemption=True)])
+def test_what_the_engine_promised_no_kubelet_breaks(policy):
+    jobs = [
+        job(f"j{i:02}", i * 7 % 90, 20 + i * 13 % 50, (1, 2, 3, 4, 8)[i % 5], pods=1 + i % 2, share=2)
+        for i in range(40)
+    ]
+    result = simulate(cluster(hosts=3, kubelet="restricted"), jobs, policy)
+    assert {o.end for o in result.outcomes} == {End.FINISHED}
+    assert sum(o.refusals for o in result.outcomes) == 0
+    assert not result.series.used[-1].any()
+
+
+def test_all_that_pods_held_inside_is_given_back():
+    jobs = [job("a", 0, 10, 8, share=2), job("b", 20, 10, 8, share=2)]
+    assert ends(simulate(cluster(kubelet="restricted"), jobs, OURS)) == {"a": 10, "b": 30}
+    assert ends(simulate(cluster(kubelet="restricted"), jobs, SPREAD)) == {"a": 10, "b": 30}
+
+
+def test_pods_without_a_shape_are_refused_by_nobody():
+    result = simulate(cluster(), [make_job("plain", 0, 10, gpus=1)], SPREAD)
+    assert result.outcomes[0].end is End.FINISHED
