@@ -231,7 +231,16 @@ EDITS: Mapping[str, Sequence[Edit]] = {
     "manifests/kueue": [word("{{ .Values.domain }}", DEFAULT_DOMAIN)],  # this one is Kueue's own
     "manifests/base/config.yaml": [block("config.yaml: |", f"config.yaml: |\n  {_include('config', indent=2)}")],
     "manifests/base/rbac-webhook.yaml": [
-        guarded("- apiGroups: [admissionregistration.k8s.io]", f"not {CERT_MANAGER}"),
+        swap(
+            "resourceNames: [topogate-webhook]\nverbs: [get, patch]",
+            "resourceNames: [topogate-webhook]\n"
+            f"verbs: [get{{{{ if not {CERT_MANAGER} }}}}, patch{{{{ end }}}}]",
+        ),
+        guarded(
+            '- apiGroups: [""] # whether another replica is gone, before an old certificate authority is dropped',
+            f"not {CERT_MANAGER}",
+        ),
+        guarded("- apiGroups: [events.k8s.io]", f"not {CERT_MANAGER}"),
         swap(
             "resources: [secrets]\nresourceNames: [topogate-webhook-cert]\nverbs: [get, patch]",
             "resources: [secrets]\nresourceNames: [topogate-webhook-cert]\n"

@@ -484,7 +484,9 @@ def _no_http(_path, body, dice, name):
             b"{",
         )
     )
-    return Request(name, (start + body[:100] + b"\r\n\r\n",), reuse=False)
+    sent = start + body[:100]
+    answers = 1 if sent.strip(b"\r\n") else 0  # empty lines before a request are none yet
+    return Request(name, (sent + b"\r\n\r\n",), answers, reuse=False)
 
 
 def _in_pieces(path, body, dice, name):
