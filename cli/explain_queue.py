@@ -141,7 +141,11 @@ def _history(reading: Reading, key: str) -> Iterator[str]:
             yield f"{kind} ({found.reason}): {found.message}"
     if requeue is not None and requeue.count:
         back = f", and comes back at {requeue.requeue_at}" if requeue.requeue_at else ""
-        yield f"It was put back into the queue {requeue.count} times{back}."
+        yield f"It was put back into the queue {_times(requeue.count)}{back}."
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def render(found: Place) -> Iterator[RenderableType]:

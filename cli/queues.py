@@ -13,15 +13,19 @@ from rich.text import Text
 from cli import queue_reading
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit
 from cli.queue_reading import Reading, owner_name
+from engine.placement import Refusal
 from engine.quantity import format_quantity
 from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import KubeError
 from kube.objects import condition
+from queueing.explain import explain
 from queueing.queues import Phase
 from queueing.status import Standing, standings
 
 SECONDS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+MOST_WORDS = 90  # characters of a message in a table
+_OF_QUOTA = frozenset({str(Reason.INSUFFICIENT_QUOTA), str(Reason.EXCEEDS_QUOTA)})
 NOT_SEEN = "the controller has not looked at it yet; is `topogate ungater` running?"
 
 
@@ -50,6 +54,7 @@ class Waiting(msgspec.Struct, frozen=True):
     wants: dict[str, str]
     reason: str
     message: str
+    short: str  # what it waits for in a few words
     victims: tuple[str, ...] = ()
 
 
@@ -251,8 +256,32 @@ def waiting_of(reading: Reading, key: str, position: int | None) -> Waiting:
         wants={name: format_quantity(name, amount) for name, amount in wants.items()},
         reason=reason,
         message=message,
+        short=_short(reading, key, reason, message),
         victims=tuple(f"{one.namespace}/{one.name}" for one in nomination.victims) if nomination is not None else (),
     )
+
+
+def _short(reading: Reading, key: str, reason: str, message: str) -> str:
+    """What it waits for in a few words: how much of which quota where that is it, else how its message begins."""
+    if reason in _OF_QUOTA and (lacking := _lacking(reading, key)):
+        return f"quota: {lacking} more"
+    nomination = reading.workloads[key].status.nomination
+    if nomination is not None and reason == Reason.PREEMPTING:
+        return f"{len(nomination.victims)} evicted workloads to be gone"
+    begin = message.partition(": ")[0]
+    return begin if len(begin) <= MOST_WORDS else f"{begin[: MOST_WORDS - 1]}…"
+
+
+def _lacking(reading: Reading, key: str) -> str:
+    """How much more it wants than is left, in the first option of flavors."""
+    queue = _led_to(reading, key)
+    if queue not in reading.queues.quotas.queues:
+        return ""
+    found = explain(reading.state, reading.queues, queue, queue_reading.with_pods(reading.workloads[key]))
+    if isinstance(found, Refusal) or not found:
+        return ""
+    fits = [fit for fit in found[0].quotas if fit.lacking]
+    return ", ".join(f"{format_quantity(fit.resource, fit.lacking)} {fit.resource} of {fit.flavor}" for fit in fits)
 
 
 def why(reading: Reading, key: str) -> tuple[str, str]:
@@ -262,7 +291,9 @@ def why(reading: Reading, key: str) -> tuple[str, str]:
         return str(refusal.reason), refusal.message
     state = workload.status.requeue_state
     if reading.queues.entries[key].phase is Phase.LATER and state is not None:
-        return str(Reason.BACKING_OFF), f"it was evicted {state.count} times, and comes back at {state.requeue_at}"
+        return str(
+            Reason.BACKING_OFF
+        ), f"it was evicted, and comes back at {state.requeue_at} (return number {state.count})"
     found = condition(workload.status.conditions, "QuotaReserved")
     return (found.reason, found.message) if found is not None else (str(Reason.PENDING), NOT_SEEN)
 
@@ -361,7 +392,7 @@ def waiting_table(waiting: Iterable[Waiting]) -> Table:
         wants = ", ".join(f"{amount} {name}" for name, amount in one.wants.items())
         place = "-" if one.position is None else str(one.position)
         job = f"{namespace}/{one.job.partition('/')[2]}"
-        table.add_row(place, job, queue, str(one.priority), duration(one.age_seconds), wants, one.reason, one.message)
+        table.add_row(place, job, queue, str(one.priority), duration(one.age_seconds), wants, one.reason, one.short)
     return table
 
 

@@ -76,6 +76,7 @@ from ungater.metrics import Metrics
 from ungater.optional import OptionalInformer
 from ungater.placing import SHRINK_AFTER
 from ungater.predictions import Predictions
+from ungater.queue_status import QueueStatus, Source
 from ungater.record import Admission, Record, Told, Trouble
 from ungater.sender import Sender, seconds_of
 from ungater.workloads import Workload
@@ -132,6 +133,7 @@ class Controller:
         self._group: asyncio.TaskGroup | None = None
         self._pods: Informer[Pod] | None = None
         self._workloads: Informer[Workload] | None = None
+        self._standing: QueueStatus
         self.evictions = Evictions(
             client,
             concurrency=EVICTIONS,
@@ -211,6 +213,7 @@ class Controller:
                     self._lazy_loop,
                     self._sweep_loop,
                     self.bridge.run,
+                    self._standing.run,
                 ):
                     group.create_task(loop())
         finally:
@@ -235,6 +238,16 @@ class Controller:
         local_queues = Informer(client, LOCAL_QUEUES, LocalQueue, on_event=memory.on_local_queue)
         memory.cluster_queues = cluster_queues.store.get
         self.living.flavors = flavors.store
+        self._standing = QueueStatus(
+            client,
+            Source(
+                memory.queues,
+                lambda: memory.flavors,
+                cluster_queues.store.values,
+                local_queues.store.values,
+                memory.unchecked,
+            ),
+        )
         return nodes, flavors, classes, jobs, pods, workloads, namespaces, cluster_queues, local_queues
 
     def _optional(self) -> "tuple[OptionalInformer[Any], ...]":

@@ -10,6 +10,7 @@ Rules
 
 from crds.constants import Keys
 from crds.request import RequestError, check_level
+from engine.model import Policy
 from engine.reasons import Reason
 from kube.objects import condition, is_true
 from ungater import conditions as names
@@ -112,7 +113,7 @@ def trouble(record: Record, rules: Rules) -> tuple[Reason, str] | None:
         return owner.request.reason, str(owner.request)
     if not owner.queue and record.known is not None and not record.known.active:
         return Reason.DEACTIVATED, "it is inactive (spec.active is false), and placed when that is set to true"
-    if owner.request is not None:
+    if owner.request is not None and not (owner.queue and owner.request.policy is Policy.UNCONSTRAINED):
         try:
             check_level(owner.request, rules.flavors)
         except RequestError as error:

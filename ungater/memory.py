@@ -28,6 +28,7 @@ from queueing import model
 from queueing.life import LifeRules
 from queueing.queues import Grant, Queues
 from ungater import swaps
+from ungater.conditions import ADMITTED
 from ungater.holdings import Holdings
 from ungater.inside import Inside, Options, worth_a_look
 from ungater.instructions import Rules
@@ -163,6 +164,17 @@ class Memory:
     def checks_of(self, record: Record) -> tuple[str, ...]:
         """The admission checks that what a job holds needs."""
         return self.checks_for(record.admission) if record.admission is not None and record.owner.queue else ()
+
+    def unchecked(self) -> set[str]:
+        """The keys of those with a queue that hold something and are not admitted yet."""
+        return {
+            record.key
+            for record in self.records.values()
+            if record.admission is not None
+            and record.owner.queue
+            and record.known is not None
+            and not objects.is_true(record.known.conditions, ADMITTED)
+        }
 
     def checks_for(self, admission: Admission) -> tuple[str, ...]:
         """The admission checks that an admission needs."""

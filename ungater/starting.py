@@ -2,8 +2,9 @@
 
 What an admission adds to the pod template goes with the patch that unsuspends the job: node labels of flavors without
 a topology, tolerations of all flavors, our gate where pods have slots and the template lacks it, and fewer pods where
-only those were admitted. When the job is put back, all that is taken away again: the Workload has the template as it
-was.
+only those were admitted. Pods that were admitted by quota alone have no slots: their gate goes, and with it the request
+that would bring it back (only `unconstrained` can be served so). When the job is put back, all that is taken away
+again: the Workload has the template as it was.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,8 +40,14 @@ def start(owner: Owner, admission: Admission, flavors: Mapping[str, ResourceFlav
         added["tolerations"] = [*present, *tolerations]
     if part.slots is not None and not owner.gated:
         added["schedulingGates"] = [*(template.get("schedulingGates") or []), {"name": keys.gate}]
-    if added:
-        spec["template"] = {"spec": added}
+    changed: dict[str, Any] = {"spec": added} if added else {}
+    if part.slots is None and owner.gated:
+        gates = [gate for gate in template.get("schedulingGates") or [] if gate.get("name") != keys.gate]
+        changed = {"spec": {**added, "schedulingGates": gates or None}}
+        if keys.unconstrained in (pod_set.template.metadata.annotations or {}):
+            changed["metadata"] = {"annotations": {keys.unconstrained: None}}
+    if changed:
+        spec["template"] = changed
     return _patch(owner, spec)
 
 
@@ -58,7 +65,12 @@ def restore(owner: Owner, pod_set: Mapping[str, Any]) -> dict[str, Any] | None:
     changed = {
         name: _undone(now.get(name), before.get(name)) for name in _DIRECTIVES if now.get(name) != before.get(name)
     }
-    spec: dict[str, Any] = {"template": {"spec": changed}} if changed else {}
+    template: dict[str, Any] = {"spec": changed} if changed else {}
+    present = owner.pod_sets[0].template.metadata.annotations or {}
+    kept = ((pod_set.get("template") or {}).get("metadata") or {}).get("annotations") or {}
+    if missing := {name: value for name, value in kept.items() if name not in present}:
+        template["metadata"] = {"annotations": missing}
+    spec: dict[str, Any] = {"template": template} if template else {}
     least, full, count = pod_set.get("minCount", 0), owner.pod_sets[0].full, pod_set.get("count", 0)
     if least and least <= full < count:
         spec["parallelism"] = count

@@ -90,7 +90,7 @@ def test_what_was_done_to_it_is_told():
     assert text(place(reading, "job-w"))[1:4] == [
         "Evicted (Preempted): preempted to make room for team/x",
         "Preempted (InCohortReclamation): preempted by b",
-        "It was put back into the queue 1 times, and comes back at 2023-11-14T22:14:20Z.",
+        "It was put back into the queue once, and comes back at 2023-11-14T22:14:20Z.",
     ]
 
 

@@ -108,7 +108,7 @@ def test_one_that_is_nominated_or_put_off_has_no_place():
         (1, "job/next", "Pending", ()),
         (None, "job/back", "BackingOff", ()),
     ]
-    assert "2 times, and comes back at 2023-11-14T22:14:20Z" in view.waiting[2].message
+    assert "comes back at 2023-11-14T22:14:20Z (return number 2)" in view.waiting[2].message
     assert (view.pending, view.reserving, view.admitted, view.quotas[0].used) == (3, 2, 1, "16")
 
 
