@@ -134,6 +134,10 @@ class ClusterState:
         """
         return self.cluster.numa.placements((workload, pod_set), node)
 
+    def held_inside(self, pod: Pod) -> NumaPlacement | None:
+        """What a pod that is on its node holds inside, as far as that is known."""
+        return self.cluster.numa.held_by(pod)
+
     def hold_placements(self, workload: str, pod_set: str, node: str, placements: Sequence[NumaPlacement]) -> None:
         """Give unclaimed slots the zones that were decided for them before, in another transaction or process."""
         self.cluster.numa.hold((workload, pod_set), node, placements)
@@ -276,6 +280,10 @@ class ClusterState:
         groups, _ = slots.groups(self.cluster)
         left = {values: int(slots.held[positions].sum()) for values, positions in groups.items()}
         return tuple((part.values, left.get(part.values, part.count)) for part in slots.assignment.slices)
+
+    def unclaimed_on(self, workload: str, pod_set: str, node: str) -> int:
+        """Slots on one node that no pod claims."""
+        return sum(units for _, units in self.ledger.units((workload, pod_set), (node,)))
 
     # -- transactions -----------------------------------------------------------------------------------------
 

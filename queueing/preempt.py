@@ -13,7 +13,7 @@ Rules
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import groupby, islice
 from typing import Final
 
 import numpy as np
@@ -25,13 +25,16 @@ from engine.reasons import Reason
 from engine.state import ClusterState
 from engine.table import Ints
 from queueing.flavors import Option, put
+from queueing.inner import MOST_NODES, Holder, Inner
 from queueing.model import FlavorResource, Preemption, Reclaim, Within
 from queueing.occupancy import Mask, Occupancy
 from queueing.queues import Entry, Phase, Queues
 from queueing.quota import Held
-from queueing.site import Holdings, Site
+from queueing.site import Holdings, Region, Site
 
 TRIES: Final = 4  # domains that are tried once one has been found; the best plan is taken
+LOOKED: Final = 64  # domains that are looked into node by node, where the inside of machines decides
+HELPED: Final = (Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, Reason.UNSUPPORTED_CONSTRAINT)  # by others' going
 WIDE_TRIES: Final = 12  # domains that are tried until one is found
 
 
@@ -200,7 +203,7 @@ class _Search:
         refused = put(self.state, self.entry.workload.key, self.option)
         if not isinstance(refused, Refusal):
             return self._tried()  # only quota is lacking
-        if refused.reason not in {Reason.DOES_NOT_FIT, Reason.UNSUPPORTED_CONSTRAINT}:
+        if refused.reason not in HELPED:
             return None
         best = self._best(refused)
         if best is None and sum(len(pod_sets) for _, pod_sets in self.option.parts) > 1:
@@ -213,14 +216,47 @@ class _Search:
         best: Plan | None = None
         if site is None:
             return None
-        for spent, region in enumerate(islice(site.regions(), WIDE_TRIES)):
-            if best is not None and (spent >= TRIES or region.cost >= site.worth(best)):
+        for spent, (region, sets) in enumerate(islice(self._proposals(site), WIDE_TRIES)):
+            if best is not None and (spent >= TRIES or region.most > best.cost[0] or region.cost >= site.worth(best)):
                 break
             self._needed = _Needed(site) if site.outlook.by_host else None
-            found = self._tried(site.keys(region.narrow), site.keys(region.wide))
+            found = self._tried(*sets)
             if found is not None and (best is None or found.cost < best.cost):
                 best = found
         return best
+
+    def _proposals(self, site: Site) -> Iterator[tuple[Region, list[list[str]]]]:
+        """Regions with the sets to try there, the cheapest first: by sums, or node by node as kubelets admit."""
+        inner = Inner.of(self.state, site.outlook.pod_set)
+        if inner is None or (site.outlook.rank < 0 and site.outlook.tree.size > MOST_NODES):
+            yield from ((region, [site.keys(region.narrow), site.keys(region.wide)]) for region in site.regions())
+            return
+        for _, regions in groupby(site.regions(every=True), lambda region: region.most):
+            found: list[tuple[tuple[int, int, int], int, Region, list[str]]] = []
+            for number, region in enumerate(islice(regions, LOOKED)):
+                chosen, possible = self._chosen(inner, site, region)
+                if possible:
+                    found.append((self._price(chosen), number, region, chosen))
+            for _, _, region, chosen in sorted(found, key=lambda one: one[:2]):
+                yield region, [chosen, site.keys(region.wide)]
+
+    def _price(self, keys: Iterable[str]) -> tuple[int, int, int]:
+        priorities = [self.queues.entries[key].workload.priority for key in keys]
+        return max(priorities, default=0), sum(priorities), len(priorities)
+
+    def _chosen(self, inner: Inner, site: Site, region: Region) -> tuple[list[str], bool]:
+        """Whom the kubelets of a region need gone, and whether they could take the pods at all."""
+        names = [site.outlook.tree.names[leaf] for leaf in region.leaves.tolist() if site.outlook.passing[leaf]]
+        holders: dict[str, Holder] = {}
+        on: dict[str, list[Holder]] = {}
+        for name, keys in site.owners_on(region).items():
+            for key in keys:
+                if key not in holders:
+                    other = self.queues.entries[key]
+                    pods = [self.state.pods[pod] for pod in sorted(other.pods) if pod in self.state.pods]
+                    holders[key] = Holder(key, other.workload.priority, tuple(pods))
+                on.setdefault(name, []).append(holders[key])
+        return inner.victims(names, on)
 
     def _site(self, refused: Refusal) -> Site | None:
         for flavor, pod_sets in self.option.parts:

@@ -25,12 +25,15 @@ _OLDER: Final = 1e-3  # of equal priorities the newer ones cost less
 class Region:
     """Owners by number whose slots are in one domain; ``narrow``: on as many nodes as it takes, ``wide``: on all.
 
-    ``cost``: what freeing just enough costs, 1 to 2 for each whole victim.
+    ``cost``: what freeing just enough costs, 1 to 2 for each whole victim. ``leaves``: its nodes, those that cost least
+    for what they give first. ``most``: the highest priority of those that may be taken.
     """
 
     narrow: Ints
     wide: Ints
     cost: float
+    leaves: Ints
+    most: int
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,11 @@ class Site:
     def _priorities(self) -> Ints:
         return np.unique(self.occupancy.priority[self.rows.owner])
 
-    def regions(self) -> Iterator[Region]:
-        """Domains that would take the pod set with victims of the least highest priority; then with all candidates."""
+    def regions(self, *, every: bool = False) -> Iterator[Region]:
+        """Domains that would take the pod set with victims of the least highest priority; then with all candidates.
+
+        ``every``: with those of each priority in between as well, for where sums may promise too much.
+        """
         if not len(self.rows.owner) or not self._suffices(self.rows):
             return
         low, high = 0, len(self._priorities) - 1
@@ -84,9 +90,9 @@ class Site:
                 high = middle
             else:
                 low = middle + 1
-        yield from self._ranked(self._up_to(low))
-        if low < len(self._priorities) - 1:
-            yield from self._ranked(self.rows)
+        last = len(self._priorities) - 1
+        for at in range(low, last + 1) if every else sorted({low, last}):
+            yield from self._ranked(self._up_to(at), int(self._priorities[at]))
 
     def _up_to(self, at: int) -> Rows:
         return self.rows.of(self.occupancy.priority[self.rows.owner] <= self._priorities[at])
@@ -96,7 +102,7 @@ class Site:
         freed = self.occupancy.freed(rows, self.resources)
         return int(self.outlook.domains(freed).max(initial=0)) >= self.need
 
-    def _ranked(self, rows: Rows) -> Iterator[Region]:
+    def _ranked(self, rows: Rows, most: int) -> Iterator[Region]:
         outlook, need, owner = self.outlook, self.need, self.outlook.owner
         freed = self.occupancy.freed(rows, self.resources)
         now, then = outlook.leaves(), outlook.leaves(freed)
@@ -118,7 +124,22 @@ class Site:
                 inside = rows.owner[(rows.leaf >= span.start) & (rows.leaf < span.stop)]
                 chosen = np.zeros(outlook.tree.size, np.bool_)
                 chosen[leaves[used & (domain == at)]] = True
-                yield Region(np.unique(rows.owner[chosen[rows.leaf]]), np.unique(inside), float(price[at]))
+                first = leaves[domain == at]
+                others = np.setdiff1d(np.arange(span.start, span.stop), first)
+                ready = others[now[others] > 0]
+                wide, cost_of = np.unique(inside), float(price[at])
+                narrow, nodes = np.unique(rows.owner[chosen[rows.leaf]]), np.concatenate([ready, first])
+                yield Region(narrow, wide, cost_of, nodes, most)
+
+    def owners_on(self, region: Region) -> dict[str, list[str]]:
+        """By node of a region, the candidates that hold something there."""
+        found: dict[str, list[str]] = {}
+        rows = self.rows.of(np.isin(self.rows.leaf, region.leaves))
+        rows = rows.of(self.occupancy.priority[rows.owner] <= region.most)
+        names, keys = self.outlook.tree.names, self.occupancy.keys
+        for leaf, owner in sorted(set(zip(rows.leaf.tolist(), rows.owner.tolist(), strict=True))):
+            found.setdefault(names[leaf], []).append(keys[owner])
+        return found
 
     def _costs(self, rows: Rows) -> Ints:
         """By leaf, what freeing it costs; a workload on several leaves costs a part on each."""

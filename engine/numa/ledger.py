@@ -266,6 +266,11 @@ class NumaLedger:
         inside = self._by_name.get(name)
         return NO_SLOTS if inside is None else inside.decided.get(key, NO_SLOTS)
 
+    def held_by(self, pod: Pod) -> NumaPlacement | None:
+        """What a pod that is there holds; None where that is not known."""
+        inside = self._by_name.get(pod.node)
+        return inside.held_by(pod) if inside is not None and pod.key in inside.pods else None
+
     def _wait(self, key: SlotKey, name: str) -> None:
         """A pod set has slots on a node whose zones are to be decided."""
         names = self._pending.get(key, ())
