@@ -339,25 +339,32 @@ def spread(verbs, resource, name=""):
     return {(verb, resource, name) for verb in verbs.split()}
 
 
-READ = "get list watch"
+WATCH = "list watch"
 WEBHOOK_CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 RIGHTS = {
-    "webhook": spread(READ, "resourceflavors.topogate.dev").union(
+    "webhook": spread(WATCH, "resourceflavors.topogate.dev").union(
+        spread(WATCH, "localqueues.topogate.dev"),
+        spread(WATCH, "clusterqueues.topogate.dev"),
         *(
             spread("get patch", f"{kind}.admissionregistration.k8s.io", "topogate-webhook")
             for kind in WEBHOOK_CONFIGURATIONS
-        )
+        ),
     ),
-    "ungater": spread(READ, "resourceflavors.topogate.dev").union(
-        spread(f"{READ} create patch", "workloads.topogate.dev"),
-        spread("patch", "workloads/status.topogate.dev"),
-        spread(READ, "jobs.batch"),
+    "ungater": spread(WATCH, "resourceflavors.topogate.dev").union(
+        spread(WATCH, "clusterqueues.topogate.dev"),
+        spread(WATCH, "localqueues.topogate.dev"),
+        spread(f"get {WATCH} create patch delete", "workloads.topogate.dev"),
+        *(spread("patch", f"{kind}/status.topogate.dev") for kind in ("workloads", "clusterqueues", "localqueues")),
+        spread(f"{WATCH} patch", "jobs.batch"),
+        spread("patch", "jobs/status.batch"),
         spread("update", "jobs/finalizers.batch"),
-        spread(f"{READ} patch delete", "pods"),
-        spread(READ, "nodes"),
-        spread(READ, "flextopos.topogate.dev"),
-        spread(READ, "noderesourcetopologies.topology.node.k8s.io"),
-        spread(READ, "priorityclasses.scheduling.k8s.io"),
+        spread(f"{WATCH} patch delete", "pods"),
+        spread("create", "pods/eviction"),
+        spread(WATCH, "nodes"),
+        spread(WATCH, "namespaces"),
+        spread(WATCH, "flextopos.topogate.dev"),
+        spread(WATCH, "noderesourcetopologies.topology.node.k8s.io"),
+        spread(WATCH, "priorityclasses.scheduling.k8s.io"),
         spread("create patch", "events.events.k8s.io"),
     ),
     "agent": spread("get create patch", "flextopos.topogate.dev").union(
@@ -370,7 +377,9 @@ RIGHTS = {
 }
 HOME = {
     "agent": set(),
-    "webhook": spread("get patch", "secrets", "topogate-webhook-cert"),
+    "webhook": spread("get patch", "secrets", "topogate-webhook-cert").union(
+        spread("get", "pods"), spread("create patch", "events.events.k8s.io")
+    ),
     "ungater": spread("create", "leases.coordination.k8s.io").union(
         spread("get update", "leases.coordination.k8s.io", "topogate-ungater")
     ),

@@ -20,7 +20,7 @@ from cli.components import Components
 from kube.client import Client
 from kube.objects import Object
 from kube.resources import JOBS, NODES, PODS, WORKLOADS
-from localcluster import Fleet, LocalCluster, add_nodes, wait_ready
+from localcluster import Fleet, LocalCluster, Options, add_nodes, wait_ready
 
 BIN = Path(sys.executable).parent
 # A dead controller's lease must not outlive a test's patience.
@@ -84,10 +84,12 @@ _RACK = ("block", "rack")
 
 
 @asynccontextmanager
-async def house(fleet: Fleet, progress: Callable[[str], None] = print) -> AsyncIterator[House]:
+async def house(
+    fleet: Fleet, progress: Callable[[str], None] = print, *, options: Options | None = None
+) -> AsyncIterator[House]:
     """A control plane with nodes, Topogate installed by ``topogate install``, one flavor, both components running."""
     async with AsyncExitStack() as stack:
-        cluster = LocalCluster(progress=progress)
+        cluster = LocalCluster(options=options or Options(), progress=progress)
         await asyncio.to_thread(cluster.up)
         stack.callback(cluster.stop)
         client = await stack.enter_async_context(await Client.connect(str(cluster.kubeconfig)))
