@@ -16,7 +16,7 @@ from ungater.memory import Memory
 from ungater.record import Part, Record
 from ungater.slots import SlotMap
 
-_COUNTED = frozenset({Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, Reason.NEVER_FITS})
+COUNTED = frozenset({Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, Reason.NEVER_FITS})
 
 
 def pod_set_in(memory: Memory, record: Record, levels: Sequence[str], count: int | None = None) -> PodSet:
@@ -69,7 +69,7 @@ def reason_text(state: ClusterState, refusal: Refusal, pod_set: PodSet, flavors:
     """The refusal in words, with how close the best domains of the flavor come."""
     flavor = refusal.flavor or next(iter(flavors), "")
     known = state.flavors.get(flavor)
-    if refusal.reason not in _COUNTED or known is None or pod_set.topology.level not in {None, *known.levels}:
+    if refusal.reason not in COUNTED or known is None or pod_set.topology.level not in {None, *known.levels}:
         return refusal.message
     return messages.waiting(refusal, pod_set, explain(state, flavor, pod_set))
 
@@ -81,6 +81,6 @@ def refused_text(memory: Memory, record: Record, refusal: Refusal) -> str:
     if flavor:
         pod_set = pod_set_in(memory, record, memory.flavors[flavor])
         text = reason_text(memory.state, refusal, pod_set, [flavor])
-    if refusal.reason in _COUNTED and (left_out := memory.troubles.listed(record)):
+    if refusal.reason in COUNTED and (left_out := memory.troubles.listed(record)):
         text += f"; left out for now, because their kubelets refused such a pod: {left_out}"
     return text

@@ -22,7 +22,7 @@ from queueing import life
 from queueing.cycle import Admitted, Decisions, Evict, Preempting, Waiting, cycle
 from queueing.queues import Grant, Phase
 from ungater import conditions, messages
-from ungater.admission import elsewhere, pod_set_in, refused_text
+from ungater.admission import COUNTED, elsewhere, pod_set_in, refused_text
 from ungater.conditions import Wanted
 from ungater.memory import Memory
 from ungater.metrics import Metrics
@@ -256,8 +256,9 @@ class Admitter:
 
     def _refuse(self, record: Record, refusal: Refusal) -> None:
         now, before = time.monotonic(), record.refused
-        if before is not None and before.reason == refusal.reason and now - record.refused_at < DETAILS:
-            return
+        soon = before is not None and before.reason == refusal.reason and now - record.refused_at < DETAILS
+        if soon and refusal.reason in COUNTED:
+            return  # its text takes long to make
         record.refused_at = now
         record.refused = Refused(refusal.reason, refused_text(self._memory, record, refusal))
         if record.refused != before:

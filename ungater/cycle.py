@@ -172,7 +172,12 @@ class Controller:
         }
         self._looks = 0  # the id of a look in logs
         self._outcomes = {name: metrics.reconciles.labels(name) for name in ("done", "conflict", "error", "bug")}
-        self.bridge = Bridge(client, self.memory, never_fits=NeverFits(settings.kueue_never_fits))
+        self.bridge = Bridge(
+            client,
+            self.memory,
+            never_fits=NeverFits(settings.kueue_never_fits),
+            patience=settings.kueue_never_fits_seconds,
+        )
         self.ready = False
 
     # --- life ----------------------------------------------------------------------------------------------------
@@ -406,6 +411,8 @@ class Controller:
         self._lazy.pop(record.uid, None)
         namespace = record.owner.namespace
         await self.living.writing(record, lambda known: self.writer.conditions(namespace, known, write.wanted))
+        if record.owner.over:
+            self.queue.add(record.uid)  # the time for which it is kept begins
         return True
 
     async def _release(self, record: Record, release: Release) -> bool:

@@ -2,10 +2,17 @@
 
 import pytest
 from support.cluster_checker import snapshot, violations
-from support.jobs import GPU, Running, install_crds, make_flavor, racks_of
-from support.queues import Queued, make_queue
+from support.jobs import GPU, KEYS, Running, install_crds, make_flavor, racks_of, until
+from support.queues import API, Queued, make_queue, queued
 
-from kube.resources import CLUSTER_QUEUES, PRIORITY_CLASSES, RESOURCE_FLAVORS
+from kube.resources import (
+    CLUSTER_QUEUES,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    POD_DISRUPTION_BUDGETS,
+    PRIORITY_CLASSES,
+    RESOURCE_FLAVORS,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -65,3 +72,262 @@ async def test_quota_and_topology_are_one_decision_and_the_job_is_unsuspended_in
     assert await running.pods("second") == []
     await running.finish("first")
     await running.running("second", 1)
+
+
+async def test_what_a_queue_lends_is_borrowed_and_taken_back_with_evictions(running, client, namespace):
+    cohort = {"cohortName": namespace}
+    reclaim = {"preemption": {"reclaimWithinCohort": "Any"}}
+    await make_queue(client, namespace, "ours", 32, flavors=(namespace,), **cohort, **reclaim)
+    await make_queue(client, namespace, "theirs", 32, flavors=(namespace,), **cohort)
+    for number in range(3):
+        await running.submit(f"t{number}", 2, "theirs")
+        await running.running(f"t{number}", 2)
+    await running.submit("back", 4, "ours", request={KEYS.preferred[0]: "cloud-provider.com/topology-block"})
+    await running.running("back", 4)
+    gone = [name for name in ("t0", "t1", "t2") if (await running.job(name))["spec"]["suspend"]]
+    (victim,) = gone
+    preempted = await running.condition(victim, "Preempted", "True", "InCohortReclamation")
+    assert f"cluster queue {namespace}-ours takes back its nominal quota" in preempted["message"]
+    await running.condition(victim, "Evicted", "True", "Preempted")
+    await running.condition(victim, "Requeued", "True", "Requeued")
+    await running.waits(victim, "InsufficientQuota")
+    assert "nomination" not in await running.status("back")
+    assert (await running.job(victim))["status"].get("failed", 0) == 0
+    await running.finish("back")
+    await running.running(victim, 2)
+    await running.condition(victim, "Evicted", "False")
+
+
+async def test_a_budget_that_refuses_changes_the_plan(client, jobs, namespace):
+    within = {"preemption": {"withinClusterQueue": "LowerPriority"}}
+    await make_queue(client, namespace, "team", 16, flavors=(namespace,), **within)
+    async with Running(client, eviction_patience_seconds=1.0):
+        await jobs.submit("other", 1, priority="low")
+        await jobs.running("other", 1)
+        await jobs.submit("kept", 1, priority="low")
+        await jobs.running("kept", 1)
+        budget = {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "keep"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"batch.kubernetes.io/job-name": "kept"}}},
+        }
+        await client.create(POD_DISRUPTION_BUDGETS, budget, namespace)
+
+        async def counted():
+            found = await client.get(POD_DISRUPTION_BUDGETS, "keep", namespace)
+            return found.get("status", {}).get("currentHealthy") == 1
+
+        await until(counted, "the budget to count the pod")
+        await jobs.submit("first", 1, priority="high")
+        await jobs.running("first", 1)
+        assert [name for name in ("other", "kept") if (await jobs.job(name))["spec"]["suspend"]] == ["other"]
+        stays = await jobs.condition("kept", "Evicted", "False", "EvictionBlocked")
+        assert "disruption budget" in stays["message"]
+        await jobs.running("kept", 1)
+        assert violations(await snapshot(client, {namespace})) == []
+
+
+async def test_strict_queues_stop_at_their_first_and_others_pass_it(running, client, namespace):
+    for name, strategy in (("strict", "StrictFIFO"), ("loose", "BestEffortFIFO")):
+        await make_queue(client, namespace, name, 16, flavors=(namespace,), queueingStrategy=strategy)
+        await running.submit(f"{name}-runs", 1, name)
+        await running.running(f"{name}-runs", 1)
+        await running.submit(f"{name}-large", 2, name)
+        await running.waits(f"{name}-large", "InsufficientQuota")
+        await running.submit(f"{name}-small", 1, name)
+    await running.running("loose-small", 1)
+    assert f"{namespace}-strict is StrictFIFO" in await running.waits("strict-small", "BehindOthers")
+    await running.finish("strict-runs")
+    await running.running("strict-large", 2)
+
+
+async def test_suspended_by_hand_and_deactivated_it_gives_back_all(running, client, namespace):
+    await make_queue(client, namespace, "team", 16, flavors=(namespace,))
+    await running.submit("mine", 2)
+    await running.running("mine", 2)
+    await running.edit_workload("mine", active=False)
+    await running.empty("mine")
+    await running.condition("mine", "Evicted", "True", "Deactivated")
+    await running.waits("mine", "Deactivated")
+    await running.submit("other", 2)
+    await running.running("other", 2)
+    await running.edit_workload("mine", active=True)
+    await running.waits("mine", "InsufficientQuota")
+    await running.edit("other", suspend=True)
+    await running.condition("other", "Evicted", "True", "Suspended")
+    await running.running("mine", 2)
+    await running.waits("other", "InsufficientQuota")
+
+
+async def test_a_drained_queue_evicts_and_a_held_one_admits_nothing(running, client, namespace):
+    await make_queue(client, namespace, "team", 16, flavors=(namespace,))
+    await running.submit("runs", 1)
+    await running.running("runs", 1)
+    await running.edit_queue("team", stopPolicy="Hold")
+    await running.submit("held", 1)
+    assert "stopPolicy Hold" in await running.waits("held", "QueueStopped")
+    await running.running("runs", 1)
+    await client.patch(CLUSTER_QUEUES, f"{namespace}-team", body={"spec": {"stopPolicy": "HoldAndDrain"}})
+    await running.empty("runs")
+    await running.condition("runs", "Evicted", "True", "QueueDrained")
+    await running.edit_queue("team", stopPolicy="None")
+    await running.running("runs", 1)
+    await running.running("held", 1)
+
+
+async def test_pods_that_are_not_ready_in_time_put_it_back_and_too_often_make_it_inactive(client, jobs, namespace):
+    await make_queue(client, namespace, "team", 16, flavors=(namespace,))
+    limits = {"requeuing_backoff_base_seconds": 1.0, "requeuing_backoff_limit_count": 1}
+    async with Running(client, wait_for_pods_ready_timeout_seconds=2.0, **limits):
+        never = {"schedulingGates": [{"name": KEYS.gate}, {"name": "example.com/never"}]}
+        await jobs.submit("slow", 1, pod_spec=never)
+        await jobs.condition("slow", "Evicted", "True", "PodsReadyTimeout")
+        again = await jobs.condition("slow", "Requeued", "False", "RequeuingLimitExceeded")
+        assert "put back 1 times" in again["message"]
+        await jobs.empty("slow")
+        assert not (await jobs.workload("slow"))["spec"]["active"]
+        await jobs.event("slow", "RequeuingLimitExceeded")
+        await jobs.submit("fast", 1)
+        await jobs.running("fast", 1)
+        await jobs.condition("fast", "PodsReady", "True")
+
+
+async def test_it_starts_with_fewer_pods_where_it_may_and_has_all_again_when_it_is_put_back(running, client, namespace):
+    await make_queue(client, namespace, "team", 24, flavors=(namespace,))
+    anywhere = {KEYS.unconstrained: "true"}
+    await running.submit("runs", 1)
+    await running.running("runs", 1)
+    body = queued("partly", 4, request=anywhere)
+    body["metadata"]["annotations"][KEYS.min_parallelism] = "2"
+    await running.create(body)
+    await running.running("partly", 2)
+    workload = await running.workload("partly")
+    assert workload["spec"]["podSets"][0] | {"template": 0} == {
+        "name": "main",
+        "count": 4,
+        "minCount": 2,
+        "template": 0,
+        "topologyRequest": {"policy": "Unconstrained"},
+    }
+    assert workload["status"]["admission"]["podSetAssignments"][0]["count"] == 2
+    assert "fewer than it asked for" in (await running.condition("partly", "Admitted", "True"))["message"]
+    assert (await running.job("partly"))["spec"]["parallelism"] == 2
+    await running.edit_workload("partly", active=False)
+    await running.empty("partly")
+    assert (await running.job("partly"))["spec"]["parallelism"] == 4
+    await running.finish("runs")
+    await running.edit_queue("team", resourceGroups=_nominal(namespace, 32))
+    await running.edit_workload("partly", active=True)
+    await running.running("partly", 4)
+
+
+def _nominal(flavor, gpus):
+    quotas = [{"name": GPU, "nominalQuota": str(gpus)}, {"name": "cpu", "nominalQuota": "1k"}]
+    return [{"coveredResources": [GPU, "cpu"], "flavors": [{"name": flavor, "resources": quotas}]}]
+
+
+async def test_an_elastic_job_grows_within_its_quota_and_gives_back_what_it_does_not_need(running, client, namespace):
+    await make_queue(client, namespace, "team", 24, flavors=(namespace,))
+    await running.submit("elastic", 1, indexed=True, request={KEYS.unconstrained: "true"})
+    await running.running("elastic", 1)
+    await running.edit("elastic", parallelism=3, completions=3)
+    await running.running("elastic", 3)
+    await until(lambda: _counts(running, "elastic", 3), "the larger admission")
+    await running.edit("elastic", parallelism=4, completions=4)
+    more = await running.condition("elastic", "PodsReady", "False", "PartlyPlaced")
+    assert "3 of 4 pods have a slot" in more["message"]
+    assert "quota" in more["message"] or "more than is left" in more["message"]
+    await running.edit("elastic", parallelism=1, completions=1)
+    await until(lambda: _counts(running, "elastic", 1), "the smaller admission")
+    await running.submit("other", 2)
+    await running.running("other", 2)
+
+
+async def _counts(jobs, name, count):
+    (part,) = (await jobs.status(name))["admission"]["podSetAssignments"]
+    usage = {key: part["resourceUsage"][key] for key in (GPU, "cpu", "pods")}
+    spec = (await jobs.workload(name))["spec"]["podSets"][0]["count"]
+    return (part["count"], spec, usage) == (count, count, {GPU: str(8 * count), "cpu": str(count), "pods": str(count)})
+
+
+async def test_without_a_topology_quota_alone_decides_and_the_flavor_is_in_the_node_selector(
+    running, client, namespace
+):
+    name = f"{namespace}-plain"
+    flavor = {
+        "apiVersion": API,
+        "kind": "ResourceFlavor",
+        "metadata": {"name": name},
+        "spec": {
+            "nodeLabels": {"cloud-provider.com/topology-rack": "r2"},
+            "tolerations": [{"key": "example.com/dedicated", "operator": "Exists"}],
+        },
+    }
+    await client.create(RESOURCE_FLAVORS, flavor)
+    await make_queue(client, namespace, "team", 16, flavors=(name,))
+    body = queued("plain", 2, request={}, gated=False)
+    del body["spec"]["template"]["spec"]["schedulingGates"]
+    await running.create(body)
+    pods = await running.running("plain", 2)
+    assert {pod["spec"]["nodeSelector"]["cloud-provider.com/topology-rack"] for pod in pods} == {"r2"}
+    (part,) = (await running.status("plain"))["admission"]["podSetAssignments"]
+    assert (part["flavors"], "topologyAssignment" in part) == ({GPU: name, "cpu": name}, False)
+    await running.condition("plain", "PodsReady", "True")
+    await running.edit_workload("plain", active=False)
+    await running.empty("plain")
+    template = (await running.job("plain"))["spec"]["template"]["spec"]
+    assert ("nodeSelector" in template, "tolerations" in template) == (False, False)
+    await running.edit_workload("plain", active=True)
+    await running.running("plain", 2)
+    await client.delete(RESOURCE_FLAVORS, name)
+
+
+async def test_a_job_that_asks_for_no_topology_gets_slots_where_the_flavor_has_one(running, client, namespace):
+    await make_queue(client, namespace, "team", 16, flavors=(namespace,))
+    body = queued("free", 2, request={}, gated=False)
+    await running.create(body)
+    pods = await running.running("free", 2)
+    assert all(pod["spec"]["nodeSelector"]["kubernetes.io/hostname"] == pod["spec"]["nodeName"] for pod in pods)
+
+
+async def test_what_is_wrong_with_its_queue_is_said(running, client, namespace):
+    await running.submit("lost", 1, "nowhere")
+    assert "there is no LocalQueue nowhere" in await running.waits("lost", "NoQueue")
+    await running.event("lost", "NoQueue")
+    body = {"apiVersion": API, "kind": "LocalQueue", "metadata": {"name": "nowhere"}}
+    await client.create(LOCAL_QUEUES, {**body, "spec": {"clusterQueue": f"{namespace}-later"}}, namespace)
+
+    async def named():
+        return f"no ClusterQueue {namespace}-later" in await running.waits("lost", "NoQueue")
+
+    await until(named, "the missing ClusterQueue to be named")
+    other = {"matchLabels": {"team": "other"}}
+    await make_queue(client, namespace, "later", 8, flavors=(namespace,), selector=other)
+    await running.waits("lost", "NamespaceNotSelected")
+    await client.patch(NAMESPACES, namespace, body={"metadata": {"labels": {"team": "other"}}})
+    await running.running("lost", 1)
+    await make_queue(client, namespace, "few", 8, flavors=(namespace,), resources=(GPU,), selector=other)
+    await running.submit("uncovered", 1, "few")
+    assert "has no quota for cpu" in await running.waits("uncovered", "NoQuota")
+    await running.submit("huge", 3, "later", request={KEYS.unconstrained: "true"})
+    assert "at most 8 possible" in await running.waits("huge", "ExceedsQuota")
+
+
+async def test_a_finished_workload_goes_after_its_time_and_one_that_runs_too_long_ends(client, jobs, namespace):
+    await make_queue(client, namespace, "team", 16, flavors=(namespace,))
+    async with Running(client, workload_retention_seconds=1.0):
+        await jobs.submit("brief", 1)
+        await jobs.running("brief", 1)
+        await jobs.submit("long", 1, labels={KEYS.max_execution: "2"})
+        await jobs.condition("long", "Evicted", "True", "MaximumExecutionTimeExceeded")
+        await jobs.empty("long")
+        assert not (await jobs.workload("long"))["spec"]["active"]
+        for pod in await jobs.pods("brief", phase="Running"):
+            await jobs.annotate(pod, **{"run-seconds": "0"})
+
+        async def gone():
+            return await jobs.workload("brief") is None
+
+        await until(gone, "the Workload of the finished job to go")
+        assert await jobs.job("brief")

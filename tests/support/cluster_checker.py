@@ -207,7 +207,7 @@ def _slices(workload) -> list[tuple[dict[str, str], int]]:
 
 def _assignment(workload) -> Json | None:
     admission = workload.get("status", {}).get("admission")
-    return admission["podSetAssignments"][0]["topologyAssignment"] if admission else None
+    return admission["podSetAssignments"][0].get("topologyAssignment") if admission else None
 
 
 def _wanted(job) -> int:
