@@ -152,6 +152,8 @@ class Settings(BaseModel):
 
     kueue_never_fits: Literal["Retry", "Reject", "Wait"] = "Retry"
     """Under Kueue, for what can never be placed: quota back and again later, deactivated, or kept with its quota."""
+    kueue_never_fits_seconds: Seconds = 30.0
+    """So long it must be so; until then the check waits."""
 
     leader_election: bool = True
     """Whether a lease is taken before anything is done."""

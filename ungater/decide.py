@@ -124,7 +124,8 @@ def trouble(record: Record, rules: Rules) -> tuple[Reason, str] | None:
 
 
 def _suspended(record: Record) -> list[Instruction]:
-    message = f"Job {record.owner.name} is suspended; it is placed when it is resumed"
+    until = record.owner.waits_for or "it is placed when it is resumed"
+    message = f"Job {record.owner.name} is suspended; {until}"
     wanted = [Wanted(names.QUOTA_RESERVED, False, Reason.SUSPENDED, message)]
     known = record.known
     wanted += (

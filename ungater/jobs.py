@@ -76,6 +76,7 @@ class Owner:
     outcome: str = ""  # what the job's own condition says of its end
     version: int = 0  # its resourceVersion
     priority: int | None = None  # where another than us keeps its queue
+    waits_for: str = ""  # why that other one has it suspended
 
     @cached_property
     def shape(self) -> PodShape:

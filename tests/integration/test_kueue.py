@@ -409,7 +409,9 @@ async def test_a_level_that_is_none_is_said_and_what_follows_is_a_setting(kinds,
         await site.delete("wait")
         for policy in ("Retry", "Reject"):
             await site.running_controller.crash()
-            site.running_controller = Running(client, domain=DOMAIN, kueue_never_fits=policy)
+            site.running_controller = Running(
+                client, domain=DOMAIN, kueue_never_fits=policy, kueue_never_fits_seconds=1
+            )
             await site.running_controller.start()
             await refused(site, policy.lower(), deactivated=policy == "Reject")
         await site.running_controller.crash()
@@ -417,6 +419,7 @@ async def test_a_level_that_is_none_is_said_and_what_follows_is_a_setting(kinds,
 
 async def refused(site, name, *, deactivated):
     await site.submit(name, level="example.com/no-such-level")
+    await site.state(name, "Pending", "UnknownLevel: ")
     await site.state(
         name, "Pending", f"Reset to Pending after eviction. Previously: {'Rejected' if deactivated else 'Retry'}"
     )
@@ -457,7 +460,7 @@ async def test_the_page_works_as_it_is_typed(kinds, client, namespace, nodes):
 async def test_where_kueue_has_the_older_version_only(kinds, client, namespace, nodes):
     await kueue_kinds.uninstall(client)
     await kueue_kinds.install(client, ("v1beta1",))
-    async with open_site(client, namespace, nodes, "v1beta1") as site:
+    async with open_site(client, namespace, nodes, "v1beta1", kueue_never_fits_seconds=1) as site:
         await full(site)
         await site.submit("third")
         await site.state("third", "Pending", "DoesNotFit")

@@ -42,11 +42,19 @@ class Bridge:
     """Between Kueue and ``memory``. Runs nothing where Kueue is not there."""
 
     def __init__(
-        self, client: Client, memory: Memory, *, never_fits: NeverFits = NeverFits.RETRY, look_seconds: float = 30.0
+        self,
+        client: Client,
+        memory: Memory,
+        *,
+        never_fits: NeverFits = NeverFits.RETRY,
+        patience: float = 30.0,
+        look_seconds: float = 30.0,
     ) -> None:
         self._client = client
         self._memory = memory
         self._never_fits = never_fits
+        self._patience = patience  # seconds for which it must be so that a workload can never be placed
+        self._hopeless: dict[str, float] = {}  # by key of a Workload: since when it is
         self._queue = WorkQueue()
         self._of_owner: dict[str, set[str]] = {}  # keys of Workloads by the uid of their owner
         self._standing: dict[str, Standing] = {}  # by the uid of the job
@@ -89,11 +97,11 @@ class Bridge:
     def view(self, owner: Owner) -> Owner:
         """The job as it is to be looked at."""
         stands = self._standing.get(owner.uid)
-        if stands is None:
-            return owner
-        seen = decide.view(owner, stands)
-        if seen is not owner and not seen.suspended and self._strayed(self._memory.records.get(owner.uid), stands):
-            return owner  # suspended: slots of an earlier reservation are given back first
+        seen = decide.view(owner, stands, self._of_owner.get(owner.uid, ()))
+        if stands is not None and owner.suspended and not seen.suspended:
+            record = self._memory.records.get(owner.uid)
+            if self._strayed(record, stands):
+                return owner  # slots of an earlier reservation are given back first
         return seen
 
     def looked(self, record: Record) -> None:
@@ -137,8 +145,8 @@ class Bridge:
             if workload is event.new:
                 keys.add(event.key)
         if event.new is None:
-            self._written.pop(event.key, None)
-            self._failures.pop(event.key, None)
+            for remembered in (self._written, self._failures, self._hopeless):
+                remembered.pop(event.key, None)
         for uid in _owners(event):
             if not self._of_owner[uid]:
                 del self._of_owner[uid]
@@ -156,15 +164,11 @@ class Bridge:
         if not uid:
             return
         workloads = [found for key in self._of_owner.get(uid, ()) if (found := self.workloads.get(key)) is not None]
-        before, now = self._standing.get(uid), decide.standing(workloads, self._known())
-        if now == before:
-            return
-        if now is None:
-            del self._standing[uid]
-        else:
+        before, now = self._standing.pop(uid, None), decide.standing(workloads, self._known())
+        if now is not None:
             self._standing[uid] = now
         record = self._memory.records.get(uid)
-        if record is not None and now is not None and now.restriction is not None:
+        if record is not None and now is not None and now != before and now.restriction is not None:
             record.refused = record.told = None  # what was said of an earlier reservation is no answer to this one
         self._memory.review(uid)
 
@@ -230,7 +234,8 @@ class Bridge:
         side, now = self._side(workload), time.monotonic()
         if side is None:
             return  # the job is looked at when that is done, and this with it
-        wanted = [decide.answer(workload, check, side, self._never_fits) or check for check in checks]
+        policy = self._policy(key, side, now)
+        wanted = [decide.answer(workload, check, side, policy) or check for check in checks]
         since = None if at is None else now - at
         due = [
             when for old, new in zip(checks, wanted, strict=True) if (when := decide.due(old, new, since)) is not None
@@ -243,6 +248,17 @@ class Bridge:
         found = await self._write(resource, workload, wanted)
         self._written[key] = (now, _version(found))
         log.info("answered Kueue", workload=key, state=wanted[0].state, message=wanted[0].message)
+
+    def _policy(self, key: str, side: Side, now: float) -> NeverFits:
+        """What is said of what can never be placed: nothing final at once, for nodes may be away for a moment."""
+        if side.reason not in decide.HOPELESS:
+            self._hopeless.pop(key, None)
+            return self._never_fits
+        left = self._hopeless.setdefault(key, now) + self._patience - now
+        if left <= 0:
+            return self._never_fits
+        self._queue.add(key, left)
+        return NeverFits.WAIT
 
     async def _write(self, resource: Any, workload: objects.Workload, checks: list[CheckState]) -> objects.Workload:
         while True:

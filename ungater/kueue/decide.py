@@ -192,14 +192,20 @@ def restrict(workload: Workload, known: Known) -> tuple[Restriction | None, str]
 # --- the job as Kueue will start it ----------------------------------------------------------------------------------
 
 
-def view(owner: Owner, stands: Standing | None) -> Owner:
-    """The job as everything else is to look at it; the job itself where our check has no part in it."""
-    if stands is None or owner.over:
+def view(owner: Owner, stands: Standing | None, workloads: Collection[str] = ()) -> Owner:
+    """The job as everything else is to look at it. ``workloads``: the keys of all Workloads that Kueue has of it."""
+    if owner.over:
         return owner
-    if stands.evicted:
-        return owner if owner.suspended else replace(owner, suspended=True)
-    if stands.restriction is None or not owner.suspended:
-        return owner  # nothing is known to be reserved; or Kueue has started it, and put all of this into it
+    if stands is not None and stands.evicted:
+        why = f"Kueue takes back the quota of its Workload {stands.workload}"
+        return replace(owner, suspended=True, waits_for=why)
+    if not owner.suspended:
+        return owner  # Kueue has started it, and put all of this into it; or has never heard of it
+    if stands is None:
+        why = f"Kueue has reserved no quota for its Workload {min(workloads)} yet" if workloads else ""
+        return replace(owner, waits_for=why) if why else owner
+    if stands.restriction is None:
+        return replace(owner, waits_for=stands.missing)
     pod_set, given = owner.pod_sets[0], stands.restriction
     most = pod_set.full if given.count is None else given.count
     adapted = replace(

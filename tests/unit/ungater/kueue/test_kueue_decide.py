@@ -1,14 +1,16 @@
 """What follows from Kueue's Workloads: objects in, the job's view and the check out."""
 
 import json
+from dataclasses import replace
 
 import msgspec
 import pytest
-from support.owned import KEYS, make_owner, slot_map
+from support.owned import KEYS, LEVELS, make_owner, make_record, slot_map
 
 from crds.constants import Keys
 from engine.reasons import Reason
 from kube.objects import Toleration
+from ungater import decide as jobs
 from ungater.kueue import decide as d
 from ungater.kueue import objects as kueue
 from ungater.kueue.decide import NeverFits, Restriction, Side, Standing
@@ -235,9 +237,18 @@ def test_otherwise_the_job_is_looked_at_as_it_is():
 
 def test_an_evicted_job_counts_as_suspended_before_kueue_suspends_it():
     evicted = stands(make_workload(true=("QuotaReserved", "Evicted")))
-    assert d.view(make_owner(), evicted).suspended
-    waiting = make_owner(suspend=True)
-    assert d.view(waiting, evicted) is waiting
+    for owner in (make_owner(), make_owner(suspend=True)):
+        seen = d.view(owner, evicted)
+        assert (seen.suspended, seen.waits_for) == (True, "Kueue takes back the quota of its Workload ns/job-train")
+
+
+def test_why_kueue_has_it_suspended_is_said():
+    assert "no quota for its Workload ns/a" in d.view(make_owner(suspend=True), None, {"ns/b", "ns/a"}).waits_for
+    unknown = stands(make_workload(), known=d.Known({"topology"}, {}, {}))
+    assert d.view(make_owner(suspend=True), unknown).waits_for == unknown.missing
+    record = make_record(replace(make_owner(suspend=True), waits_for="Kueue has no quota"))
+    (write,) = (each for each in jobs.decide(record, jobs.Rules(KEYS, {"gpu": LEVELS}), 0.0) if hasattr(each, "wanted"))
+    assert write.wanted[0].message == "Job train is suspended; Kueue has no quota"
 
 
 def test_slots_outside_of_what_was_assigned_have_strayed():
