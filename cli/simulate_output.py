@@ -48,11 +48,13 @@ def _figures(summary: Summary) -> Iterator[tuple[str, str]]:
     if summary.evictions:
         yield f"  work undone, {summary.resource} hours", f"{summary.lost:.0f}"
     yield "pods refused by kubelets", str(summary.refusals)
-    for level in summary.levels:
+    yield "pods across sockets without need", str(summary.crossing)
+    for number, level in enumerate(summary.levels, 1):
         short = level.level.rpartition("/")[2]
         yield f"free, but in no whole {short}", f"{level.stranded:.1%}"
         yield f"  whole ones ({short}), on average", f"{level.whole:.1f}"
-        yield f"  most that is free in one {short}, on average", f"{level.largest:.0f}"
+        if number < len(summary.levels):
+            yield f"  most that is free in one {short}, on average", f"{level.largest:.0f}"
 
 
 def _hours(seconds: float) -> str:
@@ -68,7 +70,7 @@ def write_jobs(result: Result, stream: TextIO) -> None:
     domains = [f"domains:{level}" for level in result.levels]
     names = (
         *("name", "arrival", "duration", "pods", "amount", "priority", "queue", "topology", "end", "started"),
-        *("finished", "wait", "starts", "evictions", "lost", "refusals", "aligned"),
+        *("finished", "wait", "starts", "evictions", "lost", "refusals", "crossing", "aligned"),
     )
     lines = csv.writer(stream, lineterminator="\n")
     lines.writerow((*names, *domains, "reason"))

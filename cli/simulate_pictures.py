@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DAY: Final = 86_400.0
+SERVERS: Final = 40  # in the picture of devices
 MOMENTS: Final = 480  # columns of the picture by server
 COLOURS: Final = ("#1b6ca8", "#d1603d", "#5a9367", "#8e6c8a", "#b8952f", "#555555")
 
@@ -48,6 +49,10 @@ def draw(folder: Path, results: Sequence[Result], formats: Sequence[str]) -> Non
         figure = Figure(figsize=(7, 4), layout="constrained")
         _servers(figure, result)
         drawn.append((f"servers-{result.policy.name}", figure))
+        if result.instances:
+            figure = Figure(figsize=(7, 2.6), layout="constrained")
+            _devices(figure, result)
+            drawn.append((f"devices-{result.policy.name}", figure))
     figure = Figure(figsize=(7, 2 + 1.5 * (2 + len(results[0].levels))), layout="constrained")
     _compared(figure, results)
     drawn.append(("compared", figure))
@@ -79,6 +84,27 @@ def _servers(figure: "Figure", result: Result) -> None:
     )
     axes.set(title=f"{result.resource} in use by server: {result.policy.name}", xlabel="days", ylabel="server")
     figure.colorbar(image, ax=axes, label="in use")
+
+
+def _devices(figure: "Figure", result: Result) -> None:
+    """Which devices each pod holds at one time, linked; those that cross sockets without need are red and dotted."""
+    axes = figure.subplots()
+    most = int(result.capacity.max(initial=1))
+    shown = [one for one in result.instances if one.server < SERVERS]
+    crossing = sum(one.crosses for one in shown)
+    for number, one in enumerate(shown):
+        colour = "#c1121f" if one.crosses else COLOURS[number % len(COLOURS)]
+        style = ":" if one.crosses else "-"
+        axes.plot([one.server] * len(one.devices), one.devices, style, color=colour, marker="o", markersize=3)
+    servers = min(SERVERS, len(result.servers))
+    when = f"{result.resource} held at day {result.pictured / DAY:.1f}"
+    axes.set(
+        title=f"{when}: {result.policy.name}, {crossing} across sockets",
+        xlabel=f"server (the first {servers})",
+        ylabel="device",
+        xlim=(-0.5, servers - 0.5),
+        ylim=(-0.5, most - 0.5),
+    )
 
 
 def _compared(figure: "Figure", results: Sequence[Result]) -> None:

@@ -112,6 +112,12 @@ def command(
         Path | None,
         typer.Option("--pictures", metavar="FOLDER", help="Draw pictures there.", rich_help_panel=RESULTS),
     ] = None,
+    picture_at: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME", help="When to draw who holds which devices; default: half-way.", rich_help_panel=RESULTS
+        ),
+    ] = "",
     formats: Annotated[
         list[pictures.Format] | None,
         typer.Option("--picture-format", help="Default: svg.", rich_help_panel=RESULTS),
@@ -143,7 +149,9 @@ def command(
         site = given.site_of(place) if cluster else made.site()
         teams = [local.name for local in place.local] or given.teams(queues)
         wanted = generate(site, count, seed, span=given.time_of("--span", span), load=load, queues=teams)
-    results = list(_simulated(place, wanted, chosen, options, given.time_of("--until", until) if until else None))
+    end = given.time_of("--until", until) if until else None
+    at = given.time_of("--picture-at", picture_at) if picture_at else None
+    results = list(_simulated(place, wanted, chosen, options, end, at))
     emit([summarise(result) for result in results], output, table=table(results))
     for folder, write in ((out, _write), (picture, lambda to, found: pictures.draw(to, found, formats or ["svg"]))):
         if folder is not None:
@@ -155,7 +163,12 @@ def command(
 
 
 def _simulated(
-    cluster: Cluster, jobs: Sequence[Job], chosen: Sequence[Policy], options: Options, until: float | None
+    cluster: Cluster,
+    jobs: Sequence[Job],
+    chosen: Sequence[Policy],
+    options: Options,
+    until: float | None,
+    picture: float | None,
 ) -> Iterator[Result]:
     for policy in chosen:
         try:
@@ -163,7 +176,7 @@ def _simulated(
         except ValueError as error:
             raise Failure(str(error)) from None
         with _bar(policy.name, len(jobs)) as show:
-            yield simulation.run(until, show)
+            yield simulation.run(until, show, picture=picture)
 
 
 @contextmanager

@@ -4,7 +4,7 @@
 counts amounts alone sends pods blindly, and finds out here.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -50,6 +50,32 @@ class Kubelets:
     def held(self, node: str, pod: str) -> NumaPlacement | None:
         """What a pod holds; None where it holds nothing inside a machine."""
         return self._holds.get(node, {}).get(pod)
+
+    def crosses(self, node: str, pod: str, resource: str) -> bool:
+        """Whether a pod's devices come from several sockets though one has as many."""
+        held = self.held(node, pod)
+        if held is None:
+            return False
+        layout = self._machines[node].layout
+        socket_of = {zone.id: zone.socket for zone in layout.zones}
+        taken = {use.zone: use.amounts.get(resource, 0) for use in held.zones}
+        sockets = {socket_of.get(zone, 0) for zone, amount in taken.items() if amount}
+        if len(sockets) < 2 or resource not in layout.resources:
+            return False
+        row, has = layout.resources.index(resource), dict.fromkeys(socket_of.values(), 0)
+        for zone, amounts in zip(layout.zones, layout.allocatable, strict=True):
+            has[zone.socket] += max(amounts[row], 0)
+        return sum(taken.values()) <= max(has.values())
+
+    def instances(self, resource: str) -> Iterator[tuple[str, tuple[int, ...], bool]]:
+        """(node, its devices by index, whether they cross sockets) of every pod that holds some, by node and pod."""
+        for node, pods in sorted(self._holds.items()):
+            index = {name: at for at, name in enumerate(self._machines[node].device_ids.get(resource, ()))}
+            for pod, held in sorted(pods.items()):
+                names = [name for use in held.zones for name in use.devices.get(resource, ())]
+                if names:
+                    devices = tuple(sorted({index[name] for name in names if name in index}))
+                    yield node, devices, self.crosses(node, pod, resource)
 
     def report(self, node: str) -> Machine | None:
         """What an agent would publish now, where it can publish all; None where it cannot."""

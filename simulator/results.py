@@ -26,8 +26,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one job. Times in seconds since the simulation began; None where that never happened.
 
     ``amount``: of the measured resource, all pods together. ``wait``: from arrival until all its pods ran first.
-    ``lost``: seconds of work that evictions undid. ``domains``: how many domains of each level its pods were in when it
-    last started; ``aligned``: whether they were in one domain of the level it wishes (None: it wishes none).
+    ``lost``: seconds of work that evictions undid. When it last started: ``domains``, how many of each level its pods
+    were in; ``aligned``, whether they were in one domain of the level it wishes (None: it wishes none); ``crossing``,
+    how many got devices of several sockets though one has as many.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     evictions: int = 0
     lost: float = 0.0
     refusals: int = 0
+    crossing: int = 0
     aligned: bool | None = None
     domains: dict[str, int] = {}
     reason: str = ""
@@ -63,9 +65,20 @@ class Series:
     levels: list[list[Fragments]] = field(default_factory=list)
 
 
+class Instance(msgspec.Struct, frozen=True):
+    """A pod's devices (by index) on one server (by index)."""
+
+    server: int
+    devices: tuple[int, ...]
+    crosses: bool
+
+
 @dataclass(frozen=True)
 class Result:
-    """A simulation under one policy. ``capacity``: of the resource by server; ``cycles``: of the queue core."""
+    """A simulation under one policy. ``capacity``: of the resource by server; ``cycles``: of the queue core.
+
+    ``instances``: who held which devices at the time ``pictured``, where servers have an inside.
+    """
 
     policy: Policy
     resource: str
@@ -76,3 +89,5 @@ class Result:
     series: Series
     window: float  # seconds until the last job arrived
     cycles: int = 0
+    pictured: float = 0.0
+    instances: tuple[Instance, ...] = ()

@@ -14,7 +14,7 @@ Rules
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from math import inf
 from typing import Final
@@ -80,6 +80,7 @@ class Track:
     end: End | None = None
     reason: str = ""
     aligned: bool | None = None
+    crossing: int = 0
     domains: dict[str, int] = field(default_factory=dict)
 
 
@@ -102,12 +103,25 @@ class Simulation:
         self._events: list[Event] = [(t.job.arrival, Kind.ARRIVE, key, 0) for key, t in self.tracks.items()]
         heapq.heapify(self._events)
 
-    def run(self, until: float | None = None, watch: Callable[["Simulation"], object] | None = None) -> Result:
-        """All of it, or up to a time. ``watch`` is called after each moment."""
+    def run(
+        self,
+        until: float | None = None,
+        watch: Callable[["Simulation"], object] | None = None,
+        *,
+        picture: float | None = None,
+    ) -> Result:
+        """All of it, or up to a time. ``watch`` is called after each moment.
+
+        ``picture``: when to note who holds which devices; None: in the middle of the window.
+        """
         handlers = {Kind.END: self._end, Kind.GONE: self._gone, Kind.RETRY: self._retry, Kind.ARRIVE: self._arrive}
         window = max((track.job.arrival for track in self.tracks.values()), default=0.0)
+        window = window if until is None else min(window, until)
+        pictured, instances = (window / 2 if picture is None else picture), None
         while self._events and self._idle < IDLE_LOOKS and (until is None or self._events[0][0] <= until):
             self.now = self._events[0][0]
+            if instances is None and self.now > pictured:
+                instances = self.tally.instances(self.site.kubelets)
             while self._events and self._events[0][0] == self.now:
                 _, kind, key, start = heapq.heappop(self._events)
                 self._real -= kind is not Kind.LOOK
@@ -120,7 +134,8 @@ class Simulation:
             if watch is not None:
                 watch(self)
         outcomes = tuple(self._outcome(track) for track in self.tracks.values())
-        return self.tally.result(self.policy, outcomes, window if until is None else min(window, until), self.cycles)
+        made = self.tally.result(self.policy, outcomes, window)
+        return replace(made, cycles=self.cycles, pictured=pictured, instances=instances or ())
 
     # -- what happens -----------------------------------------------------------------------------------------
 
@@ -202,6 +217,7 @@ class Simulation:
         track.refusals += len(refused)
         if not refused:
             track.running, track.since = True, self.now
+            track.crossing = self.site.crossing(where, self.tally.resource)
             self.tally.runs(1)
             track.started = self.now if track.started is None else track.started
             self._later(track.left * track.pace, Kind.END, track)
@@ -255,6 +271,7 @@ class Simulation:
             evictions=track.evictions,
             lost=track.lost,
             refusals=track.refusals,
+            crossing=track.crossing,
             aligned=track.aligned,
             domains=track.domains,
             reason=track.reason if end is not End.FINISHED else "",

@@ -78,6 +78,10 @@ class Site:
         self._report(where)
         return refused
 
+    def crossing(self, where: Where, resource: str) -> int:
+        """How many of the pods got devices of several sockets though one has as many."""
+        return sum(self.kubelets.crosses(node, key, resource) for key, _, node in where.pods)
+
     def _seen(self, job: Job, key: str, pod_set: PodSet, node: str, queues: Queues) -> None:
         """The pod is bound, and its node says what it holds."""
         held = self.kubelets.held(node, key)

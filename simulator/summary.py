@@ -41,7 +41,8 @@ class Summary(msgspec.Struct, frozen=True, rename="camel"):
 
     ``wishing``: jobs with several pods that wish a level and started; ``aligned``: of these, in one domain of it.
     ``small``, ``medium``, ``large``: waiting times of jobs within one server, of several, and of 16 servers or more.
-    ``lost``, in amounts times hours: what evictions undid.
+    ``lost``, in amounts times hours: what evictions undid. ``crossing``: pods with devices of several sockets though
+    one has as many.
     """
 
     policy: str
@@ -63,6 +64,7 @@ class Summary(msgspec.Struct, frozen=True, rename="camel"):
     evictions: int
     lost: float
     refusals: int
+    crossing: int
     levels: tuple[LevelSummary, ...]
 
 
@@ -96,6 +98,7 @@ def summarise(result: Result) -> Summary:
         evictions=sum(one.evictions for one in outcomes),
         lost=sum(one.lost * one.amount for one in outcomes) / HOUR,
         refusals=sum(one.refusals for one in outcomes),
+        crossing=sum(one.crossing for one in outcomes),
         levels=tuple(_levels(result, weights)),
     )
 

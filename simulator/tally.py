@@ -12,8 +12,9 @@ import numpy as np
 from engine.model import Policy as Wish
 from engine.state import ClusterState
 from simulator.fragments import fragments, level_names
+from simulator.kubelets import Kubelets
 from simulator.model import Job, Policy
-from simulator.results import Ints, Outcome, Result, Series
+from simulator.results import Instance, Ints, Outcome, Result, Series
 from simulator.site import Where, main_flavor
 
 GPU: Final = "nvidia.com/gpu"
@@ -100,16 +101,12 @@ class Tally:
         series.wanted.append(self._wanted)
         series.levels.append(fragments(self._tree, free, idle))
 
-    def result(self, policy: Policy, outcomes: tuple[Outcome, ...], window: float, cycles: int) -> Result:
+    def instances(self, kubelets: Kubelets) -> tuple[Instance, ...]:
+        """Who holds which devices now."""
+        found = kubelets.instances(self.resource)
+        return tuple(Instance(self._at[node], devices, crosses) for node, devices, crosses in found if node in self._at)
+
+    def result(self, policy: Policy, outcomes: tuple[Outcome, ...], window: float) -> Result:
         """All of it."""
-        return Result(
-            policy,
-            self.resource,
-            tuple(self._tree.names),
-            self.capacity,
-            self.levels,
-            outcomes,
-            self.series,
-            window,
-            cycles,
-        )
+        servers = tuple(self._tree.names)
+        return Result(policy, self.resource, servers, self.capacity, self.levels, outcomes, self.series, window)

@@ -70,3 +70,14 @@ def test_all_that_pods_held_inside_is_given_back():
 def test_pods_without_a_shape_are_refused_by_nobody():
     result = simulate(cluster(), [make_job("plain", 0, 10, gpus=1)], SPREAD)
     assert result.outcomes[0].end is End.FINISHED
+
+
+def test_who_holds_which_devices_and_who_crosses_sockets_without_need():
+    """Under best-effort nobody is refused: three and three leave one GPU in each socket, and a pair takes these."""
+    jobs = [job("a", 0, 1000, 3), job("b", 0, 2000, 3), job("pair", 1, 100, 2), job("late", 3000, 10, 8)]
+    crossing = simulate(cluster(kubelet="best-effort"), jobs, SPREAD, picture=50)
+    assert {o.name: o.crossing for o in crossing.outcomes} == {"a": 0, "b": 0, "pair": 1, "late": 0}
+    held = {one.devices: one.crosses for one in crossing.instances}
+    assert sorted(held.values()) == [False, False, True]
+    assert sorted(device for devices in held for device in devices) == list(range(8))
+    assert simulate(cluster(kubelet="best-effort"), jobs, SPREAD, picture=2500).instances == ()
