@@ -1,0 +1,89 @@
+"""The queue kinds as queueing takes them."""
+
+import msgspec
+import pytest
+
+from kube import queues
+from kube.objects import ResourceFlavor
+from queueing.model import Preemption, Quota, Reclaim, Stop, Within
+
+
+def read(body, kind):
+    return msgspec.json.decode(msgspec.json.encode(body), type=kind)
+
+
+def cluster_queue(**spec):
+    return read({"metadata": {"name": "cq"}, "spec": spec}, queues.ClusterQueue)
+
+
+def test_quotas_are_read_in_the_units_of_the_engine():
+    cpu = {"name": "cpu", "nominalQuota": "1500m", "lendingLimit": 1}
+    memory = {"name": "memory", "nominalQuota": "1Gi", "borrowingLimit": "512Mi"}
+    group = {"coveredResources": ["cpu", "memory"], "flavors": [{"name": "f", "resources": [cpu, memory]}]}
+    found = queues.cluster_queue(cluster_queue(resourceGroups=[group], cohortName="all"))
+    (made,) = found.groups
+    assert made.resources == ("cpu", "memory")
+    assert made.flavors[0].resources == {
+        "cpu": Quota(nominal=1500, lending=1000),
+        "memory": Quota(nominal=1 << 30, borrowing=1 << 29),
+    }
+    assert (found.name, found.cohort, found.weight) == ("cq", "all", 1000)
+
+
+def test_absent_rules_are_those_that_the_api_server_would_fill_in():
+    found = queues.cluster_queue(cluster_queue())
+    assert (found.strict, found.borrow_first, found.preempt_first, found.stop) == (False, True, False, Stop.NONE)
+    assert found.preemption == Preemption()
+    assert found.namespaces is None, "no selector selects no namespace"
+    assert queues.cluster_queue(cluster_queue(namespaceSelector={})).namespaces == ()
+
+
+def test_every_rule_is_taken_over():
+    found = queues.cluster_queue(
+        cluster_queue(
+            queueingStrategy="StrictFIFO",
+            flavorFungibility={"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "MayStopSearch"},
+            preemption={
+                "reclaimWithinCohort": "LowerPriority",
+                "withinClusterQueue": "LowerOrNewerEqualPriority",
+                "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": 7},
+            },
+            stopPolicy="HoldAndDrain",
+            fairSharing={"weight": "500m"},
+        )
+    )
+    assert (found.strict, found.borrow_first, found.preempt_first) == (True, False, True)
+    assert found.preemption == Preemption(
+        within=Within.LOWER_OR_NEWER, reclaim=Reclaim.LOWER, borrowing=True, threshold=7
+    )
+    assert (found.stop, found.weight) == (Stop.DRAIN, 500)
+
+
+def test_a_quantity_that_is_none_is_named():
+    group = {
+        "coveredResources": ["cpu"],
+        "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": "x"}]}],
+    }
+    with pytest.raises(ValueError, match="cpu: 'x' is no quantity"):
+        queues.cluster_queue(cluster_queue(resourceGroups=[group]))
+
+
+def test_a_local_queue_knows_its_namespace_and_whether_it_is_stopped():
+    wire = {"metadata": {"namespace": "ns", "name": "lq"}, "spec": {"clusterQueue": "cq", "stopPolicy": "Hold"}}
+    found = queues.local_queue(read(wire, queues.LocalQueue))
+    assert (found.namespace, found.name, found.cluster_queue, found.stop) == ("ns", "lq", "cq", Stop.HOLD)
+
+
+def test_a_flavor_with_a_topology_is_the_engines():
+    plain = read({"metadata": {"name": "f"}, "spec": {"nodeLabels": {"a": "b"}}}, ResourceFlavor)
+    assert queues.plain_flavor(plain).node_labels == {"a": "b"}
+    placed = read({"metadata": {"name": "f"}, "spec": {"topology": {"levels": ["rack"]}}}, ResourceFlavor)
+    assert queues.plain_flavor(placed) is None
+
+
+def test_checks_are_needed_by_the_flavors_they_name():
+    rules = {"admissionChecks": [{"name": "all"}, {"name": "spot", "onFlavors": ["s"]}]}
+    wire = cluster_queue(admissionChecksStrategy=rules)
+    assert queues.checks(wire, {"f"}) == ("all",)
+    assert queues.checks(wire, {"f", "s"}) == ("all", "spot")
+    assert queues.checks(cluster_queue(), {"f"}) == ()

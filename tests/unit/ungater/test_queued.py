@@ -1,0 +1,215 @@
+"""What is decided about a job with a queue: state in, instructions out."""
+
+import pytest
+from support.owned import KEYS, LEVELS, make_admission, make_known, make_owner, make_pod, make_record, slot_map
+
+from engine.reasons import Reason
+from kube.objects import Condition
+from queueing import life
+from ungater import instructions as i
+from ungater.conditions import ADMITTED, EVICTED, PODS_READY, PREEMPTED, QUOTA_RESERVED, REQUEUED, timestamp
+from ungater.decide import decide
+from ungater.record import Refused
+
+SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
+NOW, WALL = 1000.0, 1_800_000_000.0
+LIFE = life.LifeRules(ready_timeout=60.0, backoff=10.0, backoff_limit=2)
+
+
+def rules(**more):
+    return i.Rules(KEYS, {"gpu": LEVELS}, life=LIFE, **more)
+
+
+def condition(type_, status="True", reason="x", at=WALL - 10, message="m"):
+    return Condition(type=type_, status=status, reason=str(reason), message=message, last_transition_time=timestamp(at))
+
+
+def owner_of(*, suspend=True, **more):
+    return make_owner(labels={KEYS.queue_name: "team"}, suspend=suspend, **more)
+
+
+def held(*conditions, suspend=False, pods=(), known=(), **more):
+    """A record that is admitted."""
+    owner = owner_of(suspend=suspend, **more)
+    admission = make_admission(SLOTS, queue="cq")
+    found = [condition(QUOTA_RESERVED), condition(ADMITTED), *conditions]
+    stored = make_known(owner, admission=admission, conditions=found, **dict(known))
+    return make_record(owner, slots=SLOTS, admission=admission, known=stored, pods=pods, started=not suspend)
+
+
+def run(record, wall=WALL, **more):
+    first = decide(record, rules(**more), NOW, wall)
+    assert decide(record, rules(**more), NOW, wall) == first, "the same record gives the same instructions"
+    return first
+
+
+def wanted(instructions):
+    return {one.type: one for step in instructions for one in getattr(step, "wanted", ())}
+
+
+def bound(name="p", node="n1", **more):
+    return make_pod(name, at=("b", "r", node), node=node, phase="Running", **more)
+
+
+def test_it_waits_suspended_and_is_started_once_it_is_admitted():
+    assert run(make_record(owner_of())) == [i.Enter()]
+    assert run(held(suspend=True)) == [i.Start()]
+    waiting = make_pod("w", rank=0)
+    assert [step for step in run(held(pods=[waiting])) if isinstance(step, i.Ungate)]
+
+
+def test_who_is_not_suspended_and_not_admitted_is_suspended():
+    assert run(make_record(owner_of(suspend=False))) == [i.Suspend()]
+
+
+def test_no_request_is_needed_in_a_queue():
+    assert run(make_record(owner_of(request={}, gated=False))) == [i.Enter()]
+
+
+def test_why_it_waits_is_said():
+    record = make_record(owner_of(), refused=Refused(Reason.INSUFFICIENT_QUOTA, "8 wanted"))
+    enter, write, tell = run(record)
+    assert (enter, write.wanted[0].reason, tell.reason) == (
+        i.Enter(),
+        Reason.INSUFFICIENT_QUOTA,
+        Reason.INSUFFICIENT_QUOTA,
+    )
+
+
+def test_a_changed_wish_is_written_before_it_waits():
+    record = make_record(owner_of(parallelism=6))
+    record.known = make_known(record.owner, count=4)
+    assert run(record) == [i.Respec()]
+    record.known = make_known(record.owner, queue="another")
+    assert run(record) == [i.Respec()]
+
+
+def test_one_that_backs_off_waits_from_then_on():
+    record = make_record(owner_of())
+    later = condition(REQUEUED, "False", Reason.BACKING_OFF)
+    record.known = make_known(record.owner, conditions=[later], requeues=1, requeue_at=WALL + 5)
+    assert run(record) == [i.LookAgain(5.0), i.Enter(until=WALL + 5)]
+    write, enter = run(record, WALL + 6)
+    assert (write.wanted[0].status, write.wanted[0].reason) == (True, Reason.REQUEUED)
+    assert enter == i.Enter(until=WALL + 5)
+
+
+def test_an_eviction_goes_one_step_at_a_time():
+    pods = [bound("a"), bound("b", "n2")]
+    record = held(pods=pods)
+    record.evict = life.preempted(Reason.IN_CLUSTER_QUEUE, "for another")
+    (evict,) = run(record)
+    assert {one.type: (one.status, one.reason) for one in evict.wanted} == {
+        EVICTED: (True, Reason.PREEMPTED),
+        PREEMPTED: (True, Reason.IN_CLUSTER_QUEUE),
+    }
+    leaving = condition(EVICTED, reason=Reason.PREEMPTED, message="for another")
+    (gone,) = run(held(leaving, pods=pods))
+    assert ([pod.metadata.name for pod in gone.pods], gone.why) == (["a", "b"], "for another")
+    assert run(held(leaving, pods=[make_pod("new")])) == [i.Suspend()], "what was made anew is gated, and holds nothing"
+    (back,) = run(held(leaving, condition(PODS_READY), suspend=True))
+    assert (back.until, back.requeues, back.leave) == (WALL, 0, False)
+    assert {one.type: (one.status, one.reason) for one in back.wanted} == {
+        QUOTA_RESERVED: (False, Reason.PENDING),
+        ADMITTED: (False, Reason.PREEMPTED),
+        PODS_READY: (False, Reason.PREEMPTED),
+        REQUEUED: (True, Reason.REQUEUED),
+    }
+
+
+def test_pods_without_a_gate_that_come_again_go_with_the_job():
+    """Else each evicted pod would be made again and evicted again, without an end."""
+    owner = owner_of(suspend=False, request={}, gated=False)
+    admission = make_admission(None, queue="cq", count=4)
+    leaving = condition(EVICTED, reason=Reason.PREEMPTED)
+    known = make_known(owner, admission=admission, conditions=[condition(QUOTA_RESERVED), condition(ADMITTED), leaving])
+    old, new = (bound(name, gated=False, created=timestamp(at)) for name, at in (("old", WALL - 60), ("new", WALL - 1)))
+    record = make_record(owner, admission=admission, known=known, pods=[old, new], started=True)
+    (evict,) = run(record)
+    assert [pod.metadata.name for pod in evict.pods] == ["old"]
+    record.pods.pop(old.metadata.uid)
+    assert run(record) == [i.Suspend()]
+
+
+def test_a_job_that_is_suspended_by_hand_is_put_back():
+    record = held(suspend=True)
+    record.started = True
+    (evict,) = run(record)
+    assert evict.reason == Reason.SUSPENDED
+
+
+def test_after_a_restart_the_time_of_the_suspension_tells_by_whom_it_was():
+    status = {"conditions": [{"type": "Suspended", "status": "True", "lastTransitionTime": timestamp(WALL - 60)}]}
+    assert run(held(suspend=True, status=status)) == [i.Start()], "it was suspended before it was admitted"
+    status["conditions"][0]["lastTransitionTime"] = timestamp(WALL - 1)
+    (evict,) = run(held(suspend=True, status=status))
+    assert evict.reason == Reason.SUSPENDED
+
+
+def test_pods_that_are_not_ready_in_time_put_it_back_and_at_the_limit_for_good():
+    steps = run(held(pods=[bound()]), WALL + 60)
+    assert [step.reason for step in steps if isinstance(step, i.Evict)] == [Reason.PODS_READY_TIMEOUT]
+    assert not [step for step in steps if isinstance(step, i.Ungate | i.Enter)], "nothing else is done with it"
+    leaving = condition(EVICTED, reason=Reason.PODS_READY_TIMEOUT, at=WALL)
+    (back,) = run(held(leaving, suspend=True, known={"requeues": 1}))
+    assert (back.until, back.requeues, back.leave) == (WALL + 20.0, 2, False)
+    assert wanted([back])[REQUEUED].reason == Reason.BACKING_OFF
+    assert timestamp(WALL + 20.0) in wanted([back])[REQUEUED].message
+    off, last = run(held(leaving, suspend=True, known={"requeues": 2}))
+    assert (off.reason, last.leave) == (Reason.REQUEUE_LIMIT, True)
+    assert "put back 2 times" in off.message
+
+
+def test_one_that_is_inactive_waits_in_no_queue():
+    record = make_record(owner_of())
+    record.known = make_known(record.owner, active=False)
+    leave, write = run(record)
+    assert (leave, write.wanted[0].reason) == (i.Leave(), Reason.DEACTIVATED)
+
+
+@pytest.mark.parametrize(("state", "step"), [("Pending", i.Write), ("Ready", i.Write), ("Rejected", i.Evict)])
+def test_checks_stand_between_quota_and_admission(state, step):
+    owner = owner_of()
+    admission = make_admission(SLOTS, queue="cq")
+    check = life.Check(name="c", state=life.CheckState(state), message="why")
+    known = make_known(owner, admission=admission, conditions=[condition(QUOTA_RESERVED)], checks=(check,))
+    record = make_record(owner, slots=SLOTS, admission=admission, known=known)
+    (found,) = run(record, checks=lambda _: ("c",))
+    assert isinstance(found, step)
+    if step is i.Write:
+        assert (found.wanted[0].type, found.wanted[0].status) == (ADMITTED, state == "Ready")
+    else:
+        assert found.reason == Reason.CHECK_REJECTED
+
+
+def test_a_partial_admission_is_no_edit_of_the_job():
+    owner = owner_of(parallelism=2, suspend=False)
+    slots = slot_map(("b/r/n1", 2))
+    admission = make_admission(slots, queue="cq")
+    conditions = [condition(QUOTA_RESERVED), condition(ADMITTED)]
+    known = make_known(owner, admission=admission, conditions=conditions, count=4, least=2)
+    record = make_record(owner, slots=slots, admission=admission, known=known, started=True)
+    assert not [step for step in run(record) if isinstance(step, i.Respec)]
+    record.known = make_known(owner, admission=admission, conditions=conditions, count=4)
+    assert [step for step in run(record) if isinstance(step, i.Respec)], "without a least number it is an edit"
+
+
+def test_pods_without_slots_give_back_quota_and_never_that_of_one_that_runs():
+    owner = owner_of(parallelism=1, suspend=False, request={}, gated=False)
+    admission = make_admission(None, queue="cq", count=4)
+    known = make_known(owner, admission=admission, conditions=[condition(QUOTA_RESERVED), condition(ADMITTED)])
+    pods = [bound("a", gated=False), bound("b", gated=False)]
+    record = make_record(owner, admission=admission, known=known, pods=pods, started=True, shrink_at=NOW)
+    assert [step for step in run(record) if isinstance(step, i.Shrink)] == [i.Shrink(None, 2)]
+
+
+def test_a_finished_workload_is_kept_for_its_time():
+    done = {"conditions": [{"type": "Complete", "status": "True", "message": "all done"}]}
+    owner = owner_of(status=done)
+    record = make_record(owner)
+    finish = run(record)[-1]
+    assert (finish.wanted[0].reason, finish.wanted[0].message) == (Reason.SUCCEEDED, "all done")
+    record.known = make_known(owner, conditions=[condition("Finished", at=WALL)])
+    kept = i.Rules(KEYS, {"gpu": LEVELS}, life=life.LifeRules(retention=30.0))
+    assert decide(record, kept, NOW, WALL + 10)[-1] == i.LookAgain(20.0)
+    assert decide(record, kept, NOW, WALL + 30)[-1] == i.Remove()
