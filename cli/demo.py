@@ -11,6 +11,7 @@ import typer
 from cli import installation
 from cli.components import Components
 from cli.demo_numa import numa
+from cli.demo_queues import teams
 from cli.demo_stage import NAMESPACE, WAIT_SECONDS, Stage, act, make_job, say, syntax, until
 from cli.output import Failure, progress, stdout
 from crds.constants import API_VERSION, Keys
@@ -39,8 +40,8 @@ def command(
 
     Starts etcd, kube-apiserver, kube-controller-manager, kube-scheduler and KWOK, installs Topogate, makes 24 nodes
     in 2 blocks of 3 racks, and submits Jobs; then on three machines with NUMA zones, whose kubelets refuse what they
-    cannot align. The first run builds the control plane from source (about 6 minutes); later ones take less than a
-    minute. Everything is gone at the end.
+    cannot align; then through the queues of two teams that share eight machines. The first run builds the control
+    plane from source (about 6 minutes); later ones take about a minute. Everything is gone at the end.
     """
     try:
         asyncio.run(_run(keep=keep))
@@ -54,7 +55,7 @@ async def _run(*, keep: bool) -> None:
     began = time.monotonic()
     async with AsyncExitStack() as stack:
         stage = await _set_up(stack)
-        for play in (_required, _preferred, _ranks, _wrong_level, _waits, numa):
+        for play in (_required, _preferred, _ranks, _wrong_level, _waits, numa, teams):
             await play(stage)
         pods = await stage.check()
         seconds = time.monotonic() - began

@@ -11,11 +11,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cli import explain_queue, queue_reading, queues, snapshot
+from cli import explain_queue, installed, queue_reading, queues, snapshot
 from cli.explain_queue import Place
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit
-from crds import settings as configuration
-from crds.constants import JOB_INDEX_LABEL, NAMESPACE, NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED, Keys
+from crds.constants import JOB_INDEX_LABEL, NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED, Keys
 from crds.numa_placement import decode
 from crds.request import ParsedRequest, resolve
 from engine.explain import DomainFit, explain
@@ -23,7 +22,7 @@ from engine.quantity import format_quantity
 from kube import convert, objects
 from kube.client import Client
 from kube.errors import KubeError, NotFound
-from kube.resources import CONFIG_MAPS, JOBS
+from kube.resources import JOBS
 from ungater.inside import Options
 from ungater.jobs import Owner, owner_of
 from ungater.slots import SlotMap
@@ -144,7 +143,7 @@ def command(
 
 async def report(client: Client, namespace: str, name: str, *, domain: str | None = None) -> Report:
     """Everything about one job, from one reading of the cluster. Raises Failure where there is no such job."""
-    settings = await _installed_settings(client)
+    settings = await installed.settings(client)
     keys = Keys(domain) if domain else settings.keys
     try:
         job = await client.get(JOBS, name, namespace, type=objects.Job)
@@ -159,7 +158,9 @@ async def report(client: Client, namespace: str, name: str, *, domain: str | Non
     pods = [pod for pod in read.pods if (o := objects.controller_of(pod.metadata)) and o.uid == owner.uid]
     domains, others = _domains(slots, pods, keys)
     state, reason, message = _condition(owner, workload, slots)
-    reading = await queue_reading.read(client) if owner.queue and workload is not None else None
+    reading = (
+        await queue_reading.read(client, installed.rules(settings)) if owner.queue and workload is not None else None
+    )
     held, place = None, None
     if reading is not None and workload is not None and (key := objects.key(workload)) in reading.workloads:
         place = explain_queue.place(reading, read.state, key)
@@ -186,17 +187,6 @@ async def report(client: Client, namespace: str, name: str, *, domain: str | Non
         machine_troubles=_machine_troubles(read, {pod.spec.node_name for pod in pods}, waiting=state == "Waiting"),
         queue=place,
     )
-
-
-async def _installed_settings(client: Client) -> configuration.Settings:
-    """The settings in use, from the installed configuration; defaults where it cannot be read."""
-    try:
-        data = await client.get(CONFIG_MAPS, "topogate-config", NAMESPACE)
-    except KubeError:
-        return configuration.Settings()
-    import yaml
-
-    return configuration.from_mapping(yaml.safe_load(data["data"]["config.yaml"]) or {})
 
 
 def _machine_troubles(read: snapshot.Snapshot, nodes: set[str], *, waiting: bool) -> tuple[MachineTrouble, ...]:
@@ -322,7 +312,8 @@ def render(result: Report) -> RenderableType:
         parts.extend(_zone_tables(result))
     if result.room:
         parts.append(_room_table(result))
-    if result.without_slot and result.state != "Finished":
+    by_quota_alone = result.state == "Placed" and not result.domains
+    if result.without_slot and result.state != "Finished" and not by_quota_alone:
         gated = sum(pod.gated for pod in result.without_slot)
         parts.append(Text(f"{len(result.without_slot)} pods without a slot, {gated} of them gated"))
     parts.extend(_trouble_lines(result))

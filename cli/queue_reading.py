@@ -112,7 +112,8 @@ def build(
 def _restore(queues: Queues, state: ClusterState, workloads: Iterable[Workload], now: float) -> None:
     held = [(one, grant) for one in workloads if (grant := _grant(one, queues)) is not None]
     for one, grant in sorted(held, key=lambda pair: pair[0].status.admission is None):  # victims first
-        queues.restore(state, _plain(one), grant, now, nominated=_victims(one))
+        nominated = one.status.admission is None
+        queues.restore(state, _plain(one), grant, now, nominated=_victims(one), waits=nominated)
 
 
 def _submit(queues: Queues, key: str, workload: Workload, now: float) -> None:
@@ -161,15 +162,19 @@ def _finished(workload: Workload) -> bool:
 
 
 def _plain(workload: Workload) -> model.Workload:
-    """The workload as far as order goes: no pods are placed here."""
-    meta, spec = workload.metadata, workload.spec
+    """The workload as far as order goes: no pods are placed here.
+
+    One that was put back because of its own trouble comes after those who wait since, as the controller has it.
+    """
+    meta, spec, requeue = workload.metadata, workload.spec, workload.status.requeue_state
+    back = _seconds(requeue.requeue_at) if requeue is not None and requeue.count else 0.0
     return model.Workload(
         key=objects.key(workload),
         namespace=meta.namespace,
         queue=spec.queue_name or "",
         pod_sets=(),
         priority=spec.priority or 0,
-        created=_seconds(meta.creation_timestamp),
+        created=max(_seconds(meta.creation_timestamp), back),
         uid=meta.uid,
     )
 

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cli import queue_reading
+from cli import installed, queue_reading
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit
 from cli.queue_reading import Reading, owner_name
 from engine.placement import Refusal
@@ -129,7 +129,8 @@ def command(
 
     async def ask() -> Report:
         async with await Client.connect(kubeconfig, context) as client:
-            reading = await queue_reading.read(client)
+            rules = installed.rules(await installed.settings(client))
+            reading = await queue_reading.read(client, rules)
             return report(reading, None if every else namespace or client.connection.namespace, name)
 
     try:
@@ -264,7 +265,7 @@ def waiting_of(reading: Reading, key: str, position: int | None) -> Waiting:
 def _short(reading: Reading, key: str, reason: str, message: str) -> str:
     """What it waits for in a few words: how much of which quota where that is it, else how its message begins."""
     if reason in _OF_QUOTA and (lacking := _lacking(reading, key)):
-        return f"quota: {lacking} more"
+        return f"quota: lacks {lacking}"
     nomination = reading.workloads[key].status.nomination
     if nomination is not None and reason == Reason.PREEMPTING:
         return f"{len(nomination.victims)} evicted workloads to be gone"

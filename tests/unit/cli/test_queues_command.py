@@ -112,6 +112,23 @@ def test_one_that_is_nominated_or_put_off_has_no_place():
     assert (view.pending, view.reserving, view.admitted, view.quotas[0].used) == (3, 2, 1, "16")
 
 
+def test_a_nominated_one_whose_victims_are_gone_still_waits():
+    assigned = [{"name": "main", "flavors": {GPU: "tas"}, "resourceUsage": {GPU: "8"}, "count": 2}]
+    victims = [{"kind": "Workload", "namespace": "team", "name": "job-gone"}]
+    status = {"nomination": {"victims": victims, "podSetAssignments": assigned}}
+    (view,) = queues.report(
+        read([cluster("gpu")], [local("a", "gpu")], [workload("job-w", status=status)]), "team"
+    ).queues
+    assert (view.pending, view.reserving, view.admitted) == (1, 1, 0)
+
+
+def test_one_that_was_put_back_for_its_own_trouble_comes_after_those_who_wait():
+    back = {"requeueState": {"count": 1, "requeueAt": "2023-11-14T22:10:00Z"}}
+    found = read([cluster("gpu")], [local("a", "gpu")], [workload("job-old", status=back), workload("job-young")])
+    (view,) = queues.report(found, "team").queues
+    assert [one.job for one in view.waiting] == ["job/young", "job/old"]
+
+
 def test_a_queue_on_hold_says_so_for_all_in_it():
     found = read([cluster("gpu", stopPolicy="Hold")], [local("a", "gpu")], [workload("job-w")])
     (view,) = queues.report(found, "team").queues
