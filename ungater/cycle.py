@@ -67,8 +67,8 @@ from ungater.instructions import (
     Ungate,
     Write,
 )
+from ungater.kueue.answers import NeverFits
 from ungater.kueue.bridge import Bridge
-from ungater.kueue.decide import NeverFits
 from ungater.living import Living
 from ungater.machines import Described
 from ungater.memory import Memory
@@ -263,7 +263,9 @@ class Controller:
         )
         flexes = OptionalInformer(client, FLEX_TOPOS, FlexTopo, on_event=memory.on_flex)
         memory.inside.sources.topology, memory.inside.sources.flex = topologies.get, flexes.get
-        return topologies, flexes, *self.bridge.informers()
+        newest, *older = versions_of("workloadpriorityclasses", "WorkloadPriorityClass")
+        classes = OptionalInformer(client, newest, PriorityClass, on_event=memory.on_workload_class, older=older)
+        return topologies, flexes, classes, *self.bridge.informers()
 
     def _on_flavor(self, event: Event[ResourceFlavor]) -> None:
         self.memory.on_flavor(event)

@@ -22,7 +22,7 @@ from kube.client import Client
 from kube.resources import JOBS, RESOURCE_FLAVORS, WORKLOADS, resource_of
 from localcluster.nodes import GROUP_LABEL
 from manifests import render
-from ungater.kueue.decide import NOTHING_TO_PLACE
+from ungater.kueue.answers import NOTHING_TO_PLACE
 from ungater.kueue.objects import CONTROLLER, QUEUE_NAME
 
 pytestmark = pytest.mark.cluster

@@ -1,4 +1,4 @@
-"""Kueue's objects watched, and our checks answered. What follows from what was seen is decided in `decide`.
+"""Kueue's objects watched, and our checks answered, by what `decide` and `answers` make of what was seen.
 
 Rules
 - `view` is how everything else looks at a job; whoever keeps jobs asks it for every version of one, and again when told
@@ -23,8 +23,9 @@ from kube.objects import controller_of
 from ungater import conditions
 from ungater import decide as jobs
 from ungater.jobs import Owner
-from ungater.kueue import decide, objects
-from ungater.kueue.decide import Known, NeverFits, Side, Standing
+from ungater.kueue import answers, decide, objects
+from ungater.kueue.answers import NeverFits, Side
+from ungater.kueue.decide import Known, Standing
 from ungater.kueue.objects import CONTROLLER, CheckState
 from ungater.memory import Memory
 from ungater.optional import OptionalInformer
@@ -235,10 +236,10 @@ class Bridge:
         if side is None:
             return  # the job is looked at when that is done, and this with it
         policy = self._policy(key, side, now)
-        wanted = [decide.answer(workload, check, side, policy) or check for check in checks]
+        wanted = [answers.answer(workload, check, side, policy) or check for check in checks]
         since = None if at is None else now - at
         due = [
-            when for old, new in zip(checks, wanted, strict=True) if (when := decide.due(old, new, since)) is not None
+            when for old, new in zip(checks, wanted, strict=True) if (when := answers.due(old, new, since)) is not None
         ]
         if not due:
             return
@@ -251,7 +252,7 @@ class Bridge:
 
     def _policy(self, key: str, side: Side, now: float) -> NeverFits:
         """What is said of what can never be placed: nothing final at once, for nodes may be away for a moment."""
-        if side.reason not in decide.HOPELESS:
+        if side.reason not in answers.HOPELESS:
             self._hopeless.pop(key, None)
             return self._never_fits
         left = self._hopeless.setdefault(key, now) + self._patience - now
@@ -262,7 +263,7 @@ class Bridge:
 
     async def _write(self, resource: Any, workload: objects.Workload, checks: list[CheckState]) -> objects.Workload:
         while True:
-            body = decide.body(resource.api_version, workload, checks, time.time(), delays=self._delays)
+            body = answers.body(resource.api_version, workload, checks, time.time(), delays=self._delays)
             try:
                 return await self._client.apply(
                     resource, body, subresource="status", field_manager=CONTROLLER, type=objects.Workload
@@ -276,13 +277,13 @@ class Bridge:
         """What there is of us for this Workload; None while that is being written."""
         owner = controller_of(workload.metadata)
         record = self._memory.records.get(owner.uid) if owner else None
-        if not decide.asks(workload, self._memory.keys) and (record is None or record.owner.request is None):
+        if not answers.asks(workload, self._memory.keys) and (record is None or record.owner.request is None):
             return Side(asks=False)
         if record is not None:
             return None if record.busy or record.closing else self._side_of(record, core.key(workload))
         if owner is not None and owner.kind == "Job":
             return Side(asks=True)  # not seen yet
-        reason, message = decide.unserved(workload)
+        reason, message = answers.unserved(workload)
         return Side(asks=True, reason=reason, message=message)
 
     def _side_of(self, record: Record, workload: str) -> Side:

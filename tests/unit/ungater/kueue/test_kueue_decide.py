@@ -11,9 +11,11 @@ from crds.constants import Keys
 from engine.reasons import Reason
 from kube.objects import Toleration
 from ungater import decide as jobs
+from ungater.kueue import answers as a
 from ungater.kueue import decide as d
 from ungater.kueue import objects as kueue
-from ungater.kueue.decide import NeverFits, Restriction, Side, Standing
+from ungater.kueue.answers import NeverFits, Side
+from ungater.kueue.decide import Restriction, Standing
 from ungater.kueue.objects import PENDING, READY, REJECTED, RETRY, CheckState
 
 TAINTED = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
@@ -265,7 +267,7 @@ def test_slots_outside_of_what_was_assigned_have_strayed():
 
 
 def answer(workload, side, policy=NeverFits.RETRY):
-    return d.answer(workload, workload.status.admission_checks[0], side, policy)
+    return a.answer(workload, workload.status.admission_checks[0], side, policy)
 
 
 PLACED = Side(True, True, "4 pods in b/r", selector={"group": "a"}, tolerations=(decode(Toleration, TAINTED),))
@@ -274,7 +276,7 @@ PLACED = Side(True, True, "4 pods in b/r", selector={"group": "a"}, tolerations=
 def test_placed_is_ready_with_what_our_flavor_adds_to_the_pods():
     ready = answer(make_workload(), PLACED)
     assert (ready.state, ready.message) == (READY, "4 pods in b/r")
-    body = json.loads(json.dumps(d.body("v", make_workload(), [ready], 0.0)))["status"]["admissionChecks"][0]
+    body = json.loads(json.dumps(a.body("v", make_workload(), [ready], 0.0)))["status"]["admissionChecks"][0]
     assert body["podSetUpdates"] == [{"name": "main", "nodeSelector": {"group": "a"}, "tolerations": [TAINTED]}]
 
 
@@ -286,7 +288,7 @@ def test_what_a_ready_check_adds_to_the_pods_stays():
 
 
 def test_who_asks_for_no_topology_is_ready_at_once():
-    assert answer(make_workload(), Side(False)) == CheckState(name="topology", state=READY, message=d.NOTHING_TO_PLACE)
+    assert answer(make_workload(), Side(False)) == CheckState(name="topology", state=READY, message=a.NOTHING_TO_PLACE)
 
 
 def test_who_waits_is_pending_with_the_reason():
@@ -294,7 +296,7 @@ def test_who_waits_is_pending_with_the_reason():
     assert answer(make_workload(), side) == CheckState(name="topology", message="DoesNotFit: r1 could take 3 of 4")
     assert answer(make_workload(), Side(True)) is None, "no news yet"
     lost = answer(make_workload(checks=(("topology", READY),)), Side(True))
-    assert (lost.state, lost.message) == (PENDING, d.LOOKING)
+    assert (lost.state, lost.message) == (PENDING, a.LOOKING)
 
 
 @pytest.mark.parametrize(
@@ -340,10 +342,10 @@ def test_a_waiting_one_that_lost_its_slots_is_pending_again():
 
 def test_requests_and_gates_tell_whether_pods_ask():
     gated = {"spec": {"schedulingGates": [{"name": KEYS.gate}]}}
-    assert d.asks(make_workload(), KEYS)
-    assert d.asks(make_workload(template=gated), KEYS)
-    assert not d.asks(make_workload(template={}), KEYS)
-    assert not d.asks(make_workload(template=gated), Keys("topogate.dev")), "the keys of another domain are not ours"
+    assert a.asks(make_workload(), KEYS)
+    assert a.asks(make_workload(template=gated), KEYS)
+    assert not a.asks(make_workload(template={}), KEYS)
+    assert not a.asks(make_workload(template=gated), Keys("topogate.dev")), "the keys of another domain are not ours"
 
 
 @pytest.mark.parametrize(
@@ -359,13 +361,13 @@ def test_requests_and_gates_tell_whether_pods_ask():
 )
 def test_news_are_written_at_once_and_details_rarely(message, state, since, seconds):
     before = CheckState(name="topology", state=PENDING, message="DoesNotFit: 2 of 4")
-    assert d.due(before, CheckState(name="topology", state=state, message=message), since) == seconds
+    assert a.due(before, CheckState(name="topology", state=state, message=message), since) == seconds
 
 
 def test_the_body_names_the_version_that_was_judged_and_keeps_the_time_of_a_state():
     workload = make_workload(checks=(("a", PENDING), ("b", PENDING)))
     checks = [CheckState(name="a", message="m"), CheckState(name="b", state=READY, message="")]
-    found = d.body("kueue.x-k8s.io/v1beta2", workload, checks, 1795000000.0)
+    found = a.body("kueue.x-k8s.io/v1beta2", workload, checks, 1795000000.0)
     assert found["metadata"] == {
         "name": "job-train",
         "namespace": "ns",
@@ -382,14 +384,14 @@ def test_the_body_names_the_version_that_was_judged_and_keeps_the_time_of_a_stat
 
 def test_where_the_api_has_no_delay_the_time_of_return_is_said_as_it_was_then():
     checks = [CheckState(name="topology", state=RETRY, message="m", requeue_after_seconds=120)]
-    with_delay = d.body("v", make_workload(requeues=1), checks, 1795000000.0)["status"]
+    with_delay = a.body("v", make_workload(requeues=1), checks, 1795000000.0)["status"]
     assert with_delay["admissionChecks"][0]["requeueAfterSeconds"] == 120
-    without = d.body("v", make_workload(requeues=1), checks, 1795000000.0, delays=False)["status"]
+    without = a.body("v", make_workload(requeues=1), checks, 1795000000.0, delays=False)["status"]
     assert "requeueAfterSeconds" not in without["admissionChecks"][0]
     assert without["requeueState"] == {"count": 2, "requeueAt": "2026-11-18T11:08:40Z"}
 
 
 def test_owners_that_are_not_served_are_named():
-    reason, text = d.unserved(make_workload())
+    reason, text = a.unserved(make_workload())
     assert reason == Reason.UNSUPPORTED_OWNER
     assert "Job train" in text

@@ -1,0 +1,189 @@
+"""The check of a Workload as it should be: plain functions of what was seen. ``now`` is an argument.
+
+Rules
+- The check is Ready only while our own Workload has its admission stored, for exactly the flavors and the count that
+  Kueue assigned. What it adds to the pods stays as it is from then on.
+- What can never be placed gets what the setting says (`NeverFits`); everything else stays Pending, with the reason.
+- News are written at once, the same in other words rarely, and nothing while Kueue is at it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from crds.constants import Keys
+from engine.reasons import Reason
+from kube.objects import StrMap, Toleration, controller_of, is_true
+from ungater.conditions import timestamp
+from ungater.kueue import objects as kueue
+from ungater.kueue.decide import has_quota
+from ungater.kueue.objects import PENDING, READY, REJECTED, RETRY, CheckState, Workload
+
+LOOKING = "Topogate looks for a place"
+NOTHING_TO_PLACE = "the pods ask for no topology: nothing to place"
+FIRST_BACKOFF, LONGEST_BACKOFF = 60, 1800  # seconds, as Kueue's own checks wait
+DETAILS_AFTER = 10.0  # seconds: the same reason in other words
+_MORE_DOUBLINGS = 5  # from the first to the longest
+
+# Whatever becomes free, these do not go away by waiting: nodes, flavors or the job itself must change.
+HOPELESS = frozenset(
+    {
+        Reason.NEVER_FITS,
+        Reason.NO_FLAVOR,
+        Reason.NO_NODES,
+        Reason.UNKNOWN_LEVEL,
+        Reason.INVALID_REQUEST,
+        Reason.CONTRADICTING_REQUESTS,
+        Reason.UNSUPPORTED_CONSTRAINT,
+        Reason.UNSUPPORTED_OWNER,
+        Reason.NOT_GATED,
+    }
+)
+
+
+class NeverFits(StrEnum):
+    """What a check says of a workload that can never be placed."""
+
+    RETRY = "Retry"  # the quota goes back to others, and it is tried again later, each time after a longer while
+    REJECT = "Reject"  # Kueue deactivates it
+    WAIT = "Wait"  # it stays Pending, and keeps its quota
+
+
+_WAITING = {NeverFits.RETRY: RETRY, NeverFits.REJECT: REJECTED, NeverFits.WAIT: PENDING}
+
+
+@dataclass(frozen=True)
+class Side:
+    """Our side of a job. ``asks``: its pods want a topology. ``placed``: all have a slot that is stored; ``where``."""
+
+    asks: bool
+    placed: bool = False
+    where: str = ""
+    reason: Reason | None = None
+    message: str = ""
+    selector: StrMap = field(default_factory=dict)  # of our flavor, for the pods
+    tolerations: tuple[Toleration, ...] = ()
+
+
+def asks(workload: Workload, keys: Keys) -> bool:
+    """Whether any of its pod templates carries a topology request or our gate."""
+    return any(
+        any(key in (pod_set.template.metadata.annotations or {}) for key in keys.requests)
+        or any(gate.name == keys.gate for gate in pod_set.template.spec.scheduling_gates or ())
+        for pod_set in workload.spec.pod_sets
+    )
+
+
+def answer(workload: Workload, check: CheckState, side: Side, policy: NeverFits) -> CheckState | None:
+    """The check as it should be; None where it is to be left alone. Without times."""
+    if not has_quota(workload) or check.state in {RETRY, REJECTED}:
+        return None  # Kueue is at it
+    if not side.asks:
+        return CheckState(name=check.name, state=READY, message=NOTHING_TO_PLACE)
+    if side.placed:
+        # Of one that is Ready the updates cannot change any more: Kueue may have started the job with them.
+        updates = check.pod_set_updates if check.state == READY else _updates(workload, side)
+        return CheckState(name=check.name, state=READY, message=side.where, pod_set_updates=updates)
+    if is_true(workload.status.conditions, kueue.ADMITTED):
+        return None  # it runs; what became of its slots is on our Workload
+    if not side.message and check.state == PENDING:
+        return None  # no news yet, and soon there is some
+    message = shorten(f"{side.reason}: {side.message}" if side.reason else side.message or LOOKING)
+    state = _WAITING[policy] if side.reason in HOPELESS else PENDING
+    delay = backoff(workload, check) if state == RETRY else None
+    return CheckState(name=check.name, state=state, message=message, requeue_after_seconds=delay)
+
+
+def _updates(workload: Workload, side: Side) -> tuple[kueue.PodSetUpdate, ...] | None:
+    """What our flavor adds to the pods: its node labels, and tolerations for the taints of its nodes."""
+    if not side.selector and not side.tolerations:
+        return None
+    name = workload.spec.pod_sets[0].name if workload.spec.pod_sets else "main"
+    update = kueue.PodSetUpdate(name=name, node_selector=side.selector or None, tolerations=side.tolerations or None)
+    return (update,)
+
+
+def backoff(workload: Workload, check: CheckState) -> int:
+    """Seconds until a workload that can never be placed is looked at again: doubled each time."""
+    state = workload.status.requeue_state
+    times = max(check.retry_count or 0, (state.count or 0) if state else 0)
+    return min(LONGEST_BACKOFF, FIRST_BACKOFF << min(times, _MORE_DOUBLINGS))
+
+
+def due(before: CheckState, wanted: CheckState, since: float | None) -> float | None:
+    """In how many seconds ``wanted`` is to be written; None where nothing changed.
+
+    ``since``: seconds since this check was last written. Where only the wording of one reason changed it waits.
+    """
+    same = (before.state, before.message, before.pod_set_updates) == (
+        wanted.state,
+        wanted.message,
+        wanted.pod_set_updates,
+    )
+    if same:
+        return None
+    if before.state != wanted.state or _reason(before) != _reason(wanted) or since is None:
+        return 0.0
+    return max(0.0, DETAILS_AFTER - since)
+
+
+def _reason(check: CheckState) -> str:
+    return check.message.partition(":")[0]
+
+
+def body(
+    api_version: str, workload: Workload, checks: Sequence[CheckState], now: float, *, delays: bool = True
+) -> dict[str, Any]:
+    """What is applied to the status of a Workload: all entries of ours, for a later apply gives up what it leaves out.
+
+    Refused as a conflict where the Workload is no longer the one that was judged. ``delays`` False: the API has no
+    ``requeueAfterSeconds`` yet, and the time of return is said in ``requeueState``, as Kueue's own checks did then.
+    """
+    before = {check.name: check for check in workload.status.admission_checks or ()}
+    entries, status = [], {}
+    for check in checks:
+        entry = _plain(check)
+        old = before.get(check.name)
+        kept = old is not None and old.state == check.state and old.last_transition_time
+        entry["lastTransitionTime"] = old.last_transition_time if old is not None and kept else timestamp(now)
+        if not delays and (seconds := entry.pop("requeueAfterSeconds", None)) is not None:
+            counted = workload.status.requeue_state
+            at = datetime.fromtimestamp(now + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            status["requeueState"] = {"count": ((counted.count or 0) if counted else 0) + 1, "requeueAt": at}
+        entries.append(entry)
+    meta = workload.metadata
+    metadata = {
+        "name": meta.name,
+        "namespace": meta.namespace,
+        "uid": meta.uid,
+        "resourceVersion": meta.resource_version,
+    }
+    return {
+        "apiVersion": api_version,
+        "kind": "Workload",
+        "metadata": metadata,
+        "status": {"admissionChecks": entries, **status},
+    }
+
+
+def _plain(check: CheckState) -> dict[str, Any]:
+    entry: dict[str, Any] = msgspec.to_builtins(check)
+    return {**entry, "state": check.state, "message": check.message}  # required, so sent where they are defaults too
+
+
+def shorten(message: str) -> str:
+    """At most as long as the API takes, and as a person reads."""
+    return message if len(message) <= kueue.MAX_MESSAGE else message[: kueue.MAX_MESSAGE - 1] + "…"
+
+
+def unserved(workload: Workload) -> tuple[Reason, str]:
+    """Why a workload whose owner we do not serve, and whose pods have our gate, cannot be placed."""
+    owner = controller_of(workload.metadata)
+    what = f"its owner, {owner.kind} {owner.name}, is" if owner else "it has no controlling owner; a bare pod is"
+    return Reason.UNSUPPORTED_OWNER, (
+        f"{what} not served, only Jobs with a topology request are. Make it again without the topology annotation"
+    )
