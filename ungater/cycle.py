@@ -69,6 +69,7 @@ from ungater.instructions import (
 )
 from ungater.kueue.answers import NeverFits
 from ungater.kueue.bridge import Bridge
+from ungater.kueue.objects import versions_of
 from ungater.living import Living
 from ungater.machines import Described
 from ungater.memory import Memory
