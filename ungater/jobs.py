@@ -72,7 +72,10 @@ class Owner:
     wishes: Mapping[str, str] = field(default_factory=dict)  # numa-policy and its like, as annotations
     workload_class: str = ""  # the WorkloadPriorityClass
     most_execution: int | None = None  # seconds
-    suspended_at: float | None = None  # since when it is known to be suspended, in seconds since the epoch
+    suspended_at: float | None = (
+        None  # since when its controller knows that it is suspended, in seconds since the epoch
+    )
+    resumed_at: float | None = None  # since when its controller knows that it was resumed
     outcome: str = ""  # what the job's own condition says of its end
     version: int = 0  # its resourceVersion
     priority: int | None = None  # where another than us keeps its queue
@@ -137,7 +140,7 @@ def owner_of(job: Job, keys: Keys, before: Owner | None = None) -> Owner:
         kept = min(_ranks_in(alone) - _ranks_in(done), _full(job))
         count = min(_whole_count(job, done, size), _full(job))
     pod_set = OwnedPodSet(MAIN, count, _full(job), template, raw, done, _ranks(job), least)
-    suspended = condition(job.status.conditions, "Suspended")
+    suspended_at, resumed_at = _suspension(job)
     return Owner(
         kind="Job",
         api_version="batch/v1",
@@ -157,10 +160,18 @@ def owner_of(job: Job, keys: Keys, before: Owner | None = None) -> Owner:
         wishes=wishes,
         workload_class=(meta.labels or {}).get(keys.priority_class, ""),
         most_execution=most,
-        suspended_at=moment(suspended.last_transition_time) if suspended and suspended.status == "True" else None,
+        suspended_at=suspended_at,
+        resumed_at=resumed_at,
         outcome=_outcome(job),
         version=int(meta.resource_version) if meta.resource_version.isdigit() else 0,
     )
+
+
+def _suspension(job: Job) -> tuple[float | None, float | None]:
+    """(since when it is suspended, since when it was resumed), as the Job controller has it; one of them is None."""
+    found = condition(job.status.conditions, "Suspended")
+    at = moment(found.last_transition_time) if found is not None else None
+    return (at, None) if found is not None and found.status == "True" else (None, at)
 
 
 def _least(job: Job, keys: Keys) -> int:

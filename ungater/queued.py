@@ -117,8 +117,12 @@ def _started(record: Record, admitted_at: float | None) -> bool:
     """Whether the job was unsuspended since it was admitted: it is now, or it was suspended again after that."""
     if record.started or not record.owner.suspended:
         return True
-    suspended_at = record.owner.suspended_at
-    return admitted_at is not None and suspended_at is not None and suspended_at > admitted_at
+    if admitted_at is None:
+        return False
+    suspended_at, resumed_at = record.owner.suspended_at, record.owner.resumed_at
+    if resumed_at is not None:
+        return resumed_at >= admitted_at
+    return suspended_at is not None and suspended_at > admitted_at
 
 
 def _checks(known: Known, wanted: Iterable[str]) -> tuple[life.Check, ...]:
