@@ -7,13 +7,15 @@ counted and left out. What is wrong is told with file, line, object and field.
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
 import yaml
 
-from cli.output import Failure
+from cli.output import Failure, progress
 from cli.snapshot import Listing
 from cli.whatif_cases import opened
 from crds.constants import GROUP
@@ -22,6 +24,7 @@ from kube.queues import ClusterQueue, LocalQueue
 from kube.topologies import FlexTopo, NodeResourceTopology
 from ungater.workloads import Workload
 
+LARGE: Final = 1 << 22  # bytes: from here on reading takes seconds
 One = TypeVar("One", bound=objects.Object)
 
 
@@ -148,8 +151,10 @@ def read(files: Sequence[str]) -> Dump:
     """
     dump = Dump()
     for file in files:
-        for found in objects_in(file):
-            dump.add(found)
+        large = file != "-" and Path(file).is_file() and Path(file).stat().st_size > LARGE
+        with progress(f"reading {file}") if large else nullcontext():
+            for found in objects_in(file):
+                dump.add(found)
     return dump
 
 

@@ -30,6 +30,8 @@ def _figures(summary: Summary) -> Iterator[tuple[str, str]]:
     yield "  finished", str(summary.finished)
     if summary.unfinished:
         yield "  not finished", str(summary.unfinished)
+    for reason, count in summary.stuck.items():
+        yield f"    waiting: {reason or 'for its turn'}", str(count)
     if summary.refused:
         yield "  failed: kubelets refused their pods", str(summary.refused)
     yield f"{summary.resource} used", f"{summary.utilisation:.1%}"

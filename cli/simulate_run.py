@@ -18,12 +18,14 @@ from cli.simulate_output import table, write_jobs, write_series
 from cli.simulate_policies import DEFAULT, EXAMPLE, policies
 from crds.constants import DEFAULT_DOMAIN, Keys
 from simulator.generate import generate
-from simulator.model import Cluster, Job, Options, Policy
+from simulator.model import NAMESPACE, Cluster, Job, Options, Policy
 from simulator.results import Result
 from simulator.run import Simulation
 from simulator.summary import summarise
 
 QUIET_SECONDS: Final = 2.0  # what lasts longer shows its progress
+COUNT: Final = 2000  # generated jobs
+MOST_JOBS: Final = 1_000_000
 WORLD: Final = "The world"
 RESULTS: Final = "Results"
 
@@ -44,11 +46,10 @@ def command(
         typer.Option(
             "-j",
             "--jobs",
-            metavar="FILE",
-            help="Jobs: a trace (*.csv) or manifests; repeat for more. Else: --generate.",
+            metavar="FILE|N",
+            help=f"A trace (*.csv) or manifests; repeat for more. A number: so many are generated (default {COUNT}).",
         ),
     ] = None,
-    count: Annotated[int, typer.Option("--generate", min=1, max=1_000_000, help="How many jobs to generate.")] = 2000,
     seed: given.Seed = 1,
     span: given.Span = "30d",
     load: given.Load = 0.85,
@@ -143,11 +144,14 @@ def command(
         raise Failure(f"{'--machine' if machine else '--queues'}: a recorded cluster has its own; leave it out")
     keys = Keys(domain)
     place = recorded(cluster, keys, level or [], empty=empty) if cluster else generated(made, queues)
-    if jobs:
+    if jobs and not (len(jobs) == 1 and jobs[0].isdigit()):
         wanted = jobs_in(jobs, place, keys, duration=given.time_of("--duration", duration))
     else:
         site = given.site_of(place) if cluster else made.site()
-        teams = [local.name for local in place.local] or given.teams(queues)
+        teams = [one.name for one in place.local if one.namespace == NAMESPACE] or given.teams(queues)
+        count = int(jobs[0]) if jobs else COUNT
+        if not 1 <= count <= MOST_JOBS:
+            raise Failure(f"--jobs {count}: expected 1 to {MOST_JOBS}")
         wanted = generate(site, count, seed, span=given.time_of("--span", span), load=load, queues=teams)
     end = given.time_of("--until", until) if until else None
     at = given.time_of("--picture-at", picture_at) if picture_at else None

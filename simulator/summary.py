@@ -4,6 +4,7 @@ Averages over time count the *window* alone, from 0 until the last job arrived: 
 Waiting times are of every job that ever started.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
@@ -39,6 +40,7 @@ class LevelSummary(msgspec.Struct, frozen=True):
 class Summary(msgspec.Struct, frozen=True, rename="camel"):
     """One policy. ``utilisation``: share of the resource that jobs hold; ``useful``: that is work which counted.
 
+    ``stuck``: jobs that never started, by reason (of `engine.reasons`).
     ``wishing``: jobs with several pods that wish a level and started; ``aligned``: of these, in one domain of it.
     ``small``, ``medium``, ``large``: waiting times of jobs within one server, of several, and of 16 servers or more.
     ``lost``, in amounts times hours: what evictions undid. ``crossing``: pods with devices of several sockets though
@@ -51,6 +53,7 @@ class Summary(msgspec.Struct, frozen=True, rename="camel"):
     finished: int
     refused: int
     unfinished: int
+    stuck: dict[str, int]
     utilisation: float
     useful: float
     makespan: float
@@ -85,6 +88,7 @@ def summarise(result: Result) -> Summary:
         finished=_count(outcomes, lambda one: one.end is End.FINISHED),
         refused=_count(outcomes, lambda one: one.end is End.REFUSED),
         unfinished=_count(outcomes, lambda one: one.finished is None),
+        stuck=dict(sorted(Counter(one.reason.partition(":")[0] for one in outcomes if one.end is End.WAITING).items())),
         utilisation=_average(used, weights) / capacity,
         useful=done / (capacity * result.window) if result.window else 0.0,
         makespan=max(ended, default=0.0),

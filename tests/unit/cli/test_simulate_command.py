@@ -58,7 +58,7 @@ def test_a_small_run_is_what_it_was(trace):
 
 
 def test_the_same_call_prints_the_same(trace):
-    args = ("run", *SMALL, "--generate", "60", "--span", "2d", "--load", "1.2", "-o", "json")
+    args = ("run", *SMALL, "--jobs", "60", "--span", "2d", "--load", "1.2", "-o", "json")
     assert run(*args) == run(*args)
     assert run(*args, "--seed", "2") != run(*args)
 
@@ -110,13 +110,11 @@ def test_a_generated_trace_simulates_as_the_jobs_themselves(tmp_path):
     small = (*SMALL, "--span", "1d")
     path = tmp_path / "made.csv"
     run("generate", "--jobs", "30", *small, "-o", str(path))
-    assert summaries(*small, "-j", str(path)) == summaries(*small, "--generate", "30")
+    assert summaries(*small, "-j", str(path)) == summaries(*small, "--jobs", "30")
 
 
 def test_queues_share_the_cluster(tmp_path):
-    found = summaries(
-        *SMALL, "--generate", "40", "--span", "1d", "--queues", "3", "-p", "topology+fair,topology+strict"
-    )
+    found = summaries(*SMALL, "--jobs", "40", "--span", "1d", "--queues", "3", "-p", "topology+fair,topology+strict")
     assert [one["finished"] for one in found.values()] == [40, 40]
 
 
@@ -157,9 +155,72 @@ def test_the_table(trace):
         (("--machine", "2 elephants"), "--machine"),
         (("-f", "/nowhere.yaml"), "cannot read"),
         (("--cpu", "1", "--memory", "1Gi"), "too small"),
+        (("--jobs", "0"), "--jobs"),
     ],
 )
 def test_options_that_make_no_sense(args, says):
     with pytest.raises(Failure) as failure:
-        run("run", *SMALL, "--generate", "5", *args)
+        run("run", *SMALL, *(() if "--jobs" in args else ("--jobs", "5")), *args)
     assert says in str(failure.value)
+
+
+QUEUES = """
+apiVersion: topogate.dev/v1alpha1
+kind: ResourceFlavor
+metadata: {name: tas}
+spec: {topology: {levels: [example.com/rack, kubernetes.io/hostname]}}
+---
+apiVersion: topogate.dev/v1alpha1
+kind: ClusterQueue
+metadata: {name: gpu}
+spec:
+  queueingStrategy: StrictFIFO
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu, memory, nvidia.com/gpu]
+    flavors:
+    - name: tas
+      resources:
+      - {name: cpu, nominalQuota: "1000"}
+      - {name: memory, nominalQuota: 10Ti}
+      - {name: nvidia.com/gpu, nominalQuota: "8"}
+---
+apiVersion: topogate.dev/v1alpha1
+kind: LocalQueue
+metadata: {name: team-a, namespace: default}
+spec: {clusterQueue: gpu}
+"""
+NODE = """
+---
+apiVersion: v1
+kind: Node
+metadata: {name: %(name)s, labels: {example.com/rack: %(rack)s, kubernetes.io/hostname: %(name)s}}
+status:
+  allocatable: {cpu: "96", memory: 768Gi, nvidia.com/gpu: "8", pods: "110"}
+  conditions: [{type: Ready, status: "True"}]
+"""
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    path = tmp_path / "cluster.yaml"
+    nodes = [NODE % {"name": f"r{rack}h{host}", "rack": f"r{rack}"} for rack in (1, 2) for host in (1, 2)]
+    path.write_text(QUEUES + "".join(nodes))
+    return str(path)
+
+
+def test_queues_and_quota_of_a_recorded_cluster(recorded, tmp_path):
+    """Four nodes, but quota for one: the second waits for the first, and who names no queue waits for ever."""
+    path = tmp_path / "t.csv"
+    path.write_text("arrival,duration,pods,gpu,queue\n0,60,1,8,team-a\n0,60,1,8,team-a\n0,60,1,8,\n")
+    found = summaries("-f", recorded, "-j", str(path), "-p", "topology")["topology"]
+    assert (found["finished"], found["stuck"], found["wait"]["longest"]) == (2, {"NoQueue": 1}, 60)
+    assert "waiting: NoQueue" in run("run", "-f", recorded, "-j", str(path))
+
+
+def test_generated_jobs_for_a_recorded_cluster(recorded):
+    found = summaries("-f", recorded, "--jobs", "20", "--span", "1d", "--load", "0.2", "-p", "topology")["topology"]
+    assert found["jobs"] == 20
+    assert found["finished"] + sum(found["stuck"].values()) == 20
+    with pytest.raises(Failure, match="--queues: a recorded cluster has its own"):
+        run("run", "-f", recorded, "--queues", "2")
