@@ -17,9 +17,9 @@ from cli.whatif_cases import opened
 from cli.whatif_output import ErrorAnswer, Format, with_progress, write_lines
 from cli.whatif_preempt_cases import Asked, Cluster, ClusterError, FactsForm, clusters, read_file
 from engine.devices.links import bits
-from engine.preempt.model import Choice, Landing, Scoring, Strategy
+from engine.preempt.model import Choice, Landing, Rules, Scoring, Strategy
 from engine.preempt.roster import Roster
-from engine.preempt.search import Rules, find, sourced
+from engine.preempt.search import find, sourced
 from simulator.servers import GPU, one_socket
 
 

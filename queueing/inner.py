@@ -19,9 +19,9 @@ from engine.numa.charge import charge
 from engine.numa.fleet import granted
 from engine.numa.machine import Layout, NumaPlacement, PodShape, State, ZoneUse
 from engine.numa.rebuild import asked, inner
-from engine.preempt.model import Choice, Cost, Preemptor, Room, Victim
+from engine.preempt.model import Choice, Key, Landing, Preemptor, Room, Rules, Victim
 from engine.preempt.roster import Roster
-from engine.preempt.search import find
+from engine.preempt.search import cost_of, find
 from engine.state import ClusterState
 
 MOST_NODES: Final = 512  # of one domain that are looked into
@@ -44,14 +44,15 @@ class Inner:
     state: ClusterState
     pod_set: PodSet
     shape: PodShape
+    rules: Rules
     _chosen: dict[tuple[object, ...], tuple[int, ...] | None] = field(default_factory=dict)
     _most: dict[tuple[Layout, State, int], int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, state: ClusterState, pod_set: PodSet) -> "Inner | None":
+    def of(cls, state: ClusterState, pod_set: PodSet, rules: Rules) -> "Inner | None":
         """None where the inside of machines does not decide about such pods."""
         shape = inner(pod_set.shape)
-        return cls(state, pod_set, shape) if shape is not None and state.machines else None
+        return cls(state, pod_set, shape, rules) if shape is not None and state.machines else None
 
     def victims(self, nodes: Iterable[str], on: Mapping[str, list[Holder]]) -> tuple[list[str], bool]:
         """(whom to take so that these nodes take all pods, whether they would with everybody gone)."""
@@ -66,13 +67,13 @@ class Inner:
         for name, room in rooms.items():
             for victim in room.victims:
                 on.setdefault(victim.key, []).append(name)
-        heap: list[tuple[Cost, int, str, Room, tuple[int, ...]]] = []
+        heap: list[tuple[Key, int, str, Room, tuple[int, ...]]] = []
         order = {name: at for at, name in enumerate(rooms)}
 
         def look(name: str) -> None:
             picked = self._cheapest(rooms[name])
             if picked is not None:
-                cost = _cost([rooms[name].victims[at] for at in picked])
+                cost = self.rules.key(cost_of([rooms[name].victims[at] for at in picked]), Landing.ZONE, 0)
                 heapq.heappush(heap, (cost, order[name], name, rooms[name], picked))
 
         for name in rooms:
@@ -127,7 +128,7 @@ class Inner:
         free = tuple([room.free.get(name, 0) for name in self._needs])
         key = room.layout, room.state, free, tuple([self._outline(room, victim) for victim in room.victims])
         if key not in self._chosen:
-            found = find(Roster([room]), Preemptor(self._needs, EVERYBODY, self.shape))
+            found = find(Roster([room]), Preemptor(self._needs, EVERYBODY, self.shape), self.rules)
             self._chosen[key] = None if found is None else _positions(room, found)
         return self._chosen[key]
 
@@ -168,12 +169,6 @@ class Inner:
 def _positions(room: Room, choice: Choice) -> tuple[int, ...]:
     keys = {victim.key for victim in choice.victims}
     return tuple([at for at, victim in enumerate(room.victims) if victim.key in keys])
-
-
-def _cost(victims: list[Victim]) -> Cost:
-    if not victims:
-        return Cost()
-    return Cost(max(v.priority for v in victims), sum(v.weight for v in victims), len(victims))
 
 
 def _without(room: Room, gone: Iterable[str]) -> Room:

@@ -11,6 +11,7 @@ import msgspec
 
 from engine.filters import selects
 from engine.model import Amounts, PodSet, Requirement
+from engine.preempt.model import Rules as VictimRules
 
 AUTO: Final = "auto"  # a requested level: the narrowest of whichever flavor is tried
 
@@ -152,11 +153,13 @@ class Rules(_Struct, frozen=True):
     """What holds for all queues.
 
     ``patience``: seconds after which one that waits keeps the room it needs from those behind it. ``fair``: queues of a
-    cohort take turns by dominant resource share, and victims are taken from those above theirs.
+    cohort take turns by dominant resource share, and victims are taken from those above theirs. ``victims``: which
+    victims are the least.
     """
 
     patience: float = 300.0
     fair: bool = False
+    victims: VictimRules = VictimRules()
 
 
 Order = tuple[int, float, str]

@@ -21,6 +21,7 @@ import numpy as np
 from engine.model import Pod
 from engine.outlook import Outlook
 from engine.placement import Assignment, Refusal
+from engine.preempt.model import Rules as VictimRules
 from engine.reasons import Reason
 from engine.state import ClusterState
 from engine.table import Ints
@@ -54,6 +55,11 @@ class Plan:
 
     victims: tuple[Victim, ...]
     assignments: tuple[Assignment, ...]
+
+    def key(self, rules: VictimRules) -> tuple[int, ...]:
+        """What is compared, less first."""
+        highest, total, size = self.cost
+        return (size, total) if rules.by_count else (highest, total, size)
 
     @property
     def cost(self) -> tuple[int, int, int]:
@@ -217,22 +223,34 @@ class _Search:
         if site is None:
             return None
         for spent, (region, sets) in enumerate(islice(self._proposals(site), WIDE_TRIES)):
-            if best is not None and (spent >= TRIES or region.most > best.cost[0] or region.cost >= site.worth(best)):
+            if best is not None and (spent >= TRIES or self._no_better(site, region, best)):
                 break
             self._needed = _Needed(site) if site.outlook.by_host else None
             found = self._tried(*sets)
-            if found is not None and (best is None or found.cost < best.cost):
+            if found is not None and (best is None or found.key(self._rules) < best.key(self._rules)):
                 best = found
         return best
 
+    @property
+    def _rules(self) -> VictimRules:
+        return self.queues.rules.victims
+
+    def _no_better(self, site: Site, region: Region, best: Plan) -> bool:
+        if self._rules.by_count:
+            return False
+        return region.most > best.cost[0] or region.cost >= site.worth(best)
+
     def _proposals(self, site: Site) -> Iterator[tuple[Region, list[list[str]]]]:
         """Regions with the sets to try there, the cheapest first: by sums, or node by node as kubelets admit."""
-        inner = Inner.of(self.state, site.outlook.pod_set)
+        inner, by_count = Inner.of(self.state, site.outlook.pod_set, self._rules), self._rules.by_count
         if inner is None or (site.outlook.rank < 0 and site.outlook.tree.size > MOST_NODES):
-            yield from ((region, [site.keys(region.narrow), site.keys(region.wide)]) for region in site.regions())
+            yield from (
+                (region, [site.keys(region.narrow), site.keys(region.wide)])
+                for region in site.regions(by_count=by_count)
+            )
             return
-        for _, regions in groupby(site.regions(every=True), lambda region: region.most):
-            found: list[tuple[tuple[int, int, int], int, Region, list[str]]] = []
+        for _, regions in groupby(site.regions(every=True, by_count=by_count), lambda region: region.most):
+            found: list[tuple[tuple[int, ...], int, Region, list[str]]] = []
             for number, region in enumerate(islice(regions, LOOKED)):
                 chosen, possible = self._chosen(inner, site, region)
                 if possible:
@@ -240,9 +258,10 @@ class _Search:
             for _, _, region, chosen in sorted(found, key=lambda one: one[:2]):
                 yield region, [chosen, site.keys(region.wide)]
 
-    def _price(self, keys: Iterable[str]) -> tuple[int, int, int]:
+    def _price(self, keys: Iterable[str]) -> tuple[int, ...]:
         priorities = [self.queues.entries[key].workload.priority for key in keys]
-        return max(priorities, default=0), sum(priorities), len(priorities)
+        highest, total, size = max(priorities, default=0), sum(priorities), len(priorities)
+        return (size, total) if self._rules.by_count else (highest, total, size)
 
     def _chosen(self, inner: Inner, site: Site, region: Region) -> tuple[list[str], bool]:
         """Whom the kubelets of a region need gone, and whether they could take the pods at all."""
@@ -471,11 +490,11 @@ class _Search:
         return None if isinstance(found, Refusal) else found
 
     def _cut(self, taken: dict[str, _Taken]) -> Plan | None:
-        """Leave alone whom the plan does not need, the most important first."""
+        """Leave alone whom the plan does not need, the most important first; where numbers count, the smallest."""
         quotas, state, needed = self.queues.quotas, self.state, self._needed
         if needed is not None:
             needed.start(state, taken)
-        for key, one in sorted(taken.items(), key=lambda item: self._importance(item[1].entry), reverse=True):
+        for key, one in sorted(taken.items(), key=lambda item: self._spared(item[1].entry), reverse=True):
             if len(taken) == 1 or (needed is not None and needed.surely(key)):
                 continue
             depth, checkpoint = quotas.begin(), state.begin()
@@ -499,6 +518,13 @@ class _Search:
         if assignments is None:
             return None
         return Plan(tuple(self._victim(one.entry) for one in taken.values()), assignments)
+
+    def _spared(self, other: Entry) -> tuple[float | str, ...]:
+        if not self._rules.by_count or other.grant is None:
+            return self._importance(other)
+        wanted = self.option.amounts
+        gives = sum(amount / wanted[key] for key, amount in other.grant.amounts.items() if wanted.get(key))
+        return -gives, *self._importance(other)
 
     def _victim(self, other: Entry) -> Victim:
         own = other.queue == self.entry.queue

@@ -76,10 +76,11 @@ class Site:
     def _priorities(self) -> Ints:
         return np.unique(self.occupancy.priority[self.rows.owner])
 
-    def regions(self, *, every: bool = False) -> Iterator[Region]:
+    def regions(self, *, every: bool = False, by_count: bool = False) -> Iterator[Region]:
         """Domains that would take the pod set with victims of the least highest priority; then with all candidates.
 
-        ``every``: with those of each priority in between as well, for where sums may promise too much.
+        ``every``: with those of each priority in between as well, for where sums may promise too much. ``by_count``:
+        where the number of victims comes first, whatever their priorities; a victim costs 1 then.
         """
         if not len(self.rows.owner) or not self._suffices(self.rows):
             return
@@ -91,8 +92,10 @@ class Site:
             else:
                 low = middle + 1
         last = len(self._priorities) - 1
+        if by_count:
+            low = last
         for at in range(low, last + 1) if every else sorted({low, last}):
-            yield from self._ranked(self._up_to(at), int(self._priorities[at]))
+            yield from self._ranked(self._up_to(at), int(self._priorities[at]), by_count=by_count)
 
     def _up_to(self, at: int) -> Rows:
         return self.rows.of(self.occupancy.priority[self.rows.owner] <= self._priorities[at])
@@ -102,11 +105,11 @@ class Site:
         freed = self.occupancy.freed(rows, self.resources)
         return int(self.outlook.domains(freed).max(initial=0)) >= self.need
 
-    def _ranked(self, rows: Rows, most: int) -> Iterator[Region]:
+    def _ranked(self, rows: Rows, most: int, *, by_count: bool) -> Iterator[Region]:
         outlook, need, owner = self.outlook, self.need, self.outlook.owner
         freed = self.occupancy.freed(rows, self.resources)
         now, then = outlook.leaves(), outlook.leaves(freed)
-        gain, cost = then - now, self._costs(rows)
+        gain, cost = then - now, self._costs(rows, by_count=by_count)
         enough = outlook.domains(freed) >= need
         have = outlook.summed(now)
         leaves = (enough[owner] & (gain > 0)).nonzero()[0]
@@ -141,14 +144,15 @@ class Site:
             found.setdefault(names[leaf], []).append(keys[owner])
         return found
 
-    def _costs(self, rows: Rows) -> Ints:
+    def _costs(self, rows: Rows, *, by_count: bool) -> Ints:
         """By leaf, what freeing it costs; a workload on several leaves costs a part on each."""
         size = len(self.occupancy.keys)
         weight = np.zeros(size)
         low, high = float(self._priorities[0]), float(self._priorities[-1])
         created = self.occupancy.created[rows.owner]
         age = (created.max() - created) / max(float(created.max() - created.min()), 1.0)
-        weight[rows.owner] = 1.0 + (self.occupancy.priority[rows.owner] - low) / max(high - low, 1.0) + _OLDER * age
+        important = (self.occupancy.priority[rows.owner] - low) / max(high - low, 1.0)
+        weight[rows.owner] = 1.0 + important * (_OLDER if by_count else 1.0) + _OLDER * age
         spread = np.maximum(np.bincount(rows.owner, minlength=size), 1)
         return np.bincount(rows.leaf, weights=(weight / spread)[rows.owner], minlength=self.outlook.tree.size)
 

@@ -14,6 +14,8 @@ from engine.numa.machine import Amounts, Layout, NumaPlacement, PodShape, State
 
 NOBODY: Final = -(1 << 63)  # the highest priority of no victims
 
+Key = tuple[float, ...]  # what is compared, less first
+
 
 class Qos(StrEnum):
     """How much the topology of the room matters (``topogate.dev/topology-qos``)."""
@@ -113,6 +115,27 @@ class Cost(NamedTuple):
     highest: int = NOBODY
     total: int = 0
     size: int = 0
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is least, and how it is scored."""
+
+    strategy: Strategy = Strategy.LEAST_PRIORITY
+    scoring: Scoring = field(default_factory=Scoring)
+
+    @property
+    def by_count(self) -> bool:
+        """Whether the number of victims comes first."""
+        return self.strategy is Strategy.INCREMENTAL_MINIMAL
+
+    def key(self, cost: Cost, landing: Landing, freed: int) -> Key:
+        """What is compared, less first."""
+        head = float(cost.size > 0), float(landing is Landing.UNKNOWN)
+        if self.by_count:
+            score = self.scoring.score(cost.total, landing) if cost.size else self.scoring.topology(landing)
+            return (*head, cost.size, -score, freed)
+        return (*head, cost.highest, cost.total, cost.size, landing, freed)
 
 
 @dataclass(frozen=True)

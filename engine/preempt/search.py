@@ -32,12 +32,12 @@ from engine.preempt.cover import Item, by_cost
 from engine.preempt.model import (
     Choice,
     Cost,
+    Key,
     Landing,
     Preemptor,
     Qos,
     Room,
-    Scoring,
-    Strategy,
+    Rules,
     Victim,
 )
 from engine.preempt.roster import Bound, Place, Roster, Table
@@ -45,7 +45,6 @@ from engine.preempt.roster import Bound, Place, Roster, Table
 MOST_ASKED: Final = 1 << 12  # sets of one node that its kubelet is asked about
 MOST_SETS: Final = 1 << 15  # and that are gone through
 
-Key = tuple[float, ...]
 Picked = tuple[int, ...]  # positions in the victims of a room
 
 
@@ -57,27 +56,6 @@ class Candidate(NamedTuple):
     place: Place
     picked: Picked
     wanted: Wanted
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What is least, and how it is scored."""
-
-    strategy: Strategy = Strategy.LEAST_PRIORITY
-    scoring: Scoring = field(default_factory=Scoring)
-
-    @property
-    def by_count(self) -> bool:
-        """Whether the number of victims comes first."""
-        return self.strategy is Strategy.INCREMENTAL_MINIMAL
-
-    def key(self, cost: Cost, landing: Landing, freed: int) -> Key:
-        """What is compared, less first."""
-        head = float(cost.size > 0), float(landing is Landing.UNKNOWN)
-        if self.by_count:
-            score = self.scoring.score(cost.total, landing) if cost.size else self.scoring.topology(landing)
-            return (*head, cost.size, -score, freed)
-        return (*head, cost.highest, cost.total, cost.size, landing, freed)
 
 
 def find(roster: Roster, preemptor: Preemptor, rules: Rules | None = None) -> Choice | None:

@@ -20,9 +20,11 @@ from engine.numa.machine import (
     Zone,
 )
 from engine.placement import Refusal
+from engine.preempt.model import Rules as VictimRules
+from engine.preempt.model import Strategy
 from queueing.cycle import cycle
 from queueing.flavors import put
-from queueing.model import ClusterQueue, FlavorQuotas, Preemption, Quota, ResourceGroup, Within
+from queueing.model import ClusterQueue, FlavorQuotas, Preemption, Quota, ResourceGroup, Rules, Within
 from queueing.preempt import plan
 from queueing.queues import Phase
 
@@ -158,3 +160,32 @@ def test_by_amounts_any_two_would_do_but_the_kubelet_needs_one_zone():
     submit(queues, job("x", 1, 2, HOST, priority=9, created=9.0))
     (planned,) = run(state, queues).preempting
     assert {victim.key for victim in planned.victims} == {"w2", "w3"}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "victims"), [(Strategy.LEAST_PRIORITY, {"w0", "w1"}), (Strategy.INCREMENTAL_MINIMAL, {"w2"})]
+)
+@pytest.mark.parametrize("known", [True, False])
+def test_least_priority_or_fewest_as_the_rules_say(strategy, victims, known):
+    state = inner_state(1, 1) if known else make_state(1, 1, gpu=4)
+    queues = make_queues(queue(), rules=Rules(victims=VictimRules(strategy)))
+    for number, gpus in enumerate((1, 1, 2)):
+        submit(queues, job(f"w{number}", 1, gpus, priority=number, created=float(number)))
+        run(state, queues)
+    cycle(state, queues, 2.0)
+    submit(queues, job("x", 1, 2, HOST, priority=9, created=9.0))
+    (planned,) = run(state, queues).preempting
+    assert {victim.key for victim in planned.victims} == victims
+
+
+def test_a_gang_that_goes_for_one_node_is_gone_from_the_others_too():
+    """Freeing two zones of two nodes takes one workload of two pods rather than two of one."""
+    state, queues = inner_state(1, 2), make_queues(queue())
+    submit(queues, job("pair", 2, 2, RACK, created=0.0))
+    run(state, queues)
+    submit(queues, *(job(f"one{i}", 1, 2, created=1.0 + i) for i in range(2)))
+    run(state, queues)
+    cycle(state, queues, 2.0)
+    submit(queues, job("x", 2, 2, RACK, priority=1, created=9.0))
+    (planned,) = run(state, queues).preempting
+    assert {victim.key for victim in planned.victims} == {"pair"}

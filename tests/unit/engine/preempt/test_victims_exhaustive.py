@@ -5,9 +5,9 @@ import os
 import pytest
 from victim_cases import exhaustive, key_of, make_case
 
-from engine.preempt.model import Strategy
+from engine.preempt.model import Rules, Strategy
 from engine.preempt.roster import Roster
-from engine.preempt.search import Rules, find
+from engine.preempt.search import find
 
 CASES = int(os.environ.get("TOPOGATE_VICTIM_CASES", "600"))
 A_PART = 200

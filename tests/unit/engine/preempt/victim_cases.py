@@ -20,8 +20,8 @@ from engine.numa.machine import (
 )
 from engine.numa.machine import Qos as PodQos
 from engine.preempt.blocks import kind_of, wanted
-from engine.preempt.model import Landing, Preemptor, Qos, Room, Scoring, Victim
-from engine.preempt.search import Rules, cost_of, landing_of
+from engine.preempt.model import Landing, Preemptor, Qos, Room, Rules, Scoring, Victim
+from engine.preempt.search import cost_of, landing_of
 
 GPU = "nvidia.com/gpu"
 GIB = 2**30
