@@ -4,6 +4,7 @@ import yaml
 
 from crds import settings as configuration
 from crds.constants import NAMESPACE
+from crds.preemption import victim_rules
 from kube.client import Client
 from kube.errors import KubeError
 from kube.resources import CONFIG_MAPS
@@ -21,4 +22,4 @@ async def settings(client: Client) -> configuration.Settings:
 
 def rules(found: configuration.Settings) -> Rules:
     """What holds for all queues under these settings."""
-    return Rules(patience=found.queue_patience_seconds, fair=found.fair_sharing)
+    return Rules(patience=found.queue_patience_seconds, fair=found.fair_sharing, victims=victim_rules(found))

@@ -124,6 +124,16 @@ class Settings(BaseModel):
     """Queues of a cohort take turns, and are preempted, by dominant resource share."""
     queue_patience_seconds: Seconds = 300.0
     """A workload that has waited for so long keeps the room and quota that it needs from those behind it."""
+    preemption_strategy: Literal["LeastPriority", "IncrementalMinimal"] = "LeastPriority"
+    """Which victims are the least: those of least priority, or the fewest, as in the paper on FlexTopo."""
+    preemption_alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Of IncrementalMinimal: how much the victims' priorities count against where the preemptor lands."""
+    preemption_same_zone: float = 1.0
+    """Of IncrementalMinimal: what a landing in one NUMA zone is worth."""
+    preemption_same_socket: float = 0.5
+    """Of IncrementalMinimal: what a landing in several zones of one socket is worth; no more than in one zone."""
+    preemption_across: float = 0.0
+    """Of IncrementalMinimal: what a landing across sockets is worth; no more than in one socket."""
     eviction_patience_seconds: Seconds = 60.0
     """A preemption waits so long for a PodDisruptionBudget that refuses; then other victims are looked for."""
     wait_for_pods_ready_timeout_seconds: Seconds | None = None
@@ -202,6 +212,12 @@ class Settings(BaseModel):
     def _lease_times_are_ordered(self) -> "Settings":
         if not self.lease_retry_seconds < self.lease_renew_seconds < self.lease_seconds * 2 / 3:
             raise ValueError("expected leaseRetrySeconds < leaseRenewSeconds < two thirds of leaseSeconds")
+        return self
+
+    @model_validator(mode="after")
+    def _wider_landings_are_worth_no_more(self) -> "Settings":
+        if not self.preemption_same_zone >= self.preemption_same_socket >= self.preemption_across:
+            raise ValueError("expected preemptionSameZone >= preemptionSameSocket >= preemptionAcross")
         return self
 
     @model_validator(mode="after")

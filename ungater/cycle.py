@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 
+from crds.preemption import victim_rules
 from crds.settings import Settings
 from engine.reasons import Reason
 from kube.client import Client
@@ -113,7 +114,9 @@ class Controller:
             self._signal_cycle,
             batch_seconds=settings.ungate_batch_seconds,
             options=Options.of(settings),
-            queueing=model.Rules(patience=settings.queue_patience_seconds, fair=settings.fair_sharing),
+            queueing=model.Rules(
+                patience=settings.queue_patience_seconds, fair=settings.fair_sharing, victims=victim_rules(settings)
+            ),
             life=_life_rules(settings),
         )
         self.memory.inside.tell = self._tell_machine

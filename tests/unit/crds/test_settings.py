@@ -1,7 +1,9 @@
 import pytest
 
 from crds.constants import DEFAULT_DOMAIN
+from crds.preemption import victim_rules
 from crds.settings import Settings, SettingsError, from_mapping, load
+from engine.preempt.model import Landing, Rules, Strategy
 
 
 def test_defaults_are_valid_and_give_the_keys():
@@ -34,6 +36,8 @@ def test_an_empty_file_means_defaults(tmp_path):
         ({"logFormat": "xml"}, {}, ("logFormat", "json", "xml")),
         ({"leaseSeconds": 4}, {}, ("leaseRenewSeconds < two thirds of leaseSeconds",)),
         ({"certificateDays": 30}, {}, ("certificateRenewDays < certificateDays",)),
+        ({"preemptionAcross": 0.7}, {}, ("preemptionSameSocket >= preemptionAcross",)),
+        ({"preemptionAlpha": 2}, {}, ("preemptionAlpha", "found 2")),
         ({}, {"TOPOGATE_WEBHOOK_PORT": "70000"}, ("environment variable TOPOGATE_WEBHOOK_PORT", "webhookPort")),
         ({"numaIgnoredResources": ["a b"]}, {}, ("numaIgnoredResources", "a b")),
         ({"numaScore": "Most"}, {}, ("numaScore", "MostAllocated", "Most")),
@@ -69,3 +73,10 @@ def test_a_file_of_another_shape_is_named(tmp_path, text, part):
 def test_a_named_file_must_exist(tmp_path):
     with pytest.raises(SettingsError, match="cannot be read"):
         load(tmp_path / "nowhere.yaml", {})
+
+
+def test_preemption_as_the_engine_takes_it():
+    assert victim_rules(Settings()) == Rules()
+    found = victim_rules(Settings(preemption_strategy="IncrementalMinimal", preemption_same_socket=0.25))
+    assert found.strategy is Strategy.INCREMENTAL_MINIMAL
+    assert found.scoring.topology(Landing.SOCKET) == 0.25

@@ -1,0 +1,15 @@
+"""The settings of preemption as the engine takes them."""
+
+from crds.settings import Settings
+from engine.preempt.model import Rules, Scoring, Strategy
+
+
+def victim_rules(settings: Settings) -> Rules:
+    """Which victims are the least."""
+    scoring = Scoring(
+        alpha=settings.preemption_alpha,
+        high=settings.preemption_same_zone,
+        medium=settings.preemption_same_socket,
+        low=settings.preemption_across,
+    )
+    return Rules(Strategy(settings.preemption_strategy), scoring)
