@@ -1,9 +1,14 @@
 # The image of all components: `docker build -t topogate:0.1.0 .`
-# Everything that is installed, the build backend included, is pinned with its hash in the lock files.
-FROM python:3.13-slim AS build
+#
+# Everything that is installed, the build backend included, is pinned with its hash in the lock files. The base is pinned
+# by its tag; where you want it by digest, give one: --build-arg BASE=python:3.13-slim@sha256:...
+# It runs as any user, writes nothing but to /tmp, and needs no capability: manifests/ run it so.
+ARG BASE=python:3.13-slim
+
+FROM ${BASE} AS build
 WORKDIR /src
 COPY requirements.lock requirements-dev.lock ./
-RUN awk '/^[a-z]/ {keep = /^(hatchling|packaging|pathspec|pluggy|trove-classifiers)==/} keep' requirements-dev.lock > build.lock \
+RUN awk '/^[a-z]/ {keep = /^(hatchling|packaging|pathspec|pluggy|tomlkit|trove-classifiers)==/} keep' requirements-dev.lock > build.lock \
  && python -m pip install --no-cache-dir --require-hashes --no-deps -r build.lock \
  && python -m venv /venv \
  && /venv/bin/pip install --no-cache-dir --require-hashes --no-deps -r requirements.lock
@@ -12,7 +17,8 @@ RUN python -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-di
  && /venv/bin/pip install --no-cache-dir --no-deps --no-index /dist/*.whl \
  && /venv/bin/pip uninstall --yes pip
 
-FROM python:3.13-slim
+FROM ${BASE}
+LABEL org.opencontainers.image.title="Topogate" org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /venv /venv
 ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 65532:65532

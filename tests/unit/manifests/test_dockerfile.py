@@ -1,0 +1,148 @@
+"""What can be known of the image without a container engine."""
+
+import fnmatch
+import re
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from manifests import render
+
+ROOT = Path(__file__).parents[3]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def instructions():
+    """(word, rest) of every instruction, lines that go on joined."""
+    text = re.sub(r"^\s*#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)
+    lines = re.sub(r"\\\n\s*", "", text).splitlines()
+    return [tuple(line.split(maxsplit=1)) for line in lines if line.strip()]
+
+
+def of(word):
+    return [rest for each, rest in instructions() if each == word]
+
+
+def sent():
+    """What .dockerignore lets through, by its own order."""
+    lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+    assert lines[0] == "*"
+    return {line.removeprefix("!") for line in lines if line.startswith("!")}
+
+
+def test_every_word_is_known():
+    assert {word for word, _ in instructions()} == {
+        "ARG",
+        "FROM",
+        "WORKDIR",
+        "COPY",
+        "RUN",
+        "LABEL",
+        "ENV",
+        "USER",
+        "ENTRYPOINT",
+    }
+
+
+def test_the_base_is_pinned_by_a_tag_and_new_enough():
+    (argument,) = of("ARG")
+    base = argument.removeprefix("BASE=")
+    assert {stage.split()[0] for stage in of("FROM")} == {"${BASE}"}
+    tag = re.fullmatch(r"python:(\d+)\.(\d+)-slim", base)
+    assert tag, "a tag with the minor version"
+    least = re.fullmatch(r">=(\d+)\.(\d+)", PROJECT["project"]["requires-python"])
+    assert tuple(map(int, tag.groups())) >= tuple(map(int, least.groups()))
+
+
+def test_what_is_copied_is_there_and_is_sent():
+    for rest in of("COPY"):
+        words = [word for word in rest.split() if not word.startswith("--")]
+        if "--from=build" in rest:
+            assert words == ["/venv", "/venv"]
+            continue
+        for source in words[:-1]:
+            assert (ROOT / source).exists(), source
+            assert source == "." or source in sent(), source
+
+
+def test_all_that_the_wheel_is_built_from_is_sent_and_nothing_else():
+    packages = set(PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
+    files = {PROJECT["project"]["readme"], *PROJECT["project"]["license-files"]}
+    assert sent() == packages | files | {"pyproject.toml", "requirements.lock", "requirements-dev.lock"}
+    assert all((ROOT / name).exists() for name in sent())
+    ignored = [
+        line for line in (ROOT / ".dockerignore").read_text().splitlines() if fnmatch.fnmatch("x/__pycache__", line)
+    ]
+    assert ignored
+
+
+def test_everything_is_installed_by_hash():
+    commands = [command.strip() for run in of("RUN") for command in run.split("&&")]
+    installs = [command for command in commands if re.search(r"pip (install|wheel)", command)]
+    assert len(installs) == 4
+    for command in installs:
+        assert "--no-deps" in command
+        assert "--require-hashes" in command or "--no-index" in command or "--no-build-isolation" in command
+
+
+def locked(name):
+    return {
+        re.sub(r"[-_.]+", "-", line.split("==")[0]).lower()
+        for line in (ROOT / name).read_text().splitlines()
+        if re.match(r"[A-Za-z]", line)
+    }
+
+
+def needs(name, found=None):
+    """A distribution and all that it requires here, by name."""
+    found = set() if found is None else found
+    if (plain := re.sub(r"[-_.]+", "-", name).lower()) in found:
+        return found
+    found.add(plain)
+    for requirement in map(Requirement, metadata.requires(name) or ()):
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            needs(requirement.name, found)
+    return found
+
+
+def test_the_build_backend_has_all_that_it_requires():
+    """It is installed without dependencies, by a list in the Dockerfile: the list has to be whole."""
+    listed = set(re.search(r"keep = /\^\(([^)]*)\)==/", of("RUN")[0])[1].split("|"))
+    assert PROJECT["build-system"]["build-backend"].startswith("hatchling")
+    assert listed == needs("hatchling")
+    assert listed <= locked("requirements-dev.lock")
+
+
+def test_the_program_has_all_that_it_requires():
+    for requirement in PROJECT["project"]["dependencies"]:
+        name = re.match(r"[\w.-]+", requirement)[0]
+        assert needs(name) <= locked("requirements.lock"), name
+
+
+def test_the_entry_point_is_the_program():
+    assert of("ENTRYPOINT") == ['["topogate"]']
+    assert PROJECT["project"]["scripts"]["topogate"] == "cli.main:main"
+    environment = " ".join(of("ENV"))
+    assert "PATH=/venv/bin:$PATH" in environment
+    assert "PYTHONDONTWRITEBYTECODE=1" in environment  # the root file system is read-only
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "DaemonSet"])
+def test_manifests_run_it_as_it_was_made(kind):
+    (user,) = of("USER")
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user), "numeric, so that runAsNonRoot can be checked"
+    for obj in render.objects(render.Options(agent=True)):
+        if obj["kind"] != kind:
+            continue
+        pod = obj["spec"]["template"]["spec"]
+        context = pod["securityContext"]
+        if kind == "Deployment":  # the agent reads what root alone may read
+            assert f"{context['runAsUser']}:{context['runAsGroup']}" == user
+        for container in pod["containers"]:
+            assert "command" not in container
+            assert container["args"][0] in {"webhook", "ungater", "agent"}
+            assert container["securityContext"]["readOnlyRootFilesystem"]
+            assert "/tmp" in {mount["mountPath"] for mount in container["volumeMounts"]}
