@@ -52,6 +52,7 @@ class OptionalInformer(Generic[T]):
     """An informer that runs for as long as its resource is served; when it no longer is, all objects are gone.
 
     ``older``: other versions of the resource, for servers that do not have it; the first one that is served is watched.
+    ``first_seconds``: how long `first` waits for the first list.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class OptionalInformer(Generic[T]):
         on_event: Callable[[Event[T]], None],
         older: Sequence[Resource] = (),
         look_seconds: float = LOOK_SECONDS,
+        first_seconds: float = FIRST_SECONDS,
     ) -> None:
         self._client = client
         self._versions = (resource, *older)
@@ -70,6 +72,7 @@ class OptionalInformer(Generic[T]):
         self._type = type
         self._on_event = on_event
         self._look_seconds = look_seconds
+        self._first_seconds = first_seconds
         self._informer: Informer[T] | None = None
         self._task: asyncio.Task[None] | None = None
         self._looked = asyncio.Event()
@@ -83,13 +86,13 @@ class OptionalInformer(Generic[T]):
         """One object."""
         return self.store.get(key)
 
-    async def first(self, seconds: float = FIRST_SECONDS) -> bool:
+    async def first(self) -> bool:
         """Wait until the first list is in the store, or it is known that there is none; False where it takes longer."""
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(self._first_seconds):
                 await self._looked.wait()
                 if self._informer is not None:
-                    await self._informer.wait_synced(seconds)
+                    await self._informer.wait_synced(self._first_seconds)
         except (TimeoutError, KubeTimeout) as error:
             log.warning("not listed yet; going on without it", resource=str(self._versions[0]), error=str(error))
             return False

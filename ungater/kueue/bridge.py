@@ -33,6 +33,7 @@ from ungater.record import Record
 from ungater.workqueue import WorkQueue, backoff
 
 WORKERS = 8
+FIRST_SECONDS = 30.0  # a start without Kueue's Workloads gives back the places of jobs that Kueue has not started yet
 _CHECK = "check "  # before a check's name in the queue: no namespace has a blank
 _NO_DELAY = "requeueAfterSeconds"
 
@@ -78,7 +79,15 @@ class Bridge:
 
     def _informer(self, versions: Any, type_: Any, on_event: Any, look_seconds: float) -> OptionalInformer[Any]:
         newest, *older = versions
-        return OptionalInformer(self._client, newest, type_, on_event=on_event, older=older, look_seconds=look_seconds)
+        return OptionalInformer(
+            self._client,
+            newest,
+            type_,
+            on_event=on_event,
+            older=older,
+            look_seconds=look_seconds,
+            first_seconds=FIRST_SECONDS,
+        )
 
     def informers(self) -> tuple[OptionalInformer[Any], ...]:
         """What is to be run; Workloads last, since what follows from them needs the others."""

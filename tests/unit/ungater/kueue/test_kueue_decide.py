@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.owned import KEYS, LEVELS, make_owner, make_record, slot_map
 
 from crds.constants import Keys
@@ -221,8 +223,8 @@ def test_a_suspended_job_with_quota_is_looked_at_as_it_will_start():
 def test_levels_of_kueues_topology_are_added_to_every_term_of_the_affinity():
     terms = [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}, {}]
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
-    for given, wanted in ((affinity, [["a", "rack"], []]), (None, [["rack"]])):
-        owner = make_owner(suspend=True, spec={"affinity": given} if given else {})
+    for own, wanted in ((affinity, [["a", "rack"], []]), (None, [["rack"]])):
+        owner = make_owner(suspend=True, spec={"affinity": own} if own else {})
         seen = d.view(owner, Standing("ns/w", Restriction(4, {}, ("rack",))))
         node = seen.pod_sets[0].template.spec.affinity.node_affinity
         found = node.required_during_scheduling_ignored_during_execution.node_selector_terms
@@ -389,6 +391,39 @@ def test_where_the_api_has_no_delay_the_time_of_return_is_said_as_it_was_then():
     without = a.body("v", make_workload(requeues=1), checks, 1795000000.0, delays=False)["status"]
     assert "requeueAfterSeconds" not in without["admissionChecks"][0]
     assert without["requeueState"] == {"count": 2, "requeueAt": "2026-11-18T11:08:40Z"}
+
+
+@given(
+    true=st.sets(st.sampled_from(["QuotaReserved", "Admitted", "Evicted", "Finished"])),
+    states=st.lists(st.sampled_from([PENDING, READY, RETRY, REJECTED]), max_size=2),
+    flags=st.fixed_dictionaries({name: st.booleans() for name in ("admitted", "active", "deleted")}),
+    suspended=st.booleans(),
+    side=st.sampled_from(
+        [PLACED, Side(False), Side(True), *(Side(True, reason=why, message="m") for why in (*a.HOPELESS, "DoesNotFit"))]
+    ),
+    policy=st.sampled_from(NeverFits),
+)
+def test_whatever_kueue_says_only_what_has_quota_is_placed_or_answered(*, true, states, flags, suspended, side, policy):
+    checks = [(f"c{number}", state) for number, state in enumerate(states)]
+    workload = make_workload(true=sorted(true), checks=checks, **flags)
+    known = d.Known({"c0", "c1"}, KNOWN.flavors, {})
+    held = true & {"QuotaReserved", "Evicted", "Finished"} == {"QuotaReserved"}
+    held = held and flags == {"admitted": True, "active": True, "deleted": False}
+    owner = make_owner(suspend=suspended)
+    seen = d.view(owner, d.standing([workload], known), {"ns/w"})
+    if suspended and not seen.suspended:
+        assert held
+        assert set(states) <= {PENDING, READY}
+        assert states
+    for check in workload.status.admission_checks:
+        wanted = a.answer(workload, check, side, policy)
+        if wanted is None:
+            continue
+        assert held
+        assert check.state in {PENDING, READY}
+        assert (wanted.state == READY) == (side.placed or not side.asks)
+        assert wanted.state in {READY, PENDING} or side.reason in a.HOPELESS
+        assert wanted.state == READY or "Admitted" not in true, "what runs is never sent back"
 
 
 def test_owners_that_are_not_served_are_named():
