@@ -18,6 +18,7 @@ BENCHMARKS = {
     "ungating": "pods ungated a second, beside a bare PATCH loop against the same API server",
     "stream": "pods that the kubelets of simulated machines refuse of a mixed stream, beside plain kube-scheduler",
     "whole-path": "from the creation of Jobs until every pod runs, beside plain kube-scheduler",
+    "whole-path-queues": "the same through 10 queues, beside the same Jobs without queue and topology",
 }
 
 
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _usage() -> str:
-    lines = "\n".join(f"  {name:<12}{text}" for name, text in BENCHMARKS.items())
+    lines = "\n".join(f"  {name:<18}{text}" for name, text in BENCHMARKS.items())
     return f"usage: python -m benchmarks [NAME ...]\n       python -m benchmarks NAME [OPTION ...]\n\n{lines}"
 
 

@@ -1,8 +1,9 @@
 """From the creation of Jobs until every pod runs: Topogate beside plain kube-scheduler, on a control plane each.
 
 The same Jobs are created by the same client with the same concurrency; plain ones carry no topology request, and
-nothing of Topogate is installed. Variants alternate, each run has a control plane of its own. Pods are counted by one
-watch that gets a single event a pod, so that the measuring costs next to nothing.
+nothing of Topogate is installed. With the variant ``queues`` they go through queues besides, so they are born suspended
+and wait for quota. Variants alternate, each run has a control plane of its own. Pods are counted by one watch that gets
+a single event a pod, so that the measuring costs next to nothing.
 """
 
 import argparse
@@ -19,19 +20,19 @@ import msgspec
 
 from benchmarks import report
 from benchmarks.plane import TOPOGATE, Plane, plane
-from crds.constants import Keys
+from crds.constants import API_VERSION, Keys
 from kube.client import Client
 from kube.informer import Event, EventKind, Informer
 from kube.objects import Object
 from kube.patches import encode
-from kube.resources import JOBS, NODES, PODS
+from kube.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, NODES, PODS
 from localcluster.nodes import BLOCK_LABEL, RACK_LABEL, Fleet
 
 HOSTS = 16  # nodes a rack
 RACKS = 20  # racks a block
 CREATORS = 16  # Jobs created at a time
 PATIENCE_SECONDS = 300.0
-VARIANTS = ("plain", "topogate")
+VARIANTS = ("plain", "topogate")  # and "queues"
 GOAL_RATE = 0.75
 GOAL_CPU_MS = 2.0
 MB = 1e6
@@ -82,21 +83,29 @@ class Run(msgspec.Struct, kw_only=True):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and write ``benchmarks/results/whole-path.json``."""
-    options = _parser().parse_args(arguments)
+    show(parser("whole-path").parse_args(arguments), "whole-path", GOAL_CPU_MS)
+
+
+def show(options: argparse.Namespace, name: str, goal_cpu: float) -> None:
+    """Measure, print, and save under this name; ``goal_cpu``: milliseconds a pod of webhook and ungater."""
     runs = asyncio.run(_all(options))
     for shape in dict.fromkeys(run.shape for run in runs):
-        _print([run for run in runs if run.shape == shape])
-    report.save("whole-path", runs)
+        _print([run for run in runs if run.shape == shape], goal_cpu)
+    report.save(name, runs)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks whole-path", description=__doc__)
+def parser(name: str) -> argparse.ArgumentParser:
+    """The options of this benchmark and of those that differ in their defaults alone."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks {name}", description=__doc__)
     parser.add_argument("--jobs", type=int, default=400, help="Jobs in the run of many (default %(default)s)")
     parser.add_argument("--pods", type=int, default=5, help="pods in each of them (default %(default)s)")
     parser.add_argument("--large", type=int, default=2000, help="pods of the one large Job; 0: leave it out")
     parser.add_argument("--nodes", type=int, default=640, help="nodes, in whole racks of 16 (default %(default)s)")
     parser.add_argument("--repeat", type=int, default=1, help="runs of each variant (default %(default)s)")
-    parser.add_argument("--variants", default=",".join(VARIANTS), help="default %(default)s")
+    parser.add_argument(
+        "--variants", default=",".join(VARIANTS), help="of plain, topogate, queues; default %(default)s"
+    )
+    parser.add_argument("--queues", type=int, default=10, help="queues of variant queues (default %(default)s)")
     parser.add_argument("--requests", action="store_true", help="count API calls by user, by the audit log")
     parser.add_argument("--profile", type=Path, metavar="DIR", help="run webhook and ungater under cProfile")
     parser.add_argument("--logs", type=Path, metavar="DIR", help="keep the components' logs here")
@@ -118,12 +127,16 @@ async def _all(options: argparse.Namespace) -> list[Run]:
 
 async def _one(shape: Shape, variant: str, options: argparse.Namespace) -> Run:
     python = _profiled(options.profile, shape) if options.profile else None
-    fleet = fleet_of(options.nodes)
-    async with plane(fleet, topogate=variant == "topogate", audit=options.requests, python=python) as made:
+    fleet, queues = fleet_of(options.nodes), options.queues if variant == "queues" else 0
+
+    async def before(made: Plane) -> None:
+        await _make_queues(made.client, queues, len(fleet))
+
+    async with plane(fleet, topogate=variant != "plain", audit=options.requests, python=python, before=before) as made:
         if python is not None and made.components is not None:
             for name in TOPOGATE:
                 os.kill(made.components.pid(name), signal.SIGUSR1)  # the start is over: profile from here
-        run = await measure(made, shape, variant)
+        run = await measure(made, shape, variant, queues)
         if options.logs and made.components is not None:
             options.logs.mkdir(parents=True, exist_ok=True)
             for name in TOPOGATE:
@@ -147,9 +160,22 @@ def _profiled(folder: Path, shape: Shape) -> dict[str, list[str]]:
     return {name: ["-m", "benchmarks.profiled", str(file)] for name, file in files.items()}
 
 
-async def measure(made: Plane, shape: Shape, variant: str) -> Run:
+async def _make_queues(client: Client, queues: int, nodes: int) -> None:
+    """Cluster queues of one cohort that own equal parts of the nodes, each with a local queue."""
+    for number in range(queues):
+        amounts = {"nvidia.com/gpu": 8 * nodes // queues, "cpu": 96 * nodes // queues, "memory": f"{768 * nodes}Gi"}
+        resources = [{"name": name, "nominalQuota": amount} for name, amount in amounts.items()]
+        group = {"coveredResources": list(amounts), "flavors": [{"name": "tas", "resources": resources}]}
+        spec = {"cohortName": "bench", "namespaceSelector": {}, "resourceGroups": [group]}
+        name = {"metadata": {"name": f"queue-{number}"}, "apiVersion": API_VERSION}
+        await client.create(CLUSTER_QUEUES, {**name, "kind": "ClusterQueue", "spec": spec})
+        spec = {"clusterQueue": f"queue-{number}"}
+        await client.create(LOCAL_QUEUES, {**name, "kind": "LocalQueue", "spec": spec}, "default")
+
+
+async def measure(made: Plane, shape: Shape, variant: str, queues: int = 0) -> Run:
     """Create the Jobs of ``shape`` and wait until all their pods run. TimeoutError after ``PATIENCE_SECONDS``."""
-    bodies = list(_bodies(shape, topology=variant == "topogate"))
+    bodies = list(_bodies(shape, topology=variant != "plain", queues=queues))
     made.requests()  # what was called before is not ours
     running = _Running(made.client, shape.total)
     watching = asyncio.create_task(running.informer.run())
@@ -182,20 +208,21 @@ async def measure(made: Plane, shape: Shape, variant: str) -> Run:
     )
 
 
-def _bodies(shape: Shape, *, topology: bool) -> Iterator[bytes]:
+def _bodies(shape: Shape, *, topology: bool, queues: int) -> Iterator[bytes]:
     keys = Keys()
     key = keys.required[0] if shape.policy == "required" else keys.preferred[0]
     for number in range(shape.jobs):
-        yield encode(_job(f"bench-{number}", shape.pods, {key: RACK_LABEL} if topology else {}))
+        labels = {keys.queue_name: f"queue-{number % queues}"} if queues else {}
+        yield encode(_job(f"bench-{number}", shape.pods, {key: RACK_LABEL} if topology else {}, labels))
 
 
-def _job(name: str, pods: int, annotations: dict[str, str]) -> dict[str, Any]:
+def _job(name: str, pods: int, annotations: dict[str, str], labels: dict[str, str]) -> dict[str, Any]:
     resources = {"requests": {"cpu": "8", "memory": "64Gi"}, "limits": {"nvidia.com/gpu": "1"}}
     container = {"name": "main", "image": "registry.example/train:1", "resources": resources}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "namespace": "default", "annotations": annotations},
+        "metadata": {"name": name, "namespace": "default", "annotations": annotations, "labels": labels},
         "spec": {
             "parallelism": pods,
             "completions": pods,
@@ -252,7 +279,7 @@ def _say(run: Run) -> None:
     )
 
 
-def _print(runs: Sequence[Run]) -> None:
+def _print(runs: Sequence[Run], goal_cpu: float) -> None:
     by_variant = {variant: [run for run in runs if run.variant == variant] for variant in (run.variant for run in runs)}
     base = report.median(run.seconds for run in by_variant.get("plain", ()))
     report.table(
@@ -266,7 +293,7 @@ def _print(runs: Sequence[Run]) -> None:
         "CPU milliseconds a pod",
         ["", *processes, "webhook + ungater", "RSS MB"],
         [_costs(variant, found, list(processes)) for variant, found in by_variant.items()],
-        note=f"goal: webhook + ungater at most {GOAL_CPU_MS} ms a pod; RSS of these two",
+        note=f"goal: webhook + ungater at most {goal_cpu} ms a pod; RSS of these two",
     )
     for variant, found in by_variant.items():
         if found[-1].requests:
