@@ -166,29 +166,40 @@ class _Search:
             pods = PodSet(name=CLOSED, count=int(free.sum()), requests={PODS: 1}, topology=topology)
             self.state.reserve(CLOSED, [Assignment.packed(pods, self.tree, leaves, free, int(free.sum()))])
 
-    def best(self, tried: set[tuple[int, ...]]) -> Step | None:
-        """The step that frees domains for the fewest pods each; it is taken. ``tried``: in vain, are passed."""
+    def best(self, tried: set[int]) -> Step | None:
+        """The step that frees domains for the fewest pods each; it is taken. ``tried``: in vain, are passed.
+
+        Domains are looked at in the order of what they could cost at best, until that is no less than what was found.
+        """
         whole, tenants = self.whole(), self.tenants()
-        found: list[tuple[float, int, tuple[int, ...]]] = []
-        for domain in sorted(tenants):
-            if (domain,) in tried:
+        found: tuple[float, int, int] | None = None
+        for least, again, domain in sorted(self._least(domain, names) for domain, names in tenants.items()):
+            if domain in tried:
                 continue
-            step = self._tried((domain,), whole)
+            if found is not None and least >= found[0]:
+                break
+            step = self._tried((domain,), tenants[domain], whole)
             if step is None:
-                tried.add((domain,))
-            else:
-                again = len(self.moved.intersection(tenants[domain]))
-                found.append((step.pods / len(step.freed), again, (domain,)))
-        if not found:
+                tried.add(domain)
+            elif found is None or (step.pods / len(step.freed), again, domain) < found:
+                found = (step.pods / len(step.freed), again, domain)
+        if found is None:
             return None
-        _, _, domains = min(found)
-        self.moved.update(tenants[domains[0]])
-        return self.empty(domains, tenants[domains[0]], whole)
+        domain = found[2]
+        self.moved.update(tenants[domain])
+        return self.empty((domain,), tenants[domain], whole)
+
+    def _least(self, domain: int, workloads: Collection[str]) -> tuple[float, int, int]:
+        """(pods to move for each domain that they could free at most, who of them was moved before, the domain)."""
+        pods = sum(self.movable[name].count for name in workloads)
+        nodes = (node for name in workloads for node in self.on(name) if node in self.leaf)
+        most = len({int(self.owner[self.leaf[node]]) for node in nodes})
+        return pods / max(most, 1), len(self.moved.intersection(workloads)), domain
 
     def greedy(self) -> list[Step]:
         """Step after step until there is none; those that failed are tried once more at the end, in the new room."""
         steps: list[Step] = []
-        tried: set[tuple[int, ...]] = set()
+        tried: set[int] = set()
         again = True
         while again:
             again = False
@@ -209,20 +220,23 @@ class _Search:
             return None
         for size in range(len(tenants), max(gained, 1) - 1, -1):
             sets = combinations(sorted(tenants), size)
-            found = [step for domains in sets if (step := self._tried(domains, whole)) is not None]
+            steps = (self._tried(domains, _all(tenants, domains), whole) for domains in sets)
+            found = [step for step in steps if step is not None]
             best = min(found, key=lambda step: (-len(step.freed), step.pods), default=None)
             if best is not None and (-len(best.freed), best.pods) < (-gained, pods):
                 return best
         return None
 
-    def _tried(self, domains: Collection[int], whole: Mask) -> Step | None:
-        """The step that empties these domains; the state is left as it was."""
-        tenants = self.tenants()
-        workloads = sorted({name for domain in domains for name in tenants[domain]})
+    def _tried(self, domains: Collection[int], workloads: Collection[str], whole: Mask) -> Step | None:
+        """The step that empties these domains of these workloads; the state is left as it was."""
         checkpoint = self.state.begin()
         step = self.empty(domains, workloads, whole)
         self.state.rollback(checkpoint)
         return step
+
+
+def _all(tenants: Mapping[int, Collection[str]], domains: Collection[int]) -> list[str]:
+    return sorted({name for domain in domains for name in tenants[domain]})
 
 
 def _size(one: Movable) -> int:
