@@ -19,6 +19,7 @@ from crds.numa_placement import decode
 from crds.request import ParsedRequest, resolve
 from engine.explain import DomainFit, explain
 from engine.quantity import format_quantity
+from engine.reasons import Reason
 from kube import convert, objects
 from kube.client import Client
 from kube.errors import KubeError, NotFound
@@ -210,7 +211,8 @@ def _condition(owner: Owner, workload: Workload | None, slots: SlotMap | None) -
     if slots is not None:
         return "Placed", "", "the assignment is stored"
     found = objects.condition(conditions, "QuotaReserved")
-    state = "Suspended" if owner.suspended and not owner.queue else "Waiting"  # its queue suspended it
+    resting = found is None or found.reason == Reason.SUSPENDED  # else another's queue suspended it, and has quota
+    state = "Suspended" if owner.suspended and not owner.queue and resting else "Waiting"  # or its own queue did
     if found is None:
         return state, "Pending", "the controller has not looked at it yet; is `topogate ungater` running?"
     return state, found.reason, found.message

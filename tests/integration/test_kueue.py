@@ -17,6 +17,7 @@ from support.cluster_checker import snapshot, violations
 from support.jobs import RACK_LABEL, Running, Watched, install_crds, job, make_flavor, nodes_of, racks_of, until
 from support.kueue import PRIORITY, Kueue, true
 
+from cli.explain import report
 from crds.constants import DEFAULT_DOMAIN, Keys
 from kube.client import Client
 from kube.resources import JOBS, RESOURCE_FLAVORS, WORKLOADS, resource_of
@@ -177,6 +178,9 @@ async def test_held_pending_with_the_reason_until_there_is_room_then_ready_and_r
     waiting = await site.state("third", "Pending", "DoesNotFit: ")
     assert "b1/r1 could take 0 of 2 pods" in waiting["message"]
     assert "podSetUpdates" not in waiting
+    explained = await report(site.client, site.namespace, "third", domain=DOMAIN)
+    assert (explained.state, explained.reason) == ("Waiting", "DoesNotFit")
+    assert [room.fits for room in explained.room] == [0, 0]
     assert await site.suspended("third")
     assert await site.pods("third") == []
     assert not true(await site.kueue.workload("third"), "Admitted")
