@@ -5,11 +5,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cli.output import Failure
+from engine.preempt.model import Strategy
 from simulator.model import Placing, Policy
 
 WORDS: Final[dict[str, dict[str, Any]]] = {
     "preemption": {"preemption": True},
     "no-preemption": {"preemption": False},
+    "minimal": {"preemption": True, "strategy": Strategy.INCREMENTAL_MINIMAL},
     "strict": {"strict": True},
     "best-effort": {"strict": False},
     "fair": {"fair": True},

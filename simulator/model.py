@@ -12,6 +12,7 @@ import msgspec
 
 from engine.model import Amounts, Flavor, Node, Pod, PodSet
 from engine.numa.machine import CPU, HUGEPAGES, MEMORY, Container, Machine, PodShape, Qos
+from engine.preempt.model import Strategy
 from queueing.model import ClusterQueue, LocalQueue, PlainFlavor
 
 NAMESPACE: Final = "default"
@@ -72,7 +73,7 @@ class Placing(StrEnum):
 
 @dataclass(frozen=True)
 class Policy:
-    """One way to run the cluster. ``preemption``, ``strict``: None as each queue says.
+    """One way to run the cluster. ``preemption``, ``strict``: None as each queue says; ``strategy``: of preemption.
 
     ``claims``: whether who waits for long keeps room from those behind it (docs/queues.md). None: with topology only.
     A claim of pods that no single domain has to hold closes all nodes, and with no topology that is every claim; no
@@ -85,6 +86,7 @@ class Policy:
     strict: bool | None = None
     fair: bool = False
     claims: bool | None = None
+    strategy: Strategy = Strategy.LEAST_PRIORITY
 
     @property
     def claiming(self) -> bool:

@@ -23,6 +23,7 @@ import msgspec
 
 from engine.model import Policy as Wish
 from engine.model import TopologyRequest
+from engine.preempt.model import Rules as VictimRules
 from queueing.cycle import Decisions, cycle
 from queueing.model import (
     ClusterQueue,
@@ -303,7 +304,8 @@ def _waiting(job: Job, policy: Policy) -> Waiting:
 
 def _queues(cluster: Cluster, policy: Policy, options: Options, jobs: Iterable[Job]) -> Queues:
     patience = options.patience if policy.claiming else inf
-    made = Queues(Rules(patience=patience, fair=policy.fair))
+    victims = VictimRules(strategy=policy.strategy)
+    made = Queues(Rules(patience=patience, fair=policy.fair, victims=victims))
     jobs = list(jobs)
     for namespace in sorted({job.namespace for job in jobs} | cluster.namespaces.keys()):
         made.set_namespace(namespace, cluster.namespaces.get(namespace, {}))

@@ -311,6 +311,8 @@ def test_policies():
     one, two = policies(["topology+preemption", "count-only-pack+strict+no-claims"])
     assert (one.placing, one.preemption, one.claiming) == (Placing.TOPOLOGY, True, True)
     assert (two.placing, two.strict, two.claiming) == (Placing.PACK, True, False)
+    (three,) = policies(["topology+minimal"])
+    assert (three.preemption, three.strategy) == (True, "IncrementalMinimal")
     for wrong, says in (
         ("random", "'random'"),
         ("topology+fast", "'fast'"),

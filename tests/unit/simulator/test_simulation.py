@@ -7,6 +7,7 @@ import pytest
 from sim_factories import GPU, RACK, ends, make_cluster, make_job, simulate, waits
 
 from engine.model import Pod
+from engine.preempt.model import Strategy
 from queueing.model import ClusterQueue, FlavorQuotas, LocalQueue, Quota, ResourceGroup
 from simulator.generate import Site, generate
 from simulator.model import Options, Placing, Policy
@@ -93,6 +94,22 @@ def test_preemption_takes_grace_and_the_victim_begins_anew(policy):
     assert ends(kept) == {"high": 150, "low": 150 + 1000 - 80}
     assert next(o for o in kept.outcomes if o.name == "low").lost == 20
     assert waits(simulate(one_node(), jobs, policy)) == {"low": 0, "high": 900}
+
+
+def test_the_strategy_of_preemption_says_who_has_to_go():
+    """Room is made by two jobs of priority 1, or by one of priority 5."""
+    jobs = [
+        make_job("one", 0, 1000, priority=5),
+        make_job("two-a", 1, 1000, gpus=4, priority=1),
+        make_job("two-b", 2, 1000, gpus=4, priority=1),
+        make_job("high", 100, 10, priority=9),
+    ]
+    victims = {}
+    for strategy in Strategy:
+        policy = Policy(strategy, preemption=True, strategy=strategy)
+        result = simulate(make_cluster(1, 2), jobs, policy, until=110)  # before they come back and take turns
+        victims[strategy] = [o.name for o in result.outcomes if o.evictions]
+    assert victims == {Strategy.LEAST_PRIORITY: ["two-a", "two-b"], Strategy.INCREMENTAL_MINIMAL: ["one"]}
 
 
 def test_fewer_pods_run_longer():
