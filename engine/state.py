@@ -283,7 +283,8 @@ class ClusterState:
 
     def unclaimed_on(self, workload: str, pod_set: str, node: str) -> int:
         """Slots on one node that no pod claims."""
-        return sum(units for _, units in self.ledger.units((workload, pod_set), (node,)))
+        slots, record = self.ledger.held.get(workload, {}).get(pod_set), self.cluster.by_name.get(node)
+        return 0 if slots is None or record is None else int(slots.held[slots.index == record.index].sum())
 
     # -- transactions -----------------------------------------------------------------------------------------
 

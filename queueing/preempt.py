@@ -11,6 +11,7 @@ Rules
 - Who is leaving already, or nominated, is nobody's victim.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby, islice
@@ -251,10 +252,14 @@ class _Search:
             return
         for _, regions in groupby(site.regions(every=True, by_count=by_count), lambda region: region.most):
             found: list[tuple[tuple[int, ...], int, Region, list[str]]] = []
+            least = math.inf
             for number, region in enumerate(islice(regions, LOOKED)):
+                if region.cost >= least:
+                    break  # by sums alone those that follow cost as much as one that was looked into
                 chosen, possible = self._chosen(inner, site, region)
                 if possible:
                     found.append((self._price(chosen), number, region, chosen))
+                    least = min(least, site.cost(self.queues.entries[key].workload.priority for key in chosen))
             for _, _, region, chosen in sorted(found, key=lambda one: one[:2]):
                 yield region, [chosen, site.keys(region.wide)]
 

@@ -66,7 +66,11 @@ class Site:
 
     def worth(self, plan: "Plan") -> float:
         """The cost of a plan, as regions count it."""
-        return sum(self._weight(victim.priority) for victim in plan.victims)
+        return self.cost(victim.priority for victim in plan.victims)
+
+    def cost(self, priorities: Iterable[int]) -> float:
+        """The same of victims of these priorities."""
+        return sum(self._weight(priority) for priority in priorities)
 
     def _weight(self, priority: int) -> float:
         low, high = self._priorities[0], self._priorities[-1]

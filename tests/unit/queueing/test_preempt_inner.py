@@ -123,10 +123,10 @@ class Crowd:
         return [key for key in sorted(self.queues.held_in("q")) if self.queues.entries[key].workload.priority < mine]
 
 
-@pytest.mark.parametrize("first", range(0, 200, 50))
+@pytest.mark.parametrize("first", range(0, 120, 40))
 def test_a_plan_is_found_if_there_is_one_and_costs_the_least_highest_priority(first):
     compared = 0
-    for seed in range(first, first + 50):
+    for seed in range(first, first + 40):
         crowd = Crowd(seed)
         if fits(crowd, ()):
             continue
@@ -147,7 +147,7 @@ def test_a_plan_is_found_if_there_is_one_and_costs_the_least_highest_priority(fi
         priority = {key: crowd.queues.entries[key].workload.priority for key in own}
         assert found.cost[0] == min(max(priority[key] for key in some) for some in sets), f"seed {seed}"
         compared += 1
-    assert compared > 5
+    assert compared > 3
 
 
 def test_by_amounts_any_two_would_do_but_the_kubelet_needs_one_zone():
