@@ -14,6 +14,7 @@ BENCHMARKS = {
     "numa": "which of 5,000 nodes' kubelets admit a pod, and how many, a node",
     "devices": "one choice of GPUs or XPUs on a machine, beside a plain search over all sets",
     "queueing": "a decision cycle with 10,000 waiting workloads, and freeing a rack by preemption",
+    "preempt": "victims for one pod on 100 full servers, and freeing a rack on up to 5,000 nodes",
     "webhook": "AdmissionReviews a second a core over TLS, beside a handler that only parses and answers",
     "ungating": "pods ungated a second, beside a bare PATCH loop against the same API server",
     "stream": "pods that the kubelets of simulated machines refuse of a mixed stream, beside plain kube-scheduler",
