@@ -8,7 +8,7 @@ from support.house import NAMESPACE, REQUIRED, house, user_job
 from support.jobs import GPU, HOSTNAME_LABEL, KEYS, Watched, until
 
 from kube.patches import PatchType
-from kube.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, PODS, RESOURCE_FLAVORS
+from kube.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, RESOURCE_FLAVORS
 from localcluster import Fleet
 from localcluster.nodes import GROUP_LABEL
 
@@ -110,6 +110,33 @@ async def test_quota_alone_where_the_flavor_has_no_topology(here, jobs):
     await jobs.running("more", 1)
 
 
+async def test_one_with_quota_alone_is_gated_again_when_it_is_put_back(here, jobs):
+    async def gates():
+        job = await here.client.get(JOBS, "free", NAMESPACE)
+        template = job["spec"]["template"]
+        gated = bool(template["spec"].get("schedulingGates"))
+        assert gated == (KEYS.unconstrained in template["metadata"]["annotations"])
+        return job["spec"]["suspend"], gated
+
+    def stop(policy):
+        body = {"spec": {"stopPolicy": policy}}
+        return here.client.patch(CLUSTER_QUEUES, "loose", body=body, content_type=PatchType.MERGE)
+
+    await submit(here, "free", "loose", 1)
+    await jobs.running("free", 1)
+    assert await gates() == (False, False)
+    await stop("HoldAndDrain")
+
+    async def put_back():
+        return await gates() == (True, True)
+
+    try:
+        await until(put_back, "the job to be suspended, and gated again")
+    finally:
+        await stop("None")
+    await jobs.running("free", 1)
+
+
 async def test_who_waits_sees_its_place_and_what_is_lacking(here, jobs):
     for name in ("a1", "a2"):
         await submit(here, name, "team-a", 2)
@@ -191,4 +218,3 @@ async def test_a_job_that_finishes_gives_its_quota_back(here, jobs):
         return (found["admittedWorkloads"], found["reservingWorkloads"], found["pendingWorkloads"]) == (0, 0, 0)
 
     await until(free, "the status of the queue to count nothing")
-    assert not await here.client.list(PODS, NAMESPACE)
