@@ -77,6 +77,8 @@ def recorded(files: Sequence[str], keys: Keys, levels: Sequence[str], *, empty: 
         raise Failure(f"{', '.join(files)}: there is no Node; expected the output of kubectl get nodes,pods -o yaml")
     try:
         found = snapshot.built(dump, keys).state
+        queues = tuple(map(cluster_queue, dump.cluster_queues))
+        local = tuple(map(local_queue, dump.local_queues))
     except ValueError as error:
         raise Failure(f"{', '.join(files)}: {error}") from None
     flavors = tuple(found.flavors[name] for name in sorted(found.flavors))
@@ -90,8 +92,8 @@ def recorded(files: Sequence[str], keys: Keys, levels: Sequence[str], *, empty: 
         machines=tuple(found.machines[name] for name in sorted(found.machines)),
         pods=() if empty else (*_unclaimed(found.pods.values()), *_slots(found)),
         plain=tuple(filter(None, map(plain_flavor, dump.flavors))),
-        queues=tuple(map(cluster_queue, dump.cluster_queues)),
-        local=tuple(map(local_queue, dump.local_queues)),
+        queues=queues,
+        local=local,
         namespaces={one.metadata.name: one.metadata.labels or {} for one in dump.namespaces},
     )
 

@@ -96,6 +96,14 @@ def command(
     grace: Annotated[
         str, typer.Option(metavar="TIME", help="Until the pods of a victim are gone.", rich_help_panel=WORLD)
     ] = "30s",
+    retries: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="How often pods that a kubelet refused are made again until the job fails.",
+            rich_help_panel=WORLD,
+        ),
+    ] = 6,
     patience: Annotated[
         str,
         typer.Option(
@@ -136,6 +144,7 @@ def command(
         slowdown=slowdown,
         checkpoint=given.time_of("--checkpoint", checkpoint),
         grace=given.time_of("--grace", grace),
+        retries=retries,
         patience=given.time_of("--patience", patience),
         seed=seed,
     )

@@ -234,6 +234,9 @@ FLAVOR = {
 }
 
 
+LATER = "{kind: ClusterQueue, apiVersion: topogate.dev/v1alpha1, metadata: {name: q}, spec: {stopPolicy: Later}}"
+
+
 def dumped(tmp_path, *items, name="cluster.yaml"):
     path = tmp_path / name
     body = {"apiVersion": "v1", "kind": "List", "items": items}
@@ -282,6 +285,10 @@ def test_several_documents_of_kinds_of_their_own_lists(tmp_path):
             ["'8x'", "cpu"],
         ),
         ("kind: Pod\napiVersion: v1\nmetadata: {name: p}\n", ["no Node", "kubectl get"]),
+        (
+            "kind: Node\nmetadata: {name: n}\n---\n" + LATER,
+            ["'Later'"],
+        ),
         ("", ["no Node"]),
     ],
 )
