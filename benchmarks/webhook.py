@@ -9,6 +9,8 @@ All servers run side by side in one run, turn by turn, each in a process of its 
 - ``aiohttp server``: the same handler behind aiohttp's parser, request and task, with our way of writing answers;
 - ``aiohttp app``: an application as it is usually written: router, ``json``, a Response.
 
+After that come calls at a steady rate, each timed from when it was due: what an API server waits for.
+
 The load comes from this process: keep-alive connections, one request at a time on each, half of them always in flight,
 so that the server never waits. Requests a core are requests by CPU seconds of the server; what else the machine does
 hardly matters to that.
@@ -18,8 +20,6 @@ import argparse
 import asyncio
 import itertools
 import json
-import socket
-import ssl
 import statistics
 import subprocess
 import sys
@@ -34,7 +34,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from benchmarks import report
+from benchmarks import report, webhook_load
 from certs.authority import Lifetimes, create
 from certs.tls import ServerTls
 from crds.constants import HOSTNAME_LABEL, NUMA_RESOURCES, Keys
@@ -53,7 +53,9 @@ LEVELS = {"tas": ("cloud.example/block", "cloud.example/rack", HOSTNAME_LABEL)}
 REQUEST = {Keys().required[0]: "cloud.example/rack"}
 CONNECTIONS = 16
 WARM_UP = 2_000
-GOAL = 8_000
+GOAL = 10_000
+RATE = 300
+GOAL_P99_MS = 5.0
 _SERIAL = b"0" * 20
 
 
@@ -82,19 +84,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for _ in range(options.rounds):
             for case in cases:
                 found[case.name].append(_measure(*servers[case.server], case, options.requests))
-    _report(cases, found)
+        waits = _pace(servers["webhook"][0], cases, options.seconds)
+    _report(cases, found, waits)
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks webhook", description=__doc__)
     parser.add_argument("--requests", type=int, default=4_000, help="requests of each case and round")
     parser.add_argument("--rounds", type=int, default=9, help="rounds; the median of each case counts")
+    parser.add_argument("--seconds", type=float, default=10.0, help=f"how long calls are made at {RATE} a second")
     parser.add_argument("--serve", choices=sorted(_SERVERS), help=argparse.SUPPRESS)
     parser.add_argument("--pem", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 
-def _report(cases: Sequence[Case], found: dict[str, list[tuple[float, float]]]) -> None:
+def _report(cases: Sequence[Case], found: dict[str, list[tuple[float, float]]], waits: dict[str, list[float]]) -> None:
     per_core = {name: statistics.median(cpu for cpu, _ in runs) for name, runs in found.items()}
     floor = per_core["parse and answer"]
     rows = [
@@ -112,7 +116,26 @@ def _report(cases: Sequence[Case], found: dict[str, list[tuple[float, float]]]) 
     report.table(
         f"AdmissionReviews of {size} bytes over TLS, {CONNECTIONS} connections", columns, rows, note=f"Goal: {GOAL:,}."
     )
-    report.save("webhook", {name: {"reviews_per_core": value} for name, value in per_core.items()})
+    quantiles = {name: webhook_load.quantiles(taken) for name, taken in waits.items()}
+    report.table(
+        f"Milliseconds from when a call was due to its answer, at {RATE} a second",
+        ("over", "calls", *(f"p{100 * share:g}" for share in webhook_load.SHARES), "most"),
+        [
+            (name, len(waits[name]), *(1e3 * value for value in found.values()), 1e3 * max(waits[name]))
+            for name, found in quantiles.items()
+        ],
+        note=f"Goal: p99 under {GOAL_P99_MS:g}. The client is on the same machine and cores.",
+    )
+    report.save(
+        "webhook",
+        {
+            "reviews_per_core": per_core,
+            "seconds_at_rate": {
+                name: {f"p{100 * share:g}": value for share, value in values.items()}
+                for name, values in quantiles.items()
+            },
+        },
+    )
 
 
 def _cases() -> tuple[Case, ...]:
@@ -208,53 +231,25 @@ def _measure(port: int, pid: int, case: Case, requests: int) -> tuple[float, flo
 
 
 def _load(port: int, case: Case, requests: int) -> int:
-    """Send at least so many requests; the number answered. Raises RuntimeError at an answer that is not 200."""
-    head = (
-        f"POST {case.path}?timeout=10s HTTP/1.1\r\nHost: topogate-webhook.topogate-system.svc:443\r\n"
-        "User-Agent: kube-apiserver-admission\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\n"
-        f"Accept-Encoding: gzip\r\nContent-Length: {len(case.body)}\r\n\r\n"
-    )
-    template = head.encode() + case.body
-    serial = itertools.count(time.monotonic_ns())
-
-    def send(connection: ssl.SSLSocket) -> None:
-        request = template.replace(_SERIAL, b"%020d" % next(serial)) if case.unlike else template
-        connection.sendall(request)
-
-    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
-    sockets = [trust.wrap_socket(socket.create_connection((HOST, port))) for _ in range(CONNECTIONS)]
-    try:
-        waiting, idle = sockets[::2], sockets[1::2]
-        for each in waiting:
-            send(each)
-        done = 0
-        while done < requests:
-            for each in idle:
-                send(each)
-            for each in waiting:
-                _receive(each)
-            done += len(waiting)
-            waiting, idle = idle, waiting
-        for each in waiting:
-            _receive(each)
-        return done + len(waiting)
-    finally:
-        for each in sockets:
-            each.close()
+    return webhook_load.flood(port, _requests(case), requests, CONNECTIONS)
 
 
-def _receive(connection: ssl.SSLSocket) -> None:
-    """One whole answer; they are small, and mostly come in one piece."""
-    data = connection.recv(65536)
-    while b"\r\n\r\n" not in data:
-        data += connection.recv(65536)
-    head, _, body = data.partition(b"\r\n\r\n")
-    if not head.startswith(b"HTTP/1.1 200"):
-        raise RuntimeError(f"the server answered {head.decode(errors='replace')} {body.decode(errors='replace')}")
-    length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
-    while len(body) < length:
-        body += connection.recv(65536)
+def _requests(case: Case) -> Iterator[bytes]:
+    """The case's requests, without end."""
+    whole = webhook_load.request(case.path, case.body)
+    if not case.unlike:
+        return itertools.repeat(whole)
+    return (whole.replace(_SERIAL, b"%020d" % number) for number in itertools.count(time.monotonic_ns()))
+
+
+def _pace(port: int, cases: Sequence[Case], seconds: float) -> dict[str, list[float]]:
+    """Seconds of each call at a steady rate, all cases in turn: over kept connections, and over new ones."""
+    mixed = [_requests(case) for case in cases if case.server == "webhook"]
+    found: dict[str, list[float]] = {}
+    for name, fresh in (("connections that are kept", False), ("a new connection each", True)):
+        calls = itertools.chain.from_iterable(zip(*mixed, strict=False))
+        found[name] = webhook_load.paced(port, calls, rate=RATE, seconds=seconds, fresh=fresh)
+    return found
 
 
 # --- the servers ---

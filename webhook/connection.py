@@ -81,23 +81,30 @@ class ReviewServer(web.Server):
         **options: Any,
     ) -> None:
         super().__init__(handler, **options)
+        self._options = options
         self.routes = routes
         self.limit = limit
         self.closing = closing
 
     def __call__(self) -> RequestHandler:
         """The protocol of a new connection."""
-        return ReviewConnection(self, loop=self._loop, **self._kwargs)
+        return ReviewConnection(self, loop=asyncio.get_running_loop(), **self._options)
 
 
 class ReviewConnection(RequestHandler):
-    """One connection, on the short way until something else comes."""
+    """One connection, on the short way until something else comes.
 
-    __slots__ = ("_buffer", "_handed_over", "_late", "_server", "_wanted")
+    Of aiohttp's inside it knows one thing: where the end of a connection's idle time is kept
+    (``_next_keepalive_close_time``). A test watches over that.
+    """
+
+    __slots__ = ("_buffer", "_clock", "_ending", "_handed_over", "_late", "_server", "_wanted")
 
     def __init__(self, server: ReviewServer, *, loop: asyncio.AbstractEventLoop, **options: Any) -> None:
         super().__init__(server, loop=loop, **options)
         self._server = server
+        self._clock = loop
+        self._ending = False
         self._buffer = b""
         self._wanted: tuple[Answerer, int, int] | None = None  # who answers; where the body begins and ends
         self._late: asyncio.TimerHandle | None = None
@@ -116,7 +123,17 @@ class ReviewConnection(RequestHandler):
         elif len(self._buffer) == self._wanted[2]:
             self._answer(*self._wanted)
         elif self._late is None:
-            self._late = self._loop.call_later(answers.BODY_SECONDS, self._give_up)
+            self._late = self._clock.call_later(answers.BODY_SECONDS, self._give_up)
+
+    def close(self) -> None:
+        """Take no more requests: aiohttp calls it when the server shuts down."""
+        self._ending = True
+        super().close()
+
+    def force_close(self) -> None:
+        """Close now."""
+        self._ending = True
+        super().force_close()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Forget what was begun."""
@@ -126,7 +143,7 @@ class ReviewConnection(RequestHandler):
     def _read_head(self) -> tuple[Answerer, int, int] | None:
         end = self._buffer.find(b"\r\n\r\n", 0, MAX_HEAD)
         head = parse_head(self._buffer[:end]) if end >= 0 else None
-        if head is None or self._close or self._force_close:
+        if head is None or self._ending:
             return None
         path, length = head
         answerer = self._server.routes.get(path)
@@ -144,7 +161,7 @@ class ReviewConnection(RequestHandler):
         self._forget()
         close = self._server.closing() or reply.status != 200
         transport.write(answers.message(reply, keep_alive=not close))
-        self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
+        self._next_keepalive_close_time = self._clock.time() + self.keepalive_timeout
         if close:
             self._end()
 

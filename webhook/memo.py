@@ -13,7 +13,7 @@ from webhook.mutate import CREATE, Decision, Rules, mutate_job, mutate_pod
 from webhook.objects import Gate, Job, JobSpec, Metadata, Pod, PodSpec
 
 MAX_ENTRIES = 1024
-MAX_CHARACTERS = 2048  # of one object's own annotations, so that all entries together stay small
+MAX_CHARACTERS = 2048  # of a key as it is printed, so that all entries together stay small
 
 _OTHER = ("other.invalid/annotation", "")  # stands for all that are not ours: whether there are any shapes the patch
 
@@ -58,7 +58,7 @@ class Decisions(Generic[T]):
     def _keep(self, key: PodKey | JobKey, made: T) -> T:
         if len(self._kept) >= MAX_ENTRIES:
             self._kept.clear()
-        if _size(key) <= MAX_CHARACTERS:
+        if len(repr(key)) <= MAX_CHARACTERS:  # a walk over the key takes ten times as long
             self._kept[key] = made
         return made
 
@@ -94,13 +94,6 @@ def _spec_key(spec: PodSpec | None) -> SpecKey:
         return None
     gates = spec.scheduling_gates
     return spec.node_name, spec.scheduler_name, None if gates is None else tuple([gate.name for gate in gates])
-
-
-def _size(value: object) -> int:
-    """Characters in a key."""
-    if isinstance(value, str):
-        return len(value)
-    return sum(map(_size, value)) if isinstance(value, tuple) else 1
 
 
 def _pod(key: PodKey) -> Pod:

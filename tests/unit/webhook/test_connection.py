@@ -1,11 +1,13 @@
 """The short way reads nothing that aiohttp would read otherwise."""
 
 import asyncio
+import inspect
 import re
 import ssl
 from contextlib import suppress
 
 import pytest
+from aiohttp import web
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import HttpRequestParser
@@ -91,6 +93,17 @@ def test_a_head_that_is_taken_means_the_same_to_aiohttp(edits):
     taken = parse_head(head)
     if taken is not None:
         assert as_aiohttp(head) == ("POST", *taken, False, False, False)
+
+
+def test_aiohttp_still_keeps_the_end_of_the_idle_time_where_we_put_it():
+    """Should this fail after an upgrade of aiohttp, look at RequestHandler._process_keepalive for where it is now."""
+    ours = inspect.getsource(connection.ReviewConnection) + inspect.getsource(connection.ReviewServer)
+    own = {*connection.ReviewConnection.__slots__, "_options"}
+    methods = {name for each in (connection.ReviewConnection, connection.ReviewServer) for name in vars(each)}
+    reached_into = set(re.findall(r"self\.(_[a-z]\w*)", ours)) - own - methods
+    assert reached_into == {"_next_keepalive_close_time"}
+    assert reached_into <= set(web.RequestHandler.__slots__)
+    assert "self._next_keepalive_close_time" in inspect.getsource(web.RequestHandler._process_keepalive)
 
 
 async def connect(running, trust=TRUST):

@@ -106,4 +106,4 @@ def test_what_is_kept_stays_small(monkeypatch):
         kept.on_pod(decode(make_pod({REQUIRE: RACK, f"{DOMAIN}/other": letter}), Pod))
         kept.on_pod(decode(make_pod({REQUIRE: RACK, f"{DOMAIN}/other": letter * 3000}), Pod))
         assert len(kept._kept) <= 8
-        assert all(memo._size(key) <= memo.MAX_CHARACTERS for key in kept._kept)
+        assert all(len(repr(key)) <= memo.MAX_CHARACTERS for key in kept._kept)
