@@ -44,7 +44,7 @@ def shell(tmp_path_factory):
     log = home / "log"
 
     def run(script):
-        known = "export KUBECONFIG=$(topogate local kubeconfig 2>/dev/null || true)\nset -m\n"
+        known = "export KUBECONFIG=$(topogate local kubeconfig 2>/dev/null || true)\nPS4='+ $SECONDS '\nset -mx\n"
         with log.open("w") as out:  # a file: what the script leaves in the background would hold a pipe open
             done = subprocess.run(
                 ["bash", "-euo", "pipefail", "-c", known + script],

@@ -30,7 +30,7 @@ from kube.resources import (
 from localcluster import Fleet, Options
 from manifests import render
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 FLEET = Fleet(blocks=1, racks=2, hosts=2, gpus=8)  # 32 GPUs
 ACCOUNT = re.compile(rf"system:serviceaccount:{OURS}(?:-agent)?:topogate-(\w+)")

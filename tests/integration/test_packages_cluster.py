@@ -17,7 +17,6 @@ from localcluster import Fleet, LocalCluster, add_nodes, wait_ready
 from manifests import render
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
-OVERLAYS = sorted(path.parent.name for path in (ROOT / "manifests/overlays").glob("*/kustomization.yaml"))
 AGENT_NAMESPACE = render.agent_namespace(NAMESPACE)
 OURS = "app.kubernetes.io/part-of=topogate"
 FIXED = ("--namespace", NAMESPACE, "--create-namespace", "--wait", "--timeout", "120s")
@@ -107,14 +106,10 @@ def accepted(kubectl, objects):
     assert len(printed.splitlines()) == len(objects)
 
 
-@pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
-def test_the_api_server_takes_what_helm_renders(kubectl, others, values):
-    accepted(kubectl, packages.helm(values))
-
-
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_the_api_server_takes_what_kustomize_renders(kubectl, others, overlay):
-    accepted(kubectl, packages.kustomize(overlay))
+@pytest.mark.parametrize("name", [name for name in VALUE_SETS if name != "defaults"])  # these are installed below
+def test_the_api_server_takes_what_helm_renders(kubectl, others, name):
+    """And what kustomize renders: `test_packages` shows that it is the same."""
+    accepted(kubectl, packages.helm(VALUE_SETS[name]))
 
 
 def test_what_is_wrong_is_not_taken(kubectl, others):
