@@ -7,7 +7,7 @@ import asyncio
 import json
 import re
 from collections import Counter
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from kube.client import Client
 from kube.resources import JOBS, RESOURCE_FLAVORS, WORKLOADS, resource_of
 from localcluster.nodes import GROUP_LABEL
 from manifests import render
+from ungater.kueue import bridge
 from ungater.kueue.answers import NOTHING_TO_PLACE
 from ungater.kueue.objects import CONTROLLER, QUEUE_NAME
 
@@ -125,19 +126,19 @@ class Site(Watched):
 
 
 @asynccontextmanager
-async def open_site(client, namespace, nodes, version="v1beta2", account=None, **settings):
-    """``account``: a client with the rights of the controller alone."""
+async def open_site(client, namespace, nodes, *, version="v1beta2", account=None, running=None, **settings):
+    """``account``: a client with the rights of the controller alone. ``running``: a controller that is there."""
     await install_crds(client)
     await nodes(blocks=1, racks=2, hosts=2, prefix=f"{namespace}-", group=namespace)
     await make_flavor(client, namespace, namespace)
     async with AsyncExitStack() as stack:
         kueue = await stack.enter_async_context(Kueue(client, namespace, version))
         site = Site(client, namespace, kueue)
-        site.running_controller = Running(account or client, domain=DOMAIN, **settings)
+        site.running_controller = running or Running(account or client, domain=DOMAIN, **settings)
         await site.make("AdmissionCheck", site.check, {"controllerName": CONTROLLER})
         await site.make("ResourceFlavor", namespace, {"nodeLabels": {GROUP_LABEL: namespace}})
         await site.queue("team", namespace, checks=[site.check])
-        async with site.running_controller:
+        async with site.running_controller if running is None else nullcontext():
             yield site
             assert await site.wrong() == []
         assert kueue.broken == []
@@ -461,17 +462,21 @@ async def test_the_page_works_as_it_is_typed(kinds, client, namespace, nodes):
         await client.delete(resource, name)
 
 
-async def test_where_kueue_has_the_older_version_only(kinds, client, namespace, nodes):
+async def test_kueue_comes_late_and_has_the_older_version_only(kinds, client, namespace, nodes, monkeypatch):
+    monkeypatch.setattr(bridge, "LOOK_SECONDS", 0.5)
+    await install_crds(client)
     await kueue_kinds.uninstall(client)
-    await kueue_kinds.install(client, ("v1beta1",))
-    async with open_site(client, namespace, nodes, "v1beta1", kueue_never_fits_seconds=1) as site:
-        await full(site)
-        await site.submit("third")
-        await site.state("third", "Pending", "DoesNotFit")
-        await site.delete("second")
-        await site.land("third")
-        await site.submit("bad", level="example.com/no-such-level")
-        await site.state("bad", "Pending", "Reset to Pending after eviction. Previously: Retry")
-        state = (await site.kueue.workload("bad"))["status"]["requeueState"]
-        assert state["count"] == 1
-        assert "requeueAt" in state
+    async with Running(client, domain=DOMAIN, kueue_never_fits_seconds=1) as running:
+        await asyncio.sleep(1)
+        await kueue_kinds.install(client, ("v1beta1",))
+        async with open_site(client, namespace, nodes, version="v1beta1", running=running) as site:
+            await full(site)
+            await site.submit("third")
+            await site.state("third", "Pending", "DoesNotFit")
+            await site.delete("second")
+            await site.land("third")
+            await site.submit("bad", level="example.com/no-such-level")
+            await site.state("bad", "Pending", "Reset to Pending after eviction. Previously: Retry")
+            state = (await site.kueue.workload("bad"))["status"]["requeueState"]
+            assert state["count"] == 1
+            assert "requeueAt" in state

@@ -33,6 +33,7 @@ from ungater.record import Record
 from ungater.workqueue import WorkQueue, backoff
 
 WORKERS = 8
+LOOK_SECONDS = 30.0  # between two looks whether Kueue is there
 FIRST_SECONDS = 30.0  # a start without Kueue's Workloads gives back the places of jobs that Kueue has not started yet
 _CHECK = "check "  # before a check's name in the queue: no namespace has a blank
 _NO_DELAY = "requeueAfterSeconds"
@@ -50,7 +51,6 @@ class Bridge:
         *,
         never_fits: NeverFits = NeverFits.RETRY,
         patience: float = 30.0,
-        look_seconds: float = 30.0,
     ) -> None:
         self._client = client
         self._memory = memory
@@ -64,20 +64,20 @@ class Bridge:
         self._failures: dict[str, int] = {}
         self._delays = True  # whether the API has requeueAfterSeconds
         self.checks: OptionalInformer[objects.AdmissionCheck] = self._informer(
-            objects.CHECKS, objects.AdmissionCheck, self._on_check, look_seconds
+            objects.CHECKS, objects.AdmissionCheck, self._on_check
         )
         self.workloads: OptionalInformer[objects.Workload] = self._informer(
-            objects.WORKLOADS, objects.Workload, self._on_workload, look_seconds
+            objects.WORKLOADS, objects.Workload, self._on_workload
         )
         self.flavors: OptionalInformer[objects.ResourceFlavor] = self._informer(
-            objects.FLAVORS, objects.ResourceFlavor, self._on_flavor, look_seconds
+            objects.FLAVORS, objects.ResourceFlavor, self._on_flavor
         )
         self.topologies: OptionalInformer[objects.Topology] = self._informer(
-            objects.TOPOLOGIES, objects.Topology, self._on_flavor, look_seconds
+            objects.TOPOLOGIES, objects.Topology, self._on_flavor
         )
         memory.view = self.view
 
-    def _informer(self, versions: Any, type_: Any, on_event: Any, look_seconds: float) -> OptionalInformer[Any]:
+    def _informer(self, versions: Any, type_: Any, on_event: Any) -> OptionalInformer[Any]:
         newest, *older = versions
         return OptionalInformer(
             self._client,
@@ -85,7 +85,7 @@ class Bridge:
             type_,
             on_event=on_event,
             older=older,
-            look_seconds=look_seconds,
+            look_seconds=LOOK_SECONDS,
             first_seconds=FIRST_SECONDS,
         )
 
