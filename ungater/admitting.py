@@ -105,9 +105,11 @@ class Admitter:
         self._spawn(self._write(record, write))
 
     async def _write(self, record: Record, write: Callable[[Record], Awaitable[None]]) -> None:
+        failures = record.failures
         async with record.lock, self._writes:
             await write(record)
-        self._again(record.uid, 0.0)
+        if record.failures <= failures:
+            self._again(record.uid, 0.0)
 
     # --- admissions ------------------------------------------------------------------------------------------------
 
@@ -173,7 +175,11 @@ class Admitter:
 
     def _failed(self, record: Record, error: KubeError) -> None:
         record.failures += 1
-        self._memory.undo(record, time.time() + backoff(record.failures))
+        delay = backoff(record.failures)
+        if record.grant is not None:
+            self._memory.holdings.rest(record)  # else the room that it gives back would have it tried again at once
+        self._memory.undo(record, time.time() + delay)
+        self._again(record.uid, delay)
         log.warning("admission was not stored", workload=record.key, error=str(error))
         if isinstance(error, NotFound):
             record.known = None

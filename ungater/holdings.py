@@ -77,12 +77,17 @@ class Holdings:
         counts = {pod_set.name: pod_set.count for pod_set in record.owner.pod_sets}
         self.queues.wish(record.key, counts)
 
+    def rest(self, record: Record) -> None:
+        """One that holds something wants nothing else, until `want` is called again."""
+        self.moving.pop(record.key, None)
+        self.queues.wish(record.key, None)
+
     def leave(self, record: Record) -> bool:
         """It waits no more, for a place or for more of them; True where somebody else may be helped."""
-        self.moving.pop(record.key, None)
         if record.admission is not None:
-            self.queues.wish(record.key, None)
+            self.rest(record)
             return False
+        self.moving.pop(record.key, None)
         return self._forget(record)
 
     def victims_of(self, key: str) -> Iterable[str]:

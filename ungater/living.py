@@ -100,8 +100,8 @@ class Living:
         if record.admission is None:
             return False
         body = starting.start(record.owner, record.admission, self.flavors, self._keys)
-        if await self._patch(record, body, "Start"):
-            record.started = True
+        await self._patch(record, body, "Start")
+        record.started = True
         return True
 
     async def suspend(self, record: Record) -> bool:
@@ -110,22 +110,23 @@ class Living:
         await self._patch(record, starting.stop(record.owner), "Suspend")
         return True
 
-    async def _patch(self, record: Record, body: dict[str, Any], action: str) -> bool:
-        """Patch the job; False where the API server refuses that, which is told."""
-        owner, resource = record.owner, KINDS[record.owner.kind]
+    async def _patch(self, record: Record, body: dict[str, Any], action: str) -> None:
+        """Patch the job. Where the API server refuses that for good, it is told. Raises KubeError."""
+        try:
+            await self._patched(record, body)
+        except (Invalid, Forbidden) as error:
+            text = conditions.shorten(f"the job could not be changed ({action.lower()}): {error}")
+            self._recorder.event(job_reference(record), "Warning", Reason.WRITE_FAILED, action, text)
+            raise
+
+    async def _patched(self, record: Record, body: dict[str, Any]) -> None:
+        owner = record.owner
         record.busy += 1
         try:
-            made = await self._client.patch(resource, owner.name, owner.namespace, body=body, type=Job)
-        except (Invalid, Forbidden) as error:
-            text = f"the job could not be changed ({action.lower()}): {error}"
-            self._recorder.event(
-                job_reference(record), "Warning", Reason.WRITE_FAILED, action, conditions.shorten(text)
-            )
-            raise
+            made = await self._client.patch(KINDS[owner.kind], owner.name, owner.namespace, body=body, type=Job)
         finally:
             record.busy -= 1
         self._memory.saw_job(made)
-        return True
 
     async def _restore(self, record: Record) -> None:
         """Give a suspended job the template that it had before it was admitted."""
@@ -137,9 +138,10 @@ class Living:
         if body is None:
             return
         try:
-            await self._patch(record, body, "Restore")
+            await self._patched(record, body)
         except Invalid:
-            # An API server before 1.36 lets the template of a job that was started be changed only after this.
+            # The template of a job that was started can be changed after this; from Kubernetes 1.36 on also without,
+            # as soon as its controller has seen the suspension.
             resource, status = KINDS[owner.kind], {"status": {"startTime": None}}
             await self._client.patch(resource, owner.name, owner.namespace, body=status, subresource="status")
             await self._patch(record, body, "Restore")

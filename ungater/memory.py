@@ -111,11 +111,15 @@ class Memory:
         return self.records.get(self.holdings.uids.get(key, ""))
 
     def priority(self, owner: Owner) -> int:
-        """The priority of a job: of its WorkloadPriorityClass, else of its pods, as the API server will give it."""
+        """The priority of a job: of the class that its label names, else of its pods, as the API server will give it.
+
+        The label names a WorkloadPriorityClass where that kind is served and has it, else a PriorityClass.
+        """
         if owner.priority is not None:
             return owner.priority
-        if owner.workload_class in self.workload_priorities:
-            return self.workload_priorities[owner.workload_class]
+        for found in (self.workload_priorities, self.priorities):
+            if owner.workload_class in found:
+                return found[owner.workload_class]
         if owner.priority_class:
             return self.priorities.get(owner.priority_class, 0)
         return self.default_priority
@@ -375,15 +379,19 @@ class Memory:
         if record.known is not None and known.uid == record.known.uid and known.version <= record.known.version:
             return
         record.known = known
+        self._take_over(record, known)
+        self._enqueue(record.uid, 0.0)
+
+    def _take_over(self, record: Record, known: Known) -> None:
         if known.admission is not None and not known.admission.same(record.admission) and not record.owner.over:
             self.hold(record, known.admission)
-        self._enqueue(record.uid, 0.0)
 
     def written(self, record: Record, known: Known | None) -> None:
         """A write ended: its answer counts, and then whatever came from the API server meanwhile."""
         record.busy -= 1
         if known is not None:
             record.known = known
+            self._take_over(record, known)
         latest = self.workload_of(record.key)
         if latest is not None and record.known is not None and latest.metadata.uid == record.known.uid:
             self.saw_workload(record, known_of(latest))

@@ -4,6 +4,7 @@ import msgspec
 from support.owned import KEYS, LEVELS, make_admission, make_known
 
 from engine.model import HOSTNAME_LABEL
+from kube.convert import pod_requests
 from kube.informer import Event, EventKind
 from kube.objects import (
     Condition,
@@ -94,7 +95,8 @@ class World:
         record.known = record.known or make_known(record.owner)
         self.memory.enter(record)
         made = next(one for one in cycle(self.memory.state, self.memory.queues, 0.0).admitted if one.key == record.key)
-        admission = self.memory.holdings.admission_of(made.grant, made.grant.assignments[0].requests)
+        requests = pod_requests(record.owner.pod_sets[0].template.spec)
+        admission = self.memory.holdings.admission_of(made.grant, requests)
         self.memory.admit(record, admission, made.grant)
         stored = stored_workload(record.owner, admission)
         record.known = workloads.known_of(stored)

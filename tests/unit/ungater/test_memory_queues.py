@@ -1,0 +1,206 @@
+"""Queues in what the controller knows: by events, and the same again after a restart."""
+
+import dataclasses
+
+import msgspec
+import pytest
+from support.owned import KEYS, make_job, make_known, make_pod
+from support.world import FLAVOR, NODES, World
+
+from engine.reasons import Reason
+from kube.objects import Namespace, ObjectMeta, PriorityClass, ResourceFlavor, ResourceFlavorSpec
+from kube.queues import ClusterQueue, LocalQueue
+from queueing import life
+from queueing.cycle import cycle
+from queueing.model import order
+from queueing.queues import Phase
+from ungater import workloads
+from ungater.jobs import owner_of
+from ungater.record import Nomination
+from ungater.workloads import Workload
+
+CPU = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
+
+
+def read(body, kind):
+    return msgspec.json.decode(msgspec.json.encode(body), type=kind)
+
+
+def cluster_queue(cpus, **spec):
+    flavor = {"name": "gpu", "resources": [{"name": "cpu", "nominalQuota": cpus}]}
+    group = {"coveredResources": ["cpu"], "flavors": [flavor]}
+    body = {"metadata": {"name": "cq"}, "spec": {"resourceGroups": [group], "namespaceSelector": {}, **spec}}
+    return read(body, ClusterQueue)
+
+
+@pytest.fixture
+def world():
+    made = World()
+    made.put("flavor", FLAVOR)
+    for node in NODES:
+        made.put("node", node)
+    made.put("namespace", Namespace(metadata=ObjectMeta(name="ns", labels={"team": "a"})))
+    preemption = {"withinClusterQueue": "LowerPriority"}
+    made.put("cluster_queue", cluster_queue(4, preemption=preemption))
+    local = {"metadata": {"namespace": "ns", "name": "team"}, "spec": {"clusterQueue": "cq"}}
+    made.put("local_queue", read(local, LocalQueue))
+    return made
+
+
+def queued(world, name, pods=2, **more):
+    job = make_job(name, parallelism=pods, labels={KEYS.queue_name: "team"}, suspend=True, **more)
+    world.put("job", job)
+    return job
+
+
+def record_of(world, job):
+    return world.memory.records[job.metadata.uid]
+
+
+def held(memory):
+    """What is held, by key, in a form that can be compared."""
+    return {
+        key: (entry.phase, entry.grant, entry.victims)
+        for key, entry in memory.queues.entries.items()
+        if entry.grant is not None
+    }
+
+
+def store(world, record, **status):
+    """The Workload as the API server would have it, with ``status`` beside its admission."""
+    old = world.stores["workload"].get(record.key)
+    made = msgspec.structs.replace(old.status if old else workloads.Status(), **status)
+    meta = ObjectMeta(
+        name=record.owner.workload,
+        namespace=record.owner.namespace,
+        uid=record.known.uid,
+        resource_version=str(int(record.known.resource_version) + 1),
+        owner_references=({"kind": "Job", "name": record.owner.name, "uid": record.uid, "controller": True},),
+    )
+    plain = msgspec.to_builtins(Workload(metadata=meta, status=made))
+    world.put("workload", msgspec.convert(plain, Workload))
+
+
+def test_quota_and_slots_are_held_together_and_a_restart_ends_with_the_same(world):
+    job = queued(world, "train")
+    slots = world.admit(job)
+    record = record_of(world, job)
+    assert slots.total == 2
+    assert record.admission.queue == "cq"
+    assert world.memory.queues.quotas.used("cq", ("gpu", "cpu")) == 2000
+    slot = slots.slots[0]
+    world.put("pod", make_pod("p", owner=record.owner, at=slot.values, node=slot.node, phase="Running", spec=CPU))
+    assert world.memory.queues.entries[record.key].pods == {"ns/p"}
+    again = world.restarted()
+    assert held(again) == held(world.memory)
+    assert again.queues.quotas.used("cq", ("gpu", "cpu")) == 2000
+    assert again.queues.entries[record.key].pods == {"ns/p"}
+    assert again.records[record.uid].admission.same(record.admission)
+
+
+def test_a_plan_is_taken_up_again_and_its_victims_are_told(world):
+    low = queued(world, "low", 4)
+    world.admit(low)
+    victim = record_of(world, low)
+    high = queued(world, "high", 2)
+    record = record_of(world, high)
+    record.known = make_known(record.owner, priority=100)
+    world.memory.enter(record)
+    (plan,) = cycle(world.memory.state, world.memory.queues, 0.0).preempting
+    admission = world.memory.holdings.admission_of(plan.grant, {"cpu": 1000})
+    nomination = Nomination(admission, {one.key: one.uid for one in plan.victims}, {victim.key: 0})
+    body = workloads.nomination_patch(record.known, (), nomination, 0.0)["status"]["nomination"]
+    store(world, record, nomination=msgspec.convert(body, workloads.StoredNomination))
+    again = world.restarted()
+    assert held(again)[record.key][0] is Phase.NOMINATED
+    assert held(again)[record.key][2] == {victim.key}
+    told = again.records[victim.uid].evict
+    assert (told.reason, told.detail) == (Reason.PREEMPTED, Reason.IN_CLUSTER_QUEUE)
+    assert record.key in told.message
+    # Where its victim is gone meanwhile, the next cycle admits it into the room that was kept for it.
+    world.drop("workload", world.stores["workload"][victim.key])
+    world.drop("job", low)
+    alone = world.restarted()
+    (admitted,) = cycle(alone.state, alone.queues, 0.0).admitted
+    assert (admitted.key, admitted.preempted) == (record.key, True)
+
+
+def test_one_that_was_put_back_by_its_own_fault_comes_after_those_who_waited(world):
+    late = queued(world, "late")
+    record = record_of(world, late)
+    record.known = make_known(record.owner, requeues=1, requeue_at=4_000_000_000.0)
+    world.memory.enter(record, record.known.requeue_at)
+    entry = world.memory.queues.entries[record.key]
+    assert (entry.phase, entry.until) == (Phase.LATER, 4_000_000_000.0)
+    first = queued(world, "first")
+    record_of(world, first).known = make_known(record_of(world, first).owner)
+    world.memory.enter(record_of(world, first))
+    other = world.memory.queues.entries[record_of(world, first).key]
+    assert order(other.workload) < order(entry.workload)
+
+
+def test_what_a_job_gives_back_helps_those_who_wait(world):
+    first, second = queued(world, "first", 4), queued(world, "second", 4)
+    world.admit(first)
+    assert world.refused(second).reason is Reason.INSUFFICIENT_QUOTA
+    world.memory.back(record_of(world, first), until=4_000_000_000.0)
+    assert record_of(world, first).admission is None
+    assert world.admit(second).total == 4
+
+
+def test_a_write_that_failed_leaves_what_was_held_before(world):
+    job = queued(world, "train")
+    record = record_of(world, job)
+    record.known = make_known(record.owner)
+    world.memory.enter(record)
+    assert cycle(world.memory.state, world.memory.queues, 0.0).admitted
+    world.memory.undo(record, until=4_000_000_000.0)
+    assert held(world.memory) == {}
+    assert world.memory.queues.entries[record.key].phase is Phase.LATER
+    world.memory.queues.due(4_000_000_000.0)
+    world.admit(job)
+    before = held(world.memory)
+    grant = dataclasses.replace(record.grant, counts={"main": 3})
+    world.memory.holdings.put(record, grant)
+    world.memory.undo(record)
+    assert held(world.memory) == before
+
+
+def test_flavors_without_a_topology_take_quota_alone(world):
+    world.put(
+        "flavor", ResourceFlavor(metadata=ObjectMeta(name="gpu"), spec=ResourceFlavorSpec(node_labels={"a": "b"}))
+    )
+    job = queued(world, "plain", request={}, gated=False)
+    assert world.admit(job) is None
+    record = record_of(world, job)
+    assert (record.admission.count, record.slots, dict(record.admission.part().flavors)) == (2, None, {"cpu": "gpu"})
+    assert held(world.restarted()) == held(world.memory)
+
+
+def test_the_label_names_a_workload_priority_class_else_a_priority_class(world):
+    world.put("class", PriorityClass(metadata=ObjectMeta(name="urgent"), value=9))
+    owner = owner_of(make_job(labels={KEYS.priority_class: "urgent"}), KEYS)
+    assert world.memory.priority(owner) == 9
+    world.memory.workload_priorities["urgent"] = 70
+    assert world.memory.priority(owner) == 70
+    assert world.memory.priority(owner_of(make_job(), KEYS)) == 0
+
+
+def test_an_older_version_of_a_job_than_our_own_write_made_changes_nothing(world):
+    job = queued(world, "train")
+    newer = msgspec.structs.replace(
+        job,
+        metadata=msgspec.structs.replace(job.metadata, resource_version="9"),
+        spec=msgspec.structs.replace(job.spec, suspend=False),
+    )
+    world.memory.saw_job(newer)
+    older = msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, resource_version="8"))
+    world.put("job", older)
+    assert not record_of(world, job).owner.suspended
+
+
+def test_a_victim_is_told_by_which_rule(world):
+    low = queued(world, "low", 4)
+    world.admit(low)
+    key = record_of(world, low).key
+    assert isinstance(world.memory.holdings.told(key, key), life.Evict)
