@@ -15,6 +15,8 @@ from kube.objects import condition, is_true
 from queueing.explain import OptionFit, explain
 from queueing.queues import Phase
 
+NAMED = 3  # others in a sentence
+
 
 class QuotaLine(msgspec.Struct, frozen=True):
     """One quota that the job wants. ``free``: what may be taken now; ``most``: what the queue may ever use."""
@@ -88,7 +90,7 @@ def place(reading: Reading, state: ClusterState, key: str) -> Place:
         no_option=refused,
         holds={f"{flavor}/{resource}": format_quantity(resource, amount) for (flavor, resource), amount in amounts},
         victims=tuple(_victims(reading, key)),
-        history=tuple(_history(reading, key)),
+        history=(*_history(reading, key), *_claim(reading, key, options)),
     )
 
 
@@ -142,6 +144,28 @@ def _history(reading: Reading, key: str) -> Iterator[str]:
     if requeue is not None and requeue.count:
         back = f", and comes back at {requeue.requeue_at}" if requeue.requeue_at else ""
         yield f"It was put back into the queue {_times(requeue.count)}{back}."
+
+
+def _claim(reading: Reading, key: str, options: tuple[QuotaOption, ...]) -> Iterator[str]:
+    """Whether room or quota is kept for it: those behind it say so, or it has waited long enough for that.
+
+    Nothing is kept for one that can never be admitted.
+    """
+    entry, patience = reading.queues.entries.get(key), reading.queues.rules.patience
+    if entry is None or entry.grant is not None:
+        return
+    behind = [one for one in reading.workloads if one != key and f"kept for {key}," in reading.condition(one).message]
+    if behind:
+        yield f"What it needs is kept for it; behind it wait {', '.join(sorted(behind)[:NAMED])}" + (
+            f" and {len(behind) - NAMED} more" if len(behind) > NAMED else ""
+        )
+        return
+    possible = any(not any(line.never for line in option.quotas) for option in options)
+    if possible and reading.now - entry.workload.created >= patience and entry.group is not None:
+        yield (
+            f"It has waited longer than {patience:g} s (queuePatienceSeconds): room and quota that it needs are kept "
+            "from those behind it, unless another one comes before it that waits for the same flavor"
+        )
 
 
 def _times(count: int) -> str:

@@ -19,7 +19,7 @@ from engine.state import ClusterState
 from kube import convert, objects
 from kube.client import Client
 from kube.errors import Forbidden
-from kube.objects import Namespace, PodSetAssignment, ResourceFlavor, Workload, WorkloadPodSet, is_true
+from kube.objects import Condition, Namespace, PodSetAssignment, ResourceFlavor, Workload, WorkloadPodSet, is_true
 from kube.queues import ClusterQueue, LocalQueue, cluster_queue, local_queue, plain_flavor
 from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES, RESOURCE_FLAVORS, WORKLOADS
 from queueing import model
@@ -46,6 +46,10 @@ class Reading:
         """Why it can wait in no queue as things are; None where it waits in one, or holds what it wants."""
         entry = self.queues.entries.get(key)
         return entry.refusal if entry is not None else None
+
+    def condition(self, key: str) -> Condition:
+        """Its condition QuotaReserved; an empty one where nobody wrote it yet."""
+        return objects.condition(self.workloads[key].status.conditions, "QuotaReserved") or Condition()
 
     def flavors_of(self, queue: str) -> tuple[str, ...]:
         """The flavors of a cluster queue, in the order in which they are tried; () where there is no such queue."""

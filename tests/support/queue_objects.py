@@ -7,10 +7,12 @@ import msgspec
 from cli import queue_reading
 from kube.objects import Namespace, ResourceFlavor, Workload
 from kube.queues import ClusterQueue, LocalQueue
+from queueing.model import Rules
 
 NOW = 1_700_000_000.0
 EARLY = "2023-11-14T22:03:20Z"  # 600 s before
 GPU = "nvidia.com/gpu"
+PATIENT = Rules(patience=1e9)
 
 
 def wire(kind, name, spec=None, status=None, namespace="", **metadata):
@@ -49,7 +51,7 @@ def waits(reason, message):
     return {"conditions": [{"type": "QuotaReserved", "status": "False", "reason": reason, "message": message}]}
 
 
-def read(cluster_queues, local_queues, workloads, **more):
+def read(cluster_queues, local_queues, workloads, rules=PATIENT):
     flavor = wire(ResourceFlavor, "tas", {"topology": {"levels": ["rack"]}, "nodeLabels": {"a": "b"}})
     namespaces = [wire(Namespace, name) for name in ("team", "other")]
-    return queue_reading.build([flavor], namespaces, cluster_queues, local_queues, workloads, now=NOW, **more)
+    return queue_reading.build([flavor], namespaces, cluster_queues, local_queues, workloads, now=NOW, rules=rules)

@@ -6,6 +6,7 @@ from rich.console import Console, Group
 from support.queue_objects import GPU, cluster, local, quota, read, waits, workload
 
 from cli import explain_queue
+from queueing.model import Rules
 
 
 def place(reading, name, namespace="team"):
@@ -100,3 +101,23 @@ def test_without_a_queue_or_inactive():
         "Queue a: no cluster queue, priority 0",
         "It is inactive (spec.active is false): set that to true to have it wait again.",
     ]
+
+
+def test_one_that_others_stand_behind_says_so():
+    behind = waits(
+        "BehindOthers", "what is left of the quota of queue gpu is kept for team/job-w, which has waited long"
+    )
+    reading = read(
+        [cluster("gpu")], [local("a", "gpu")], [workload("job-w"), workload("job-x", status=behind), workload("job-y")]
+    )
+    assert "What it needs is kept for it; behind it wait team/job-x" in text(place(reading, "job-w"))
+    assert not [line for line in text(place(reading, "job-x")) if "kept for it" in line]
+
+
+def test_one_that_has_waited_long_says_what_that_means():
+    def told(**rules):
+        found = place(read([cluster("gpu")], [local("a", "gpu")], [workload("job-w")], rules=Rules(**rules)), "job-w")
+        return [line for line in found.history if "queuePatienceSeconds" in line]
+
+    assert told(patience=599.0)
+    assert not told(patience=601.0)
