@@ -21,7 +21,7 @@ class Metrics:
         )
         self.placement = Histogram(
             "topogate_placement_seconds",
-            "One question to the engine.",
+            "One admission cycle that admitted somebody (placed), or none of those it looked at (refused).",
             ["answer"],
             buckets=_FAST,
             registry=self.registry,
