@@ -6,8 +6,9 @@ Rules
 - A plan is tried on the real state, victims taken out, the workload placed, all rolled back: there is no plan under
   which the workload would not fit. It is minimal by inclusion: with any victim left alone it would not fit.
 - What is sought, first things first: the least highest priority of a victim, the least sum of priorities, the fewest
-  victims. The least highest priority is found by bisection over bounds; then the domains are ranked by what freeing
-  just enough of their nodes costs, and the best few are tried.
+  victims; or, where the rules say so, the fewest first. The least highest priority is found by bisection over bounds;
+  then the domains are ranked by what freeing just enough of their nodes costs, and the best few are tried. Where the
+  inside of machines decides, domains are looked into node by node (`queueing.inner`).
 - Who is leaving already, or nominated, is nobody's victim.
 """
 
@@ -25,14 +26,14 @@ from engine.placement import Assignment, Refusal
 from engine.preempt.model import Rules as VictimRules
 from engine.reasons import Reason
 from engine.state import ClusterState
-from engine.table import Ints
 from queueing.flavors import Option, put
 from queueing.inner import MOST_NODES, Holder, Inner
 from queueing.model import FlavorResource, Preemption, Reclaim, Within
+from queueing.needed import Needed
 from queueing.occupancy import Mask, Occupancy
 from queueing.queues import Entry, Phase, Queues
 from queueing.quota import Held
-from queueing.site import Holdings, Region, Site
+from queueing.site import Region, Site
 
 TRIES: Final = 4  # domains that are tried once one has been found; the best plan is taken
 LOOKED: Final = 64  # domains that are looked into node by node, where the inside of machines decides
@@ -125,69 +126,6 @@ class _Taken:
 
 
 @dataclass
-class _Needed:
-    """Proof by numbers that victims are needed: with one left alone no domain could take the pod set. Nodes only."""
-
-    site: Site
-    _free: list[Ints] = field(default_factory=list)
-    _fits: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    _held: Holdings | None = None
-    _sure: Mask | None = None
-
-    def start(self, state: ClusterState, taken: Iterable[str]) -> None:
-        """Look at the state while all of ``taken`` are out."""
-        site = self.site
-        outlook = Outlook.of(state, site.outlook.tree.flavor.name, site.outlook.pod_set)
-        if outlook is None:
-            return
-        self._free = [free.copy() for free in outlook.free]
-        self._fits = outlook.leaves()
-        self._held = site.holdings(taken)
-
-    def surely(self, key: str) -> bool:
-        """Whether every domain that could take the pod set now could not if this one were left alone."""
-        if self._held is None or key not in self._held.numbers:
-            return False
-        if self._sure is None:
-            self._sure = self._proven(self._held)
-        return bool(self._sure[self._held.numbers[key]])
-
-    def left_alone(self, key: str) -> None:
-        """It stays, so what it holds is not free."""
-        held = self._held
-        if held is None or key not in held.numbers:
-            return
-        mine = held.owner == held.numbers[key]
-        leaves = held.leaf[mine]
-        self._fits[leaves] -= self._change(held)[mine]
-        for free, amounts in zip(self._free, held.amounts, strict=True):
-            free[leaves] -= amounts[mine]
-        self._sure = None
-
-    def _proven(self, held: Holdings) -> Mask:
-        """The same for all of them at once."""
-        outlook, need = self.site.outlook, self.site.need
-        domains = outlook.summed(self._fits)
-        change, domain = self._change(held), outlook.owner[held.leaf]
-        sure = np.ones(len(held.numbers), np.bool_)
-        for at in (domains >= need).nonzero()[0].tolist():
-            inside = domain == at
-            lost = np.bincount(held.owner[inside], weights=change[inside], minlength=len(sure))
-            sure &= domains[at] - lost < need
-        return sure
-
-    def _change(self, held: Holdings) -> Ints:
-        """How many pods fewer would fit the leaf of each holding, were its owner alone left there."""
-        fits: Ints | None = None
-        for (_, need), free, taken in zip(self.site.outlook.needs, self._free, held.amounts, strict=True):
-            part = (free[held.leaf] - taken) // need
-            fits = part if fits is None else np.minimum(fits, part)
-        assert fits is not None  # noqa: S101  (one of pods is always needed)
-        now = self._fits[held.leaf]
-        return now - np.minimum(np.maximum(fits, 0) * self.site.outlook.passing[held.leaf], now)
-
-
-@dataclass
 class _Search:
     """One search. Everything that changes the state happens between ``begin`` and ``rollback``."""
 
@@ -197,7 +135,7 @@ class _Search:
     option: Option
     mode: _Mode
     _share: dict[str, float] = field(default_factory=dict)
-    _needed: _Needed | None = None
+    _needed: Needed | None = None
     _borrowers: list[str] | None = None
 
     def run(self) -> Plan | None:
@@ -226,7 +164,7 @@ class _Search:
         for spent, (region, sets) in enumerate(islice(self._proposals(site), WIDE_TRIES)):
             if best is not None and (spent >= TRIES or self._no_better(site, region, best)):
                 break
-            self._needed = _Needed(site) if site.outlook.by_host else None
+            self._needed = Needed(site) if site.outlook.by_host else None
             found = self._tried(*sets)
             if found is not None and (best is None or found.key(self._rules) < best.key(self._rules)):
                 best = found
