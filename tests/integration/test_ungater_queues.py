@@ -9,7 +9,9 @@ from kube.resources import (
     CLUSTER_QUEUES,
     LOCAL_QUEUES,
     NAMESPACES,
+    NODES,
     POD_DISRUPTION_BUDGETS,
+    PODS,
     PRIORITY_CLASSES,
     RESOURCE_FLAVORS,
 )
@@ -331,3 +333,23 @@ async def test_a_finished_workload_goes_after_its_time_and_one_that_runs_too_lon
 
         await until(gone, "the Workload of the finished job to go")
         assert await jobs.job("brief")
+
+
+async def test_pods_of_a_lost_node_without_another_place_put_it_back_into_a_rack_that_is_whole(client, jobs, namespace):
+    await make_queue(client, namespace, "team", 16, flavors=(namespace,))
+    async with Running(client, replacement_timeout_seconds=2.0, requeuing_backoff_base_seconds=1.0):
+        await jobs.submit("moves", 2)
+        before = await jobs.running("moves", 2)
+        lost = before[0]
+        await client.patch(NODES, lost["spec"]["nodeName"], body={"spec": {"unschedulable": True}})
+        await client.delete(PODS, lost["metadata"]["name"], namespace)
+        found = await jobs.condition("moves", "Evicted", "True", "ReplacementTimeout")
+        assert "no other place for 2 seconds" in found["message"]
+
+        async def elsewhere():
+            pods = await jobs.pods("moves", phase="Running")
+            return len(pods) == 2 and racks_of(pods).isdisjoint(racks_of(before))
+
+        await until(elsewhere, "both pods in another rack")
+        assert (await jobs.status("moves"))["requeueState"]["count"] == 1
+        assert violations(await snapshot(client, {namespace})) == []
