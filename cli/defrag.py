@@ -107,9 +107,7 @@ def command(
     request says, with everything else where the plan has it. Only plans: nothing is changed.
     """
     if not dry_run:
-        raise Failure(
-            "defrag only plans: say --dry-run. To carry a plan out, delete the pods of one move after another"
-        )
+        raise Failure("defrag only plans and changes nothing: say --dry-run; docs/simulate.md says how to go on then")
     dump = dumps.read(files) if files else dumps.taken(objects_of(kubeconfig, context))
     emit_plan(report(dump, Keys(domain), flavor, level, max_priority), output)
 

@@ -19,21 +19,21 @@ def table(results: Sequence[Result]) -> Table:
     made = Table("", *(summary.policy for summary in summaries), box=None)
     for column in made.columns[1:]:
         column.justify = "right"
-    rows = [dict(_figures(summary)) for summary in summaries]
-    for name in dict.fromkeys(name for row in rows for name in row):
-        made.add_row(name, *(row.get(name, "") for row in rows))
+    reasons = sorted({reason for summary in summaries for reason in summary.stuck})
+    for figures in zip(*(_figures(summary, reasons) for summary in summaries), strict=True):
+        if any(text for _, text in figures):
+            made.add_row(figures[0][0], *(text for _, text in figures))
     return made
 
 
-def _figures(summary: Summary) -> Iterator[tuple[str, str]]:
+def _figures(summary: Summary, reasons: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Name and text of every figure; "" where there is nothing to say."""
     yield "jobs", str(summary.jobs)
     yield "  finished", str(summary.finished)
-    if summary.unfinished:
-        yield "  not finished", str(summary.unfinished)
-    for reason, count in summary.stuck.items():
-        yield f"    waiting: {reason or 'for its turn'}", str(count)
-    if summary.refused:
-        yield "  failed: kubelets refused their pods", str(summary.refused)
+    yield "  not finished", _some(summary.unfinished)
+    for reason in reasons:
+        yield f"    waiting: {reason or 'for its turn'}", _some(summary.stuck.get(reason, 0))
+    yield "  failed: kubelets refused their pods", _some(summary.refused)
     yield f"{summary.resource} used", f"{summary.utilisation:.1%}"
     yield "  by work that counted", f"{summary.useful:.1%}"
     yield "until the last one ended", f"{summary.makespan / DAY:.1f} d"
@@ -47,8 +47,7 @@ def _figures(summary: Summary) -> Iterator[tuple[str, str]]:
     share = f" ({summary.aligned / summary.wishing:.0%})" if summary.wishing else ""
     yield "in one domain of the level they wish", f"{summary.aligned} of {summary.wishing}{share}"
     yield "evictions", str(summary.evictions)
-    if summary.evictions:
-        yield f"  work undone, {summary.resource} hours", f"{summary.lost:.0f}"
+    yield f"  work undone, {summary.resource} hours", _some(round(summary.lost))
     yield "pods refused by kubelets", str(summary.refusals)
     yield "pods across sockets without need", str(summary.crossing)
     for number, level in enumerate(summary.levels, 1):
@@ -57,6 +56,10 @@ def _figures(summary: Summary) -> Iterator[tuple[str, str]]:
         yield f"  whole ones ({short}), on average", f"{level.whole:.1f}"
         if number < len(summary.levels):
             yield f"  most that is free in one {short}, on average", f"{level.largest:.0f}"
+
+
+def _some(count: int) -> str:
+    return str(count) if count else ""
 
 
 def _hours(seconds: float) -> str:

@@ -140,6 +140,9 @@ def command(
     chosen = policies(policy or DEFAULT)
     if picture is not None:
         pictures.check()
+    for made_first in filter(None, (out, picture)):  # before anything takes long
+        with _writing(made_first):
+            pass
     options = Options(
         slowdown=slowdown,
         checkpoint=given.time_of("--checkpoint", checkpoint),
@@ -168,11 +171,18 @@ def command(
     emit([summarise(result) for result in results], output, table=table(results))
     for folder, write in ((out, _write), (picture, lambda to, found: pictures.draw(to, found, formats or ["svg"]))):
         if folder is not None:
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
+            with _writing(folder):
                 write(folder, results)
-            except OSError as error:
-                raise Failure(f"cannot write to {folder}: {error.strerror}") from error
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Make a folder that is written to. Failure where that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise Failure(f"cannot write to {folder}: {error.strerror}") from error
 
 
 def _simulated(
