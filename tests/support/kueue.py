@@ -18,7 +18,7 @@ from typing import Any, Self
 from support.kueue_kinds import resource
 
 from kube.client import Client
-from kube.errors import Conflict, NotFound
+from kube.errors import BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound
 from kube.resources import JOBS, PODS
 from ungater.kueue.objects import GROUP, QUEUE_NAME
 
@@ -80,9 +80,11 @@ class Kueue:
         while True:
             try:
                 await self.step()
-            except (Conflict, NotFound):
-                pass
-            except Exception as error:  # noqa: BLE001 - shown by the test
+            except (Invalid, BadRequest, Forbidden, AssertionError) as error:
+                self.broken.append(error)  # shown by the test
+            except KubeError:
+                pass  # it changed meanwhile, or the API server is busy: the next look sees how it is
+            except Exception as error:  # noqa: BLE001 - a mistake in this file
                 self.broken.append(error)
             await asyncio.sleep(PAUSE)
 

@@ -7,7 +7,7 @@ import yaml
 from support.jobs import until
 
 from kube.client import Client
-from kube.errors import NotFound
+from kube.errors import KubeError, NotFound
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from ungater.kueue.objects import GROUP
 
@@ -72,14 +72,16 @@ async def install(client: Client, versions: tuple[str, ...] = BOTH) -> None:
     for body in definitions(versions):
         await client.apply(CUSTOM_RESOURCE_DEFINITIONS, body, field_manager="test")
     for body in definitions(versions):
-        name = body["metadata"]["name"]
+        kind = body["spec"]["names"]["kind"]
 
-        async def served(name: str = name) -> bool:
-            found = await client.get(CUSTOM_RESOURCE_DEFINITIONS, name)
-            conditions = found.get("status", {}).get("conditions", [])
-            return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+        async def served(kind: str = kind) -> bool:
+            try:
+                await client.list(resource(kind, versions[0]))
+            except KubeError:  # not yet, or its storage is being made
+                return False
+            return True
 
-        await until(served, f"CRD {name}")
+        await until(served, f"{kind} to be served")
 
 
 async def uninstall(client: Client) -> None:
