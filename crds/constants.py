@@ -12,6 +12,14 @@ HOSTNAME_LABEL = "kubernetes.io/hostname"
 MAX_LEVELS = 8
 
 JOB_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+# Where controllers write the rank of a pod, the first that is there counts; of groups under the configured domain.
+POD_GROUP_INDEX = "pod-group-pod-index"
+RANK_LABELS = (
+    JOB_INDEX_LABEL,
+    "leaderworkerset.sigs.k8s.io/worker-index",
+    "apps.kubernetes.io/pod-index",
+    "training.kubeflow.org/replica-index",
+)
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 
 NUMA_POLICY = f"{GROUP}/numa-policy"
@@ -99,6 +107,16 @@ class Keys:
     def slice_layers(self) -> str:
         """Annotation: slices within slices, as JSON."""
         return f"{self.domain}/podset-slice-required-topology-constraints"
+
+    @cached_property
+    def pod_group(self) -> str:
+        """Label on a pod: the group of pods that are one workload."""
+        return f"{self.domain}/pod-group-name"
+
+    @cached_property
+    def pod_group_total(self) -> str:
+        """Annotation on a pod: how many pods its group (or its controller) will have."""
+        return f"{self.domain}/pod-group-total-count"
 
     @cached_property
     def group(self) -> str:

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
 from crds.common import CEL, LIST_KEYS, ApiObject, Schema
-from crds.constants import API_VERSION, DEFAULT_DOMAIN, Keys
+from crds.constants import API_VERSION, DEFAULT_DOMAIN, POD_GROUP_INDEX, Keys
 from crds.settings import ENV_PREFIX, Settings
 
 _INTRO = f"""# API reference
@@ -45,6 +45,10 @@ def _key_rows() -> Iterator[str]:
     ):
         yield _row(" or ".join(f"`{key}`" for key in spellings), "annotation on a Job or a pod template", meaning)
     yield _row(f"`{keys.queue_name}`", "label on a Job", "its LocalQueue")
+    yield _row(f"`{keys.pod_group}`", "label on a pod without a Job", "pods of one group are one workload")
+    yield _row(f"`{keys.pod_group_total}`", "annotation on a pod without a Job", "how many pods there will be")
+    index = f"`{keys.domain}/{POD_GROUP_INDEX}`"
+    yield _row(index, "label on a pod of a group", "its rank, from 0; else the label of its controller counts")
     yield _row(f"`{keys.gate}`", "scheduling gate, written", "holds the pod until its place is known")
     yield _row(f"`{keys.workload}`", "annotation, written", "the pod's Workload")
     yield _row(f"`{keys.pod_set}`", "annotation, written", "the pod's pod set in it")

@@ -226,6 +226,11 @@ def level_in(request: ParsedRequest, levels: Sequence[str]) -> str | None:
     return request.level if request.level in levels else None
 
 
+def pods_in_all(text: str) -> int | None:
+    """The number of pods that an annotation tells; None where it is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 10 and 0 < int(text) < 1 << 31 else None
+
+
 def resolve(request: ParsedRequest, levels: Sequence[str]) -> TopologyRequest | None:
     """The request as the engine takes it, in a flavor with these levels; None where the flavor lacks the level."""
     level = level_in(request, levels)

@@ -320,6 +320,9 @@ def _pending(checks: tuple[str, ...]) -> list[dict[str, str]]:
 def job_reference(record: Record) -> ObjectReference:
     """The job, as an event names it."""
     owner = record.owner
+    if owner.members:
+        name, uid = owner.members[0]
+        return ObjectReference(api_version="v1", kind="Pod", namespace=owner.namespace, name=name, uid=uid)
     return ObjectReference(
         api_version=owner.api_version, kind=owner.kind, namespace=owner.namespace, name=owner.name, uid=owner.uid
     )

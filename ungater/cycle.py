@@ -21,7 +21,7 @@ from kube.client import Client
 from kube.errors import Conflict, KubeError
 from kube.events import EventRecorder, reference
 from kube.informer import Event, Informer
-from kube.objects import Job, Namespace, Node, Pod, PriorityClass, ResourceFlavor, controller_of
+from kube.objects import Job, Namespace, Node, Pod, PriorityClass, ResourceFlavor, controller_of, key
 from kube.queues import ClusterQueue, LocalQueue
 from kube.resources import (
     CLUSTER_QUEUES,
@@ -43,6 +43,7 @@ from ungater import conditions, decide
 from ungater.admitting import FINE, Admitter, job_reference
 from ungater.conditions import Wanted
 from ungater.evictions import Evictions
+from ungater.groups import of_pods, owner_key
 from ungater.inside import Options
 from ungater.instructions import (
     Create,
@@ -81,7 +82,7 @@ from ungater.predictions import Predictions
 from ungater.queue_status import QueueStatus, Source
 from ungater.record import Admission, Record, Told, Trouble
 from ungater.sender import Sender, seconds_of
-from ungater.workloads import Workload
+from ungater.workloads import Workload, known_of
 from ungater.workqueue import WorkQueue, backoff
 from ungater.writer import REFUSED, Overtaken, Writer
 
@@ -197,7 +198,7 @@ class Controller:
                 for informer in informers:
                     await informer.wait_synced(SYNC_SECONDS)
                 await asyncio.gather(*(informer.first() for informer in optional))
-                nodes, flavors, classes, jobs, pods, _, namespaces, cluster_queues, local_queues = (
+                nodes, flavors, classes, jobs, pods, workloads, namespaces, cluster_queues, local_queues = (
                     tuple(informer.store.values()) for informer in informers
                 )
                 self.memory.load(
@@ -210,6 +211,7 @@ class Controller:
                     cluster_queues=cluster_queues,
                     local_queues=local_queues,
                 )
+                group.create_task(self._clear(workloads))
                 self._signal.set()
                 self.ready = True
                 log.info("leading", nodes=len(nodes), pods=len(pods), jobs=len(self.memory.records))
@@ -236,7 +238,7 @@ class Controller:
         flavors = Informer(client, RESOURCE_FLAVORS, ResourceFlavor, on_event=self._on_flavor)
         classes = Informer(client, PRIORITY_CLASSES, PriorityClass, on_event=memory.on_class)
         jobs = Informer(client, JOBS, Job, on_event=memory.on_job)
-        indexers = {"owner": _owner_uid, "node": _node_name}
+        indexers = {"owner": lambda pod: (owner_key(pod, memory.keys),), "node": _node_name}
         self._pods = pods = Informer(client, PODS, Pod, indexers=indexers, on_event=memory.on_pod)
         memory.pods_on = lambda name: pods.by_index("node", name)
         self._workloads = workloads = Informer(client, WORKLOADS, Workload, on_event=memory.on_workload)
@@ -293,6 +295,8 @@ class Controller:
         self._looks += 1
         outcome, context = "done", {"workload": record.key, "reconcile": self._looks}
         try:
+            if not self.memory.regroup(record):
+                return
             instructions = decide.decide(record, self.memory.rules, time.monotonic(), time.time())
             predictions = None
             for instruction in instructions:
@@ -543,6 +547,16 @@ class Controller:
             message = f"what the node publishes of its inside can be used again: {now.source or 'nothing'}"
             self.recorder.event(regarding, FINE, Reason.MACHINE_DATA_VALID, "Read", message)
 
+    async def _clear(self, workloads: Iterable[Workload]) -> None:
+        """Delete Workloads whose pods went while nobody watched: the next pods of that owner start anew."""
+        held = {record.key for record in self.memory.records.values()}
+        for workload in workloads:
+            if key(workload) not in held and of_pods(workload.metadata):
+                try:
+                    await self.writer.remove(workload.metadata.namespace, known_of(workload))
+                except KubeError as error:
+                    log.warning("a Workload without pods stays", workload=key(workload), error=str(error))
+
     def _tell_strays(self) -> None:
         """Say why gated pods of owners that are not served stay gated; not at once, as their job may follow them."""
         for uid, pod in self.memory.stray.items():
@@ -550,10 +564,10 @@ class Controller:
                 continue
             self.memory.stray[uid] = None
             owner = controller_of(pod.metadata)
-            what = f"its owner, {owner.kind} {owner.name}, is" if owner else "it has no owner; a bare pod is"
+            what = f"its owner, {owner.kind} {owner.name}," if owner else "what owns it"
             message = (
-                f"the pod stays behind the scheduling gate {self.memory.keys.gate}: {what} not served yet, only Jobs "
-                "with a topology request are. Make it again without the topology annotation"
+                f"the pod stays behind the scheduling gate {self.memory.keys.gate}: {what} is no Job that asks for a "
+                "topology. Make it again without the topology annotation"
             )
             self.recorder.event(reference(PODS, pod), "Warning", Reason.UNSUPPORTED_OWNER, "Place", message)
 
@@ -575,11 +589,6 @@ def _admitted(message: str) -> tuple[Wanted, ...]:
         Wanted(conditions.QUOTA_RESERVED, True, Reason.QUOTA_RESERVED, message),
         Wanted(conditions.ADMITTED, True, Reason.ADMITTED, message),
     )
-
-
-def _owner_uid(pod: Pod) -> Iterable[str]:
-    owner = controller_of(pod.metadata)
-    return (owner.uid,) if owner is not None else ()
 
 
 def _node_name(pod: Pod) -> Iterable[str]:

@@ -16,6 +16,7 @@ from kube.objects import condition, is_true
 from ungater import conditions as names
 from ungater import queued
 from ungater.conditions import Wanted
+from ungater.groups import GONE
 from ungater.instructions import (
     Create,
     Enter,
@@ -34,6 +35,7 @@ from ungater.placing import SOON, running, waits
 from ungater.record import Record
 from ungater.slots import is_gated
 
+# A group of pods that is gone leaves nothing that its Workload could be about.
 _OUTCOMES = {"Complete": Reason.SUCCEEDED, "Failed": Reason.FAILED}
 
 
@@ -71,7 +73,9 @@ def _over(record: Record, rules: Rules, wall: float) -> list[Instruction]:
     """The job needs nothing any more. Its Workload says so, unless it goes with the job, and goes later itself."""
     done: list[Instruction] = [Leave(), Free()]
     known, over = record.known, record.owner.over
-    if over == "Deleted" or known is None:
+    if over == GONE and known is not None:
+        return [*done, Remove()]
+    if over in {"Deleted", GONE} or known is None:
         return done
     found = condition(known.conditions, names.FINISHED)
     if found is None or found.status != "True":

@@ -80,6 +80,8 @@ class Owner:
     version: int = 0  # its resourceVersion
     priority: int | None = None  # where another than us keeps its queue
     waits_for: str = ""  # why that other one has it suspended
+    open_ended: bool = False  # nobody tells how many pods it will have
+    members: tuple[tuple[str, str], ...] = ()  # of a group of pods: names and uids of those that own its Workload
 
     @cached_property
     def shape(self) -> PodShape:

@@ -8,7 +8,7 @@ Rules
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -29,6 +29,7 @@ from queueing.life import LifeRules
 from queueing.queues import Grant, Queues
 from ungater import swaps
 from ungater.conditions import ADMITTED
+from ungater.groups import owner_key, owner_of_pods, served
 from ungater.holdings import Holdings
 from ungater.inside import Inside, Options, worth_a_look
 from ungater.instructions import Rules
@@ -37,7 +38,7 @@ from ungater.predictions import promise_again
 from ungater.record import Admission, Known, Record
 from ungater.slots import Slot, SlotMap, finished, is_gated
 from ungater.troubles import Troubles, refused
-from ungater.workloads import Workload, known_of
+from ungater.workloads import Workload, belongs, known_of
 
 BATCH_A_POD = 0.0002  # seconds of waiting for more pods, for each pod the job has
 LEAST_BATCH = 0.1
@@ -83,6 +84,7 @@ class Memory:
         self.pods_on: Callable[[str], Iterable[objects.Pod]] = lambda _: ()  # by node name
         self.workload_of: Callable[[str], Workload | None] = lambda _: None
         self.cluster_queues: Callable[[str], ClusterQueue | None] = lambda _: None
+        self.groups: dict[str, str] = {}  # owners that are known by their pods alone: uid -> key of the Workload
         self.view: Callable[[Owner], Owner] = lambda owner: owner  # a job as everything here is to look at it
         self._enqueue = enqueue
         self._signal = signal
@@ -216,6 +218,13 @@ class Memory:
             self.inside.refresh(node.metadata.name)
         for job in sorted(jobs, key=objects.key):
             self._set_job(job)
+        self._take_in(tuple(pods))
+        self.live = True
+
+    def _take_in(self, pods: Sequence[objects.Pod]) -> None:
+        """The pods that there are, once their jobs are known."""
+        for pod in pods:
+            self._gather(pod)
         for one in tuple(self.records.values()):
             self._nominate(one)
         for pod in pods:
@@ -224,7 +233,6 @@ class Memory:
                 self._note_stray(pod)
             elif refused(pod):
                 self.troubles.leave_out(record, pod)  # told by whoever led when it happened
-        self.live = True
 
     def _nominate(self, record: Record) -> None:
         """After a restart, a preemption that was under way goes on where it stood; its victims are told again."""
@@ -336,12 +344,13 @@ class Memory:
         if not self.live:
             return
         workload = event.new or event.old
-        reference = objects.controller_of(workload.metadata) if workload else None
-        record = self.records.get(reference.uid) if reference else None
-        if workload is None or record is None or workload.metadata.name != record.owner.workload:
+        if workload is None:
+            return
+        record = self._owner_of(workload)
+        if record is None or workload.metadata.name != record.owner.workload:
             return
         if event.new is None:
-            if record.known is not None and record.known.uid == workload.metadata.uid:
+            if record.known is None or record.known.uid == workload.metadata.uid:
                 record.known = None
                 self._enqueue(record.uid, 0.0)
             return
@@ -360,6 +369,7 @@ class Memory:
         if new is None:
             return
         same = old is not None and old.metadata.uid == new.metadata.uid
+        self._gather(new)
         record = self._record_of(new)
         if not (same and old is not None and _charged_alike(old, new)):
             if record is not None and new.spec.node_name and self._marked(record, new):
@@ -504,29 +514,59 @@ class Memory:
         if _worth_a_look(before, record.owner):
             self._enqueue(uid, 0.0)
 
-    def _new_record(self, own: Owner) -> None:
+    def _gather(self, pod: objects.Pod) -> None:
+        """Where a pod that no Job owns is the first one seen of its owner, make a record; more may come in a moment."""
+        key = owner_key(pod, self.keys)
+        if key in self.records or not served(pod, self.keys):
+            return
+        pods = {other.metadata.uid: other for other in (*self.pods_of(key), pod)}
+        own = owner_of_pods(key, pods.values(), self.keys)
+        self.groups[key] = own.workload_key
+        self._new_record(own, after=self._batch if own.open_ended else 0.0)
+        self.records[key].pods |= pods
+
+    def regroup(self, record: Record) -> bool:
+        """Look at the pods of an owner that is known by them alone; False where it is gone, and forgotten now."""
+        if record.uid not in self.groups or record.own is None:
+            return True
+        if not record.pods and record.known is None:
+            self._drop(record.uid)
+            return False
+        record.own = owner_of_pods(record.uid, record.pods.values(), self.keys, record.own)
+        record.owner = self.view(record.own)
+        return True
+
+    def _owner_of(self, workload: Workload) -> Record | None:
+        """Whose Workload it is: that of its controlling owner; of a group of pods, by its name."""
+        reference = objects.controller_of(workload.metadata)
+        if reference is not None:
+            return self.records.get(reference.uid)
+        key = objects.key(workload)
+        uid = next((uid for uid, name in self.groups.items() if name == key), "")
+        return self.records.get(uid)
+
+    def _new_record(self, own: Owner, after: float = 0.0) -> None:
         owner = self.view(own)
         record = self.records[owner.uid] = Record(owner, own=own)
         record.pods = {pod.metadata.uid: pod for pod in self.pods_of(owner.uid)}
         workload = self.workload_of(owner.workload_key)
-        reference = objects.controller_of(workload.metadata) if workload else None
-        if workload is not None and reference is not None and reference.uid == owner.uid:
+        if workload is not None and belongs(workload, owner):
             record.known = known_of(workload)
             if record.known.admission is not None and not owner.over and not (owner.suspended and not owner.queue):
                 self.hold(record, record.known.admission)
                 record.started = not owner.suspended
         for uid in record.pods:
             self.stray.pop(uid, None)
-        self._enqueue(owner.uid, 0.0)
+        self._enqueue(owner.uid, after)
 
     def _drop(self, uid: str) -> None:
         record = self.records.pop(uid, None)
+        self.groups.pop(uid, None)
         if record is not None:
             self.free(record)
 
     def _record_of(self, pod: objects.Pod) -> Record | None:
-        owner = objects.controller_of(pod.metadata)
-        return self.records.get(owner.uid) if owner is not None else None
+        return self.records.get(owner_key(pod, self.keys))
 
     def _pod_of(self, record: Record, old: objects.Pod | None, new: objects.Pod) -> None:
         uid = new.metadata.uid
@@ -542,6 +582,9 @@ class Memory:
     def _delay(self, record: Record) -> float:
         """How long to wait for more pods of the job: not at all once they are all there."""
         full = record.owner.pod_sets[0].full
+        slots = record.slots
+        if record.owner.open_ended and (slots is None or len(record.pods) > slots.total):
+            return self._batch
         if len(record.pods) >= full:
             return 0.0
         return min(self._batch, LEAST_BATCH + BATCH_A_POD * full)

@@ -18,7 +18,7 @@ from itertools import accumulate
 
 import msgspec
 
-from crds.constants import JOB_INDEX_LABEL
+from crds.constants import POD_GROUP_INDEX, RANK_LABELS
 from engine.numa.machine import NumaPlacement
 from kube.objects import Pod
 from ungater import slices
@@ -134,8 +134,11 @@ def finished(pod: Pod) -> bool:
 
 
 def rank_of(pod: Pod) -> int | None:
-    """The completion index of a pod of an Indexed Job, None where it has none that is a number."""
-    text = (pod.metadata.labels or {}).get(JOB_INDEX_LABEL, "")
+    """The index that the pod's controller gave it (`RANK_LABELS`), None where it has none that is a number."""
+    labels = pod.metadata.labels or {}
+    text = next((labels[key] for key in RANK_LABELS if key in labels), None)
+    if text is None:
+        text = next((labels[key] for key in labels if key.partition("/")[2] == POD_GROUP_INDEX), "")
     return int(text) if text.isascii() and text.isdigit() else None
 
 

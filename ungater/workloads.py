@@ -14,7 +14,7 @@ from crds.constants import API_VERSION
 from crds.request import ParsedRequest, RequestError
 from engine.model import Policy
 from engine.quantity import format_quantity, parse
-from kube.objects import Condition, Object, Struct
+from kube.objects import Condition, Object, Struct, controller_of
 from queueing import life
 from ungater.conditions import moment, plain, timestamp
 from ungater.jobs import MAIN, OwnedPodSet, Owner
@@ -173,16 +173,24 @@ def new_workload(owner: Owner, priority: int) -> dict[str, Any]:
     """The Workload of a job, to be created."""
     spec = {"podSets": [_pod_set(pod_set, owner.request) for pod_set in owner.pod_sets], **_wishes(owner, priority)}
     spec = {name: value for name, value in spec.items() if value is not None}
-    reference = {
-        "apiVersion": owner.api_version,
-        "kind": owner.kind,
-        "name": owner.name,
-        "uid": owner.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-    metadata = {"name": owner.workload, "namespace": owner.namespace, "ownerReferences": [reference]}
+    metadata = {"name": owner.workload, "namespace": owner.namespace, "ownerReferences": _references(owner)}
     return {"apiVersion": API_VERSION, "kind": "Workload", "metadata": metadata, "spec": spec}
+
+
+def _references(owner: Owner) -> list[dict[str, Any]]:
+    """Whom the Workload belongs to. Blocking a deletion needs a right on the owner's kind, which we have for Jobs."""
+    if owner.members:
+        return [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid} for name, uid in owner.members]
+    about = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
+    return [{**about, "controller": True, "blockOwnerDeletion": owner.kind == "Job"}]
+
+
+def belongs(workload: Object, owner: Owner) -> bool:
+    """Whether a Workload is the owner's: by its controlling owner; of a group of pods, by its name."""
+    controller = controller_of(workload.metadata)
+    if owner.members:
+        return controller is None and workload.metadata.name == owner.workload
+    return controller is not None and controller.uid == owner.uid
 
 
 def _wishes(owner: Owner, priority: int) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class Writer:
             return known_of(await self._client.create(WORKLOADS, body, owner.namespace, type=Workload))
         except AlreadyExists:
             found = await self._client.get(WORKLOADS, owner.workload, owner.namespace, type=Workload)
-            if not any(ref.controller and ref.uid == owner.uid for ref in found.metadata.owner_references):
+            if not workloads.belongs(found, owner):
                 raise KubeError(f"workload {found.metadata.name} is there and belongs to another owner") from None
             return known_of(found)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from crds import constants
 from crds.constants import Keys
-from crds.request import JOB_PATH, WISHES, ParsedRequest, bad_wishes, contradicting_wishes
+from crds.request import JOB_PATH, WISHES, ParsedRequest, bad_wishes, contradicting_wishes, pods_in_all
 from crds.slices import uneven
 from webhook.objects import Job, Pod, annotations_of, is_suspended, labels_of
 
@@ -67,6 +67,19 @@ def check_pod_set(template: Pod, keys: Keys, path: str, allowed: str) -> Iterato
     if name != allowed:
         at = f"{path}metadata.annotations[{keys.pod_set}]"
         yield Problem(INVALID, f'{at}: Unsupported value: "{name}": supported values: "{allowed}"')
+
+
+def check_group(pod: Pod, keys: Keys) -> Iterator[Problem]:
+    """What is wrong with a pod that no Job owns: queues admit Jobs only, and a total is a number."""
+    queue = labels_of(pod.metadata).get(keys.queue_name)
+    if queue:
+        at = f"metadata.labels[{keys.queue_name}]"
+        text = f'{at}: Forbidden: "{queue}": queues admit Jobs only; remove it, or make the pod with a Job'
+        yield Problem(INVALID, text)
+    total = annotations_of(pod.metadata).get(keys.pod_group_total)
+    if total is not None and pods_in_all(total) is None:
+        at = f"metadata.annotations[{keys.pod_group_total}]"
+        yield Problem(INVALID, f'{at}: Invalid value: "{total}": expected a whole number above 0')
 
 
 def check_wishes(job: Job, template: Pod) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from crds.constants import GROUP
 from webhook.mutate import CREATE, Decision, Rules, mutate_job, mutate_pod
-from webhook.objects import Gate, Job, JobSpec, Metadata, Pod, PodSpec
+from webhook.objects import Gate, Job, JobSpec, Metadata, Pod, PodSpec, labels_of
 
 MAX_ENTRIES = 1024
 MAX_CHARACTERS = 2048  # of a key as it is printed, so that all entries together stay small
@@ -37,7 +37,8 @@ class Decisions(Generic[T]):
 
     def on_pod(self, pod: Pod, operation: str = CREATE, old: Pod | None = None) -> T:
         """What `mutate.mutate_pod` decides."""
-        if operation != CREATE:
+        queued = self.rules.keys.queue_name in labels_of(pod.metadata)  # rare, and refused
+        if operation != CREATE or queued:
             return self._finish(mutate_pod(pod, self.rules, operation, old))
         key = self._pod_key(pod)
         kept = self._kept.get(key)

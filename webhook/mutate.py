@@ -132,7 +132,8 @@ def mutate_pod(pod: Pod, rules: Rules, operation: str = CREATE, old: Pod | None 
             check_level(request, rules.flavors)
     except RequestError as error:
         return _deny([Problem(INVALID, str(error))])
-    if problems := list(checks.check_template(pod, rules.keys, "")):
+    alone = () if gated else checks.check_group(pod, rules.keys)
+    if problems := [*checks.check_template(pod, rules.keys, ""), *alone]:
         return _deny(problems)
     patch = tuple(_stamp(pod, request, rules.keys, ""))
     if gated:

@@ -7,7 +7,8 @@ from support.cluster_checker import rank_order, snapshot, violations
 from support.jobs import KEYS, RACK_LABEL, Running, Watched, install_crds, job, make_flavor, nodes_of, racks_of, until
 
 from kube.errors import NotFound
-from kube.resources import JOBS, NODES, PODS, RESOURCE_FLAVORS, WORKLOADS
+from kube.resources import DAEMON_SETS, JOBS, NODES, PODS, RESOURCE_FLAVORS, WORKLOADS
+from localcluster.nodes import GROUP_LABEL
 
 pytestmark = pytest.mark.cluster
 
@@ -270,12 +271,21 @@ async def test_levels_nobody_has_are_named_with_those_that_exist(jobs):
 
 
 async def test_pods_that_nobody_serves_say_why_they_stay_gated(jobs, client, namespace):
-    pod = {
-        "metadata": {"name": "bare", "annotations": {KEYS.required[0]: RACK_LABEL}},
-        "spec": {"schedulingGates": [{"name": KEYS.gate}], "containers": [{"name": "c", "image": "i"}]},
+    template = {
+        "metadata": {"labels": {"app": "each"}, "annotations": {KEYS.required[0]: RACK_LABEL}},
+        "spec": {
+            "schedulingGates": [{"name": KEYS.gate}],
+            "nodeSelector": {GROUP_LABEL: namespace},
+            "containers": [{"name": "c", "image": "i"}],
+        },
     }
-    await client.create(PODS, pod, namespace)
-    assert KEYS.gate in (await jobs.event("bare", "UnsupportedOwner"))["note"]
+    spec = {"selector": {"matchLabels": {"app": "each"}}, "template": template}
+    await client.create(DAEMON_SETS, {"metadata": {"name": "each"}, "spec": spec}, namespace)
+    (first, *_) = await until(lambda: client.list(PODS, namespace, label_selector="app=each"), "a pod of the DaemonSet")
+    note = (await jobs.event(first["metadata"]["name"], "UnsupportedOwner"))["note"]
+    assert KEYS.gate in note
+    assert "DaemonSet each" in note
+    await client.delete(DAEMON_SETS, "each", namespace)
     await jobs.create(job("no-gate", 1, gated=False))
     await jobs.event("no-gate", "NotGated")
 

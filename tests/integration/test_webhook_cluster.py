@@ -11,6 +11,7 @@ import pytest
 from support.ports import free_port
 from support.reviews import (
     BLOCK,
+    DOMAIN,
     GATE,
     HOST,
     POD_SET,
@@ -379,6 +380,13 @@ async def test_pods_that_come_without_the_gate_get_it(webhook, client, namespace
     await until(born, "the Deployment's pods")
     for replica in await client.list(PODS, namespace, label_selector="app=d"):
         assert replica["spec"]["schedulingGates"] == [{"name": GATE}]
+    sliced = {f"{DOMAIN}/podset-slice-required-topology": RACK, f"{DOMAIN}/podset-slice-size": "2"}
+    pod = await client.create(PODS, make_pod(sliced, name="sliced"), namespace)
+    assert pod["spec"]["schedulingGates"] == [{"name": GATE}]
+    queued = make_pod({REQUIRE: RACK}, name="queued")
+    queued["metadata"]["labels"] = {QUEUE: "team-a"}
+    error = await refused(client.create(PODS, queued, namespace))
+    assert "queues admit Jobs only" in error.message
     error = await refused(client.create(PODS, make_pod({REQUIRE: RACK}, name="bound", nodeName="n"), namespace))
     assert error.status == 403
     assert "spec.nodeName: Forbidden" in error.message

@@ -580,3 +580,26 @@ def test_a_job_is_scaled_by_whole_slices():
     assert decide_job(uneven, operation="UPDATE", old=uneven).denied is None  # its status or finalizers
     plain = {REQUIRE: BLOCK}
     assert decide_job(make_job(plain, parallelism=7), operation="UPDATE", old=make_job(plain)).denied is None
+
+
+# -- pods that no Job owns ------------------------------------------------------------------------------------
+
+
+def test_a_pod_of_a_group_gets_gate_and_annotations():
+    total = f"{DOMAIN}/pod-group-total-count"
+    pod = make_pod({REQUIRE: RACK, total: "4"})
+    pod["metadata"]["labels"] = {f"{DOMAIN}/pod-group-name": "ring"}
+    again = patched(pod, plain(decide_pod(pod)))
+    assert again["spec"]["schedulingGates"] == [{"name": GATE}]
+    assert again["metadata"]["annotations"] == {REQUIRE: RACK, total: "4", POD_SET: "main"}
+    assert plain(decide_pod(again)) == []
+
+
+def test_what_a_pod_without_a_job_cannot_ask_for():
+    pod = make_pod({REQUIRE: RACK, f"{DOMAIN}/pod-group-total-count": "many"})
+    pod["metadata"]["labels"] = {QUEUE: "team-a"}
+    message = refusal(decide_pod(pod))
+    assert 'queue-name]: Forbidden: "team-a": queues admit Jobs only' in message
+    assert 'pod-group-total-count]: Invalid value: "many": expected a whole number above 0' in message
+    pod["spec"]["schedulingGates"] = [{"name": GATE}]
+    assert decide_pod(pod).denied is None  # as a pod of a Job is

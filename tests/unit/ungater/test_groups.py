@@ -1,0 +1,255 @@
+"""Pods that no Job owns, seen as owners."""
+
+import msgspec
+import pytest
+from support.owned import KEYS
+from support.world import FLAVOR, NODES, World
+
+from crds.request import RequestError
+from engine.reasons import Reason
+from kube.objects import Pod
+from ungater.decide import decide
+from ungater.groups import GONE, GROUP, of_pods, owner_key, owner_of_pods, served
+from ungater.instructions import Free, Leave, Remove
+from ungater.slots import rank_of
+from ungater.workloads import Workload, belongs, new_workload
+
+STATEFUL_SET = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u-db", "controller": True}
+GATE = [{"name": KEYS.gate}]
+
+
+def make_pod(name="p", *, owner=None, labels=None, annotations=None, phase="Pending", spec=None, cpu="1", **meta):
+    containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
+    body = {
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "uid": f"u-{name}",
+            "labels": labels or {},
+            "annotations": {KEYS.required[0]: "rack", **(annotations or {})},
+            "ownerReferences": [owner] if owner else [],
+            "creationTimestamp": f"2026-11-21T00:00:0{len(name) % 10}Z",
+            **meta,
+        },
+        "spec": {"schedulingGates": GATE, "containers": containers, **(spec or {})},
+        "status": {"phase": phase},
+    }
+    return msgspec.json.decode(msgspec.json.encode(body), type=Pod)
+
+
+def grouped(name, total=None, index=None, **more):
+    labels = {KEYS.pod_group: "ring"} | (
+        {f"{KEYS.domain}/pod-group-pod-index": str(index)} if index is not None else {}
+    )
+    return make_pod(name, labels=labels, annotations={} if total is None else {KEYS.pod_group_total: total}, **more)
+
+
+def owner_of(*pods, before=None):
+    return owner_of_pods(owner_key(pods[0], KEYS), pods, KEYS, before)
+
+
+@pytest.mark.parametrize(
+    ("pod", "key"),
+    [
+        (make_pod("p"), "u-p"),
+        (make_pod("p", owner=STATEFUL_SET), "u-db"),
+        (make_pod("p", owner={**STATEFUL_SET, "controller": False}), "u-p"),
+        (grouped("p"), "group/ns/ring"),
+        (grouped("p", owner=STATEFUL_SET), "group/ns/ring"),
+        (grouped("p", owner={**STATEFUL_SET, "kind": "Job"}), "u-db"),
+    ],
+)
+def test_whose_a_pod_is(pod, key):
+    assert owner_key(pod, KEYS) == key
+
+
+def test_which_pods_are_served():
+    assert served(make_pod(), KEYS)
+    assert served(make_pod(owner=STATEFUL_SET), KEYS)
+    assert not served(make_pod(owner={**STATEFUL_SET, "kind": "Job"}), KEYS)
+    assert not served(make_pod(owner={**STATEFUL_SET, "kind": "DaemonSet"}), KEYS)
+    let_go = make_pod(spec={"schedulingGates": []})
+    assert not served(let_go, KEYS)
+    assert served(make_pod(spec={"schedulingGates": []}, annotations={KEYS.workload: "w"}), KEYS)
+
+
+@pytest.mark.parametrize(
+    ("labels", "rank"),
+    [
+        ({"batch.kubernetes.io/job-completion-index": "3"}, 3),
+        ({"apps.kubernetes.io/pod-index": "2"}, 2),
+        ({"apps.kubernetes.io/pod-index": "2", "leaderworkerset.sigs.k8s.io/worker-index": "5"}, 5),
+        ({"training.kubeflow.org/replica-index": "1"}, 1),
+        ({"topogate.dev/pod-group-pod-index": "7"}, 7),
+        ({"apps.kubernetes.io/pod-index": "-1"}, None),
+        ({}, None),
+    ],
+)
+def test_where_ranks_are_read(labels, rank):
+    assert rank_of(make_pod(labels=labels)) == rank
+
+
+def test_pods_of_a_controller_count_as_they_are():
+    pods = [make_pod(f"db-{i}", owner=STATEFUL_SET, labels={"apps.kubernetes.io/pod-index": str(i)}) for i in (1, 2)]
+    owner = owner_of(*pods)
+    assert (owner.kind, owner.name, owner.uid, owner.workload[:15]) == ("StatefulSet", "db", "u-db", "statefulset-db-")
+    (pod_set,) = owner.pod_sets
+    assert (pod_set.count, pod_set.full, owner.request.level) == (2, 2, "rack")
+    assert [pod_set.position(rank) for rank in (1, 2)] == [0, 1]  # a LeaderWorkerSet's workers begin at 1
+    (reference,) = new_workload(owner, 0)["metadata"]["ownerReferences"]
+    assert (reference["uid"], reference["controller"], reference["blockOwnerDeletion"]) == ("u-db", True, False)
+
+
+def test_a_group_tells_how_many_it_will_be():
+    owner = owner_of(grouped("a", "4", 2), grouped("b", "4", 0))
+    (pod_set,) = owner.pod_sets
+    assert (owner.kind, owner.name, pod_set.count, pod_set.full) == (GROUP, "ring", 4, 4)
+    later = owner_of(grouped("c", "4", 3)).pod_sets[0]
+    assert [later.position(rank) for rank in (0, 3)] == [0, 3]
+    body = new_workload(owner, 0)
+    assert [reference["name"] for reference in body["metadata"]["ownerReferences"]] == ["a", "b"]
+    assert not any(reference.get("controller") for reference in body["metadata"]["ownerReferences"])
+    done = [grouped(name, "2", phase="Succeeded") for name in "ab"]
+    assert owner_of(*done).over == "Complete"
+    assert owner_of(done[0], grouped("b", "2")).pod_sets[0].count == 1
+
+
+@pytest.mark.parametrize("total", ["0", "-2", "many", "1.5", "", "9" * 40])
+def test_a_total_that_is_none_is_refused(total):
+    request = owner_of(grouped("a", total)).request
+    assert isinstance(request, RequestError)
+    assert request.reason is Reason.INVALID_REQUEST
+    assert f"metadata.annotations[{KEYS.pod_group_total}]" in str(request)
+
+
+def test_pods_of_one_workload_are_alike():
+    assert not isinstance(owner_of(grouped("a"), grouped("b")).request, RequestError)
+    for odd in (grouped("b", cpu="2"), grouped("b", spec={"overhead": {"cpu": "1"}})):
+        request = owner_of(grouped("a"), odd).request
+        assert isinstance(request, RequestError)
+        assert "pods a and b are one workload and differ" in str(request)
+
+
+def test_queues_admit_jobs_only():
+    request = owner_of(make_pod(labels={KEYS.queue_name: "team"})).request
+    assert isinstance(request, RequestError)
+    assert request.reason is Reason.UNSUPPORTED_OWNER
+    assert owner_of(make_pod(labels={KEYS.queue_name: "team"})).queue == ""
+
+
+def test_what_letting_a_pod_go_added_is_no_part_of_the_template():
+    waits = make_pod("p", owner=STATEFUL_SET, spec={"nodeSelector": {"disk": "ssd"}})
+    before = owner_of(waits)
+    required = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}
+    added = {
+        "schedulingGates": [],
+        "nodeName": "n1",
+        "nodeSelector": {"disk": "ssd", "rack": "r1"},
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}},
+    }
+    gone = make_pod("p", owner=STATEFUL_SET, annotations={KEYS.workload: before.workload}, spec=added)
+    assert owner_of(gone, before=before).pod_sets == before.pod_sets
+    template = owner_of(gone).pod_sets[0].template
+    assert (template.spec.node_selector, template.spec.node_name) == (None, "")
+    assert template.spec.affinity.node_affinity is None
+    assert KEYS.workload not in template.metadata.annotations
+
+
+def test_the_end_of_pods():
+    assert owner_of(make_pod(phase="Succeeded")).over == "Complete"
+    assert owner_of(make_pod(phase="Failed")).over == "Failed"
+    assert owner_of(make_pod(owner=STATEFUL_SET, phase="Failed")).over == GONE  # its controller may make another
+    assert owner_of(grouped("a", "2", phase="Failed")).over == ""
+    before = owner_of(make_pod())
+    gone = owner_of_pods("u-p", (), KEYS, before)
+    assert (gone.over, gone.workload) == (GONE, before.workload)
+
+
+def test_whose_a_workload_is():
+    for owner in (owner_of(make_pod(owner=STATEFUL_SET)), owner_of(grouped("a")), owner_of(make_pod())):
+        found = msgspec.convert(new_workload(owner, 0)["metadata"] | {"uid": "w"}, type=type(make_pod().metadata))
+        workload = msgspec.structs.replace(make_pod(), metadata=found)
+        assert belongs(workload, owner)
+        assert of_pods(found)
+        other = msgspec.structs.replace(
+            workload, metadata=msgspec.structs.replace(found, name="x", owner_references=())
+        )
+        assert not belongs(other, owner)
+        assert not of_pods(other.metadata)
+
+
+# -- in the controller's memory -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def world():
+    made = World()
+    made.put("flavor", FLAVOR)
+    for node in NODES:
+        made.put("node", node)
+    return made
+
+
+def ranked(name, rank, **more):
+    return make_pod(name, owner=STATEFUL_SET, labels={"apps.kubernetes.io/pod-index": str(rank)}, **more)
+
+
+def test_the_first_pod_of_an_owner_makes_a_record_and_the_last_one_takes_it_along(world):
+    pods = [ranked(f"db-{rank}", rank) for rank in range(2)]
+    waits = []
+    world.memory._enqueue = lambda uid, after: waits.append((uid, after))
+    for pod in pods:
+        world.put("pod", pod)
+    assert set(waits) == {("u-db", 1.0)}  # nobody told how many will come
+    record = world.memory.records["u-db"]
+    assert world.memory.regroup(record)
+    assert record.owner.pod_sets[0].count == 2
+    assert not world.memory.stray
+    for pod in pods:
+        world.drop("pod", pod)
+    assert not world.memory.regroup(record)
+    assert (world.memory.records, world.memory.groups) == ({}, {})
+
+
+def test_a_workload_stays_known_until_it_is_deleted(world):
+    pod = ranked("db-0", 0)
+    world.put("pod", pod)
+    record = world.memory.records["u-db"]
+    body = new_workload(record.owner, 0) | {"status": {}}
+    body["metadata"] |= {"uid": "w", "resourceVersion": "1"}
+    workload = msgspec.json.decode(msgspec.json.encode(body), type=Workload)
+    world.put("workload", workload)
+    assert record.known is not None
+    world.drop("pod", pod)
+    assert world.memory.regroup(record)
+    assert record.owner.over == GONE
+    assert [type(one) for one in decide(record, world.memory.rules, 0.0)] == [Leave, Free, Remove]
+    world.drop("workload", workload)
+    assert not world.memory.regroup(record)
+
+
+def test_a_group_finds_its_workload_by_name(world):
+    world.put("pod", grouped("a", "2"))
+    record = world.memory.records["group/ns/ring"]
+    body = new_workload(record.owner, 0) | {"status": {}}
+    body["metadata"] |= {"uid": "w", "resourceVersion": "1"}
+    world.put("workload", msgspec.json.decode(msgspec.json.encode(body), type=Workload))
+    assert record.known is not None
+    again = world.restarted()
+    assert again.records["group/ns/ring"].known is not None
+    assert again.groups == world.memory.groups
+
+
+def test_a_bare_pod_and_a_group_that_is_complete_wait_for_nobody(world):
+    waits = []
+    world.memory._enqueue = lambda uid, after: waits.append(after)
+    world.put("pod", make_pod("alone"))
+    world.put("pod", grouped("a", "1"))
+    assert set(waits) == {0.0}
+
+
+def test_pods_of_jobs_and_daemon_sets_make_no_record(world):
+    for kind in ("Job", "DaemonSet"):
+        world.put("pod", make_pod(kind.lower(), owner={**STATEFUL_SET, "kind": kind, "uid": kind}))
+    assert world.memory.records == {}
+    assert len(world.memory.stray) == 2

@@ -1,0 +1,201 @@
+"""Pods that no Job owns, as owners: pod groups, bare pods, and the pods of any other controller.
+
+Rules
+- Pods with the label ``<domain>/pod-group-name`` are one workload by namespace and group; else the pods of one
+  controlling owner are (StatefulSet, ReplicaSet of a Deployment, LeaderWorkerSet, a Kubeflow or MPI job, ...); else a
+  pod is a workload of its own. Pods of Jobs belong to the Job, and DaemonSet pods have their nodes already.
+- Nothing is read but the pods, so any controller will do whose pods carry request and gate. How many there will be
+  is told by ``<domain>/pod-group-total-count``; without it, those that are there count, and more go beside them.
+- A rank is read from the label that the pods' controller sets (`RANK_LABELS`). It counts from 0; where nobody
+  tells how many there will be, from the lowest one.
+- All pods of one workload are alike. Those that wait behind the gate tell what is asked for; of pods that were let
+  go, what we added to them is taken off.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from crds.constants import Keys
+from crds.names import workload_name
+from crds.request import WISHES, ParsedRequest, RequestError, parse_request, parse_wish, pods_in_all
+from engine.reasons import Reason
+from kube.objects import Affinity, NodeAffinity, NodeSelector, ObjectMeta, Pod, PodTemplate, controller_of, is_true
+from ungater.jobs import MAIN, OwnedPodSet, Owner
+from ungater.slots import finished, is_gated, rank_of
+
+JOB, POD, GROUP = "Job", "Pod", "PodGroup"
+GONE = "Gone"  # none of its pods is left
+NOT_SERVED = frozenset({JOB, "DaemonSet", "Node"})
+MEMBERS = 16  # pods of a group that own its Workload
+_WRITTEN = ("kubectl.kubernetes.io/last-applied-configuration",)
+
+
+def owner_key(pod: Pod, keys: Keys) -> str:
+    """What the pods of one owner have in common: the uid of a controller or of a bare pod, or namespace and group."""
+    controller = controller_of(pod.metadata)
+    if controller is not None and controller.kind == JOB:
+        return controller.uid
+    group = (pod.metadata.labels or {}).get(keys.pod_group)
+    if group:
+        return f"group/{pod.metadata.namespace}/{group}"
+    return controller.uid if controller is not None else pod.metadata.uid
+
+
+def served(pod: Pod, keys: Keys) -> bool:
+    """Whether the pod is ours to place without a Job: it waits behind our gate, or was let go by us."""
+    controller = controller_of(pod.metadata)
+    if controller is not None and controller.kind in NOT_SERVED:
+        return False
+    return is_gated(pod, keys.gate) or keys.workload in (pod.metadata.annotations or {})
+
+
+def of_pods(workload: ObjectMeta) -> bool:
+    """Whether a Workload was made for pods that no Job owns; by its metadata."""
+    controller = controller_of(workload)
+    if controller is None:
+        return bool(workload.owner_references) and workload.name.startswith(f"{GROUP.lower()}-")
+    return controller.kind != JOB and workload.name == workload_name(controller.kind, controller.name, controller.uid)
+
+
+def owner_of_pods(key: str, pods: Iterable[Pod], keys: Keys, before: Owner | None = None) -> Owner:
+    """The neutral view of the pods of one owner. ``before``: the view of an earlier moment, when there were pods."""
+    found = sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
+    if not found:
+        if before is None:
+            raise AssertionError(f"{key}: no pods")
+        return replace(before, over=GONE, outcome=f"no pod of {before.kind} {before.name} is left")
+    alive = [pod for pod in found if not finished(pod)]
+    gated = [pod for pod in alive if is_gated(pod, keys.gate)]
+    kind, api_version, name, uid = _identity(key, found[0])
+    total, wrong = _total(found, keys)
+    template, raw = _template(found, gated, keys, before)
+    request, wishes = _request(found, gated or alive or found, keys)
+    done = sum(pod.status.phase == "Succeeded" for pod in found)
+    count = max(total - done, 0) if total else len(alive)
+    ranks = [rank for pod in found if (rank := rank_of(pod)) is not None]
+    lowest = 0 if total else min(ranks, default=0)
+    pod_set = OwnedPodSet(MAIN, count, total or count, template, raw, ((0, lowest - 1),) if lowest else ())
+    return Owner(
+        kind=kind,
+        api_version=api_version,
+        namespace=found[0].metadata.namespace,
+        name=name,
+        uid=uid,
+        created=before.created if before is not None else found[0].metadata.creation_timestamp or "",
+        pod_sets=(pod_set,),
+        request=wrong or request,
+        gated=True,
+        over=_over(kind, alive, done, total),
+        outcome=f"all pods of {kind} {name} have finished",
+        priority_class=template.spec.priority_class_name,
+        ready=sum(is_true(pod.status.conditions, "Ready") for pod in alive),
+        workload=workload_name(kind, name, uid),
+        wishes=wishes,
+        open_ended=not total and kind != POD,
+        members=_members(kind, found, before),
+    )
+
+
+def _identity(key: str, pod: Pod) -> tuple[str, str, str, str]:
+    """Kind, API version, name and uid of the owner."""
+    if key.startswith("group/"):
+        return GROUP, "v1", key.rsplit("/", 1)[1], key
+    controller = controller_of(pod.metadata)
+    if controller is None:
+        return POD, "v1", pod.metadata.name, pod.metadata.uid
+    return controller.kind, controller.api_version, controller.name, controller.uid
+
+
+def _members(kind: str, pods: Sequence[Pod], before: Owner | None) -> tuple[tuple[str, str], ...]:
+    """Name and uid of the pods that a group's Workload belongs to; others have an owner of their own."""
+    if kind != GROUP:
+        return ()
+    known = before.members if before is not None else ()
+    return known or tuple((pod.metadata.name, pod.metadata.uid) for pod in pods[:MEMBERS])
+
+
+def _over(kind: str, alive: Sequence[Pod], done: int, total: int) -> str:
+    """Why it needs no slots any more. A controller makes other pods for those that ended."""
+    if alive:
+        return ""
+    if kind == POD or (total and done >= total):
+        return "Complete" if done else "Failed"
+    return "" if total else GONE
+
+
+def _total(pods: Sequence[Pod], keys: Keys) -> tuple[int, RequestError | None]:
+    """How many pods there will be; 0 where nobody says."""
+    for pod in pods:
+        text = (pod.metadata.annotations or {}).get(keys.pod_group_total)
+        if text is None:
+            continue
+        if (total := pods_in_all(text)) is not None:
+            return total, None
+        field = f"metadata.annotations[{keys.pod_group_total}]"
+        message = f'pod {pod.metadata.name}: {field}: Invalid value: "{text}": expected a whole number above 0'
+        return 0, RequestError(Reason.INVALID_REQUEST, field, text, message)
+    return 0, None
+
+
+def _request(
+    pods: Sequence[Pod], telling: Sequence[Pod], keys: Keys
+) -> tuple[ParsedRequest | RequestError | None, dict[str, str]]:
+    """What the pods ask for; an error where they differ or cannot be served."""
+    queue = next((name for pod in pods if (name := (pod.metadata.labels or {}).get(keys.queue_name))), "")
+    if queue:
+        field = f"metadata.labels[{keys.queue_name}]"
+        text = f'{field}: "{queue}": queues admit Jobs only: remove the label, or make the pods with a Job'
+        return RequestError(Reason.UNSUPPORTED_OWNER, field, queue, text), {}
+    first, *others = telling
+    for other in others:
+        if _asked(other, keys) != _asked(first, keys):
+            text = (
+                f"pods {first.metadata.name} and {other.metadata.name} are one workload and differ in what they ask "
+                "for: make them alike, or give them different groups"
+            )
+            return RequestError(Reason.INVALID_REQUEST, "spec", other.metadata.name, text), {}
+    annotations = first.metadata.annotations or {}
+    try:
+        request = parse_request(annotations, keys)
+        parse_wish(annotations)
+    except RequestError as error:
+        return error, {}
+    return request, {name: annotations[name] for name in WISHES if name in annotations}
+
+
+def _asked(pod: Pod, keys: Keys) -> tuple[object, ...]:
+    """What must be the same in all pods of a workload."""
+    annotations, spec = pod.metadata.annotations or {}, pod.spec
+    said = {key: annotations[key] for key in (*keys.requests, *WISHES) if key in annotations}
+    containers = [(one.name, one.resources) for one in (*(spec.init_containers or ()), *(spec.containers or ()))]
+    return said, containers, spec.resources, spec.overhead
+
+
+def _template(pods: Sequence[Pod], gated: Sequence[Pod], keys: Keys, before: Owner | None) -> tuple[PodTemplate, bytes]:
+    """The template of the pods: of the newest that waits, else the one that was seen before, else made anew."""
+    if not gated and before is not None:
+        return before.pod_sets[0].template, before.pod_sets[0].raw
+    pod = gated[-1] if gated else pods[-1]
+    meta = pod.metadata
+    annotations = {key: text for key, text in (meta.annotations or {}).items() if key not in (keys.workload, *_WRITTEN)}
+    spec = msgspec.structs.replace(pod.spec, node_name="", scheduling_gates=None)
+    if not is_gated(pod, keys.gate):
+        spec = msgspec.structs.replace(spec, node_selector=None, affinity=_anywhere(spec.affinity))
+    template = PodTemplate(metadata=ObjectMeta(labels=meta.labels, annotations=annotations), spec=spec)
+    if before is not None and before.pod_sets[0].template == template:
+        return before.pod_sets[0].template, before.pod_sets[0].raw
+    return template, msgspec.json.encode(template)
+
+
+def _anywhere(affinity: Affinity | None) -> Affinity | None:
+    """The affinity without the node's name, which letting a pod go adds."""
+    node = affinity.node_affinity if affinity is not None else None
+    required = node.required_during_scheduling_ignored_during_execution if node is not None else None
+    if affinity is None or required is None:
+        return affinity
+    terms = tuple(msgspec.structs.replace(term, match_fields=None) for term in required.node_selector_terms or ())
+    kept = NodeSelector(node_selector_terms=tuple(term for term in terms if term.match_expressions))
+    again = NodeAffinity(required_during_scheduling_ignored_during_execution=kept) if kept.node_selector_terms else None
+    return msgspec.structs.replace(affinity, node_affinity=again)
