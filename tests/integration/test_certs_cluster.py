@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
@@ -206,6 +207,31 @@ async def test_a_ca_is_rotated_without_a_gap(client, namespace, configuration, w
     assert await trusted() == [both[:1]] * 2
     assert (await stored(client, namespace)).retired == (fingerprint(both[1]),)
     assert served == [("a", both[1]), ("b", both[1]), ("a", both[0]), ("b", both[0])]
+
+
+async def test_a_replica_says_what_it_may_serve_before_it_serves_it(client, namespace, configuration, monkeypatch):
+    clock, said, served = {"mono": 0.0}, {}, []
+    write = store.write
+
+    async def noting(*arguments, annotations, **more):
+        await write(*arguments, annotations=annotations, **more)
+        said.update(annotations)
+
+    def on_change(bundle):
+        needs = json.loads(said[f"{store.REPLICA_PREFIX}a"])["needs"]
+        served.append(fingerprint(bundle.issuer))
+        assert set(served) == set(needs)  # the one it leaves and the one it takes up
+
+    monkeypatch.setattr(store, "write", noting)
+    manager = replica(client, namespace, on_change=on_change, monotonic=lambda: clock["mono"])
+    await manager.refresh()
+    await annotate(client, namespace, rotate="ca")
+    await manager.refresh()
+    clock["mono"] = 61.0
+    await manager.refresh()
+    assert len(set(served)) == 2
+    await manager.refresh()
+    assert json.loads(said[f"{store.REPLICA_PREFIX}a"])["needs"] == served[-1:]
 
 
 async def test_an_old_ca_outlives_no_pod_that_is_gone(client, namespace, configuration):
