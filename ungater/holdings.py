@@ -106,6 +106,11 @@ class Holdings:
         detail = Reason.IN_CLUSTER_QUEUE if ours == theirs else detail
         return life.preempted(detail, messages.preempted(preemptor, ours, detail))
 
+    def stay(self, record: Record) -> None:
+        """One that was on its way out holds what it holds as before."""
+        self.queues.quotas.leave(record.key, leaving=False)
+        self.queues.evicting.pop(record.key, None)
+
     # --- holding ---------------------------------------------------------------------------------------------------
 
     def take(self, record: Record, admission: Admission, workload: model.Workload) -> None:

@@ -16,7 +16,7 @@ from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import Forbidden, Invalid
 from kube.events import EventRecorder
-from kube.objects import Job, Object, ResourceFlavor, Struct
+from kube.objects import Job, Object, ResourceFlavor, Struct, condition
 from kube.resources import JOBS, WORKLOADS, Resource
 from queueing.cycle import Waiting
 from ungater import conditions, instructions, starting
@@ -173,6 +173,12 @@ class Living:
 
     async def evict_pods(self, record: Record, evict: instructions.EvictPods) -> bool:
         """Evict its pods; where a budget refuses for long, whoever waits for it makes another plan."""
+        if (
+            _is_victim(record)
+            and not self._memory.holdings.preemptors_of(record.key)
+            and self._untouched(record, evict)
+        ):
+            return await self._spare(record, Reason.QUOTA_RESERVED, "nobody waits for its room any more")
         self._leaving(record)
         for pod in evict.pods:
             self._evictions.evict(record.uid, pod, evict.why)
@@ -193,7 +199,8 @@ class Living:
         if not preemptors:
             return False
         if self._untouched(record, evict):
-            return await self._spare(record, blocked.message)
+            self._memory.queues.spare(record.key, time.time() + SPARED)
+            return await self._spare(record, Reason.EVICTION_BLOCKED, blocked.message)
         self._leaving(record)
         return False
 
@@ -203,16 +210,16 @@ class Living:
             pod.metadata.deletion_timestamp is None for pod in evict.pods
         )
 
-    async def _spare(self, record: Record, why: str) -> bool:
-        """It stays after all: nobody who wants its room can have it."""
+    async def _spare(self, record: Record, reason: Reason, why: str) -> bool:
+        """It stays after all."""
         text = f"it was to be evicted, and stays: {why}"
         types = (conditions.EVICTED, conditions.PREEMPTED)
-        wanted = tuple(Wanted(type_, False, Reason.EVICTION_BLOCKED, text) for type_ in types)
+        wanted = tuple(Wanted(type_, False, reason, text) for type_ in types)
         namespace = record.owner.namespace
         if not await self.writing(record, lambda known: self._writer.conditions(namespace, known, wanted)):
             return True
         self._evictions.forget(record.uid)
-        self._memory.queues.spare(record.key, time.time() + SPARED)
+        self._memory.holdings.stay(record)
         record.closing = False
         return True
 
@@ -265,7 +272,13 @@ class Living:
         return False
 
 
+def _is_victim(record: Record) -> bool:
+    """Whether it is on its way out for somebody else."""
+    found = condition(record.known.conditions, conditions.EVICTED) if record.known is not None else None
+    return found is not None and found.reason == str(Reason.PREEMPTED)
+
+
 def _admitted_for(known: Known, now: float) -> int:
-    found = next((one for one in known.conditions if one.type == conditions.ADMITTED and one.status == "True"), None)
-    since = conditions.moment(found.last_transition_time) if found is not None else None
+    found = condition(known.conditions, conditions.ADMITTED)
+    since = conditions.moment(found.last_transition_time) if found is not None and found.status == "True" else None
     return max(0, int(now - since)) if since is not None else 0

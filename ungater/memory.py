@@ -154,8 +154,10 @@ class Memory:
 
     def leave(self, record: Record) -> None:
         """It waits no more."""
+        victims = self.holdings.victims_of(record.key)
         if self.holdings.leave(record):
             self.stir()
+            self._stand_down(victims)
 
     def wish(self, record: Record) -> PodSet:
         """What a job asks for, as queueing takes it."""
@@ -430,9 +432,11 @@ class Memory:
 
     def free(self, record: Record) -> None:
         """Give back all that is held for the job; it waits for nothing any more."""
+        victims = self.holdings.victims_of(record.key)
         self._clear(record)
         if self.holdings.free(record):
             self.stir()
+        self._stand_down(victims)
 
     def back(self, record: Record, until: float = 0.0) -> None:
         """Give back all that is held for the job; it waits again, not before ``until``."""
@@ -449,8 +453,17 @@ class Memory:
 
     def undo(self, record: Record, until: float = 0.0) -> None:
         """A write failed for certain: hold what was held before it."""
+        victims = self.holdings.victims_of(record.key)
         self.holdings.undo(record, until)
         self.stir()
+        self._stand_down(victims)
+
+    def _stand_down(self, victims: Iterable[str]) -> None:
+        """Nobody waits for these any more: they may stay."""
+        for key in victims:
+            victim = self.record_of(key)
+            if victim is not None:
+                self._enqueue(victim.uid, 0.0)
 
     # --- inside --------------------------------------------------------------------------------------------------
 

@@ -92,6 +92,28 @@ async def test_a_plan_waits_for_a_budget_over_a_restart_and_ends_with_the_job_th
         await jobs.running("other", 1)
 
 
+async def test_where_the_job_that_wanted_the_room_is_deleted_its_victim_stays(jobs, client, namespace):
+    async with controller(client):
+        await jobs.submit("low", 2, priority="low")
+        before = await jobs.running("low", 2)
+        budget = {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "keep"},
+            "spec": {"minAvailable": 2, "selector": {"matchLabels": {"batch.kubernetes.io/job-name": "low"}}},
+        }
+        await client.create(POD_DISRUPTION_BUDGETS, budget, namespace)
+        await asyncio.sleep(1)
+        await jobs.submit("high", 1, priority="high")
+        await jobs.condition("low", "Evicted", "True", "Preempted")
+        await jobs.delete("high")
+        stays = await jobs.condition("low", "Evicted", "False", "QuotaReserved")
+        assert "nobody waits for its room" in stays["message"]
+        after = await jobs.running("low", 2)
+        assert {pod["metadata"]["uid"] for pod in after} == {pod["metadata"]["uid"] for pod in before}
+        await client.delete(POD_DISRUPTION_BUDGETS, "keep", namespace)
+
+
 async def test_what_was_admitted_and_not_started_is_started(jobs, client, namespace):
     running = controller(client)
     await jobs.submit("one", 2)
