@@ -421,8 +421,8 @@ class Controller:
         self._lazy.pop(record.uid, None)
         namespace = record.owner.namespace
         await self.living.writing(record, lambda known: self.writer.conditions(namespace, known, write.wanted))
-        if record.owner.over:
-            self.queue.add(record.uid)  # the time for which it is kept begins
+        if record.owner.over or (record.owner.queue and not write.delay):
+            self.queue.add(record.uid)  # the time for which it is kept begins, or its life goes on
         return True
 
     async def _release(self, record: Record, release: Release) -> bool:

@@ -14,6 +14,7 @@ from kube.resources import (
     PODS,
     PRIORITY_CLASSES,
     RESOURCE_FLAVORS,
+    WORKLOADS,
 )
 
 pytestmark = pytest.mark.cluster
@@ -353,3 +354,20 @@ async def test_pods_of_a_lost_node_without_another_place_put_it_back_into_a_rack
         await until(elsewhere, "both pods in another rack")
         assert (await jobs.status("moves"))["requeueState"]["count"] == 1
         assert violations(await snapshot(client, {namespace})) == []
+
+
+async def test_checks_stand_between_quota_and_the_start_of_a_job(running, client, namespace):
+    checks = {"admissionChecks": [{"name": "budget"}]}
+    await make_queue(client, namespace, "team", 16, flavors=(namespace,), admissionChecksStrategy=checks)
+    await running.submit("checked", 1)
+    pending = await running.condition("checked", "Admitted", "False", "Pending")
+    assert "budget" in pending["message"]
+    await running.condition("checked", "QuotaReserved", "True")
+    assert (await running.job("checked"))["spec"]["suspend"]
+    workload = await running.workload("checked")
+    (check,) = workload["status"]["admissionChecks"]
+    assert (check["name"], check["state"]) == ("budget", "Pending")
+    body = {"status": {"admissionChecks": [{**check, "state": "Ready", "message": "paid"}]}}
+    await client.patch(WORKLOADS, workload["metadata"]["name"], namespace, body=body, subresource="status")
+    await running.running("checked", 1)
+    await running.condition("checked", "Admitted", "True", "Admitted")
