@@ -17,7 +17,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from cli.output import Output, OutputFormat, emit, stderr
-from engine.preempt.model import Preemptor, Room, Rules, Strategy, Victim
+from engine.preempt.model import Choice, Preemptor, Room, Rules, Strategy, Victim
 from engine.preempt.roster import Roster
 from engine.preempt.search import find, sourced
 from simulator import paper
@@ -92,6 +92,7 @@ class Evaluation:
     in_a_row: bool
     tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
     micros: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    _choices: dict[str, Choice | None] = field(default_factory=dict)
 
     def cycle(self, filling: Filling, rooms: list[Room], preemptions: int) -> None:
         """So many instances scale up, B and C in turn, by each method on a cluster of its own."""
@@ -99,6 +100,7 @@ class Evaluation:
             tally = self.tallies.setdefault((filling, method), Tally())
             roster = Roster(rooms)
             roster.build()
+            self._choices.clear()
             gc.collect()
             gc.disable()  # what is left of building is not part of a decision
             for number in range(preemptions):
@@ -121,7 +123,9 @@ class Evaluation:
             return
         rules = Rules(Strategy(method))
         self._timed(name, method, lambda: next(sourced(roster, preemptor, rules), None))
-        choice = find(roster, preemptor, rules)
+        if self.in_a_row or name not in self._choices:  # the cluster stays as it was: so does what is chosen
+            self._choices[name] = find(roster, preemptor, rules)
+        choice = self._choices[name]
         if choice is None:
             tally.add((), hit=False)
             return
