@@ -20,7 +20,7 @@ from support.kueue import PRIORITY, Kueue, true
 from cli.explain import report
 from crds.constants import DEFAULT_DOMAIN, Keys
 from kube.client import Client
-from kube.resources import JOBS, RESOURCE_FLAVORS, WORKLOADS, resource_of
+from kube.resources import JOBS, PODS, RESOURCE_FLAVORS, WORKLOADS, resource_of
 from localcluster.nodes import GROUP_LABEL
 from manifests import render
 from ungater.kueue import bridge
@@ -103,6 +103,12 @@ class Site(Watched):
         except AssertionError as error:
             found = (await self.kueue.workload(name)).get("status")
             raise AssertionError(f"{error}; it is {found}; Kueue: {self.kueue.broken}") from None
+
+    async def delete(self, name):
+        """The Job and its pods: the garbage collector, which looks for kinds anew after each CRD, may take long."""
+        await super().delete(name)
+        params = {"labelSelector": f"batch.kubernetes.io/job-name={name}", "gracePeriodSeconds": "0"}
+        await self.client.raw("DELETE", PODS.path(self.namespace), params=params)
 
     async def suspended(self, name):
         return (await self.client.get(JOBS, name, self.namespace))["spec"].get("suspend", False)

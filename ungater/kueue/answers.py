@@ -119,11 +119,9 @@ def due(before: CheckState, wanted: CheckState, since: float | None) -> float | 
 
     ``since``: seconds since this check was last written. Where only the wording of one reason changed it waits.
     """
-    same = (before.state, before.message, before.pod_set_updates) == (
-        wanted.state,
-        wanted.message,
-        wanted.pod_set_updates,
-    )
+    same = (before.state, before.message) == (wanted.state, wanted.message)
+    if wanted.state == READY:  # of others nobody reads the updates, and Kueue may own what is left of them
+        same = same and before.pod_set_updates == wanted.pod_set_updates
     if same:
         return None
     if before.state != wanted.state or _reason(before) != _reason(wanted) or since is None:

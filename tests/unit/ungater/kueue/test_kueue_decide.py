@@ -366,6 +366,12 @@ def test_news_are_written_at_once_and_details_rarely(message, state, since, seco
     assert a.due(before, CheckState(name="topology", state=state, message=message), since) == seconds
 
 
+def test_updates_that_kueue_still_owns_are_no_news_of_one_that_waits():
+    left = CheckState(name="topology", message="m", pod_set_updates=(kueue.PodSetUpdate(name="main"),))
+    assert a.due(left, CheckState(name="topology", message="m"), None) is None
+    assert a.due(left, CheckState(name="topology", state=READY, message="m"), None) == 0.0
+
+
 def test_the_body_names_the_version_that_was_judged_and_keeps_the_time_of_a_state():
     workload = make_workload(checks=(("a", PENDING), ("b", PENDING)))
     checks = [CheckState(name="a", message="m"), CheckState(name="b", state=READY, message="")]
