@@ -233,8 +233,7 @@ EDITS: Mapping[str, Sequence[Edit]] = {
     "manifests/base/rbac-webhook.yaml": [
         swap(
             "resourceNames: [topogate-webhook]\nverbs: [get, patch]",
-            "resourceNames: [topogate-webhook]\n"
-            f"verbs: [get{{{{ if not {CERT_MANAGER} }}}}, patch{{{{ end }}}}]",
+            f"resourceNames: [topogate-webhook]\nverbs: [get{{{{ if not {CERT_MANAGER} }}}}, patch{{{{ end }}}}]",
         ),
         guarded(
             '- apiGroups: [""] # whether another replica is gone, before an old certificate authority is dropped',
