@@ -27,7 +27,7 @@ FIRST = int(os.environ.get("TOPOGATE_FUZZ_FIRST", "0"))
 WORKERS = 12
 WAIT_SECONDS = 20  # a body that does not come is given up after 10
 WARM_UP = min(COUNT // 2, 5000)
-MORE_BYTES = 12 << 20  # what a warm process may still take in the end: caches fill, allocators round up
+MORE_BYTES = 24 << 20  # what a warm process may still take: 1,024 kept decisions a path, of 10 kB at the very most
 
 
 async def exchange(connection, request):

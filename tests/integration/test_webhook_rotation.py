@@ -6,6 +6,7 @@ them by what it was a moment ago; half of the calls come over a connection of th
 
 import asyncio
 import base64
+import collections
 import itertools
 import os
 import ssl
@@ -30,6 +31,7 @@ NAME = "topogate-rotation-test"
 SETTLE_SECONDS = SECONDS / 10
 LATE_SECONDS = SETTLE_SECONDS / 2  # how long after a change of the caBundle some clients still use the old one
 CALL_SECONDS = 10.0  # as an API server is told to wait
+IDLE_SECONDS = 90.0  # so long an API server keeps a connection that it does not use
 
 
 class Clients:
@@ -94,15 +96,20 @@ async def configuration(client):
 
 async def load(replicas, clients, seconds):
     """Calls at a steady rate, not slowed down by slow answers: seconds of each. Raises what any of them raises."""
-    kept = {replica.port: [] for replica in replicas}
+    kept = {replica.port: collections.deque() for replica in replicas}
     taken, paths = [], sorted(fuzz.GOOD)
 
     async def call(number):
         replica, path = replicas[number % 2], paths[number // 2 % len(paths)]
         fresh = number // 4 % 2 == 0
         idle = kept[replica.port]
-        connection = idle.pop() if idle and not fresh else Connection(replica.port, clients.trust(late=number % 3 == 0))
         start = time.monotonic()
+        while idle and idle[0][0] < start - IDLE_SECONDS:
+            await idle.popleft()[1].close()
+        if idle and not fresh:
+            connection = idle.pop()[1]
+        else:
+            connection = Connection(replica.port, clients.trust(late=number % 3 == 0))
         async with asyncio.timeout(CALL_SECONDS):
             await connection.send(*fuzz.good(path).pieces)
             answer = await connection.receive()
@@ -112,18 +119,20 @@ async def load(replicas, clients, seconds):
         if fresh:
             await connection.close()
         else:
-            idle.append(connection)
+            idle.append((time.monotonic(), connection))
 
     begin = time.monotonic()
-    async with asyncio.TaskGroup() as group:
-        for number in itertools.count():
-            due = begin + number / RATE
-            if due > begin + seconds:
-                break
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
-            group.create_task(call(number))
-    for connection in itertools.chain(*kept.values()):
-        await connection.close()
+    try:
+        async with asyncio.TaskGroup() as group:
+            for number in itertools.count():
+                due = begin + number / RATE
+                if due > begin + seconds:
+                    break
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                group.create_task(call(number))
+    finally:
+        for _, connection in itertools.chain(*kept.values()):
+            await connection.close()
     return taken
 
 
