@@ -8,14 +8,15 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.table import Table
 
 from cli import whatif_admit, whatif_preempt
-from cli.output import OutputFormat, emit, stderr, stdout
+from cli.output import stderr, stdout
 from cli.whatif_cases import Case, CaseError, Slice, decide, opened, read_cases
 from cli.whatif_compare import Comparison
-from cli.whatif_output import ErrorAnswer, Format, with_progress, write_lines
+from cli.whatif_output import ErrorAnswer, Format, with_progress, write
 from engine.placement import Placement, Refusal
+
+HEADINGS = ("Case", "Fits", "Where, or why not")
 
 app = typer.Typer(
     add_completion=False,
@@ -97,7 +98,7 @@ def place(
     comparison = Comparison()
     with opened(file) as stream:
         answers = _answers(with_progress(read_cases(stream), output, "placed"), comparison if compare else None)
-        failed = write_lines(answers) if output is Format.JSONL else _write_whole(list(answers), output, compare)
+        failed = write(answers, output, HEADINGS, _row, compared=compare)
     if compare:
         (stdout() if output is Format.TABLE else stderr()).print(comparison.table())
     if failed:
@@ -115,29 +116,10 @@ def _answers(cases: Iterable[Case | CaseError], comparison: Comparison | None) -
         yield given
 
 
-def _write_whole(answers: list[Answer | ErrorAnswer], output: Format, compare: bool) -> int:
-    """Write all answers as one document or table, unless a comparison takes its place; returns how many were errors."""
-    errors = [given for given in answers if isinstance(given, ErrorAnswer)]
-    if output is Format.TABLE and compare:
-        for error in errors:
-            stderr().print(error.error, style="red", markup=False)
-    else:
-        emit(answers, OutputFormat(output), table=_table(answers))
-    return len(errors)
-
-
-def _table(answers: Iterable[Answer | ErrorAnswer]) -> Table:
-    table = Table()
-    for heading in ("Case", "Fits", "Where, or why not"):
-        table.add_column(heading)
-    for given in answers:
-        if isinstance(given, ErrorAnswer):
-            table.add_row(given.id or "?", "[red]error", given.error)
-        elif given.fits:
-            table.add_row(given.id, "[green]yes", _where(given))
-        else:
-            table.add_row(given.id, "[yellow]no", f"{given.reason}: {given.message}")
-    return table
+def _row(given: Answer) -> tuple[str, ...]:
+    if given.fits:
+        return given.id, "[green]yes", _where(given)
+    return given.id, "[yellow]no", f"{given.reason}: {given.message}"
 
 
 def _where(given: Answer) -> str:

@@ -14,15 +14,17 @@ import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from cli.output import OutputFormat, emit, stderr, stdout
+from cli.output import stderr, stdout
 from cli.whatif_cases import CaseError, opened, read_lines
 from cli.whatif_links import LinksForm, chosen, with_links
 from cli.whatif_machines import KubeletForm, MachineForm, NrtForm, PodForm, StateForm, from_nrt, from_state, kubelet_of
 from cli.whatif_machines import pod_shape as shape_of
-from cli.whatif_output import ErrorAnswer, Format, with_progress, write_lines
+from cli.whatif_output import ErrorAnswer, Format, with_progress, write
 from engine.devices.links import bits
 from engine.numa.admit import Admission, admit, hangs
 from engine.numa.machine import Layout, PodShape, State
+
+HEADINGS = ("Case", "Admitted", "Zones, or why not")
 
 OVERCOMMIT = "node-level-overcommit"  # tag of cases that the plain resource fit would stop
 A_SECOND = 6_000_000  # combinations of hints that a kubelet goes through
@@ -250,7 +252,7 @@ def command(
     with opened(file) as stream:
         cases = read_lines(stream, lambda line: decode_admit(line, source, options))
         answers = _answers(with_progress(cases, output, "asked"), source, agreement if compare else None)
-        failed = write_lines(answers) if output is Format.JSONL else _write_whole(list(answers), output, compare)
+        failed = write(answers, output, HEADINGS, _row, compared=compare)
     if compare:
         (stdout() if output is Format.TABLE else stderr()).print(agreement.table())
     if failed:
@@ -270,26 +272,7 @@ def _answers(
         yield given
 
 
-def _write_whole(answers: list[AdmitAnswer | ErrorAnswer], output: Format, compare: bool) -> int:
-    """Write all answers as one document or table, unless a comparison takes its place; returns how many were errors."""
-    errors = [given for given in answers if isinstance(given, ErrorAnswer)]
-    if output is Format.TABLE and compare:
-        for error in errors:
-            stderr().print(error.error, style="red", markup=False)
-    else:
-        emit(answers, OutputFormat(output), table=_table(answers))
-    return len(errors)
-
-
-def _table(answers: Iterable[AdmitAnswer | ErrorAnswer]) -> Table:
-    table = Table()
-    for heading in ("Case", "Admitted", "Zones, or why not"):
-        table.add_column(heading)
-    for given in answers:
-        if isinstance(given, ErrorAnswer):
-            table.add_row(given.id or "?", "[red]error", given.error)
-        elif given.admitted:
-            table.add_row(given.id, "[green]yes", ", ".join(map(str, given.numa_nodes)) or "any")
-        else:
-            table.add_row(given.id, "[yellow]no", f"{given.reason}: {given.message}")
-    return table
+def _row(given: AdmitAnswer) -> tuple[str, ...]:
+    if given.admitted:
+        return given.id, "[green]yes", ", ".join(map(str, given.numa_nodes)) or "any"
+    return given.id, "[yellow]no", f"{given.reason}: {given.message}"

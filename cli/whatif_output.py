@@ -2,13 +2,14 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import TypeVar
 
 import msgspec
+from rich.table import Table
 
-from cli.output import stderr
+from cli.output import OutputFormat, emit, stderr
 
 _QUIET_SECONDS = 2.0  # what lasts longer shows its progress
 One = TypeVar("One")
@@ -46,10 +47,44 @@ def with_progress(cases: Iterable[One], output: Format, done_word: str) -> Itera
             yield case
 
 
-def write_lines(answers: Iterable[msgspec.Struct]) -> int:
-    """Write each answer as it comes; returns how many were errors."""
+def write(
+    answers: Iterable[One | ErrorAnswer],
+    output: Format,
+    headings: Iterable[str],
+    row: Callable[[One], Sequence[str]],
+    *,
+    compared: bool,
+) -> int:
+    """Write lines as they come, or all answers as one document or table; returns how many were errors.
+
+    Where a comparison takes the place of the table (``compared``), only errors are told.
+    """
+    if output is Format.JSONL:
+        return _lines(answers)
+    given = list(answers)
+    errors = [one for one in given if isinstance(one, ErrorAnswer)]
+    if output is Format.TABLE and compared:
+        for error in errors:
+            stderr().print(error.error, style="red", markup=False)
+    else:
+        emit(given, OutputFormat(output), table=_table(headings, given, row))
+    return len(errors)
+
+
+def _lines(answers: Iterable[object]) -> int:
     failed = 0
     for given in answers:
         failed += isinstance(given, ErrorAnswer)
         sys.stdout.write(msgspec.json.encode(given).decode() + "\n")
     return failed
+
+
+def _table(headings: Iterable[str], answers: Iterable[One | ErrorAnswer], row: Callable[[One], Sequence[str]]) -> Table:
+    """One row an answer; an error stands in place of its row."""
+    table = Table(*headings)
+    for given in answers:
+        if isinstance(given, ErrorAnswer):
+            table.add_row(given.id or "?", "[red]error", given.error)
+        else:
+            table.add_row(*row(given))
+    return table

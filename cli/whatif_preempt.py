@@ -14,15 +14,17 @@ import msgspec
 import typer
 from rich.table import Table
 
-from cli.output import Failure, OutputFormat, emit, stderr, stdout
+from cli.output import Failure, stderr, stdout
 from cli.whatif_cases import opened
-from cli.whatif_output import ErrorAnswer, Format, with_progress, write_lines
+from cli.whatif_output import ErrorAnswer, Format, with_progress, write
 from cli.whatif_preempt_cases import Asked, Cluster, ClusterError, FactsForm, clusters, read_file
 from engine.devices.links import bits
 from engine.preempt.model import Choice, Landing, Rules, Scoring, Strategy
 from engine.preempt.roster import Roster
 from engine.preempt.search import find, sourced
 from simulator.servers import GPU, one_socket
+
+HEADINGS = ("Cluster", "Preemptor", "Node", "Victims", "Highest", "Sum", "GPUs it gets", "One socket")
 
 SEARCHES: Final = 9  # that are timed for one answer
 
@@ -120,7 +122,7 @@ def command(
     with opened(file) as stream:
         form = read_file(stream)
     given = _answers(with_progress(clusters(form), output, "searched"), rules, agreement)
-    failed = write_lines(given) if output is Format.JSONL else _write_whole(list(given), output, compare)
+    failed = write(given, output, HEADINGS, _row, compared=compare)
     if compare:
         (stdout() if output is Format.TABLE else stderr()).print(agreement.table())
     if failed:
@@ -183,33 +185,14 @@ def _gpus(choice: Choice) -> tuple[int, ...]:
     return tuple(gpu for resource, mask in choice.devices if resource == GPU for gpu in bits(mask))
 
 
-def _write_whole(given: list[PreemptAnswer | ErrorAnswer], output: Format, compare: bool) -> int:
-    """Write all answers as one document or table, unless a comparison takes its place; returns how many were errors."""
-    errors = [one for one in given if isinstance(one, ErrorAnswer)]
-    if output is Format.TABLE and compare:
-        for error in errors:
-            stderr().print(error.error, style="red", markup=False)
-    else:
-        emit(given, OutputFormat(output), table=_table(given))
-    return len(errors)
-
-
-def _table(given: Iterable[PreemptAnswer | ErrorAnswer]) -> Table:
-    table = Table()
-    for heading in ("Cluster", "Preemptor", "Node", "Victims", "Highest", "Sum", "GPUs it gets", "One socket"):
-        table.add_column(heading)
-    for one in given:
-        if isinstance(one, ErrorAnswer):
-            table.add_row(one.id or "?", "[red]error", one.error)
-            continue
-        table.add_row(
-            f"{one.variant}/{one.cycle}",
-            one.preemptor,
-            "[yellow]none" if one.node is None else str(one.node),
-            ", ".join(one.victims),
-            "" if one.max_priority is None else str(one.max_priority),
-            str(one.priority_sum),
-            ", ".join(map(str, one.gpus)),
-            "[green]yes" if one.hit else "[yellow]no",
-        )
-    return table
+def _row(one: PreemptAnswer) -> tuple[str, ...]:
+    return (
+        f"{one.variant}/{one.cycle}",
+        one.preemptor,
+        "[yellow]none" if one.node is None else str(one.node),
+        ", ".join(one.victims),
+        "" if one.max_priority is None else str(one.max_priority),
+        str(one.priority_sum),
+        ", ".join(map(str, one.gpus)),
+        "[green]yes" if one.hit else "[yellow]no",
+    )
