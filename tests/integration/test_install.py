@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 import yaml
+from support.kueue_kinds import bare_workloads
 
 from cli import install as command
 from cli.installation import FIELD_MANAGER
@@ -213,23 +214,7 @@ def test_the_domain_of_an_installation_stays(clean, install, kubectl):
 
 
 def test_beside_kueue_its_domain_is_refused(clean, install, kubectl, there):
-    crd = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": "workloads.kueue.x-k8s.io",
-            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/kueue"},
-        },
-        "spec": {
-            "group": "kueue.x-k8s.io",
-            "names": {"kind": "Workload", "plural": "workloads"},
-            "scope": "Namespaced",
-            "versions": [
-                {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
-            ],
-        },
-    }
-    kubectl("create", "-f", "-", stdin=json.dumps(crd))
+    kubectl("create", "-f", "-", stdin=json.dumps(bare_workloads("v1")))
     with pytest.raises(Failure, match=r"workloads\.kueue\.x-k8s\.io exists.*--domain topogate\.dev"):
         install()
     assert there() == []

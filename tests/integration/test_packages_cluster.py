@@ -9,6 +9,7 @@ import subprocess
 import pytest
 import yaml
 from support import packages
+from support.kueue_kinds import bare_workloads
 from support.packages import CHART, NAMESPACE, ROOT, VALUE_SETS
 
 from crds.constants import Keys
@@ -214,23 +215,7 @@ def blocking(kubectl):
 
 
 def test_beside_kueue_its_domain_is_refused(helm, kubectl):
-    crd = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": "workloads.kueue.x-k8s.io",
-            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/kueue"},
-        },
-        "spec": {
-            "group": "kueue.x-k8s.io",
-            "names": {"kind": "Workload", "plural": "workloads"},
-            "scope": "Namespaced",
-            "versions": [
-                {"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
-            ],
-        },
-    }
-    kubectl("create", "-f", "-", stdin=json.dumps(crd))
+    kubectl("create", "-f", "-", stdin=json.dumps(bare_workloads("v1beta1")))
     asked = ("install", "topogate", CHART, "--namespace", NAMESPACE, "--create-namespace", "--dry-run=server")
     refused = helm(*asked, fails=True)
     assert "workloads.kueue.x-k8s.io exists" in refused

@@ -3,7 +3,7 @@
 import pytest
 from support.cluster_checker import snapshot, violations
 from support.jobs import GPU, KEYS, Running, install_crds, make_flavor, racks_of, until
-from support.queues import API, Queued, make_queue, queued
+from support.queues import API, Queued, make_priorities, make_queue, queued
 
 from kube.resources import (
     CLUSTER_QUEUES,
@@ -12,7 +12,6 @@ from kube.resources import (
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
-    PRIORITY_CLASSES,
     RESOURCE_FLAVORS,
     WORKLOADS,
 )
@@ -26,14 +25,7 @@ async def jobs(client, namespace, nodes):
     await install_crds(client)
     await nodes(blocks=2, racks=2, hosts=2, prefix=f"{namespace}-", group=namespace)
     await make_flavor(client, namespace, namespace)
-    for name, value in (("low", 10), ("high", 1000)):
-        body = {
-            "apiVersion": "scheduling.k8s.io/v1",
-            "kind": "PriorityClass",
-            "metadata": {"name": name},
-            "value": value,
-        }
-        await client.apply(PRIORITY_CLASSES, body, field_manager="test")
+    await make_priorities(client)
     yield Queued(client, namespace)
     for queue in await client.list(CLUSTER_QUEUES):
         if queue["metadata"]["name"].startswith(f"{namespace}-"):

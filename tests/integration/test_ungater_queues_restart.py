@@ -6,9 +6,9 @@ import random
 import pytest
 from support.cluster_checker import snapshot, violations
 from support.jobs import KEYS, Running, install_crds, make_flavor, until
-from support.queues import Queued, make_queue
+from support.queues import Queued, make_priorities, make_queue
 
-from kube.resources import CLUSTER_QUEUES, POD_DISRUPTION_BUDGETS, PRIORITY_CLASSES, RESOURCE_FLAVORS, WORKLOADS
+from kube.resources import CLUSTER_QUEUES, POD_DISRUPTION_BUDGETS, RESOURCE_FLAVORS, WORKLOADS
 
 pytestmark = pytest.mark.cluster
 
@@ -19,14 +19,7 @@ async def jobs(client, namespace, nodes):
     await install_crds(client)
     await nodes(blocks=1, racks=1, hosts=2, prefix=f"{namespace}-", group=namespace)
     await make_flavor(client, namespace, namespace)
-    for name, value in (("low", 10), ("high", 1000)):
-        body = {
-            "apiVersion": "scheduling.k8s.io/v1",
-            "kind": "PriorityClass",
-            "metadata": {"name": name},
-            "value": value,
-        }
-        await client.apply(PRIORITY_CLASSES, body, field_manager="test")
+    await make_priorities(client)
     within = {"preemption": {"withinClusterQueue": "LowerPriority"}}
     await make_queue(client, namespace, "team", 16, flavors=(namespace,), **within)
     yield Queued(client, namespace)

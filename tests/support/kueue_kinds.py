@@ -21,6 +21,26 @@ def definitions(versions: tuple[str, ...] = BOTH) -> list[Json]:
     return [_definition(kind, versions) for kind in yaml.safe_load(KINDS.read_text())]
 
 
+def bare_workloads(version: str) -> Json:
+    """The CRD of Kueue's Workloads without a schema: what tells that Kueue is there."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"workloads.{GROUP}",
+            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/kueue"},
+        },
+        "spec": {
+            "group": GROUP,
+            "names": {"kind": "Workload", "plural": "workloads"},
+            "scope": "Namespaced",
+            "versions": [
+                {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+            ],
+        },
+    }
+
+
 def _definition(kind: Json, versions: tuple[str, ...]) -> Json:
     plural, name = kind["plural"], kind["kind"]
     return {

@@ -5,10 +5,22 @@ from typing import Any
 from support.jobs import GPU, KEYS, Watched, job, until
 
 from kube.client import Client
-from kube.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, WORKLOADS
+from kube.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, PRIORITY_CLASSES, WORKLOADS
 
 Json = dict[str, Any]
 API = "topogate.dev/v1alpha1"
+
+
+async def make_priorities(client: Client) -> None:
+    """The PriorityClasses ``low`` and ``high``."""
+    for name, value in (("low", 10), ("high", 1000)):
+        body = {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": name},
+            "value": value,
+        }
+        await client.apply(PRIORITY_CLASSES, body, field_manager="test")
 
 
 async def make_queue(
