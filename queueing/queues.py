@@ -458,8 +458,10 @@ class Queues:
 
     def evict(self, key: str) -> None:
         """Its pods are on their way out: it is nobody's victim any more, and holds what it holds until ``release``."""
-        self.quotas.leave(key)
-        self.evicting[key] = None
+        entry = self.entries.get(key)
+        if entry is not None and entry.grant is not None:
+            self.quotas.leave(key)
+            self.evicting[key] = None
 
     def held_in(self, queue: str) -> Iterator[str]:
         """Who holds quota of a cluster queue."""

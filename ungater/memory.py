@@ -409,7 +409,12 @@ class Memory:
             self.saw_workload(record, known_of(latest))
 
     def hold(self, record: Record, admission: Admission) -> None:
-        """Have queueing and the engine hold exactly this, which is stored in the API server."""
+        """Have queueing and the engine hold exactly this, which is stored in the API server.
+
+        Nothing where the job went while a write was on its way: its Workload goes too, and nobody would give it back.
+        """
+        if self.records.get(record.uid) is not record:
+            return
         before = record.grant
         workload = self.holdings.workload(record, self.wish(record), self._rank(record))
         self.holdings.take(record, admission, workload)

@@ -5,7 +5,7 @@ import dataclasses
 import msgspec
 import pytest
 from support.owned import KEYS, make_job, make_known, make_pod
-from support.world import FLAVOR, NODES, World
+from support.world import FLAVOR, NODES, World, stored_workload
 
 from engine.reasons import Reason
 from kube.objects import Namespace, ObjectMeta, PriorityClass, ResourceFlavor, ResourceFlavorSpec
@@ -164,6 +164,24 @@ def test_a_write_that_failed_leaves_what_was_held_before(world):
     world.memory.holdings.put(record, grant)
     world.memory.undo(record)
     assert held(world.memory) == before
+
+
+def test_an_admission_that_is_stored_after_its_job_went_is_not_held(world):
+    job = queued(world, "train")
+    record = record_of(world, job)
+    record.known = make_known(record.owner)
+    world.memory.enter(record)
+    (made,) = cycle(world.memory.state, world.memory.queues, 0.0).admitted
+    admission = world.memory.holdings.admission_of(made.grant, {"cpu": 1000})
+    record.busy += 1
+    world.drop("job", job)
+    stored = workloads.known_of(stored_workload(record.owner, admission))
+    world.memory.written(record, stored)
+    world.memory.saw_workload(record, dataclasses.replace(stored, resource_version="8"))
+    assert held(world.memory) == {}
+    assert world.memory.queues.entries == {}
+    assert world.memory.queues.quotas.used("cq", ("gpu", "cpu")) == 0
+    assert not world.memory.state.assignments(record.key)
 
 
 def test_flavors_without_a_topology_take_quota_alone(world):
