@@ -147,14 +147,28 @@ class Admitter:
         self, record: Record, grant: Grant, admission: Admission, wanted: tuple[Wanted, ...], more: Any
     ) -> bool:
         """Store an admission that is held already; else hold what was held before. True where it is stored."""
+
+        def write() -> Awaitable[Known]:
+            reclaimable = 0 if record.admission is None else max(0, record.owner.pod_sets[0].full - admission.count)
+            return self._writer.admission(
+                record.owner.namespace, _there(record), admission, wanted, reclaimable=reclaimable, more=more
+            )
+
+        def stored() -> None:
+            self._memory.admit(record, admission, grant)
+            record.failures = 0
+
+        return await self._storing(record, grant, write, stored)
+
+    async def _storing(
+        self, record: Record, grant: Grant, write: Callable[[], Awaitable[Known]], stored: Callable[[], None]
+    ) -> bool:
+        """Store what is held already and still stands, then ``stored``; else hold what was held before."""
         memory, known = self._memory, None
         try:
             if not self._stands(record, grant):
                 return False  # it was decided anew meanwhile
-            reclaimable = 0 if record.admission is None else max(0, record.owner.pod_sets[0].full - admission.count)
-            known = await self._writer.admission(
-                record.owner.namespace, _there(record), admission, wanted, reclaimable=reclaimable, more=more
-            )
+            known = await write()
         except Overtaken as news:
             memory.undo(record)
             known = news.found
@@ -162,8 +176,7 @@ class Admitter:
             self._failed(record, error)
         else:
             if self._stands(record, grant):
-                memory.admit(record, admission, grant)
-                record.failures = 0
+                stored()
                 return True
         finally:
             memory.written(record, known)
@@ -192,25 +205,16 @@ class Admitter:
 
     async def _preempt(self, plan: Preempting, record: Record) -> None:
         """Store the plan, and only then have its victims evicted."""
-        memory, known = self._memory, None
         victims = {victim.key: victim.uid for victim in plan.victims}
         priorities = {victim.key: victim.priority for victim in plan.victims}
         nomination = Nomination(self._admission(record, plan.grant), victims, priorities)
         wanted = (Wanted(conditions.QUOTA_RESERVED, False, Reason.PREEMPTING, plan.message),)
-        try:
-            if not self._stands(record, plan.grant):
-                return
-            known = await self._writer.nomination(record.owner.namespace, _there(record), nomination, wanted)
-        except Overtaken as news:
-            memory.undo(record)
-            known = news.found
-        except KubeError as error:
-            self._failed(record, error)
-        else:
-            if self._stands(record, plan.grant):
-                self._evict(record, plan)
-        finally:
-            memory.written(record, known)
+        await self._storing(
+            record,
+            plan.grant,
+            lambda: self._writer.nomination(record.owner.namespace, _there(record), nomination, wanted),
+            lambda: self._evict(record, plan),
+        )
 
     def _evict(self, record: Record, plan: Preempting) -> None:
         record.refused = Refused(Reason.PREEMPTING, plan.message)
