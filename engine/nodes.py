@@ -5,7 +5,7 @@ builds them once. All nodes share one table whose order is: the first flavor's n
 flavor's that are not in an earlier one, then the rest.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 import numpy as np
@@ -129,6 +129,11 @@ class Nodes:
     def trees(self) -> dict[str, Tree]:
         """The trees by flavor name; call ``rebuild`` first where ``stale``."""
         return self._trees
+
+    def flavors_on(self, name: str) -> Collection[str]:
+        """The flavors that a node is of; all of them where the node is not known."""
+        record = self.by_name.get(name)
+        return self.flavors.keys() if record is None or record.node is None else record.paths.keys()
 
     def _index(self, name: str) -> int | None:
         record = self.by_name.get(name)

@@ -9,7 +9,7 @@ Rules
 - What is free inside a node is ``engine.numa.ledger``'s to know; its rules are there.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -89,6 +89,10 @@ class ClusterState:
         """Forget a node. Its pods and held slots stay charged to its name, should it come back."""
         old = self.cluster.remove_node(name)
         return False if old is None else self._changed(partial(self.set_node, old))
+
+    def flavors_on(self, node: str) -> Collection[str]:
+        """The names of the flavors that a node is of; of all flavors where the node is not known."""
+        return self.cluster.flavors_on(node)
 
     def free(self, node: str) -> dict[str, int]:
         """Allocatable less pods and held slots, by resource; negative where over-committed. {} for an unknown name."""

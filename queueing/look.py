@@ -16,6 +16,7 @@ from engine.state import ClusterState
 from queueing import messages
 from queueing.claims import barred
 from queueing.flavors import Option, options, put, scaled
+from queueing.model import looks_at_pods
 from queueing.preempt import Plan, plan
 from queueing.queues import Entry, Event, Queues
 
@@ -141,7 +142,7 @@ class _Look:
         if isinstance(found, Refusal):
             waits.events |= dict.fromkeys(("room", flavor) for flavor in option.rooms)
             if _looks_at_pods(option):
-                waits.events["placed",] = None
+                waits.events["placed",] = waits.events["gone",] = None
             waits.add(found)
             return None
         return found
@@ -240,4 +241,4 @@ def look(state: ClusterState, queues: Queues, entry: Entry) -> Outcome:
 
 def _looks_at_pods(option: Option) -> bool:
     """Whether more pods elsewhere could help, or a refusal depends on whose pods they are."""
-    return any(p.affinity or p.spread or p.anti_affinity for _, pod_sets in option.parts for p in pod_sets)
+    return any(looks_at_pods(pod_set) for _, pod_sets in option.parts for pod_set in pod_sets)

@@ -183,10 +183,15 @@ def shape(workload: Workload) -> bytes:
 
 def plain(pod_set: PodSet) -> PodSet:
     """A pod set without the labels that are those of one job only, unless its pods look at labels."""
-    if pod_set.affinity or pod_set.anti_affinity or pod_set.spread or not pod_set.labels:
+    if looks_at_pods(pod_set) or not pod_set.labels:
         return pod_set
     labels = {key: value for key, value in pod_set.labels.items() if not key.endswith(_OF_ONE_JOB)}
     return msgspec.structs.replace(pod_set, labels=labels)
+
+
+def looks_at_pods(pod_set: PodSet) -> bool:
+    """Whether where its pods may go depends on whose pods are where."""
+    return bool(pod_set.affinity or pod_set.anti_affinity or pod_set.spread)
 
 
 def usage(requests: Amounts, count: int) -> Amounts:

@@ -30,6 +30,7 @@ from queueing.model import (
     Rules,
     Stop,
     Workload,
+    looks_at_pods,
     order,
     serves,
     shape,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 
 # What parked groups wait for: ("room", flavor), ("quota", pool, flavor, resource), ("claim", key of its claimant),
-# ("borrow", cohort), ("placed",). A change of queues or flavors wakes whomever it concerns without an event.
+# ("borrow", cohort), ("placed",), ("gone",). A change of queues or flavors wakes whomever it concerns without an event.
 Event = tuple[str, ...]
 
 
@@ -177,12 +178,6 @@ class Queues:
     def remove_flavor(self, name: str) -> None:
         """Forget a flavor without a topology."""
         if self.plain.pop(name, None) is not None:
-            self.flavors_changed()
-
-    def set_rules(self, rules: Rules) -> None:
-        """Other rules for all."""
-        if self.rules != rules:
-            self.rules = rules
             self.flavors_changed()
 
     def flavors_changed(self) -> None:
@@ -417,14 +412,14 @@ class Queues:
         for other in self.nominated:
             self.entries[other].victims.discard(key)
         self.growing.pop(key, None)
-        self.gave_back(grant)
+        self.gave_back(state, grant)
         return True
 
-    def gave_back(self, grant: Grant) -> None:
+    def gave_back(self, state: ClusterState, grant: Grant) -> None:
         """Quota and room of a grant, or part of it, are free again."""
         pool = self.quotas.pool(grant.queue)
         self.pools[pool] = self.pools.get(pool, 0) + 1
-        self.freed(flavors_of(grant))
+        self.freed(_helped(state, grant))
         self.wake(("quota", pool, *name) for name in grant.amounts)
 
     def wish(self, key: str, counts: Mapping[str, int] | None) -> None:
@@ -440,7 +435,8 @@ class Queues:
         grant = self.entries[key].grant
         if grant is None:
             return (0,)
-        flavors = sorted(flavors_of(grant))
+        looks = any(looks_at_pods(pod_set) for pod_set in self.entries[key].workload.pod_sets)
+        flavors = sorted(self.rooms if looks else flavors_of(grant))
         pool = self.quotas.pool(grant.queue)
         return self.config, self.pools.get(pool, 0), *(self.rooms.get(flavor, 0) for flavor in flavors)
 
@@ -511,6 +507,7 @@ class Queues:
         for flavor in flavors:
             self.rooms[flavor] = self.rooms.get(flavor, 0) + 1
             self.wake([("room", flavor)])
+        self.wake([("gone",)])
 
     def wake(self, events: Iterable[Event]) -> None:
         """Whoever is parked under one of these events is looked at again."""
@@ -565,6 +562,18 @@ class Queues:
         if entry is None or entry.group is None:
             return None
         return entry.group.line.before(entry.order)
+
+
+def _helped(state: ClusterState, grant: Grant) -> Iterable[str]:
+    """The flavors in which somebody may find room once a grant is gone: flavors may share nodes."""
+    if any(part.source is not None and part.source.anti_affinity for part in grant.assignments):
+        return flavors_of(grant) | state.flavors.keys()  # it kept others out of whole domains
+    if len(state.flavors) <= 1:
+        return flavors_of(grant)
+    slices = [piece for part in grant.assignments for piece in part.slices]
+    if not all(piece.nodes for piece in slices):
+        return flavors_of(grant) | state.flavors.keys()
+    return flavors_of(grant).union(*(state.flavors_on(name) for piece in slices for name, _ in piece.nodes))
 
 
 def flavors_of(grant: Grant | None) -> set[str]:

@@ -208,4 +208,4 @@ def _apply(state: ClusterState, queues: Queues, entry: Entry, grant: Grant) -> N
     if any(grant.amounts.get(name, 0) < amount for name, amount in before.amounts.items()) or (
         sum(part.count for part in grant.assignments) < sum(part.count for part in before.assignments)
     ):
-        queues.gave_back(before)
+        queues.gave_back(state, before)

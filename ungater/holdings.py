@@ -148,10 +148,10 @@ class Holdings:
 
     def put(self, record: Record, grant: Grant) -> None:
         """Hold something else from now on; it is to be stored."""
-        before = record.grant
+        before = self.queues.entries[record.key].grant
         self.queues.grant(self.state, record.key, grant)
         if before is not None:
-            self.queues.gave_back(before)
+            self.queues.gave_back(self.state, before)
 
     def undo(self, record: Record, until: float) -> None:
         """A write failed for certain: hold what was held before it, or wait again, not before ``until``."""

@@ -139,10 +139,10 @@ class Memory:
             without=self.troubles.avoided(record),
         )
 
-    def stir(self) -> None:
-        """Something changed that could help a workload that waits."""
+    def stir(self, flavors: Iterable[str] | None = None) -> None:
+        """Something changed that could help a workload that waits, for a place in ``flavors`` (None: in any)."""
         self.generation += 1
-        self.queues.freed(self.flavors)
+        self.queues.freed(self.flavors if flavors is None else flavors)
         self._signal()
 
     def enter(self, record: Record, until: float = 0.0) -> None:
@@ -156,7 +156,7 @@ class Memory:
         """It waits no more."""
         victims = self.holdings.victims_of(record.key)
         if self.holdings.leave(record):
-            self.stir()
+            self.stir(())
             self._stand_down(victims)
 
     def wish(self, record: Record) -> PodSet:
@@ -424,8 +424,8 @@ class Memory:
         if not self.live:
             promise_again(self.state, self.inside, record)
         elif before is not None:
-            self.queues.gave_back(before)
-            self.stir()
+            self.queues.gave_back(self.state, before)
+            self.stir(())
 
     def admit(self, record: Record, admission: Admission, grant: Grant) -> None:
         """The admission is stored: from here on pods may go."""
@@ -440,7 +440,7 @@ class Memory:
         victims = self.holdings.victims_of(record.key)
         self._clear(record)
         if self.holdings.free(record):
-            self.stir()
+            self.stir(())
         self._stand_down(victims)
 
     def back(self, record: Record, until: float = 0.0) -> None:
@@ -448,7 +448,7 @@ class Memory:
         self._clear(record)
         record.refused = None
         self.holdings.back(record, until)
-        self.stir()
+        self.stir(())
 
     def _clear(self, record: Record) -> None:
         record.intents.clear()
@@ -460,7 +460,7 @@ class Memory:
         """A write failed for certain: hold what was held before it."""
         victims = self.holdings.victims_of(record.key)
         self.holdings.undo(record, until)
-        self.stir()
+        self.stir(())
         self._stand_down(victims)
 
     def _stand_down(self, victims: Iterable[str]) -> None:
@@ -639,7 +639,7 @@ class Memory:
         self.queues.unbind(objects.key(pod))
         if self.state.remove_pod(objects.key(pod)):
             self.troubles.changed(pod.spec.node_name, self.records.values())
-            self.stir()
+            self.stir(None if _keeps_off(pod) else self.state.flavors_on(pod.spec.node_name))
 
     def _in_flight(self, pod: objects.Pod) -> NumaPlacement | None:
         record = self._record_of(pod)
@@ -674,7 +674,7 @@ class Memory:
         if found.anything:
             self.troubles.changed(name, self.records.values())
         if found.more:
-            self.stir()
+            self.stir(self.state.flavors_on(name))
 
     def _marked(self, record: Record, pod: objects.Pod) -> bool:
         return (pod.metadata.annotations or {}).get(self.keys.workload) == record.owner.workload
@@ -710,6 +710,11 @@ class Memory:
                 reason = str(record.refused.reason if record.refused else Reason.PENDING)
                 counts[reason] = counts.get(reason, 0) + 1
         return counts
+
+
+def _keeps_off(pod: objects.Pod) -> bool:
+    """Whether others keep off whole domains because of it, and not only of its node."""
+    return pod.spec.affinity is not None and pod.spec.affinity.pod_anti_affinity is not None
 
 
 def _charged_alike(old: objects.Pod, new: objects.Pod) -> bool:

@@ -15,7 +15,7 @@ import yaml
 from support import kueue_kinds
 from support.cluster_checker import snapshot, violations
 from support.jobs import RACK_LABEL, Running, Watched, install_crds, job, make_flavor, nodes_of, racks_of, until
-from support.kueue import PRIORITY, Kueue, true
+from support.kueue import PRIORITY, QUEUE_NAME, Kueue, true
 
 from cli.explain import report
 from crds.constants import DEFAULT_DOMAIN, Keys
@@ -25,7 +25,7 @@ from localcluster.nodes import GROUP_LABEL
 from manifests import render
 from ungater.kueue import bridge
 from ungater.kueue.answers import NOTHING_TO_PLACE
-from ungater.kueue.objects import CONTROLLER, QUEUE_NAME
+from ungater.kueue.objects import CONTROLLER
 
 pytestmark = pytest.mark.cluster
 

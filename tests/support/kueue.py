@@ -20,9 +20,10 @@ from support.kueue_kinds import resource
 from kube.client import Client
 from kube.errors import BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound
 from kube.resources import JOBS, PODS
-from ungater.kueue.objects import GROUP, QUEUE_NAME
+from ungater.kueue.objects import GROUP
 
 MANAGER = "kueue-admission"
+QUEUE_NAME = f"{GROUP}/queue-name"
 PRIORITY = f"{GROUP}/priority-class"  # a number here, where Kueue has the name of a WorkloadPriorityClass
 PAUSE = 0.05
 Json = dict[str, Any]

@@ -22,7 +22,6 @@ GROUP = "kueue.x-k8s.io"
 VERSIONS = ("v1beta2", "v1beta1")  # the first one that is served is used
 TOPOLOGY_VERSIONS = ("v1beta2", "v1beta1", "v1alpha1")
 CONTROLLER = "topogate.dev/topology"  # spec.controllerName of our checks, and the field manager of our writes
-QUEUE_NAME = f"{GROUP}/queue-name"
 
 PENDING, READY, RETRY, REJECTED = "Pending", "Ready", "Retry", "Rejected"
 ACTIVE = "Active"

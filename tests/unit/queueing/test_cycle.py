@@ -17,7 +17,7 @@ from queue_factories import (
     submit,
 )
 
-from engine.model import HOSTNAME_LABEL, Flavor, Policy, SliceLayer, TopologyRequest
+from engine.model import HOSTNAME_LABEL, Flavor, Pod, PodTerm, Policy, SliceLayer, TopologyRequest
 from engine.reasons import Reason
 from queueing.cycle import cycle
 from queueing.model import ClusterQueue, LocalQueue, PlainFlavor, Quota, Requirement, ResourceGroup, Stop
@@ -117,6 +117,71 @@ def test_a_refused_one_is_looked_at_again_only_after_an_event_that_could_help():
     assert all(line.next() is None for line in queues.lines.values())
     queues.forget(state, "b")
     assert keys(run(state, queues)) == ["c"]
+
+
+def parked(queues, queue):
+    """How many groups of a queue nobody looks at."""
+    return sum(group.parked for group in queues.lines[queue].groups.values())
+
+
+def test_room_in_one_flavor_wakes_only_those_who_wait_for_it():
+    state = make_state(1, 2, flavors=("tas", "old"))
+    queues = make_queues(make_queue("a", 99, flavors=("tas",)), make_queue("b", 99, flavors=("old",)))
+    submit(queues, *(make_workload(f"{queue}{i}", queue) for queue in "ab" for i in range(2)))
+    run(state, queues)
+    submit(queues, *(make_workload(f"{queue}-{i}", queue, gpu=i) for queue in "ab" for i in range(1, 9)))
+    assert keys(run(state, queues)) == []
+    assert (parked(queues, "a"), parked(queues, "b")) == (8, 8)
+    queues.freed(state.flavors_on("tas-0"))
+    assert (parked(queues, "a"), parked(queues, "b")) == (0, 8)
+    run(state, queues)
+    queues.forget(state, "a0")
+    assert (parked(queues, "a"), parked(queues, "b")) == (0, 8)
+    assert keys(run(state, queues)) == ["a-1", "a-2", "a-3"]
+
+
+def test_flavors_that_share_nodes_help_each_other():
+    state = make_state(1, 2)
+    state.set_flavor(Flavor(name="all", levels=(RACK, HOSTNAME_LABEL)))
+    queues = make_queues(make_queue("a", 99), make_queue("b", 99, flavors=("all",)))
+    submit(queues, make_workload("first", "a", 2))
+    assert keys(run(state, queues)) == ["first"]
+    submit(queues, make_workload("waits", "b"))
+    assert keys(run(state, queues)) == []
+    queues.forget(state, "first")
+    assert keys(run(state, queues)) == ["waits"]
+
+
+def one_zone():
+    """A node of each of two flavors, both in one zone, and a queue for each flavor."""
+    state = make_state(1, 1, flavors=("tas", "old"))
+    for node in tuple(state.nodes.values()):
+        state.set_node(msgspec.structs.replace(node, labels={**node.labels, "zone": "z"}))
+    return state, make_queues(make_queue("a", 99), make_queue("b", 99, flavors=("old",)))
+
+
+KEEPS_OFF = {"labels": {"app": "x"}, "anti_affinity": (PodTerm(topology_key="zone", selector=(), namespaces=("ns",)),)}
+
+
+def test_who_looks_at_other_pods_is_helped_by_pods_that_go_in_another_flavor():
+    state, queues = one_zone()
+    pod = Pod(key="ns/p", namespace="ns", node="tas-0", requests={GPU: 1}, labels={"app": "y"})
+    state.set_pod(pod)
+    submit(queues, make_workload("alone", "b", pod_sets=(make_pod_set(**KEEPS_OFF),)))
+    assert keys(run(state, queues)) == []
+    state.remove_pod("ns/p")
+    queues.freed(state.flavors_on("tas-0"))
+    assert keys(run(state, queues)) == ["alone"]
+
+
+def test_whoever_kept_others_out_of_a_zone_helps_those_of_all_flavors():
+    state, queues = one_zone()
+    submit(queues, make_workload("alone", "a", pod_sets=(make_pod_set(**KEEPS_OFF),)))
+    assert keys(run(state, queues)) == ["alone"]
+    submit(queues, make_workload("other", "b", pod_sets=(make_pod_set(labels={"app": "y"}),)))
+    assert keys(run(state, queues)) == []
+    queues.forget(state, "alone")
+    assert keys(run(state, queues)) == ["other"]
 
 
 def test_groups_of_equals_are_looked_at_once():

@@ -148,6 +148,32 @@ def test_what_a_job_gives_back_helps_those_who_wait(world):
     assert world.admit(second).total == 4
 
 
+def test_a_pod_that_goes_has_only_those_looked_at_who_wait_for_nodes_like_its_own(world):
+    spec = ResourceFlavorSpec(node_labels={"pool": "other"}, topology=FLAVOR.spec.topology)
+    world.put("flavor", ResourceFlavor(metadata=ObjectMeta(name="other"), spec=spec))
+    away = msgspec.structs.replace(NODES[0].metadata, name="away", labels={**NODES[0].metadata.labels, "pool": "other"})
+    world.put("node", msgspec.structs.replace(NODES[0], metadata=away))
+    world.put("cluster_queue", cluster_queue(99))
+    jobs = [queued(world, f"j{size}", size) for size in range(9, 19)]
+    assert {world.refused(job).reason for job in jobs} == {Reason.NEVER_FITS}
+    groups = world.memory.queues.lines["cq"].groups.values()
+    strangers = [make_pod(node=node.metadata.name) for node in NODES]
+    elsewhere, close, nowhere = (
+        make_pod(name, node=node) for name, node in (("a", "away"), ("b", "r1-h1"), ("c", "gone"))
+    )
+    for pod in (*strangers, elsewhere, close, nowhere):
+        world.put("pod", pod)
+    asleep = []
+    for pod in (elsewhere, close):
+        world.drop("pod", pod)
+        asleep.append(sum(group.parked for group in groups))
+    assert asleep == [10, 0]
+    cycle(world.memory.state, world.memory.queues, 0.0)
+    assert all(group.parked for group in groups)
+    world.drop("pod", nowhere)
+    assert not any(group.parked for group in groups), "of a node that is not known it could be any"
+
+
 def test_a_write_that_failed_leaves_what_was_held_before(world):
     job = queued(world, "train")
     record = record_of(world, job)
