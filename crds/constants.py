@@ -33,6 +33,9 @@ NUMA_PLACEMENT_OBSERVED = f"{GROUP}/numa-placement-observed"
 GPU_STATES = "gpu-topology.acme.com/gpu-states"
 XPU_INDEXES = "BAIDU_COM_DEVICE_IDX"
 
+# On our Workloads: of which templates and requests of the job its pod sets are a copy.
+COPY_OF = f"{GROUP}/copy-of"
+
 FIELD_MANAGER = "topogate"
 FINALIZER = f"{GROUP}/in-use"
 

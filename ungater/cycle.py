@@ -403,8 +403,7 @@ class Controller:
         if record.admission is not None:
             await self.living.writing(record, lambda known: self.writer.counts(owner.namespace, known, [full]))
             return True
-        if await self.living.writing(record, lambda known: self.writer.spec(owner, known, known.priority)):
-            record.respec = False
+        await self.living.writing(record, lambda known: self.writer.spec(owner, known, known.priority))
         return True
 
     async def _write(self, record: Record, write: Write) -> bool:

@@ -27,6 +27,7 @@ from ungater.instructions import (
     Readmit,
     Release,
     Remove,
+    Respec,
     Rules,
     Tell,
     Write,
@@ -34,6 +35,7 @@ from ungater.instructions import (
 from ungater.placing import SOON, running, waits
 from ungater.record import Record
 from ungater.slots import is_gated
+from ungater.workloads import fingerprint
 
 # A group of pods that is gone leaves nothing that its Workload could be about.
 _OUTCOMES = {"Complete": Reason.SUCCEEDED, "Failed": Reason.FAILED}
@@ -143,6 +145,9 @@ def _suspended(record: Record) -> list[Instruction]:
 
 
 def _place(record: Record, now: float) -> list[Instruction]:
+    known, owner = record.known, record.owner
+    if known is not None and owner.kind == "Job" and known.copy_of != fingerprint(owner):
+        return [Respec()]  # its template was edited while it was suspended
     if record.refused is None:
         return [Enter()]
     return [Enter(), *waits(record, record.refused.reason, record.refused.message, now)]

@@ -508,11 +508,8 @@ class Memory:
         if record is None:
             self._new_record(own)
             return
-        if record.own is not None:
-            if own.version < record.own.version:
-                return  # older than what came of our own write
-            if own.pod_sets[0].raw != record.own.pod_sets[0].raw and record.admission is None:
-                record.respec = True
+        if record.own is not None and own.version < record.own.version:
+            return  # older than what came of our own write
         record.own = own
         self.review(own.uid)
 

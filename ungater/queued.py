@@ -30,6 +30,7 @@ from ungater.instructions import (
 from ungater.placing import SOON, running, waits
 from ungater.record import Known, Record
 from ungater.slots import finished
+from ungater.workloads import fingerprint
 
 
 def decide(record: Record, rules: Rules, now: float, wall: float) -> list[Instruction]:
@@ -56,8 +57,8 @@ def decide(record: Record, rules: Rules, now: float, wall: float) -> list[Instru
 
 def _waiting(record: Record, known: Known, now: float, wall: float) -> Iterator[Instruction]:
     owner, pod_set = record.owner, record.owner.pod_sets[0]
-    said = known.count, known.queue, known.least, known.most_execution
-    if record.respec or said != (pod_set.full, owner.queue, pod_set.least, owner.most_execution):
+    said = known.count, known.queue, known.least, known.most_execution, known.copy_of
+    if said != (pod_set.full, owner.queue, pod_set.least, owner.most_execution, fingerprint(owner)):
         yield Respec()
         return
     requeued = condition(known.conditions, names.REQUEUED)

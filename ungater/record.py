@@ -101,6 +101,7 @@ class Known:
     requeues: int = 0
     requeue_at: float | None = None
     checks: tuple[life.Check, ...] = ()
+    copy_of: str = ""  # `ungater.workloads.fingerprint` of the job that its pod sets were copied from
 
     @property
     def slots(self) -> SlotMap | None:
@@ -170,7 +171,6 @@ class Record:
     lock: Lock = field(default_factory=Lock)  # one write at a time
     closing: bool = False  # what it holds is being given back: no more pods go
     evict: life.Evict | None = None  # the cycle has it evicted
-    respec: bool = False  # its template was changed while it waits
     started: bool = False  # its job was unsuspended since it was admitted
     lost_at: float | None = None  # since when pods of lost nodes have no other place, in seconds since the epoch
     sending: int = 0  # ungating patches under way

@@ -5,12 +5,13 @@ conflict instead of overwriting.
 """
 
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
 from crds import assignment as stored
-from crds.constants import API_VERSION
+from crds.constants import API_VERSION, COPY_OF
 from crds.request import ParsedRequest, RequestError
 from engine.model import Policy
 from engine.quantity import format_quantity, parse
@@ -116,6 +117,7 @@ def known_of(workload: Workload) -> Known:
         uid=meta.uid,
         resource_version=meta.resource_version,
         generation=meta.generation,
+        copy_of=(meta.annotations or {}).get(COPY_OF, ""),
         count=spec.pod_sets[0].count if spec.pod_sets else 0,
         conditions=status.conditions or (),
         admission=_admission_of(status.admission),
@@ -173,7 +175,12 @@ def new_workload(owner: Owner, priority: int) -> dict[str, Any]:
     """The Workload of a job, to be created."""
     spec = {"podSets": [_pod_set(pod_set, owner.request) for pod_set in owner.pod_sets], **_wishes(owner, priority)}
     spec = {name: value for name, value in spec.items() if value is not None}
-    metadata = {"name": owner.workload, "namespace": owner.namespace, "ownerReferences": _references(owner)}
+    metadata = {
+        "name": owner.workload,
+        "namespace": owner.namespace,
+        "annotations": {COPY_OF: fingerprint(owner)},
+        "ownerReferences": _references(owner),
+    }
     return {"apiVersion": API_VERSION, "kind": "Workload", "metadata": metadata, "spec": spec}
 
 
@@ -232,9 +239,16 @@ def spec_patch(known: Known, owner: Owner, priority: int) -> dict[str, Any]:
     """The merge patch that brings the spec up to date after the job was edited."""
     pod_sets = [_pod_set(pod_set, owner.request) for pod_set in owner.pod_sets]
     return {
-        "metadata": {"resourceVersion": known.resource_version},
+        "metadata": {"resourceVersion": known.resource_version, "annotations": {COPY_OF: fingerprint(owner)}},
         "spec": {"podSets": pod_sets, **_wishes(owner, priority)},
     }
+
+
+def fingerprint(owner: Owner) -> str:
+    """Tells templates and requests of a job from others, so that one edited while nobody watched is seen as such."""
+    asked = _topology(owner.request) if isinstance(owner.request, ParsedRequest) else None
+    parts = [(pod_set.name, msgspec.Raw(pod_set.raw)) for pod_set in owner.pod_sets]
+    return blake2b(msgspec.json.encode((asked, parts)), digest_size=8).hexdigest()
 
 
 def counts_patch(known: Known, counts: Sequence[int]) -> list[dict[str, Any]]:

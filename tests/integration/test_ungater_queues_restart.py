@@ -144,6 +144,31 @@ async def test_after_a_restart_nothing_is_written_and_no_pod_moves(jobs, client,
         assert versions[0] == versions[1]
 
 
+async def test_a_template_edited_while_nobody_watched_is_what_the_job_is_put_back_to(jobs, client, namespace):
+    async with controller(client):
+        await jobs.submit("runs", 2, priority="low")
+        await jobs.running("runs", 2)
+        await jobs.submit("waits", 1)
+        await jobs.waits("waits", "InsufficientQuota")
+    node = f"{namespace}-b1-r1-h2"
+    pinned = {"template": {"spec": {"nodeSelector": {"kubernetes.io/hostname": node}}}}
+    await jobs.edit("waits", **pinned)
+    async with controller(client):
+
+        async def copied():
+            template = (await jobs.workload("waits"))["spec"]["podSets"][0]["template"]["spec"]
+            return template.get("nodeSelector") == pinned["template"]["spec"]["nodeSelector"]
+
+        await until(copied, "the edited template in the Workload")
+        await jobs.finish("runs")
+        (pod,) = await jobs.running("waits", 1)
+        assert pod["spec"]["nodeName"] == node
+        await jobs.edit_workload("waits", active=False)
+        await jobs.empty("waits")
+        template = (await jobs.job("waits"))["spec"]["template"]["spec"]
+        assert template["nodeSelector"] == pinned["template"]["spec"]["nodeSelector"]
+
+
 async def test_killed_at_random_moments_every_job_gets_its_turn(jobs, client, namespace):
     choose, running = random.Random(5), controller(client)
     names = [f"j{number}" for number in range(5)]

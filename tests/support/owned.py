@@ -10,6 +10,7 @@ from kube.objects import Job, Pod
 from ungater.jobs import Owner, owner_of
 from ungater.record import Admission, Known, Part, Record
 from ungater.slots import Slot, SlotMap
+from ungater.workloads import fingerprint
 
 KEYS = Keys()
 LEVELS = ("block", "rack", "kubernetes.io/hostname")
@@ -137,7 +138,13 @@ def make_known(
 ) -> Known:
     full = owner.pod_sets[0].full if count is None else count
     admission = admission or (make_admission(slots) if slots is not None else None)
-    more = {"queue": owner.queue, "least": owner.pod_sets[0].least, "most_execution": owner.most_execution, **more}
+    more = {
+        "copy_of": fingerprint(owner),
+        "queue": owner.queue,
+        "least": owner.pod_sets[0].least,
+        "most_execution": owner.most_execution,
+        **more,
+    }
     return Known(owner.workload, f"wl-{owner.uid}", "5", 1, full, tuple(conditions), admission, **more)
 
 

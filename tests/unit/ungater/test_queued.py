@@ -51,6 +51,15 @@ def bound(name="p", node="n1", **more):
     return make_pod(name, at=("b", "r", node), node=node, phase="Running", **more)
 
 
+def test_a_template_that_was_edited_while_it_waits_is_copied_before_it_goes_on():
+    edited = make_record(owner_of(spec={"nodeSelector": {"a": "b"}}), known=make_known(owner_of()))
+    assert run(edited) == [i.Respec()]
+    plain = make_record(make_owner(spec={"nodeSelector": {"a": "b"}}), known=make_known(make_owner()))
+    assert run(plain) == [i.Respec()], "without a queue too"
+    suspended = held(suspend=True, spec={"nodeSelector": {"a": "b"}}, known={"copy_of": "other"})
+    assert run(suspended) == [i.Start()], "what it was admitted with stays"
+
+
 def test_it_waits_suspended_and_is_started_once_it_is_admitted():
     assert run(make_record(owner_of())) == [i.Enter()]
     assert run(held(suspend=True)) == [i.Start()]

@@ -5,6 +5,7 @@ import json
 import msgspec
 from support.owned import KEYS, make_admission, make_known, make_owner, slot_map
 
+from crds.constants import COPY_OF
 from kube.objects import Condition
 from ungater import workloads
 from ungater.conditions import ADMITTED, MAX_MESSAGE, Wanted, merge, plain
@@ -49,6 +50,24 @@ def test_a_new_workload_belongs_to_its_job_and_has_the_whole_template():
     assert (pod_set["count"], pod_set["topologyRequest"]) == (4, {"policy": "Required", "level": "rack"})
     assert pod_set["template"]["spec"]["hostname"] == "kept"
     assert (body["spec"]["priority"], body["spec"]["priorityClassName"]) == (7, "high")
+
+
+def test_a_workload_says_of_which_templates_and_requests_it_is_a_copy():
+    owner = make_owner()
+    body = json.loads(msgspec.json.encode(new_workload(owner, 7)))
+    known = known_of(msgspec.convert(body, type=Workload))
+    assert known.copy_of == workloads.fingerprint(owner)
+    others = [
+        make_owner(spec={"nodeSelector": {"a": "b"}}),
+        make_owner(request={KEYS.required[0]: "block"}),
+        make_owner(request={KEYS.preferred[0]: "rack"}),
+    ]
+    prints = {workloads.fingerprint(other) for other in others}
+    assert len(prints) == 3
+    assert known.copy_of not in prints
+    assert workloads.fingerprint(make_owner(parallelism=9, status={"active": 3})) == known.copy_of
+    patch = workloads.spec_patch(known, others[0], 0)
+    assert patch["metadata"]["annotations"] == {COPY_OF: workloads.fingerprint(others[0])}
 
 
 def test_slices_and_groups_stand_in_the_workload_as_they_were_asked_for():
