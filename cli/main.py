@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "uninstall": ("cli.install", "uninstall", "Remove Topogate from the current context.", "Administrators"),
     "explain": ("cli.explain", "command", "Say where a job's pods went, or why it waits.", "Everyone"),
     "queues": ("cli.queues", "command", "Say who waits in the queues, and how much quota is used.", "Everyone"),
+    "tree": ("cli.tree", "command", "Show the topology, and what is free in each domain.", "Everyone"),
     "whatif": ("cli.whatif", "app", "Ask the engine about a described cluster, without one.", "Everyone"),
     "simulate": ("cli.simulate", "app", "Run jobs on a cluster in simulated time, and compare policies.", "Everyone"),
     "defrag": ("cli.defrag", "command", "Say which moves would free the most whole domains.", "Administrators"),

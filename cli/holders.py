@@ -1,0 +1,89 @@
+"""Who holds what on some nodes: workloads by their pods and the slots that are kept for pods, and everybody else."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from engine.model import Amounts
+from kube import objects
+from kube.objects import Pod, controller_of
+from ungater.memory import Memory
+from ungater.record import Record
+
+
+@dataclass
+class Holder:
+    """One workload of ours (``workload``: its key), or a controller whose pods came without us ("").
+
+    ``pods`` that run or start there, ``slots`` kept for pods that do not yet; ``amounts`` of both.
+    """
+
+    name: str  # job/train
+    namespace: str
+    workload: str
+    priority: int
+    queue: str = ""
+    pods: int = 0
+    slots: int = 0
+    amounts: Amounts = field(default_factory=dict)
+
+    def add(self, requests: Amounts, count: int) -> None:
+        """Note what ``count`` pods take."""
+        for resource, amount in requests.items():
+            self.amounts[resource] = self.amounts.get(resource, 0) + amount * count
+
+
+def holders(memory: Memory, nodes: Iterable[str]) -> list[Holder]:
+    """All of them on these nodes, the lowest priority first."""
+    found: dict[str, Holder] = {}
+    wanted = frozenset(nodes)
+    for name in sorted(wanted):
+        for pod in memory.pods_on(name):
+            _add_pod(memory, found, pod)
+    _add_slots(memory, found, wanted)
+    return sorted(found.values(), key=lambda one: (one.priority, one.namespace, one.name))
+
+
+def _add_pod(memory: Memory, found: dict[str, Holder], wire: Pod) -> None:
+    pod = memory.state.pods.get(objects.key(wire))
+    if pod is None:
+        return  # it has finished
+    record = memory.record_of(pod.claim[0]) if pod.claim is not None else None
+    if record is not None:
+        holder = found.setdefault(record.key, of_record(memory, record))
+    else:
+        holder = found.setdefault(*_foreign(wire))
+    holder.pods += 1
+    holder.add(pod.requests, 1)
+
+
+def _foreign(wire: Pod) -> tuple[str, Holder]:
+    """Under its controller, or alone."""
+    owner, meta = controller_of(wire.metadata), wire.metadata
+    name = f"{owner.kind.lower()}/{owner.name}" if owner is not None else f"pod/{meta.name}"
+    return f"{meta.namespace}/{name}", Holder(name, meta.namespace, "", wire.spec.priority or 0)
+
+
+def of_record(memory: Memory, record: Record) -> Holder:
+    """A workload of ours, holding nothing yet."""
+    owner, entry = record.owner, memory.queues.entries.get(record.key)
+    priority = entry.workload.priority if entry is not None else memory.priority(owner)
+    return Holder(f"{owner.kind.lower()}/{owner.name}", owner.namespace, record.key, priority, owner.queue)
+
+
+def _add_slots(memory: Memory, found: dict[str, Holder], wanted: frozenset[str]) -> None:
+    for key, parts in memory.state.workloads.items():
+        record = memory.record_of(key)
+        for name, assignment in parts.items():
+            for node in _nodes(memory, key, name):
+                left = memory.state.unclaimed_on(key, name, node) if node in wanted else 0
+                if left and record is not None:
+                    holder = found.setdefault(key, of_record(memory, record))
+                    holder.slots += left
+                    holder.add(assignment.requests, left)
+
+
+def _nodes(memory: Memory, key: str, pod_set: str) -> Iterator[str]:
+    assignment = memory.state.workloads[key][pod_set]
+    for piece in assignment.slices:
+        for name, _ in piece.nodes:
+            yield name

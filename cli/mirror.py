@@ -1,0 +1,136 @@
+"""The controller's own memory of a cluster, made of one reading of it: what it would know after a restart.
+
+Commands that say what the controller would do ask the controller's code, on the same data. Nothing is written.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TypeVar
+
+from cli import dump as dumps
+from cli import installed
+from cli.dump import Dump
+from cli.output import Failure, progress
+from crds.settings import Settings
+from kube import objects
+from kube.client import Client
+from kube.errors import Forbidden, KubeError, NotFound
+from kube.queues import ClusterQueue, LocalQueue
+from kube.resources import (
+    CLUSTER_QUEUES,
+    FLEX_TOPOS,
+    JOBS,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    NODE_RESOURCE_TOPOLOGIES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_FLAVORS,
+    WORKLOADS,
+    Resource,
+)
+from kube.topologies import FlexTopo, NodeResourceTopology
+from ungater.groups import owner_key
+from ungater.inside import Options, Sources
+from ungater.memory import Memory
+from ungater.workloads import Workload
+
+T = TypeVar("T", bound=objects.Object)
+
+
+async def read(client: Client) -> Dump:
+    """List all that decides placement. Raises Failure where something may not be listed; KubeError."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            nodes = group.create_task(client.list(NODES, type=objects.Node))
+            pods = group.create_task(client.list(PODS, type=objects.Pod))
+            jobs = group.create_task(client.list(JOBS, type=objects.Job))
+            namespaces = group.create_task(client.list(NAMESPACES, type=objects.Namespace))
+            classes = group.create_task(client.list(PRIORITY_CLASSES, type=objects.PriorityClass))
+            flavors = group.create_task(_where_served(client, RESOURCE_FLAVORS, objects.ResourceFlavor))
+            queues = group.create_task(_where_served(client, CLUSTER_QUEUES, ClusterQueue))
+            local = group.create_task(_where_served(client, LOCAL_QUEUES, LocalQueue))
+            workloads = group.create_task(_where_served(client, WORKLOADS, Workload))
+            topologies = group.create_task(_where_served(client, NODE_RESOURCE_TOPOLOGIES, NodeResourceTopology))
+            flexes = group.create_task(_where_served(client, FLEX_TOPOS, FlexTopo))
+    except ExceptionGroup as errors:
+        error = errors.exceptions[0]
+        if isinstance(error, Forbidden):
+            text = "this takes a look at the whole cluster: ask for a ClusterRoleBinding to `topogate-inspect`"
+            raise Failure(f"{error}. {text}") from error
+        raise error from None
+    return Dump(
+        flavors=flavors.result(),
+        jobs=jobs.result(),
+        nodes=nodes.result(),
+        pods=pods.result(),
+        workloads=workloads.result(),
+        topologies={one.metadata.name: one for one in topologies.result()},
+        flexes={one.metadata.name: one for one in flexes.result()},
+        cluster_queues=queues.result(),
+        local_queues=local.result(),
+        namespaces=namespaces.result(),
+        priority_classes=classes.result(),
+    )
+
+
+async def _where_served(client: Client, resource: Resource, kind: type[T]) -> list[T]:
+    """None where there is no such kind."""
+    try:
+        return await client.list(resource, type=kind)
+    except NotFound:
+        return []
+
+
+def fetch(
+    files: Iterable[str] | None, domain: str | None, kubeconfig: str | None, context: str | None
+) -> tuple[Dump, Settings]:
+    """The cluster of these files, or the live one, and the settings that hold there. Failure where it is unreadable."""
+    if files:
+        return dumps.read(list(files)), Settings(domain=domain) if domain else Settings()
+    try:
+        with progress("reading the cluster"):
+            dump, found = asyncio.run(_live(kubeconfig, context))
+    except KubeError as error:
+        raise Failure(str(error)) from error
+    return dump, found.model_copy(update={"domain": domain}) if domain else found
+
+
+async def _live(kubeconfig: str | None, context: str | None) -> tuple[Dump, Settings]:
+    async with await Client.connect(kubeconfig, context) as client:
+        return await asyncio.gather(read(client), installed.settings(client))
+
+
+def memory_of(found: Dump, settings: Settings) -> Memory:
+    """What the controller would know. Raises Failure where an object has a field that cannot be read."""
+    keys = settings.keys
+    memory = Memory(keys, lambda _uid, _after: None, options=Options.of(settings), queueing=installed.rules(settings))
+    nodes = {node.metadata.name: node for node in found.nodes}
+    memory.inside.sources = Sources(nodes.get, found.topologies.get, found.flexes.get)
+    by_owner: dict[str, list[objects.Pod]] = defaultdict(list)
+    by_node: dict[str, list[objects.Pod]] = defaultdict(list)
+    for pod in found.pods:
+        by_owner[owner_key(pod, keys)].append(pod)
+        by_node[pod.spec.node_name].append(pod)
+    workloads = {objects.key(one): one for one in found.workloads}
+    queues = {one.metadata.name: one for one in found.cluster_queues}
+    memory.pods_of = lambda uid: by_owner.get(uid, ())
+    memory.pods_on = lambda name: by_node.get(name, ())
+    memory.workload_of = workloads.get
+    memory.cluster_queues = queues.get
+    try:
+        memory.load(
+            found.nodes,
+            found.flavors,
+            found.priority_classes,
+            found.jobs,
+            found.pods,
+            namespaces=found.namespaces,
+            cluster_queues=found.cluster_queues,
+            local_queues=found.local_queues,
+        )
+    except ValueError as error:
+        raise Failure(f"the cluster cannot be read: {error}") from None
+    return memory
