@@ -38,22 +38,22 @@ def violations(cluster: dict[str, list[Json]]) -> list[str]:
     nodes = {node["metadata"]["name"]: node for node in cluster["nodes"]}
     wrong: list[str] = []
     wrong += _duplicate_workloads(cluster["workloads"])
-    live = [wl for wl in cluster["workloads"] if _owner(wl) in jobs and not _over(jobs[_owner(wl)])]
+    live = [wl for wl in cluster["workloads"] if owner_of(wl) in jobs and not is_over(jobs[owner_of(wl)])]
     slots_on: dict[str, Counter] = defaultdict(Counter)
     seated: set[str] = set()
     for workload in live:
-        mine = [pod for pod in cluster["pods"] if _owner(pod) == _owner(workload)]
+        mine = [pod for pod in cluster["pods"] if owner_of(pod) == owner_of(workload)]
         wrong += _check_workload(workload, mine, nodes, slots_on, seated)
-    admitted = {_owner(wl) for wl in live if _assignment(wl)}
+    admitted = {owner_of(wl) for wl in live if _assignment(wl)}
     wrong += [
-        f"pod {_name(pod)} is ungated though its job has no admission"
+        f"pod {name_of(pod)} is ungated though its job has no admission"
         for pod in cluster["pods"]
-        if _owner(pod) in jobs
-        and MARK in _annotations(pod)
-        and not _gated(pod)
-        and _owner(pod) not in admitted
-        and not _ended(pod)
-        and not _over(jobs[_owner(pod)])
+        if owner_of(pod) in jobs
+        and MARK in annotations_of(pod)
+        and not is_gated(pod)
+        and owner_of(pod) not in admitted
+        and not has_ended(pod)
+        and not is_over(jobs[owner_of(pod)])
     ]
     wrong += _overcommitted(cluster["pods"], nodes, slots_on, seated)
     return wrong
@@ -62,25 +62,25 @@ def violations(cluster: dict[str, list[Json]]) -> list[str]:
 def settled(cluster: dict[str, list[Json]]) -> list[str]:
     """What is not yet as it should be in the end: a job with fewer running pods than it wants."""
     running = Counter(
-        _owner(pod)
+        owner_of(pod)
         for pod in cluster["pods"]
         if pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
     )
     return [
-        f"job {_name(job)}: {running[job['metadata']['uid']]} of {_wanted(job)} pods run"
+        f"job {name_of(job)}: {running[job['metadata']['uid']]} of {_wanted(job)} pods run"
         for job in cluster["jobs"]
-        if not _over(job) and running[job["metadata"]["uid"]] != _wanted(job)
+        if not is_over(job) and running[job["metadata"]["uid"]] != _wanted(job)
     ]
 
 
 def rank_order(cluster: dict[str, list[Json]], job: str) -> list[str]:
     """Whether the pods of an Indexed job sit in the order of its Workload's slices."""
     uid = next(found["metadata"]["uid"] for found in cluster["jobs"] if found["metadata"]["name"] == job)
-    workload = next(wl for wl in cluster["workloads"] if _owner(wl) == uid)
+    workload = next(wl for wl in cluster["workloads"] if owner_of(wl) == uid)
     expected = [tuple(sorted(labels.items())) for labels, count in _slices(workload) for _ in range(count)]
     wrong = []
     for pod in cluster["pods"]:
-        if _owner(pod) != uid or _ended(pod):
+        if owner_of(pod) != uid or has_ended(pod):
             continue
         rank = int(pod["metadata"]["labels"][INDEX])
         selector = pod["spec"].get("nodeSelector", {})
@@ -92,29 +92,29 @@ def rank_order(cluster: dict[str, list[Json]], job: str) -> list[str]:
 def _check_workload(workload, pods, nodes, slots_on, seated) -> list[str]:
     wrong, slices = [], _slices(workload)
     keys = [tuple(sorted(labels.items())) for labels, _ in slices]
-    wrong += [f"{_name(workload)}: slice {key} twice" for key, times in Counter(keys).items() if times > 1]
+    wrong += [f"{name_of(workload)}: slice {key} twice" for key, times in Counter(keys).items() if times > 1]
     used: Counter = Counter()
     for pod in pods:
-        if _gated(pod) or _ended(pod) or MARK not in _annotations(pod):
+        if is_gated(pod) or has_ended(pod) or MARK not in annotations_of(pod):
             continue
         selector = pod["spec"].get("nodeSelector", {})
         mine = [key for key in keys if all(selector.get(label) == value for label, value in key)]
         gone = pod["metadata"].get("deletionTimestamp") is not None
         if not mine:
-            wrong += [] if gone else [f"pod {_name(pod)} sits at {selector}, which is no slot of {_name(workload)}"]
+            wrong += [] if gone else [f"pod {name_of(pod)} sits at {selector}, which is no slot of {name_of(workload)}"]
             continue
         if not (gone and not pod["spec"].get("nodeName")):
             used[mine[0]] += 1
         seated.add(pod["metadata"]["uid"])
         node = pod["spec"].get("nodeName")
-        if node and node in nodes and not _has(nodes[node], dict(mine[0])):
-            wrong.append(f"pod {_name(pod)} is bound to {node}, outside of its slot {dict(mine[0])}")
+        if node and node in nodes and not has_labels(nodes[node], dict(mine[0])):
+            wrong.append(f"pod {name_of(pod)} is bound to {node}, outside of its slot {dict(mine[0])}")
     for key, (labels, count) in zip(keys, slices, strict=True):
         if used[key] > count:
-            wrong.append(f"{_name(workload)}: {used[key]} pods in slice {labels} of {count}")
-        hosts = [name for name, node in nodes.items() if _has(node, labels)]
+            wrong.append(f"{name_of(workload)}: {used[key]} pods in slice {labels} of {count}")
+        hosts = [name for name, node in nodes.items() if has_labels(node, labels)]
         if not hosts:
-            wrong.append(f"{_name(workload)}: slice {labels} names no node that exists")
+            wrong.append(f"{name_of(workload)}: slice {labels} names no node that exists")
         elif len(hosts) == 1:
             _take(slots_on[hosts[0]], workload, count)
     return wrong + _required(workload, slices)
@@ -128,7 +128,7 @@ def _required(workload, slices) -> list[str]:
     levels = workload["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"]["levels"]
     upper = levels[: levels.index(level) + 1]
     domains = {tuple(labels[key] for key in upper) for labels, _ in slices}
-    return [f"{_name(workload)}: required {level}, but over {sorted(domains)}"] if len(domains) > 1 else []
+    return [f"{name_of(workload)}: required {level}, but over {sorted(domains)}"] if len(domains) > 1 else []
 
 
 def _overcommitted(pods, nodes, slots_on, seated) -> list[str]:
@@ -136,10 +136,10 @@ def _overcommitted(pods, nodes, slots_on, seated) -> list[str]:
     foreign: dict[str, Counter] = defaultdict(Counter)
     for pod in pods:
         node = pod["spec"].get("nodeName")
-        if not node or _ended(pod):
+        if not node or has_ended(pod):
             continue
         for into in (bound,) if pod["metadata"]["uid"] in seated else (bound, foreign):
-            for resource, amount in _pod_requests(pod["spec"]).items():
+            for resource, amount in requests_of(pod["spec"]).items():
                 into[node][resource] += amount
     wrong = []
     for name, node in nodes.items():
@@ -154,11 +154,11 @@ def _overcommitted(pods, nodes, slots_on, seated) -> list[str]:
 
 
 def _take(into: Counter, workload, count: int) -> None:
-    for resource, each in _pod_requests(workload["spec"]["podSets"][0]["template"]["spec"]).items():
+    for resource, each in requests_of(workload["spec"]["podSets"][0]["template"]["spec"]).items():
         into[resource] += each * count
 
 
-def _pod_requests(spec) -> dict[str, float]:
+def requests_of(spec) -> dict[str, float]:
     total: Counter = Counter({"pods": 1})
     for container in spec["containers"]:
         resources = container.get("resources", {})
@@ -186,14 +186,17 @@ def number(text: str | float) -> float:
 
 
 def _duplicate_workloads(workloads) -> list[str]:
-    owners = Counter(_owner(workload) for workload in workloads)
+    owners = Counter(owner_of(workload) for workload in workloads)
     return [f"job {uid} has {count} Workloads" for uid, count in owners.items() if count > 1]
 
 
 def _slices(workload) -> list[tuple[dict[str, str], int]]:
     assignment = _assignment(workload)
-    if not assignment:
-        return []
+    return slices_of(assignment) if assignment else []
+
+
+def slices_of(assignment: Json) -> list[tuple[dict[str, str], int]]:
+    """The slots of a stored assignment: labels and how many, in rank order."""
     if "slices" in assignment:
         return [(entry["nodeLabels"], entry["count"]) for entry in assignment["slices"]]
     found = []
@@ -219,32 +222,32 @@ def _wanted(job) -> int:
     return min(spec["parallelism"], spec["completions"] - status.get("succeeded", 0))
 
 
-def _over(job) -> bool:
+def is_over(job) -> bool:
     conditions = job.get("status", {}).get("conditions", [])
     return bool(job["metadata"].get("deletionTimestamp")) or any(
         found["type"] in {"Complete", "Failed"} and found["status"] == "True" for found in conditions
     )
 
 
-def _ended(pod) -> bool:
+def has_ended(pod) -> bool:
     return pod["status"].get("phase") in {"Succeeded", "Failed"}
 
 
-def _gated(pod) -> bool:
+def is_gated(pod) -> bool:
     return any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates", []))
 
 
-def _annotations(obj) -> dict[str, str]:
+def annotations_of(obj) -> dict[str, str]:
     return obj["metadata"].get("annotations", {})
 
 
-def _owner(obj) -> str:
+def owner_of(obj) -> str:
     return next((ref["uid"] for ref in obj["metadata"].get("ownerReferences", []) if ref.get("controller")), "")
 
 
-def _has(node, labels) -> bool:
+def has_labels(node, labels) -> bool:
     return all(node["metadata"]["labels"].get(key) == value for key, value in labels.items())
 
 
-def _name(obj) -> str:
+def name_of(obj) -> str:
     return f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"

@@ -1,0 +1,268 @@
+"""The part of `support.witness` that follows preemptions: plans as they are stored, evictions, budgets, who used what.
+
+- A Workload is marked as preempted, and a pod of it evicted, only while it is a victim of a plan that is stored. A pod
+  that is evicted for another reason has the condition Evicted on its Workload first.
+- A victim has a lower priority than its preemptor, is admitted, and makes no room for itself: no plan of its own is
+  stored.
+- A pod that runs goes by an eviction, or with its job, its node or its place; nothing else takes it away.
+- No healthy pod goes where a PodDisruptionBudget then has less than it asks for.
+- A victim that was evicted waits again, with the reason in its conditions.
+- What a victim had is used by whom it went for: in some NUMA zone (or on some node, where zones are not known) both
+  together would not have had room.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from support.cluster_checker import (
+    MARK,
+    annotations_of,
+    has_ended,
+    has_labels,
+    is_gated,
+    name_of,
+    number,
+    owner_of,
+    requests_of,
+)
+
+OBSERVED, PREDICTED = (f"topogate.dev/numa-placement-{name}" for name in ("observed", "predicted"))
+BY_EVICTION = ("DisruptionTarget", "EvictionByEvictionAPI")
+SCARCE = "nvidia.com/gpu"
+Json = dict[str, Any]
+Place = tuple[str, str]  # node and zone; zone "" is all of it
+
+
+@dataclass
+class Plan:
+    """One preemption as it was stored. ``outcome``: "" while it is carried out, then admitted, given up or gone."""
+
+    preemptor: str
+    uid: str
+    since: int
+    victims: dict[str, str]  # key by uid
+    had: dict[str, dict[Place, float]]  # what each held of the scarce resource
+    rest: dict[Place, float]  # what was held there by others
+    outcome: str = ""
+    until: int = 0
+    used: dict[str, bool] = field(default_factory=dict)  # by victim: whether its room was needed; once it is known
+
+
+class Preemptions:
+    """See the module's rules. ``zone``: devices of the scarce resource in one NUMA zone, where zones are reported."""
+
+    def __init__(self, witness, zone: int = 0) -> None:
+        self._all = witness
+        self.zone = zone
+        self.plans: list[Plan] = []
+        self.evicted: dict[str, int] = {}  # uid of the Workload -> pods
+        self.late: list[str] = []  # evictions that began under a plan and went on after it had ended
+        self.requeued: Counter = Counter()  # by uid of the Workload
+        self.refused: list[str] = []  # pods that a kubelet did not admit
+
+    def active(self) -> list[Plan]:
+        """Plans that are stored now."""
+        return [plan for plan in self.plans if not plan.outcome]
+
+    # --- plans -------------------------------------------------------------------------------------------------------
+
+    def workload(self, key: str, old: Json | None, new: Json | None) -> None:
+        """A Workload changed."""
+        before, after = _nomination(old), _nomination(new)
+        if before is not None and (after is None or _victims(before) != _victims(after)):
+            self._ended(key, new)
+        if after is not None and new is not None and (before is None or _victims(before) != _victims(after)):
+            self._began(key, new, after)
+        if new is None:
+            return
+        was, now = _condition(old, "Evicted"), _condition(new, "Evicted")
+        uid = new["metadata"]["uid"]
+        if now.get("status") == "True" and was.get("status") != "True" and now["reason"] == "Preempted":
+            self._told(key, new)
+        had, has = (bool((found or {}).get("status", {}).get("admission")) for found in (old, new))
+        if had and not has and now.get("status") == "True" and now["reason"] == "Preempted":
+            self.requeued[uid] += 1
+            waits = _condition(new, "QuotaReserved"), _condition(new, "Requeued")
+            if (waits[0].get("status"), waits[1].get("status")) != ("False", "True") or not now.get("message"):
+                self._all.complain(f"{key} made room and does not wait again: {new['status'].get('conditions')}")
+
+    def _told(self, key: str, victim: Json) -> None:
+        if not any(victim["metadata"]["uid"] in plan.victims for plan in self.active()):
+            self._all.complain(f"{key} is told to make room, and is in no plan")
+        if _condition(victim, "Preempted").get("status") != "True":
+            self._all.complain(f"{key} is told to make room, and not why")
+
+    def _began(self, key: str, preemptor: Json, nomination: Json) -> None:
+        victims = _victims(nomination)
+        plan = Plan(key, preemptor["metadata"]["uid"], self._all.revision, victims, {}, {})
+        for uid, name in victims.items():
+            victim = self._all.workloads.get(name)
+            if victim is None or victim["metadata"]["uid"] != uid:
+                continue  # it went while the plan was written
+            if not victim.get("status", {}).get("admission"):
+                self._all.complain(f"{name} is to make room for {key}, and holds nothing")
+            if victim["spec"].get("priority", 0) >= preemptor["spec"].get("priority", 0):
+                self._all.complain(f"{name} is to make room for {key}, and is no less important")
+            if _nomination(victim) is not None:
+                self._all.complain(f"{name} is to make room for {key}, and waits for others to make room")
+            plan.had[uid] = self._holds(self._all.pods_of(victim))
+        places = {place for held in plan.had.values() for place in held}
+        others = (pod for pod in self._all.pods.values() if pod["spec"].get("nodeName"))
+        mine = {owner_of(self._all.workloads[name]) for name in victims.values() if name in self._all.workloads}
+        plan.rest = self._holds([pod for pod in others if owner_of(pod) not in mine], places)
+        self.plans.append(plan)
+
+    def _ended(self, key: str, now: Json | None) -> None:
+        for plan in self.active():
+            if plan.preemptor == key:
+                admitted = now is not None and now.get("status", {}).get("admission")
+                plan.outcome = "gone" if now is None else "admitted" if admitted else "given up"
+                plan.until = self._all.revision
+
+    def _holds(self, pods: list[Json], places: set[Place] | None = None) -> dict[Place, float]:
+        """What pods that run hold of the scarce resource."""
+        held: Counter = Counter()
+        for pod in pods:
+            node = pod["spec"].get("nodeName")
+            if node and not is_gated(pod) and not has_ended(pod):
+                for zone, amount in _zones(pod).items():
+                    if places is None or (node, zone) in places:
+                        held[node, zone] += amount
+        return dict(held)
+
+    # --- pods --------------------------------------------------------------------------------------------------------
+
+    def pod(self, key: str, old: Json | None, new: Json | None) -> None:
+        """A pod changed."""
+        if old is not None and not _leaves(old) and (new is None or _leaves(new)):
+            self._leaving(key, old, new)
+        if new is None:
+            return
+        if _evicted(new) and (old is None or not _evicted(old)):
+            self._eviction(key, new)
+        if has_ended(new) and (old is None or not has_ended(old)) and new["status"].get("reason"):
+            reason = new["status"]["reason"]
+            if reason in {"TopologyAffinityError", "UnexpectedAdmissionError", "SMTAlignmentError"}:
+                self.refused.append(f"{key}: {reason}")
+        if old is not None and OBSERVED in annotations_of(new) and OBSERVED not in annotations_of(old):
+            self._landed(new)
+
+    def _eviction(self, key: str, pod: Json) -> None:
+        workload = self._all.workload_of(pod)
+        if workload is None:
+            if not self._all.is_gone(owner_of(pod)):
+                self._all.complain(f"pod {key} was evicted, and has no Workload")
+            return
+        uid, name, told = workload["metadata"]["uid"], name_of(workload), _condition(workload, "Evicted")
+        self.evicted[uid] = self.evicted.get(uid, 0) + 1
+        if told.get("status") != "True":
+            self._all.complain(f"pod {key} was evicted, and {name} was not told")
+        elif told["reason"] == "Preempted" and not any(uid in plan.victims for plan in self.active()):
+            if any(uid in plan.victims for plan in self.plans):
+                self.late.append(f"pod {key} of {name} was evicted after the plan had ended")
+            else:
+                self._all.complain(f"pod {key} was evicted, and {name} is in no plan")
+
+    def _leaving(self, key: str, old: Json, new: Json | None) -> None:
+        """A pod was deleted, however."""
+        owner = owner_of(old)
+        if is_gated(old) or has_ended(old) or MARK not in annotations_of(old) or self._all.is_gone(owner):
+            return
+        if old["spec"].get("nodeName") and not self._all.lost(old) and not _evicted(new or old):
+            self._all.complain(f"pod {key} runs and was deleted, and not by an eviction")
+        if _healthy(old) and not self._all.lost(old):
+            self._budgets(key, old)
+
+    def _budgets(self, key: str, pod: Json) -> None:
+        for name, budget in self._all.budgets.items():
+            labels = budget["spec"]["selector"]["matchLabels"]
+            if budget["metadata"]["namespace"] != pod["metadata"]["namespace"] or not _selects(labels, pod):
+                continue
+            healthy = [
+                other
+                for other, found in self._all.pods.items()
+                if other != key and _healthy(found) and _selects(labels, found)
+            ]
+            if len(healthy) < budget["spec"]["minAvailable"]:
+                least = budget["spec"]["minAvailable"]
+                self._all.complain(f"budget {name} asks for {least} pods and has {len(healthy)} after {key} went")
+
+    # --- who used what -----------------------------------------------------------------------------------------------
+
+    def _landed(self, pod: Json) -> None:
+        """Once all pods of a preemptor are where they are, what was freed for it is looked at."""
+        workload = self._all.workload_of(pod)
+        uid = workload["metadata"]["uid"] if workload is not None else ""
+        for plan in self.plans:
+            if plan.uid != uid or plan.outcome != "admitted" or plan.used:
+                continue
+            pods = self._all.pods_of(workload)
+            if len(pods) < sum(part.count for part in self._all.parts[plan.preemptor].values()):
+                return
+            if all(OBSERVED in annotations_of(each) for each in pods):
+                plan.used = {uid: self._needed(plan, uid, self._holds(pods)) for uid in plan.had}
+
+    def _needed(self, plan: Plan, victim: str, taken: dict[Place, float]) -> bool:
+        """Whether the preemptor's pods would not have had room beside the victim, in one of its places."""
+        return any(
+            taken[place] + amount + plan.rest.get(place, 0) > self._room(place)
+            for place, amount in plan.had[victim].items()
+            if taken.get(place)
+        )
+
+    def _room(self, place: Place) -> float:
+        node, zone = place
+        return self.zone if zone else number(self._all.nodes[node]["status"]["allocatable"].get(SCARCE, 0))
+
+    def aligned(self, workload: Json, most: int = 1) -> list[str]:
+        """Pods of a Workload that are in more zones than ``most``, or say nothing of zones."""
+        wrong = []
+        for pod in self._all.pods_of(workload):
+            zones = set(_zones(pod)) if OBSERVED in annotations_of(pod) else set()
+            if not 0 < len(zones) <= most:
+                wrong.append(f"pod {name_of(pod)} is in zones {sorted(zones)}")
+        return wrong
+
+
+def _zones(pod: Json) -> dict[str, float]:
+    """What the pod has of the scarce resource, by zone; all of it in "" where zones are not known."""
+    text = annotations_of(pod).get(OBSERVED) or annotations_of(pod).get(PREDICTED)
+    if not text:
+        return {"": requests_of(pod["spec"]).get(SCARCE, 0)}
+    zones: Counter = Counter()
+    for entry in msgspec.json.decode(text):
+        zones[entry["zone"]] += number(entry["amount"].get(SCARCE, 0))
+    return {zone: amount for zone, amount in zones.items() if amount}
+
+
+def _nomination(workload: Json | None) -> Json | None:
+    return workload.get("status", {}).get("nomination") if workload is not None else None
+
+
+def _victims(nomination: Json) -> dict[str, str]:
+    return {victim["uid"]: f"{victim['namespace']}/{victim['name']}" for victim in nomination.get("victims", ())}
+
+
+def _condition(workload: Json | None, type_: str) -> Json:
+    conditions = (workload or {}).get("status", {}).get("conditions", [])
+    return next((found for found in conditions if found["type"] == type_), {})
+
+
+def _evicted(pod: Json) -> bool:
+    conditions = pod["status"].get("conditions", [])
+    return any((found["type"], found.get("reason")) == BY_EVICTION for found in conditions)
+
+
+def _leaves(pod: Json) -> bool:
+    return pod["metadata"].get("deletionTimestamp") is not None
+
+
+def _healthy(pod: Json) -> bool:
+    conditions = pod["status"].get("conditions", [])
+    return not _leaves(pod) and any((found["type"], found["status"]) == ("Ready", "True") for found in conditions)
+
+
+def _selects(labels: dict[str, str], pod: Json) -> bool:
+    return has_labels({"metadata": {"labels": {}, **pod["metadata"]}}, labels)
