@@ -92,7 +92,7 @@ def admit(layout: Layout, state: State, pod: PodShape) -> Admission:
     asks = asks_of(layout.resources, layout.ignored, layout.kubelet, pod)
     if len(layout.zones) > MOST_ZONES and (layout.kubelet.policy is not TopologyPolicy.NONE or asks.whole.memory):
         return Admission(False, ALIGNED, TOO_MANY, (), 0, (), (), state)
-    trial = _Trial(layout, state, pod, asks)
+    trial = Trial(layout, state, pod, asks)
     refusal = trial.run()
     if refusal is not None:
         return Admission(False, refusal.reason, refusal.message, tuple(trial.steps), 0, (), (), state)
@@ -125,14 +125,14 @@ def hangs(layout: Layout, pod: PodShape) -> int:
 
 
 def _combinations(layout: Layout, pod: PodShape, asks: Asks, ask: Ask) -> int:
-    hints = _Trial(layout, empty(layout), pod, asks).hints(ask)
+    hints = Trial(layout, empty(layout), pod, asks).hints(ask)
     if layout.kubelet.policy is TopologyPolicy.SINGLE:
         single = space_of(len(layout.zones)).widths[1]
         hints = [Hints(preferred=hint.preferred & single, free=hint.free) for hint in hints]
     return permutations(hints)
 
 
-class _Trial:
+class Trial:
     """One admission as it goes on."""
 
     __slots__ = ("asks", "counts", "cpus", "devices", "layout", "memory", "mode", "reach", "state", "steps")
@@ -182,7 +182,7 @@ class _Trial:
                 merged = self._step(name, ask)
                 if not self.steps[-1].admit:
                     return Refusal(ALIGNED, ALIGNED_MESSAGE)
-            refusal = self._allocate(at, kind, ask, merged)
+            refusal = self.allocate(at, kind, ask, merged)
             if refusal is not None:
                 return refusal
         return None
@@ -214,19 +214,21 @@ class _Trial:
             if room is not None:
                 found.append(room.hints(amount, narrow=narrow))
         if ask.cpus:
-            found.append(self._cpu_room().hints(ask.cpus, narrow=narrow))
+            found.append(self.cpu_room().hints(ask.cpus, narrow=narrow))
         if ask.memory and self.memory is not None:
             hints = self.memory.hints(ask.memory, narrow=narrow)
             if hints is not None:
                 found.append(hints)
         return [hint for hint in found if not hint.free]
 
-    def _cpu_room(self) -> CpuRoom | CountRoom:
+    def cpu_room(self) -> CpuRoom | CountRoom:
+        """Where the pod's CPUs come from."""
         return self.cpus if self.cpus is not None else self.counts[row_of(self.layout.resources, CPU)]
 
     # -- allocation ---------------------------------------------------------------------------------------------
 
-    def _allocate(self, at: int, kind: Kind, ask: Ask, merged: Merged) -> Refusal | None:
+    def allocate(self, at: int, kind: Kind, ask: Ask, merged: Merged) -> Refusal | None:
+        """Take what container ``at`` asks for, with this merged hint; why not, or None."""
         for row, count in ask.devices:
             share = self._allocate_devices(at, kind, row, count, merged.mask)
             if isinstance(share, Refusal):
@@ -234,7 +236,7 @@ class _Trial:
             if share is not None:
                 self._reaches(row, share.reach)
         if ask.cpus:
-            share = self._cpu_room().allocate(ask.cpus, merged.mask, kind)
+            share = self.cpu_room().allocate(ask.cpus, merged.mask, kind)
             if isinstance(share, Refusal):
                 return share
             self._reaches(row_of(self.layout.resources, CPU), share.reach)

@@ -140,6 +140,14 @@ class Memory:
                     rest -= part
             self.spare[mask, row] = max(spare, amount) if init else max(spare - amount, 0)
 
+    def widen(self, zone: int, wanted: Pairs) -> None:
+        """Let a zone stand for itself and have just as much free as is wanted, where it has less."""
+        for row, amount in wanted:
+            need = amount - self.spare.get((1 << zone, row), 0)
+            self.free[row][zone] = max(self.free[row][zone], need)
+        if self.cells[zone] != 1 << zone:
+            self.cells[zone], self.taken[zone] = 1 << zone, 0
+
     def cells_after(self, state: State) -> tuple[MemoryCells, ...]:
         """The cells of the state that is left. A pod counts once for each zone and type, however many containers."""
         if not state.memory:
