@@ -84,6 +84,7 @@ class Reason(StrEnum):
     RECLAIMED = "InCohortReclamation"  # by a queue of the cohort that took its quota back
     RECLAIMED_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
     FAIR_SHARING = "InCohortFairSharing"
+    OUTSIDE_QUEUES = "OutsideQueues"  # a pod that no queue admitted
     PODS_READY_TIMEOUT = "PodsReadyTimeout"
     REPLACEMENT_TIMEOUT = "ReplacementTimeout"  # a lost node's pods found no other place in time
     CHECK_REJECTED = "AdmissionCheckRejected"

@@ -224,7 +224,8 @@ def _decide(  # noqa: PLR0917  (a step of ``cycle``)
             made.admitted.append(Admitted(head[2], grant, _admitted(grant, partly=partly), partly))
         case Preempts(option, plan, counts):
             grant = Grant(entry.queue, counts, option.flavors, option.amounts, plan.assignments)
-            queues.grant(state, head[2], grant, nominated=[victim.key for victim in plan.victims])
+            parts = {victim.key: victim.domains for victim in plan.victims if victim.domains}
+            queues.grant(state, head[2], grant, nominated=[victim.key for victim in plan.victims], parts=parts)
             made.preempting.append(Preempting(head[2], grant, plan.victims, messages.preempting(plan)))
         case Waits():
             _wait(queues, now, entry, outcome, made)

@@ -30,11 +30,15 @@ EVERYBODY: Final = 1 << 62
 
 @dataclass(frozen=True)
 class Holder:
-    """A workload that may be taken: its pods that are bound, and its priority."""
+    """A unit that may be taken: its priority, and its workload with those of the pods that are bound.
+
+    A node is in one domain, so what the workload has there is the unit's.
+    """
 
     key: str
     priority: int
     pods: tuple[Pod, ...] = ()
+    workload: str = ""
 
 
 @dataclass
@@ -113,11 +117,11 @@ class Inner:
                 _add(requests, {PODS: 1, **pod.requests}, 1)
                 held = self.state.held_inside(pod)
                 uses += held.zones if held is not None else ()
-        for pod_set, assignment in self.state.assignments(holder.key).items():
-            units = self.state.unclaimed_on(holder.key, pod_set, name)
+        for pod_set, assignment in self.state.assignments(holder.workload).items():
+            units = self.state.unclaimed_on(holder.workload, pod_set, name)
             if units:
                 _add(requests, {PODS: 1, **assignment.requests}, units)
-                for placement in self.state.placements(holder.key, pod_set, name):
+                for placement in self.state.placements(holder.workload, pod_set, name):
                     uses += placement.zones
         if not requests:
             return None

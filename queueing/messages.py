@@ -13,6 +13,7 @@ from queueing.quota import Missing, Quotas
 if TYPE_CHECKING:
     from queueing.preempt import Plan
     from queueing.queues import Queues
+    from queueing.units import Path
 
 NAMED: Final = 3
 # How close a refusal is to an admission, closest first; what the engine refuses is in its own order between.
@@ -93,9 +94,20 @@ def behind(claimant: str, pool: str) -> Refusal:
 
 def preempting(plan: "Plan") -> str:
     """What a preemptor waits for."""
-    names = [victim.key for victim in plan.victims]
+    names = [
+        f"{victim.key} (its slices in {named(victim.domains)})" if victim.domains else victim.key
+        for victim in plan.victims
+    ]
+    pods = sum(victim.is_pod for victim in plan.victims)
+    counted = [f"{len(names) - pods} evicted workloads"] if len(names) > pods else []
+    counted += [f"{pods} evicted pods"] if pods else []
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"waits until {len(names)} evicted workloads are gone: {', '.join(names[:NAMED])}{more}"
+    return f"waits until {' and '.join(counted)} are gone: {', '.join(names[:NAMED])}{more}"
+
+
+def named(domains: "Iterable[Path]") -> str:
+    """Domains, for a person."""
+    return ", ".join("/".join(domain) for domain in domains)
 
 
 def preempted(by: str, queue: str, reason: Reason) -> str:
@@ -105,6 +117,7 @@ def preempted(by: str, queue: str, reason: Reason) -> str:
         Reason.RECLAIMED: f"cluster queue {queue} takes back its nominal quota",
         Reason.RECLAIMED_WHILE_BORROWING: f"cluster queue {queue} may preempt lower priorities while it borrows",
         Reason.FAIR_SHARING: f"the share of cluster queue {queue} is smaller",
+        Reason.OUTSIDE_QUEUES: f"cluster queue {queue} comes before pods of lower priority that no queue admitted",
     }
     return f"preempted to make room for {by}: {why[reason]}"
 

@@ -136,7 +136,8 @@ class Workload(_Struct, frozen=True):
     ``pod_sets`` are the engine's; a requested level may be ``auto``. ``at_least``: pod set name -> how few pods are
     still of use (at most one entry; absent: all or nothing). ``created``: orders workloads of equal priority; for one
     that was evicted the time of its return, where the rules say that it goes to the back. ``uid`` tells it from an
-    earlier one of the same key.
+    earlier one of the same key. ``by_slices``: it may lose some of its slices, and keeps the others (`queueing.units`).
+    ``pod_priority``: that of its pods in Kubernetes, where it is not ``priority``.
     """
 
     key: str
@@ -147,6 +148,19 @@ class Workload(_Struct, frozen=True):
     created: float = 0.0
     uid: str = ""
     at_least: dict[str, int] = {}
+    by_slices: bool = False
+    pod_priority: int | None = None
+
+
+class OutsidePod(_Struct, frozen=True):
+    """A bound pod that no queue admitted and that may be evicted: ``key`` is ``namespace/name``."""
+
+    key: str
+    uid: str
+    node: str
+    priority: int
+    requests: Amounts
+    created: float = 0.0
 
 
 class Rules(_Struct, frozen=True):
@@ -154,12 +168,13 @@ class Rules(_Struct, frozen=True):
 
     ``patience``: seconds after which one that waits keeps the room it needs from those behind it. ``fair``: queues of a
     cohort take turns by dominant resource share, and victims are taken from those above theirs. ``victims``: which
-    victims are the least.
+    victims are the least. ``pods``: pods that no queue admitted may be victims too, where their priority is lower.
     """
 
     patience: float = 300.0
     fair: bool = False
     victims: VictimRules = VictimRules()
+    pods: bool = False
 
 
 Order = tuple[int, float, str]

@@ -1,21 +1,26 @@
 """Which admitted workloads hold how much on which nodes, in columns: so that a search for victims is a few sums.
 
-One row a workload, pod set and node. Rows of those that left are dropped when they are many. Rows name leaves of one
-tree; when nodes come, go or move the flavor has another tree, and the rows are made anew.
+One row a unit (`queueing.units`), pod set and node. Rows of those that left are dropped when they are many. Rows name
+leaves of one tree; when nodes come, go or move the flavor has another tree, and the rows are made anew.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import cached_property
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.model import PODS
+from engine.model import PODS, Amounts
 from engine.placement import Assignment
 from engine.state import ClusterState
 from engine.table import Ints
 from engine.tree import Tree
+from queueing.model import OutsidePod
+from queueing.units import part_of, pod_unit
+
+OUTSIDE: Final = -2  # the queue of pods that no queue admitted
 
 Mask = NDArray[np.bool_]
 _Number = TypeVar("_Number", np.bool_, np.int64, np.float64)
@@ -37,12 +42,16 @@ class Rows:
 
 @dataclass(frozen=True)
 class Owner:
-    """A workload that holds slots; ``queue`` is the number of its cluster queue."""
+    """A workload that holds slots; ``queue`` is the number of its cluster queue.
+
+    ``level``: the slices that it has in one domain of this level may be taken alone; "" all or nothing.
+    """
 
     key: str
     priority: int = 0
     created: float = 0.0
     queue: int = -1
+    level: str = ""
 
 
 class Occupancy:
@@ -52,6 +61,7 @@ class Occupancy:
         self.tree = tree
         self.numbers: dict[str, int] = {}
         self.keys: list[str] = []
+        self._units: dict[str, list[str]] = {}  # by workload or pod
         self.alive = np.zeros(64, np.bool_)
         self.priority = np.zeros(64, np.int64)
         self.created = np.zeros(64, np.float64)
@@ -59,28 +69,58 @@ class Occupancy:
         self._kinds: dict[tuple[tuple[str, int], ...], int] = {}
         self._parts: list[Rows] = []
         self._rows = _joined([])
-        self._leaf_of: dict[str, int] | None = None
 
     def add(self, owner: Owner, assignments: Iterable[Assignment]) -> None:
         """A workload was admitted: the assignments that are in this flavor."""
         self.remove(owner.key)
-        number = self.numbers[owner.key] = len(self.keys)
-        self.keys.append(owner.key)
+        rank = self.tree.rank(owner.level)
+        for assignment in assignments:
+            leaves, units = self._where(assignment)
+            kind = self._kind(assignment.requests)
+            if rank is None:
+                self._row(self._number(owner, owner.key), leaves, units, kind)
+                continue
+            domains = self.tree.owners[rank][leaves]
+            for domain in np.unique(domains).tolist():
+                inside = domains == domain
+                number = self._number(owner, part_of(owner.key, self.tree.path(rank, domain)))
+                self._row(number, leaves[inside], units[inside], kind)
+
+    def add_pod(self, pod: OutsidePod) -> None:
+        """A pod that no queue admitted is on a node, perhaps on none of this flavor."""
+        owner = Owner(pod_unit(pod.key), pod.priority, pod.created, OUTSIDE)
+        self.remove(owner.key)
+        leaf = self._leaves_by_name.get(pod.node)
+        if leaf is not None:
+            number = self._number(owner, owner.key)
+            self._row(number, np.array([leaf]), np.ones(1, np.int64), self._kind(pod.requests))
+
+    def _number(self, owner: Owner, unit: str) -> int:
+        """The number of a unit, a new one where it has none."""
+        if unit in self.numbers:
+            return self.numbers[unit]
+        number = self.numbers[unit] = len(self.keys)
+        self.keys.append(unit)
+        self._units.setdefault(owner.key, []).append(unit)
         if number == len(self.alive):
             self.alive, self.created = _doubled(self.alive), _doubled(self.created)
             self.priority, self.queue = _doubled(self.priority), _doubled(self.queue)
         self.alive[number] = True
         self.priority[number], self.created[number], self.queue[number] = owner.priority, owner.created, owner.queue
-        for assignment in assignments:
-            leaves, units = self._where(assignment)
-            size = len(leaves)
-            self._parts.append(Rows(np.full(size, number), leaves, units, np.full(size, self._kind(assignment))))
+        return number
+
+    def _row(self, number: int, leaves: Ints, units: Ints, kind: int) -> None:
+        size = len(leaves)
+        self._parts.append(Rows(np.full(size, number), leaves, units, np.full(size, kind)))
+
+    def units(self, key: str) -> list[str]:
+        """The units of a workload or pod."""
+        return self._units.get(key, [])
 
     def remove(self, key: str) -> None:
         """It holds nothing any more."""
-        number = self.numbers.pop(key, None)
-        if number is not None:
-            self.alive[number] = False
+        for unit in self._units.pop(key, ()):
+            self.alive[self.numbers.pop(unit)] = False
 
     def rows(self) -> Rows:
         """All rows, those of the dead included."""
@@ -119,17 +159,19 @@ class Occupancy:
             found[resource] = freed
         return found
 
-    def _kind(self, assignment: Assignment) -> int:
-        requests = tuple({PODS: 1, **assignment.requests}.items())
-        return self._kinds.setdefault(requests, len(self._kinds))
+    def _kind(self, requests: Amounts) -> int:
+        return self._kinds.setdefault(tuple({PODS: 1, **requests}.items()), len(self._kinds))
+
+    @cached_property
+    def _leaves_by_name(self) -> dict[str, int]:
+        return {name: leaf for leaf, name in enumerate(self.tree.names)}
 
     def _where(self, assignment: Assignment) -> tuple[Ints, Ints]:
         packing = assignment.packing
         if packing is not None and packing[0] is self.tree:
             return packing[1], packing[2]
-        if self._leaf_of is None:
-            self._leaf_of = {name: leaf for leaf, name in enumerate(self.tree.names)}
-        on = [(self._leaf_of[name], n) for part in assignment.slices for name, n in part.nodes if name in self._leaf_of]
+        at = self._leaves_by_name
+        on = [(at[name], n) for part in assignment.slices for name, n in part.nodes if name in at]
         return np.array([leaf for leaf, _ in on], np.int64), np.array([n for _, n in on], np.int64)
 
 
@@ -149,8 +191,14 @@ class Occupancies:
     def __init__(self) -> None:
         self._of: dict[str, Occupancy] = {}
 
-    def get(self, state: ClusterState, flavor: str, owners: Callable[[], Iterable[Owner]]) -> Occupancy | None:
-        """The rows of a flavor; ``owners`` gives all that hold anything, should the rows have to be made anew."""
+    def get(
+        self,
+        state: ClusterState,
+        flavor: str,
+        owners: Callable[[], Iterable[Owner]],
+        pods: Callable[[], Iterable[OutsidePod]] = tuple,
+    ) -> Occupancy | None:
+        """The rows of a flavor; ``owners`` and ``pods`` give all that hold anything, should they be made anew."""
         tree = state.tree(flavor)
         if tree is None:
             return None
@@ -159,7 +207,19 @@ class Occupancies:
             found = self._of[flavor] = Occupancy(tree)
             for owner in owners():
                 _note(found, owner, state.assignments(owner.key))
+            for pod in pods():
+                found.add_pod(pod)
         return found
+
+    def note_pod(self, pod: OutsidePod) -> None:
+        """A pod that no queue admitted is on a node."""
+        for found in self._of.values():
+            found.add_pod(pod)
+
+    def forget_pod(self, pod: str) -> None:
+        """It is gone."""
+        for found in self._of.values():
+            found.remove(pod_unit(pod))
 
     def note(self, owner: Owner, assignments: Mapping[str, Assignment]) -> None:
         """A workload holds exactly these assignments now."""

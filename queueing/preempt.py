@@ -9,6 +9,8 @@ Rules
   victims; or, where the rules say so, the fewest first. The least highest priority is found by bisection over bounds;
   then the domains are ranked by what freeing just enough of their nodes costs, and the best few are tried. Where the
   inside of machines decides, domains are looked into node by node (`queueing.inner`).
+- A gang goes whole, or by its slices where it declared that; pods that no queue admitted may be taken where the rules
+  say so, and only by pods that outrank them in Kubernetes too (`queueing.units`).
 - Who is leaving already, or nominated, is nobody's victim.
 """
 
@@ -30,10 +32,12 @@ from queueing.flavors import Option, put
 from queueing.inner import MOST_NODES, Holder, Inner
 from queueing.model import FlavorResource, Preemption, Reclaim, Within
 from queueing.needed import Needed
+from queueing.occupancy import OUTSIDE as OUTSIDE_NUMBER
 from queueing.occupancy import Mask, Occupancy
-from queueing.queues import Entry, Phase, Queues
+from queueing.queues import OUTSIDE, Entry, Phase, Queues
 from queueing.quota import Held
 from queueing.site import Region, Site
+from queueing.units import Path, domain_of, holder_of, is_pod, split, units_of
 
 TRIES: Final = 4  # domains that are tried once one has been found; the best plan is taken
 LOOKED: Final = 64  # domains that are looked into node by node, where the inside of machines decides
@@ -43,12 +47,27 @@ WIDE_TRIES: Final = 12  # domains that are tried until one is found
 
 @dataclass(frozen=True)
 class Victim:
-    """A workload that is to make room, and by which rule."""
+    """A workload or pod that is to make room, and by which rule.
+
+    ``domains``: it loses the slices that it has in these, each of them a victim of its own in sums and numbers; () it
+    goes whole.
+    """
 
     key: str
     uid: str
     priority: int
     reason: Reason
+    domains: tuple[Path, ...] = ()
+
+    @property
+    def is_pod(self) -> bool:
+        """Whether it is a pod that no queue admitted; ``key`` is then ``namespace/name`` behind a prefix."""
+        return is_pod(self.key)
+
+    @property
+    def units(self) -> int:
+        """How many victims it counts as."""
+        return len(self.domains) or 1
 
 
 @dataclass(frozen=True)
@@ -66,8 +85,8 @@ class Plan:
     @property
     def cost(self) -> tuple[int, int, int]:
         """(highest priority of a victim, sum of priorities, victims): less is better."""
-        priorities = [victim.priority for victim in self.victims]
-        return max(priorities), sum(priorities), len(priorities)
+        total = sum(victim.priority * victim.units for victim in self.victims)
+        return max(victim.priority for victim in self.victims), total, sum(victim.units for victim in self.victims)
 
 
 @dataclass(frozen=True)
@@ -117,11 +136,10 @@ def _policy(queues: Queues, entry: Entry) -> Preemption:
 
 @dataclass(frozen=True)
 class _Taken:
-    """A victim that was taken out, and what it takes to put it back."""
+    """A unit that was taken out, and what it takes to put it back."""
 
     entry: Entry
-    held: Held
-    assignments: tuple[Assignment, ...]
+    held: Held | None  # None of a pod: it has no quota
     pods: tuple[Pod, ...]
 
 
@@ -135,6 +153,7 @@ class _Search:
     option: Option
     mode: _Mode
     _share: dict[str, float] = field(default_factory=dict)
+    _before: dict[str, tuple[Assignment, ...]] = field(default_factory=dict)  # of those whose units were taken
     _needed: Needed | None = None
     _borrowers: list[str] | None = None
 
@@ -197,12 +216,12 @@ class _Search:
                 chosen, possible = self._chosen(inner, site, region)
                 if possible:
                     found.append((self._price(chosen), number, region, chosen))
-                    least = min(least, site.cost(self.queues.entries[key].workload.priority for key in chosen))
+                    least = min(least, site.cost(self.queues.holder(key).workload.priority for key in chosen))
             for _, _, region, chosen in sorted(found, key=lambda one: one[:2]):
                 yield region, [chosen, site.keys(region.wide)]
 
     def _price(self, keys: Iterable[str]) -> tuple[int, ...]:
-        priorities = [self.queues.entries[key].workload.priority for key in keys]
+        priorities = [self.queues.holder(key).workload.priority for key in keys]
         highest, total, size = max(priorities, default=0), sum(priorities), len(priorities)
         return (size, total) if self._rules.by_count else (highest, total, size)
 
@@ -214,9 +233,9 @@ class _Search:
         for name, keys in site.owners_on(region).items():
             for key in keys:
                 if key not in holders:
-                    other = self.queues.entries[key]
+                    other = self.queues.holder(key)
                     pods = [self.state.pods[pod] for pod in sorted(other.pods) if pod in self.state.pods]
-                    holders[key] = Holder(key, other.workload.priority, tuple(pods))
+                    holders[key] = Holder(key, other.workload.priority, tuple(pods), other.workload.key)
                 on.setdefault(name, []).append(holders[key])
         return inner.victims(names, on)
 
@@ -239,7 +258,7 @@ class _Search:
             if occupancy is not None:
                 eligible = self._eligible(occupancy).nonzero()[0].tolist()
                 keys |= dict.fromkeys(occupancy.keys[number] for number in eligible)
-        ranked = sorted(keys, key=lambda key: self._importance(self.queues.entries[key]))
+        ranked = sorted(keys, key=self._importance)
         sizes = [1 << power for power in range(2, 1 + max(2, len(ranked).bit_length()))]
         return self._tried(*(ranked[:size] for size in sizes))
 
@@ -252,10 +271,19 @@ class _Search:
         newer = within is Within.LOWER_OR_NEWER
         if lowest is not None and within is not Within.NEVER and (lowest < mine or (lowest == mine and newer)):
             return True
+        lowest = self.queues.lowest(OUTSIDE) if self.queues.rules.pods else None
+        if lowest is not None and lowest < self._outranks:
+            return True
         most = self.mode.others
         return most is not None and any(
             (low := self.queues.lowest(name)) is not None and low <= most for name in self._others()
         )
+
+    @property
+    def _outranks(self) -> int:
+        """Pods below this priority come after ours for kube-scheduler too, so they cannot take the room back."""
+        mine = self.entry.workload
+        return mine.priority if mine.pod_priority is None else min(mine.priority, mine.pod_priority)
 
     def _others(self) -> list[str]:
         """Queues of the cohort that use more than their nominal quota of something that is wanted, as things are."""
@@ -274,7 +302,8 @@ class _Search:
     def _static(self, other: Entry, others: Iterable[str]) -> bool:
         """Whether the policies allow one victim, whatever else is taken."""
         key = other.workload.key
-        if other.phase is not Phase.ADMITTED or key in self.queues.fresh or key in self.queues.spared:
+        queues = self.queues
+        if other.phase is not Phase.ADMITTED or key in queues.fresh or key in queues.spared or key in queues.losing:
             return False
         held = self.queues.quotas.held.get(key)
         if held is None or held.leaving:
@@ -300,10 +329,13 @@ class _Search:
         others = [self.queues.number(name) for name in self._others()]
         if others and self.mode.others is not None:
             found |= np.isin(queue, others) & (priority <= self.mode.others)
+        if self.queues.rules.pods:
+            found |= (queue == OUTSIDE_NUMBER) & (priority < self._outranks)
         found &= occupancy.alive[:size]
-        for key in (*self.queues.nominated, *self.queues.evicting, *self.queues.fresh, *self.queues.spared):
-            if key in occupancy.numbers:
-                found[occupancy.numbers[key]] = False
+        queues = self.queues
+        for key in (*queues.nominated, *queues.evicting, *queues.fresh, *queues.spared, *queues.losing):
+            for unit in occupancy.units(key):
+                found[occupancy.numbers[unit]] = False
         return found
 
     def _lacking(self) -> set[FlavorResource]:
@@ -329,17 +361,22 @@ class _Search:
                         break
 
     def _by_quota(self) -> list[str]:
-        """The same, the least important first."""
-        return [other.workload.key for other in sorted(self._givers(), key=self._importance)]
+        """The units of the same, the least important first."""
+        givers = sorted(self._givers(), key=lambda other: self._importance(other.workload.key))
+        return [
+            unit
+            for other in givers
+            for unit in units_of(other.workload, self.state.assignments(other.workload.key).values())
+        ]
 
-    def _importance(self, other: Entry) -> tuple[float, int, float, str]:
+    def _importance(self, unit: str) -> tuple[float, int, float, str]:
         """Whom to take first: with fair sharing those of the largest share; low priority, then the newest."""
-        share = 0.0
+        share, other = 0.0, self.queues.holder(unit)
         if self.queues.rules.fair and other.queue != self.entry.queue:
             if other.queue not in self._share:
                 self._share[other.queue] = -self.queues.quotas.share(other.queue)
             share = self._share[other.queue]
-        return share, other.workload.priority, -other.workload.created, other.workload.key
+        return share, other.workload.priority, -other.workload.created, unit
 
     # -- quota ------------------------------------------------------------------------------------------------
 
@@ -362,7 +399,7 @@ class _Search:
         return quotas.fits(queue, amounts) and (self.mode.borrowing or not quotas.borrows(queue, amounts))
 
     def _take_each(self, keys: list[str]) -> list[str]:
-        """Take the quota of victims away, one after the other, of those that may still be taken; returns those."""
+        """Take the quota of units away, one after the other, of those that may still be taken; returns those."""
         quotas, own = self.queues.quotas, self.entry.queue
         held = [quotas.held.get(key) for key in keys]
         if all(one is not None and one.queue == own for one in held):
@@ -370,10 +407,14 @@ class _Search:
             return keys
         return [key for key in keys if self._take(key)]
 
-    def _take(self, key: str) -> bool:
-        """Take a victim's quota away, if its queue may still be taken from."""
-        quotas, held = self.queues.quotas, self.queues.quotas.held.get(key)
-        if held is None:
+    def _take(self, unit: str) -> bool:
+        """Take a unit's quota away, if its queue may still be taken from."""
+        if is_pod(unit):
+            return True
+        quotas, key = self.queues.quotas, holder_of(unit)
+        held = quotas.held.get(key)
+        given = self._given(unit)
+        if held is None or given is None:
             return False
         if held.queue != self.entry.queue:
             if not any(quotas.over(held.queue, name) > 0 for name in self.option.amounts):
@@ -381,10 +422,28 @@ class _Search:
             if self.queues.rules.fair:
                 mine = quotas.share(self.entry.queue, more=self.option.amounts)
                 before = quotas.share(held.queue)
-                if mine >= before and mine > quotas.share(held.queue, less=held.amounts):
+                if mine >= before and mine > quotas.share(held.queue, less=given.amounts):
                     return False
-        quotas.free(key)
+        if given is held:
+            quotas.free(key)
+        else:
+            left = {name: amount - given.amounts.get(name, 0) for name, amount in held.amounts.items()}
+            quotas.hold(key, Held(held.queue, left, held.leaving))
         return True
+
+    def _given(self, unit: str) -> Held | None:
+        """The quota that a unit holds: all that its workload does, or the part of some of its slices."""
+        key, domain = holder_of(unit), domain_of(unit)
+        held = self.queues.quotas.held.get(key)
+        if held is None or not domain:
+            return held
+        grant = self.queues.entries[key].grant
+        if grant is None:
+            return None
+        lost = sum(part.count for part in split(grant.assignments, [domain])[1])
+        total = max(sum(grant.counts.values()), 1)
+        amounts = {name: amount // total * lost for name, amount in grant.amounts.items()}
+        return Held(held.queue, amounts, held.leaving)
 
     # -- trying -----------------------------------------------------------------------------------------------
 
@@ -412,21 +471,40 @@ class _Search:
             state.rollback(checkpoint)
             quotas.rollback(depth)
 
-    def _take_all(self, keys: Iterable[str], taken: dict[str, _Taken]) -> bool:
+    def _take_all(self, units: Iterable[str], taken: dict[str, _Taken]) -> bool:
         """Take out whom the rules still allow; True where anybody was taken."""
-        entries = {key: self.queues.entries[key] for key in keys if key not in taken}
-        ranked = sorted(entries, key=lambda key: self._importance(entries[key]))
-        held = {key: self.queues.quotas.held.get(key) for key in ranked}
+        ranked = sorted({unit: None for unit in units if unit not in taken}, key=self._importance)
+        held = {unit: self._given(unit) for unit in ranked}
         gone = self._take_each(ranked)
-        for key in gone:
-            other, had = entries[key], held[key]
-            assert had is not None  # noqa: S101  (it was taken)
-            pods = tuple(self.state.pods[pod] for pod in other.pods if pod in self.state.pods)
-            taken[key] = _Taken(other, had, tuple(self.state.assignments(key).values()), pods)
+        whole: list[str] = []
+        for unit in gone:
+            key, other = holder_of(unit), self.queues.holder(unit)
+            if key not in self._before:
+                self._before[key] = tuple(self.state.assignments(key).values())
+            pods = self._pods(unit, other)
+            taken[unit] = _Taken(other, held[unit], pods)
             for pod in pods:
                 self.state.remove_pod(pod.key)
-        self.state.release_all(gone)
+            if not domain_of(unit):
+                whole.append(key)
+        self.state.release_all(whole)
+        for key in dict.fromkeys(holder_of(unit) for unit in gone if domain_of(unit)):
+            self._leave(key, taken)
         return bool(gone)
+
+    def _pods(self, unit: str, other: Entry) -> tuple[Pod, ...]:
+        """The bound pods of a unit: a node is in one domain, so those on its nodes."""
+        pods = [self.state.pods[pod] for pod in other.pods if pod in self.state.pods]
+        if domain := domain_of(unit):
+            lost = split(self._before[holder_of(unit)], [domain])[1]
+            nodes = {name for part in lost for piece in part.slices for name, _ in piece.nodes}
+            pods = [pod for pod in pods if pod.node in nodes]
+        return tuple(pods)
+
+    def _leave(self, key: str, taken: Iterable[str]) -> None:
+        """Have a workload hold what it held less its units that are taken."""
+        domains = [domain_of(unit) for unit in taken if holder_of(unit) == key]
+        self.state.reserve(key, split(self._before[key], domains)[0])
 
     def _placed(self) -> tuple[Assignment, ...] | None:
         found = put(self.state, self.entry.workload.key, self.option)
@@ -437,15 +515,16 @@ class _Search:
         quotas, state, needed = self.queues.quotas, self.state, self._needed
         if needed is not None:
             needed.start(state, taken)
-        for key, one in sorted(taken.items(), key=lambda item: self._spared(item[1].entry), reverse=True):
+        for key in sorted(taken, key=lambda unit: self._spared(unit, taken[unit].held), reverse=True):
             if len(taken) == 1 or (needed is not None and needed.surely(key)):
                 continue
             depth, checkpoint = quotas.begin(), state.begin()
-            quotas.hold(key, one.held)
+            self._hold_again(key, taken[key].held)
             fits = self._quota_fits()
             if fits:
-                state.reserve(key, one.assignments)
-                for pod in one.pods:
+                if not is_pod(key):
+                    self._leave(holder_of(key), (unit for unit in taken if unit != key))
+                for pod in taken[key].pods:
                     state.set_pod(pod)
                 fits = self._placed() is not None
             if fits:
@@ -460,17 +539,35 @@ class _Search:
         assignments = self._placed()
         if assignments is None:
             return None
-        return Plan(tuple(self._victim(one.entry) for one in taken.values()), assignments)
+        return Plan(tuple(self._victims(taken)), assignments)
 
-    def _spared(self, other: Entry) -> tuple[float | str, ...]:
-        if not self._rules.by_count or other.grant is None:
-            return self._importance(other)
+    def _hold_again(self, unit: str, given: Held | None) -> None:
+        """Give a unit its quota back."""
+        if given is None:
+            return
+        quotas, key = self.queues.quotas, holder_of(unit)
+        now = quotas.held.get(key)
+        amounts = dict(given.amounts)
+        if domain_of(unit) and now is not None:
+            amounts = {name: amount + amounts.get(name, 0) for name, amount in now.amounts.items()}
+        quotas.hold(key, Held(given.queue, amounts, given.leaving))
+
+    def _spared(self, unit: str, given: Held | None) -> tuple[float | str, ...]:
+        if given is None or not self._rules.by_count:
+            return self._importance(unit)
         wanted = self.option.amounts
-        gives = sum(amount / wanted[key] for key, amount in other.grant.amounts.items() if wanted.get(key))
-        return -gives, *self._importance(other)
+        gives = sum(amount / wanted[key] for key, amount in given.amounts.items() if wanted.get(key))
+        return -gives, *self._importance(unit)
 
-    def _victim(self, other: Entry) -> Victim:
-        own = other.queue == self.entry.queue
-        workload = other.workload
-        reason = Reason.IN_CLUSTER_QUEUE if own else self.mode.reason
-        return Victim(workload.key, workload.uid, workload.priority, reason)
+    def _victims(self, units: Iterable[str]) -> Iterator[Victim]:
+        """Workloads and pods; one that would lose all, or more than it can do without, goes whole."""
+        for key, of_it in groupby(sorted(units, key=holder_of), key=holder_of):
+            other = self.queues.holder(key)
+            workload, domains = other.workload, tuple(filter(None, map(domain_of, of_it)))
+            left = sum(part.count for part in split(self._before[key], domains)[0]) if domains else 0
+            if left == 0 or left < max(workload.at_least.values(), default=0):
+                domains = ()
+            own = other.queue == self.entry.queue
+            reason = Reason.IN_CLUSTER_QUEUE if own else self.mode.reason
+            reason = Reason.OUTSIDE_QUEUES if other.outside is not None else reason
+            yield Victim(workload.key, workload.uid, workload.priority, reason, domains)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from engine.placement import Assignment, Refusal
 from engine.reasons import Reason
@@ -25,6 +25,7 @@ from queueing.model import (
     ClusterQueue,
     LocalQueue,
     Order,
+    OutsidePod,
     PlainFlavor,
     Quantities,
     Rules,
@@ -37,6 +38,7 @@ from queueing.model import (
 )
 from queueing.occupancy import Occupancies, Occupancy, Owner
 from queueing.quota import Held, Quotas
+from queueing.units import Path, holder_of, pod_unit, slice_level, split
 
 if TYPE_CHECKING:
     from queueing.claims import Claim
@@ -57,6 +59,7 @@ class Phase(StrEnum):
     ADMITTED = "Admitted"
 
 
+OUTSIDE: Final = ""  # as a queue: that of the pods that no queue admitted
 HOLDING = (Phase.NOMINATED, Phase.ADMITTED)
 
 
@@ -92,6 +95,7 @@ class Entry:
     refusal: Refusal | None = None
     pods: set[str] = field(default_factory=set)
     drained: bool = False
+    outside: OutsidePod | None = None  # it is no workload but this pod
 
 
 class Queues:
@@ -124,6 +128,8 @@ class Queues:
         self.drains: set[str] = set()
         self.evicting: dict[str, None] = {}  # whose pods are on their way out
         self.fresh: set[str] = set()  # admitted in this cycle: not stored yet, so nobody's victim
+        self.losing: dict[str, tuple[Path, ...]] = {}  # who loses the slices that it has in these domains
+        self.outside: dict[str, Entry] = {}  # pods that no queue admitted, by name of the unit
         self.spared: dict[str, float] = {}  # nobody's victim until then: a budget refused to let its pods go
         self._held_in: dict[str, dict[str, None]] = {}
         self._priorities: dict[str, dict[int, int]] = {}
@@ -277,6 +283,49 @@ class Queues:
         if entry is not None:
             entry.pods.discard(pod)
 
+    def set_pod(self, pod: OutsidePod) -> None:
+        """A bound pod that no queue admitted, and that may be evicted; it is in the engine's state."""
+        unit = pod_unit(pod.key)
+        found = self.outside.get(unit)
+        if found is not None and found.outside == pod:
+            return
+        if found is not None:
+            self._number_outside(found.workload.priority, -1)
+        self._number_outside(pod.priority, 1)
+        namespace = pod.key.partition("/")[0]
+        workload = Workload(
+            key=unit,
+            namespace=namespace,
+            queue="",
+            pod_sets=(),
+            priority=pod.priority,
+            created=pod.created,
+            uid=pod.uid,
+        )
+        self.outside[unit] = Entry(workload, order(workload), b"", 0.0, Phase.ADMITTED, pods={pod.key}, outside=pod)
+        self.occupancies.note_pod(pod)
+
+    def remove_pod(self, key: str) -> None:
+        """Such a pod is gone, or may not be evicted any more; ``key``: ``namespace/name``."""
+        unit = pod_unit(key)
+        found = self.outside.pop(unit, None)
+        if found is not None:
+            self._number_outside(found.workload.priority, -1)
+            self.occupancies.forget_pod(key)
+            self.evicting.pop(unit, None)
+            self._lost(unit)
+
+    def _number_outside(self, priority: int, by: int) -> None:
+        counts = self._priorities.setdefault(OUTSIDE, {})
+        counts[priority] = counts.get(priority, 0) + by
+        if not counts[priority]:
+            del counts[priority]
+
+    def holder(self, unit: str) -> Entry:
+        """Whose unit it is (`queueing.units`)."""
+        key = holder_of(unit)
+        return self.entries[key] if key in self.entries else self.outside[key]
+
     def _route(self, entry: Entry) -> None:
         """Have one wait in the line of its cluster queue, or note why it can wait in none."""
         stuck, queue = self._refused(entry)
@@ -337,13 +386,15 @@ class Queues:
         grant: Grant,
         *,
         nominated: Iterable[str] = (),
+        parts: Mapping[str, tuple[Path, ...]] | None = None,
         stored: bool = False,
         waits: bool = False,
     ) -> None:
         """Hold quota and slots for a workload; ``nominated``: the victims that have to go first.
 
-        ``stored``: the assignments come from the API server. ``waits``: it is nominated also where no victim is left,
-        until the next cycle admits it.
+        ``parts``: by victim the domains in which it loses its slices, where it does not lose all. ``stored``: the
+        assignments come from the API server. ``waits``: it is nominated also where no victim is left, until the next
+        cycle admits it.
         """
         entry = self.entries[key]
         self._leave_line(entry)
@@ -352,12 +403,17 @@ class Queues:
         self._list(entry, grant, 1)
         self._count(entry.grant, -1)
         self._count(grant, 1)
-        victims = {victim for victim in nominated if victim in self.quotas.held}
+        victims = {victim for victim in nominated if self._has(victim, (parts or {}).get(victim, ()))}
         entry.grant, entry.queue, entry.victims, entry.refusal = grant, grant.queue, victims, None
         entry.phase = Phase.NOMINATED if victims or waits else Phase.ADMITTED
         self.quotas.hold(key, Held(grant.queue, grant.amounts))
         for victim in victims:
-            self.evict(victim)
+            if parts and victim in parts:
+                self.losing[victim] = parts[victim]
+            else:
+                self.evict(victim)
+        if key in self.losing and not split(grant.assignments, self.losing[key])[1]:
+            self._lost(key)
         (state.restore if stored else state.reserve)(key, grant.assignments)
         self.occupancies.note(self._owner(entry), state.assignments(key))
         self.news.pop(key, None)
@@ -367,6 +423,21 @@ class Queues:
             self.nominated.pop(key, None)
         self._drain(entry)
 
+    def _has(self, victim: str, domains: tuple[Path, ...]) -> bool:
+        """Whether a victim holds what it is to give up."""
+        if victim in self.outside:
+            return True
+        entry = self.entries.get(victim)
+        if victim not in self.quotas.held or entry is None or entry.grant is None:
+            return False
+        return not domains or bool(split(entry.grant.assignments, domains)[1])
+
+    def _lost(self, victim: str) -> None:
+        """It gave up what it was to give up: nobody waits for it any more."""
+        self.losing.pop(victim, None)
+        for other in self.nominated:
+            self.entries[other].victims.discard(victim)
+
     def restore(
         self,
         state: ClusterState,
@@ -375,6 +446,7 @@ class Queues:
         now: float,
         *,
         nominated: Iterable[str] = (),
+        parts: Mapping[str, tuple[Path, ...]] | None = None,
         waits: bool = False,
     ) -> None:
         """After a restart: what the API server says a workload holds. Never fails, whatever the quotas are now.
@@ -385,7 +457,7 @@ class Queues:
         entry = self.entries[workload.key]
         if entry.grant == grant:
             return
-        self.grant(state, workload.key, grant, nominated=nominated, stored=True, waits=waits)
+        self.grant(state, workload.key, grant, nominated=nominated, parts=parts, stored=True, waits=waits)
 
     def release(self, state: ClusterState, key: str) -> bool:
         """Give back quota and slots: its pods are gone, or its admission was never stored. True where it held any.
@@ -401,6 +473,7 @@ class Queues:
         for victim in entry.victims:
             self.quotas.leave(victim, leaving=False)
             self.evicting.pop(victim, None)
+            self.losing.pop(victim, None)
         entry.victims, entry.phase = set(), Phase.STUCK
         self._count(grant, -1)
         self._list(entry, grant, -1)
@@ -409,8 +482,7 @@ class Queues:
         self.drains.discard(key)
         entry.drained = False
         self.occupancies.note(Owner(key), {})
-        for other in self.nominated:
-            self.entries[other].victims.discard(key)
+        self._lost(key)
         self.growing.pop(key, None)
         self.gave_back(state, grant)
         return True
@@ -455,8 +527,9 @@ class Queues:
     def evict(self, key: str) -> None:
         """Its pods are on their way out: it is nobody's victim any more, and holds what it holds until ``release``."""
         entry = self.entries.get(key)
-        if entry is not None and entry.grant is not None:
+        if key in self.outside or (entry is not None and entry.grant is not None):
             self.quotas.leave(key)
+            self.losing.pop(key, None)
             self.evicting[key] = None
 
     def held_in(self, queue: str) -> Iterator[str]:
@@ -464,7 +537,7 @@ class Queues:
         return iter(self._held_in.get(queue, ()))
 
     def lowest(self, queue: str) -> int | None:
-        """The lowest priority of those who hold quota of a cluster queue."""
+        """The lowest priority of those who hold quota of a cluster queue, or of the pods in `OUTSIDE`."""
         return min(self._priorities.get(queue, ()), default=None)
 
     def _list(self, entry: Entry, grant: Grant, by: int) -> None:
@@ -486,7 +559,7 @@ class Queues:
     def _owner(self, entry: Entry) -> Owner:
         workload = entry.workload
         number = self._numbers.setdefault(entry.queue, len(self._numbers))
-        return Owner(workload.key, workload.priority, workload.created, number)
+        return Owner(workload.key, workload.priority, workload.created, number, slice_level(workload))
 
     def number(self, queue: str) -> int:
         """A number that stands for a cluster queue; -1 where it never held anything."""
@@ -494,7 +567,12 @@ class Queues:
 
     def occupancy(self, state: ClusterState, flavor: str) -> Occupancy | None:
         """Who holds how much on the nodes of a flavor."""
-        return self.occupancies.get(state, flavor, lambda: (self._owner(self.entries[key]) for key in self.holding()))
+        return self.occupancies.get(
+            state,
+            flavor,
+            lambda: (self._owner(self.entries[key]) for key in self.holding()),
+            lambda: (entry.outside for entry in self.outside.values() if entry.outside is not None),
+        )
 
     def _count(self, grant: Grant | None, by: int) -> None:
         for flavor in flavors_of(grant):

@@ -97,7 +97,7 @@ def grow(state: ClusterState, queues: Queues) -> list[Resized]:
     for key in sorted(queues.growing, key=lambda one: queues.entries[one].order):
         wish, seen = queues.growing[key]
         now = queues.freed_so_far(key)
-        if now == seen:
+        if now == seen or key in queues.losing:
             continue
         found = resize(state, queues, key, wish)
         refusal = found if isinstance(found, Refusal) else found.refusal if found is not None else None
