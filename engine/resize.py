@@ -124,6 +124,10 @@ def _grown(  # noqa: PLR0917  (a step of two public functions)
     fit = Fit.of(state, held.flavor, pod_set)
     if isinstance(fit, Refusal):
         return fit
+    if fit.tree.flavor.levels != held.levels:
+        levels = ", ".join(held.levels)
+        text = f"flavor {held.flavor} was made again with other levels than the pods are placed by: {levels}"
+        return Refusal(Reason.NO_FLAVOR, text, pod_set.name, held.flavor)
     growth = Growth(fit, leaves_of(fit.tree, state, stays), leaves_of(fit.tree, state, [], lost), by)
     if fit.layers:
         return _refilled(state, held, stays, growth, lost)

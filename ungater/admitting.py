@@ -65,6 +65,7 @@ class Admitter:
     def cycle(self) -> bool:
         """One cycle. Returns whether there is more to look at now."""
         memory, started = self._memory, time.perf_counter()
+        memory.look_at_changed_nodes()
         # 1. Who holds slots that are lost gets others, before anybody takes the room.
         self._move()
         # 2. The cycle itself: growth, turns, preemption. All of it is held when it returns.

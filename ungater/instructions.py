@@ -1,6 +1,6 @@
 """What `decide` may ask for, and the rules that hold for all jobs. Plain data."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -11,7 +11,7 @@ from kube.objects import Pod
 from queueing.life import LifeRules
 from ungater.conditions import Wanted
 from ungater.record import Moves, Record
-from ungater.slots import Slot, SlotMap
+from ungater.slots import SlotMap
 
 
 class _Instruction(msgspec.Struct, frozen=True, gc=False):
@@ -179,12 +179,15 @@ Instruction = (
 class Rules:
     """What holds for all jobs: our keys, each flavor's levels by its name, and which places are lost.
 
-    ``avoided``: the nodes whose kubelet refused pods like those of the job, for as long as they are left out.
+    ``lost``: those of some slices where no pod of the job can start now. ``dead``: whether nobody ends pods on a node,
+    as it is gone or not ready. ``avoided``: the nodes whose kubelet refused pods like those of the job, for as long as
+    they are left out.
     """
 
     keys: Keys
     flavors: Mapping[str, tuple[str, ...]]
-    lost: Callable[[SlotMap, Slot], bool] = lambda _slots, _slot: False  # whether no pod can start there (any more)
+    lost: Callable[[Record, SlotMap, Sequence[int]], Collection[int]] = lambda _record, _slots, _slices: ()
+    dead: Callable[[str], bool] = lambda _node: False
     avoided: Callable[[Record, float], Collection[str]] = lambda _record, _now: ()
     life: LifeRules = field(default_factory=LifeRules)
     checks: Callable[[Record], Collection[str]] = lambda _record: ()  # the admission checks that it needs

@@ -15,7 +15,8 @@ import structlog
 
 from crds.constants import Keys
 from crds.request import ParsedRequest, unresolved
-from engine.model import HOSTNAME_LABEL, PodSet, Policy, TopologyRequest
+from engine.closed import closed
+from engine.model import PodSet, Policy, TopologyRequest
 from engine.numa.machine import NumaPlacement
 from engine.numa.score import ZoneScore
 from engine.reasons import Reason
@@ -36,7 +37,7 @@ from ungater.instructions import Rules
 from ungater.jobs import MAIN, Owner, owner_of
 from ungater.predictions import promise_again
 from ungater.record import Admission, Known, Record
-from ungater.slots import Slot, SlotMap, finished, is_gated
+from ungater.slots import SlotMap, finished, is_gated
 from ungater.troubles import Troubles, refused
 from ungater.workloads import Workload, belongs, known_of
 
@@ -80,6 +81,7 @@ class Memory:
         self.default_priority = 0
         self.stray: dict[str, objects.Pod | None] = {}  # gated pods that no served job owns; None: it was told
         self.live = False
+        self._changed: set[str] = set()  # nodes, since it was looked who has slots there
         self.pods_of: Callable[[str], Iterable[objects.Pod]] = lambda _: ()
         self.pods_on: Callable[[str], Iterable[objects.Pod]] = lambda _: ()  # by node name
         self.workload_of: Callable[[str], Workload | None] = lambda _: None
@@ -99,7 +101,13 @@ class Memory:
         """What holds for all jobs now."""
         if self._rules is None:
             self._rules = Rules(
-                self.keys, dict(self.flavors), self._lost, self.troubles.avoided, self._life, self.checks_of
+                self.keys,
+                dict(self.flavors),
+                lost=self._lost,
+                dead=self._dead,
+                avoided=self.troubles.avoided,
+                life=self._life,
+                checks=self.checks_of,
             )
         return self._rules
 
@@ -262,8 +270,9 @@ class Memory:
             self.stir()
         if event.new is None or event.old is None or worth_a_look(event.old, event.new):
             self._look_inside(event.key)
-        if changed and not self._usable(event.key):
-            self._node_lost(event.key)
+        if changed:
+            self._changed.add(event.key)
+            self._signal()
 
     def on_topology(self, event: Event[NodeResourceTopology]) -> None:
         """What a node's exporter publishes came, changed or went."""
@@ -682,21 +691,38 @@ class Memory:
             return
         self.stray.setdefault(pod.metadata.uid, pod)
 
-    def _lost(self, slots: SlotMap, slot: Slot) -> bool:
-        """Whether no pod can start in this slot now. Only a slice that is one host can be lost as a whole."""
-        if slots.levels[-1:] != (HOSTNAME_LABEL,):
-            return False
-        if slot.node:
-            return not self._usable(slot.node)
-        return not any(node.labels.get(HOSTNAME_LABEL) == slot.values[-1] for node in self.state.nodes.values())
+    def _lost(self, record: Record, slots: SlotMap, wanted: Sequence[int]) -> tuple[int, ...]:
+        """The slices among ``wanted`` where no pod of the job can start now."""
+        pod_set = self._anywhere(record)
+        found = closed(
+            self.state,
+            slots.flavor,
+            slots.levels,
+            pod_set,
+            ((slots.slots[index].values, slots.slots[index].node) for index in wanted),
+        )
+        return tuple(index for index, is_closed in zip(wanted, found, strict=True) if is_closed)
 
-    def _usable(self, name: str) -> bool:
+    def _anywhere(self, record: Record) -> PodSet:
+        """One pod of the job, which keeps off no node."""
+        owned, unconstrained = record.owner.pod_sets[0], TopologyRequest(policy=Policy.UNCONSTRAINED)
+        return convert.pod_set(owned.name, 1, owned.template, unconstrained, record.owner.namespace)
+
+    def _dead(self, name: str) -> bool:
+        """Whether nobody on this node ends pods."""
         node = self.state.nodes.get(name)
-        return node is not None and node.ready and not node.unschedulable
+        return node is None or not node.ready
 
-    def _node_lost(self, name: str) -> None:
+    def look_at_changed_nodes(self) -> None:
+        """Have those looked at with slots on nodes that changed: they may be lost, or not lost any more.
+
+        All nodes that changed meanwhile cost one pass over the slots.
+        """
+        if not self._changed:
+            return
+        changed, self._changed = self._changed | {""}, set()
         for uid, record in self.records.items():
-            if record.slots is not None and any(slot.node == name for slot in record.slots.slots):
+            if record.slots is not None and any(slot.node in changed for slot in record.slots.slots):
                 self._enqueue(uid, 0.0)
 
     def pending(self) -> Mapping[str, int]:

@@ -68,31 +68,40 @@ def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
         mark=keys.workload,
         workload=record.owner.workload,
         now=now,
+        dead=rules.dead,
     )
     taken = None if pod_set.ranks is None else counted.ranks
     placed = assign(counted.waiting, counted.free(slots), slots, pod_set.position, taken, record.layers)
-    lost = _lost(slots, counted, placed, rules)
+    lost = _lost(record, slots, counted, placed, rules)
     refused = _refused(slots, counted, placed, rules.avoided(record, now))
-    moves = tuple(sorted({**refused, **{index: slots.slots[index].count for index in lost}}.items()))
+    moves = tuple(sorted({**refused, **lost}.items()))
     held_back = {index for index, _ in moves}
     return [
         *_replace(record, counted, now),
         *(Ungate(pod, index) for pod, index in counted.resend),
         *(Ungate(pod, index) for pod, index in placed if index not in held_back),
         *([Enter(moves)] if moves else _resize(record, slots, counted, now)),
-        *_say(record, slots, lost, sorted(refused), unplaced=len(counted.waiting) - len(placed), now=now),
+        *_say(
+            record,
+            slots,
+            sorted(lost),
+            sorted(refused.keys() - lost.keys()),
+            unplaced=len(counted.waiting) - len(placed),
+            now=now,
+        ),
     ]
 
 
-def _lost(slots: SlotMap, counted: Tally, placed: Sequence[tuple[Pod, int]], rules: Rules) -> tuple[int, ...]:
-    """Slices that pods need and where none can start, because the node is gone, not ready or closed.
+def _lost(
+    record: Record, slots: SlotMap, counted: Tally, placed: Sequence[tuple[Pod, int]], rules: Rules
+) -> dict[int, int]:
+    """Slots that pods need and where none can start now: slice -> how many.
 
-    A slice where a pod of the job still runs stays: the node may come back, and moving the slot would end that pod.
+    Those of pods of the job that still run there stay: moving them would end those pods.
     """
-    needed = {index for _, index in placed} | {index for index, count in enumerate(counted.unbound) if count}
-    return tuple(
-        index for index in sorted(needed) if not counted.bound[index] and rules.lost(slots, slots.slots[index])
-    )
+    needed = sorted({index for _, index in placed} | {index for index, count in enumerate(counted.unbound) if count})
+    lost = rules.lost(record, slots, needed) if needed else ()
+    return {index: left for index in lost if (left := slots.slots[index].count - counted.bound[index]) > 0}
 
 
 def _refused(

@@ -3,7 +3,8 @@
 Rules
 - A slot is one unit of a slice's count; slots of one slice are alike, so a slot is named by the index of its slice.
 - A pod holds a slot from the patch that gives it the slot until the pod finished or is gone. One that terminates holds
-  it as long as it is bound: its node has no room before. One that was never bound holds nothing once it is deleted.
+  it as long as it is bound: its node has no room before. One that was never bound holds nothing once it is deleted, nor
+  does one whose node is gone or not ready: nobody there ends it, and its replacement needs a place now.
 - An intent (a patch that was sent) counts like an ungated pod, and never names another slot for the same pod, so a
   patch whose answer was lost is sent again to the same place and cannot give a slot away twice.
 - Rank order: the rank's position among the ranks that are still to finish is its slot; one out of range and a pod
@@ -151,14 +152,21 @@ def tally(
     mark: str,
     workload: str,
     now: float,
+    dead: Callable[[str], bool] = lambda _node: False,
 ) -> Tally:
-    """Count what the pods of one owner hold. ``mark``: the annotation that our ungating patch writes."""
+    """Count what the pods of one owner hold.
+
+    ``mark``: the annotation that our ungating patch writes. ``dead``: whether the node of this name is gone or not
+    ready.
+    """
     none = [0] * len(slots.slots)
     result = Tally(none[:], none[:], none[:], none[:])
     members: dict[int, list[Pod]] = {}
     for pod in pods:
         intent = intents.get(pod.metadata.uid)
         if intent is not None and intent.gone:
+            continue
+        if pod.metadata.deletion_timestamp is not None and pod.spec.node_name and dead(pod.spec.node_name):
             continue
         if finished(pod):
             _count_finished(result, slots, pod)
@@ -169,7 +177,7 @@ def tally(
     for index, inside in members.items():
         surplus = result.used[index] - slots.slots[index].count
         if surplus > 0:
-            result.moved += _youngest(inside, surplus)
+            result.moved += _to_go(inside, surplus)
     return result
 
 
@@ -293,8 +301,11 @@ def _use(result: Tally, index: int, pod: Pod) -> None:
         result.ranks[rank] = index
 
 
-def _youngest(pods: list[Pod], count: int) -> list[Pod]:
-    return sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))[-count:]
+def _to_go(pods: list[Pod], count: int) -> list[Pod]:
+    """Those that are on no node yet, then the youngest."""
+    return sorted(
+        pods, key=lambda pod: (not pod.spec.node_name, pod.metadata.creation_timestamp or "", pod.metadata.name)
+    )[-count:]
 
 
 def _order(pod: Pod) -> tuple[int, str]:

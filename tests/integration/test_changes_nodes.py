@@ -1,0 +1,196 @@
+"""Nodes that are lost, closed or changed under running pods: docs/changes.md, row by row, on the real control plane.
+
+2 blocks x 4 racks x 3 hosts of 8 GPUs: a job of two pods with 8 GPUs each has a rack with one spare host.
+"""
+
+import asyncio
+
+import pytest
+from support.changes import HANG, HASTY, LATER, Changed, assignment, node_of, uids
+from support.cluster_checker import snapshot, violations
+from support.jobs import KEYS, RACK_LABEL, Running, install_crds, job, make_flavor, racks_of, until
+
+from kube.resources import NODES, POD_DISRUPTION_BUDGETS, RESOURCE_FLAVORS
+from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, HOSTNAME_LABEL
+
+pytestmark = pytest.mark.cluster
+BLOCK = {KEYS.required[0]: BLOCK_LABEL}
+
+
+@pytest.fixture
+async def jobs(client, namespace, nodes):
+    """A running controller and its flavor; every test ends with the independent checker."""
+    await install_crds(client)
+    await nodes(blocks=2, racks=4, hosts=3, prefix=f"{namespace}-", group=namespace)
+    await make_flavor(client, namespace, namespace)
+    changed = Changed(client, namespace)
+    async with Running(client):
+        yield changed
+        assert violations(await snapshot(client, {namespace})) == []
+    await client.delete(RESOURCE_FLAVORS, namespace)
+
+
+async def deleted(jobs, pod):
+    await jobs.client.delete(NODES, node_of(pod))
+    await jobs.end(pod, now=True)  # as kube-controller-manager does after a minute
+
+
+async def drained(jobs, pod):
+    await jobs.cordon(node_of(pod))
+    await jobs.end(pod)
+
+
+async def no_execute(jobs, pod):
+    await jobs.taint(node_of(pod), "NoExecute")  # kube-controller-manager ends the pod
+
+
+async def no_schedule(jobs, pod):
+    await jobs.taint(node_of(pod))
+    await jobs.end(pod)
+
+
+async def not_ready(jobs, pod):
+    await jobs.fail(node_of(pod))  # its pod is told to stop a second later, and never does
+
+
+async def moved_to_another_rack(jobs, pod):
+    await jobs.label(node_of(pod), **{RACK_LABEL: "r9"})
+    await jobs.end(pod)
+
+
+async def taken_out_of_the_flavor(jobs, pod):
+    await jobs.label(node_of(pod), **{GROUP_LABEL: "other"})
+    await jobs.end(pod)
+
+
+async def made_smaller(jobs, pod):
+    await jobs.shrink(node_of(pod))
+    await jobs.end(pod)
+
+
+WAYS = (
+    deleted,
+    drained,
+    no_execute,
+    no_schedule,
+    not_ready,
+    moved_to_another_rack,
+    taken_out_of_the_flavor,
+    made_smaller,
+)
+
+
+async def test_whatever_becomes_of_a_node_only_the_pods_on_it_move_and_stay_in_their_rack(jobs):
+    """All of it at once, each to a job and a rack of its own."""
+
+    async def one(lose):
+        name = lose.__name__.replace("_", "-")
+        hang = HANG if lose is not_ready else {}
+        await jobs.create(job(name, 2, indexed=True, annotations=hang, pod_spec={"tolerations": HASTY}))
+        before = await jobs.running(name, 2)
+        lost, kept = before
+        await lose(jobs, lost)
+        after = await jobs.moved(name, 2, off={node_of(lost)}, stay=[kept])
+        assert racks_of(after) == racks_of(before)
+        await jobs.event(name, "Replaced")
+
+    await asyncio.gather(*(one(lose) for lose in WAYS))
+
+
+async def test_several_nodes_at_once_and_a_place_that_is_lost_again_before_its_pod_came(jobs):
+    """Three pods in the block's first rack; two of its hosts fail, and then one of those that they were to go to."""
+    gates = {"schedulingGates": [{"name": KEYS.gate}, {"name": LATER}]}
+    await jobs.create(job("several", 3, request=BLOCK, indexed=True, pod_spec=gates))
+    await jobs.let_go("several", 3)
+    before = await jobs.running("several", 3)
+    *lost, kept = before
+    off = {node_of(pod) for pod in lost}
+    for pod in lost:
+        await jobs.cordon(node_of(pod))
+    for pod in lost:
+        await jobs.end(pod, counted=False)
+    first, second = await jobs.sent("several", 2, but=before)
+    where = first["spec"]["nodeSelector"][HOSTNAME_LABEL]
+    await jobs.taint(where)
+    await jobs.event(first["metadata"]["name"], "SlotMoved")
+    again = await jobs.sent("several", 2, but=[*before, first])
+    assert second["metadata"]["uid"] in uids(again)
+    assert where not in {pod["spec"]["nodeSelector"][HOSTNAME_LABEL] for pod in again}
+    await jobs.let_go("several", 2)
+    after = await jobs.moved("several", 3, off={*off, where}, stay=[kept])
+    assert {block for block, _ in racks_of(after)} == {block for block, _ in racks_of(before)}
+
+
+async def test_what_is_only_closed_keeps_its_pods_and_a_drain_under_a_budget_ends(jobs, client, namespace):
+    """Two pods a node: cordoned, they stay; drained one by one, each finds another place at once."""
+    labels = {"app": "drained"}
+    body = job("drained", 4, gpus=4, indexed=True)
+    body["spec"]["template"]["metadata"]["labels"] = labels
+    budget = {"metadata": {"name": "one"}, "spec": {"minAvailable": 3, "selector": {"matchLabels": labels}}}
+    await client.create(POD_DISRUPTION_BUDGETS, budget, namespace)
+    await jobs.create(body)
+    before = await jobs.running("drained", 4)
+    node = node_of(before[0])
+    leaving = [pod for pod in before if node_of(pod) == node]
+    kept = [pod for pod in before if node_of(pod) != node]
+    stored = await assignment(jobs, "drained")
+    await jobs.cordon(node)
+    await jobs.create(job("other", 1))
+    await jobs.running("other", 1)
+    assert uids(await jobs.running("drained", 4)) == uids(before)
+    assert await assignment(jobs, "drained") == stored, "a closed node alone moves nobody"
+    for pod in leaving:
+        await jobs.evict(pod)  # refused until the pod before it has a ready replacement
+    after = await jobs.moved("drained", 4, off={node}, stay=kept)
+    assert racks_of(after) == racks_of(before)
+
+
+async def test_with_no_other_place_the_pod_waits_says_why_and_goes_back_when_the_node_is_back(jobs):
+    await jobs.create(job("waits", 3, indexed=True))
+    before = await jobs.running("waits", 3)
+    lost, *kept = before
+    await jobs.taint(node_of(lost))
+    await jobs.end(lost, counted=False)
+    said = await jobs.condition("waits", "PodsReady", "False", "PartlyPlaced")
+    assert f"{node_of(lost)} is lost" in said["message"]
+    await jobs.event("waits", "PartlyPlaced")
+    assert uids(kept) <= uids(await jobs.running("waits", 2))
+    await jobs.open(node_of(lost))
+    after = await jobs.running("waits", 3)
+    assert {node_of(pod) for pod in after} == {node_of(pod) for pod in before}
+    await jobs.condition("waits", "PodsReady", "True")
+
+
+async def test_slices_get_their_pods_back_in_the_domain_where_they_are(jobs):
+    """Slices of two pods a rack: what is lost of one comes back to its rack, also when both racks lose a node."""
+    request = {**BLOCK, KEYS.slice_level: RACK_LABEL, KEYS.slice_size: "2"}
+    await jobs.create(job("rings", 4, indexed=True, request=request))
+    before = await jobs.running("rings", 4)
+    assert len(racks_of(before)) == 2
+    lost = [next(pod for pod in before if racks_of([pod]) == {rack}) for rack in sorted(racks_of(before))]
+    for pod in lost:
+        await jobs.cordon(node_of(pod))
+    for pod in lost:
+        await jobs.end(pod, counted=False)
+    kept = [pod for pod in before if pod not in lost]
+    after = await jobs.moved("rings", 4, off={node_of(pod) for pod in lost}, stay=kept)
+    by_rank = {pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]: pod for pod in after}
+    for first, second in (("0", "1"), ("2", "3")):
+        assert len(racks_of([by_rank[first], by_rank[second]])) == 1
+
+
+async def test_labels_that_change_under_running_pods_move_nobody_until_a_pod_ends(jobs):
+    await jobs.create(job("labels", 2, indexed=True))
+    before = await jobs.running("labels", 2)
+    await jobs.label(node_of(before[0]), **{RACK_LABEL: None})
+    await jobs.label(node_of(before[1]), **{RACK_LABEL: "r9"})
+    await jobs.create(job("other", 1))
+    await jobs.running("other", 1)
+    assert uids(await jobs.running("labels", 2)) == uids(before)
+    for pod in before:  # the checker takes a node for what its labels say
+        await jobs.label(node_of(pod), **{RACK_LABEL: pod["spec"]["nodeSelector"][RACK_LABEL]})
+
+    async def same():
+        return uids(await jobs.running("labels", 2)) == uids(before)
+
+    await until(same, "nothing")
