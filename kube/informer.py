@@ -142,6 +142,11 @@ class Informer(Generic[T]):
         """Whether the first list is in the store."""
         return self._synced.is_set()
 
+    @property
+    def heard(self) -> float:
+        """When the API server last said anything of it, in seconds since the epoch; 0 where it never did."""
+        return self._feed.heard
+
     def by_index(self, name: str, value: str) -> list[T]:
         """The objects for which the indexer ``name`` yields ``value``, ordered by key."""
         return self._indexes[name].get(value)

@@ -59,6 +59,7 @@ class Transport:
         self._credentials = connection.credentials
         self._agent = user_agent
         self.date = ""  # the API server's, by its last answer
+        self.observe: Callable[[str, int], None] | None = None  # told method and HTTP status (0: none) of every answer
         self._headers: dict[str | None, CIMultiDict[str]] = {}  # by content type
         self._authorization = ""
         self._options: dict[str, Any] = {"allow_redirects": False}
@@ -120,6 +121,7 @@ class Transport:
             async with asyncio.timeout_at(deadline):
                 return await self._attempts(method, url, body, content_type, again, deadline, name)
         except TimeoutError as error:
+            self._tell(method, 0)
             raise KubeTimeout(f"{method} {name()}: no answer within {timeout:g} s") from error
 
     async def _attempts(  # noqa: PLR0917 -- one caller, all of it needed
@@ -138,11 +140,13 @@ class Transport:
             try:
                 status, headers, answer = await self._once(method, url, body, content_type)
             except (aiohttp.ClientError, OSError) as error:
+                self._tell(method, 0)
                 failure = ConnectionFailed(f"{method} {name()}: {_explain(error)}")
                 failure.__cause__ = error
                 unsent = isinstance(error, aiohttp.ClientConnectorError)
             else:
                 unsent = False
+                self._tell(method, status)
                 if status < 300:
                     return answer
                 failure = api_error(status, answer, headers, f"{method} {name()}")
@@ -200,6 +204,7 @@ class Transport:
             async with self._session.get(
                 url, headers=headers, timeout=timeout, read_bufsize=STREAM_BYTES, **self._options
             ) as response:
+                self._tell("WATCH", response.status)
                 if response.status >= 300:
                     raise await self._refused(response, request)
                 yield response.content
@@ -207,6 +212,10 @@ class Transport:
             raise KubeTimeout(f"{request}: nothing came for {inactivity:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             raise ConnectionFailed(f"{request}: {_explain(error)}") from error
+
+    def _tell(self, method: str, status: int) -> None:
+        if self.observe is not None:
+            self.observe(method, status)
 
     async def _refused(self, response: aiohttp.ClientResponse, request: str) -> ApiError:
         failure = api_error(response.status, await response.read(), response.headers, request)

@@ -151,6 +151,7 @@ class Feed(Generic[T]):
         page: int = PAGE,
     ) -> None:
         self.last_error: KubeError | None = None
+        self.heard = 0.0  # when the server last said anything, in seconds since the epoch; 0: never yet
         self._client = client
         self._resource = resource
         self._namespace = namespace
@@ -235,6 +236,7 @@ class Feed(Generic[T]):
         ):
             async for batch in batches:
                 received = time.monotonic()
+                self.heard = time.time()
                 self.last_error = None
                 if changes := self._changes(batch):
                     yield Changed(changes, received)
@@ -262,6 +264,7 @@ class Feed(Generic[T]):
             last = not page.metadata.continue_
             if last:
                 self._version = page.metadata.resource_version
+                self.heard = time.time()
                 self.last_error = None
                 self.tell(Signal.LISTED, time.monotonic() - started)
             yield Listed(self._objects(page), first, last)

@@ -29,6 +29,7 @@ class Process:
         self._client = client
         self._recorder = EventRecorder(client, COMPONENT)
         self.metrics = Metrics()
+        client.transport.observe = self.metrics.answered
         self.controller: Controller | None = None
 
     @property
@@ -70,6 +71,7 @@ class Process:
             await self.controller.run()
         finally:
             self.metrics.leader.set(0)
+            self.metrics.forget()
             self.controller = None
 
 

@@ -9,7 +9,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import Any
 
 import structlog
@@ -35,6 +35,7 @@ from kube.resources import (
     PRIORITY_CLASSES,
     RESOURCE_FLAVORS,
     WORKLOADS,
+    Resource,
 )
 from kube.topologies import FlexTopo, NodeResourceTopology
 from queueing import model
@@ -139,6 +140,7 @@ class Controller:
         self._pods: Informer[Pod] | None = None
         self._workloads: Informer[Workload] | None = None
         self._standing: QueueStatus
+        self._sources: tuple[tuple[Informer[Any], ...], tuple[OptionalInformer[Any], ...]] = (), ()
         self.evictions = Evictions(
             client,
             concurrency=EVICTIONS,
@@ -158,6 +160,7 @@ class Controller:
             keys=settings.keys,
             again=self.queue.add,
             recorder=recorder,
+            metrics=metrics,
             patience=settings.eviction_patience_seconds,
         )
         self._carry: dict[type, Callable[[Record, Any], Awaitable[bool]]] = {
@@ -193,6 +196,7 @@ class Controller:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 informers, optional = self._informers(), self._optional()
+                self._sources = informers, optional
                 for task in (*(each.run() for each in informers), *(each.run() for each in optional)):
                     group.create_task(task)
                 for informer in informers:
@@ -233,20 +237,25 @@ class Controller:
 
     def _informers(self) -> "tuple[Informer[Any], ...]":
         memory, client = self.memory, self.client
-        nodes = Informer(client, NODES, Node, on_event=memory.on_node)
+        observe = self.metrics.signal
+        nodes = Informer(client, NODES, Node, on_event=memory.on_node, observe=observe)
         memory.inside.sources.node = nodes.store.get
-        flavors = Informer(client, RESOURCE_FLAVORS, ResourceFlavor, on_event=self._on_flavor)
-        classes = Informer(client, PRIORITY_CLASSES, PriorityClass, on_event=memory.on_class)
-        jobs = Informer(client, JOBS, Job, on_event=memory.on_job)
+        flavors = Informer(client, RESOURCE_FLAVORS, ResourceFlavor, on_event=self._on_flavor, observe=observe)
+        classes = Informer(client, PRIORITY_CLASSES, PriorityClass, on_event=memory.on_class, observe=observe)
+        jobs = Informer(client, JOBS, Job, on_event=memory.on_job, observe=observe)
         indexers = {"owner": lambda pod: (owner_key(pod, memory.keys),), "node": _node_name}
-        self._pods = pods = Informer(client, PODS, Pod, indexers=indexers, on_event=memory.on_pod)
+        self._pods = pods = Informer(client, PODS, Pod, indexers=indexers, on_event=memory.on_pod, observe=observe)
         memory.pods_on = lambda name: pods.by_index("node", name)
-        self._workloads = workloads = Informer(client, WORKLOADS, Workload, on_event=memory.on_workload)
+        self._workloads = workloads = Informer(
+            client, WORKLOADS, Workload, on_event=memory.on_workload, observe=observe
+        )
         memory.pods_of = lambda uid: pods.by_index("owner", uid)
         memory.workload_of = workloads.store.get
-        namespaces = Informer(client, NAMESPACES, Namespace, on_event=memory.on_namespace)
-        cluster_queues = Informer(client, CLUSTER_QUEUES, ClusterQueue, on_event=memory.on_cluster_queue)
-        local_queues = Informer(client, LOCAL_QUEUES, LocalQueue, on_event=memory.on_local_queue)
+        namespaces = Informer(client, NAMESPACES, Namespace, on_event=memory.on_namespace, observe=observe)
+        cluster_queues = Informer(
+            client, CLUSTER_QUEUES, ClusterQueue, on_event=memory.on_cluster_queue, observe=observe
+        )
+        local_queues = Informer(client, LOCAL_QUEUES, LocalQueue, on_event=memory.on_local_queue, observe=observe)
         memory.cluster_queues = cluster_queues.store.get
         self.living.flavors = flavors.store
         self._standing = QueueStatus(
@@ -265,12 +274,18 @@ class Controller:
         """What nodes may publish of their inside, and Kueue's kinds."""
         memory, client = self.memory, self.client
         topologies = OptionalInformer(
-            client, NODE_RESOURCE_TOPOLOGIES, NodeResourceTopology, on_event=memory.on_topology
+            client,
+            NODE_RESOURCE_TOPOLOGIES,
+            NodeResourceTopology,
+            on_event=memory.on_topology,
+            observe=self.metrics.signal,
         )
-        flexes = OptionalInformer(client, FLEX_TOPOS, FlexTopo, on_event=memory.on_flex)
+        flexes = OptionalInformer(client, FLEX_TOPOS, FlexTopo, on_event=memory.on_flex, observe=self.metrics.signal)
         memory.inside.sources.topology, memory.inside.sources.flex = topologies.get, flexes.get
         newest, *older = versions_of("workloadpriorityclasses", "WorkloadPriorityClass")
-        classes = OptionalInformer(client, newest, PriorityClass, on_event=memory.on_workload_class, older=older)
+        classes = OptionalInformer(
+            client, newest, PriorityClass, on_event=memory.on_workload_class, older=older, observe=self.metrics.signal
+        )
         return topologies, flexes, classes, *self.bridge.informers()
 
     def _on_flavor(self, event: Event[ResourceFlavor]) -> None:
@@ -509,6 +524,15 @@ class Controller:
             self.metrics.set_machines(*self.memory.inside.counts())
             self._tell_strays()
             self.metrics.set_pending(self.memory.pending())
+            self.metrics.set_heard(self._heard())
+            self.metrics.set_capacity(self.memory.state)
+
+    def _heard(self) -> Iterator[tuple[Resource, float]]:
+        """When the API server last said anything of each resource."""
+        informers, optional = self._sources
+        yield from ((informer.resource, informer.heard) for informer in informers)
+        for each in optional:
+            yield from each.heard
 
     def _tell_trouble(self, record: Record, trouble: Trouble) -> None:
         """A kubelet did otherwise than predicted: an event on the pod and on its job."""

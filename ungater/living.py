@@ -24,6 +24,7 @@ from ungater.admitting import Admitter, job_reference
 from ungater.conditions import Wanted, is_so, timestamp
 from ungater.evictions import Evictions
 from ungater.memory import Memory
+from ungater.metrics import Metrics
 from ungater.record import Known, Record
 from ungater.writer import Overtaken, Writer
 
@@ -61,6 +62,7 @@ class Living:
         keys: Keys,
         again: Callable[[str, float], None],
         recorder: EventRecorder,
+        metrics: Metrics,
         patience: float,
     ) -> None:
         self._client = client
@@ -71,6 +73,7 @@ class Living:
         self._keys = keys
         self._again = again
         self._recorder = recorder
+        self._metrics = metrics
         self._patience = patience
         self.flavors: Mapping[str, ResourceFlavor] = {}
 
@@ -167,6 +170,7 @@ class Living:
             return True
         record.evict = None
         text = conditions.shorten(evict.message)
+        self._metrics.evicted.labels(str(evict.reason)).inc()
         self._recorder.event(job_reference(record), "Normal", evict.reason, "Evict", text)
         log.info("evicts", workload=record.key, reason=str(evict.reason), message=evict.message)
         return True

@@ -1,82 +1,270 @@
-"""Prometheus metrics of the controller. Few series: no label ever names a single object."""
+"""Prometheus metrics of the controller. Few series: no label ever names a single object of a user's.
 
-from collections.abc import Mapping
+What is counted over all that there is (`Table`) is replaced as a whole, so that no scrape sees half of it, and is empty
+while this process does not lead. docs/metrics.md lists them all; a test compares.
+"""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from prometheus_client import (
+    GC_COLLECTOR,
+    PLATFORM_COLLECTOR,
+    PROCESS_COLLECTOR,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+)
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from engine.capacity import WHOLE, Capacity, measured
+from engine.model import Flavor
+from engine.quantity import CPU
+from engine.state import ClusterState
+from kube.resources import Resource
+from kube.watch import Signal
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _FAST = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0)
+UNLABELED_SECONDS: Final = 30.0
+_MILLI: Final = 1000  # milli-CPU in one
+_TOLD: Final = frozenset({Signal.LISTED, Signal.FAILED, Signal.EXPIRED, Signal.UNDECODABLE, Signal.HANDLER_ERROR})
+
+Rows = Mapping[tuple[str, ...], float]
+
+
+class Table(Collector):
+    """A gauge whose series are all replaced at once."""
+
+    def __init__(self, name: str, text: str, names: tuple[str, ...], registry: CollectorRegistry) -> None:
+        self.names = names
+        self._name = name
+        self._text = text
+        self._rows: Rows = {}
+        registry.register(self)
+
+    def replace(self, rows: Rows) -> None:
+        """The values by label values, in the order of ``names``."""
+        self._rows = rows
+
+    def describe(self) -> Iterator[Metric]:
+        """The name alone: nothing is computed for it."""
+        yield GaugeMetricFamily(self._name, self._text, labels=self.names)
+
+    def collect(self) -> Iterator[Metric]:
+        """All series; called by prometheus-client, in another thread."""
+        family = GaugeMetricFamily(self._name, self._text, labels=self.names)
+        for labels, value in self._rows.items():
+            family.add_metric(labels, value)
+        yield family
 
 
 class Metrics:
     """All series, in a registry of their own so that tests may make as many as they like."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = registry = CollectorRegistry()
+        for process_wide in (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
+            registry.register(process_wide)
+        self._workloads(registry)
+        self._cluster(registry)
+        self._api(registry)
+        self.leader = Gauge("topogate_leader", "1 while this process leads.", registry=registry)
+        self._seen = -1, -1  # version of the state, and of its table, that capacity was read from
+        self._outside: dict[str, tuple[float, int]] = {}  # by flavor: when counted, how many
+
+    def _workloads(self, registry: CollectorRegistry) -> None:
         self.ungate = Histogram(
             "topogate_ungate_seconds",
             "From the creation of a pod (whole seconds) until its gate was removed.",
             buckets=_SECONDS,
-            registry=self.registry,
+            registry=registry,
         )
         self.placement = Histogram(
             "topogate_placement_seconds",
             "One admission cycle that admitted somebody (placed), or none of those it looked at (refused).",
             ["answer"],
             buckets=_FAST,
-            registry=self.registry,
+            registry=registry,
         )
         self.admission = Histogram(
             "topogate_admission_seconds",
             "From the creation of a job (whole seconds) until its admission was stored.",
             buckets=_SECONDS,
-            registry=self.registry,
+            registry=registry,
         )
-        self.admitted = Counter("topogate_admitted_workloads", "Admissions that were stored.", registry=self.registry)
-        self.patches = Counter(
-            "topogate_ungate_patches", "Patches that remove a gate.", ["outcome"], registry=self.registry
+        self.admitted = Counter("topogate_admitted_workloads", "Admissions that were stored.", registry=registry)
+        self.evicted = Counter(
+            "topogate_evicted_workloads", "Workloads whose eviction began, by reason.", ["reason"], registry=registry
         )
+        self.patches = Counter("topogate_ungate_patches", "Patches that remove a gate.", ["outcome"], registry=registry)
         self.evictions = Counter(
-            "topogate_evictions", "Pods asked of the Eviction API.", ["outcome"], registry=self.registry
+            "topogate_evictions", "Pods asked of the Eviction API.", ["outcome"], registry=registry
         )
-        self.reconciles = Counter(
-            "topogate_reconciles", "Times a job was looked at.", ["outcome"], registry=self.registry
-        )
-        self.pending = Gauge(
-            "topogate_pending_workloads", "Workloads without a place.", ["reason"], registry=self.registry
-        )
+        self.reconciles = Counter("topogate_reconciles", "Times a job was looked at.", ["outcome"], registry=registry)
         self.refusals = Counter(
             "topogate_kubelet_refusals",
             "Pods that were sent to a node and refused there.",
             ["reason"],
-            registry=self.registry,
+            registry=registry,
         )
         self.misaligned = Counter(
-            "topogate_misaligned_pods", "Pods that got other NUMA zones than were predicted.", registry=self.registry
+            "topogate_misaligned_pods", "Pods that got other NUMA zones than were predicted.", registry=registry
         )
-        self.machines = Gauge(
-            "topogate_machines",
-            "Nodes whose inside is known, by what publishes it.",
-            ["source"],
-            registry=self.registry,
+        self._pending = Table(
+            "topogate_pending_workloads", "Workloads without a place, by why they wait.", ("reason",), registry
         )
-        self.machine_troubles = Gauge(
+
+    def _cluster(self, registry: CollectorRegistry) -> None:
+        self._machines = Table(
+            "topogate_machines", "Nodes whose inside is known, by what publishes it.", ("source",), registry
+        )
+        self._troubles = Table(
             "topogate_machine_troubles",
             "Nodes that publish what cannot be used (problem), or sources that differ (disagreement).",
-            ["kind"],
-            registry=self.registry,
+            ("kind",),
+            registry,
         )
-        self.leader = Gauge("topogate_leader", "1 while this process leads.", registry=self.registry)
+        self._nodes = Table(
+            "topogate_flavor_nodes",
+            "Nodes of a flavor: ready, not_ready, cordoned, or unlabeled (selected, but without a level's label).",
+            ("flavor", "state"),
+            registry,
+        )
+        self._allocatable = Table(
+            "topogate_flavor_allocatable",
+            "What a flavor's nodes have for pods: cpu in cores, memory in bytes, devices by number.",
+            ("flavor", "resource"),
+            registry,
+        )
+        self._free = Table(
+            "topogate_flavor_free",
+            "What of that is free on nodes that are ready and schedulable; what is promised is not free.",
+            ("flavor", "resource"),
+            registry,
+        )
+        self._largest = Table(
+            "topogate_largest_free_domain",
+            "What is free in the domain of a level that has most of it, in the same units.",
+            ("flavor", "level", "resource"),
+            registry,
+        )
+        self._domains = Table("topogate_domains", "Domains of a level.", ("flavor", "level"), registry)
+        self._whole = Table(
+            "topogate_free_domains",
+            "Domains of a level in which all devices (cpu, where there are none) are free and no node is out.",
+            ("flavor", "level"),
+            registry,
+        )
+
+    def _api(self, registry: CollectorRegistry) -> None:
+        self._heard = Table(
+            "topogate_informer_last_heard_timestamp_seconds",
+            "When the API server last said anything of a resource, be it a bookmark that says that nothing changed.",
+            ("resource",),
+            registry,
+        )
+        self._informers = Counter(
+            "topogate_informer_signals",
+            "Lists of a resource, and what went wrong with watching it.",
+            ["resource", "signal"],
+            registry=registry,
+        )
+        self._handling = Histogram(
+            "topogate_informer_handling_seconds",
+            "From receiving changes until all of them were taken in.",
+            buckets=_FAST,
+            registry=registry,
+        )
+        self._requests = Counter(
+            "topogate_api_requests",
+            "Answers of the API server by HTTP status (none: there was none); what is sent again counts again.",
+            ["method", "code"],
+            registry=registry,
+        )
+
+    # --- told while it happens -----------------------------------------------------------------------------------
+
+    def signal(self, resource: Resource, signal: Signal, value: float) -> None:
+        """What an informer tells (`kube.watch.Observe`)."""
+        if signal is Signal.HANDLED:
+            self._handling.observe(value)
+        elif signal in _TOLD:
+            self._informers.labels(resource.plural, signal.value).inc()
+
+    def answered(self, method: str, code: int) -> None:
+        """What the API server answered; 0: nothing."""
+        self._requests.labels(method, str(code) if code else "none").inc()
+
+    # --- looked at every few seconds -----------------------------------------------------------------------------
 
     def set_machines(self, sources: Mapping[str, int], troubles: Mapping[str, int]) -> None:
         """Replace the number of nodes by source and by kind of trouble."""
-        for gauge, counts in ((self.machines, sources), (self.machine_troubles, troubles)):
-            gauge.clear()
-            for label, count in counts.items():
-                gauge.labels(label).set(count)
+        self._machines.replace(_by_one(sources))
+        self._troubles.replace(_by_one(troubles))
 
     def set_pending(self, reasons: Mapping[str, int]) -> None:
         """Replace the number of pending workloads of every reason."""
-        self.pending.clear()
-        for reason, count in reasons.items():
-            self.pending.labels(reason).set(count)
+        self._pending.replace(_by_one(reasons))
+
+    def set_heard(self, heard: Iterable[tuple[Resource, float]]) -> None:
+        """Replace when something was last heard of each resource, in seconds since the epoch."""
+        self._heard.replace({(resource.plural,): at for resource, at in heard if at})
+
+    def set_capacity(self, state: ClusterState) -> None:
+        """Replace what is free; nothing is done where nothing changed since."""
+        seen = state.version, state.cluster.table.log_end
+        if seen == self._seen:
+            return
+        self._seen = seen
+        nodes, have, free, largest, domains, whole = (dict[tuple[str, ...], float]() for _ in range(6))
+        resources = measured(state)
+        for name, flavor in sorted(state.flavors.items()):
+            tree = state.tree(name)
+            if tree is None:
+                continue
+            capacity = Capacity(state, tree)
+            out, off = int(capacity.not_ready(WHOLE)[0]), int(capacity.cordoned(WHOLE)[0])
+            nodes[name, "ready"] = tree.size - out - off
+            nodes[name, "not_ready"], nodes[name, "cordoned"] = out, off
+            nodes[name, "unlabeled"] = self._unlabeled(state, flavor)
+            for resource in resources:
+                have[name, resource] = _unit(resource, int(capacity.allocatable(resource, WHOLE)[0]))
+                free[name, resource] = _unit(resource, int(capacity.free(resource, WHOLE)[0]))
+            for rank, level in enumerate(flavor.levels):
+                domains[name, level] = tree.domains(rank)
+                whole[name, level] = capacity.whole(resources[0] if resources else CPU, rank)
+                for resource in resources:
+                    largest[name, level, resource] = _unit(resource, int(capacity.free(resource, rank).max(initial=0)))
+        tables = (self._nodes, self._allocatable, self._free, self._largest, self._domains, self._whole)
+        for table, rows in zip(tables, (nodes, have, free, largest, domains, whole), strict=True):
+            table.replace(rows)
+
+    def _unlabeled(self, state: ClusterState, flavor: Flavor) -> int:
+        """Nodes that a flavor selects without a place in its tree: a look at every node, so not each time."""
+        now, (at, count) = time.monotonic(), self._outside.get(flavor.name, (-math.inf, 0))
+        if now - at > UNLABELED_SECONDS:
+            at, count = now, sum(1 for _ in state.cluster.outside(flavor))
+            self._outside[flavor.name] = at, count
+        return count
+
+    def forget(self) -> None:
+        """This process does not lead any more: what it knows grows old."""
+        self._seen = -1, -1
+        for table in (self._pending, self._machines, self._troubles, self._nodes, self._allocatable, self._free):
+            table.replace({})
+        for table in (self._largest, self._domains, self._whole, self._heard):
+            table.replace({})
+
+
+def _by_one(counts: Mapping[str, int]) -> Rows:
+    return {(label,): count for label, count in counts.items()}
+
+
+def _unit(resource: str, amount: int) -> float:
+    """Cores, bytes, pieces."""
+    return amount / _MILLI if resource == CPU else amount

@@ -16,6 +16,7 @@ from kube.errors import KubeError, KubeTimeout, NotFound
 from kube.informer import Event, EventKind, Informer
 from kube.objects import Object
 from kube.resources import Resource
+from kube.watch import Observe
 
 LOOK_SECONDS = 30.0
 FIRST_SECONDS = 10.0
@@ -65,12 +66,14 @@ class OptionalInformer(Generic[T]):
         older: Sequence[Resource] = (),
         look_seconds: float = LOOK_SECONDS,
         first_seconds: float = FIRST_SECONDS,
+        observe: Observe | None = None,
     ) -> None:
         self._client = client
         self._versions = (resource, *older)
         self.resource: Resource | None = None  # what is watched, while it is served
         self._type = type
         self._on_event = on_event
+        self._observe = observe
         self._look_seconds = look_seconds
         self._first_seconds = first_seconds
         self._informer: Informer[T] | None = None
@@ -81,6 +84,13 @@ class OptionalInformer(Generic[T]):
     def store(self) -> Mapping[str, T]:
         """The objects by key; none while the resource is not served."""
         return self._informer.store if self._informer is not None else {}
+
+    @property
+    def heard(self) -> tuple[tuple[Resource, float], ...]:
+        """What is watched, and when something was last heard of it; () while it is not served."""
+        if self.resource is None or self._informer is None:
+            return ()
+        return ((self.resource, self._informer.heard),)
 
     def get(self, key: str) -> T | None:
         """One object."""
@@ -131,7 +141,7 @@ class OptionalInformer(Generic[T]):
         if there is not None and self._informer is None:
             log.info("watching", resource=str(there), version=there.version)
             self.resource = there
-            self._informer = Informer(self._client, there, self._type, on_event=self._on_event)
+            self._informer = Informer(self._client, there, self._type, on_event=self._on_event, observe=self._observe)
             self._task = asyncio.create_task(self._informer.run())
 
     async def _stop(self) -> None:
