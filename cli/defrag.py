@@ -179,7 +179,9 @@ def _movable(owner: Owner, state: ClusterState, pods: tuple[str, ...], priority:
     if topology is None:
         return f"flavor {held.flavor} has no longer the level that it requests"
     owned = owner.pod_sets[0]
-    pod_set = convert.pod_set(MAIN, held.count, owned.template, topology, owner.namespace, shape=owner.shape)
+    pod_set = convert.pod_set(
+        MAIN, held.count, owned.template, topology, owner.namespace, shape=owner.pod_sets[0].shape
+    )
     return Movable((pod_set,), (held.flavor,), pods, priority)
 
 

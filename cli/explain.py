@@ -273,7 +273,9 @@ def _room(read: snapshot.Snapshot, owner: Owner, flavors: Collection[str] | None
         if topology is None or (flavors is not None and name not in flavors):
             continue
         own = owner.pod_sets[0]
-        pod_set = convert.pod_set(own.name, own.count, own.template, topology, owner.namespace, shape=owner.shape)
+        pod_set = convert.pod_set(
+            own.name, own.count, own.template, topology, owner.namespace, shape=owner.pod_sets[0].shape
+        )
         level = topology.level or flavor.levels[0]
         rooms.extend(_as_room(name, fit) for fit in explain(read.state, name, pod_set, level))
     return tuple(sorted(rooms, key=lambda room: -room.fits))

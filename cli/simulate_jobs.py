@@ -86,7 +86,9 @@ def _job(one: Found, cluster: Cluster, keys: Keys, classes: Mapping[str, int], d
         if owner.request.auto:
             topology = TopologyRequest(policy=topology.policy, level=AUTO)
     try:
-        pod_set = convert.pod_set(MAIN, owner.pod_sets[0].full, template, topology, namespace, shape=owner.shape)
+        pod_set = convert.pod_set(
+            MAIN, owner.pod_sets[0].full, template, topology, namespace, shape=owner.pod_sets[0].shape
+        )
     except ValueError as error:
         raise one.fail("spec.template.spec.containers", str(error)) from None
     if pod_set.count < 1:

@@ -133,7 +133,7 @@ def _restore(state: ClusterState, owner: Owner, workload: Workload | None) -> No
         flavor=slots.flavor,
         levels=slots.levels,
         requests=convert.pod_requests(owner.pod_sets[0].template.spec),
-        shape=owner.shape,
+        shape=owner.pod_sets[0].shape,
         slices=[Slice(slot.values, slot.count) for slot in slots.slots],
     )
     state.restore(owner.workload_key, [held])

@@ -3,7 +3,9 @@
 import dataclasses
 from collections.abc import Sequence
 
-from crds.request import ParsedRequest, resolve, unresolved
+import msgspec
+
+from crds.request import resolve, unresolved
 from engine.explain import explain
 from engine.model import PodSet, Policy, TopologyRequest
 from engine.place import extend, place, replace
@@ -12,20 +14,28 @@ from engine.reasons import Reason
 from engine.state import ClusterState
 from queueing.queues import Grant
 from ungater import messages
+from ungater.jobs import OwnedPodSet
 from ungater.memory import Memory
-from ungater.record import Part, Record
-from ungater.slots import SlotMap
+from ungater.record import Admission, Record
 
 COUNTED = frozenset({Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, Reason.NEVER_FITS})
 
 
-def pod_set_in(memory: Memory, record: Record, levels: Sequence[str], count: int | None = None) -> PodSet:
-    """The job's pods as they are asked for in a flavor with these levels."""
-    parsed = record.owner.request
-    topology = resolve(parsed, levels) if isinstance(parsed, ParsedRequest) else None
-    if topology is None and isinstance(parsed, ParsedRequest):
+def pod_set_in(
+    memory: Memory, record: Record, owned: OwnedPodSet, levels: Sequence[str], count: int | None = None
+) -> PodSet:
+    """A pod set as it is asked for in a flavor with these levels."""
+    parsed = owned.request
+    topology = resolve(parsed, levels) if parsed is not None else None
+    if topology is None and parsed is not None:
         topology = unresolved(parsed)
-    return memory.pod_set(record, topology or TopologyRequest(policy=Policy.UNCONSTRAINED), count)
+    return memory.pod_set(record, owned, topology or TopologyRequest(policy=Policy.UNCONSTRAINED), count)
+
+
+def reclaimed(record: Record, admission: Admission) -> dict[str, int]:
+    """How many pods of each pod set need no room any more."""
+    left = {one.name: one.full - part.count for one in record.owner.pod_sets if (part := admission.part(one.name))}
+    return {name: count for name, count in left.items() if count > 0}
 
 
 def elsewhere(memory: Memory, record: Record) -> Grant | Refusal:
@@ -33,36 +43,69 @@ def elsewhere(memory: Memory, record: Record) -> Grant | Refusal:
 
     Changes nothing.
     """
-    slots, grant = record.slots, record.grant
-    part = record.admission.part() if record.admission is not None else None
-    if slots is None or grant is None or part is None:
+    state, grant = memory.state, record.grant
+    if grant is None or not record.slots_in:
         raise AssertionError(f"{record.key}: nothing to move")
-    found = _moved(memory, record, slots, part)
-    if isinstance(found, Refusal):
-        return found
-    return dataclasses.replace(grant, counts={**grant.counts, part.name: found.count}, assignments=(found,))
+    counts = dict(grant.counts)
+    checkpoint = state.begin()
+    try:
+        for owned in record.owner.pod_sets:
+            if owned.name not in record.lost or owned.name not in record.slots_in:
+                continue
+            found = _moved(memory, record, owned)
+            if isinstance(found, Refusal):
+                return found
+            others = [part for part in state.assignments(record.key).values() if part.pod_set != owned.name]
+            state.reserve(record.key, [*others, found])
+            counts[owned.name] = found.count
+        held = state.assignments(record.key)
+        parts = tuple([held[name] for name in counts if name in held])
+    finally:
+        state.rollback(checkpoint)
+    return dataclasses.replace(grant, counts=counts, assignments=parts)
 
 
-def _moved(memory: Memory, record: Record, slots: SlotMap, part: Part) -> Assignment | Refusal:
-    state, queued = memory.state, bool(record.owner.queue)
-    whole = [slots.slots[at] for at, count in record.lost if at < len(slots.slots) and count == slots.slots[at].count]
-    if record.layers and len(whole) == len(record.lost) and all(slot.node for slot in whole):
+def _moved(memory: Memory, record: Record, owned: OwnedPodSet) -> Assignment | Refusal:
+    state, queued, name = memory.state, bool(record.owner.queue), owned.name
+    slots, lost = record.slots_in[name], record.lost[name]
+    whole = [slots.slots[at] for at, count in lost if at < len(slots.slots) and count == slots.slots[at].count]
+    if record.layers_of(owned) and len(whole) == len(lost) and all(slot.node for slot in whole):
         # By rank order, which tells what is lost of each slice.
-        pod_set = pod_set_in(memory, record, slots.levels, slots.total)
+        pod_set = pod_set_in(memory, record, owned, slots.levels, slots.total)
         return replace(state, record.key, pod_set, {slot.node for slot in whole})
-    kept = slots.without({index: count for index, count in record.lost if index < len(slots.slots)})
-    want = slots.total if queued else max(record.owner.pod_sets[0].count, slots.total)
-    pod_set = pod_set_in(memory, record, slots.levels, want)
+    part = record.admission.part(name) if record.admission is not None else None
+    if part is None:
+        raise AssertionError(f"{record.key}: pod set {name} is not admitted")
+    kept = slots.without({index: count for index, count in lost if index < len(slots.slots)})
+    want = slots.total if queued else max(owned.count, slots.total)
+    pod_set = pod_set_in(memory, record, owned, slots.levels, want)
+    others = [one for one in state.assignments(record.key).values() if one.pod_set != name]
     checkpoint = state.begin()
     try:
         if kept.total:
-            state.restore(record.key, [memory.holdings.assignment(record, part, kept)])
+            state.restore(record.key, [*others, memory.holdings.assignment(record, part, kept)])
             return extend(state, record.key, pod_set, want - kept.total)
-        state.release(record.key)
+        state.reserve(record.key, others)
+        pod_set = _beside(pod_set, others, record)
         placed = place(state, WorkloadRequest(record.key, (pod_set,), (slots.flavor,) if queued else ()))
         return placed if isinstance(placed, Refusal) else placed.assignments[0]
     finally:
         state.rollback(checkpoint)
+
+
+def _beside(pod_set: PodSet, others: Sequence[Assignment], record: Record) -> PodSet:
+    """A pod set without any slots left, held to the required domain of those that it shares a group with."""
+    names = {
+        one.name for one in record.owner.pod_sets if one.request is not None and one.request.group == pod_set.group
+    }
+    mate = next((one for one in others if one.pod_set in names and one.slices), None)
+    level = pod_set.topology.level
+    alone = msgspec.structs.replace(pod_set, group="")
+    if not pod_set.group or mate is None or pod_set.topology.policy is not Policy.REQUIRED or level not in mate.levels:
+        return alone
+    depth = mate.levels.index(level) + 1
+    domain = dict(zip(mate.levels[:depth], mate.slices[0].values, strict=False))
+    return msgspec.structs.replace(alone, node_selector={**pod_set.node_selector, **domain})
 
 
 def reason_text(state: ClusterState, refusal: Refusal, pod_set: PodSet, flavors: Sequence[str]) -> str:
@@ -79,7 +122,9 @@ def refused_text(memory: Memory, record: Record, refusal: Refusal) -> str:
     flavor = refusal.flavor if refusal.flavor in memory.flavors else next(iter(sorted(memory.flavors)), "")
     text = refusal.message
     if flavor:
-        pod_set = pod_set_in(memory, record, memory.flavors[flavor])
+        pod_sets = record.owner.pod_sets
+        owned = next((one for one in pod_sets if one.name == refusal.pod_set), pod_sets[0])
+        pod_set = pod_set_in(memory, record, owned, memory.flavors[flavor])
         text = reason_text(memory.state, refusal, pod_set, [flavor])
     if refusal.reason in COUNTED and (left_out := memory.troubles.listed(record)):
         text += f"; left out for now, because their kubelets refused such a pod: {left_out}"

@@ -14,7 +14,6 @@ import structlog
 
 from engine.placement import Refusal
 from engine.reasons import Reason
-from kube import convert
 from kube.errors import KubeError, NotFound
 from kube.events import EventRecorder
 from kube.objects import ObjectReference
@@ -22,7 +21,7 @@ from queueing import life
 from queueing.cycle import Admitted, Decisions, Evict, Preempting, Waiting, cycle
 from queueing.queues import Grant, Phase
 from ungater import conditions, messages
-from ungater.admission import COUNTED, elsewhere, pod_set_in, refused_text
+from ungater.admission import COUNTED, elsewhere, pod_set_in, reclaimed, refused_text
 from ungater.conditions import Wanted
 from ungater.memory import Memory
 from ungater.metrics import Metrics
@@ -133,16 +132,20 @@ class Admitter:
             self._was_admitted(record, reason, "Replace" if reason is Reason.REPLACED else "Resize", text)
 
     def _admission(self, record: Record, grant: Grant) -> Admission:
-        requests = convert.pod_requests(record.owner.pod_sets[0].template.spec)
-        return self._memory.holdings.admission_of(grant, requests)
+        return self._memory.holdings.admission_of(record, grant)
 
     def _checks(self, record: Record, admission: Admission) -> tuple[str, ...]:
         return self._memory.checks_for(admission) if record.owner.queue else ()
 
     def _text(self, record: Record, admission: Admission, message: str) -> str:
-        slots = admission.slots
-        where = messages.admitted(slots, pod_set_in(self._memory, record, slots.levels)) if slots is not None else ""
-        return "; ".join(filter(None, (message if admission.queue else "", where)))
+        where = []
+        for pod_set in record.owner.pod_sets:
+            part = admission.part(pod_set.name)
+            if part is not None and part.slots is not None:
+                named = f"{pod_set.name}: " if len(admission.parts) > 1 else ""
+                asked = pod_set_in(self._memory, record, pod_set, part.slots.levels)
+                where.append(named + messages.admitted(part.slots, asked))
+        return "; ".join(filter(None, (message if admission.queue else "", *where)))
 
     async def _settle(
         self, record: Record, grant: Grant, admission: Admission, wanted: tuple[Wanted, ...], more: Any
@@ -150,7 +153,7 @@ class Admitter:
         """Store an admission that is held already; else hold what was held before. True where it is stored."""
 
         def write() -> Awaitable[Known]:
-            reclaimable = 0 if record.admission is None else max(0, record.owner.pod_sets[0].full - admission.count)
+            reclaimable = None if record.admission is None else reclaimed(record, admission)
             return self._writer.admission(
                 record.owner.namespace, _there(record), admission, wanted, reclaimable=reclaimable, more=more
             )
@@ -281,7 +284,7 @@ class Admitter:
         memory = self._memory
         for key, seen in tuple(memory.holdings.moving.items()):
             record = memory.record_of(key)
-            if record is None or record.slots is None or not record.lost:
+            if record is None or not record.slots_in or not record.lost:
                 memory.holdings.moving.pop(key, None)
                 continue
             now = memory.queues.freed_so_far(key)

@@ -41,6 +41,7 @@ from kube.topologies import FlexTopo, NodeResourceTopology
 from queueing import model
 from queueing.life import LifeRules
 from ungater import conditions, decide
+from ungater.admission import reclaimed
 from ungater.admitting import FINE, Admitter, job_reference
 from ungater.conditions import Wanted
 from ungater.evictions import Evictions
@@ -362,7 +363,7 @@ class Controller:
                 record.lost_at = (record.lost_at or time.time()) if lost else None
                 memory.enter(record, until)
             case Leave():
-                record.lost, record.lost_at = (), None
+                record.lost, record.lost_at = {}, None
                 memory.leave(record)
             case Free():
                 self.evictions.forget(record.uid)
@@ -382,9 +383,10 @@ class Controller:
         return False
 
     def _ungate(self, record: Record, ungate: Ungate, predictions: Predictions | None) -> None:
-        if record.slots is None:
+        slots = record.slots_of(ungate.pod)
+        if slots is None:
             return
-        slot = record.slots.slots[ungate.index]
+        slot = slots.slots[ungate.index]
         placement = predictions.take(ungate.pod, slot) if predictions is not None else None
         more = self.memory.inside.annotations(slot.node, placement)
         self.sender.ungate(record, ungate.pod, slot, placement, more)
@@ -414,9 +416,10 @@ class Controller:
         return True
 
     async def _respec(self, record: Record, _: Respec) -> bool:
-        owner, full = record.owner, record.owner.pod_sets[0].full
+        owner = record.owner
         if record.admission is not None:
-            await self.living.writing(record, lambda known: self.writer.counts(owner.namespace, known, [full]))
+            counts = [pod_set.full for pod_set in owner.pod_sets]
+            await self.living.writing(record, lambda known: self.writer.counts(owner.namespace, known, counts))
             return True
         await self.living.writing(record, lambda known: self.writer.spec(owner, known, known.priority))
         return True
@@ -456,14 +459,14 @@ class Controller:
 
     async def _shrink(self, record: Record, shrink: Shrink) -> bool:
         record.shrink_at = None
-        smaller = self.memory.holdings.smaller(record, shrink.slots, shrink.count)
+        smaller = self.memory.holdings.smaller(record, shrink.pod_set, shrink.slots, shrink.count)
         if await self._store(record, smaller, ()):
             self.memory.hold(record, smaller)
         return True
 
     async def _store(self, record: Record, admission: Admission | None, wanted: tuple[Wanted, ...]) -> bool:
         """Write an admission whose capacity is held already, or remove it; True where that is done."""
-        reclaimable = max(0, record.owner.pod_sets[0].full - admission.count) if admission is not None else 0
+        reclaimable = reclaimed(record, admission) if admission is not None else None
         namespace = record.owner.namespace
         try:
             return await self.living.writing(

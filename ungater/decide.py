@@ -92,9 +92,7 @@ def _over(record: Record, rules: Rules, wall: float) -> list[Instruction]:
 
 def held_back(record: Record, keys: Keys) -> bool:
     """Whether our gate is on the job's pods: by its template, or by the webhook's on each pod."""
-    return (
-        record.owner.gated or record.slots is not None or any(is_gated(pod, keys.gate) for pod in record.pods.values())
-    )
+    return record.owner.gated or bool(record.slots_in) or any(is_gated(pod, keys.gate) for pod in record.pods.values())
 
 
 def not_ours(record: Record, keys: Keys) -> Tell:
@@ -119,12 +117,14 @@ def trouble(record: Record, rules: Rules) -> tuple[Reason, str] | None:
         return owner.request.reason, str(owner.request)
     if not owner.queue and record.known is not None and not record.known.active:
         return Reason.DEACTIVATED, "it is inactive (spec.active is false), and placed when that is set to true"
-    if owner.request is not None and not (owner.queue and owner.request.policy is Policy.UNCONSTRAINED):
+    for request in (pod_set.request for pod_set in owner.pod_sets):
+        if request is None or (owner.queue and request.policy is Policy.UNCONSTRAINED):
+            continue
         try:
-            check_level(owner.request, rules.flavors)
+            check_level(request, rules.flavors)
         except RequestError as error:
             return error.reason, str(error)
-    if (owner.queue or not owner.suspended) and owner.pod_sets[0].count == 0:
+    if (owner.queue or not owner.suspended) and owner.count == 0:
         return Reason.PENDING, "the job asks for no pods now (parallelism 0)"
     return None
 

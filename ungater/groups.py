@@ -71,12 +71,18 @@ def owner_of_pods(key: str, pods: Iterable[Pod], keys: Keys, before: Owner | Non
     kind, api_version, name, uid = _identity(key, found[0])
     total, wrong = _total(found, keys)
     template, raw = _template(found, gated, keys, before)
-    request, wishes = _request(found, gated or alive or found, keys)
+    request: ParsedRequest | None = None
+    wishes: dict[str, str] = {}
+    try:
+        request, wishes = _request(found, gated or alive or found, keys)
+    except RequestError as error:
+        wrong = wrong or error
     done = sum(pod.status.phase == "Succeeded" for pod in found)
     count = max(total - done, 0) if total else len(alive)
     ranks = [rank for pod in found if (rank := rank_of(pod)) is not None]
     lowest = 0 if total else min(ranks, default=0)
-    pod_set = OwnedPodSet(MAIN, count, total or count, template, raw, ((0, lowest - 1),) if lowest else ())
+    done_before = ((0, lowest - 1),) if lowest else ()
+    pod_set = OwnedPodSet(MAIN, count, total or count, template, raw, done_before, request=request, wishes=wishes)
     return Owner(
         kind=kind,
         api_version=api_version,
@@ -85,14 +91,13 @@ def owner_of_pods(key: str, pods: Iterable[Pod], keys: Keys, before: Owner | Non
         uid=uid,
         created=before.created if before is not None else found[0].metadata.creation_timestamp or "",
         pod_sets=(pod_set,),
-        request=wrong or request,
+        wrong=wrong,
         gated=True,
         over=_over(kind, alive, done, total),
         outcome=f"all pods of {kind} {name} have finished",
         priority_class=template.spec.priority_class_name,
         ready=sum(is_true(pod.status.conditions, "Ready") for pod in alive),
         workload=workload_name(kind, name, uid),
-        wishes=wishes,
         open_ended=not total and kind != POD,
         members=_members(kind, found, before),
     )
@@ -139,15 +144,13 @@ def _total(pods: Sequence[Pod], keys: Keys) -> tuple[int, RequestError | None]:
     return 0, None
 
 
-def _request(
-    pods: Sequence[Pod], telling: Sequence[Pod], keys: Keys
-) -> tuple[ParsedRequest | RequestError | None, dict[str, str]]:
-    """What the pods ask for; an error where they differ or cannot be served."""
+def _request(pods: Sequence[Pod], telling: Sequence[Pod], keys: Keys) -> tuple[ParsedRequest | None, dict[str, str]]:
+    """What the pods ask for. Raises RequestError where they differ or cannot be served."""
     queue = next((name for pod in pods if (name := (pod.metadata.labels or {}).get(keys.queue_name))), "")
     if queue:
         field = f"metadata.labels[{keys.queue_name}]"
         text = f'{field}: "{queue}": queues admit Jobs only: remove the label, or make the pods with a Job'
-        return RequestError(Reason.UNSUPPORTED_OWNER, field, queue, text), {}
+        raise RequestError(Reason.UNSUPPORTED_OWNER, field, queue, text)
     first, *others = telling
     for other in others:
         if _asked(other, keys) != _asked(first, keys):
@@ -155,13 +158,10 @@ def _request(
                 f"pods {first.metadata.name} and {other.metadata.name} are one workload and differ in what they ask "
                 "for: make them alike, or give them different groups"
             )
-            return RequestError(Reason.INVALID_REQUEST, "spec", other.metadata.name, text), {}
+            raise RequestError(Reason.INVALID_REQUEST, "spec", other.metadata.name, text)
     annotations = first.metadata.annotations or {}
-    try:
-        request = parse_request(annotations, keys)
-        parse_wish(annotations)
-    except RequestError as error:
-        return error, {}
+    request = parse_request(annotations, keys)
+    parse_wish(annotations)
     return request, {name: annotations[name] for name in WISHES if name in annotations}
 
 

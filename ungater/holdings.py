@@ -8,7 +8,7 @@ Rules
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from engine.model import PodSet
 from engine.placement import Assignment, Slice
@@ -18,7 +18,6 @@ from kube import convert
 from queueing import life, messages, model
 from queueing.queues import HOLDING, Grant, Phase, Queues
 from ungater.conditions import moment
-from ungater.jobs import MAIN
 from ungater.record import Admission, Nomination, Part, Record
 from ungater.slots import Slot, SlotMap
 
@@ -40,16 +39,16 @@ class Holdings:
 
     # --- waiting ---------------------------------------------------------------------------------------------------
 
-    def submit(self, record: Record, pod_set: PodSet, priority: int, *, until: float = 0.0) -> None:
+    def submit(self, record: Record, pod_sets: tuple[PodSet, ...], priority: int, *, until: float = 0.0) -> None:
         """Have a job wait; one that holds something keeps it, and its new wish is noted."""
         queues, now, key = self.queues, self._clock(), record.key
-        queues.submit(self.workload(record, pod_set, priority), now)
+        queues.submit(self.workload(record, pod_sets, priority), now)
         entry = queues.entries[key]
         if until > now and not (entry.phase is Phase.LATER and entry.until == until):
             queues.put_off(key, until)
 
-    def workload(self, record: Record, pod_set: PodSet, priority: int) -> model.Workload:
-        """The job as queueing sees it."""
+    def workload(self, record: Record, pod_sets: tuple[PodSet, ...], priority: int) -> model.Workload:
+        """The job as queueing sees it. ``pod_sets``: those that need pods."""
         owner, known = record.owner, record.known
         self.uids[record.key] = record.uid
         if not owner.queue and (owner.namespace, "") not in self.queues.local:
@@ -57,16 +56,16 @@ class Holdings:
         created = moment(owner.created) or 0.0
         if known is not None and known.requeues and known.requeue_at is not None:
             created = max(created, known.requeue_at)  # it had its turn, and comes after those who wait since
-        least = owner.pod_sets[0].least
+        at_least = {one.name: one.least for one in owner.pod_sets if one.least and one.least < one.count}
         return model.Workload(
             key=record.key,
             namespace=owner.namespace,
             queue=owner.queue,
-            pod_sets=(pod_set,),
+            pod_sets=pod_sets,
             priority=priority,
             created=created,
             uid=known.uid if known is not None else "",
-            at_least={pod_set.name: least} if least and least < pod_set.count else {},
+            at_least=at_least,
         )
 
     def want(self, record: Record) -> None:
@@ -136,15 +135,14 @@ class Holdings:
         self._keep(record, admission, grant)
 
     def _keep(self, record: Record, admission: Admission, grant: Grant) -> None:
-        held = tuple(self.state.assignments(record.key).values())
+        held = self.state.assignments(record.key)
         record.admission = admission
-        record.grant = dataclasses.replace(grant, assignments=held)
-        record.assignment = held[0] if held else None
-        record.slots = self.slots_of(held[0]) if held else None
+        record.grant = dataclasses.replace(grant, assignments=tuple(held.values()))
+        record.slots_in = {name: self.slots_of(assignment) for name, assignment in held.items()}
         entry = self.queues.entries.get(record.key)
         if entry is not None and entry.grant is not None:
             entry.grant = record.grant  # with the nodes on which the engine packed it
-        record.lost, record.lost_at = (), None
+        record.lost, record.lost_at = {}, None
 
     def put(self, record: Record, grant: Grant) -> None:
         """Hold something else from now on; it is to be stored."""
@@ -174,8 +172,9 @@ class Holdings:
 
     def _clear(self, record: Record) -> None:
         self.moving.pop(record.key, None)
-        record.admission = record.grant = record.slots = record.assignment = None
-        record.lost, record.lost_at, record.evict = (), None, None
+        record.admission = record.grant = None
+        record.slots_in = {}
+        record.lost, record.lost_at, record.evict = {}, None, None
         record.started = False
 
     def _forget(self, record: Record) -> bool:
@@ -205,40 +204,44 @@ class Holdings:
         slots = slots or part.slots
         if slots is None:
             raise AssertionError(f"{record.key}: pod set {part.name} has no slots")
+        owned = next((one for one in record.owner.pod_sets if one.name == part.name), record.owner.pod_sets[0])
         flavors = self.state.flavors
         named = (name for name in part.flavors.values() if name in flavors and flavors[name].levels == slots.levels)
         return Assignment(
             pod_set=part.name,
             flavor=next(named, slots.flavor),
             levels=slots.levels,
-            requests=convert.pod_requests(record.owner.pod_sets[0].template.spec),
-            shape=record.shape,
+            requests=convert.pod_requests(owned.template.spec),
+            shape=owned.shape,
             slices=(Slice(values=slot.values, count=slot.count) for slot in slots.slots),
         )
 
-    def admission_of(self, grant: Grant, requests: Mapping[str, int]) -> Admission:
-        """What is stored of a grant. ``requests``: of one pod of the job's pod set."""
+    def admission_of(self, record: Record, grant: Grant) -> Admission:
+        """What is stored of a grant: an entry for every pod set, also for one that needs no pods now."""
         by_name = {part.pod_set: part for part in grant.assignments}
         queue = "" if grant.queue == UNQUEUED else grant.queue
         parts = []
-        for name, count in grant.counts.items():
+        for pod_set in record.owner.pod_sets:
+            name, count = pod_set.name, grant.counts.get(pod_set.name, 0)
+            requests = convert.pod_requests(pod_set.template.spec)
             held = by_name.get(name)
             slots = self.slots_of(held) if held is not None else None
             if queue:
-                flavors, usage = grant.flavors.get(name, {}), model.usage(dict(requests), count)
+                flavors, usage = grant.flavors.get(name, {}), model.usage(requests, count)
             else:
                 flavors, usage = dict.fromkeys(sorted(requests) or ["pods"], slots.flavor if slots else ""), {}
-            parts.append(Part(name, count, flavors, usage, slots))
+            parts.append(Part(name, count, flavors if count else {}, usage if count else {}, slots))
         return Admission(queue, tuple(parts))
 
-    def smaller(self, record: Record, slots: SlotMap | None, count: int) -> Admission:
-        """The admission with fewer pods."""
+    def smaller(self, record: Record, pod_set: str, slots: SlotMap | None, count: int) -> Admission:
+        """The admission with fewer pods in one of its pod sets."""
         admission = record.admission
-        part = admission.part() if admission is not None else None
-        if admission is None or part is None:
+        if admission is None:
             raise AssertionError(f"{record.key}: holds nothing")
-        usage = {name: amount // max(1, part.count) * count for name, amount in part.usage.items()}
-        return Admission(admission.queue, (Part(MAIN, count, part.flavors, usage, slots),))
+        return Admission(
+            admission.queue,
+            tuple(_fewer(part, slots, count) if part.name == pod_set else part for part in admission.parts),
+        )
 
     def slots_of(self, assignment: Assignment) -> SlotMap:
         """The engine's assignment as slots, each with its node where it is one node."""
@@ -248,3 +251,8 @@ class Holdings:
             for part in assignment.slices
         )
         return SlotMap(assignment.levels, tuple(slots), assignment.flavor)
+
+
+def _fewer(part: Part, slots: SlotMap | None, count: int) -> Part:
+    usage = {name: amount // max(1, part.count) * count for name, amount in part.usage.items()}
+    return Part(part.name, count, part.flavors, usage if count else {}, slots if slots and slots.total else None)

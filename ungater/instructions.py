@@ -10,6 +10,7 @@ from engine.reasons import Reason
 from kube.objects import Pod
 from queueing.life import LifeRules
 from ungater.conditions import Wanted
+from ungater.jobs import MAIN, OwnedPodSet
 from ungater.record import Moves, Record
 from ungater.slots import SlotMap
 
@@ -32,7 +33,7 @@ class Enter(_Instruction, frozen=True):
     ``until``: not before that time (seconds since the epoch).
     """
 
-    lost: Moves = ()
+    lost: Moves = {}
     until: float = 0.0
 
 
@@ -118,14 +119,15 @@ class Readmit(_Instruction, frozen=True):
 
 
 class Shrink(_Instruction, frozen=True):
-    """Write the smaller admission, then give the difference back; ``slots`` None where its pods have none."""
+    """Write the smaller admission of a pod set, then give the difference back; ``slots`` None where pods have none."""
 
     slots: SlotMap | None
     count: int
+    pod_set: str = MAIN
 
 
 class Ungate(_Instruction, frozen=True):
-    """Send this pod to this slice."""
+    """Send this pod to this slice of its pod set."""
 
     pod: Pod
     index: int
@@ -179,15 +181,15 @@ Instruction = (
 class Rules:
     """What holds for all jobs: our keys, each flavor's levels by its name, and which places are lost.
 
-    ``lost``: those of some slices where no pod of the job can start now. ``dead``: whether nobody ends pods on a node,
-    as it is gone or not ready. ``avoided``: the nodes whose kubelet refused pods like those of the job, for as long as
-    they are left out.
+    ``lost``: those of some slices where no pod of the pod set can start now. ``dead``: whether nobody ends pods on a
+    node, as it is gone or not ready. ``avoided``: the nodes whose kubelet refused pods like those of the pod set, for
+    as long as they are left out.
     """
 
     keys: Keys
     flavors: Mapping[str, tuple[str, ...]]
-    lost: Callable[[Record, SlotMap, Sequence[int]], Collection[int]] = lambda _record, _slots, _slices: ()
+    lost: Callable[[Record, OwnedPodSet, SlotMap, Sequence[int]], Collection[int]] = lambda *_: ()
     dead: Callable[[str], bool] = lambda _node: False
-    avoided: Callable[[Record, float], Collection[str]] = lambda _record, _now: ()
+    avoided: Callable[[Record, OwnedPodSet, float], Collection[str]] = lambda *_: ()
     life: LifeRules = field(default_factory=LifeRules)
     checks: Callable[[Record], Collection[str]] = lambda _record: ()  # the admission checks that it needs

@@ -5,26 +5,62 @@ view. Nothing outside of this module reads a Job.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 import msgspec
 
-from crds.constants import Keys
+from crds.constants import JOB_INDEX_LABEL, Keys
 from crds.names import workload_name
 from crds.request import WISHES, NumaWish, ParsedRequest, RequestError, parse_job_request, parse_job_wish, parse_wish
 from engine.numa.machine import PodShape
 from engine.reasons import Reason
-from kube.objects import Condition, Container, Job, PodSpec, PodTemplate, ResourceRequirements, condition, template_of
+from kube.objects import (
+    Condition,
+    Container,
+    Job,
+    Pod,
+    PodSpec,
+    PodTemplate,
+    ResourceRequirements,
+    condition,
+    template_of,
+)
 from kube.shapes import pod_shape
 from ungater.conditions import moment
 from ungater.slices import Interval, whole
+from ungater.slots import number, rank_of
 
 MAIN = "main"
 _Parts = tuple[tuple[Container, ...] | None, tuple[Container, ...] | None, ResourceRequirements | None]
 _encode = msgspec.msgpack.encode
 _decode = msgspec.msgpack.Decoder(_Parts).decode
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """How pods tell their rank: the number in ``label``, counted from ``first``.
+
+    Where the pod set is several jobs alike, ``job_label`` tells which of ``jobs``, each with ``size`` ranks.
+    """
+
+    label: str
+    first: int = 0
+    job_label: str = ""
+    jobs: int = 0
+    size: int = 0
+
+    def of(self, pod: Pod) -> int | None:
+        """The rank of a pod; None where it does not tell one."""
+        labels = pod.metadata.labels or {}
+        rank = number(labels.get(self.label))
+        if rank is None or rank < self.first:
+            return None
+        if not self.job_label:
+            return rank - self.first
+        job = number(labels.get(self.job_label))
+        return None if job is None or rank >= self.size else job * self.size + rank
 
 
 @dataclass(frozen=True)
@@ -39,6 +75,18 @@ class OwnedPodSet:
     done: tuple[Interval, ...] = ()  # ranks that finished for good, as closed intervals in order
     ranks: int | None = None  # ranks run from 0 to this, None where pods have no rank
     least: int = 0  # how few pods are still of use; 0: all or nothing
+    request: ParsedRequest | None = None
+    wishes: Mapping[str, str] = field(default_factory=dict)  # numa-policy and its like, as annotations
+    told_by: Ranks | None = None  # where ranks are told; None: by whichever label is known (`RANK_LABELS`)
+
+    @cached_property
+    def shape(self) -> PodShape:
+        """What kubelets look at in its pods."""
+        return shape_of(self.template.spec, {**(self.template.metadata.annotations or {}), **self.wishes})
+
+    def rank(self, pod: Pod) -> int | None:
+        """The rank of one of its pods; None where it has none."""
+        return rank_of(pod) if self.told_by is None else self.told_by.of(pod)
 
     def position(self, rank: int) -> int | None:
         """Place of a rank among those that are still to finish; None where it is done or out of range."""
@@ -48,6 +96,10 @@ class OwnedPodSet:
         if any(low <= rank <= high for low, high in self.done[max(0, index - 1) : index + 1]):
             return None
         return rank - sum(high - low + 1 for low, high in self.done[:index])
+
+
+def _main(_: Pod) -> str:
+    return MAIN
 
 
 @dataclass(frozen=True)
@@ -61,7 +113,7 @@ class Owner:
     uid: str
     created: str
     pod_sets: tuple[OwnedPodSet, ...]
-    request: ParsedRequest | RequestError | None
+    wrong: RequestError | None  # what of its request cannot be honoured
     gated: bool  # the pod template carries our gate
     suspended: bool = False
     over: str = ""  # why it needs no slots any more: Complete, Failed or Deleted
@@ -69,7 +121,6 @@ class Owner:
     priority_class: str = ""
     ready: int = 0
     workload: str = field(default="")
-    wishes: Mapping[str, str] = field(default_factory=dict)  # numa-policy and its like, as annotations
     workload_class: str = ""  # the WorkloadPriorityClass
     most_execution: int | None = None  # seconds
     suspended_at: float | None = (
@@ -82,12 +133,29 @@ class Owner:
     waits_for: str = ""  # why that other one has it suspended
     open_ended: bool = False  # nobody tells how many pods it will have
     members: tuple[tuple[str, str], ...] = ()  # of a group of pods: names and uids of those that own its Workload
+    role: Callable[[Pod], str] = _main  # the name of a pod's pod set, where there are several
 
-    @cached_property
-    def shape(self) -> PodShape:
-        """What kubelets look at in its pods."""
-        template = self.pod_sets[0].template
-        return shape_of(template.spec, {**(template.metadata.annotations or {}), **self.wishes})
+    @property
+    def request(self) -> ParsedRequest | RequestError | None:
+        """What it asks for: the request of its first pod set that has one, or what is wrong with it."""
+        return self.wrong or next((one.request for one in self.pod_sets if one.request is not None), None)
+
+    @property
+    def count(self) -> int:
+        """How many slots it needs now, in all."""
+        return sum([one.count for one in self.pod_sets])
+
+    @property
+    def full(self) -> int:
+        """How many it needs when none of its pods has finished."""
+        return sum([one.full for one in self.pod_sets])
+
+    def pod_set_of(self, pod: Pod) -> OwnedPodSet | None:
+        """The pod set of one of its pods; None where it belongs to none of them."""
+        if len(self.pod_sets) == 1:
+            return self.pod_sets[0]
+        name = self.role(pod)
+        return next((one for one in self.pod_sets if one.name == name), None)
 
     @property
     def key(self) -> str:
@@ -127,21 +195,28 @@ def owner_of(job: Job, keys: Keys, before: Owner | None = None) -> Owner:
     raw = bytes(job.spec.template)
     template = before.pod_sets[0].template if before and before.pod_sets[0].raw == raw else template_of(job)
     meta = job.metadata
-    request, wishes = _request(job, template, keys)
+    wrong: RequestError | None = None
+    request: ParsedRequest | None = None
+    wishes: Mapping[str, str] = {}
     least, most = 0, None
     try:
+        request, wishes = _request(job, template, keys)
         least = _least(job, keys)
-        most = _positive((meta.labels or {}).get(keys.max_execution), f"metadata.labels[{keys.max_execution}]")
+        most = positive((meta.labels or {}).get(keys.max_execution), f"metadata.labels[{keys.max_execution}]")
     except RequestError as error:
-        request = error
-    size = request.slices[0].size if isinstance(request, ParsedRequest) and request.slices else 1
+        wrong = error
+    size = request.slices[0].size if request is not None and request.slices else 1
     done, count = tuple(_done(job)), _count(job)
     kept = 0  # slots of ranks that are done, but their slice is not
     if size > 1:
         done, alone = whole(done, size), done
         kept = min(_ranks_in(alone) - _ranks_in(done), _full(job))
         count = min(_whole_count(job, done, size), _full(job))
-    pod_set = OwnedPodSet(MAIN, count, _full(job), template, raw, done, _ranks(job), least)
+    ranks = _ranks(job)
+    told_by = Ranks(JOB_INDEX_LABEL) if ranks is not None else None
+    pod_set = OwnedPodSet(
+        MAIN, count, _full(job), template, raw, done, ranks, least, request=request, wishes=wishes, told_by=told_by
+    )
     suspended_at, resumed_at = _suspension(job)
     return Owner(
         kind="Job",
@@ -151,7 +226,7 @@ def owner_of(job: Job, keys: Keys, before: Owner | None = None) -> Owner:
         uid=meta.uid,
         created=meta.creation_timestamp or "",
         pod_sets=(pod_set,),
-        request=request,
+        wrong=wrong,
         gated=any(gate.name == keys.gate for gate in template.spec.scheduling_gates or ()),
         suspended=job.spec.suspend,
         over=_over(job),
@@ -159,7 +234,6 @@ def owner_of(job: Job, keys: Keys, before: Owner | None = None) -> Owner:
         priority_class=template.spec.priority_class_name,
         ready=(job.status.ready or 0) + kept + _uncounted(job),
         workload=before.workload if before else workload_name("Job", meta.name, meta.uid),
-        wishes=wishes,
         workload_class=(meta.labels or {}).get(keys.priority_class, ""),
         most_execution=most,
         suspended_at=suspended_at,
@@ -179,11 +253,12 @@ def _suspension(job: Job) -> tuple[float | None, float | None]:
 def _least(job: Job, keys: Keys) -> int:
     """How few pods the job may be admitted with; 0 where it says nothing, or not less than it asks for."""
     text = (job.metadata.annotations or {}).get(keys.min_parallelism)
-    least = _positive(text, f"metadata.annotations[{keys.min_parallelism}]") or 0
+    least = positive(text, f"metadata.annotations[{keys.min_parallelism}]") or 0
     return least if least < _full(job) else 0
 
 
-def _positive(text: str | None, field: str) -> int | None:
+def positive(text: str | None, field: str) -> int | None:
+    """A whole number above 0; None where nothing is said. Raises RequestError."""
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 1 << 31):
@@ -208,16 +283,11 @@ def _true(job: Job, kind: str) -> Condition | None:
     return found if found is not None and found.status == "True" else None
 
 
-def _request(
-    job: Job, template: PodTemplate, keys: Keys
-) -> tuple[ParsedRequest | RequestError | None, Mapping[str, str]]:
-    """What the job asks for, and the wishes that go with it; an error in either is an error of the request."""
+def _request(job: Job, template: PodTemplate, keys: Keys) -> tuple[ParsedRequest | None, Mapping[str, str]]:
+    """What the job asks for, and the wishes that go with it. Raises RequestError."""
     own, below = job.metadata.annotations, template.metadata.annotations
-    try:
-        request = parse_job_request(own, below, keys)
-        return request, parse_job_wish(own, below) if request is not None else {}
-    except RequestError as error:
-        return error, {}
+    request = parse_job_request(own, below, keys)
+    return request, parse_job_wish(own, below) if request is not None else {}
 
 
 def _over(job: Job) -> str:

@@ -210,7 +210,7 @@ class Living:
 
     def _untouched(self, record: Record, evict: instructions.EvictPods) -> bool:
         """Whether all its pods run as before."""
-        return len(evict.pods) >= record.owner.pod_sets[0].count and all(
+        return len(evict.pods) >= record.owner.count and all(
             pod.metadata.deletion_timestamp is None for pod in evict.pods
         )
 

@@ -34,7 +34,7 @@ from ungater.groups import owner_key, owner_of_pods, served
 from ungater.holdings import Holdings
 from ungater.inside import Inside, Options, worth_a_look
 from ungater.instructions import Rules
-from ungater.jobs import MAIN, Owner, owner_of
+from ungater.jobs import OwnedPodSet, Owner, owner_of
 from ungater.predictions import promise_again
 from ungater.record import Admission, Known, Record
 from ungater.slots import SlotMap, finished, is_gated
@@ -105,7 +105,7 @@ class Memory:
                 dict(self.flavors),
                 lost=self._lost,
                 dead=self._dead,
-                avoided=self.troubles.avoided,
+                avoided=self.avoided,
                 life=self._life,
                 checks=self.checks_of,
             )
@@ -134,18 +134,25 @@ class Memory:
             return self.priorities.get(owner.priority_class, 0)
         return self.default_priority
 
-    def pod_set(self, record: Record, topology: TopologyRequest, count: int | None = None) -> PodSet:
-        """The engine's view of the job's pods, which keep off nodes that refused such pods a short time ago."""
-        owned = record.owner.pod_sets[0]
+    def pod_set(
+        self, record: Record, owned: OwnedPodSet, topology: TopologyRequest, count: int | None = None
+    ) -> PodSet:
+        """The engine's view of one pod set, whose pods keep off nodes that refused such pods a short time ago."""
+        several = len(record.owner.pod_sets) > 1
         return convert.pod_set(
             owned.name,
             owned.count if count is None else count,
             owned.template,
             topology,
             record.owner.namespace,
-            shape=record.shape,
-            without=self.troubles.avoided(record),
+            group=owned.request.group if owned.request is not None and several else "",
+            shape=owned.shape,
+            without=self.avoided(record, owned),
         )
+
+    def avoided(self, record: Record, owned: OwnedPodSet, now: float | None = None) -> frozenset[str]:  # noqa: ARG002
+        """The nodes that the pods of a pod set keep off now: they refused such a pod."""
+        return self.troubles.avoided(owned.shape, now)
 
     def stir(self, flavors: Iterable[str] | None = None) -> None:
         """Something changed that could help a workload that waits, for a place in ``flavors`` (None: in any)."""
@@ -167,11 +174,11 @@ class Memory:
             self.stir(())
             self._stand_down(victims)
 
-    def wish(self, record: Record) -> PodSet:
-        """What a job asks for, as queueing takes it."""
-        parsed = record.owner.request
-        unconstrained = TopologyRequest(policy=Policy.UNCONSTRAINED)
-        return self.pod_set(record, unresolved(parsed) if isinstance(parsed, ParsedRequest) else unconstrained)
+    def wish(self, record: Record) -> tuple[PodSet, ...]:
+        """What a job asks for, as queueing takes it: its pod sets that need pods."""
+        pod_sets = record.owner.pod_sets
+        wanted = pod_sets if len(pod_sets) == 1 else [one for one in pod_sets if one.count] or pod_sets[:1]
+        return tuple([self.pod_set(record, one, _unresolved(one.request)) for one in wanted])
 
     def _rank(self, record: Record) -> int:
         queued = record.owner.queue and record.known is not None
@@ -462,7 +469,8 @@ class Memory:
     def _clear(self, record: Record) -> None:
         record.intents.clear()
         record.exchanges.clear()
-        record.shrink_at = record.patches = None
+        record.shrink_at = None
+        record.patches.clear()
         record.closing = False
 
     def undo(self, record: Record, until: float = 0.0) -> None:
@@ -605,9 +613,10 @@ class Memory:
 
     def _delay(self, record: Record) -> float:
         """How long to wait for more pods of the job: not at all once they are all there."""
-        full = record.owner.pod_sets[0].full
-        slots = record.slots
-        if record.owner.open_ended and (slots is None or len(record.pods) > slots.total):
+        full = record.owner.full
+        if record.owner.open_ended and (
+            not record.slots_in or len(record.pods) > sum([slots.total for slots in record.slots_in.values()])
+        ):
             return self._batch
         if len(record.pods) >= full:
             return 0.0
@@ -663,13 +672,12 @@ class Memory:
 
     def _claim(self, pod: objects.Pod) -> tuple[str, str] | None:
         record = self._record_of(pod)
-        if record is None or record.slots is None:
+        if record is None or not record.slots_in or not self._marked(record, pod):
             return None
-        if not self._marked(record, pod):
+        slots = record.slots_of(pod)
+        if slots is None or slots.of_selector(pod.spec.node_selector) is None:
             return None
-        if record.slots.of_selector(pod.spec.node_selector) is None:
-            return None
-        return record.key, MAIN
+        return record.key, record.pod_set_of(pod)
 
     def _look_inside(self, name: str) -> None:
         """What a node publishes of its inside may have changed."""
@@ -691,9 +699,9 @@ class Memory:
             return
         self.stray.setdefault(pod.metadata.uid, pod)
 
-    def _lost(self, record: Record, slots: SlotMap, wanted: Sequence[int]) -> tuple[int, ...]:
-        """The slices among ``wanted`` where no pod of the job can start now."""
-        pod_set = self._anywhere(record)
+    def _lost(self, record: Record, owned: OwnedPodSet, slots: SlotMap, wanted: Sequence[int]) -> tuple[int, ...]:
+        """The slices among ``wanted`` where no pod of the pod set can start now."""
+        pod_set = self._anywhere(record, owned)
         found = closed(
             self.state,
             slots.flavor,
@@ -703,9 +711,9 @@ class Memory:
         )
         return tuple(index for index, is_closed in zip(wanted, found, strict=True) if is_closed)
 
-    def _anywhere(self, record: Record) -> PodSet:
-        """One pod of the job, which keeps off no node."""
-        owned, unconstrained = record.owner.pod_sets[0], TopologyRequest(policy=Policy.UNCONSTRAINED)
+    def _anywhere(self, record: Record, owned: OwnedPodSet) -> PodSet:
+        """One pod of a pod set, which keeps off no node."""
+        unconstrained = TopologyRequest(policy=Policy.UNCONSTRAINED)
         return convert.pod_set(owned.name, 1, owned.template, unconstrained, record.owner.namespace)
 
     def _dead(self, name: str) -> bool:
@@ -722,7 +730,7 @@ class Memory:
             return
         changed, self._changed = self._changed | {""}, set()
         for uid, record in self.records.items():
-            if record.slots is not None and any(slot.node in changed for slot in record.slots.slots):
+            if any(slot.node in changed for slots in record.slots_in.values() for slot in slots.slots):
                 self._enqueue(uid, 0.0)
 
     def pending(self) -> Mapping[str, int]:
@@ -767,6 +775,10 @@ def _worth_a_look(before: Owner, after: Owner) -> bool:
 
 
 def _quiet(owner: Owner) -> Owner:
-    pod_set = owner.pod_sets[0]
-    ready = 1 if owner.ready >= pod_set.count > 0 else 0
-    return replace(owner, ready=ready, pod_sets=(replace(pod_set, done=()),), version=0, outcome="")
+    ready = 1 if owner.ready >= owner.count > 0 else 0
+    pod_sets = tuple([replace(pod_set, done=()) for pod_set in owner.pod_sets])
+    return replace(owner, ready=ready, pod_sets=pod_sets, version=0, outcome="")
+
+
+def _unresolved(request: ParsedRequest | None) -> TopologyRequest:
+    return unresolved(request) if request is not None else TopologyRequest(policy=Policy.UNCONSTRAINED)

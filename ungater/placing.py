@@ -3,7 +3,8 @@
 Plain functions of what was seen, like `ungater.decide`.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from engine.reasons import Reason
 from kube.objects import Pod, is_true
@@ -23,6 +24,7 @@ from ungater.instructions import (
     Ungate,
     Write,
 )
+from ungater.jobs import OwnedPodSet
 from ungater.record import Record
 from ungater.slots import SlotMap, Tally, assign, finished, surplus, tally
 
@@ -57,50 +59,82 @@ def _is_news(record: Record, reason: str, message: str, now: float) -> bool:
 
 def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
     """Pods go to their slots, those that are astray are replaced, and what is missing is asked for."""
-    slots, pod_set, keys = record.slots, record.owner.pod_sets[0], rules.keys
-    if slots is None:
-        return [*_resize_plain(record, now), *_ready(record)]
-    counted = tally(
-        slots,
-        record.pods.values(),
-        record.intents,
-        gate=keys.gate,
-        mark=keys.workload,
-        workload=record.owner.workload,
-        now=now,
-        dead=rules.dead,
-    )
-    taken = None if pod_set.ranks is None else counted.ranks
-    placed = assign(counted.waiting, counted.free(slots), slots, pod_set.position, taken, record.layers)
-    lost = _lost(record, slots, counted, placed, rules)
-    refused = _refused(slots, counted, placed, rules.avoided(record, now))
-    moves = tuple(sorted({**refused, **lost}.items()))
-    held_back = {index for index, _ in moves}
-    return [
-        *_replace(record, counted, now),
-        *(Ungate(pod, index) for pod, index in counted.resend),
-        *(Ungate(pod, index) for pod, index in placed if index not in held_back),
-        *([Enter(moves)] if moves else _resize(record, slots, counted, now)),
-        *_say(
-            record,
+    if not record.slots_in:
+        return [*_resize(record, {}, now), *_ready(record)]
+    pod_sets, keys = record.owner.pod_sets, rules.keys
+    counted = {
+        pod_set.name: tally(
             slots,
-            sorted(lost),
-            sorted(refused.keys() - lost.keys()),
-            unplaced=len(counted.waiting) - len(placed),
+            record.pods_of(pod_set),
+            record.intents,
+            gate=keys.gate,
+            mark=keys.workload,
+            workload=record.owner.workload,
             now=now,
-        ),
+            rank=pod_set.rank,
+            dead=rules.dead,
+        )
+        for pod_set in pod_sets
+        if (slots := record.slots_in.get(pod_set.name)) is not None
+    }
+    looks = [
+        _Look.of(record, pod_set, counted[pod_set.name], rules, now) for pod_set in pod_sets if pod_set.name in counted
+    ]
+    moves = {look.name: look.moves for look in looks if look.moves}
+    return [
+        *(step for look in looks for step in _replace(record, look.counted, now)),
+        *(Ungate(pod, index) for look in looks for pod, index in look.counted.resend),
+        *(Ungate(pod, index) for look in looks for pod, index in look.going),
+        *([Enter(moves)] if moves else _resize(record, counted, now)),
+        *_say(record, looks, now),
     ]
 
 
-def _lost(
-    record: Record, slots: SlotMap, counted: Tally, placed: Sequence[tuple[Pod, int]], rules: Rules
+@dataclass(frozen=True)
+class _Look:
+    """One pod set with slots: what its pods hold, who goes where now, and which slots need another place."""
+
+    name: str
+    slots: SlotMap
+    counted: Tally
+    going: tuple[tuple[Pod, int], ...]
+    lost: tuple[int, ...]
+    refused: tuple[int, ...]
+    moves: tuple[tuple[int, int], ...]
+    unplaced: int
+
+    @classmethod
+    def of(cls, record: Record, pod_set: OwnedPodSet, counted: Tally, rules: Rules, now: float) -> "_Look":
+        slots = record.slots_in[pod_set.name]
+        taken = None if pod_set.ranks is None else counted.ranks
+        layers = record.layers_of(pod_set)
+        placed = assign(
+            counted.waiting, counted.free(slots), slots, pod_set.position, taken, layers, rank_of=pod_set.rank
+        )
+        lost = _lost(record, pod_set, slots, counted, placed, rules)
+        refused = _refused(slots, counted, placed, rules.avoided(record, pod_set, now))
+        moves = tuple(sorted({**refused, **lost}.items()))
+        held_back = {index for index, _ in moves}
+        going = tuple([(pod, index) for pod, index in placed if index not in held_back])
+        unplaced = len(counted.waiting) - len(placed)
+        only_refused = tuple(sorted(refused.keys() - lost.keys()))
+        return cls(pod_set.name, slots, counted, going, tuple(sorted(lost)), only_refused, moves, unplaced)
+
+
+def _lost(  # noqa: PLR0917
+    record: Record,
+    pod_set: OwnedPodSet,
+    slots: SlotMap,
+    counted: Tally,
+    placed: Sequence[tuple[Pod, int]],
+    rules: Rules,
 ) -> dict[int, int]:
     """Slots that pods need and where none can start now: slice -> how many.
 
     Those of pods of the job that still run there stay: moving them would end those pods.
     """
     needed = sorted({index for _, index in placed} | {index for index, count in enumerate(counted.unbound) if count})
-    lost = rules.lost(record, slots, needed) if needed else ()
+    lost = rules.lost(record, pod_set, slots, needed) if needed else ()
     return {index: left for index in lost if (left := slots.slots[index].count - counted.bound[index]) > 0}
 
 
@@ -137,65 +171,75 @@ def _replace(record: Record, counted: Tally, now: float) -> list[Instruction]:
 
 
 def _respec(record: Record) -> list[Instruction]:
-    """The Workload's count follows the job's, except where the job has fewer pods because only those were admitted."""
-    known, full = record.known, record.owner.pod_sets[0].full
-    if known is None or known.count == full or (known.least and known.least <= full < known.count):
+    """The Workload's counts follow the job's, except where the job has fewer pods because only those were admitted."""
+    known, full = record.known, tuple([pod_set.full for pod_set in record.owner.pod_sets])
+    if known is None or known.counts == full or len(known.counts) != len(full):
+        return []
+    if known.least and len(full) == 1 and known.least <= full[0] < known.counts[0]:
         return []
     return [Respec()]
 
 
-def _resize(record: Record, slots: SlotMap, counted: Tally, now: float) -> list[Instruction]:
-    pod_set = record.owner.pod_sets[0]
+def _resize(record: Record, counted: Mapping[str, Tally], now: float) -> list[Instruction]:
+    """More pods are asked for; what fewer of them leave is given back, one pod set after the other."""
     done = _respec(record)
-    if pod_set.count > slots.total:
+    if any(pod_set.count > _has(record, pod_set) for pod_set in record.owner.pod_sets):
         return [*done, Enter()]
     done.append(Leave())
-    give = surplus(slots, counted, pod_set.count, record.layers) if pod_set.count < slots.total else {}
-    smaller = slots.without(give)
-    return [*done, *_shrink(record, smaller, smaller.total, now)] if give else done
+    for pod_set in record.owner.pod_sets:
+        if pod_set.name in counted:
+            slots, kept = record.slots_in[pod_set.name], counted[pod_set.name]
+            if pod_set.count >= slots.total:
+                continue
+            give = surplus(slots, kept, pod_set.count, record.layers_of(pod_set))
+            smaller = slots.without(give)
+            if give:
+                return [*done, *_shrink(record, pod_set, smaller, smaller.total, now)]
+        else:
+            keep = max(pod_set.count, sum(not finished(pod) for pod in record.pods_of(pod_set)))
+            if keep < _has(record, pod_set):
+                return [*done, *_shrink(record, pod_set, None, keep, now)]
+    return done
 
 
-def _resize_plain(record: Record, now: float) -> list[Instruction]:
-    """The same for pods without slots: quota alone."""
-    pod_set, part = record.owner.pod_sets[0], record.admission.part() if record.admission is not None else None
-    done = _respec(record)
-    if part is None or pod_set.count > part.count:
-        return [*done, Enter()]
-    keep = max(pod_set.count, sum(not finished(pod) for pod in record.pods.values()))
-    done.append(Leave())
-    return [*done, *_shrink(record, None, keep, now)] if keep < part.count else done
+def _has(record: Record, pod_set: OwnedPodSet) -> int:
+    """How many pods of a pod set are admitted."""
+    part = record.admission.part(pod_set.name) if record.admission is not None else None
+    return part.count if part is not None else 0
 
 
-def _shrink(record: Record, slots: SlotMap | None, count: int, now: float) -> list[Instruction]:
+def _shrink(record: Record, pod_set: OwnedPodSet, slots: SlotMap | None, count: int, now: float) -> list[Instruction]:
     if record.shrink_at is None:
         return [ShrinkLater()]
     if record.shrink_at > now:
         return []
-    if count:
-        return [Shrink(slots, count)]
+    others = sum(_has(record, other) for other in record.owner.pod_sets if other is not pod_set)
+    if count or others:
+        return [Shrink(slots, count, pod_set.name)]
     if record.owner.queue:
         return []  # it ends soon, or keeps its quota for the pods to come
     message = "the job asks for no pods now (parallelism 0)"
     return [Release(tuple(Wanted(type_, False, Reason.PENDING, message) for type_ in names.HOLDING))]
 
 
-def _say(
-    record: Record, slots: SlotMap, lost: Sequence[int], refused: Sequence[int], *, unplaced: int, now: float
-) -> list[Instruction]:
+def _say(record: Record, looks: Sequence[_Look], now: float) -> list[Instruction]:
     """PodsReady, and why pods are still gated where some are."""
-    pod_set = record.owner.pod_sets[0]
-    if record.refused is not None and (lost or refused or pod_set.count > slots.total):
+    owner = record.owner
+    astray = [look.slots.slots[index].values[-1] for look in looks for index in (*look.lost, *look.refused)]
+    total = sum(look.slots.total for look in looks)
+    if record.refused is not None and (astray or owner.count > total):
         reason, detail = Reason.PARTLY_PLACED, record.refused.message
-        message = f"{slots.total} of {pod_set.count} pods have a slot; no room for the rest: {detail}"
-        if lost or refused:
-            where = ", ".join(slots.slots[index].values[-1] for index in (*lost, *refused)[:3])
-            why = "is lost" if lost else "refused such a pod"
+        message = f"{total} of {owner.count} pods have a slot; no room for the rest: {detail}"
+        if astray:
+            where = ", ".join(astray[:3])
+            why = "is lost" if any(look.lost for look in looks) else "refused such a pod"
             message = f"{where} {why}, and its pods have no other place in their domain: {detail}"
         said: list[Instruction] = [Write((Wanted(names.PODS_READY, False, reason, message),), delay=SOON)]
         if _is_news(record, reason, message, now):
             said.append(Tell("Warning", reason, "Resize", message))
         return said
-    if unplaced and pod_set.count <= slots.total:
+    unplaced = sum(look.unplaced for look in looks)
+    if unplaced and owner.count <= total:
         message = f"{unplaced} gated pods wait for a slot that a pod of the job still holds until it is gone"
         return [Write((Wanted(names.PODS_READY, False, Reason.SLOT_OCCUPIED, message),), delay=SOON)]
     return _ready(record)
@@ -203,11 +247,11 @@ def _say(
 
 def _ready(record: Record) -> list[Instruction]:
     """PodsReady."""
-    pod_set, known = record.owner.pod_sets[0], record.known
+    owner, known = record.owner, record.known
     was_ready = known is not None and is_true(known.conditions, names.PODS_READY)
-    if record.owner.ready >= pod_set.count > 0:
+    if owner.ready >= owner.count > 0:
         astray = [trouble for trouble in record.troubles.values() if not trouble.refused]
-        message = f"all {pod_set.count} pods are ready"
+        message = f"all {owner.count} pods are ready"
         if astray:
             message = f"{message}; {len(astray)} of them did not get the NUMA zones or devices that were predicted"
         known_so = was_ready and not astray
@@ -221,7 +265,7 @@ def _ready(record: Record) -> list[Instruction]:
     stuck = known is not None and any(
         found.type == names.PODS_READY and found.reason in _STUCK for found in known.conditions
     )
-    if stuck or (was_ready and pod_set.count == pod_set.full):
-        message = f"{record.owner.ready} of {pod_set.count} pods are ready"
+    if stuck or (was_ready and owner.count == owner.full):
+        message = f"{owner.ready} of {owner.count} pods are ready"
         return [Write((Wanted(names.PODS_READY, False, Reason.PODS_NOT_READY, message),), delay=SOON)]
     return []

@@ -14,10 +14,11 @@ from engine.numa.rebuild import same
 from engine.state import ClusterState
 from kube.objects import Pod
 from ungater.inside import Inside
-from ungater.jobs import MAIN
 from ungater.record import Record
-from ungater.slots import Slot, SlotMap, Values, finished
+from ungater.slots import Slot, Values, finished
 from ungater.swaps import exchanged
+
+Place = tuple[str, Values]  # a pod set and one of its slices
 
 
 class Predictions:
@@ -26,13 +27,13 @@ class Predictions:
     def __init__(self, state: ClusterState, record: Record) -> None:
         self._state = state
         self._record = record
-        self._left: dict[Values, list[NumaPlacement]] = {}
-        self._given: dict[Values, list[NumaPlacement]] = defaultdict(list)
-        for intent in record.intents.values():
-            if intent.placement is not None and not intent.gone:
-                self._given[intent.values].append(intent.placement)
-        for values, placement in on_their_way(record.slots, record.pods.values()):
-            self._given[values].append(placement)
+        self._left: dict[Place, list[NumaPlacement]] = {}
+        self._given: dict[Place, list[NumaPlacement]] = defaultdict(list)
+        for uid, intent in record.intents.items():
+            if intent.placement is not None and not intent.gone and (pod := record.pods.get(uid)) is not None:
+                self._given[record.pod_set_of(pod), intent.values].append(intent.placement)
+        for place, placement in on_their_way(record):
+            self._given[place].append(placement)
 
     def take(self, pod: Pod, slot: Slot) -> NumaPlacement | None:
         """What to predict for a pod in this slot; what it was sent with before stays. None where nothing is known."""
@@ -41,37 +42,39 @@ class Predictions:
             return intent.placement
         if not slot.node:
             return None  # kube-scheduler chooses among the nodes of the domain
-        left = self._left.get(slot.values)
+        place = name, _ = self._record.pod_set_of(pod), slot.values
+        left = self._left.get(place)
         if left is None:
-            left = list(self._state.placements(self._record.key, MAIN, slot.node))
-            for given in exchanged(self._record, slot.node, self._given.get(slot.values, ())):
+            left = list(self._state.placements(self._record.key, name, slot.node))
+            for given in exchanged(self._record, (name, slot.node), self._given.get(place, ())):
                 _remove(left, given)
-            self._left[slot.values] = left
+            self._left[place] = left
         return left.pop(0) if left else None
 
 
-def on_their_way(slots: SlotMap | None, pods: Iterable[Pod]) -> Iterable[tuple[Values, NumaPlacement]]:
-    """(slice, placement) of pods that were let go with a placement and are on no node yet."""
-    if slots is None:
+def on_their_way(record: Record) -> Iterable[tuple[Place, NumaPlacement]]:
+    """(place, placement) of pods that were let go with a placement and are on no node yet."""
+    if not record.slots_in:
         return
-    for pod in pods:
+    for pod in record.pods.values():
         text = (pod.metadata.annotations or {}).get(NUMA_PLACEMENT_PREDICTED)
         if not text or pod.spec.node_name or pod.metadata.deletion_timestamp is not None or finished(pod):
             continue
-        index, placement = slots.of_selector(pod.spec.node_selector), decode(text)
-        if index is not None and placement is not None:
-            yield slots.slots[index].values, placement
+        slots, placement = record.slots_of(pod), decode(text)
+        index = slots.of_selector(pod.spec.node_selector) if slots is not None else None
+        if slots is not None and index is not None and placement is not None:
+            yield (record.pod_set_of(pod), slots.slots[index].values), placement
 
 
 def promise_again(state: ClusterState, inside: Inside, record: Record) -> None:
     """After a restart: pods on their way have placements in their annotations, which their slots keep."""
-    promised: dict[str, list[NumaPlacement]] = {}
-    nodes = {slot.values: slot.node for slot in record.slots.slots} if record.slots is not None else {}
-    for values, placement in on_their_way(record.slots, record.pods.values()):
-        if inside.predictable(nodes[values]):
-            promised.setdefault(nodes[values], []).append(placement)
-    for node, placements in promised.items():
-        state.hold_placements(record.key, MAIN, node, placements)
+    promised: dict[tuple[str, str], list[NumaPlacement]] = {}
+    nodes = {(name, slot.values): slot.node for name, slots in record.slots_in.items() for slot in slots.slots}
+    for place, placement in on_their_way(record):
+        if inside.predictable(nodes[place]):
+            promised.setdefault((place[0], nodes[place]), []).append(placement)
+    for (name, node), placements in promised.items():
+        state.hold_placements(record.key, name, node, placements)
 
 
 def _remove(left: list[NumaPlacement], given: NumaPlacement) -> None:

@@ -56,9 +56,10 @@ def decide(record: Record, rules: Rules, now: float, wall: float) -> list[Instru
 
 
 def _waiting(record: Record, known: Known, now: float, wall: float) -> Iterator[Instruction]:
-    owner, pod_set = record.owner, record.owner.pod_sets[0]
-    said = known.count, known.queue, known.least, known.most_execution, known.copy_of
-    if said != (pod_set.full, owner.queue, pod_set.least, owner.most_execution, fingerprint(owner)):
+    owner = record.owner
+    counts, least = tuple([one.full for one in owner.pod_sets]), max([one.least for one in owner.pod_sets])
+    said = known.counts, known.queue, known.least, known.most_execution, known.copy_of
+    if said != (counts, owner.queue, least, owner.most_execution, fingerprint(owner)):
         yield Respec()
         return
     requeued = condition(known.conditions, names.REQUEUED)
@@ -87,7 +88,7 @@ def life_of(record: Record, rules: Rules) -> life.Life:
         checks=_checks(known, rules.checks(record)) if held else (),
         suspended=owner.suspended,
         started=_started(record, admitted_at),
-        wanted=owner.pod_sets[0].count,
+        wanted=owner.count,
         ready=owner.ready,
         bound=len(_bound(record)),
         ready_at=_since(known, names.PODS_READY) if held else None,
@@ -139,7 +140,7 @@ def _bound(record: Record) -> list[Pod]:
     """
     evicted = _evicted(record.known) if record.known is not None else None
     bound = [pod for pod in record.pods.values() if pod.spec.node_name and not finished(pod)]
-    if evicted is None or record.slots is not None or record.owner.suspended:
+    if evicted is None or record.slots_in or record.owner.suspended:
         return bound
     return [pod for pod in bound if (moment(pod.metadata.creation_timestamp) or 0.0) <= evicted.at]
 

@@ -1,22 +1,20 @@
 """What the controller remembers of one job. All of it can be rebuilt from the API server; none of it is the truth."""
 
 from asyncio import Lock
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from crds.request import ParsedRequest
 from engine.numa.machine import NumaPlacement, PodShape
-from engine.placement import Assignment
 from engine.reasons import Reason
 from kube.objects import Condition, Pod
 from queueing import life
 from queueing.queues import Grant
-from ungater.jobs import MAIN, Owner
+from ungater.jobs import MAIN, OwnedPodSet, Owner
 from ungater.patches import UngatePatches
 from ungater.slices import Layer, layers_of
 from ungater.slots import Intent, SlotMap
 
-Moves = tuple[tuple[int, int], ...]  # (slice, how many of its slots), slices ascending
+Moves = Mapping[str, tuple[tuple[int, int], ...]]  # by pod set: (slice, how many of its slots), slices ascending
 Exchange = tuple[NumaPlacement, NumaPlacement]  # (what was promised, what the pod will get instead)
 
 
@@ -44,7 +42,7 @@ class Admission:
 
     @property
     def slots(self) -> SlotMap | None:
-        """The slots of the pod set that has some."""
+        """The slots of the first pod set that has some."""
         return next((part.slots for part in self.parts if part.slots is not None), None)
 
     @property
@@ -88,14 +86,14 @@ class Known:
     uid: str
     resource_version: str
     generation: int
-    count: int  # spec.podSets[0].count
+    counts: tuple[int, ...]  # of spec.podSets, in their order
     conditions: tuple[Condition, ...] = ()
     admission: Admission | None = None
     nomination: Nomination | None = None
     active: bool = True
     queue: str = ""  # spec.queueName
     priority: int = 0
-    least: int = 0  # spec.podSets[0].minCount
+    least: int = 0  # minCount of the pod set that has one
     most_execution: int | None = None
     executed: int = 0
     requeues: int = 0
@@ -105,7 +103,7 @@ class Known:
 
     @property
     def slots(self) -> SlotMap | None:
-        """The slots of the stored admission."""
+        """The slots of the stored admission; of its first pod set that has some."""
         return self.admission.slots if self.admission is not None else None
 
     @property
@@ -154,17 +152,18 @@ class Record:
     owner: Owner  # as it is to be looked at (`Memory.view`)
     known: Known | None = None
     admission: Admission | None = None  # held, and written in the API server
-    slots: SlotMap | None = None  # those of the admission, with their nodes
-    assignment: Assignment | None = None
+    slots_in: dict[str, SlotMap] = field(
+        default_factory=dict
+    )  # the slots of the admission, with their nodes, by pod set
     grant: Grant | None = None  # the admission, as queueing takes it
     pods: dict[str, Pod] = field(default_factory=dict)  # by uid
     intents: dict[str, Intent] = field(default_factory=dict)  # by pod uid
     deleting: dict[str, float] = field(default_factory=dict)  # by pod uid: when the deletion is asked for again
     refused: Refused | None = None
-    lost: Moves = ()  # slots that need another place
+    lost: Moves = field(default_factory=dict)  # slots that need another place
     troubles: dict[str, Trouble] = field(default_factory=dict)  # by pod uid
     swaps: dict[str, NumaPlacement] = field(default_factory=dict)  # by pod uid: what came to it by an exchange
-    exchanges: dict[str, list[Exchange]] = field(default_factory=dict)  # by node: for pods on their way there
+    exchanges: dict[tuple[str, str], list[Exchange]] = field(default_factory=dict)  # by pod set and node: on their way
     told: Told | None = None
     shrink_at: float | None = None
     busy: int = 0  # writes of its Workload or job under way or due: nothing is decided meanwhile
@@ -174,24 +173,48 @@ class Record:
     started: bool = False  # its job was unsuspended since it was admitted
     lost_at: float | None = None  # since when pods of lost nodes have no other place, in seconds since the epoch
     sending: int = 0  # ungating patches under way
-    patches: UngatePatches | None = None
+    patches: dict[str, UngatePatches] = field(default_factory=dict)  # by pod set
     refused_at: float = 0.0
     failures: int = 0  # in a row, for the backoff
     noted: set[str] = field(default_factory=set)  # events that are worth saying once
     own: Owner | None = None  # the job as it is, without that view
 
     @property
-    def shape(self) -> PodShape:
-        """What kubelets look at in the job's pods."""
-        return self.owner.shape
+    def slots(self) -> SlotMap | None:
+        """The slots of its first pod set that has some: whether there are any, and where of a job with one pod set."""
+        return next(iter(self.slots_in.values()), None)
+
+    def slots_of(self, pod: Pod) -> SlotMap | None:
+        """The slots of a pod's pod set."""
+        if len(self.slots_in) <= 1 and len(self.owner.pod_sets) == 1:
+            return self.slots
+        pod_set = self.owner.pod_set_of(pod)
+        return self.slots_in.get(pod_set.name) if pod_set is not None else None
+
+    def pods_of(self, pod_set: OwnedPodSet) -> Collection[Pod]:
+        """The pods of one pod set."""
+        if len(self.owner.pod_sets) == 1:
+            return self.pods.values()
+        return [pod for pod in self.pods.values() if self.owner.pod_set_of(pod) is pod_set]
+
+    def pod_set_of(self, pod: Pod) -> str:
+        """The name of a pod's pod set; "" where it belongs to none."""
+        found = self.owner.pod_set_of(pod)
+        return found.name if found is not None else ""
 
     @property
-    def layers(self) -> tuple[Layer, ...]:
-        """Its slices, in the flavor that it is in; the narrowest first."""
-        request = self.owner.request
-        if self.slots is None or not isinstance(request, ParsedRequest):
-            return ()
-        return layers_of(request.slices, self.slots.levels)
+    def shape(self) -> PodShape:
+        """What kubelets look at in the pods of its first pod set."""
+        return self.owner.pod_sets[0].shape
+
+    def shape_of(self, pod: Pod) -> PodShape:
+        """What kubelets look at in such a pod."""
+        return (self.owner.pod_set_of(pod) or self.owner.pod_sets[0]).shape
+
+    def layers_of(self, pod_set: OwnedPodSet) -> tuple[Layer, ...]:
+        """The slices of a pod set, in the flavor that it is in; the narrowest first."""
+        slots = self.slots_in.get(pod_set.name)
+        return layers_of(pod_set.request.slices, slots.levels) if slots is not None and pod_set.request else ()
 
     @property
     def uid(self) -> str:

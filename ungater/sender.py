@@ -23,7 +23,6 @@ from kube.objects import Pod
 from kube.patches import PatchType
 from kube.resources import PODS
 from ungater.evictions import count, tracked
-from ungater.jobs import MAIN
 from ungater.metrics import Metrics
 from ungater.patches import UngatePatches
 from ungater.record import Record
@@ -97,15 +96,17 @@ class Sender:
     def _stands(self, record: Record, pod: Pod, slot: Slot) -> bool:
         """Whether the intent still holds after the wait in the queue."""
         intent = record.intents.get(pod.metadata.uid)
-        if intent is None or intent.values != slot.values or record.closing or record.slots is None:
+        if intent is None or intent.values != slot.values or record.closing:
             return False
-        return record.slots.index(slot.values) is not None
+        slots = record.slots_of(pod)
+        return slots is not None and slots.index(slot.values) is not None
 
     async def _ungate(self, record: Record, pod: Pod, slot: Slot, annotations: Mapping[str, str]) -> None:
-        meta, levels = pod.metadata, record.slots.levels if record.slots else ()
-        if record.patches is None or record.patches.levels != levels:
-            record.patches = UngatePatches(self._keys, record.owner.workload, MAIN, levels)
-        body = record.patches.body(pod, slot, annotations)
+        meta, slots, name = pod.metadata, record.slots_of(pod), record.pod_set_of(pod)
+        levels, patches = slots.levels if slots is not None else (), record.patches.get(name)
+        if patches is None or patches.levels != levels:
+            patches = record.patches[name] = UngatePatches(self._keys, record.owner.workload, name, levels)
+        body = patches.body(pod, slot, annotations)
         record.sending += 1
         try:
             await self._client.patch(PODS, meta.name, meta.namespace, body=body, content_type=PatchType.MERGE)

@@ -27,6 +27,7 @@ from ungater.slices import Homes, Layer
 
 Values = tuple[str, ...]
 Position = Callable[[int], int | None]
+RankOf = Callable[[Pod], int | None]
 
 
 class Slot(msgspec.Struct, frozen=True, gc=False):
@@ -139,8 +140,13 @@ def rank_of(pod: Pod) -> int | None:
     labels = pod.metadata.labels or {}
     text = next((labels[key] for key in RANK_LABELS if key in labels), None)
     if text is None:
-        text = next((labels[key] for key in labels if key.partition("/")[2] == POD_GROUP_INDEX), "")
-    return int(text) if text.isascii() and text.isdigit() else None
+        text = next((labels[key] for key in labels if key.partition("/")[2] == POD_GROUP_INDEX), None)
+    return number(text)
+
+
+def number(text: str | None) -> int | None:
+    """The number that a label holds; None where it holds none."""
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None
 
 
 def tally(
@@ -152,9 +158,10 @@ def tally(
     mark: str,
     workload: str,
     now: float,
+    rank: RankOf = rank_of,
     dead: Callable[[str], bool] = lambda _node: False,
 ) -> Tally:
-    """Count what the pods of one owner hold.
+    """Count what the pods of one pod set hold.
 
     ``mark``: the annotation that our ungating patch writes. ``dead``: whether the node of this name is gone or not
     ready.
@@ -171,9 +178,9 @@ def tally(
         if finished(pod):
             _count_finished(result, slots, pod)
         elif is_gated(pod, gate):
-            _count_gated(result, slots, pod, intent, now)
+            _count_gated(result, slots, pod, intent, now, rank)
         else:
-            _count_ungated(result, slots, pod, members, ours=_marked(pod, mark, workload))
+            _count_ungated(result, slots, pod, members, rank, ours=_marked(pod, mark, workload))
     for index, inside in members.items():
         surplus = result.used[index] - slots.slots[index].count
         if surplus > 0:
@@ -188,6 +195,7 @@ def assign(  # noqa: PLR0917  (pods and slots, and what is known of ranks)
     position: Position,
     taken: Mapping[int, int] | None = None,
     layers: Sequence[Layer] = (),
+    rank_of: RankOf = rank_of,
 ) -> list[tuple[Pod, int]]:
     """Slots for gated pods, in rank order: (pod, slice). Pods for which nothing is free are left out.
 
@@ -201,7 +209,7 @@ def assign(  # noqa: PLR0917  (pods and slots, and what is known of ranks)
     homes = _homes(layers, slots, free, taken or {})
     placed: list[tuple[Pod, int]] = []
     rest: list[Pod] = []
-    for pod in sorted(waiting, key=_order):
+    for pod in sorted(waiting, key=lambda pod: _order(pod, rank_of)):
         rank = rank_of(pod)
         if unique and rank is not None:
             if rank in ranks:
@@ -269,25 +277,29 @@ def _count_finished(result: Tally, slots: SlotMap, pod: Pod) -> None:
         result.succeeded[index] += 1
 
 
-def _count_gated(result: Tally, slots: SlotMap, pod: Pod, intent: Intent | None, now: float) -> None:
+def _count_gated(  # noqa: PLR0917
+    result: Tally, slots: SlotMap, pod: Pod, intent: Intent | None, now: float, rank: RankOf
+) -> None:
     if pod.metadata.deletion_timestamp is not None:
         return
     index = None if intent is None else slots.index(intent.values)
     if intent is None:
         result.waiting.append(pod)
     elif index is not None:
-        _use(result, index, pod)
+        _use(result, index, rank(pod))
         if intent.deadline <= now:
             result.resend.append((pod, index))
 
 
-def _count_ungated(result: Tally, slots: SlotMap, pod: Pod, members: dict[int, list[Pod]], *, ours: bool) -> None:
+def _count_ungated(
+    result: Tally, slots: SlotMap, pod: Pod, members: dict[int, list[Pod]], rank: RankOf, *, ours: bool
+) -> None:
     terminating = pod.metadata.deletion_timestamp is not None
     if terminating and not pod.spec.node_name:
         return
     index = slots.of_selector(pod.spec.node_selector) if ours else None
     if index is not None:
-        _use(result, index, pod)
+        _use(result, index, rank(pod))
         if not terminating:
             (result.bound if pod.spec.node_name else result.unbound)[index] += 1
             members.setdefault(index, []).append(pod)
@@ -295,9 +307,9 @@ def _count_ungated(result: Tally, slots: SlotMap, pod: Pod, members: dict[int, l
         (result.moved if ours else result.strangers).append(pod)
 
 
-def _use(result: Tally, index: int, pod: Pod) -> None:
+def _use(result: Tally, index: int, rank: int | None) -> None:
     result.used[index] += 1
-    if (rank := rank_of(pod)) is not None:
+    if rank is not None:
         result.ranks[rank] = index
 
 
@@ -308,6 +320,6 @@ def _to_go(pods: list[Pod], count: int) -> list[Pod]:
     )[-count:]
 
 
-def _order(pod: Pod) -> tuple[int, str]:
+def _order(pod: Pod, rank_of: RankOf) -> tuple[int, str]:
     rank = rank_of(pod)
     return (1 << 62 if rank is None else rank, pod.metadata.name)

@@ -14,7 +14,6 @@ from engine.numa.machine import NumaPlacement
 from engine.numa.rebuild import same
 from engine.state import ClusterState
 from kube.objects import Pod
-from ungater.jobs import MAIN
 from ungater.record import Record
 from ungater.slots import finished
 
@@ -26,7 +25,7 @@ def promised(record: Record, pod: Pod) -> NumaPlacement | None:
 
 def arrive(record: Record, pod: Pod) -> None:
     """A pod is on its node now: an exchange may wait for it there."""
-    waiting = record.exchanges.get(pod.spec.node_name)
+    waiting = record.exchanges.get((record.pod_set_of(pod), pod.spec.node_name))
     if not waiting or pod.metadata.uid in record.swaps:
         return
     own = _read(pod, NUMA_PLACEMENT_PREDICTED)
@@ -75,15 +74,15 @@ def _amounts(placement: NumaPlacement) -> list[list[tuple[str, int]]]:
 def _exchange_with_slot(
     state: ClusterState, record: Record, pod: Pod, mine: NumaPlacement, observed: NumaPlacement
 ) -> None:
-    node = pod.spec.node_name
-    left = list(state.placements(record.key, MAIN, node))
+    node, name = pod.spec.node_name, record.pod_set_of(pod)
+    left = list(state.placements(record.key, name, node))
     at = next((at for at, theirs in enumerate(left) if not misaligned(theirs, observed)), None)
     if at is None:
         return
     record.swaps[pod.metadata.uid] = left[at]
-    record.exchanges.setdefault(node, []).append((left[at], mine))
+    record.exchanges.setdefault((name, node), []).append((left[at], mine))
     left[at] = mine
-    state.hold_placements(record.key, MAIN, node, left)
+    state.hold_placements(record.key, name, node, left)
 
 
 def forget(record: Record, pod: Pod) -> None:
@@ -99,9 +98,9 @@ def forget(record: Record, pod: Pod) -> None:
             return
 
 
-def exchanged(record: Record, node: str, placements: Iterable[NumaPlacement]) -> list[NumaPlacement]:
-    """Promises of pods on their way to a node, after the exchanges that wait there."""
-    waiting = list(record.exchanges.get(node, ()))
+def exchanged(record: Record, place: tuple[str, str], placements: Iterable[NumaPlacement]) -> list[NumaPlacement]:
+    """Promises of pods of a pod set on their way to a node (``place``), after the exchanges that wait there."""
+    waiting = list(record.exchanges.get(place, ()))
     found = []
     for placement in placements:
         pair = next((pair for pair in waiting if same(pair[0], placement)), None)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from crds.constants import NUMA_PLACEMENT_OBSERVED
 from crds.numa_placement import decode, misaligned
-from engine.numa.machine import NumaPlacement
+from engine.numa.machine import NumaPlacement, PodShape
 from kube.objects import Pod
 from ungater.avoided import SHORT, Refusals, listed
 from ungater.record import Record, Trouble
@@ -54,7 +54,7 @@ class Troubles:
 
     def leave_out(self, record: Record, pod: Pod) -> float:
         """No pod like this one goes to its node for a while; returns the seconds."""
-        seconds = self._refusals.note(record.shape, pod.spec.node_name, pod.status.reason, self._clock())
+        seconds = self._refusals.note(record.shape_of(pod), pod.spec.node_name, pod.status.reason, self._clock())
         self._enqueue(record.uid, seconds)
         return seconds
 
@@ -69,17 +69,19 @@ class Troubles:
         """The node is gone."""
         self._refusals.forget(node)
 
-    def avoided(self, record: Record, now: float | None = None) -> frozenset[str]:
-        """The nodes that the job's pods keep off now."""
+    def avoided(self, shape: PodShape, now: float | None = None) -> frozenset[str]:
+        """The nodes that such pods keep off now."""
         if not self._refusals:
             return frozenset()
-        found = self._refusals.avoided(record.shape, self._clock() if now is None else now)
+        found = self._refusals.avoided(shape, self._clock() if now is None else now)
         return frozenset(each.node for each in found)
 
     def listed(self, record: Record) -> str:
         """The same for messages; "" where there is none."""
-        now = self._clock()
-        return listed(self._refusals.avoided(record.shape, now), now) if self._refusals else ""
+        if not self._refusals:
+            return ""
+        now, shapes = self._clock(), dict.fromkeys(pod_set.shape for pod_set in record.owner.pod_sets)
+        return ", ".join(filter(None, (listed(self._refusals.avoided(shape, now), now) for shape in shapes)))
 
     def ended(self) -> bool:
         """Whether a node may be tried again since this was asked last."""

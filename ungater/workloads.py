@@ -12,13 +12,13 @@ import msgspec
 
 from crds import assignment as stored
 from crds.constants import API_VERSION, COPY_OF
-from crds.request import ParsedRequest, RequestError
+from crds.request import ParsedRequest
 from engine.model import Policy
 from engine.quantity import format_quantity, parse
 from kube.objects import Condition, Object, Struct, controller_of
 from queueing import life
 from ungater.conditions import moment, plain, timestamp
-from ungater.jobs import MAIN, OwnedPodSet, Owner
+from ungater.jobs import MAIN, OwnedPodSet, Owner, Ranks
 from ungater.record import Admission, Known, Nomination, Part
 from ungater.slots import Slot, SlotMap
 
@@ -118,14 +118,14 @@ def known_of(workload: Workload) -> Known:
         resource_version=meta.resource_version,
         generation=meta.generation,
         copy_of=(meta.annotations or {}).get(COPY_OF, ""),
-        count=spec.pod_sets[0].count if spec.pod_sets else 0,
+        counts=tuple([pod_set.count for pod_set in spec.pod_sets]),
         conditions=status.conditions or (),
         admission=_admission_of(status.admission),
         nomination=_nomination_of(status.nomination) if status.nomination is not None else None,
         active=spec.active,
         queue=spec.queue_name,
         priority=spec.priority,
-        least=spec.pod_sets[0].min_count if spec.pod_sets else 0,
+        least=next((pod_set.min_count for pod_set in spec.pod_sets if pod_set.min_count), 0),
         most_execution=spec.maximum_execution_time_seconds,
         executed=status.accumulated_past_execution_time_seconds,
         requeues=requeue.count,
@@ -144,7 +144,7 @@ def _admission_of(stored_: StoredAdmission | StoredNomination | None) -> Admissi
         parts = tuple(_part_of(entry) for entry in stored_.pod_set_assignments)
     except (KeyError, TypeError, ValueError):
         return None
-    if not stored_.cluster_queue and any(part.slots is None for part in parts):
+    if not stored_.cluster_queue and any(part.slots is None and part.count for part in parts):
         return None  # without a queue it is slots or nothing
     return Admission(stored_.cluster_queue, parts)
 
@@ -173,7 +173,7 @@ def _nomination_of(stored_: StoredNomination) -> Nomination | None:
 
 def new_workload(owner: Owner, priority: int) -> dict[str, Any]:
     """The Workload of a job, to be created."""
-    spec = {"podSets": [_pod_set(pod_set, owner.request) for pod_set in owner.pod_sets], **_wishes(owner, priority)}
+    spec = {"podSets": [_pod_set(pod_set, owner) for pod_set in owner.pod_sets], **_wishes(owner, priority)}
     spec = {name: value for name, value in spec.items() if value is not None}
     metadata = {
         "name": owner.workload,
@@ -210,13 +210,21 @@ def _wishes(owner: Owner, priority: int) -> dict[str, Any]:
     }
 
 
-def _pod_set(pod_set: OwnedPodSet, request: ParsedRequest | RequestError | None) -> dict[str, Any]:
+def _pod_set(pod_set: OwnedPodSet, owner: Owner) -> dict[str, Any]:
     body: dict[str, Any] = {"name": pod_set.name, "count": pod_set.full, "template": msgspec.Raw(pod_set.raw)}
     if pod_set.least:
         body["minCount"] = pod_set.least
-    if isinstance(request, ParsedRequest):
-        body["topologyRequest"] = _topology(request)
+    if pod_set.request is not None and owner.wrong is None:
+        body["topologyRequest"] = _topology(pod_set.request) | _ranks(pod_set.told_by)
     return body
+
+
+def _ranks(ranks: Ranks | None) -> dict[str, Any]:
+    """Where the ranks of its pods are told."""
+    if ranks is None:
+        return {}
+    several = {"subGroupIndexLabel": ranks.job_label, "subGroupCount": ranks.jobs} if ranks.job_label else {}
+    return {"podIndexLabel": ranks.label, **several}
 
 
 def _topology(request: ParsedRequest) -> dict[str, Any]:
@@ -237,7 +245,7 @@ def _topology(request: ParsedRequest) -> dict[str, Any]:
 
 def spec_patch(known: Known, owner: Owner, priority: int) -> dict[str, Any]:
     """The merge patch that brings the spec up to date after the job was edited."""
-    pod_sets = [_pod_set(pod_set, owner.request) for pod_set in owner.pod_sets]
+    pod_sets = [_pod_set(pod_set, owner) for pod_set in owner.pod_sets]
     return {
         "metadata": {"resourceVersion": known.resource_version, "annotations": {COPY_OF: fingerprint(owner)}},
         "spec": {"podSets": pod_sets, **_wishes(owner, priority)},
@@ -246,9 +254,11 @@ def spec_patch(known: Known, owner: Owner, priority: int) -> dict[str, Any]:
 
 def fingerprint(owner: Owner) -> str:
     """Tells templates and requests of a job from others, so that one edited while nobody watched is seen as such."""
-    asked = _topology(owner.request) if isinstance(owner.request, ParsedRequest) else None
-    parts = [(pod_set.name, msgspec.Raw(pod_set.raw)) for pod_set in owner.pod_sets]
-    return blake2b(msgspec.json.encode((asked, parts)), digest_size=8).hexdigest()
+    parts = [
+        (one.name, _topology(one.request) if one.request is not None else None, msgspec.Raw(one.raw))
+        for one in owner.pod_sets
+    ]
+    return blake2b(msgspec.json.encode(parts), digest_size=8).hexdigest()
 
 
 def counts_patch(known: Known, counts: Sequence[int]) -> list[dict[str, Any]]:
@@ -268,7 +278,7 @@ def status_patch(
     conditions: Sequence[Condition],
     *,
     admission: Admission | None,
-    reclaimable: int = 0,
+    reclaimable: Mapping[str, int] | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The merge patch of the status: conditions, admission (None removes it), reclaimable pods, and ``more`` fields.
@@ -285,7 +295,7 @@ def status_patch(
     if admission is not None:
         status["admission"] = _queue(admission) | {"podSetAssignments": [_assignment(part) for part in admission.parts]}
         if reclaimable:
-            status["reclaimablePods"] = [{"name": MAIN, "count": reclaimable}]
+            status["reclaimablePods"] = [{"name": name, "count": count} for name, count in reclaimable.items()]
     return {"metadata": {"resourceVersion": known.resource_version}, "status": status}
 
 

@@ -106,7 +106,7 @@ class Writer:
         admission: Admission | None,
         wanted: Sequence[Wanted],
         *,
-        reclaimable: int = 0,
+        reclaimable: Mapping[str, int] | None = None,
         more: Mapping[str, Any] | None = None,
     ) -> Known:
         """Store an admission, or remove it (None), together with conditions; a nomination ends with it.

@@ -136,7 +136,7 @@ def make_known(
     conditions=(),
     **more,
 ) -> Known:
-    full = owner.pod_sets[0].full if count is None else count
+    counts = tuple(one.full for one in owner.pod_sets) if count is None else (count,)
     admission = admission or (make_admission(slots) if slots is not None else None)
     more = {
         "copy_of": fingerprint(owner),
@@ -145,7 +145,7 @@ def make_known(
         "most_execution": owner.most_execution,
         **more,
     }
-    return Known(owner.workload, f"wl-{owner.uid}", "5", 1, full, tuple(conditions), admission, **more)
+    return Known(owner.workload, f"wl-{owner.uid}", "5", 1, counts, tuple(conditions), admission, **more)
 
 
 def make_record(
@@ -154,4 +154,5 @@ def make_record(
     owner = owner or make_owner()
     admission = fields.pop("admission", None) or (make_admission(slots) if slots is not None else None)
     fields.setdefault("known", make_known(owner, admission=admission))
-    return Record(owner, admission=admission, slots=slots, pods={pod.metadata.uid: pod for pod in pods}, **fields)
+    slots_in = {"main": slots} if slots is not None else {}
+    return Record(owner, admission=admission, slots_in=slots_in, pods={pod.metadata.uid: pod for pod in pods}, **fields)

@@ -4,7 +4,6 @@ import msgspec
 from support.owned import KEYS, LEVELS, make_admission, make_known
 
 from engine.model import HOSTNAME_LABEL
-from kube.convert import pod_requests
 from kube.informer import Event, EventKind
 from kube.objects import (
     Condition,
@@ -95,8 +94,7 @@ class World:
         record.known = record.known or make_known(record.owner)
         self.memory.enter(record)
         made = next(one for one in cycle(self.memory.state, self.memory.queues, 0.0).admitted if one.key == record.key)
-        requests = pod_requests(record.owner.pod_sets[0].template.spec)
-        admission = self.memory.holdings.admission_of(made.grant, requests)
+        admission = self.memory.holdings.admission_of(record, made.grant)
         self.memory.admit(record, admission, made.grant)
         stored = stored_workload(record.owner, admission)
         record.known = workloads.known_of(stored)
@@ -107,7 +105,7 @@ class World:
 def stored_workload(owner, admission, version="7"):
     reference = OwnerReference(kind="Job", name=owner.name, uid=owner.uid, controller=True)
     admission = admission if isinstance(admission, Admission) else make_admission(admission)
-    body = workloads.status_patch(Known("w", "u", "6", 1, 1), (), admission=admission)["status"]["admission"]
+    body = workloads.status_patch(Known("w", "u", "6", 1, (1,)), (), admission=admission)["status"]["admission"]
     return Workload(
         metadata=ObjectMeta(
             name=owner.workload,

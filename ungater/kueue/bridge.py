@@ -315,7 +315,7 @@ class Bridge:
         known, slots = record.known, record.slots
         if slots is None or known is None or known.slots is None or record.owner.suspended:
             return False
-        whole = slots.total >= record.owner.pod_sets[0].count and known.slots.same(slots)
+        whole = slots.total >= record.owner.count and known.slots.same(slots)
         return whole and not self._strayed(record, stands)
 
     def _placed_side(self, record: Record) -> Side:

@@ -91,10 +91,8 @@ def test_pods_that_the_webhook_gated_one_by_one_are_served_too():
 def test_no_pod_goes_before_its_admission_is_stored():
     record = make_record(pods=[make_pod(rank=rank) for rank in range(4)])
     assert of(i.Ungate, run(record)) == []
-    record.slots, record.admission = (
-        SLOTS,
-        make_admission(SLOTS),
-    )  # held in memory, and the record is gone from the API server
+    record.slots_in = {"main": SLOTS}  # held in memory, and the record is gone from the API server
+    record.admission = make_admission(SLOTS)
     assert run(record) == [i.Readmit()]
     record.known = make_known(record.owner, slots=SLOTS)
     assert [ungate.index for ungate in of(i.Ungate, run(record))] == [0, 0, 1, 1]
@@ -137,17 +135,19 @@ def test_a_lost_patch_is_sent_again_to_the_same_slot():
 
 def test_pods_of_a_lost_node_wait_for_another_place_and_the_others_stay():
     rules = i.Rules(
-        KEYS, {"gpu": LEVELS}, lambda _, slots, wanted: [at for at in wanted if slots.slots[at].node == "n2"]
+        KEYS, {"gpu": LEVELS}, lambda _r, _p, slots, wanted: [at for at in wanted if slots.slots[at].node == "n2"]
     )
     pods = [make_pod(at=("b", "r", "n1"), node="n1"), make_pod(at=("b", "r", "n1"), node="n1")]
     unbound = make_pod(at=("b", "r", "n2"))
     for waits in (make_pod("new"), unbound):
         instructions = run(make_record(slots=SLOTS, pods=[*pods, waits]), rules=rules)
-        assert of(i.Enter, instructions) == [i.Enter(((1, 2),))]
+        assert of(i.Enter, instructions) == [i.Enter({"main": ((1, 2),)})]
         assert of(i.Ungate, instructions) == []
     still_there = make_pod(at=("b", "r", "n2"), node="n2")
     instructions = run(make_record(slots=SLOTS, pods=[*pods, still_there, make_pod("new")]), rules=rules)
-    assert of(i.Enter, instructions) == [i.Enter(((1, 1),))], "the pod that runs there stays, the other slot moves"
+    assert of(i.Enter, instructions) == [i.Enter({"main": ((1, 1),)})], (
+        "the pod that runs there stays, the other slot moves"
+    )
     assert of(i.Ungate, instructions) == []
     record = make_record(slots=SLOTS, pods=[*pods, make_pod("new")], refused=Refused(Reason.DOES_NOT_FIT, "full"))
     assert "n2 is lost" in wanted(run(record, rules=rules))[PODS_READY].message
@@ -229,7 +229,7 @@ def test_a_pod_that_runs_without_a_slot_is_pointed_at_once():
 
 
 def refusing(*nodes):
-    return i.Rules(KEYS, {"gpu": LEVELS}, avoided=lambda _record, _now: frozenset(nodes))
+    return i.Rules(KEYS, {"gpu": LEVELS}, avoided=lambda *_: frozenset(nodes))
 
 
 def test_slots_on_a_node_that_refused_such_a_pod_are_moved_and_its_running_pods_stay():
@@ -239,7 +239,7 @@ def test_slots_on_a_node_that_refused_such_a_pod_are_moved_and_its_running_pods_
     again, last = make_pod(rank=1), make_pod(rank=3)
     record = make_record(slots=SLOTS, pods=[runs, failed, other, again, last])
     instructions = run(record, rules=refusing("n1"))
-    assert of(i.Enter, instructions) == [i.Enter(((0, 1),))]
+    assert of(i.Enter, instructions) == [i.Enter({"main": ((0, 1),)})]
     assert [u.pod for u in of(i.Ungate, instructions)] == [last]
     assert of(i.Delete, instructions) == []
     assert {u.index for u in of(i.Ungate, run(record))} == {0, 1}, "without the refusal both go"

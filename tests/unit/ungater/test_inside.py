@@ -164,9 +164,9 @@ def test_a_pod_s_wishes_are_in_its_shape(world):
     bad, _ = world.inside.of_pod(pod(**{"topogate.dev/numa-policy": "x", "topogate.dev/gpu-link": "prefer"}))
     assert (bad.wish, bad.gpu_link) == (TopologyPolicy.NONE, "")
     assert (
-        make_owner(
-            request={"kueue.x-k8s.io/require-topology": "rack", "topogate.dev/gpu-link": "require"}
-        ).shape.gpu_link
+        make_owner(request={"kueue.x-k8s.io/require-topology": "rack", "topogate.dev/gpu-link": "require"})
+        .pod_sets[0]
+        .shape.gpu_link
         == "require"
     )
 

@@ -59,7 +59,7 @@ def test_an_unchanged_template_is_not_read_again():
 def test_wishes_stand_on_the_job_or_its_template_and_a_bad_one_is_kept_to_be_told():
     policy = "topogate.dev/numa-policy"
     rack = {KEYS.required[0]: "rack"}
-    assert make_owner(request={**rack, policy: "restricted"}).wishes == {policy: "restricted"}
+    assert make_owner(request={**rack, policy: "restricted"}).pod_sets[0].wishes == {policy: "restricted"}
     assert make_owner(request={policy: "restricted"}).request is None
     bad = make_owner(request={**rack, policy: "tight"}).request
     assert isinstance(bad, RequestError)

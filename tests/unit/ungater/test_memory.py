@@ -122,8 +122,9 @@ def test_pods_of_a_lost_node_get_another_place_in_their_rack_and_the_rest_stays(
     name = before.slots[lost].values[-1]
     held = free(world.memory)
     world.put("node", make_node(*name.split("-"), ready=False))
-    assert world.memory.rules.lost(record, before, range(len(before.slots))) == (lost,)
-    record.lost = ((lost, 1),)
+    pod_set = record.owner.pod_sets[0]
+    assert world.memory.rules.lost(record, pod_set, before, range(len(before.slots))) == (lost,)
+    record.lost = {"main": ((lost, 1),)}
     refused = elsewhere(world.memory, record)
     assert isinstance(refused, Refusal), "the rack has no other room, and required stays required"
     world.put("node", make_node(rack, "h3"))

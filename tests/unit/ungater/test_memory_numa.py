@@ -198,7 +198,7 @@ def test_an_exchange_waits_for_a_pod_that_is_on_its_way(world):
     world.put("pod", sent(world, job, 2, slot, promises[2], node=slot.node))
     assert world.free() == [0, 2]
     assert zones_of([world.memory.state.pods["ns/train-2"].placement]) == [(0,)]
-    assert record.exchanges == {slot.node: []}
+    assert record.exchanges == {("main", slot.node): []}
     world.put("pod", sent(world, job, 2, slot, promises[2], node=slot.node, observed=encode(promises[0])))
     assert told == []
 
@@ -208,7 +208,7 @@ def test_an_exchange_with_a_pod_that_never_comes_is_for_its_successor(world):
     record = world.record(job)
     world.put("pod", sent(world, job, 0, slot, promises[0], node=slot.node, observed=encode(promises[2])))
     world.drop("pod", world.stores["pod"]["ns/train-2"])
-    assert record.exchanges == {slot.node: []}
+    assert record.exchanges == {("main", slot.node): []}
     successor = make_pod("w", owner=record.owner)
     assert zones_of([Predictions(world.memory.state, record).take(successor, slot)]) == [(0,)]
 
@@ -224,8 +224,8 @@ def test_a_refused_pod_leaves_its_node_out_for_its_shape_and_its_slot_moves(worl
     failed = sent(world, job, 0, slot, placement, node=slot.node, phase="Failed", reason="TopologyAffinityError")
     world.put("pod", failed)
     assert [(trouble.node, trouble.reason) for trouble in told] == [(slot.node, "TopologyAffinityError")]
-    assert world.memory.rules.avoided(record, world.now) == {slot.node}
-    record.lost = ((0, 1),)
+    assert world.memory.rules.avoided(record, record.owner.pod_sets[0], world.now) == {slot.node}
+    record.lost = {"main": ((0, 1),)}
     (moved,) = elsewhere(world.memory, record).assignments
     (other_slot,) = world.memory.holdings.slots_of(moved).slots
     assert other_slot.node != slot.node
@@ -233,7 +233,7 @@ def test_a_refused_pod_leaves_its_node_out_for_its_shape_and_its_slot_moves(worl
     other = make(world, 1, "other")
     assert world.admit(other).slots[0].node == other_slot.node
     world.now += LONG
-    assert world.memory.rules.avoided(record, world.now) == frozenset()
+    assert world.memory.rules.avoided(record, record.owner.pod_sets[0], world.now) == frozenset()
     assert world.memory.troubles.ended()
 
 
@@ -284,7 +284,7 @@ def test_after_a_restart_nodes_that_refused_are_still_left_out(world):
     world.put("pod", sent(world, job, 0, slot, placement, node=slot.node, phase="Failed", reason="SMTAlignmentError"))
     again = world.restarted()
     record = again.records[job.metadata.uid]
-    assert again.rules.avoided(record, world.now) == {slot.node}
+    assert again.rules.avoided(record, record.owner.pod_sets[0], world.now) == {slot.node}
     assert record.troubles == {}, "told by whoever led then"
 
 

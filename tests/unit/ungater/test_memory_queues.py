@@ -107,7 +107,7 @@ def test_a_plan_is_taken_up_again_and_its_victims_are_told(world):
     record.known = make_known(record.owner, priority=100)
     world.memory.enter(record)
     (plan,) = cycle(world.memory.state, world.memory.queues, 0.0).preempting
-    admission = world.memory.holdings.admission_of(plan.grant, {"cpu": 1000})
+    admission = world.memory.holdings.admission_of(record, plan.grant)
     nomination = Nomination(admission, {one.key: one.uid for one in plan.victims}, {victim.key: 0})
     body = workloads.nomination_patch(record.known, (), nomination, 0.0)["status"]["nomination"]
     store(world, record, nomination=msgspec.convert(body, workloads.StoredNomination))
@@ -198,7 +198,7 @@ def test_an_admission_that_is_stored_after_its_job_went_is_not_held(world):
     record.known = make_known(record.owner)
     world.memory.enter(record)
     (made,) = cycle(world.memory.state, world.memory.queues, 0.0).admitted
-    admission = world.memory.holdings.admission_of(made.grant, {"cpu": 1000})
+    admission = world.memory.holdings.admission_of(record, made.grant)
     record.busy += 1
     world.drop("job", job)
     stored = workloads.known_of(stored_workload(record.owner, admission))

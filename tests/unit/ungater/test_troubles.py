@@ -50,10 +50,10 @@ def test_a_refusal_is_told_once_and_its_node_left_out(heard):
     assert (trouble.node, trouble.reason, trouble.seconds) == ("n1", "TopologyAffinityError", LONG)
     assert "the kubelet of n1 refused pod a: TopologyAffinityError (Resources cannot be allocated)" in trouble.message
     assert heard.queued == [(record.uid, LONG)]
-    assert heard.troubles.avoided(record) == {"n1"}
+    assert heard.troubles.avoided(record.owner.pod_sets[0].shape) == {"n1"}
     assert "n1 (TopologyAffinityError, again in 15 s)" in heard.troubles.listed(record)
     heard.now += LONG
-    assert heard.troubles.avoided(record) == frozenset()
+    assert heard.troubles.avoided(record.owner.pod_sets[0].shape) == frozenset()
     assert heard.troubles.ended()
     assert not heard.troubles.ended()
 
@@ -65,8 +65,8 @@ def test_other_jobs_of_the_same_shape_keep_off_too_and_others_do_not(heard):
     larger = make_record(
         make_owner("large", spec={"containers": [{"name": "c", "resources": {"requests": {"cpu": "9"}}}]})
     )
-    assert heard.troubles.avoided(alike) == {"n1"}
-    assert heard.troubles.avoided(larger) == frozenset()
+    assert heard.troubles.avoided(alike.owner.pod_sets[0].shape) == {"n1"}
+    assert heard.troubles.avoided(larger.owner.pod_sets[0].shape) == frozenset()
 
 
 def test_a_change_inside_the_node_brings_its_jobs_back_earlier(heard):
@@ -78,14 +78,14 @@ def test_a_change_inside_the_node_brings_its_jobs_back_earlier(heard):
     heard.troubles.changed("n1", [record, other])
     assert heard.queued == [(record.uid, SHORT)]
     heard.now += SHORT
-    assert heard.troubles.avoided(record) == frozenset()
+    assert heard.troubles.avoided(record.owner.pod_sets[0].shape) == frozenset()
 
 
 def test_a_node_that_is_gone_is_left_out_no_more(heard):
     record = make_record(slots=SLOTS)
     heard.troubles.leave_out(record, on_node("a", phase="Failed", reason="TopologyAffinityError"))
     heard.troubles.forget("n1")
-    assert heard.troubles.avoided(record) == frozenset()
+    assert heard.troubles.avoided(record.owner.pod_sets[0].shape) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_zones_other_than_predicted_are_told_when_they_are_seen(heard):
     ((_, trouble),) = heard.told
     assert not trouble.refused
     assert "got NUMA zones 1, predicted were 0" in trouble.message
-    assert heard.troubles.avoided(record) == frozenset(), "the pod runs"
+    assert heard.troubles.avoided(record.owner.pod_sets[0].shape) == frozenset(), "the pod runs"
     assert heard.queued == []
 
 
