@@ -9,6 +9,8 @@ raises the errors of ``kube.errors``.
 
 import os
 from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -21,7 +23,7 @@ from kube import config, resources
 from kube.errors import BadAnswer, Gone
 from kube.patches import IDEMPOTENT, PatchType, encode
 from kube.resources import Resource
-from kube.transport import JSON, POOL_SIZE, TIMEOUT_SECONDS, USER_AGENT, Params, Transport
+from kube.transport import JSON, POOL_SIZE, TIMEOUT_SECONDS, USER_AGENT, Fence, Params, Transport, behind
 
 Json = dict[str, Any]
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ else:
     T = TypeVar("T")
 
 PAGE = 500
+_OPEN = nullcontext()
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
 
@@ -81,6 +84,7 @@ class Client:
     ) -> None:
         self.connection = connection
         self.timeout = timeout
+        self._fence: Fence | None = None
         self.transport = Transport(connection, pool_size=pool_size, user_agent=user_agent)
 
     @classmethod
@@ -108,6 +112,15 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    def fenced(self, fence: Fence) -> Self:
+        """The same client and connections; its writes raise Fenced unless ``fence()`` holds right before they are sent.
+
+        So a leader that was stopped for a while, and is not one any more, writes nothing.
+        """
+        made = copy(self)
+        made._fence = fence  # noqa: SLF001 -- its own copy
+        return made
 
     async def close(self) -> None:
         """Close every connection."""
@@ -436,9 +449,10 @@ class Client:
     ) -> bytes:
         """Any call, by its absolute path; returns the answer's body."""
         seconds = self.timeout if timeout is None else timeout
-        return await self.transport.send(
-            method, path, params=params, body=body, content_type=content_type, timeout=seconds
-        )
+        with self._behind_fence(method):
+            return await self.transport.send(
+                method, path, params=params, body=body, content_type=content_type, timeout=seconds
+            )
 
     async def server_version(self) -> str:
         """The API server's version, e.g. ``v1.36.3``."""
@@ -458,16 +472,20 @@ class Client:
         idempotent: bool | None = None,
         timeout: float | None = None,
     ) -> bytes:
-        return await self.transport.send(
-            method,
-            resource.path(namespace, name, subresource),
-            params=params,
-            body=body,
-            content_type=content_type,
-            timeout=self.timeout if timeout is None else timeout,
-            idempotent=idempotent,
-            what=partial(resource.describe, namespace, name, subresource),
-        )
+        with self._behind_fence(method):
+            return await self.transport.send(
+                method,
+                resource.path(namespace, name, subresource),
+                params=params,
+                body=body,
+                content_type=content_type,
+                timeout=self.timeout if timeout is None else timeout,
+                idempotent=idempotent,
+                what=partial(resource.describe, namespace, name, subresource),
+            )
+
+    def _behind_fence(self, method: str) -> AbstractContextManager[object]:
+        return _OPEN if self._fence is None or method == "GET" else behind(self._fence)
 
 
 def _metadata(obj: Any) -> tuple[str | None, str]:

@@ -7,6 +7,7 @@
     ├── ConnectionFailed            no connection, or it broke; whether the server acted is not known
     ├── KubeTimeout                 no answer by the call's deadline; whether the server acted is not known
     ├── BadAnswer                   an answer or a watch event is not what was asked for
+    ├── Fenced                      a write that was not sent: this process may not write (any more)
     ├── RetriesExhausted            an object kept changing under a read-modify-write
     └── ApiError                    the server answered, with a status >= 400
         ├── BadRequest              400
@@ -32,6 +33,10 @@ import msgspec
 
 class KubeError(Exception):
     """Base of all errors of this package."""
+
+
+class Fenced(KubeError):
+    """Nothing was sent, as this process may not write any more."""
 
 
 class ConfigError(KubeError):

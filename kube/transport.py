@@ -7,12 +7,14 @@ Rules:
 - A broken connection or a 5xx leaves open whether the server acted: only what may be done twice is sent again. Where no
   connection could be made, nothing was sent: any verb is tried again.
 - A 401 makes the credentials afresh and sends the call again, once.
+- Where there is a ``fence``, it is asked right before the first byte is sent, whatever was waited for before.
 """
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -21,7 +23,16 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from kube.config import Connection
-from kube.errors import ApiError, ConnectionFailed, KubeTimeout, ServerError, TooManyRequests, Unauthorized, api_error
+from kube.errors import (
+    ApiError,
+    ConnectionFailed,
+    Fenced,
+    KubeTimeout,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+    api_error,
+)
 
 USER_AGENT = "topogate"
 POOL_SIZE = 128
@@ -34,6 +45,30 @@ IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 JSON = "application/json"
 STREAM_BYTES = 1 << 18  # what a burst of watch events may pile up before reading stops
 Params = Mapping[str, str | int | bool | None]
+
+
+Fence = Callable[[], bool]
+_fence: ContextVar[Fence | None] = ContextVar("fence", default=None)  # whether calls of this context may be sent now
+
+
+@contextmanager
+def behind(fence: Fence) -> Iterator[None]:
+    """Calls inside are sent only while ``fence()`` holds; else they raise Fenced."""
+    before = _fence.set(fence)
+    try:
+        yield
+    finally:
+        _fence.reset(before)
+
+
+class _Request(aiohttp.ClientRequest):
+    """A request behind the fence. Between asking and the first byte nothing is awaited."""
+
+    async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        may_send = _fence.get()
+        if may_send is not None and not may_send():
+            raise Fenced(f"{self.method} {self.url.path} was not sent: this process does not lead any more")
+        return await super().send(conn)
 
 
 def backoff(attempt: int, *, first: float = FIRST_BACKOFF_SECONDS, most: float = MAX_BACKOFF_SECONDS) -> float:
@@ -75,6 +110,7 @@ class Transport:
             ),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
+            request_class=_Request,
             auto_decompress=False,
             # A compressed list saves little on a cluster's network and costs the API server more.
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),

@@ -5,6 +5,7 @@ import os
 import platform
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from uuid import uuid4
 
 import structlog
@@ -42,9 +43,11 @@ class Process:
         flushing = asyncio.create_task(self._recorder.run())
         try:
             if not self._settings.leader_election:
-                await self._lead()
+                await self._lead(self._client)
                 return
-            await self._elector().run(self._lead)
+            elector = self._elector()
+            # Whoever is stopped for a while, and then goes on as if it still led, is to write nothing.
+            await elector.run(partial(self._lead, self._client.fenced(lambda: elector.is_leader)))
         finally:
             flushing.cancel()
             with suppress(asyncio.CancelledError):
@@ -64,8 +67,8 @@ class Process:
             retry_seconds=settings.lease_retry_seconds,
         )
 
-    async def _lead(self) -> None:
-        self.controller = Controller(self._settings, self._client, self.metrics, self._recorder)
+    async def _lead(self, client: Client) -> None:
+        self.controller = Controller(self._settings, client, self.metrics, self._recorder)
         self.metrics.leader.set(1)
         try:
             await self.controller.run()
