@@ -105,12 +105,20 @@ def plan(state: ClusterState, queues: Queues, entry: Entry, option: Option) -> P
     """Victims that make an option fit; None where no permitted set of them does."""
     depth = queues.quotas.begin()
     try:
-        for key in queues.evicting:
-            queues.quotas.free(key)  # its quota is on its way back already
+        queues.quotas.free_all(_on_their_way_out(queues, entry.queue))  # their quota is on its way back already
         searches = (_Search(state, queues, entry, option, mode) for mode in _modes(queues, entry, option))
         return next((found for search in searches if (found := search.run()) is not None), None)
     finally:
         queues.quotas.rollback(depth)
+
+
+def _on_their_way_out(queues: Queues, queue: str) -> Iterator[str]:
+    """Those who leave and share the limits of a cluster queue; the others' quota changes nothing for it."""
+    pool = queues.quotas.pool(queue)
+    for key in queues.evicting:
+        held = queues.quotas.held.get(key)
+        if held is not None and queues.quotas.pool(held.queue) == pool:
+            yield key
 
 
 def _modes(queues: Queues, entry: Entry, option: Option) -> Iterator[_Mode]:
