@@ -310,6 +310,8 @@ def _admitted(known: Known | None, message: str, checks: tuple[str, ...]) -> tup
         if found.type in {conditions.EVICTED, conditions.PREEMPTED} and found.status == "True":
             text = f"it was admitted again; before: {found.message}"
             wanted.append(Wanted(found.type, False, Reason.QUOTA_RESERVED, text))
+        elif found.type == conditions.REQUEUED and found.status == "False":
+            wanted.append(Wanted(found.type, True, Reason.REQUEUED, f"it was admitted again; before: {found.message}"))
     return tuple(wanted)
 
 

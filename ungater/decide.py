@@ -5,7 +5,8 @@ Rules
 - Never more pods in a slice than its count: only free slots are given, and an intent holds its slot.
 - Whatever keeps a pod gated is said on the Workload and as an event.
 - The same record gives the same instructions, in the same order.
-- A job with a queue has a life of its own (`ungater.queued`): it is unsuspended and suspended by us, and evicted.
+- What has a Workload has a life (`ungater.queued`): it is admitted, and evicted. A job with a queue is unsuspended and
+  suspended by us too; one without a queue is as its user has it.
 """
 
 from crds.constants import Keys
@@ -19,23 +20,19 @@ from ungater.conditions import Wanted
 from ungater.groups import GONE
 from ungater.instructions import (
     Create,
-    Enter,
     Free,
     Instruction,
     Leave,
     LookAgain,
-    Readmit,
     Release,
     Remove,
-    Respec,
     Rules,
     Tell,
     Write,
 )
-from ungater.placing import SOON, running, waits
+from ungater.placing import SOON, waits
 from ungater.record import Record
 from ungater.slots import is_gated
-from ungater.workloads import fingerprint
 
 # A group of pods that is gone leaves nothing that its Workload could be about.
 _OUTCOMES = {"Complete": Reason.SUCCEEDED, "Failed": Reason.FAILED}
@@ -55,20 +52,9 @@ def decide(record: Record, rules: Rules, now: float, wall: float = 0.0) -> list[
         return [Create()]
     if record.admission is None and record.known.admission is None and (why := trouble(record, rules)) is not None:
         return [Leave(), *waits(record, *why, now)]
-    if owner.queue:
-        return queued.decide(record, rules, now, wall)
-    return _unqueued(record, rules, now)
-
-
-def _unqueued(record: Record, rules: Rules, now: float) -> list[Instruction]:
-    known = record.known
-    if record.owner.suspended:
+    if owner.suspended and not owner.queue:
         return _suspended(record)
-    if record.admission is None:
-        return _place(record, now)
-    if known is None or known.admission is None:
-        return [Readmit()]
-    return running(record, rules, now)
+    return queued.decide(record, rules, now, wall)
 
 
 def _over(record: Record, rules: Rules, wall: float) -> list[Instruction]:
@@ -142,12 +128,3 @@ def _suspended(record: Record) -> list[Instruction]:
     if record.admission is None and (known is None or known.admission is None):
         return [Leave(), Write(tuple(wanted), delay=SOON)]
     return [Leave(), Release(tuple(wanted))]
-
-
-def _place(record: Record, now: float) -> list[Instruction]:
-    known, owner = record.known, record.owner
-    if known is not None and owner.kind == "Job" and known.copy_of != fingerprint(owner):
-        return [Respec()]  # its template was edited while it was suspended
-    if record.refused is None:
-        return [Enter()]
-    return [Enter(), *waits(record, record.refused.reason, record.refused.message, now)]

@@ -1,7 +1,9 @@
-"""What to do about a job that was submitted to a queue. Plain functions of what was seen, like `ungater.decide`.
+"""What to do about a job that waits or holds something. Plain functions of what was seen, like `ungater.decide`.
 
 `queueing.life` says what its life needs next; here that becomes instructions, together with what its pods need.
-While a job is on its way out, nothing else is done with it.
+While a job is on its way out, nothing else is done with it. A job without a queue has a shorter life: nobody here
+suspends it, waits for its pods to be ready, or ends it after a time. It is evicted where it is made inactive, and where
+pods of lost nodes have no other place; pods that are made anew stay behind the gate.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,14 +29,15 @@ from ungater.instructions import (
     Suspend,
     Write,
 )
+from ungater.jobs import Owner
 from ungater.placing import SOON, running, waits
 from ungater.record import Known, Record
-from ungater.slots import finished
+from ungater.slots import finished, is_gated
 from ungater.workloads import fingerprint
 
 
 def decide(record: Record, rules: Rules, now: float, wall: float) -> list[Instruction]:
-    """The instructions for a job with a queue; ``now`` and ``wall`` as in `ungater.decide.decide`."""
+    """The instructions for a job that has a Workload; ``now`` and ``wall`` as in `ungater.decide.decide`."""
     known = record.known
     if known is None:
         raise AssertionError(f"{record.key}: no Workload")
@@ -42,9 +45,9 @@ def decide(record: Record, rules: Rules, now: float, wall: float) -> list[Instru
         return [Readmit()]
     seen = life_of(record, rules)
     if record.evict is not None and record.admission is not None and seen.evicted is None:
-        return list(_carried(record, record.evict, seen, wall))
+        return list(_carried(record, record.evict, seen, rules, wall))
     steps = life.decide(seen, rules.life, wall)
-    done = [instruction for step in steps for instruction in _carried(record, step, seen, wall)]
+    done = [instruction for step in steps for instruction in _carried(record, step, seen, rules, wall)]
     if record.admission is None:
         if not seen.suspended or any(isinstance(step, life.Leave) for step in steps):
             return done
@@ -56,10 +59,7 @@ def decide(record: Record, rules: Rules, now: float, wall: float) -> list[Instru
 
 
 def _waiting(record: Record, known: Known, now: float, wall: float) -> Iterator[Instruction]:
-    owner = record.owner
-    counts, least = tuple([one.full for one in owner.pod_sets]), max([one.least for one in owner.pod_sets])
-    said = known.counts, known.queue, known.least, known.most_execution, known.copy_of
-    if said != (counts, owner.queue, least, owner.most_execution, fingerprint(owner)):
+    if _edited(record.owner, known):
         yield Respec()
         return
     requeued = condition(known.conditions, names.REQUEUED)
@@ -70,13 +70,24 @@ def _waiting(record: Record, known: Known, now: float, wall: float) -> Iterator[
         yield from waits(record, record.refused.reason, record.refused.message, now)
 
 
+def _edited(owner: Owner, known: Known) -> bool:
+    """Whether the Workload no longer says what the job asks for. Pods that no template made have none to copy."""
+    if not owner.queue:
+        return owner.kind == "Job" and known.copy_of != fingerprint(owner)
+    counts, least = tuple([one.full for one in owner.pod_sets]), max([one.least for one in owner.pod_sets])
+    said = known.counts, known.queue, known.least, known.most_execution, known.copy_of
+    return said != (counts, owner.queue, least, owner.most_execution, fingerprint(owner))
+
+
 def life_of(record: Record, rules: Rules) -> life.Life:
     """What is known of a job's life, as queueing takes it."""
     known, owner = record.known, record.owner
     if known is None:
         raise AssertionError(f"{record.key}: no Workload")
-    held = known.admission is not None
+    held, queue, evicted = known.admission is not None, bool(owner.queue), _evicted(known)
     admitted_at = _since(known, names.ADMITTED) if held else None
+    if held and not queue:
+        admitted_at = admitted_at or 0.0
     ready = condition(known.conditions, names.PODS_READY)
     unready = ready is not None and ready.status == "False" and ready.reason == str(Reason.PODS_NOT_READY)
     unready_at = moment(ready.last_transition_time) if ready is not None and unready else None
@@ -86,19 +97,19 @@ def life_of(record: Record, rules: Rules) -> life.Life:
         reserved_at=(_since(known, names.QUOTA_RESERVED) or 0.0) if held else None,
         admitted_at=admitted_at,
         checks=_checks(known, rules.checks(record)) if held else (),
-        suspended=owner.suspended,
-        started=_started(record, admitted_at),
-        wanted=owner.count,
+        suspended=owner.suspended if queue else evicted is not None or not held,
+        started=_started(record, admitted_at) if queue else False,
+        wanted=owner.count if queue else 0,
         ready=owner.ready,
-        bound=len(_bound(record)),
+        bound=len(_bound(record, rules)) if evicted is not None else 0,
         ready_at=_since(known, names.PODS_READY) if held else None,
         unready_at=unready_at if admitted_at is not None and (unready_at or 0.0) >= admitted_at else None,
-        evicted=_evicted(known),
+        evicted=evicted,
         requeues=known.requeues,
         requeue_at=known.requeue_at,
         lost_at=record.lost_at if record.refused is not None else None,
         executed=known.executed,
-        most_execution=known.most_execution,
+        most_execution=known.most_execution if queue else None,
     )
 
 
@@ -133,29 +144,39 @@ def _checks(known: Known, wanted: Iterable[str]) -> tuple[life.Check, ...]:
     return tuple(said.get(name) or life.Check(name=name, state=life.CheckState.PENDING) for name in wanted)
 
 
-def _bound(record: Record) -> list[Pod]:
+def _bound(record: Record, rules: Rules) -> list[Pod]:
     """The pods that have to go before what it holds is free.
 
     Pods that were not held back come again as soon as one is evicted. Those go with the job, when it is suspended.
+    Where nobody suspends it, pods that are on their way to a node go one by one too. One that terminates on a node that
+    is gone or not ready is not waited for: nobody there ends it.
     """
-    evicted = _evicted(record.known) if record.known is not None else None
-    bound = [pod for pod in record.pods.values() if pod.spec.node_name and not finished(pod)]
+    evicted, queue = _evicted(record.known) if record.known is not None else None, bool(record.owner.queue)
+    bound = [
+        pod
+        for pod in record.pods.values()
+        if (pod.spec.node_name or not (queue or is_gated(pod, rules.keys.gate)))
+        and not finished(pod)
+        and not (pod.metadata.deletion_timestamp is not None and pod.spec.node_name and rules.dead(pod.spec.node_name))
+    ]
     if evicted is None or record.slots_in or record.owner.suspended:
         return bound
     return [pod for pod in bound if (moment(pod.metadata.creation_timestamp) or 0.0) <= evicted.at]
 
 
-def _carried(record: Record, step: life.Instruction, seen: life.Life, wall: float) -> Iterator[Instruction]:
+def _carried(
+    record: Record, step: life.Instruction, seen: life.Life, rules: Rules, wall: float
+) -> Iterator[Instruction]:
     match step:
         case life.Set(type=type_, status=status, reason=reason, message=message):
-            if type_ is life.Condition.PODS_READY and (status or seen.admitted_at is None):
+            if type_ is life.Condition.PODS_READY and (status or seen.admitted_at is None or not record.owner.queue):
                 return  # said with what else is known of the pods
             yield Write((Wanted(str(type_), status, reason, message),))
         case life.Evict(reason=reason, message=message, detail=detail):
             yield from _evict(reason, message, detail)
         case life.EvictPods():
             why = seen.evicted.message if seen.evicted is not None else ""
-            yield EvictPods(tuple(sorted(_bound(record), key=lambda pod: pod.metadata.name)), why)
+            yield EvictPods(tuple(sorted(_bound(record, rules), key=lambda pod: pod.metadata.name)), why)
         case life.Suspend():
             yield Suspend()
         case life.Release(reason=reason, message=message, until=until, requeues=requeues, leave=leave):
@@ -190,7 +211,9 @@ def _returned(
         if known is not None and is_true(known.conditions, type_)
     )
     if leave:
-        wanted.append(Wanted(names.REQUEUED, False, reason, f"it does not come back by itself: {message}"))
+        said = condition(known.conditions, names.REQUEUED) if known is not None else None
+        if said is None or (said.status, said.reason) != ("False", str(Reason.REQUEUE_LIMIT)):  # which says more
+            wanted.append(Wanted(names.REQUEUED, False, reason, f"it does not come back by itself: {message}"))
     elif until > wall:
         text = f"it comes back at {timestamp(until)}: {message}"
         wanted.append(Wanted(names.REQUEUED, False, Reason.BACKING_OFF, text))

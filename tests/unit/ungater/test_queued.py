@@ -223,3 +223,73 @@ def test_a_finished_workload_is_kept_for_its_time():
     kept = i.Rules(KEYS, {"gpu": LEVELS}, life=life.LifeRules(retention=30.0))
     assert decide(record, kept, NOW, WALL + 10)[-1] == i.LookAgain(20.0)
     assert decide(record, kept, NOW, WALL + 30)[-1] == i.Remove()
+
+
+# --- without a queue -----------------------------------------------------------------------------------------------
+
+
+def alone(*conditions, pods=(), known=(), **more):
+    """A record of a job without a queue that holds its slots."""
+    owner = make_owner()
+    found = [condition(QUOTA_RESERVED), condition(ADMITTED), *conditions]
+    stored = make_known(owner, admission=make_admission(SLOTS), conditions=found, **dict(known))
+    return make_record(owner, slots=SLOTS, known=stored, pods=pods, **more)
+
+
+def test_without_a_queue_one_that_is_made_inactive_goes_and_what_is_made_anew_stays_gated():
+    pods = [bound("a"), make_pod("on-its-way", at=("b", "r", "n2")), make_pod("gated")]
+    (evict,) = run(alone(pods=pods, known={"active": False}))
+    assert [(one.type, one.status, one.reason) for one in evict.wanted] == [(EVICTED, True, Reason.DEACTIVATED)]
+    leaving = condition(EVICTED, reason=Reason.DEACTIVATED)
+    (gone,) = run(alone(leaving, pods=pods, known={"active": False}))
+    assert [pod.metadata.name for pod in gone.pods] == ["a", "on-its-way"]
+    (back,) = run(alone(leaving, pods=pods[2:], known={"active": False}))
+    assert (type(back), back.leave) == (i.Return, True)
+    assert wanted([back])[QUOTA_RESERVED].reason == Reason.DEACTIVATED
+    inactive = make_record(make_owner(), known=make_known(make_owner(), active=False), pods=pods[2:])
+    leave, write, _ = run(inactive)
+    assert (leave, write.wanted[0].reason) == (i.Leave(), Reason.DEACTIVATED)
+    assert run(alone(leaving, pods=pods)) == [gone], "an eviction that began goes on to its end"
+
+
+def test_without_a_queue_lost_slots_without_another_place_put_it_back_for_a_while():
+    limits = life.LifeRules(ready_timeout=1.0, replacement=30.0, backoff=10.0, backoff_limit=1)
+
+    def look(record, wall=WALL):
+        return decide(record, i.Rules(KEYS, {"gpu": LEVELS}, life=limits), NOW, wall)
+
+    waits = {"lost": ((0, 2),), "refused": Refused(Reason.DOES_NOT_FIT, "no room")}
+    pods = [bound("a"), bound("b", "n2")]
+    assert i.LookAgain(5.0) in look(alone(pods=pods, lost_at=WALL - 25, **waits))
+    assert not any(isinstance(one, i.Evict) for one in look(alone(pods=pods, lost_at=WALL - 60)))
+    evict, *rest = look(alone(pods=pods, lost_at=WALL - 30, **waits))
+    assert (evict.reason, rest) == (Reason.REPLACEMENT_TIMEOUT, [])
+    leaving = condition(EVICTED, reason=Reason.REPLACEMENT_TIMEOUT, at=WALL - 2)
+    (back,) = look(alone(leaving))
+    assert (back.until, back.requeues, back.leave) == (WALL + 8, 1, False)
+    later = condition(REQUEUED, "False", Reason.BACKING_OFF)
+    known = make_known(make_owner(), conditions=[later], requeues=1, requeue_at=WALL + 8)
+    assert look(make_record(make_owner(), known=known)) == [i.LookAgain(8.0), i.Enter(until=WALL + 8)]
+    write, enter = look(make_record(make_owner(), known=known), WALL + 9)
+    assert (wanted([write])[REQUEUED].status, enter) == (True, i.Enter(until=WALL + 8))
+    deactivate, back = look(alone(leaving, known={"requeues": 1}))
+    assert (deactivate.reason, back.leave) == (Reason.REQUEUE_LIMIT, True)
+    too_often = condition(REQUEUED, "False", Reason.REQUEUE_LIMIT)
+    (back,) = look(alone(leaving, too_often, known={"requeues": 1, "active": False}))
+    assert REQUEUED not in wanted([back]), "what was said of that says more"
+
+
+def test_a_pod_that_hangs_on_a_dead_node_keeps_no_eviction_from_its_end():
+    leaving = condition(EVICTED, reason=Reason.DEACTIVATED)
+    pods = [bound("a"), bound("hangs", "n2", terminating=True)]
+    (gone,) = run(held(leaving, pods=pods))
+    assert [pod.metadata.name for pod in gone.pods] == ["a", "hangs"]
+    (gone,) = run(held(leaving, pods=pods), dead=lambda node: node == "n2")
+    assert [pod.metadata.name for pod in gone.pods] == ["a"]
+    assert run(held(leaving, pods=pods[1:]), dead=lambda node: node == "n2") == [i.Suspend()]
+
+
+def test_without_a_queue_nobody_waits_for_pods_to_be_ready():
+    rules_ = i.Rules(KEYS, {"gpu": LEVELS}, life=life.LifeRules(ready_timeout=1.0, recovery_timeout=1.0))
+    record = alone(condition(PODS_READY, "False", Reason.PODS_NOT_READY), pods=[bound("a")])
+    assert decide(record, rules_, NOW, WALL) == [i.Leave()]
