@@ -294,6 +294,8 @@ class ClusterState:
 
     def begin(self) -> Checkpoint:
         """Open a transaction; they nest."""
+        if not self._open and self.cluster.stale:
+            self.rebuild()  # inside, it would give slots a home that the rollback takes away again
         mark = self.cluster.numa.begin()
         self._open.append(Checkpoint(len(self._open), len(self._undo), self.version, mark))
         return self._open[-1]

@@ -337,6 +337,17 @@ def test_slots_whose_nodes_are_not_known_yet_are_held_when_they_come():
     assert gpus(state, "n0", "n1") == [8, 8]
 
 
+def test_slots_whose_nodes_came_are_held_after_a_what_if_too():
+    state = make_state()
+    state.restore("w", [slices(("b1/r1/n0", 3))])
+    state.set_node(make_node("n0"))
+    checkpoint = state.begin()
+    state.release("w")
+    ask(state, make_pod_set(6), key="other")
+    state.rollback(checkpoint)
+    assert gpus(state, "n0") == 5
+
+
 def test_a_hostname_label_need_not_be_the_nodes_name():
     state = make_state([make_node("node-a", labels={HOST: "alpha"})])
     state.restore("w", [slices(("b1/r1/alpha", 3))])
