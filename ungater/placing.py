@@ -81,6 +81,9 @@ def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
         _Look.of(record, pod_set, counted[pod_set.name], rules, now) for pod_set in pod_sets if pod_set.name in counted
     ]
     moves = {look.name: look.moves for look in looks if look.moves}
+    for look in looks:
+        for _, index in look.going:
+            look.counted.used[index] += 1  # let go at this look, so none of those that are left over
     return [
         *(step for look in looks for step in _replace(record, look.counted, now)),
         *(Ungate(pod, index) for look in looks for pod, index in look.counted.resend),

@@ -176,6 +176,17 @@ def test_fewer_pods_give_back_free_slots_after_a_moment_and_never_one_in_use():
     assert [(slot.values[-1], slot.count) for slot in shrink.slots.slots] == [("n1", 1), ("n2", 2)]
 
 
+def test_a_slot_that_a_pod_is_sent_to_at_the_same_look_is_not_given_back():
+    owner = make_owner(parallelism=4, indexed=True, status={"succeeded": 3, "completedIndexes": "0-2"})
+    done = [
+        make_pod(owner=owner, rank=rank, at=("b", "r", host), node=host, phase="Succeeded")
+        for rank, host in enumerate(("n1", "n1", "n2"))
+    ]
+    record = make_record(owner, slots=SLOTS, pods=[*done, make_pod(owner=owner, rank=3)], shrink_at=NOW)
+    (ungate,), (shrink,) = of(i.Ungate, run(record)), of(i.Shrink, run(record))
+    assert [(slot.values, slot.count) for slot in shrink.slots.slots] == [(SLOTS.slots[ungate.index].values, 1)]
+
+
 def test_no_pods_at_all_release_the_workload():
     record = make_record(make_owner(parallelism=0), slots=SLOTS, shrink_at=NOW)
     (release,) = of(i.Release, run(record))
