@@ -13,6 +13,7 @@ from engine.quantity import format_quantity
 from engine.state import ClusterState
 from kube.objects import condition, is_true
 from queueing.explain import OptionFit, explain
+from queueing.messages import named
 from queueing.queues import Phase
 
 NAMED = 3  # others in a sentence
@@ -128,8 +129,12 @@ def _victims(reading: Reading, key: str) -> Iterator[VictimLine]:
         return
     for victim in workload.status.nomination.victims:
         name = f"{victim.namespace}/{victim.name}"
+        if victim.kind == "Pod":
+            yield VictimLine(f"pod {name}", victim.priority, gone=False)
+            continue
         entry = reading.queues.entries.get(name)
-        yield VictimLine(name, victim.priority, gone=entry is None or entry.phase is not Phase.ADMITTED)
+        part = f" (its slices in {named(victim.domains)})" if victim.domains else ""
+        yield VictimLine(name + part, victim.priority, gone=entry is None or entry.phase is not Phase.ADMITTED)
 
 
 def _history(reading: Reading, key: str) -> Iterator[str]:

@@ -22,4 +22,9 @@ async def settings(client: Client) -> configuration.Settings:
 
 def rules(found: configuration.Settings) -> Rules:
     """What holds for all queues under these settings."""
-    return Rules(patience=found.queue_patience_seconds, fair=found.fair_sharing, victims=victim_rules(found))
+    return Rules(
+        patience=found.queue_patience_seconds,
+        fair=found.fair_sharing,
+        victims=victim_rules(found),
+        pods=found.preempt_plain_pods,
+    )

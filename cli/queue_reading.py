@@ -208,7 +208,11 @@ def _granted(queue: str, assignments: Iterable[PodSetAssignment]) -> Grant:
 def _victims(workload: Workload) -> Iterator[str]:
     nomination = workload.status.nomination
     if workload.status.admission is None and nomination is not None:
-        yield from (f"{victim.namespace}/{victim.name}" for victim in nomination.victims)
+        yield from (
+            f"{victim.namespace}/{victim.name}"
+            for victim in nomination.victims
+            if victim.kind != "Pod" and not victim.domains
+        )
 
 
 def _seconds(timestamp: str | None) -> float:

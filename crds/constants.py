@@ -26,6 +26,8 @@ NUMA_POLICY = f"{GROUP}/numa-policy"
 NUMA_RESOURCES = f"{GROUP}/numa-resources"
 GPU_LINK = f"{GROUP}/gpu-link"
 TOPOLOGY_QOS = f"{GROUP}/topology-qos"
+EVICT_BY = f"{GROUP}/evict-by"
+SLICE = "slice"  # its value for gangs that may lose some of their slices
 NUMA_PLACEMENT_PREDICTED = f"{GROUP}/numa-placement-predicted"
 NUMA_PLACEMENT_OBSERVED = f"{GROUP}/numa-placement-observed"
 

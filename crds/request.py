@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from crds.constants import GPU_LINK, NUMA_POLICY, NUMA_RESOURCES, TOPOLOGY_QOS, Keys
+from crds.constants import EVICT_BY, GPU_LINK, NUMA_POLICY, NUMA_RESOURCES, SLICE, TOPOLOGY_QOS, Keys
 from crds.names import is_label_key
 from crds.slices import BadSlices, Place, Slices, read_slices
 from engine.model import Policy, SliceLayer, TopologyRequest
@@ -32,6 +32,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     NUMA_POLICY: ("single-numa-node", "restricted", "best-effort", "socket", "none"),
     GPU_LINK: ("require", "prefer"),
     TOPOLOGY_QOS: ("guaranteed", "best-effort"),
+    EVICT_BY: ("workload", SLICE),
 }
 WISHES = (*CHOICES, NUMA_RESOURCES)
 # As resource names in pods: cpu, memory, hugepages-2Mi, nvidia.com/gpu.

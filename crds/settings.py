@@ -134,6 +134,8 @@ class Settings(BaseModel):
     """Of IncrementalMinimal: what a landing in several zones of one socket is worth; no more than in one zone."""
     preemption_across: float = 0.0
     """Of IncrementalMinimal: what a landing across sockets is worth; no more than in one socket."""
+    preempt_plain_pods: bool = False
+    """Pods of lower priority that no queue admitted may be evicted too, by queues that preempt."""
     eviction_patience_seconds: Seconds = 60.0
     """A preemption waits so long for a PodDisruptionBudget that refuses; then other victims are looked for."""
     wait_for_pods_ready_timeout_seconds: Seconds | None = None

@@ -276,6 +276,14 @@ class Victim(ApiModel):
     """Its uid, so that one made again under the same name is left alone."""
     priority: Priority | None = None
     """Its priority when it was chosen."""
+    domains: (
+        Annotated[
+            list[Annotated[list[LabelValue], Field(min_length=1, max_length=MAX_LEVELS, json_schema_extra=ATOMIC)]],
+            Field(min_length=1, max_length=256, json_schema_extra=ATOMIC),
+        ]
+        | None
+    ) = None
+    """The topology domains, by the values of their levels, in which it loses its slices; absent: it goes whole."""
 
 
 class Nomination(ApiModel):

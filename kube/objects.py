@@ -450,6 +450,7 @@ class Victim(Struct, frozen=True):
     namespace: str = ""
     name: str = ""
     priority: int | None = None
+    domains: tuple[tuple[str, ...], ...] = ()
 
 
 class Nomination(Struct, frozen=True):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from engine.model import PODS
 from engine.placement import Refusal
 from engine.reasons import Reason
 from engine.state import ClusterState
@@ -19,7 +20,7 @@ from queueing.preempt import Victim
 from queueing.queues import Entry, Grant, Phase, Queues
 
 if TYPE_CHECKING:
-    from queueing.model import Order
+    from queueing.model import Order, Workload
 
 SEARCH: Final = 8  # looks that a search for victims counts for
 DETAILS: Final = 10.0  # seconds for which the text of a refusal is good enough, while its reason stays the same
@@ -132,7 +133,7 @@ def _made_room(state: ClusterState, queues: Queues, now: float, made: Decisions)
         grant = entry.grant
         if entry.victims or grant is None:
             continue
-        if _overfull(state, grant):
+        if _overfull(state, queues, entry.workload, grant):
             queues.back(state, key, now)
             text = "a node of the room that was made for it is lost, or too small now; it waits again"
             made.given_up.append(Waiting(key, Reason.PENDING, text))
@@ -142,9 +143,23 @@ def _made_room(state: ClusterState, queues: Queues, now: float, made: Decisions)
         made.admitted.append(Admitted(key, grant, _admitted(grant, partly=False), preempted=True))
 
 
-def _overfull(state: ClusterState, grant: Grant) -> bool:
+def _overfull(state: ClusterState, queues: Queues, workload: "Workload", grant: Grant) -> bool:
+    """Whether a node is too small for what is to go there.
+
+    Pods that no queue admitted may have come since, perhaps in place of those that were evicted: kube-scheduler lets
+    ours preempt them. Evicting each of them here would go on for ever.
+    """
     names = {name for part in grant.assignments for piece in part.slices for name, _ in piece.nodes}
-    return any(name not in state.nodes or min(state.free(name).values(), default=0) < 0 for name in names)
+    if any(name not in state.nodes for name in names):
+        return True
+    free = {name: dict(state.free(name)) for name in names}
+    short = {name for name, amounts in free.items() if min(amounts.values(), default=0) < 0}
+    for entry in queues.outside.values() if short else ():
+        pod = entry.outside
+        if pod is not None and pod.node in short and pod.priority < workload.outranks:
+            for resource, amount in {PODS: 1, **pod.requests}.items():
+                free[pod.node][resource] = free[pod.node].get(resource, 0) + amount
+    return any(min(free[name].values(), default=0) < 0 for name in short)
 
 
 class _Turns:

@@ -151,6 +151,11 @@ class Workload(_Struct, frozen=True):
     by_slices: bool = False
     pod_priority: int | None = None
 
+    @property
+    def outranks(self) -> int:
+        """Pods below this priority come after its own for kube-scheduler too, so they cannot take its room back."""
+        return self.priority if self.pod_priority is None else min(self.priority, self.pod_priority)
+
 
 class OutsidePod(_Struct, frozen=True):
     """A bound pod that no queue admitted and that may be evicted: ``key`` is ``namespace/name``."""

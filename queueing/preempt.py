@@ -280,18 +280,12 @@ class _Search:
         if lowest is not None and within is not Within.NEVER and (lowest < mine or (lowest == mine and newer)):
             return True
         lowest = self.queues.lowest(OUTSIDE) if self.queues.rules.pods else None
-        if lowest is not None and lowest < self._outranks:
+        if lowest is not None and lowest < self.entry.workload.outranks:
             return True
         most = self.mode.others
         return most is not None and any(
             (low := self.queues.lowest(name)) is not None and low <= most for name in self._others()
         )
-
-    @property
-    def _outranks(self) -> int:
-        """Pods below this priority come after ours for kube-scheduler too, so they cannot take the room back."""
-        mine = self.entry.workload
-        return mine.priority if mine.pod_priority is None else min(mine.priority, mine.pod_priority)
 
     def _others(self) -> list[str]:
         """Queues of the cohort that use more than their nominal quota of something that is wanted, as things are."""
@@ -338,7 +332,7 @@ class _Search:
         if others and self.mode.others is not None:
             found |= np.isin(queue, others) & (priority <= self.mode.others)
         if self.queues.rules.pods:
-            found |= (queue == OUTSIDE_NUMBER) & (priority < self._outranks)
+            found |= (queue == OUTSIDE_NUMBER) & (priority < mine.outranks)
         found &= occupancy.alive[:size]
         queues = self.queues
         for key in (*queues.nominated, *queues.evicting, *queues.fresh, *queues.spared, *queues.losing):

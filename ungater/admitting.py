@@ -211,7 +211,9 @@ class Admitter:
         """Store the plan, and only then have its victims evicted."""
         victims = {victim.key: victim.uid for victim in plan.victims}
         priorities = {victim.key: victim.priority for victim in plan.victims}
-        nomination = Nomination(self._admission(record, plan.grant), victims, priorities)
+        domains = {victim.key: victim.domains for victim in plan.victims if victim.domains}
+        strategy = self._memory.queues.rules.victims.strategy
+        nomination = Nomination(self._admission(record, plan.grant), victims, priorities, domains, strategy)
         wanted = (Wanted(conditions.QUOTA_RESERVED, False, Reason.PREEMPTING, plan.message),)
         await self._storing(
             record,
@@ -226,9 +228,15 @@ class Admitter:
         log.info("preempts", workload=record.key, message=plan.message)
         for victim in plan.victims:
             other = self._memory.record_of(victim.key)
-            if other is not None:
+            if other is None:
+                continue
+            if not victim.domains:
                 other.evict = life.preempted(victim.reason, plan.told(victim))
-                self._again(other.uid, 0.0)
+            elif (losing := self._memory.holdings.losing(victim.key)) is not None:
+                text = conditions.shorten(losing.message)
+                self._recorder.event(job_reference(other), FINE, Reason.PREEMPTED, "Evict", text)
+                log.info("loses slices", workload=victim.key, message=text)
+            self._again(other.uid, 0.0)
 
     def _drain(self, evict: Evict) -> None:
         record, entry = self._memory.record_of(evict.key), self._memory.queues.entries[evict.key]

@@ -54,6 +54,7 @@ from ungater.instructions import (
     Enter,
     Evict,
     EvictPods,
+    EvictSome,
     Free,
     Instruction,
     Leave,
@@ -118,7 +119,10 @@ class Controller:
             batch_seconds=settings.ungate_batch_seconds,
             options=Options.of(settings),
             queueing=model.Rules(
-                patience=settings.queue_patience_seconds, fair=settings.fair_sharing, victims=victim_rules(settings)
+                patience=settings.queue_patience_seconds,
+                fair=settings.fair_sharing,
+                victims=victim_rules(settings),
+                pods=settings.preempt_plain_pods,
             ),
             life=_life_rules(settings),
         )
@@ -175,6 +179,7 @@ class Controller:
             Suspend: lambda record, _: living.suspend(record),
             Evict: living.evict,
             EvictPods: living.evict_pods,
+            EvictSome: living.evict_some,
             Return: living.give_back,
             Deactivate: living.deactivate,
             Remove: lambda record, _: living.remove(record),

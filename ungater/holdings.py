@@ -8,18 +8,25 @@ Rules
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
+from crds.constants import EVICT_BY, SLICE
 from engine.model import PodSet
 from engine.placement import Assignment, Slice
 from engine.reasons import Reason
 from engine.state import ClusterState
 from kube import convert
 from queueing import life, messages, model
+from queueing.model import OutsidePod
 from queueing.queues import HOLDING, Grant, Phase, Queues
 from ungater.conditions import moment
+from ungater.instructions import Losing
 from ungater.record import Admission, Nomination, Part, Record
 from ungater.slots import Slot, SlotMap
+
+if TYPE_CHECKING:
+    from ungater.jobs import Owner
 
 UNQUEUED = "(no queue)"  # no legal name, so that nobody else's queue is meant
 
@@ -35,6 +42,7 @@ class Holdings:
         self.queues.set_cluster_queue(model.ClusterQueue(name=UNQUEUED, unlimited=True))
         self.uids: dict[str, str] = {}  # of the job, by the key of its workload
         self.moving: dict[str, tuple[int, ...]] = {}  # who wants other places for slots, and what was free when tried
+        self.pod_priority: Callable[[Owner], int | None] = lambda _: None  # of a job's pods in Kubernetes
         self._clock = clock
 
     # --- waiting ---------------------------------------------------------------------------------------------------
@@ -66,6 +74,8 @@ class Holdings:
             created=created,
             uid=known.uid if known is not None else "",
             at_least=at_least,
+            by_slices=len(owner.pod_sets) == 1 and owner.pod_sets[0].wishes.get(EVICT_BY) == SLICE,
+            pod_priority=self.pod_priority(owner),
         )
 
     def want(self, record: Record) -> None:
@@ -99,11 +109,28 @@ class Holdings:
         return [one for one in self.queues.nominated if key in self.queues.entries[one].victims]
 
     def told(self, preemptor: str, victim: str) -> life.Evict:
-        """What a victim is told whose eviction was planned before a restart."""
-        ours, theirs = self.queues.entries[preemptor].queue, self.queues.entries[victim].queue
+        """What a victim is told whose eviction was planned before a restart, or that is told at every look."""
+        ours, other = self.queues.entries[preemptor].queue, self.queues.holder(victim)
         detail = Reason.FAIR_SHARING if self.queues.rules.fair else Reason.RECLAIMED
-        detail = Reason.IN_CLUSTER_QUEUE if ours == theirs else detail
+        detail = Reason.IN_CLUSTER_QUEUE if ours == other.queue else detail
+        detail = Reason.OUTSIDE_QUEUES if other.outside is not None else detail
         return life.preempted(detail, messages.preempted(preemptor, ours, detail))
+
+    def losing(self, key: str) -> Losing | None:
+        """The domains in which an admitted workload loses its slices, and why; None where it loses none."""
+        domains = self.queues.losing.get(key)
+        preemptor = next(iter(self.preemptors_of(key)), None)
+        if not domains or preemptor is None:
+            return None
+        text = f"it loses its slices in {messages.named(domains)}: {self.told(preemptor, key).message}"
+        return Losing(domains, text)
+
+    def outsiders(self, key: str) -> Iterator[tuple[OutsidePod, str]]:
+        """The pods that no queue admitted and that a nominated workload waits for, and what they are told."""
+        for unit in self.victims_of(key):
+            entry = self.queues.outside.get(unit)
+            if entry is not None and entry.outside is not None:
+                yield entry.outside, self.told(key, unit).message
 
     def stay(self, record: Record) -> None:
         """One that was on its way out holds what it holds as before."""
@@ -123,10 +150,11 @@ class Holdings:
         """Hold what the API server says that a workload gets once its victims are gone."""
         grant = self.grant_of(record, nomination.admission)
         victims = [key for key, uid in nomination.victims.items() if self._is(key, uid)]
-        self.queues.restore(self.state, workload, grant, self._clock(), nominated=victims, waits=True)
+        parts = nomination.domains
+        self.queues.restore(self.state, workload, grant, self._clock(), nominated=victims, parts=parts, waits=True)
 
     def _is(self, key: str, uid: str) -> bool:
-        entry = self.queues.entries.get(key)
+        entry = self.queues.entries.get(key) or self.queues.outside.get(key)
         return entry is not None and entry.workload.uid == uid
 
     def admit(self, record: Record, admission: Admission, grant: Grant) -> None:

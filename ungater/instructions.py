@@ -78,6 +78,12 @@ class EvictPods(_Instruction, frozen=True):
     why: str
 
 
+class EvictSome(_Instruction, frozen=True):
+    """Evict these pods of a workload that keeps others, or (with what each is told) pods that no queue admitted."""
+
+    pods: tuple[tuple[Pod, str], ...]
+
+
 class Start(_Instruction, frozen=True):
     """Unsuspend the job."""
 
@@ -162,6 +168,7 @@ Instruction = (
     | Return
     | Evict
     | EvictPods
+    | EvictSome
     | Start
     | Suspend
     | Deactivate
@@ -175,6 +182,13 @@ Instruction = (
     | Delete
     | Tell
 )
+
+
+class Losing(_Instruction, frozen=True):
+    """The domains in which a workload loses its slices, and why."""
+
+    domains: tuple[tuple[str, ...], ...]
+    message: str
 
 
 @dataclass(frozen=True)
@@ -193,3 +207,5 @@ class Rules:
     avoided: Callable[[Record, OwnedPodSet, float], Collection[str]] = lambda *_: ()
     life: LifeRules = field(default_factory=LifeRules)
     checks: Callable[[Record], Collection[str]] = lambda _record: ()  # the admission checks that it needs
+    losing: Callable[[Record], Losing | None] = lambda _record: None  # slices that are to make room for somebody
+    outsiders: Callable[[Record], tuple[tuple[Pod, str], ...]] = lambda _record: ()  # pods that are to make room for it

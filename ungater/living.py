@@ -6,7 +6,7 @@ then somebody else gets what it held.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import structlog
@@ -16,9 +16,10 @@ from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import Forbidden, Invalid
 from kube.events import EventRecorder
-from kube.objects import Job, Object, ResourceFlavor, Struct, condition
+from kube.objects import Job, Object, ResourceFlavor, Struct, condition, key
 from kube.resources import JOBS, WORKLOADS, Resource
 from queueing.cycle import Waiting
+from queueing.units import pod_unit
 from ungater import conditions, instructions, starting
 from ungater.admitting import Admitter, job_reference
 from ungater.conditions import Wanted, is_so, timestamp
@@ -194,12 +195,7 @@ class Living:
             self._again(record.uid, self._patience - waited)
             return False
         preemptors = self._memory.holdings.preemptors_of(record.key)
-        for key in preemptors:
-            other = self._memory.record_of(key)
-            if other is not None:
-                self._memory.undo(other)
-                text = f"the preemption of {record.key} came to nothing, and another is looked for: {blocked.message}"
-                self._admitter.give_up(Waiting(key, Reason.EVICTION_BLOCKED, text))
+        self._given_up(record.key, preemptors, blocked.message)
         if not preemptors:
             return False
         if self._untouched(record, evict):
@@ -207,6 +203,40 @@ class Living:
             return await self._spare(record, Reason.EVICTION_BLOCKED, blocked.message)
         self._leaving(record)
         return False
+
+    async def evict_some(self, record: Record, evict: instructions.EvictSome) -> bool:
+        """Evict pods of slices that are to go, or pods that no queue admitted; a budget that refuses ends the plan."""
+        queues = self._memory.queues
+        for pod, why in evict.pods:
+            self._evictions.evict(record.uid, pod, why)
+        blocked = self._evictions.blocked(record.uid)
+        if blocked is None:
+            return False
+        waited = time.monotonic() - blocked.since
+        if waited < self._patience:
+            self._again(record.uid, self._patience - waited)
+            return False
+        until = time.time() + SPARED
+        if record.key in queues.nominated:
+            preemptors = [record.key]
+            for pod, _ in evict.pods:
+                queues.spare(pod_unit(key(pod)), until)
+        else:
+            preemptors = self._memory.holdings.preemptors_of(record.key)
+            queues.spare(record.key, until)
+        self._evictions.forget(record.uid)
+        self._given_up(record.key, preemptors, blocked.message)
+        return False
+
+    def _given_up(self, victim: str, preemptors: Iterable[str], why: str) -> None:
+        """A budget refused for too long: who waits for it makes another plan."""
+        for name in preemptors:
+            other = self._memory.record_of(name)
+            if other is not None:
+                self._memory.undo(other)
+                about = "pods that no queue admitted" if name == victim else victim
+                text = f"the preemption of {about} came to nothing, and another is looked for: {why}"
+                self._admitter.give_up(Waiting(name, Reason.EVICTION_BLOCKED, text))
 
     def _untouched(self, record: Record, evict: instructions.EvictPods) -> bool:
         """Whether all its pods run as before."""

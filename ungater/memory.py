@@ -35,6 +35,7 @@ from ungater.holdings import Holdings
 from ungater.inside import Inside, Options, worth_a_look
 from ungater.instructions import Rules
 from ungater.jobs import OwnedPodSet, Owner, owner_of
+from ungater.outside import may_be_evicted, outside
 from ungater.predictions import promise_again
 from ungater.record import Admission, Known, Record
 from ungater.slots import SlotMap, finished, is_gated
@@ -73,6 +74,7 @@ class Memory:
         self.troubles = Troubles(enqueue, clock)
         self.troubles.broken = self.inside.broken
         self.holdings = Holdings(self.state, queueing, wall)
+        self.holdings.pod_priority = self._pod_priority
         self.generation = 0  # grows when something could help those who wait
         self.records: dict[str, Record] = {}  # by job uid
         self.flavors: dict[str, tuple[str, ...]] = {}
@@ -108,6 +110,8 @@ class Memory:
                 avoided=self.avoided,
                 life=self._life,
                 checks=self.checks_of,
+                losing=lambda record: self.holdings.losing(record.key),
+                outsiders=self._outsiders,
             )
         return self._rules
 
@@ -133,6 +137,21 @@ class Memory:
         if owner.priority_class:
             return self.priorities.get(owner.priority_class, 0)
         return self.default_priority
+
+    def _pod_priority(self, owner: Owner) -> int:
+        """The priority of a job's pods, as kube-scheduler compares them."""
+        if owner.priority_class:
+            return self.priorities.get(owner.priority_class, 0)
+        return self.default_priority
+
+    def _outsiders(self, record: Record) -> tuple[tuple[objects.Pod, str], ...]:
+        """The pods that no queue admitted and that a preemption waits for, and what each is told."""
+        return tuple(
+            (pod, text)
+            for one, text in self.holdings.outsiders(record.key)
+            for pod in self.pods_on(one.node)
+            if pod.metadata.uid == one.uid
+        )
 
     def pod_set(
         self, record: Record, owned: OwnedPodSet, topology: TopologyRequest, count: int | None = None
@@ -242,6 +261,8 @@ class Memory:
         """The pods that there are, once their jobs are known."""
         for pod in pods:
             self._gather(pod)
+        for pod in pods:
+            self._note_outside(pod)
         for one in tuple(self.records.values()):
             self._nominate(one)
         for pod in pods:
@@ -261,7 +282,8 @@ class Memory:
         for key in self.holdings.victims_of(record.key):
             victim = self.record_of(key)
             if victim is not None:
-                victim.evict = self.holdings.told(record.key, key)
+                if key not in self.queues.losing:
+                    victim.evict = self.holdings.told(record.key, key)
                 self._enqueue(victim.uid, 0.0)
 
     # --- events --------------------------------------------------------------------------------------------------
@@ -587,8 +609,9 @@ class Memory:
             if record.known.admission is not None and not owner.over and not (owner.suspended and not owner.queue):
                 self.hold(record, record.known.admission)
                 record.started = not owner.suspended
-        for uid in record.pods:
+        for uid, pod in record.pods.items():
             self.stray.pop(uid, None)
+            self.queues.remove_pod(objects.key(pod))
         self._enqueue(owner.uid, after)
 
     def _drop(self, uid: str) -> None:
@@ -649,9 +672,21 @@ class Memory:
         record = self._record_of(pod)
         if record is not None and record.owner.queue:
             self.queues.bind(objects.key(pod), record.key)
+        self._note_outside(pod)
+
+    def _note_outside(self, pod: objects.Pod) -> None:
+        """Have a pod that no queue admitted be a candidate, where settings allow that, until it is gone."""
+        if not self.queues.rules.pods:
+            return
+        key = objects.key(pod)
+        if self._record_of(pod) is not None or not may_be_evicted(pod, self.keys):
+            self.queues.remove_pod(key)
+        elif pod.metadata.deletion_timestamp is None and pod.spec.node_name and not finished(pod):
+            self.queues.set_pod(outside(pod))
 
     def _give_back(self, pod: objects.Pod) -> None:
         self.queues.unbind(objects.key(pod))
+        self.queues.remove_pod(objects.key(pod))
         if self.state.remove_pod(objects.key(pod)):
             self.troubles.changed(pod.spec.node_name, self.records.values())
             self.stir(None if _keeps_off(pod) else self.state.flavors_on(pod.spec.node_name))

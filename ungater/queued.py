@@ -18,6 +18,7 @@ from ungater.instructions import (
     Enter,
     Evict,
     EvictPods,
+    EvictSome,
     Instruction,
     Leave,
     LookAgain,
@@ -30,6 +31,7 @@ from ungater.instructions import (
     Write,
 )
 from ungater.jobs import Owner
+from ungater.outside import lost
 from ungater.placing import SOON, running, waits
 from ungater.record import Known, Record
 from ungater.slots import finished, is_gated
@@ -51,14 +53,15 @@ def decide(record: Record, rules: Rules, now: float, wall: float) -> list[Instru
     if record.admission is None:
         if not seen.suspended or any(isinstance(step, life.Leave) for step in steps):
             return done
-        return [*done, *_waiting(record, known, now, wall)]
+        return [*done, *_waiting(record, known, rules, now, wall)]
     leaving = seen.evicted is not None or any(isinstance(one, Evict) for one in done)
     if leaving or seen.admitted_at is None or seen.suspended:
         return done
-    return [*done, *running(record, rules, now)]
+    losing = rules.losing(record)
+    return [*done, *(lost(record, losing, rules, now) if losing is not None else running(record, rules, now))]
 
 
-def _waiting(record: Record, known: Known, now: float, wall: float) -> Iterator[Instruction]:
+def _waiting(record: Record, known: Known, rules: Rules, now: float, wall: float) -> Iterator[Instruction]:
     if _edited(record.owner, known):
         yield Respec()
         return
@@ -66,6 +69,8 @@ def _waiting(record: Record, known: Known, now: float, wall: float) -> Iterator[
     if requeued is not None and requeued.reason == str(Reason.BACKING_OFF) and (known.requeue_at or 0.0) <= wall:
         yield Write((Wanted(names.REQUEUED, True, Reason.REQUEUED, "it waits again"),), delay=SOON)
     yield Enter(until=known.requeue_at or 0.0)
+    if outsiders := rules.outsiders(record):
+        yield EvictSome(outsiders)
     if record.refused is not None:
         yield from waits(record, record.refused.reason, record.refused.message, now)
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from engine.numa.machine import NumaPlacement, PodShape
+from engine.preempt.model import Strategy
 from engine.reasons import Reason
 from kube.objects import Condition, Pod
 from queueing import life
@@ -71,11 +72,16 @@ def _alike(mine: Part, theirs: Part) -> bool:
 
 @dataclass(frozen=True)
 class Nomination:
-    """A preemption under way, as it is stored. ``victims``: uid of each by its key ``namespace/name``."""
+    """A preemption under way, as it is stored. ``victims``: uid of each by its key, as queueing names it.
+
+    ``domains``: by victim those in which it loses its slices, where it does not go whole.
+    """
 
     admission: Admission
     victims: Mapping[str, str]
     priorities: Mapping[str, int] = field(default_factory=dict)
+    domains: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    strategy: str = Strategy.LEAST_PRIORITY
 
 
 @dataclass(frozen=True)

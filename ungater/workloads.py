@@ -14,9 +14,11 @@ from crds import assignment as stored
 from crds.constants import API_VERSION, COPY_OF
 from crds.request import ParsedRequest
 from engine.model import Policy
+from engine.preempt.model import Strategy
 from engine.quantity import format_quantity, parse
 from kube.objects import Condition, Object, Struct, controller_of
 from queueing import life
+from queueing.units import is_pod, pod_of, pod_unit
 from ungater.conditions import moment, plain, timestamp
 from ungater.jobs import MAIN, OwnedPodSet, Owner, Ranks
 from ungater.record import Admission, Known, Nomination, Part
@@ -59,18 +61,27 @@ class StoredAdmission(Struct, frozen=True):
 
 
 class StoredVictim(Struct, frozen=True):
-    """A workload that is to make room."""
+    """A workload or pod that is to make room."""
 
+    kind: str = ""
     namespace: str = ""
     name: str = ""
     uid: str = ""
     priority: int = 0
+    domains: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def key(self) -> str:
+        """As queueing names it."""
+        name = f"{self.namespace}/{self.name}"
+        return pod_unit(name) if self.kind == "Pod" else name
 
 
 class StoredNomination(Struct, frozen=True):
     """The write-ahead record of a preemption."""
 
     cluster_queue: str = ""
+    strategy: str = Strategy.LEAST_PRIORITY
     victims: tuple[StoredVictim, ...] = ()
     pod_set_assignments: tuple[PodSetAssignment, ...] = ()
 
@@ -163,11 +174,13 @@ def _nomination_of(stored_: StoredNomination) -> Nomination | None:
     admission = _admission_of(stored_)
     if admission is None:
         return None
-    victims = {f"{victim.namespace}/{victim.name}": victim for victim in stored_.victims}
+    victims = {victim.key: victim for victim in stored_.victims}
     return Nomination(
         admission,
         {key: victim.uid for key, victim in victims.items()},
         {key: victim.priority for key, victim in victims.items()},
+        {key: victim.domains for key, victim in victims.items() if victim.domains},
+        stored_.strategy,
     )
 
 
@@ -303,25 +316,24 @@ def nomination_patch(
     known: Known, conditions: Sequence[Condition], nomination: Nomination, now: float
 ) -> dict[str, Any]:
     """The merge patch that stores the plan of a preemption before its first eviction."""
-    victims = [
-        {
-            "kind": "Workload",
-            "namespace": key.partition("/")[0],
-            "name": key.partition("/")[2],
-            "uid": uid,
-            "priority": nomination.priorities.get(key, 0),
-        }
-        for key, uid in nomination.victims.items()
-    ]
+    victims = [_victim(nomination, key, uid) for key, uid in nomination.victims.items()]
     body = {
         **_queue(nomination.admission),
         "time": timestamp(now),
-        "strategy": "LeastPriority",
+        "strategy": nomination.strategy,
         "victims": victims,
         "podSetAssignments": [_assignment(part) for part in nomination.admission.parts],
     }
     status = {"conditions": plain(conditions), "nomination": body}
     return {"metadata": {"resourceVersion": known.resource_version}, "status": status}
+
+
+def _victim(nomination: Nomination, key: str, uid: str) -> dict[str, Any]:
+    namespace, _, name = pod_of(key).partition("/")
+    about = {"kind": "Pod" if is_pod(key) else "Workload", "namespace": namespace, "name": name, "uid": uid}
+    domains = nomination.domains.get(key)
+    told = {"domains": [list(domain) for domain in domains]} if domains else {}
+    return {**about, "priority": nomination.priorities.get(key, 0), **told}
 
 
 def conditions_patch(
