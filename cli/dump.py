@@ -28,32 +28,13 @@ LARGE: Final = 1 << 22  # bytes: from here on reading takes seconds
 One = TypeVar("One", bound=objects.Object)
 
 
-class BudgetSpec(objects.Struct, frozen=True):
-    """Whose pods a budget is about."""
-
-    selector: objects.LabelSelector | None = None
-
-
-class BudgetStatus(objects.Struct, frozen=True):
-    """How many of them may be evicted now."""
-
-    disruptions_allowed: int = 0
-
-
-class Budget(objects.Object, frozen=True):
-    """A PodDisruptionBudget."""
-
-    spec: BudgetSpec = BudgetSpec()
-    status: BudgetStatus = BudgetStatus()
-
-
 KINDS: Final[dict[tuple[str, str], tuple[str, type[objects.Object]]]] = {  # (group, kind) -> field of `Dump`, type
     ("", "Node"): ("nodes", objects.Node),
     ("", "Pod"): ("pods", objects.Pod),
     ("", "Namespace"): ("namespaces", objects.Namespace),
     ("batch", "Job"): ("jobs", objects.Job),
     ("scheduling.k8s.io", "PriorityClass"): ("priority_classes", objects.PriorityClass),
-    ("policy", "PodDisruptionBudget"): ("budgets", Budget),
+    ("policy", "PodDisruptionBudget"): ("budgets", objects.PodDisruptionBudget),
     (GROUP, "ResourceFlavor"): ("flavors", objects.ResourceFlavor),
     (GROUP, "ClusterQueue"): ("cluster_queues", ClusterQueue),
     (GROUP, "LocalQueue"): ("local_queues", LocalQueue),
@@ -71,7 +52,7 @@ class Dump(Listing):
     local_queues: list[LocalQueue] = field(default_factory=list)
     namespaces: list[objects.Namespace] = field(default_factory=list)
     priority_classes: list[objects.PriorityClass] = field(default_factory=list)
-    budgets: list[Budget] = field(default_factory=list)
+    budgets: list[objects.PodDisruptionBudget] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
 
     def add(self, one: "Found") -> None:

@@ -11,11 +11,12 @@ Rules
   inside of machines decides, domains are looked into node by node (`queueing.inner`).
 - A gang goes whole, or by its slices where it declared that; pods that no queue admitted may be taken where the rules
   say so, and only by pods that outrank them in Kubernetes too (`queueing.units`).
-- Who is leaving already, or nominated, is nobody's victim.
+- Who is leaving already, or nominated, is nobody's victim; nor is who could not be evicted, as far as that is known
+  (`queueing.budgets`), by itself or together with the others of a plan.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby, islice
 from typing import Final
@@ -42,6 +43,7 @@ from queueing.units import Path, domain_of, holder_of, is_pod, split, units_of
 TRIES: Final = 4  # domains that are tried once one has been found; the best plan is taken
 LOOKED: Final = 64  # domains that are looked into node by node, where the inside of machines decides
 HELPED: Final = (Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, Reason.UNSUPPORTED_CONSTRAINT)  # by others' going
+MOST_KEPT: Final = 16  # victims that are left alone because of others of a plan
 WIDE_TRIES: Final = 12  # domains that are tried until one is found
 
 
@@ -106,10 +108,32 @@ def plan(state: ClusterState, queues: Queues, entry: Entry, option: Option) -> P
     depth = queues.quotas.begin()
     try:
         queues.quotas.free_all(_on_their_way_out(queues, entry.queue))  # their quota is on its way back already
-        searches = (_Search(state, queues, entry, option, mode) for mode in _modes(queues, entry, option))
-        return next((found for search in searches if (found := search.run()) is not None), None)
+        return _within_budgets(queues, lambda: _search(state, queues, entry, option))
     finally:
         queues.quotas.rollback(depth)
+
+
+def _search(state: ClusterState, queues: Queues, entry: Entry, option: Option) -> Plan | None:
+    searches = (_Search(state, queues, entry, option, mode) for mode in _modes(queues, entry, option))
+    return next((found for search in searches if (found := search.run()) is not None), None)
+
+
+def _within_budgets(queues: Queues, search: Callable[[], Plan | None]) -> Plan | None:
+    """What ``search`` finds once those are left alone who are too many for a budget together."""
+    budgets = queues.budgets
+    kept: list[str] = []
+    try:
+        while (found := search()) is not None and len(kept) < MOST_KEPT:
+            victims = [(victim.priority, victim.key) for victim in found.victims if not victim.domains]
+            over = budgets.over(victims, queues.evicting)
+            if over is None:
+                return found
+            kept.append(over)
+            budgets.guarded[over] = None
+        return None
+    finally:
+        for key in kept:
+            del budgets.guarded[key]
 
 
 def _on_their_way_out(queues: Queues, queue: str) -> Iterator[str]:
@@ -307,6 +331,8 @@ class _Search:
         queues = self.queues
         if other.phase is not Phase.ADMITTED or key in queues.fresh or key in queues.spared or key in queues.losing:
             return False
+        if key in queues.budgets.guarded:
+            return False
         held = self.queues.quotas.held.get(key)
         if held is None or held.leaving:
             return False
@@ -335,7 +361,8 @@ class _Search:
             found |= (queue == OUTSIDE_NUMBER) & (priority < mine.outranks)
         found &= occupancy.alive[:size]
         queues = self.queues
-        for key in (*queues.nominated, *queues.evicting, *queues.fresh, *queues.spared, *queues.losing):
+        kept = (*queues.spared, *queues.budgets.guarded)
+        for key in (*queues.nominated, *queues.evicting, *queues.fresh, *queues.losing, *kept):
             for unit in occupancy.units(key):
                 found[occupancy.numbers[unit]] = False
         return found

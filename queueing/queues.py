@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from engine.placement import Assignment, Refusal
 from engine.reasons import Reason
 from engine.state import ClusterState
+from queueing.budgets import Budgets
 from queueing.flavors import Options, options
 from queueing.line import Group, Line
 from queueing.model import (
@@ -131,6 +132,7 @@ class Queues:
         self.losing: dict[str, tuple[Path, ...]] = {}  # who loses the slices that it has in these domains
         self.outside: dict[str, Entry] = {}  # pods that no queue admitted, by name of the unit
         self.spared: dict[str, float] = {}  # nobody's victim until then: a budget refused to let its pods go
+        self.budgets = Budgets()
         self._held_in: dict[str, dict[str, None]] = {}
         self._priorities: dict[str, dict[int, int]] = {}
         self._of_pod: dict[str, str] = {}

@@ -21,7 +21,17 @@ from kube.client import Client
 from kube.errors import Conflict, KubeError
 from kube.events import EventRecorder, reference
 from kube.informer import Event, Informer
-from kube.objects import Job, Namespace, Node, Pod, PriorityClass, ResourceFlavor, controller_of, key
+from kube.objects import (
+    Job,
+    Namespace,
+    Node,
+    Pod,
+    PodDisruptionBudget,
+    PriorityClass,
+    ResourceFlavor,
+    controller_of,
+    key,
+)
 from kube.queues import ClusterQueue, LocalQueue
 from kube.resources import (
     CLUSTER_QUEUES,
@@ -31,6 +41,7 @@ from kube.resources import (
     NAMESPACES,
     NODE_RESOURCE_TOPOLOGIES,
     NODES,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
     RESOURCE_FLAVORS,
@@ -43,6 +54,7 @@ from queueing.life import LifeRules
 from ungater import conditions, decide
 from ungater.admission import reclaimed
 from ungater.admitting import FINE, Admitter, job_reference
+from ungater.budgets import BudgetWatch
 from ungater.conditions import Wanted
 from ungater.evictions import Evictions
 from ungater.groups import of_pods, owner_key
@@ -153,6 +165,7 @@ class Controller:
             recorder=recorder,
             metrics=metrics,
         )
+        self._budgets = BudgetWatch(self.memory, settings.keys)
         self.admitter = Admitter(
             self.memory, self.writer, spawn=self._spawn, again=self.queue.add, metrics=metrics, recorder=recorder
         )
@@ -250,7 +263,7 @@ class Controller:
         classes = Informer(client, PRIORITY_CLASSES, PriorityClass, on_event=memory.on_class, observe=observe)
         jobs = Informer(client, JOBS, Job, on_event=memory.on_job, observe=observe)
         indexers = {"owner": lambda pod: (owner_key(pod, memory.keys),), "node": _node_name}
-        self._pods = pods = Informer(client, PODS, Pod, indexers=indexers, on_event=memory.on_pod, observe=observe)
+        self._pods = pods = Informer(client, PODS, Pod, indexers=indexers, on_event=self._on_pod, observe=observe)
         memory.pods_on = lambda name: pods.by_index("node", name)
         self._workloads = workloads = Informer(
             client, WORKLOADS, Workload, on_event=memory.on_workload, observe=observe
@@ -292,7 +305,15 @@ class Controller:
         classes = OptionalInformer(
             client, newest, PriorityClass, on_event=memory.on_workload_class, older=older, observe=self.metrics.signal
         )
-        return topologies, flexes, classes, *self.bridge.informers()
+        on_budget, observe = self._budgets.on_budget, self.metrics.signal
+        budgets = OptionalInformer(
+            client, POD_DISRUPTION_BUDGETS, PodDisruptionBudget, on_event=on_budget, observe=observe
+        )
+        return topologies, flexes, classes, budgets, *self.bridge.informers()
+
+    def _on_pod(self, event: Event[Pod]) -> None:
+        self.memory.on_pod(event)
+        self._budgets.on_pod(event)
 
     def _on_flavor(self, event: Event[ResourceFlavor]) -> None:
         self.memory.on_flavor(event)
@@ -500,6 +521,7 @@ class Controller:
                     await self._signal.wait()
             except TimeoutError:
                 pass
+            self._budgets.refresh()
             self._signal.clear()
             generation = memory.generation
             while admitter.cycle():

@@ -345,6 +345,7 @@ RIGHTS = {
         spread("update", "jobs/finalizers.batch"),
         spread(f"{WATCH} patch delete", "pods"),
         spread("create", "pods/eviction"),
+        spread(WATCH, "poddisruptionbudgets.policy"),
         spread(WATCH, "nodes"),
         spread(WATCH, "namespaces"),
         spread(WATCH, "flextopos.topogate.dev"),
