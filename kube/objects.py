@@ -364,9 +364,10 @@ class ResourceFlavorSpec(Struct, frozen=True):
 
 
 class ResourceFlavor(Object, frozen=True):
-    """A ResourceFlavor."""
+    """A ResourceFlavor; its status as it was written."""
 
     spec: ResourceFlavorSpec = ResourceFlavorSpec()
+    status: dict[str, Any] | None = None
 
 
 class TopologyRequest(Struct, frozen=True):

@@ -12,6 +12,7 @@ from engine.place import extend, place, replace
 from engine.placement import Assignment, Refusal, WorkloadRequest
 from engine.reasons import Reason
 from engine.state import ClusterState
+from engine.unlabeled import helpful, in_words
 from queueing.queues import Grant
 from ungater import messages
 from ungater.jobs import OwnedPodSet
@@ -128,4 +129,6 @@ def refused_text(memory: Memory, record: Record, refusal: Refusal) -> str:
         text = reason_text(memory.state, refusal, pod_set, [flavor])
     if refusal.reason in COUNTED and (left_out := memory.troubles.listed(record)):
         text += f"; left out for now, because their kubelets refused such a pod: {left_out}"
+    if flavor and refusal.reason in {*COUNTED, Reason.NO_NODES} and (found := helpful(memory.state, flavor, pod_set)):
+        text += f"; {in_words(found)}, and could take such pods"
     return text

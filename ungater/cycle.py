@@ -57,6 +57,7 @@ from ungater.admitting import FINE, Admitter, job_reference
 from ungater.budgets import BudgetWatch
 from ungater.conditions import Wanted
 from ungater.evictions import Evictions
+from ungater.flavor_status import FlavorSource, FlavorStatus
 from ungater.groups import of_pods, owner_key
 from ungater.inside import Options
 from ungater.instructions import (
@@ -157,6 +158,7 @@ class Controller:
         self._pods: Informer[Pod] | None = None
         self._workloads: Informer[Workload] | None = None
         self._standing: QueueStatus
+        self._flavor_status: FlavorStatus
         self._sources: tuple[tuple[Informer[Any], ...], tuple[OptionalInformer[Any], ...]] = (), ()
         self.evictions = Evictions(
             client,
@@ -248,6 +250,7 @@ class Controller:
                     self._sweep_loop,
                     self.bridge.run,
                     self._standing.run,
+                    self._flavor_status.run,
                 ):
                     group.create_task(loop())
         finally:
@@ -277,6 +280,11 @@ class Controller:
         local_queues = Informer(client, LOCAL_QUEUES, LocalQueue, on_event=memory.on_local_queue, observe=observe)
         memory.cluster_queues = cluster_queues.store.get
         self.living.flavors = flavors.store
+        self._flavor_status = FlavorStatus(
+            client,
+            FlavorSource(memory.state, lambda: memory.layout, flavors.store.values, nodes.store.get),
+            self.recorder,
+        )
         self._standing = QueueStatus(
             client,
             Source(

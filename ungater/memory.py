@@ -83,6 +83,7 @@ class Memory:
         self.default_priority = 0
         self.stray: dict[str, objects.Pod | None] = {}  # gated pods that no served job owns; None: it was told
         self.live = False
+        self.layout = 0  # grows when nodes or flavors change
         self._changed: set[str] = set()  # nodes, since it was looked who has slots there
         self.pods_of: Callable[[str], Iterable[objects.Pod]] = lambda _: ()
         self.pods_on: Callable[[str], Iterable[objects.Pod]] = lambda _: ()  # by node name
@@ -300,6 +301,7 @@ class Memory:
         if event.new is None or event.old is None or worth_a_look(event.old, event.new):
             self._look_inside(event.key)
         if changed:
+            self.layout += 1
             self._changed.add(event.key)
             self._signal()
 
@@ -314,9 +316,10 @@ class Memory:
             self._look_inside(event.key)
 
     def on_flavor(self, event: Event[objects.ResourceFlavor]) -> None:
-        """A flavor came, changed or went: who waits may have a place now, or never."""
-        if not self.live:
+        """A flavor came, changed or went: who waits may have a place now, or never; who holds slots keeps them."""
+        if not self.live or _same_flavor(event.old, event.new):
             return
+        self.layout += 1
         if event.new is None:
             self.flavors.pop(event.key, None)
             self.state.remove_flavor(event.key)
@@ -326,9 +329,8 @@ class Memory:
         self.queues.flavors_changed()
         self._rules = None
         self.stir()
-        for uid, record in self.records.items():
-            if record.admission is None:
-                self._enqueue(uid, 0.0)
+        for uid in self.records:
+            self._enqueue(uid, 0.0)
 
     def on_namespace(self, event: Event[objects.Namespace]) -> None:
         """A namespace came, or has other labels."""
@@ -781,6 +783,11 @@ class Memory:
 def _keeps_off(pod: objects.Pod) -> bool:
     """Whether others keep off whole domains because of it, and not only of its node."""
     return pod.spec.affinity is not None and pod.spec.affinity.pod_anti_affinity is not None
+
+
+def _same_flavor(old: objects.ResourceFlavor | None, new: objects.ResourceFlavor | None) -> bool:
+    """Whether nothing but its status changed."""
+    return old is not None and new is not None and old.metadata.uid == new.metadata.uid and old.spec == new.spec
 
 
 def _charged_alike(old: objects.Pod, new: objects.Pod) -> bool:

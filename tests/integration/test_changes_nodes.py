@@ -8,7 +8,7 @@ import asyncio
 import pytest
 from support.changes import HANG, HASTY, LATER, Changed, assignment, node_of, uids
 from support.cluster_checker import snapshot, violations
-from support.jobs import KEYS, RACK_LABEL, Running, install_crds, job, make_flavor, racks_of, until
+from support.jobs import KEYS, RACK_LABEL, Running, install_crds, job, make_flavor, racks_of
 
 from kube.resources import NODES, POD_DISRUPTION_BUDGETS, RESOURCE_FLAVORS
 from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, HOSTNAME_LABEL
@@ -177,20 +177,3 @@ async def test_slices_get_their_pods_back_in_the_domain_where_they_are(jobs):
     by_rank = {pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]: pod for pod in after}
     for first, second in (("0", "1"), ("2", "3")):
         assert len(racks_of([by_rank[first], by_rank[second]])) == 1
-
-
-async def test_labels_that_change_under_running_pods_move_nobody_until_a_pod_ends(jobs):
-    await jobs.create(job("labels", 2, indexed=True))
-    before = await jobs.running("labels", 2)
-    await jobs.label(node_of(before[0]), **{RACK_LABEL: None})
-    await jobs.label(node_of(before[1]), **{RACK_LABEL: "r9"})
-    await jobs.create(job("other", 1))
-    await jobs.running("other", 1)
-    assert uids(await jobs.running("labels", 2)) == uids(before)
-    for pod in before:  # the checker takes a node for what its labels say
-        await jobs.label(node_of(pod), **{RACK_LABEL: pod["spec"]["nodeSelector"][RACK_LABEL]})
-
-    async def same():
-        return uids(await jobs.running("labels", 2)) == uids(before)
-
-    await until(same, "nothing")
