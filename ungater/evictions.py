@@ -101,7 +101,9 @@ class Evictions:
         if found is None:
             found = self._tries[meta.uid] = _Try(uid, pod, why)
             self._of.setdefault(uid, set()).add(meta.uid)
-        elif found.not_before > self._clock():
+        elif (left := found.not_before - self._clock()) > 0:
+            if left < float("inf"):
+                self._again(uid, left)  # this look came before the one that was asked for then, and took its place
             return
         found.pod, found.why, found.not_before = pod, why, float("inf")  # until the attempt ends
         self._queue.put_nowait(found)

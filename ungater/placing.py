@@ -15,6 +15,7 @@ from ungater.instructions import (
     Enter,
     Instruction,
     Leave,
+    LookAgain,
     Release,
     Respec,
     Rules,
@@ -170,7 +171,8 @@ def _replace(record: Record, counted: Tally, now: float) -> list[Instruction]:
                 "removed by Topogate. Delete it to have it placed"
             )
             done.append(Tell("Warning", Reason.NOT_GATED, "Place", message, pod=pod, once=pod.metadata.uid))
-    return done
+    waits_until = [record.deleting[pod.metadata.uid] for pod in counted.moved if pod.metadata.uid in record.deleting]
+    return [*done, *(LookAgain(due - now) for due in sorted(waits_until)[:1] if due > now)]
 
 
 def _respec(record: Record) -> list[Instruction]:
@@ -215,7 +217,7 @@ def _shrink(record: Record, pod_set: OwnedPodSet, slots: SlotMap | None, count: 
     if record.shrink_at is None:
         return [ShrinkLater()]
     if record.shrink_at > now:
-        return []
+        return [LookAgain(record.shrink_at - now)]  # another look came first
     others = sum(_has(record, other) for other in record.owner.pod_sets if other is not pod_set)
     if count or others:
         return [Shrink(slots, count, pod_set.name)]

@@ -122,6 +122,7 @@ def test_a_pod_whose_slot_moved_is_replaced_without_a_hot_loop():
     (delete,) = of(i.Delete, run(record))
     assert (delete.pod, delete.reason) == (moved, Reason.SLOT_MOVED)
     record.deleting["uid-moved"] = NOW + 30
+    assert i.LookAgain(30.0) in run(record)
     assert of(i.Delete, run(record)) == []
     assert len(of(i.Delete, run(record, now=NOW + 30))) == 1
 
@@ -172,6 +173,7 @@ def test_fewer_pods_give_back_free_slots_after_a_moment_and_never_one_in_use():
     assert i.ShrinkLater() in run(record)
     record.shrink_at = NOW + 1
     assert of(i.Shrink, run(record)) == []
+    assert i.LookAgain(1.0) in run(record)  # or the look that came before would be the last one
     (shrink,) = of(i.Shrink, run(record, now=NOW + 1))
     assert [(slot.values[-1], slot.count) for slot in shrink.slots.slots] == [("n1", 1), ("n2", 2)]
 
