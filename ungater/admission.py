@@ -1,7 +1,7 @@
 """Questions to the engine beside the cycle's own: other slots for lost ones, and why somebody waits in words. Pure."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -13,6 +13,7 @@ from engine.placement import Assignment, Refusal, WorkloadRequest
 from engine.reasons import Reason
 from engine.state import ClusterState
 from engine.unlabeled import helpful, in_words
+from kube.objects import PodTemplate
 from queueing.queues import Grant
 from ungater import messages
 from ungater.jobs import OwnedPodSet
@@ -64,6 +65,48 @@ def elsewhere(memory: Memory, record: Record) -> Grant | Refusal:
     finally:
         state.rollback(checkpoint)
     return dataclasses.replace(grant, counts=counts, assignments=parts)
+
+
+def fits(memory: Memory, record: Record, selector: Mapping[str, str]) -> bool:
+    """Whether all nodes of its slots have these labels."""
+    held = record.grant.assignments if record.grant is not None else ()
+    names = {name for part in held for piece in part.slices for name, _ in piece.nodes}
+    nodes = (memory.state.nodes.get(name) for name in names) if selector else ()
+    return all(node is not None and selector.items() <= node.labels.items() for node in nodes)
+
+
+def anew(memory: Memory, record: Record, templates: Mapping[str, PodTemplate]) -> Grant | Refusal:
+    """Other slots for all that a job without pods holds, in the same flavors.
+
+    ``templates``: by pod set, what its pods will be made of; absent: the job's own. Changes nothing.
+    """
+    state, grant = memory.state, record.grant
+    if grant is None:
+        raise AssertionError(f"{record.key}: nothing to place anew")
+    owned = {
+        one.name: dataclasses.replace(one, template=templates.get(one.name, one.template))
+        for one in record.owner.pod_sets
+    }
+    checkpoint = state.begin()
+    try:
+        state.release(record.key)
+        parts: list[Assignment] = []
+        for flavor in dict.fromkeys(part.flavor for part in grant.assignments):
+            pod_sets = tuple(
+                [
+                    pod_set_in(memory, record, owned[part.pod_set], part.levels, part.count)
+                    for part in grant.assignments
+                    if part.flavor == flavor
+                ]
+            )
+            placed = place(state, WorkloadRequest(record.key, pod_sets, (flavor,)))
+            if isinstance(placed, Refusal):
+                return placed
+            parts += placed.assignments
+            state.reserve(record.key, parts)
+    finally:
+        state.rollback(checkpoint)
+    return dataclasses.replace(grant, assignments=tuple(parts))
 
 
 def _moved(memory: Memory, record: Record, owned: OwnedPodSet) -> Assignment | Refusal:

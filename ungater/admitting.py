@@ -303,8 +303,12 @@ class Admitter:
             if isinstance(found, Refusal):
                 self._refuse(record, found)
                 continue
-            memory.holdings.put(record, found)
-            self._with(key, partial(self._change, found, Reason.REPLACED))
+            self.replace(record, found)
+
+    def replace(self, record: Record, grant: Grant) -> None:
+        """Hold other slots from now on, and store them."""
+        self._memory.holdings.put(record, grant)
+        self._with(record.key, partial(self._change, grant, Reason.REPLACED))
 
 
 def _admitted(known: Known | None, message: str, checks: tuple[str, ...]) -> tuple[Wanted, ...]:

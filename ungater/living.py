@@ -19,8 +19,10 @@ from kube.events import EventRecorder
 from kube.objects import Job, Object, ResourceFlavor, Struct, condition, key
 from kube.resources import JOBS, WORKLOADS, Resource
 from queueing.cycle import Waiting
+from queueing.queues import Grant
 from queueing.units import pod_unit
 from ungater import conditions, instructions, starting
+from ungater.admission import anew, fits
 from ungater.admitting import Admitter, job_reference
 from ungater.conditions import Wanted, is_so, timestamp
 from ungater.evictions import Evictions
@@ -100,13 +102,39 @@ class Living:
     # --- the job ---------------------------------------------------------------------------------------------------
 
     async def start(self, record: Record) -> bool:
-        """Unsuspend the job, with what its admission adds to its pods."""
-        if record.admission is None:
+        """Unsuspend the job, with what its admission adds to its pods.
+
+        Where admission checks add what cannot be, it is put back. Where they want other nodes than those of its slots,
+        it gets other slots first, or is put back for a while.
+        """
+        admission, known, memory = record.admission, record.known, self._memory
+        if admission is None or known is None:
             return False
-        body = starting.start(record.owner, record.admission, self.flavors, self._keys)
+        updates = starting.updates_of(known, memory.checks_of(record))
+        try:
+            body = starting.start(record.owner, admission, self.flavors, self._keys, updates)
+        except starting.ClashError as clash:
+            return await self._turn_down(record, Reason.CHECK_REJECTED, str(clash))
+        if updates and (part := admission.part()) is not None:
+            more = starting.added(record.owner, part, self.flavors, self._keys, updates)
+            if not fits(memory, record, more.node_selector):
+                pod_set = record.owner.pod_sets[0]
+                found = anew(memory, record, {pod_set.name: starting.merged(pod_set.template, more)})
+                if isinstance(found, Grant):
+                    self._admitter.replace(record, found)
+                    return False  # it is looked at again when that is stored
+                wanted = ", ".join(f"{key}={value}" for key, value in sorted(more.node_selector.items()))
+                names = ", ".join(dict.fromkeys(check for check, update in updates if update.node_selector))
+                text = f"admission check {names} wants nodes with {wanted}, where it has no place: {found.message}"
+                return await self._turn_down(record, Reason.CHECK_RETRY, text)
         await self._patch(record, body, "Start")
         record.started = True
         return True
+
+    async def _turn_down(self, record: Record, reason: Reason, text: str) -> bool:
+        """Put back one that cannot start as its admission checks have it."""
+        wanted = (Wanted(conditions.EVICTED, True, reason, conditions.shorten(text)),)
+        return await self.evict(record, instructions.Evict(wanted, reason, text))
 
     async def suspend(self, record: Record) -> bool:
         """Suspend the job."""

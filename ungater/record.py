@@ -11,6 +11,7 @@ from kube.objects import Condition, Pod
 from queueing import life
 from queueing.queues import Grant
 from ungater.jobs import MAIN, OwnedPodSet, Owner
+from ungater.kueue.objects import PodSetUpdate
 from ungater.patches import UngatePatches
 from ungater.slices import Layer, layers_of
 from ungater.slots import Intent, SlotMap
@@ -105,6 +106,7 @@ class Known:
     requeues: int = 0
     requeue_at: float | None = None
     checks: tuple[life.Check, ...] = ()
+    updates: Mapping[str, tuple[PodSetUpdate, ...]] = field(default_factory=dict)  # what checks that are ready add
     copy_of: str = ""  # `ungater.workloads.fingerprint` of the job that its pod sets were copied from
 
     @property

@@ -1,28 +1,110 @@
 """Unsuspending and suspending a job: the merge patches of its kind. Pure.
 
 What an admission adds to the pod template goes with the patch that unsuspends the job: node labels of flavors without
-a topology, tolerations of all flavors, our gate where pods have slots and the template lacks it, and fewer pods where
-only those were admitted. Pods that were admitted by quota alone have no slots: their gate goes, and with it the request
-that would bring it back (only `unconstrained` can be served so). When the job is put back, all that is taken away
-again: the Workload has the template as it was.
+a topology, tolerations of all flavors, what admission checks add (``podSetUpdates``), our gate where pods have slots
+and the template lacks it, and fewer pods where only those were admitted. Pods that were admitted by quota alone have no
+slots: their gate goes, and with it the request that would bring it back (only `unconstrained` can be served so). When
+the job is put back, all that is taken away again: the Workload has the template as it was.
+
+What a check adds may not contradict the template, a flavor, or another check (`ClashError`). That is Kueue's rule.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from crds.constants import Keys
-from kube.objects import ResourceFlavor
-from ungater.jobs import Owner
-from ungater.record import Admission
+from kube.objects import PodTemplate, ResourceFlavor, Toleration
+from ungater.jobs import OwnedPodSet, Owner
+from ungater.kueue.objects import PodSetUpdate
+from ungater.record import Admission, Known, Part
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _DIRECTIVES = ("nodeSelector", "tolerations", "schedulingGates")
+_META = ("labels", "annotations")
+
+Updates = Sequence[tuple[str, PodSetUpdate]]  # (check, what it adds)
 
 
-def start(owner: Owner, admission: Admission, flavors: Mapping[str, ResourceFlavor], keys: Keys) -> dict[str, Any]:
-    """The patch that lets an admitted job run. ``flavors``: those there are, by name."""
+class ClashError(ValueError):
+    """What an admission check adds cannot be added; the text says which check, field and values."""
+
+
+@dataclass
+class Added:
+    """What goes into a pod template. ``said``: who added a key to a map, by (map, key)."""
+
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    node_selector: dict[str, str] = field(default_factory=dict)
+    tolerations: list[Toleration] = field(default_factory=list)
+    said: dict[tuple[str, str], str] = field(default_factory=dict)
+
+
+def updates_of(known: Known, checks: Iterable[str]) -> list[tuple[str, PodSetUpdate]]:
+    """What these admission checks add, where they are ready."""
+    return [(check, update) for check in checks for update in known.updates.get(check, ())]
+
+
+def added(owner: Owner, part: Part, flavors: Mapping[str, ResourceFlavor], keys: Keys, updates: Updates = ()) -> Added:
+    """What the flavors of an admission and admission checks add to the job's pods. Raises ClashError."""
+    pod_set = owner.pod_sets[0]
+    used = [flavors[name] for name in dict.fromkeys(part.flavors.values()) if name in flavors]
+    found = Added(node_selector=_labels(used), tolerations=_tolerations(used))
+    found.said = {("nodeSelector", key): "its flavor" for key in found.node_selector}
+    for check, update in updates:
+        if update.name != pod_set.name:
+            raise ClashError(
+                f'admission check {check}: podSetUpdates: there is no pod set "{update.name}", but {pod_set.name}'
+            )
+        _add(found, pod_set, keys, check, update)
+    return found
+
+
+def _add(found: Added, pod_set: OwnedPodSet, keys: Keys, check: str, update: PodSetUpdate) -> None:
+    meta, spec = pod_set.template.metadata, pod_set.template.spec
+    ours = {*keys.requests, keys.workload, keys.pod_set}
+    for name, wanted, present, into in (
+        ("labels", update.labels, meta.labels, found.labels),
+        ("annotations", update.annotations, meta.annotations, found.annotations),
+        ("nodeSelector", update.node_selector, spec.node_selector, found.node_selector),
+    ):
+        for key, value in sorted((wanted or {}).items()):
+            there, source = (present or {}).get(key), "the pod template"
+            if there is None:
+                there, source = into.get(key), found.said.get((name, key), "")
+            field_ = f'admission check {check}: podSetUpdates of pod set {update.name}: {name}[{key}]: "{value}"'
+            if there is not None and there != value:
+                raise ClashError(f'{field_} contradicts "{there}" of {source}')
+            if there is None and key in ours:
+                raise ClashError(f"{field_} would change what the job asks of Topogate, after it was placed")
+            if there is None:
+                into[key], found.said[name, key] = value, f"admission check {check}"
+    found.tolerations += update.tolerations or ()
+
+
+def merged(template: PodTemplate, more: Added) -> PodTemplate:
+    """The template as placement sees it once all is added."""
+    spec, meta = template.spec, template.metadata
+    spec = msgspec.structs.replace(
+        spec,
+        node_selector={**(spec.node_selector or {}), **more.node_selector} or None,
+        tolerations=(*(spec.tolerations or ()), *more.tolerations) or None,
+    )
+    meta = msgspec.structs.replace(meta, labels={**(meta.labels or {}), **more.labels} or None)
+    return msgspec.structs.replace(template, metadata=meta, spec=spec)
+
+
+def start(
+    owner: Owner,
+    admission: Admission,
+    flavors: Mapping[str, ResourceFlavor],
+    keys: Keys,
+    updates: Updates = (),
+) -> dict[str, Any]:
+    """The patch that lets an admitted job run. ``flavors``: those there are, by name. Raises ClashError."""
     spec: dict[str, Any] = {"suspend": False}
     part, pod_set = admission.part(), owner.pod_sets[0]
     if part is None:
@@ -30,24 +112,29 @@ def start(owner: Owner, admission: Admission, flavors: Mapping[str, ResourceFlav
     if part.count < pod_set.count:
         spec["parallelism"] = part.count
     template = _decode(pod_set.raw).get("spec") or {}
-    used = [flavors[name] for name in dict.fromkeys(part.flavors.values()) if name in flavors]
-    added: dict[str, Any] = {}
-    if labels := _labels(used):
-        added["nodeSelector"] = labels
+    more = added(owner, part, flavors, keys, updates)
     present = template.get("tolerations") or []
-    tolerations = [each for each in _tolerations(used) if each not in present]
-    if tolerations:
-        added["tolerations"] = [*present, *tolerations]
+    tolerations = [*present]
+    for each in map(msgspec.to_builtins, more.tolerations):
+        if each not in tolerations:
+            tolerations.append(each)
+    changed: dict[str, Any] = {}
+    if more.node_selector:
+        changed["nodeSelector"] = more.node_selector
+    if len(tolerations) > len(present):
+        changed["tolerations"] = tolerations
+    meta: dict[str, Any] = {"labels": more.labels} if more.labels else {}
+    if more.annotations:
+        meta["annotations"] = more.annotations
+    gates = template.get("schedulingGates") or []
     if part.slots is not None and not owner.gated:
-        added["schedulingGates"] = [*(template.get("schedulingGates") or []), {"name": keys.gate}]
-    changed: dict[str, Any] = {"spec": added} if added else {}
+        changed["schedulingGates"] = [*gates, {"name": keys.gate}]
     if part.slots is None and owner.gated:
-        gates = [gate for gate in template.get("schedulingGates") or [] if gate.get("name") != keys.gate]
-        changed = {"spec": {**added, "schedulingGates": gates or None}}
+        changed["schedulingGates"] = [gate for gate in gates if gate.get("name") != keys.gate] or None
         if keys.unconstrained in (pod_set.template.metadata.annotations or {}):
-            changed["metadata"] = {"annotations": {keys.unconstrained: None}}
-    if changed:
-        spec["template"] = changed
+            meta["annotations"] = {**more.annotations, keys.unconstrained: None}
+    if changed or meta:
+        spec["template"] = {**({"spec": changed} if changed else {}), **({"metadata": meta} if meta else {})}
     return _patch(owner, spec)
 
 
@@ -61,20 +148,25 @@ def restore(owner: Owner, pod_set: Mapping[str, Any]) -> dict[str, Any] | None:
 
     ``pod_set``: as the Workload has it.
     """
-    now, before = _decode(owner.pod_sets[0].raw).get("spec") or {}, (pod_set.get("template") or {}).get("spec") or {}
-    changed = {
-        name: _undone(now.get(name), before.get(name)) for name in _DIRECTIVES if now.get(name) != before.get(name)
+    now, before = _decode(owner.pod_sets[0].raw), pod_set.get("template") or {}
+    template = {
+        place: changed
+        for place, names in (("metadata", _META), ("spec", _DIRECTIVES))
+        if (changed := _undone_in(now.get(place) or {}, before.get(place) or {}, names))
     }
-    template: dict[str, Any] = {"spec": changed} if changed else {}
-    present = owner.pod_sets[0].template.metadata.annotations or {}
-    kept = ((pod_set.get("template") or {}).get("metadata") or {}).get("annotations") or {}
-    if missing := {name: value for name, value in kept.items() if name not in present}:
-        template["metadata"] = {"annotations": missing}
     spec: dict[str, Any] = {"template": template} if template else {}
     least, full, count = pod_set.get("minCount", 0), owner.pod_sets[0].full, pod_set.get("count", 0)
     if least and least <= full < count:
         spec["parallelism"] = count
     return _patch(owner, spec) if spec else None
+
+
+def _undone_in(now: Mapping[str, Any], before: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {
+        name: _undone(now.get(name), before.get(name))
+        for name in names
+        if (now.get(name) or None) != (before.get(name) or None)
+    }
 
 
 def _undone(now: Any, before: Any) -> Any:
@@ -96,5 +188,5 @@ def _labels(flavors: Iterable[ResourceFlavor]) -> dict[str, str]:
     return found
 
 
-def _tolerations(flavors: Iterable[ResourceFlavor]) -> list[dict[str, Any]]:
-    return [msgspec.to_builtins(each) for flavor in flavors for each in flavor.spec.tolerations or ()]
+def _tolerations(flavors: Iterable[ResourceFlavor]) -> list[Toleration]:
+    return [each for flavor in flavors for each in flavor.spec.tolerations or ()]

@@ -21,6 +21,7 @@ from queueing import life
 from queueing.units import is_pod, pod_of, pod_unit
 from ungater.conditions import moment, plain, timestamp
 from ungater.jobs import MAIN, OwnedPodSet, Owner, Ranks
+from ungater.kueue.objects import PodSetUpdate
 from ungater.record import Admission, Known, Nomination, Part
 from ungater.slots import Slot, SlotMap
 
@@ -99,6 +100,7 @@ class CheckState(Struct, frozen=True):
     name: str = ""
     state: str = ""
     message: str = ""
+    pod_set_updates: tuple[PodSetUpdate, ...] | None = None
 
 
 class Status(Struct, frozen=True):
@@ -145,6 +147,11 @@ def known_of(workload: Workload) -> Known:
             life.Check(name=check.name, state=life.CheckState(check.state), message=check.message)
             for check in status.admission_checks or ()
         ),
+        updates={
+            check.name: check.pod_set_updates
+            for check in status.admission_checks or ()
+            if check.pod_set_updates and check.state == life.CheckState.READY
+        },
     )
 
 

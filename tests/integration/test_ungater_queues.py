@@ -363,3 +363,56 @@ async def test_checks_stand_between_quota_and_the_start_of_a_job(running, client
     await client.patch(WORKLOADS, workload["metadata"]["name"], namespace, body=body, subresource="status")
     await running.running("checked", 1)
     await running.condition("checked", "Admitted", "True", "Admitted")
+
+
+async def answer(jobs, name, **said):
+    """What the controller of the check writes, once quota is reserved."""
+    await jobs.condition(name, "Admitted", "False", "Pending")
+    workload = await jobs.workload(name)
+    (check,) = workload["status"]["admissionChecks"]
+    update = {"podSetUpdates": [{"name": "main", **said}]}
+    body = {"status": {"admissionChecks": [{**check, "state": "Ready", "message": "paid", **update}]}}
+    await jobs.client.patch(WORKLOADS, workload["metadata"]["name"], jobs.namespace, body=body, subresource="status")
+
+
+async def test_what_a_check_adds_is_in_the_pods_and_moves_the_slots_until_the_job_is_put_back(
+    running, client, namespace
+):
+    checks = {"admissionChecks": [{"name": "budget"}]}
+    await make_queue(client, namespace, "team", 32, flavors=(namespace,), admissionChecksStrategy=checks)
+    for host in ("h1", "h2"):
+        fast = {"metadata": {"labels": {"example.com/disk": "fast"}}}
+        await client.patch(NODES, f"{namespace}-b2-r1-{host}", body=fast)
+    await running.submit("paid", 2)
+    before = (await running.job("paid"))["spec"]["template"]
+    await answer(
+        running,
+        "paid",
+        labels={"paid-by": "team-a"},
+        annotations={"example.com/ticket": "7"},
+        nodeSelector={"example.com/disk": "fast"},
+        tolerations=[{"key": "example.com/spot", "operator": "Exists"}],
+    )
+    pods = await running.running("paid", 2)
+    assert {pod["spec"]["nodeName"] for pod in pods} == {f"{namespace}-b2-r1-h1", f"{namespace}-b2-r1-h2"}
+    for pod in pods:
+        assert pod["metadata"]["labels"]["paid-by"] == "team-a"
+        assert pod["metadata"]["annotations"]["example.com/ticket"] == "7"
+        assert pod["spec"]["nodeSelector"]["example.com/disk"] == "fast"
+        assert {"key": "example.com/spot", "operator": "Exists"} in pod["spec"]["tolerations"]
+    await running.edit_workload("paid", active=False)
+    await running.empty("paid")
+    assert (await running.job("paid"))["spec"]["template"] == before
+    pool = {"metadata": {"labels": {"example.com/pool": "a"}}}
+    await client.patch(NODES, f"{namespace}-b1-r1-h1", body=pool)
+    await running.submit("wrong", 1, pod_spec={"nodeSelector": {"example.com/pool": "a"}})
+    await answer(running, "wrong", nodeSelector={"example.com/pool": "b"})
+    found = await running.condition("wrong", "Evicted", "True", "AdmissionCheckRejected")
+    assert 'nodeSelector[example.com/pool]: "b" contradicts "a" of the pod template' in found["message"]
+    await running.empty("wrong")
+    assert not (await running.workload("wrong"))["spec"]["active"]
+    await running.submit("nowhere", 1)
+    await answer(running, "nowhere", nodeSelector={"example.com/disk": "slow"})
+    found = await running.condition("nowhere", "Evicted", "True", "AdmissionCheckRetry")
+    assert "admission check budget wants nodes with example.com/disk=slow" in found["message"]
+    await running.condition("nowhere", "Requeued", "False", "BackingOff")

@@ -14,7 +14,8 @@ from queueing import life
 from queueing.cycle import cycle
 from queueing.model import order
 from queueing.queues import Phase
-from ungater import workloads
+from ungater import starting, workloads
+from ungater.admission import anew, fits
 from ungater.jobs import owner_of
 from ungater.record import Nomination
 from ungater.workloads import Workload
@@ -208,6 +209,27 @@ def test_an_admission_that_is_stored_after_its_job_went_is_not_held(world):
     assert world.memory.queues.entries == {}
     assert world.memory.queues.quotas.used("cq", ("gpu", "cpu")) == 0
     assert not world.memory.state.assignments(record.key)
+
+
+def test_where_checks_want_other_nodes_all_slots_are_placed_anew(world):
+    for node in NODES[2:]:
+        labels = {**node.metadata.labels, "disk": "fast"}
+        world.put("node", msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, labels=labels)))
+    job = queued(world, "train", 4)
+    world.admit(job)
+    record = record_of(world, job)
+    before = held(world.memory)
+    template = record.owner.pod_sets[0].template
+    assert {slot.values[1] for slot in record.slots.slots} == {"r1"}
+    assert not fits(world.memory, record, {"disk": "fast"})
+    assert fits(world.memory, record, {"pool": "gpu"})
+    more = starting.Added(node_selector={"disk": "fast"})
+    found = anew(world.memory, record, {"main": starting.merged(template, more)})
+    assert {piece.values[1] for piece in found.assignments[0].slices} == {"r2"}
+    assert (found.counts, found.amounts) == (record.grant.counts, record.grant.amounts)
+    nowhere = starting.merged(template, starting.Added(node_selector={"disk": "slow"}))
+    assert anew(world.memory, record, {"main": nowhere}).reason is Reason.NEVER_FITS
+    assert held(world.memory) == before, "neither changed anything"
 
 
 def test_flavors_without_a_topology_take_quota_alone(world):

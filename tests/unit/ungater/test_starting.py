@@ -1,12 +1,15 @@
 """The patches that unsuspend a job and give it back what it was."""
 
+import dataclasses
 import json
 
 import msgspec
+import pytest
 from support.owned import KEYS, make_admission, make_owner, slot_map
 
-from kube.objects import ResourceFlavor
+from kube.objects import ResourceFlavor, Toleration
 from ungater import starting
+from ungater.kueue.objects import PodSetUpdate
 
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
 
@@ -85,3 +88,68 @@ def test_a_job_that_ran_with_fewer_pods_asks_for_all_again():
     body = starting.restore(owner, {"count": 4, "minCount": 2, "template": template})
     assert body["spec"] == {"parallelism": 4}
     assert starting.restore(owner, {"count": 4, "template": template}) is None, "an edit of the user stays"
+
+
+SPOT = {"key": "spot", "operator": "Exists"}
+UPDATE = PodSetUpdate(
+    name="main",
+    labels={"paid-by": "team-a"},
+    annotations={"example.com/ticket": "7"},
+    node_selector={"zone": "z1"},
+    tolerations=(Toleration(key="spot", operator="Exists"),),
+)
+
+
+def updated(*updates, owner=None, flavors=None, count=4):
+    owner = owner or make_owner(suspend=True)
+    admission = make_admission(SLOTS, queue="q") if flavors is None else make_admission(None, queue="q", count=count)
+    return starting.start(owner, admission, flavors or {}, KEYS, updates)["spec"]
+
+
+def test_what_checks_add_goes_into_the_template_and_is_taken_away_again():
+    before = {"nodeSelector": {"mine": "1"}, "tolerations": [{"key": "mine", "operator": "Exists"}]}
+    owner = make_owner(suspend=True, spec=before)
+    template = json.loads(owner.pod_sets[0].raw)
+    other = PodSetUpdate(name="main", node_selector={"zone": "z1", "disk": "fast"}, tolerations=UPDATE.tolerations)
+    body = updated(("budget", UPDATE), ("other", other), owner=owner)
+    after = merged(template, body["template"])
+    assert after["metadata"]["labels"] == {"paid-by": "team-a"}
+    assert after["metadata"]["annotations"] == {**template["metadata"]["annotations"], "example.com/ticket": "7"}
+    assert after["spec"]["nodeSelector"] == {"mine": "1", "zone": "z1", "disk": "fast"}
+    assert after["spec"]["tolerations"] == [*before["tolerations"], SPOT], "each once"
+    request = after["metadata"].pop("annotations")
+    running = make_owner(suspend=True, request=request, spec=after["spec"])
+    labelled = msgspec.json.decode(running.pod_sets[0].raw)
+    labelled["metadata"]["labels"] = after["metadata"]["labels"]
+    running = dataclasses.replace(
+        running, pod_sets=(dataclasses.replace(running.pod_sets[0], raw=json.dumps(labelled).encode()),)
+    )
+    back = starting.restore(running, {"count": 4, "template": template})
+    again = merged(labelled, back["spec"]["template"])
+    assert {key: value for key, value in again["metadata"].items() if value} == template["metadata"]
+    assert again["spec"] == template["spec"]
+
+
+@pytest.mark.parametrize(
+    ("update", "text"),
+    [
+        ({"labels": {"app": "b"}}, 'labels[app]: "b" contradicts "a" of the pod template'),
+        ({"annotations": {"note": "b"}}, 'annotations[note]: "b" contradicts "a" of the pod template'),
+        ({"node_selector": {"zone": "z2"}}, 'nodeSelector[zone]: "z2" contradicts "z1" of admission check first'),
+        ({"node_selector": {"disk": "slow"}}, 'nodeSelector[disk]: "slow" contradicts "fast" of its flavor'),
+        ({"annotations": {KEYS.preferred[0]: "block"}}, "would change what the job asks of Topogate"),
+        ({"name": "workers"}, 'there is no pod set "workers", but main'),
+    ],
+)
+def test_what_contradicts_is_refused_with_check_field_and_values(update, text):
+    owner = make_owner(suspend=True, gated=False, request={"note": "a"})
+    template = owner.pod_sets[0].template
+    meta = msgspec.structs.replace(template.metadata, labels={"app": "a"})
+    template = msgspec.structs.replace(template, metadata=meta)
+    owner = dataclasses.replace(owner, pod_sets=(dataclasses.replace(owner.pod_sets[0], template=template),))
+    wanted = PodSetUpdate(**{"name": "main", **update})
+    first = PodSetUpdate(name="main", labels={"app": "a"}, node_selector={"zone": "z1"})
+    with pytest.raises(starting.ClashError) as refused:
+        updated(("first", first), ("second", wanted), owner=owner, flavors=flavor())
+    assert str(refused.value).startswith("admission check second: podSetUpdates")
+    assert text in str(refused.value)

@@ -7,7 +7,7 @@ from support.owned import KEYS, make_admission, make_known, make_owner, slot_map
 
 from crds.constants import COPY_OF
 from kube.objects import Condition
-from ungater import workloads
+from ungater import starting, workloads
 from ungater.conditions import ADMITTED, MAX_MESSAGE, Wanted, merge, plain
 from ungater.workloads import Workload, known_of, new_workload
 
@@ -68,6 +68,17 @@ def test_a_workload_says_of_which_templates_and_requests_it_is_a_copy():
     assert workloads.fingerprint(make_owner(parallelism=9, status={"active": 3})) == known.copy_of
     patch = workloads.spec_patch(known, others[0], 0)
     assert patch["metadata"]["annotations"] == {COPY_OF: workloads.fingerprint(others[0])}
+
+
+def test_what_checks_add_counts_once_they_are_ready():
+    update = {"name": "main", "labels": {"a": "b"}, "nodeSelector": {"zone": "z"}, "tolerations": [{"key": "k"}]}
+    checks = [
+        {"name": name, "state": state, "podSetUpdates": [update]} for name, state in (("c", "Ready"), ("d", "Pending"))
+    ]
+    known = stored({"status": {"admissionChecks": checks}})
+    assert list(known.updates) == ["c"]
+    ((check, found),) = starting.updates_of(known, ["b", "c", "d"])
+    assert (check, found.labels, found.node_selector) == ("c", {"a": "b"}, {"zone": "z"})
 
 
 def test_slices_and_groups_stand_in_the_workload_as_they_were_asked_for():
