@@ -34,6 +34,17 @@ def pod_set_in(
     return memory.pod_set(record, owned, topology or TopologyRequest(policy=Policy.UNCONSTRAINED), count)
 
 
+def told(memory: Memory, record: Record, admission: Admission, message: str) -> str:
+    """Where its pods go, for people; ``message``: what queueing says of it, for one with a queue."""
+    where = []
+    for pod_set in record.owner.pod_sets:
+        part = admission.part(pod_set.name)
+        if part is not None and part.slots is not None:
+            named = f"{pod_set.name}: " if len(admission.parts) > 1 else ""
+            where.append(named + messages.admitted(part.slots, pod_set_in(memory, record, pod_set, part.slots.levels)))
+    return "; ".join(filter(None, (message if admission.queue else "", *where)))
+
+
 def reclaimed(record: Record, admission: Admission) -> dict[str, int]:
     """How many pods of each pod set need no room any more."""
     left = {one.name: one.full - part.count for one in record.owner.pod_sets if (part := admission.part(one.name))}

@@ -20,8 +20,8 @@ from kube.objects import ObjectReference
 from queueing import life
 from queueing.cycle import Admitted, Decisions, Evict, Preempting, Waiting, cycle
 from queueing.queues import Grant, Phase
-from ungater import conditions, messages
-from ungater.admission import COUNTED, elsewhere, pod_set_in, reclaimed, refused_text
+from ungater import conditions
+from ungater.admission import COUNTED, elsewhere, reclaimed, refused_text, told
 from ungater.conditions import Wanted
 from ungater.memory import Memory
 from ungater.metrics import Metrics
@@ -138,14 +138,7 @@ class Admitter:
         return self._memory.checks_for(admission) if record.owner.queue else ()
 
     def _text(self, record: Record, admission: Admission, message: str) -> str:
-        where = []
-        for pod_set in record.owner.pod_sets:
-            part = admission.part(pod_set.name)
-            if part is not None and part.slots is not None:
-                named = f"{pod_set.name}: " if len(admission.parts) > 1 else ""
-                asked = pod_set_in(self._memory, record, pod_set, part.slots.levels)
-                where.append(named + messages.admitted(part.slots, asked))
-        return "; ".join(filter(None, (message if admission.queue else "", *where)))
+        return told(self._memory, record, admission, message)
 
     async def _settle(
         self, record: Record, grant: Grant, admission: Admission, wanted: tuple[Wanted, ...], more: Any
