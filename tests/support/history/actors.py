@@ -1,0 +1,310 @@
+"""Who else lives in a cluster: the Job controller, kube-scheduler, kubelets, garbage collection; one step at a time.
+
+Each looks at the server as it is and makes one change, or a few that belong together. They keep no state, so nothing of
+theirs is lost when they are slow.
+"""
+
+import random
+from collections import Counter
+from typing import Any
+
+from support.history.server import TRACKING, Json, Server, ended, over, owner_of
+
+RANK = "batch.kubernetes.io/job-completion-index"
+NAMESPACE = "ns"
+
+
+class Cluster:
+    """The parts of a cluster that are not ours. ``finishing``: uids of jobs whose pods end by themselves."""
+
+    def __init__(self, server: Server, rng: random.Random) -> None:
+        self.server = server
+        self.rng = rng
+        self.finishing: set[str] = set()
+        self.everything_ends = False
+        self._numbers = 0
+
+    def step(self) -> bool:
+        """One change somewhere; False where nobody has anything to do."""
+        parts = [self._jobs, self._schedule, self._kubelets, self._collect]
+        self.rng.shuffle(parts)
+        return any(part() for part in parts)
+
+    def pods_of(self, uid: str) -> list[Json]:
+        return [pod for pod in self.server.all("pods") if owner_of(pod) == uid]
+
+    # --- the Job controller ----------------------------------------------------------------------------------------
+
+    def _jobs(self) -> bool:
+        jobs = list(self.server.all("jobs"))
+        self.rng.shuffle(jobs)
+        return self._orphans() or any(self._job(job) for job in jobs)
+
+    def _orphans(self) -> bool:
+        uids = {job["metadata"]["uid"] for job in self.server.all("jobs")}
+        for pod in self.server.all("pods"):
+            if TRACKING in pod["metadata"].get("finalizers", ()) and owner_of(pod) not in uids:
+                self._untrack(pod)
+                return True
+        return False
+
+    def _untrack(self, pod: Json) -> None:
+        def mutate(new: Json) -> None:
+            new["metadata"]["finalizers"] = [name for name in new["metadata"]["finalizers"] if name != TRACKING]
+
+        self.server.change(pod, mutate, "job controller")
+
+    def _job(self, job: Json) -> bool:  # noqa: C901, PLR0911, PLR0912 -- one branch a rule, as manageJob has them
+        uid, spec = job["metadata"]["uid"], job["spec"]
+        if job["metadata"].get("deletionTimestamp"):
+            return False
+        status = dict(job.get("status") or {})
+        pods = self.pods_of(uid)
+        done = [pod for pod in pods if TRACKING in pod["metadata"].get("finalizers", ()) and _counts(pod)]
+        live = [pod for pod in pods if not ended(pod) and not pod["metadata"].get("deletionTimestamp")]
+        indexed = spec.get("completionMode") == "Indexed"
+        if done:
+            pod = self.rng.choice(done)
+            if pod["status"]["phase"] == "Succeeded":
+                if indexed:
+                    ranks = _ranks(status.get("completedIndexes", "")) | {_rank(pod)}
+                    status["completedIndexes"] = ",".join(str(rank) for rank in sorted(ranks))
+                    status["succeeded"] = len(ranks)
+                else:
+                    status["succeeded"] = status.get("succeeded", 0) + 1
+            else:
+                status["failed"] = status.get("failed", 0) + 1
+            self._set_status(job, self._counted(status, pods))
+            self._untrack(pod)
+            return True
+        if over(job):
+            return self._remove(live)
+        if spec.get("suspend"):
+            if self._remove(live):
+                return True
+            status.pop("startTime", None)
+            return self._set_status(job, self._counted(self._condition(status, "Suspended", "True"), pods))
+        if _true(status, "Suspended"):
+            status = self._condition(status, "Suspended", "False")
+        if "startTime" not in status:
+            status["startTime"] = self.server.now()
+        wanted = max(0, min(spec["parallelism"], spec["completions"] - status.get("succeeded", 0)))
+        if status.get("succeeded", 0) >= spec["completions"]:
+            return self._set_status(job, self._counted(self._condition(status, "Complete", "True"), pods))
+        excess = live[wanted:] if not indexed else _not_needed(live, spec["completions"])
+        if self._remove(excess):
+            return True
+        if len(live) < wanted:
+            self._make_pod(job, live, status, indexed=indexed)
+            return True
+        return self._set_status(job, self._counted(status, pods))
+
+    def _make_pod(self, job: Json, live: list[Json], status: Json, *, indexed: bool) -> None:
+        meta, template = job["metadata"], job["spec"]["template"]
+        self._numbers += 1
+        labels = {}
+        if indexed:
+            taken = {_rank(pod) for pod in live} | _ranks(status.get("completedIndexes", ""))
+            labels[RANK] = str(next(rank for rank in range(job["spec"]["completions"]) if rank not in taken))
+        reference = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": meta["name"],
+            "uid": meta["uid"],
+            "controller": True,
+        }
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"{meta['name']}-{self._numbers}",
+                "namespace": NAMESPACE,
+                "labels": labels,
+                "annotations": dict(template["metadata"].get("annotations", {})),
+                "ownerReferences": [reference],
+                "finalizers": [TRACKING],
+            },
+            "spec": dict(template["spec"]),
+            "status": {"phase": "Pending"},
+        }
+        self.server.create("pods", pod, "job controller")
+
+    def _remove(self, pods: list[Json]) -> bool:
+        if not pods:
+            return False
+        pod = self.rng.choice(pods)
+        if TRACKING in pod["metadata"].get("finalizers", ()):
+            self._untrack(pod)
+            pod = self.server.get("pods", pod["metadata"]["name"], NAMESPACE)
+        self.server.delete(pod, "job controller")
+        return True
+
+    def _counted(self, status: Json, pods: list[Json]) -> Json:
+        live = [pod for pod in pods if not ended(pod) and not pod["metadata"].get("deletionTimestamp")]
+        ready = sum(pod["status"]["phase"] == "Running" for pod in live)
+        return {**status, "active": len(live), "ready": ready}
+
+    def _condition(self, status: Json, kind: str, value: str) -> Json:
+        conditions = status.get("conditions") or []
+        if any(found["type"] == kind and found["status"] == value for found in conditions):
+            return status
+        made = {"type": kind, "status": value, "lastTransitionTime": self.server.now(), "reason": kind, "message": ""}
+        return {**status, "conditions": [*(found for found in conditions if found["type"] != kind), made]}
+
+    def _set_status(self, job: Json, status: Json) -> bool:
+        job = self.server.get("jobs", job["metadata"]["name"], NAMESPACE)
+        if job is None or (job.get("status") or {}) == status:
+            return False
+        self.server.store(job, {**job, "status": status}, "job controller", "status")
+        return True
+
+    # --- kube-scheduler ----------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> bool:
+        waiting = [
+            pod
+            for pod in self.server.all("pods")
+            if not pod["spec"].get("nodeName")
+            and not pod["spec"].get("schedulingGates")
+            and not pod["metadata"].get("deletionTimestamp")
+        ]
+        self.rng.shuffle(waiting)
+        return any(self._bind(pod) for pod in waiting)
+
+    def _bind(self, pod: Json) -> bool:
+        used = self.used()
+        wanted = requests(pod["spec"])
+        fitting = [
+            node["metadata"]["name"]
+            for node in self.server.all("nodes")
+            if usable(node)
+            and _selected(pod, node)
+            and all(
+                used[node["metadata"]["name"], name] + amount <= allocatable(node).get(name, 0)
+                for name, amount in wanted.items()
+            )
+        ]
+        if not fitting:
+            return False
+        name = self.rng.choice(fitting)
+        self.server.change(pod, lambda new: new["spec"].update(nodeName=name), "scheduler")
+        return True
+
+    def used(self) -> Counter:
+        """What pods on nodes take, by node and resource."""
+        used: Counter = Counter()
+        for pod in self.server.all("pods"):
+            if pod["spec"].get("nodeName") and not ended(pod):
+                for name, amount in requests(pod["spec"]).items():
+                    used[pod["spec"]["nodeName"], name] += amount
+        return used
+
+    # --- kubelets ----------------------------------------------------------------------------------------------------
+
+    def _kubelets(self) -> bool:
+        nodes = {node["metadata"]["name"]: node for node in self.server.all("nodes")}
+        bound = [pod for pod in self.server.all("pods") if pod["spec"].get("nodeName")]
+        self.rng.shuffle(bound)
+        return any(self._kubelet(pod, nodes.get(pod["spec"]["nodeName"])) for pod in bound)
+
+    def _kubelet(self, pod: Json, node: Json | None) -> bool:  # noqa: PLR0911
+        phase, meta = pod["status"]["phase"], pod["metadata"]
+        if node is None:
+            if meta.get("deletionGracePeriodSeconds") == 0 and meta.get("deletionTimestamp"):
+                return False
+            self._end(pod, "Failed")  # the pod garbage collector
+            return True
+        if not ready(node):
+            return False
+        if meta.get("deletionTimestamp"):
+            if meta.get("deletionGracePeriodSeconds") == 0:
+                return False
+            self._end(pod, phase if ended(pod) else "Failed")
+            return True
+        if phase == "Pending":
+            self.server.store(pod, {**pod, "status": {"phase": "Running"}}, "kubelet", "status")
+            return True
+        ends = owner_of(pod) and (self.everything_ends or owner_of(pod) in self.finishing)
+        if phase == "Running" and ends and (self.everything_ends or self.rng.random() < 0.05):
+            fails = not self.everything_ends and self.rng.random() < 0.1
+            self.server.store(
+                pod, {**pod, "status": {"phase": "Failed" if fails else "Succeeded"}}, "kubelet", "status"
+            )
+            return True
+        return False
+
+    def _end(self, pod: Json, phase: str) -> None:
+        pod = self.server.store(pod, {**pod, "status": {"phase": phase}}, "kubelet", "status")
+        self.server.delete(pod, "kubelet", grace=0)
+
+    # --- the garbage collector ------------------------------------------------------------------------------------
+
+    def _collect(self) -> bool:
+        uids = {obj["metadata"]["uid"] for obj in self.server.objects.values()}
+        for plural in ("pods", "workloads"):
+            for obj in self.server.all(plural):
+                if owner_of(obj) and owner_of(obj) not in uids and not obj["metadata"].get("deletionTimestamp"):
+                    self.server.delete(obj, "garbage collector")
+                    return True
+        return False
+
+
+def requests(spec: Json) -> dict[str, int]:
+    """What a pod takes: thousandths of cpu, and itself."""
+    cpu = sum(int(one.get("resources", {}).get("requests", {}).get("cpu", 0)) for one in spec["containers"])
+    return {"cpu": cpu, "pods": 1}
+
+
+def allocatable(node: Json) -> dict[str, int]:
+    return {name: int(amount) for name, amount in node["status"]["allocatable"].items()}
+
+
+def ready(node: Json) -> bool:
+    return any(found["type"] == "Ready" and found["status"] == "True" for found in node["status"]["conditions"])
+
+
+def usable(node: Json) -> bool:
+    return ready(node) and not node["spec"].get("unschedulable")
+
+
+def _selected(pod: Json, node: Json) -> bool:
+    labels, spec = node["metadata"]["labels"], pod["spec"]
+    if any(labels.get(name) != value for name, value in (spec.get("nodeSelector") or {}).items()):
+        return False
+    required = (
+        (spec.get("affinity") or {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    )
+    terms: list[Any] = required["nodeSelectorTerms"] if required else []
+    return not terms or any(
+        all(node["metadata"]["name"] in field["values"] for field in term.get("matchFields") or ()) for term in terms
+    )
+
+
+def _true(status: Json, kind: str) -> bool:
+    return any(found["type"] == kind and found["status"] == "True" for found in status.get("conditions") or ())
+
+
+def _counts(pod: Json) -> bool:
+    """Whether the Job controller counts it as ended: it is, or it went before it ran."""
+    meta = pod["metadata"]
+    return ended(pod) or bool(meta.get("deletionTimestamp") and meta.get("deletionGracePeriodSeconds") == 0)
+
+
+def _rank(pod: Json) -> int:
+    return int(pod["metadata"]["labels"][RANK])
+
+
+def _ranks(text: str) -> set[int]:
+    return {int(part) for part in text.split(",") if part}
+
+
+def _not_needed(live: list[Json], completions: int) -> list[Json]:
+    """Pods of ranks that are out of range, or that another pod has."""
+    seen: set[int] = set()
+    found = []
+    for pod in live:
+        rank = _rank(pod)
+        if rank >= completions or rank in seen:
+            found.append(pod)
+        seen.add(rank)
+    return found

@@ -1,0 +1,399 @@
+"""One history from a seed: a cluster, its users, a bad network, and a controller that dies and comes back.
+
+1. Users do what they like, while the network fails and the controller crashes between any two of its writes.
+2. All that comes to rest. What a freshly started controller holds is what the last one held, and it writes nothing.
+3. All pods end. Whoever would fit an idle cluster had its turn, and then nothing is held any more.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import structlog
+from support.history import loop as loops
+from support.history.actors import Cluster
+from support.history.judge import Judge, slices_of, wanted_by
+from support.history.server import Json, Server, over, owner_of
+from support.history.users import Users
+from support.history.wire import Faults, Wire
+
+from crds.settings import Settings
+from kube.events import EventRecorder
+from ungater import cycle, queue_status
+from ungater.cycle import Controller
+from ungater.kueue import bridge
+from ungater.metrics import Metrics
+
+STEPS = 400_000  # of the loop, in all
+QUIET = 40.0  # seconds without a change, after which things are at rest: longer than most pauses before another attempt
+SHORT = 10.0  # the same where nothing should be going on
+LONGER = 420.0  # the same where something is amiss, for what is put off for long on purpose
+STATUS = 10.0  # seconds between looks at the status of queues, of which nothing here depends
+_metrics = Metrics()
+
+
+class Broken(AssertionError):  # noqa: N818 -- it is what happened to a history
+    """What is wrong with a history, and the end of it."""
+
+
+def run(seed: int) -> "History":
+    """Live through the history of ``seed``. Raises Broken."""
+    history = History(seed)
+    history.live()
+    return history
+
+
+class Term:
+    """One life of the controller."""
+
+    def __init__(self, history: "History", faults: Faults) -> None:
+        self.wire = Wire(history.server, history.rng, faults, history.note)
+        client = self.wire.client()
+        recorder = EventRecorder(client, "ungater", instance="simulated")
+        self.controller = Controller(history.settings, client, _metrics, recorder)
+        self.died = asyncio.Event()
+        self.wire.crash = self._crash
+        self.tasks = [asyncio.create_task(self.controller.run()), asyncio.create_task(recorder.run())]
+        for task in self.tasks:
+            task.add_done_callback(lambda _: self.died.set())
+
+    def _crash(self) -> None:
+        self.wire.dead = True
+        self.died.set()
+
+
+class History:
+    """See the module's rules. ``lines``: what happened, for people."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.rng = random.Random(f"history {seed}")
+        self.loop = loops.Loop(random.Random(f"order {seed}"), STEPS)
+        self.lines: list[tuple[float, tuple[Any, ...]]] = []
+        self.server = Server(self.loop)
+        self.judge = Judge(self.server)
+        self.cluster = Cluster(self.server, self.rng)
+        self.faults = _faults(self.rng)
+        self.settings = Settings(
+            ungate_concurrency=4,
+            ungate_batch_seconds=0.5,
+            expectation_timeout_seconds=10,
+            replacement_timeout_seconds=60,
+            eviction_patience_seconds=10,
+            requeuing_backoff_base_seconds=5,
+            requeuing_backoff_max_seconds=20,
+            queue_patience_seconds=self.rng.choice((86_400, 86_400, 30)),
+            wait_for_pods_ready_timeout_seconds=self.rng.choice((None, None, None, 120)),
+        )
+        self.users = Users(self.server, self.cluster, self.rng, self.note)
+        self.term: Term | None = None
+        self.terms = 0
+        self._activity = asyncio.Event()
+        self._errors: list[str] = []
+
+    def note(self, *what: Any) -> None:
+        """Remember for people what happened."""
+        self.lines.append((self.loop.now, what))
+
+    def live(self) -> None:
+        """All of it. Raises Broken."""
+        before = structlog.get_config()
+        structlog.configure(
+            processors=[self._logged], wrapper_class=structlog.make_filtering_bound_logger(40), **_uncached(before)
+        )
+        random.seed(f"product {self.seed}")
+        self.loop.set_exception_handler(lambda _, context: self._errors.append(f"loop: {context}"))
+        judged = self.server.judge
+        self.server.judge = lambda key, old, new, who: (self._tell(key, old, new, who), judged(key, old, new, who))
+        try:
+            with loops.running(self.loop), fewer_tasks():
+                asyncio.set_event_loop(self.loop)
+                self.loop.run_until_complete(self._live())
+        except RuntimeError as error:
+            raise self._broken([str(error)]) from error
+        finally:
+            structlog.configure(**before)
+            self._close()
+
+    def _close(self) -> None:
+        self.loop.choose = None
+        tasks = asyncio.all_tasks(self.loop)
+        for task in tasks:
+            task.cancel()
+        with loops.running(self.loop):
+            self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.close()
+        asyncio.set_event_loop(None)
+
+    def _logged(self, _: Any, method: str, event: Json) -> Json:
+        if event.get("exc_info") is True:
+            structlog.processors.format_exc_info(None, method, event)
+        self._errors.append(f"{method}: {event}")
+        raise structlog.DropEvent
+
+    # --- the three parts ---------------------------------------------------------------------------------------------
+
+    async def _live(self) -> None:
+        self.server.wake = self._wake
+        self.users.begin()
+        self.term = Term(self, self.faults)
+        background = asyncio.create_task(self._others())
+        for _ in range(self.rng.randint(6, 22)):
+            await self._until(self.rng.expovariate(1 / self.rng.choice((0.05, 1.0, 8.0))))
+            self.users.act()
+        await self._until(self.rng.random() * 20)
+        # Part 2.
+        _calm(self.faults)
+        self.users.rest()
+        await self._settle(lambda: self.judge.unsettled(fits=self.users.plain(self.settings)))
+        held, written = self._held(), self.server.ours
+        self._match_store(held)
+        await self._end_term()
+        self.term = Term(self, self.faults)
+        await self._settle(lambda: self.judge.unsettled(fits=self.users.plain(self.settings)), SHORT)
+        if self.server.ours != written:
+            self.judge.wrong.append("a restart where nothing had happened wrote something")
+        if (now := self._held()) != held:
+            self.judge.wrong.append(f"after a restart it holds\n  {now}\nand before\n  {held}")
+        self._check()
+        # Part 3.
+        self.users.open_all()
+        self.cluster.everything_ends = True
+        self._activity.set()
+        await self._settle(self._undone, SHORT)
+        for job in list(self.server.all("jobs")):
+            self.server.delete(job, "user")
+        await self._settle(self._left, SHORT)
+        background.cancel()
+        await self._end_term()
+
+    async def _others(self) -> None:
+        """The rest of the cluster, in its own time."""
+        while True:
+            if not self.cluster.step():
+                self._activity.clear()
+                await self._activity.wait()
+            await asyncio.sleep(self.rng.random() * self.rng.choice((0.01, 0.3, 2.0)))
+
+    def _wake(self, plural: str) -> None:
+        self._activity.set()
+        if self.term is not None:
+            for stream in tuple(self.term.wire.streams):
+                stream.wake(plural)
+
+    async def _until(self, seconds: float) -> None:
+        """Let time pass, with another controller wherever one died."""
+        end = self.loop.now + seconds
+        while True:
+            try:
+                async with asyncio.timeout_at(end):
+                    await self.term.died.wait()
+            except TimeoutError:
+                break
+            await self._end_term()
+            await asyncio.sleep(1.1 + self.rng.random() * self.rng.choice((1, 30)))
+            self.term = Term(self, self.faults)
+        self._check()
+
+    async def _end_term(self) -> None:
+        term, choose = self.term, self.loop.choose
+        self.terms += 1
+        self.note("the controller ends")
+        term.wire.dead = True
+        self.loop.choose = None  # what a dead one does is of no account, and its order comes from addresses
+        for task in term.tasks:
+            if task.done() and not task.cancelled():
+                self._errors.append(f"a task of the controller ended: {task.exception()!r}")
+            task.cancel()
+        for result in await asyncio.gather(*term.tasks, return_exceptions=True):
+            if not isinstance(result, asyncio.CancelledError | None):
+                self._errors.append(f"a task of the controller ended with {result!r}")
+        self.loop.choose = choose
+        random.seed(f"product {self.seed} {self.terms}")
+
+    async def _settle(self, amiss: Callable[[], list[str]], first: float = QUIET) -> None:
+        """Until nothing changes any more; then nothing may be amiss, nor may anybody be busy."""
+        for quiet in (first, LONGER):
+            since, commits = self.loop.now, self.server.commits
+            deadline, calls, steps = since + 20 * LONGER, self.term.wire.calls, self.loop.steps
+            while self.loop.now - since < quiet:
+                await self._until(2.0)
+                if self.server.commits != commits:
+                    since, commits, calls, steps = (
+                        self.loop.now,
+                        self.server.commits,
+                        self.term.wire.calls,
+                        self.loop.steps,
+                    )
+                if self.loop.now > deadline:
+                    self.judge.wrong.append("it does not come to rest")
+                    break
+            if self.term.wire.calls - calls > 20 + quiet * 2 or self.loop.steps - steps > 500 + quiet * 100:
+                used = self.term.wire.calls - calls, self.loop.steps - steps
+                self.judge.wrong.append(f"busy though nothing happens: calls and steps in {quiet:g} s: {used}")
+            wrong = amiss()
+            if not wrong:
+                break
+        else:
+            self.judge.wrong += wrong
+        self._check()
+
+    # --- what is looked at -------------------------------------------------------------------------------------------
+
+    def _held(self) -> Json:
+        """What the controller holds, as plain data."""
+        memory = self.term.controller.memory
+        return {
+            "slots": {
+                key: sorted((part.values, part.count) for each in parts.values() for part in each.slices)
+                for key, parts in memory.state.workloads.items()
+                if "\0" not in key  # what a claimant keeps from others is no holding
+            },
+            "quota": {key: (each.queue, dict(each.amounts)) for key, each in memory.queues.quotas.held.items()},
+            "pods": sorted(memory.state.pods),
+            "phases": {
+                key: str(entry.phase) for key, entry in memory.queues.entries.items() if entry.grant is not None
+            },
+        }
+
+    def _match_store(self, held: Json) -> None:
+        """What is held is what is stored."""
+        jobs = {job["metadata"]["uid"]: job for job in self.server.all("jobs")}
+        stored = {
+            f"ns/{each['metadata']['name']}": sorted(
+                (tuple(labels.values()), count) for labels, count in slices_of(each)
+            )
+            for each in self.server.all("workloads")
+            if owner_of(each) in jobs and not over(jobs[owner_of(each)]) and slices_of(each)
+        }
+        if stored != held["slots"]:
+            self.judge.wrong.append(f"stored are\n  {stored}\nand held\n  {held['slots']}")
+        bound = sorted(
+            f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+            for pod in self.server.all("pods")
+            if pod["spec"].get("nodeName") and pod["status"]["phase"] not in {"Succeeded", "Failed"}
+        )
+        if bound != held["pods"]:
+            self.judge.wrong.append(f"on nodes are\n  {bound}\nand charged\n  {held['pods']}")
+
+    def _undone(self) -> list[str]:
+        """Who did not get its turn though it would fit an idle cluster."""
+        wrong = []
+        for job in self.server.all("jobs"):
+            workload = next(
+                (each for each in self.server.all("workloads") if owner_of(each) == job["metadata"]["uid"]), None
+            )
+            if not over(job) and wanted_by(job) and (workload is None or self.judge.fits(job, workload, idle=True)):
+                wrong.append(f"job {job['metadata']['name']} never had its turn: {workload and workload.get('status')}")
+        return wrong
+
+    def _left(self) -> list[str]:
+        """What is held by nobody."""
+        memory, held = self.term.controller.memory, self._held()
+        held["pods"] = [key for key in held["pods"] if "always" not in key]
+        things = {
+            **held,
+            "records": memory.records,
+            "entries": memory.queues.entries,
+            "uids": memory.holdings.uids,
+            "moving": memory.holdings.moving,
+            "evicting": memory.queues.evicting,
+        }
+        return [f"all jobs are gone, and left are {name}: {value}" for name, value in things.items() if value]
+
+    def _check(self) -> None:
+        if self.judge.wrong or self._errors:
+            raise self._broken([*self.judge.wrong, *self._errors])
+
+    def _broken(self, wrong: list[str]) -> Broken:
+        shown = [f"{at:9.3f}  {' '.join(map(str, what))}" for at, what in self.lines[-600:]]
+        return Broken(
+            "\n".join([f"seed {self.seed} at {self.loop.now:.3f} s:", *wrong, "", "the end of its history:", *shown])
+        )
+
+    def _tell(self, key: tuple[str, str, str], old: Json | None, new: Json | None, who: str) -> None:
+        self.note(f"{who}:", *_summary(key, old, new))
+
+
+@contextmanager
+def fewer_tasks() -> Iterator[None]:
+    """Workers that are never all busy here, and looks that nothing here depends on, cost most of the time."""
+    with (
+        patch.object(queue_status, "TICK", STATUS),
+        patch.object(cycle, "WORKERS", 4),
+        patch.object(cycle, "EVICTIONS", 3),
+        patch.object(bridge, "WORKERS", 1),
+    ):
+        yield
+
+
+def _summary(key: tuple[str, str, str], old: Json | None, new: Json | None) -> list[Any]:
+    plural, _, name = key
+    head = [plural, name]
+    if new is None:
+        return [*head, "gone"]
+    said: list[Any] = [*head, "new" if old is None else "->"]
+    meta, spec, status = new["metadata"], new.get("spec") or {}, new.get("status") or {}
+    if plural == "pods":
+        host = (spec.get("nodeSelector") or {}).get("kubernetes.io/hostname", "")
+        said += [
+            "gated" if spec.get("schedulingGates") else f"slot {host}",
+            spec.get("nodeName", "-"),
+            status.get("phase"),
+        ]
+        said += ["terminating"] if meta.get("deletionTimestamp") else []
+        said += ["untracked"] if not meta.get("finalizers") else []
+    elif plural == "workloads":
+        said += [[(labels["kubernetes.io/hostname"], count) for labels, count in slices_of(new)]]
+        said += ["nominated"] if status.get("nomination") else []
+        said += [f"{one['type']}={one['status']}({one['reason']})" for one in status.get("conditions") or ()]
+        said += [] if spec.get("active", True) else ["inactive"]
+    elif plural == "jobs":
+        said += [
+            "suspended" if spec.get("suspend") else "",
+            f"{spec['parallelism']} pods",
+            {k: v for k, v in status.items() if k != "conditions"},
+        ]
+        said += [f"{one['type']}={one['status']}" for one in status.get("conditions") or ()]
+    elif plural == "nodes":
+        said += [spec, status["conditions"][0]["status"]]
+    elif plural == "clusterqueues":
+        said += [spec.get("stopPolicy", ""), spec["resourceGroups"][0]["flavors"][0]["resources"]]
+    return said
+
+
+def _uncached(config: Json) -> Json:
+    return {
+        key: value
+        for key, value in config.items()
+        if key not in {"processors", "wrapper_class", "cache_logger_on_first_use"}
+    }
+
+
+def _faults(rng: random.Random) -> Faults:
+    """A network that is fine, bad in some ways, or bad in all."""
+
+    def some(most: float) -> float:
+        return rng.random() * most if rng.random() < 0.5 else 0.0
+
+    return Faults(
+        before=some(0.15),
+        after=some(0.15),
+        conflict=some(0.1),
+        late=some(0.05),
+        crash=some(0.04),
+        cut=some(0.1),
+        stall=some(0.03),
+        slow=some(0.4),
+        delay=rng.choice((0.01, 0.05, 0.5)),
+    )
+
+
+def _calm(faults: Faults) -> None:
+    for name in ("before", "after", "conflict", "late", "crash", "cut", "stall", "slow"):
+        setattr(faults, name, 0.0)
+    faults.delay = 0.01

@@ -1,0 +1,381 @@
+"""Judges a history from the stored objects alone, and shares no code with what it judges.
+
+`Judge.changed` is told of every change, and says at that moment what of the invariants is broken:
+
+- no slot is held by two pods, no node is over-committed by assignments, no more pods in a slice than its count
+- no pod loses its gate before an admission with that slice is stored for its own job
+- all pod sets are assigned, or none; a required pod set stays in one domain
+- quota: what is admitted anew fits what the queue's quotas were within the last minutes
+
+`unsettled` says what is wrong with a cluster in which nothing happens any more: somebody fits and waits, a pod sits in
+no slot, or a gated pod's Workload does not say why.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from support.history.actors import allocatable, ready, requests, usable
+from support.history.server import CONTROLLER, MARK, Json, Key, Server, ended, gated, over, owner_of
+
+HOSTNAME = "kubernetes.io/hostname"
+LAG = 300.0  # seconds for which an older quota may still be what the controller knows
+Slices = list[tuple[dict[str, str], int]]
+
+
+class Judge:
+    """See the module's rules. ``wrong``: what was found, in words."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.wrong: list[str] = []
+        self._forsaken: set[str] = set()  # uids of pods that were to go when their node was lost: they hold nothing
+        self._quotas: dict[str, list[tuple[float, int]]] = defaultdict(list)
+        server.judge = self.changed
+
+    def changed(self, key: Key, old: Json | None, new: Json | None, who: str) -> None:
+        """One change was made."""
+        kind = key[0]
+        if kind in {"nodes", "pods"}:
+            self._note_lost()
+        if kind == "clusterqueues" and new is not None:
+            self._quotas[key[2]].append((self.server.loop.now, _nominal(new)))
+        elif kind == "workloads" and new is not None and new.get("status") != (old or {}).get("status"):
+            self.wrong += self._workload(old, new)
+        elif kind == "pods" and old is not None and new is not None and gated(old) and not gated(new):
+            self.wrong += self._ungated(new, who)
+
+    # --- at every moment -----------------------------------------------------------------------------------------
+
+    def _workload(self, old: Json | None, new: Json) -> Iterator[str]:
+        admission, before = _admission(new), _admission(old) if old is not None else None
+        if admission is None or admission == before:
+            return
+        name, names = _name(new), [each["name"] for each in new["spec"]["podSets"]]
+        if [each["name"] for each in admission["podSetAssignments"]] != names:
+            yield f"{name}: pod sets {names}, assigned {admission['podSetAssignments']}"
+        slices = slices_of(new)
+        keys = [tuple(sorted(labels.items())) for labels, _ in slices]
+        if len(set(keys)) < len(keys):
+            yield f"{name}: one slice twice in {slices}"
+        if any(count < 1 for _, count in slices):
+            yield f"{name}: an empty slice in {slices}"
+        if sum(count for _, count in slices) != sum(each["count"] for each in admission["podSetAssignments"]):
+            yield f"{name}: slices {slices} are not the counts of {admission}"
+        yield from _one_domain(new, slices)
+        yield from self._full(slices, name)
+        yield from self._crowded(new, slices)
+        yield from self._over_quota(new, before)
+
+    def _full(self, slices: Slices, name: str) -> Iterator[str]:
+        """Nodes on which there are more slots than fit beside the pods that were there from the beginning."""
+        taken: dict[str, Counter] = defaultdict(Counter)
+        for workload in self.server.all("workloads"):
+            job = self._job(owner_of(workload))
+            if job is None or over(job) or job["metadata"].get("deletionTimestamp"):
+                continue  # it gives back what it holds without a write
+            amounts = requests(workload["spec"]["podSets"][0]["template"]["spec"])
+            for labels, count in slices_of(workload):
+                for resource, amount in amounts.items():
+                    taken[labels[HOSTNAME]][resource] += amount * count
+        for pod in self.server.all("pods"):
+            if "always" in pod["metadata"].get("labels", {}):
+                taken[pod["spec"]["nodeName"]].update(requests(pod["spec"]))
+        for labels, _ in slices:
+            node = self.server.get("nodes", labels[HOSTNAME])
+            room = allocatable(node) if node is not None else {}
+            for resource, amount in taken[labels[HOSTNAME]].items():
+                if node is not None and amount > room[resource]:
+                    yield f"{name}: node {labels[HOSTNAME]} is given {amount} of {room[resource]} {resource}"
+
+    def _note_lost(self) -> None:
+        for pod in self.server.all("pods"):
+            name, meta = pod["spec"].get("nodeName"), pod["metadata"]
+            if name and meta.get("deletionTimestamp") and meta["uid"] not in self._forsaken:
+                node = self.server.get("nodes", name)
+                if node is None or not ready(node):
+                    self._forsaken.add(meta["uid"])
+
+    def _crowded(self, workload: Json, slices: Slices) -> Iterator[str]:
+        used = self._used(workload, slices)
+        for index, (labels, count) in enumerate(slices):
+            if used[index] > count:
+                yield f"{_name(workload)}: {used[index]} pods in slice {labels} of {count}"
+
+    def _used(self, workload: Json, slices: Slices) -> Counter:
+        """Pods that hold a slot, by slice."""
+        used: Counter = Counter()
+        for pod in self.server.all("pods"):
+            if owner_of(pod) != owner_of(workload) or gated(pod) or ended(pod) or not holds(pod):
+                continue
+            if pod["metadata"]["uid"] in self._forsaken:
+                continue
+            index = slice_of(pod, slices)
+            if index is not None:
+                used[index] += 1
+        return used
+
+    def _over_quota(self, new: Json, before: Json | None) -> Iterator[str]:
+        queue = _admission(new).get("clusterQueue", "")
+        if not queue or (before is not None and _cpu(new) <= _usage(before)):
+            return
+        queues = {each["metadata"]["name"]: each for each in self.server.all("clusterqueues")}
+        cohort = queues[queue]["spec"].get("cohortName") if queue in queues else None
+        members = {name for name, each in queues.items() if cohort and each["spec"].get("cohortName") == cohort}
+        members |= {queue}
+        limit = sum(self._most(name) for name in members)
+        used = sum(
+            _cpu(workload)
+            for workload in self.server.all("workloads")
+            if (_admission(workload) or {}).get("clusterQueue") in members and self._wants(owner_of(workload))
+        )
+        if used > limit:
+            yield f"{_name(new)}: queues {sorted(members)} use {used} of {limit} cpu"
+
+    def _most(self, queue: str) -> int:
+        found, since = self._quotas[queue], self.server.loop.now - LAG
+        late = [amount for at, amount in found if at >= since]
+        early = [amount for at, amount in found if at < since][-1:]
+        return max([*late, *early])
+
+    def _wants(self, uid: str) -> bool:
+        job = self._job(uid)
+        return job is not None and not over(job) and not job["metadata"].get("deletionTimestamp")
+
+    def _ungated(self, pod: Json, who: str) -> Iterator[str]:
+        name = _name(pod)
+        if who != CONTROLLER:
+            yield f"pod {name}: {who} removed its gate"
+        mine = [each for each in self.server.all("workloads") if owner_of(each) == owner_of(pod)]
+        if not mine:
+            if self._wants(owner_of(pod)):
+                yield f"pod {name} was let go, and its job has no Workload"
+            return
+        workload = mine[0]
+        if len(mine) > 1:
+            yield f"pod {name}: its job has {len(mine)} Workloads"
+        if pod["metadata"].get("annotations", {}).get(MARK) != workload["metadata"]["name"]:
+            yield f"pod {name} is marked for another than {_name(workload)}"
+        slices = slices_of(workload)
+        if _admission(workload) is None:
+            yield f"pod {name} was let go, and {_name(workload)} is not admitted"
+        elif slice_of(pod, slices) is None:
+            yield f"pod {name} was let go to {pod['spec'].get('nodeSelector')}, no slice of {_name(workload)}"
+        else:
+            yield from self._crowded(workload, slices)
+
+    def _job(self, uid: str) -> Json | None:
+        return next((job for job in self.server.all("jobs") if job["metadata"]["uid"] == uid), None)
+
+    # --- when nothing happens any more -----------------------------------------------------------------------------
+
+    def unsettled(self, *, fits: bool) -> list[str]:
+        """What is wrong now; ``fits``: whether nobody may wait who would fit."""
+        wrong = []
+        for job in self.server.all("jobs"):
+            if over(job):
+                continue
+            pods = [pod for pod in self.server.all("pods") if owner_of(pod) == job["metadata"]["uid"]]
+            workload = next(
+                (each for each in self.server.all("workloads") if owner_of(each) == job["metadata"]["uid"]), None
+            )
+            wrong += self._job_settled(job, workload, pods, fits=fits)
+        return wrong
+
+    def _job_settled(self, job: Json, workload: Json | None, pods: list[Json], *, fits: bool) -> Iterator[str]:
+        name = _name(job)
+        if workload is None:
+            yield f"job {name} has no Workload"
+            return
+        wanted = wanted_by(job)
+        running = sum(pod["status"]["phase"] == "Running" for pod in pods)
+        if (workload.get("status") or {}).get("nomination"):
+            yield f"{_name(workload)} is nominated still"
+        yield from self._pods_settled(job, workload, pods)
+        if _admission(workload) is not None:
+            yield from self._admitted_settled(job, workload, pods, running)
+            return
+        if running:
+            yield f"job {name} runs {running} pods and is not admitted"
+        if wanted and workload["spec"].get("active", True) and not _says_why(workload):
+            yield f"{_name(workload)} does not say why it waits"
+        if fits and not self._held_up(job, workload) and self.fits(job, workload):
+            yield f"job {name} waits and would fit"
+
+    def _pods_settled(self, job: Json, workload: Json, pods: list[Json]) -> Iterator[str]:
+        slices = slices_of(workload)
+        yield from self._crowded(workload, slices)
+        for pod in pods:
+            if not gated(pod) and not ended(pod) and slice_of(pod, slices) is None:
+                yield f"pod {_name(pod)} sits at {pod['spec'].get('nodeSelector')}, no slice of {_name(workload)}"
+            if gated(pod) and not _says_why(workload):
+                yield f"pod {_name(pod)} is gated, and {_name(workload)} does not say why"
+            if gated(pod) and not any(self.server.events.get(each["metadata"]["uid"]) for each in (job, pod)):
+                yield f"pod {_name(pod)} is gated, and no event says why"
+
+    def _admitted_settled(self, job: Json, workload: Json, pods: list[Json], running: int) -> Iterator[str]:
+        slices, wanted = slices_of(workload), wanted_by(job)
+        if _is_true(workload, "Evicted"):
+            yield f"{_name(workload)} is on its way out still"
+        if job["spec"].get("suspend"):
+            return
+        total, used = sum(count for _, count in slices), sum(not gated(pod) and not ended(pod) for pod in pods)
+        if wanted and total > max(wanted, used):
+            yield f"{_name(workload)} has {total} slots, and its job wants {wanted}"
+        if running < wanted <= total and not self._has_lost(slices):
+            yield f"job {_name(job)}: {running} of {wanted} pods run, in slots {slices}"
+
+    def _has_lost(self, slices: Slices) -> bool:
+        nodes = (self.server.get("nodes", labels[HOSTNAME]) for labels, _ in slices)
+        return any(node is None or not usable(node) for node in nodes)
+
+    def _held_up(self, job: Json, workload: Json) -> bool:
+        """By somebody's wish: nobody has to let it in."""
+        labels = job["metadata"].get("labels", {})
+        queued = "kueue.x-k8s.io/queue-name" in labels
+        by_hand = "by-hand" in job["metadata"].get("annotations", {})
+        return (
+            not workload["spec"].get("active", True)
+            or (job["spec"].get("suspend") and (not queued or by_hand))
+            or not wanted_by(job)
+        )
+
+    def fits(self, job: Json, workload: Json, *, idle: bool = False) -> bool:
+        """Whether it could be admitted now, without anybody's leave; ``idle``: if it were alone."""
+        queue = job["metadata"].get("labels", {}).get("kueue.x-k8s.io/queue-name", "")
+        each = requests(job["spec"]["template"]["spec"])
+        count = wanted_by(job)
+        if queue and not self._quota_left(queue, each["cpu"] * count, idle=idle):
+            return False
+        free = self.free(idle=idle)
+        room: Counter = Counter()
+        whole = 0
+        annotations = job["spec"]["template"]["metadata"]["annotations"]
+        level = annotations.get("kueue.x-k8s.io/require-topology")
+        for node in self.server.all("nodes"):
+            if not usable(node):
+                continue
+            name, labels = node["metadata"]["name"], node["metadata"]["labels"]
+            takes = max(0, min(free[name][resource] // amount for resource, amount in each.items() if amount))
+            whole += takes
+            if level:
+                path = ("block", "rack", HOSTNAME)
+                room[tuple(labels[key] for key in path[: path.index(level) + 1])] += takes
+        return max(room.values(), default=0) >= count if level else whole >= count
+
+    def free(self, *, idle: bool = False) -> dict[str, Counter]:
+        """What is free on nodes: beside slots, and pods that are in none."""
+        free = {node["metadata"]["name"]: Counter(allocatable(node)) for node in self.server.all("nodes")}
+        everything = defaultdict(Counter, free)
+        slots = {} if idle else {owner_of(each): slices_of(each) for each in self.server.all("workloads")}
+        for workload in () if idle else self.server.all("workloads"):
+            if not self._wants(owner_of(workload)):
+                slots.pop(owner_of(workload), None)
+                continue
+            amounts = requests(workload["spec"]["podSets"][0]["template"]["spec"])
+            for labels, count in slices_of(workload):
+                for resource, amount in amounts.items():
+                    everything[labels[HOSTNAME]][resource] -= amount * count
+        for pod in self.server.all("pods"):
+            node = pod["spec"].get("nodeName")
+            if not node or ended(pod) or (idle and owner_of(pod)):
+                continue
+            if slice_of(pod, slots.get(owner_of(pod), [])) is None:
+                everything[node].subtract(requests(pod["spec"]))
+        return everything
+
+    def _quota_left(self, local: str, more: int, *, idle: bool) -> bool:
+        """Whether its queue has room, without a loan."""
+        found = self.server.get("localqueues", local, "ns")
+        queue = self.server.get("clusterqueues", found["spec"]["clusterQueue"]) if found is not None else None
+        if queue is None or queue["spec"].get("stopPolicy", "None") != "None":
+            return False
+        used: Counter = Counter()
+        for workload in () if idle else self.server.all("workloads"):
+            if self._wants(owner_of(workload)):
+                used[(_admission(workload) or {}).get("clusterQueue", "")] += _cpu(workload)
+        name, cohort = queue["metadata"]["name"], queue["spec"].get("cohortName")
+        others = [
+            each for each in self.server.all("clusterqueues") if cohort and each["spec"].get("cohortName") == cohort
+        ]
+        total = sum(map(_nominal, others)) - sum(used[each["metadata"]["name"]] for each in others)
+        return used[name] + more <= _nominal(queue) and (not cohort or more <= total)
+
+
+def wanted_by(job: Json) -> int:
+    """Pods that it wants at once from here on, were it not suspended."""
+    status, spec = job.get("status") or {}, job["spec"]
+    return max(0, min(spec["parallelism"], spec["completions"] - status.get("succeeded", 0)))
+
+
+def slices_of(workload: Json) -> Slices:
+    """Its slots: labels and count of each slice, whatever the pod set."""
+    admission = _admission(workload) or {"podSetAssignments": []}
+    found = (each.get("topologyAssignment") or {"slices": []} for each in admission["podSetAssignments"])
+    return [(entry["nodeLabels"], entry["count"]) for each in found for entry in each["slices"]]
+
+
+def slice_of(pod: Json, slices: Slices) -> int | None:
+    """The slice that a pod was sent to."""
+    selector = pod["spec"].get("nodeSelector") or {}
+    return next(
+        (
+            index
+            for index, (labels, _) in enumerate(slices)
+            if all(selector.get(key) == value for key, value in labels.items())
+        ),
+        None,
+    )
+
+
+def holds(pod: Json) -> bool:
+    """Whether it takes its place: one that is deleted and was never bound does not."""
+    return not pod["metadata"].get("deletionTimestamp") or bool(pod["spec"].get("nodeName"))
+
+
+def _admission(workload: Json) -> Any:
+    return (workload.get("status") or {}).get("admission")
+
+
+def _is_true(workload: Json, kind: str) -> bool:
+    return any(
+        found["type"] == kind and found["status"] == "True"
+        for found in (workload.get("status") or {}).get("conditions") or ()
+    )
+
+
+def _cpu(workload: Json) -> int:
+    return _usage(_admission(workload))
+
+
+def _usage(admission: Json | None) -> int:
+    parts = (admission or {"podSetAssignments": []})["podSetAssignments"]
+    return sum(int((each.get("resourceUsage") or {}).get("cpu", 0)) for each in parts)
+
+
+def _nominal(queue: Json) -> int:
+    return int(queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"])
+
+
+def _one_domain(workload: Json, slices: Slices) -> Iterator[str]:
+    request = workload["spec"]["podSets"][0].get("topologyRequest") or {}
+    if request.get("policy") != "Required":
+        return
+    levels = ("block", "rack", HOSTNAME)
+    upper = levels[: levels.index(request["level"]) + 1]
+    domains = {tuple(labels[key] for key in upper) for labels, _ in slices}
+    if len(domains) > 1:
+        yield f"{_name(workload)}: required {request['level']}, but over {sorted(domains)}"
+
+
+def _says_why(workload: Json) -> bool:
+    """Whether its Workload says why it waits, or its pods do."""
+    return any(
+        found["status"] == "False" and found.get("message")
+        for found in (workload.get("status") or {}).get("conditions") or ()
+        if found["type"] in {"QuotaReserved", "PodsReady", "Admitted"}
+    )
+
+
+def _name(obj: Json) -> str:
+    return f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"

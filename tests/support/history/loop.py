@@ -1,0 +1,95 @@
+"""An event loop whose time is virtual and whose order of steps comes from a seed.
+
+Whatever is ready may run next: the loop picks by its ``choose``, so tasks that a network wakes interleave in every way.
+Nothing waits really; where nothing is ready, time jumps to the next timer.
+"""
+
+import asyncio
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from heapq import heappop
+from types import FunctionType
+
+EPOCH = 1_795_219_200.0  # 2026-11-21T00:00:00Z
+OURS = ("ungater", "kube", "queueing", "engine")
+_real = {"time": time.time, "monotonic": time.monotonic}
+
+
+class Loop(asyncio.BaseEventLoop):
+    """See the module's rules. ``limit``: steps, after which it is taken for granted that something loops for ever."""
+
+    def __init__(self, choose: random.Random | None, limit: int = 10**9) -> None:
+        super().__init__()
+        self._ready = []  # the base class appends to it and clears it
+        self.now = 0.0
+        self.steps = 0
+        self.limit = limit
+        self.choose = choose  # None: first come, first served
+
+    def time(self) -> float:
+        return self.now
+
+    def _run_once(self) -> None:
+        ready, timers = self._ready, self._scheduled
+        while timers and timers[0]._cancelled:
+            heappop(timers)._scheduled = False
+        if not ready:
+            if not timers:
+                raise RuntimeError("nothing is ready and no timer runs: all wait for ever")
+            self.now = max(self.now, timers[0].when())
+        while timers and timers[0].when() <= self.now:
+            timer = heappop(timers)
+            timer._scheduled = False
+            if not timer._cancelled:
+                ready.append(timer)
+        if not ready:
+            return
+        handle = ready.pop(self.choose.randrange(len(ready)) if self.choose is not None and len(ready) > 1 else 0)
+        self.steps += 1
+        if self.steps > self.limit:
+            self.limit += 10_000  # room to clean up
+            raise RuntimeError(f"over {self.steps} steps: something loops without end")
+        if not handle._cancelled:
+            handle._run()
+
+
+@contextmanager
+def running(loop: Loop) -> Iterator[None]:
+    """``time`` is the loop's while this lasts, for the code under test too, whatever it took for its default clock."""
+    clocks: dict[Callable, Callable] = {
+        _real["time"]: lambda: EPOCH + loop.now,
+        _real["monotonic"]: lambda: loop.now,
+    }
+    defaults = list(_defaults())
+    time.time, time.monotonic = clocks[_real["time"]], clocks[_real["monotonic"]]
+    for function, name, clock in defaults:
+        function.__kwdefaults__[name] = clocks[clock]
+    try:
+        yield
+    finally:
+        time.time, time.monotonic = _real["time"], _real["monotonic"]
+        for function, name, clock in defaults:
+            function.__kwdefaults__[name] = clock
+
+
+_found: dict[int, list[tuple[FunctionType, str, Callable]]] = {}
+
+
+def _defaults() -> list[tuple[FunctionType, str, Callable]]:
+    """Keyword-only arguments of our functions whose default is a clock: they were bound when their module was read."""
+    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] in OURS]
+    if len(modules) not in _found:
+        _found.clear()
+        _found[len(modules)] = [
+            (function, name, value)
+            for module in modules
+            for thing in vars(module).values()
+            for function in (thing, *(vars(thing).values() if isinstance(thing, type) else ()))
+            if isinstance(function, FunctionType) and getattr(thing, "__module__", "") == module.__name__
+            for name, value in (function.__kwdefaults__ or {}).items()
+            if value is _real["time"] or value is _real["monotonic"]
+        ]
+    return _found[len(modules)]

@@ -1,0 +1,353 @@
+"""An API server as far as the controller needs one: objects with versions, and the history that watches replay.
+
+Every change of an object is one commit, which tells ``judge`` before anything else can happen. What the real one would
+refuse is refused: other versions and uids than expected (409), a gate that is added, a selector that is changed once
+the gate is gone, a template of a Job that runs (422), a workload annotation from anybody but the controller (403).
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from support.history.loop import EPOCH, Loop
+
+from kube import resources
+from kube.resources import Resource
+
+Json = dict[str, Any]
+Key = tuple[str, str, str]  # (plural, namespace, name)
+
+GATE = "kueue.x-k8s.io/topology"
+MARK = "kueue.x-k8s.io/topology-workload"
+TRACKING = "batch.kubernetes.io/job-tracking"
+CONTROLLER = "controller"  # who writes for the code under test
+SERVED = {
+    resource.plural: resource
+    for resource in (
+        resources.NAMESPACES,
+        resources.NODES,
+        resources.PODS,
+        resources.JOBS,
+        resources.WORKLOADS,
+        resources.RESOURCE_FLAVORS,
+        resources.CLUSTER_QUEUES,
+        resources.LOCAL_QUEUES,
+        resources.PRIORITY_CLASSES,
+    )
+}
+STATUS = {"pods", "jobs", "workloads", "clusterqueues", "localqueues", "nodes"}  # those with a subresource status
+_PATH = re.compile(
+    r"/(?:api|apis/(?P<group>[^/]+))/[^/]+(?:/namespaces/(?P<namespace>[^/]+))?/(?P<plural>[a-z]+)"
+    r"(?:/(?P<name>[^/]+))?(?:/(?P<sub>[a-z]+))?$"
+)
+encode, decode = msgspec.json.encode, msgspec.json.decode
+
+
+class Refused(Exception):  # noqa: N818 - an answer
+    """An answer with a status of 400 or above."""
+
+    def __init__(self, code: int, reason: str, message: str = "") -> None:
+        super().__init__(f"{code} {reason}: {message}")
+        self.code = code
+        self.body = encode({"kind": "Status", "code": code, "reason": reason, "message": message})
+
+
+class Server:
+    """See the module's rules. ``judge(key, old, new, who)`` is told of each change."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+        self.objects: dict[Key, Json] = {}
+        self.history: dict[str, list[tuple[int, str, bytes]]] = {plural: [] for plural in SERVED}
+        self.forgotten: dict[str, int] = dict.fromkeys(SERVED, 0)
+        self.version = 100
+        self.budgets: set[str] = set()  # uids of jobs whose pods a PodDisruptionBudget protects
+        self.events: dict[str, list[Json]] = {}  # by uid of what they regard
+        self.judge: Callable[[Key, Json | None, Json | None, str], None] = lambda *_: None
+        self.wake: Callable[[str], None] = lambda _: None
+        self.commits = 0  # of anything but Events
+        self.ours = 0  # commits by the controller that change what somebody gets
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def all(self, plural: str) -> Iterator[Json]:
+        """The objects of a kind, in the order of their names."""
+        return (self.objects[key] for key in sorted(key for key in self.objects if key[0] == plural))
+
+    def get(self, plural: str, name: str, namespace: str = "") -> Json | None:
+        """One object; not to be changed."""
+        return self.objects.get((plural, namespace, name))
+
+    def now(self) -> str:
+        """The time as objects have it."""
+        return datetime.fromtimestamp(EPOCH + self.loop.now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    # --- changing ------------------------------------------------------------------------------------------------
+
+    def create(self, plural: str, obj: Json, who: str) -> Json:
+        """A new object. Raises Refused."""
+        meta = obj["metadata"]
+        key = plural, meta.get("namespace", ""), meta["name"]
+        if key in self.objects:
+            raise Refused(409, "AlreadyExists", str(key))
+        if plural == "pods":
+            _policy({}, obj, who)
+        self.version += 1
+        made = {
+            **obj,
+            "metadata": {**meta, "uid": f"u{self.version}", "generation": 1, "creationTimestamp": self.now()},
+        }
+        return self._commit(key, None, made, who)
+
+    def change(self, obj: Json, mutate: Callable[[Json], None], who: str, sub: str = "") -> Json:
+        """Change a copy of an object, then store it. Raises Refused."""
+        new = decode(encode(obj))
+        mutate(new)
+        return self.store(obj, new, who, sub)
+
+    def store(self, old: Json, new: Json, who: str, sub: str = "") -> Json:
+        """Another version of an object; nothing where it is the same. Raises Refused."""
+        plural = _plural(old)
+        if sub == "status":
+            new = {**old, "status": new.get("status", {})}
+        elif plural in STATUS and who == CONTROLLER:
+            new = {**new, "status": old.get("status", {})}
+        if new == old:
+            return old
+        if plural == "pods":
+            _policy(old, new, who)
+            _pod_changes(old, new)
+        if plural == "jobs":
+            _job_changes(old, new)
+        if old.get("spec") != new.get("spec"):
+            new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
+        return self._commit(_key(old), old, new, who)
+
+    def delete(self, obj: Json, who: str, *, grace: int | None = None) -> None:
+        """Delete an object: a pod on a node terminates first, and finalizers hold up the end."""
+        meta = obj["metadata"]
+        pod = _plural(obj) == "pods"
+        instant = not pod or grace == 0 or not obj["spec"].get("nodeName") or ended(obj)
+        if instant and not meta.get("finalizers"):
+            self._commit(_key(obj), obj, None, who)
+            return
+        left = 0 if instant else meta.get("deletionGracePeriodSeconds", 30)
+        if meta.get("deletionTimestamp") and meta.get("deletionGracePeriodSeconds") == left:
+            return
+        more = {"deletionTimestamp": meta.get("deletionTimestamp") or self.now(), "deletionGracePeriodSeconds": left}
+        self._commit(_key(obj), obj, {**obj, "metadata": {**meta, **more}}, who)
+
+    def _commit(self, key: Key, old: Json | None, new: Json | None, who: str) -> Json:
+        if new is not None:
+            meta = new["metadata"]
+            if (
+                meta.get("deletionTimestamp")
+                and not meta.get("finalizers")
+                and meta.get("deletionGracePeriodSeconds") == 0
+            ):
+                new = None
+        self.version += 1
+        self.commits += 1
+        self.ours += who == CONTROLLER and _matters(key, old, new)
+        stored = new if new is not None else old
+        stored = {**stored, "metadata": {**stored["metadata"], "resourceVersion": str(self.version)}}
+        if new is None:
+            self.objects.pop(key, None)
+        else:
+            self.objects[key] = stored
+        kind = "DELETED" if new is None else "ADDED" if old is None else "MODIFIED"
+        self.history[key[0]].append((self.version, kind, encode({"type": kind, "object": stored}) + b"\n"))
+        self.judge(key, old, stored if new is not None else None, who)
+        self.wake(key[0])
+        return stored
+
+    # --- as a client calls it --------------------------------------------------------------------------------------
+
+    def call(self, method: str, path: str, body: bytes | None, content_type: str) -> bytes:  # noqa: PLR0911
+        """The body of the answer to a call of the controller. Raises Refused."""
+        found = _PATH.match(path)
+        if found is None:
+            if path.startswith("/apis/kueue.x-k8s.io"):
+                raise Refused(404, "NotFound", path)
+            return encode({"resources": []})  # what this group serves, of what is optional
+        plural, namespace = found["plural"], found["namespace"] or ""
+        if plural == "events":
+            return self._event(method, body)
+        if plural not in SERVED:
+            raise Refused(404, "NotFound", path)
+        if found["name"] is None:
+            if method == "POST":
+                obj = decode(body)
+                return encode(self.create(plural, obj, CONTROLLER))
+            items = [obj for obj in self.all(plural) if not namespace or obj["metadata"]["namespace"] == namespace]
+            return encode({"metadata": {"resourceVersion": str(self.version)}, "items": items})
+        obj = self.objects.get((plural, namespace, found["name"]))
+        if obj is None:
+            raise Refused(404, "NotFound", path)
+        if method == "GET":
+            return encode(obj)
+        if found["sub"] == "eviction":
+            self._evict(obj, decode(body))
+            return b"{}"
+        if method == "DELETE":
+            options = decode(body) if body else {}
+            _expect(obj, options.get("preconditions") or {})
+            self.delete(obj, CONTROLLER, grace=options.get("gracePeriodSeconds"))
+            return b"{}"
+        if method != "PATCH":
+            raise Refused(405, "MethodNotAllowed", method)
+        return encode(self.store(obj, _patched(obj, decode(body), content_type), CONTROLLER, found["sub"] or ""))
+
+    def _evict(self, pod: Json, eviction: Json) -> None:
+        options = eviction.get("deleteOptions") or {}
+        _expect(pod, options.get("preconditions") or {})
+        if owner_of(pod) in self.budgets and not ended(pod) and not pod["metadata"].get("deletionTimestamp"):
+            raise Refused(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.")
+        if not options.get("dryRun"):
+            self.delete(pod, CONTROLLER)
+
+    def _event(self, method: str, body: bytes | None) -> bytes:
+        if method == "POST":
+            event = decode(body)
+            self.events.setdefault(event["regarding"].get("uid", ""), []).append(event)
+        return b"{}"
+
+    def forget_history(self) -> None:
+        """Compact: a watch that is opened from before now is told 410."""
+        for plural in self.forgotten:
+            self.forgotten[plural] = self.version
+
+
+def owner_of(obj: Json) -> str:
+    """The uid of its controlling owner."""
+    return next((ref["uid"] for ref in obj["metadata"].get("ownerReferences", ()) if ref.get("controller")), "")
+
+
+def ended(pod: Json) -> bool:
+    return pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
+
+
+def gated(pod: Json) -> bool:
+    return any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates") or ())
+
+
+def over(job: Json) -> bool:
+    return any(
+        found["type"] in {"Complete", "Failed"} and found["status"] == "True"
+        for found in job.get("status", {}).get("conditions") or ()
+    )
+
+
+def _plural(obj: Json) -> str:
+    return _PLURALS[obj["kind"]]
+
+
+_PLURALS = {resource.kind: resource.plural for resource in SERVED.values()}
+
+
+def _key(obj: Json) -> Key:
+    meta = obj["metadata"]
+    return _plural(obj), meta.get("namespace", ""), meta["name"]
+
+
+def describe(resource: Resource) -> Json:
+    """The head of an object of this kind."""
+    return {"apiVersion": resource.api_version, "kind": resource.kind}
+
+
+def _matters(key: Key, old: Json | None, new: Json | None) -> bool:
+    if key[0] in {"clusterqueues", "localqueues"}:
+        return False
+    if key[0] != "workloads" or old is None or new is None:
+        return True
+    held = [[(each.get("status") or {}).get(name) for name in ("admission", "nomination")] for each in (old, new)]
+    return held[0] != held[1] or old["spec"] != new["spec"]
+
+
+def _expect(obj: Json, wanted: Json) -> None:
+    for name in ("uid", "resourceVersion"):
+        if wanted.get(name) and wanted[name] != obj["metadata"][name]:
+            raise Refused(409, "Conflict", f"{name} is {obj['metadata'][name]}, not {wanted[name]}")
+
+
+def _patched(obj: Json, body: Any, content_type: str) -> Json:
+    new: Json = decode(encode(obj))
+    if content_type == "application/json-patch+json":
+        return _json_patched(new, body)
+    _expect(obj, body.get("metadata") or {})
+    if content_type == "application/strategic-merge-patch+json":
+        meta, wanted = new["metadata"], body["metadata"]
+        assert set(wanted) <= {"uid", "finalizers", "$deleteFromPrimitiveList/finalizers"}, wanted
+        taken = wanted.get("$deleteFromPrimitiveList/finalizers", ())
+        kept = [name for name in meta.get("finalizers", ()) if name not in taken]
+        added = [name for name in wanted.get("finalizers", ()) if name not in kept]
+        if added and meta.get("deletionTimestamp"):
+            raise Refused(422, "Invalid", "no finalizer can be added to what is being deleted")
+        meta["finalizers"] = kept + added
+        return new
+    return _merged(new, body)
+
+
+def _merged(into: Any, patch: Any) -> Any:
+    """RFC 7386."""
+    if not isinstance(patch, dict):
+        return patch
+    into = into if isinstance(into, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            into.pop(name, None)
+        else:
+            into[name] = _merged(into.get(name), value)
+    return into
+
+
+def _json_patched(new: Json, operations: list[Json]) -> Json:
+    for operation in operations:
+        *path, last = operation["path"].lstrip("/").split("/")
+        at: Any = new
+        for part in path:
+            at = at[int(part)] if isinstance(at, list) else at[part]
+        last = int(last) if isinstance(at, list) else last
+        if operation["op"] == "test":
+            if at[last] != operation["value"]:
+                raise Refused(422, "Invalid", f"test of {operation['path']} failed")
+        else:
+            assert operation["op"] == "replace", operation
+            at[last] = operation["value"]
+    return new
+
+
+def _policy(old: Json, new: Json, who: str) -> None:
+    """The ValidatingAdmissionPolicy: marks are the controller's, and so is the removal of the gate."""
+    if who in {CONTROLLER, "admin"}:
+        return
+    before, after = (each.get("metadata", {}).get("annotations", {}).get(MARK) for each in (old, new))
+    if before != after:
+        raise Refused(403, "Forbidden", f"only the ungater writes {MARK}")
+    if old and gated(old) and not gated(new):
+        raise Refused(403, "Forbidden", "only the ungater removes the gate")
+
+
+def _pod_changes(old: Json, new: Json) -> None:
+    before, after = ({gate["name"] for gate in pod["spec"].get("schedulingGates") or ()} for pod in (old, new))
+    if after - before:
+        raise Refused(422, "Invalid", "a gate cannot be added")
+    selectors = [pod["spec"].get("nodeSelector") or {} for pod in (old, new)]
+    affinities = [pod["spec"].get("affinity") for pod in (old, new)]
+    if (not before and (selectors[0] != selectors[1] or affinities[0] != affinities[1])) or any(
+        selectors[1].get(name) != value for name, value in selectors[0].items()
+    ):
+        raise Refused(422, "Invalid", "the node selector can only be narrowed, and only while the pod is gated")
+    if old["spec"].get("nodeName") != new["spec"].get("nodeName") and (old["spec"].get("nodeName") or after):
+        raise Refused(422, "Invalid", "a pod is bound once, and not while it is gated")
+
+
+def _job_changes(old: Json, new: Json) -> None:
+    spec, now = old["spec"], new["spec"]
+    if spec["template"] == now["template"]:
+        return
+    status = old.get("status") or {}
+    if not spec.get("suspend") or status.get("startTime"):
+        raise Refused(422, "Invalid", "spec.template: field is immutable")

@@ -1,0 +1,304 @@
+"""What people do to a cluster: they submit, delete, scale and suspend jobs, edit queues, and take nodes away."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from support.history.actors import NAMESPACE, Cluster
+from support.history.server import GATE, MARK, Json, Server, describe, ended, over
+
+from crds.settings import Settings
+from kube import resources
+
+QUEUE = "kueue.x-k8s.io/queue-name"
+CLASS = "kueue.x-k8s.io/priority-class"
+LEVELS = ["block", "rack", "kubernetes.io/hostname"]
+REQUESTS = (
+    {"kueue.x-k8s.io/require-topology": "rack"},
+    {"kueue.x-k8s.io/require-topology": "block"},
+    {"kueue.x-k8s.io/require-topology": "kubernetes.io/hostname"},
+    {"kueue.x-k8s.io/prefer-topology": "rack"},
+)
+
+
+class Users:
+    """Whoever has kubectl. ``note`` is told what they do."""
+
+    def __init__(self, server: Server, cluster: Cluster, rng: random.Random, note: Callable[..., None]) -> None:
+        self.server = server
+        self.cluster = cluster
+        self.rng = rng
+        self.note = note
+        self.strict = rng.random() < 0.25
+        self.cohort = rng.random() < 0.3
+        self.preempts = rng.random() < 0.5
+        self._numbers = 0
+        self._gone: list[Json] = []  # nodes that were deleted
+        self._actions = (
+            *(self._submit,) * 7,
+            self._delete,
+            self._again,
+            *(self._scale,) * 2,
+            self._suspend,
+            self._resume,
+            self._quota,
+            self._stop,
+            self._cordon,
+            self._lose,
+            self._remove_node,
+            *(self._node_back,) * 2,
+            *(self._delete_pod,) * 2,
+            self._protect,
+            self._deactivate,
+            self._forge,
+        )
+
+    def begin(self) -> None:
+        """A cluster with one flavor, some nodes, two queues, and pods that were always there."""
+        create, rng = self.server.create, self.rng
+        create("namespaces", _object(resources.NAMESPACES, NAMESPACE), "admin")
+        spec = {"nodeLabels": {"pool": "gpu"}, "topology": {"levels": LEVELS}}
+        create("resourceflavors", _object(resources.RESOURCE_FLAVORS, "gpu", spec), "admin")
+        for name, value in (("low", 10), ("high", 1000)):
+            create("priorityclasses", {**_object(resources.PRIORITY_CLASSES, name), "value": value}, "admin")
+        for rack in range(rng.randint(1, 3)):
+            for host in range(rng.randint(1, 3)):
+                self._add_node(f"r{rack}", f"r{rack}h{host}", rng.choice((1, 2, 4)))
+        nodes = [node["metadata"]["name"] for node in self.server.all("nodes")]
+        for number, node in enumerate(nodes):
+            if rng.random() < 0.3:
+                self._pod(f"always-{number}", {"labels": {"always": "yes"}}, node)
+        for name in ("a", "b"):
+            self._add_queue(name)
+
+    def _add_node(self, rack: str, name: str, cpu: int) -> None:
+        labels = {"pool": "gpu", "block": f"b{int(rack[1:]) // 2}", "rack": rack, LEVELS[2]: name}
+        node = {
+            **_object(resources.NODES, name, {}, labels=labels),
+            "status": {
+                "allocatable": {"cpu": str(cpu), "pods": "9"},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        }
+        self.server.create("nodes", node, "admin")
+
+    def _pod(self, name: str, metadata: Json, node: str, spec: Json | None = None) -> None:
+        pod = _object(
+            resources.PODS, name, {"containers": [_container(1)], "nodeName": node, **(spec or {})}, **metadata
+        )
+        pod["metadata"]["namespace"] = NAMESPACE
+        self.server.create("pods", {**pod, "status": {"phase": "Running"}}, "admin")
+
+    def _add_queue(self, name: str) -> None:
+        spec: Json = {
+            "resourceGroups": [_quota(self.rng.randint(2, 8))],
+            "namespaceSelector": {},
+            "queueingStrategy": "StrictFIFO" if self.strict else "BestEffortFIFO",
+        }
+        if self.cohort:
+            spec["cohortName"] = "all"
+        if self.preempts:
+            spec["preemption"] = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
+        self.server.create("clusterqueues", _object(resources.CLUSTER_QUEUES, f"cq-{name}", spec), "admin")
+        local = _object(resources.LOCAL_QUEUES, name, {"clusterQueue": f"cq-{name}"})
+        local["metadata"]["namespace"] = NAMESPACE
+        self.server.create("localqueues", local, "admin")
+
+    # --- acting --------------------------------------------------------------------------------------------------
+
+    def act(self) -> None:
+        """Something, where it can be done now."""
+        self.rng.choice(self._actions)()
+
+    def rest(self) -> None:
+        """Nobody does anything any more; nodes that are there work, and nothing forbids evictions."""
+        self.note("users rest")
+        self.server.budgets.clear()
+        self.cluster.finishing.clear()
+        for pod in list(self.server.all("pods")):
+            if "forged" in pod["metadata"].get("labels", {}):
+                self.server.delete(pod, "admin", grace=0)
+        for node in list(self.server.all("nodes")):
+            self._set_ready(node, "True")
+            self._set_unschedulable(self.server.get("nodes", node["metadata"]["name"]), value=False)
+        for queue in list(self.server.all("clusterqueues")):
+            self.server.change(queue, lambda new: new["spec"].update(stopPolicy="None"), "admin")
+
+    def open_all(self) -> None:
+        """Whatever somebody held up may go on, and all nodes are back."""
+        self.note("users let everything go on")
+        while self._gone:
+            self._node_back()
+        for workload in list(self.server.all("workloads")):
+            self.server.change(workload, lambda new: new["spec"].update(active=True), "user")
+        for job in list(self.server.all("jobs")):
+            if "by-hand" in job["metadata"].get("annotations", {}):
+                self._resumed(job)
+
+    def plain(self, settings: Settings) -> bool:
+        """Whether nobody waits for another reason than room and quota."""
+        return not self.strict and settings.queue_patience_seconds > 1000
+
+    def _any(self, plural: str, wanted: Callable[[Json], Any] = lambda _: True) -> Json | None:
+        found = [obj for obj in self.server.all(plural) if wanted(obj)]
+        return self.rng.choice(found) if found else None
+
+    def _submit(self, name: str = "") -> None:
+        rng = self.rng
+        self._numbers += 1
+        count = rng.choice((1, 1, 2, 2, 3, 4))
+        queue = rng.choice(("a", "a", "b", ""))
+        labels = {QUEUE: queue} if queue else {}
+        if queue and rng.random() < 0.5:
+            labels[CLASS] = rng.choice(("low", "high"))
+        gate = [{"name": GATE}]
+        template = {
+            "metadata": {"annotations": dict(rng.choice(REQUESTS))},
+            "spec": {
+                "containers": [_container(rng.choice((1, 1, 2)))],
+                "schedulingGates": gate,
+                "restartPolicy": "Never",
+            },
+        }
+        spec = {
+            "parallelism": count,
+            "completions": count,
+            "completionMode": rng.choice(("Indexed", "NonIndexed")),
+            "suspend": bool(queue),
+            "template": template,
+        }
+        job = _object(resources.JOBS, name or f"j{self._numbers}", spec, labels=labels, annotations={})
+        job["metadata"]["namespace"] = NAMESPACE
+        made = self.server.create("jobs", job, "user")
+        if rng.random() < 0.5:
+            self.cluster.finishing.add(made["metadata"]["uid"])
+
+    def _delete(self) -> None:
+        if job := self._any("jobs"):
+            self.server.delete(job, "user")
+
+    def _again(self) -> None:
+        """A job deleted and made again under its name."""
+        if job := self._any("jobs"):
+            self.server.delete(job, "user")
+            self._submit(job["metadata"]["name"])
+
+    def _scale(self) -> None:
+        job = self._any("jobs", lambda job: not over(job) and job["spec"]["completionMode"] == "Indexed")
+        if job is not None:
+            count = self.rng.choice((0, 1, 2, 3, 4)) if self.rng.random() < 0.3 else self.rng.choice((1, 2, 3, 4))
+            self.server.change(job, lambda new: new["spec"].update(parallelism=count, completions=count), "user")
+
+    def _suspend(self) -> None:
+        job = self._any("jobs", lambda job: not over(job) and not job["spec"].get("suspend"))
+        if job is not None:
+            self.server.change(job, _suspended, "user")
+
+    def _resume(self) -> None:
+        job = self._any("jobs", lambda job: "by-hand" in job["metadata"].get("annotations", {}))
+        if job is not None:
+            self._resumed(job)
+
+    def _resumed(self, job: Json) -> None:
+        def mutate(new: Json) -> None:
+            del new["metadata"]["annotations"]["by-hand"]
+            if QUEUE not in new["metadata"].get("labels", {}):
+                new["spec"]["suspend"] = False
+
+        self.server.change(job, mutate, "user")
+
+    def _quota(self) -> None:
+        queue, amount = self._any("clusterqueues"), self.rng.randint(1, 8)
+        self.server.change(queue, lambda new: new["spec"].update(resourceGroups=[_quota(amount)]), "admin")
+
+    def _stop(self) -> None:
+        queue, policy = self._any("clusterqueues"), self.rng.choice(("None", "None", "Hold", "HoldAndDrain"))
+        self.server.change(queue, lambda new: new["spec"].update(stopPolicy=policy), "admin")
+
+    def _set_ready(self, node: Json, value: str) -> None:
+        status = {**node["status"], "conditions": [{"type": "Ready", "status": value}]}
+        self.server.store(node, {**node, "status": status}, "kubelet", "status")
+
+    def _set_unschedulable(self, node: Json, *, value: bool) -> None:
+        self.server.change(node, lambda new: new["spec"].update(unschedulable=value), "admin")
+
+    def _cordon(self) -> None:
+        if node := self._any("nodes"):
+            self._set_unschedulable(node, value=not node["spec"].get("unschedulable"))
+
+    def _lose(self) -> None:
+        """Not ready; its pods are asked to go, and nobody confirms it."""
+        if node := self._any("nodes"):
+            self._set_ready(node, "False")
+            for pod in list(self.server.all("pods")):
+                there = pod["spec"].get("nodeName") == node["metadata"]["name"] and not ended(pod)
+                if there and "always" not in pod["metadata"].get("labels", {}) and self.rng.random() < 0.7:
+                    self.server.delete(pod, "taint manager")
+
+    def _remove_node(self) -> None:
+        node = self._any("nodes", lambda node: not self._always_on(node["metadata"]["name"]))
+        if node is not None:
+            self.server.delete(node, "admin")
+            self._gone.append(node)
+
+    def _always_on(self, name: str) -> bool:
+        return any(
+            pod["spec"].get("nodeName") == name and "always" in pod["metadata"].get("labels", {})
+            for pod in self.server.all("pods")
+        )
+
+    def _node_back(self) -> None:
+        if self._gone and self.rng.random() < 0.5:
+            node = self._gone.pop()
+            labels = node["metadata"]["labels"]
+            self._add_node(labels["rack"], node["metadata"]["name"], int(node["status"]["allocatable"]["cpu"]))
+            return
+        node = self._any("nodes", lambda node: node["status"]["conditions"][0]["status"] != "True")
+        if node is not None:
+            self._set_ready(node, "True")
+
+    def _delete_pod(self) -> None:
+        pod = self._any("pods", lambda pod: "always" not in pod["metadata"].get("labels", {}))
+        if pod is not None:
+            self.server.delete(pod, "user")
+
+    def _protect(self) -> None:
+        if job := self._any("jobs"):
+            self.server.budgets ^= {job["metadata"]["uid"]}
+
+    def _deactivate(self) -> None:
+        if workload := self._any("workloads"):
+            active = not workload["spec"].get("active", True)
+            self.server.change(workload, lambda new: new["spec"].update(active=active), "user")
+
+    def _forge(self) -> None:
+        """A pod that says it is another's, where no policy forbids that."""
+        workload, node = self._any("workloads"), self._any("nodes")
+        if workload is None or node is None:
+            return
+        name, labels = node["metadata"]["name"], node["metadata"]["labels"]
+        wanted = self.cluster.used()[name, "cpu"] + 1
+        if wanted > int(node["status"]["allocatable"]["cpu"]):
+            return
+        self._numbers += 1
+        metadata = {"annotations": {MARK: workload["metadata"]["name"]}, "labels": {"forged": "yes"}}
+        self._pod(f"forged-{self._numbers}", metadata, name, {"nodeSelector": {key: labels[key] for key in LEVELS}})
+
+
+def _object(resource: Any, name: str, spec: Json | None = None, **metadata: Any) -> Json:
+    body = {**describe(resource), "metadata": {"name": name, **metadata}}
+    return body if spec is None else {**body, "spec": spec}
+
+
+def _container(cpu: int) -> Json:
+    return {"name": "c", "image": "i", "resources": {"requests": {"cpu": str(cpu)}}}
+
+
+def _quota(cpu: int) -> Json:
+    flavor = {"name": "gpu", "resources": [{"name": "cpu", "nominalQuota": str(cpu)}]}
+    return {"coveredResources": ["cpu"], "flavors": [flavor]}
+
+
+def _suspended(new: Json) -> None:
+    new["spec"]["suspend"] = True
+    new["metadata"].setdefault("annotations", {})["by-hand"] = "yes"
