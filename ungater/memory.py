@@ -575,7 +575,7 @@ class Memory:
         key = owner_key(pod, self.keys)
         if key in self.records or not served(pod, self.keys):
             return
-        pods = {other.metadata.uid: other for other in (*self.pods_of(key), pod)}
+        pods = {other.metadata.uid: other for other in (*self._pods_of(key, pod.metadata.namespace), pod)}
         own = owner_of_pods(key, pods.values(), self.keys)
         self.groups[key] = own.workload_key
         self._new_record(own, after=self._batch if own.open_ended else 0.0)
@@ -604,7 +604,7 @@ class Memory:
     def _new_record(self, own: Owner, after: float = 0.0) -> None:
         owner = self.view(own)
         record = self.records[owner.uid] = Record(owner, own=own)
-        record.pods = {pod.metadata.uid: pod for pod in self.pods_of(owner.uid)}
+        record.pods = {pod.metadata.uid: pod for pod in self._pods_of(owner.uid, owner.namespace)}
         workload = self.workload_of(owner.workload_key)
         if workload is not None and belongs(workload, owner):
             record.known = known_of(workload)
@@ -622,8 +622,13 @@ class Memory:
         if record is not None:
             self.free(record)
 
+    def _pods_of(self, uid: str, namespace: str) -> Iterable[objects.Pod]:
+        """The pods of an owner. Pods of other namespaces may name it too, and are none of its."""
+        return (pod for pod in self.pods_of(uid) if pod.metadata.namespace == namespace)
+
     def _record_of(self, pod: objects.Pod) -> Record | None:
-        return self.records.get(owner_key(pod, self.keys))
+        record = self.records.get(owner_key(pod, self.keys))
+        return record if record is not None and record.owner.namespace == pod.metadata.namespace else None
 
     def _pod_of(self, record: Record, old: objects.Pod | None, new: objects.Pod) -> None:
         uid = new.metadata.uid
