@@ -26,6 +26,7 @@ class Reason(StrEnum):
     WRITE_FAILED = "WriteFailed"
     SUSPENDED = "Suspended"  # the job is suspended: it holds nothing
     PARTLY_PLACED = "PartlyPlaced"  # it was scaled up, and there is no room for the difference
+    WAITS_FOR_ARRIVALS = "WaitsForArrivals"  # pods on their way to a node come first: their kubelet might refuse one
     SLOT_OCCUPIED = "SlotOccupied"  # a pod that terminates still holds the slot of its replacement
 
     # A request is refused.

@@ -18,6 +18,7 @@ from engine.ledger import Ledger, Slots
 from engine.model import Flavor, Node, Pod
 from engine.neighbours import Neighbours, PodGroup, held_group
 from engine.nodes import Nodes
+from engine.numa.arrivals import Free
 from engine.numa.ledger import NEVER, Before, Mark
 from engine.numa.machine import Machine, NumaPlacement, State
 from engine.numa.rebuild import inner
@@ -141,6 +142,13 @@ class ClusterState:
     def held_inside(self, pod: Pod) -> NumaPlacement | None:
         """What a pod that is on its node holds inside, as far as that is known."""
         return self.cluster.numa.held_by(pod)
+
+    def free_for(self, node: str, coming: Collection[str], ending: Collection[str]) -> Free | None:
+        """What is free inside a node for pods on their way there; None where that is not known.
+
+        ``coming``: keys of bound pods that are not settled yet; ``ending``: keys of pods that may end meanwhile.
+        """
+        return self.cluster.numa.free(node, coming, ending)
 
     def hold_placements(self, workload: str, pod_set: str, node: str, placements: Sequence[NumaPlacement]) -> None:
         """Give unclaimed slots the zones that were decided for them before, in another transaction or process."""

@@ -420,10 +420,13 @@ class Controller:
         slots = record.slots_of(ungate.pod)
         if slots is None:
             return
-        slot = slots.slots[ungate.index]
-        placement = predictions.take(ungate.pod, slot) if predictions is not None else None
+        slot, pod = slots.slots[ungate.index], ungate.pod
+        if pod.metadata.uid not in record.intents and not self.memory.arrivals.may_go(record, pod, slot.node):
+            return
+        self.memory.arrivals.sent(record, pod, slot.node)
+        placement = predictions.take(pod, slot) if predictions is not None else None
         more = self.memory.inside.annotations(slot.node, placement)
-        self.sender.ungate(record, ungate.pod, slot, placement, more)
+        self.sender.ungate(record, pod, slot, placement, more)
 
     def _tell(self, record: Record, tell: Tell) -> None:
         if tell.once:

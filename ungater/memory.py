@@ -29,6 +29,7 @@ from queueing import model
 from queueing.life import LifeRules
 from queueing.queues import Grant, Queues
 from ungater import swaps
+from ungater.arrivals import Arrivals
 from ungater.conditions import ADMITTED
 from ungater.groups import owner_key, owner_of_pods, served
 from ungater.holdings import Holdings
@@ -73,6 +74,7 @@ class Memory:
         self.inside = Inside(self.state, options)
         self.troubles = Troubles(enqueue, clock)
         self.troubles.broken = self.inside.broken
+        self.arrivals = Arrivals(self.state, self.inside, enqueue, clock, wall)
         self.holdings = Holdings(self.state, queueing, wall)
         self.holdings.pod_priority = self._pod_priority
         self.generation = 0  # grows when something could help those who wait
@@ -170,9 +172,9 @@ class Memory:
             without=self.avoided(record, owned),
         )
 
-    def avoided(self, record: Record, owned: OwnedPodSet, now: float | None = None) -> frozenset[str]:  # noqa: ARG002
-        """The nodes that the pods of a pod set keep off now: they refused such a pod."""
-        return self.troubles.avoided(owned.shape, now)
+    def avoided(self, record: Record, owned: OwnedPodSet, now: float | None = None) -> frozenset[str]:
+        """The nodes that the pods of a pod set keep off now: they refused such a pod, or would as things stand."""
+        return self.troubles.avoided(owned.shape, now) | self.arrivals.left_out(record, owned.shape, now)
 
     def stir(self, flavors: Iterable[str] | None = None) -> None:
         """Something changed that could help a workload that waits, for a place in ``flavors`` (None: in any)."""
@@ -268,6 +270,7 @@ class Memory:
             self._nominate(one)
         for pod in pods:
             self._charge(pod)
+            self._note_arrival(pod)
             if (record := self._record_of(pod)) is None:
                 self._note_stray(pod)
             elif refused(pod):
@@ -296,6 +299,7 @@ class Memory:
         if event.new is None:
             changed = self.state.remove_node(event.key)
             self.troubles.forget(event.key)
+            self.arrivals.forget(event.key)
         elif changed := self.state.set_node(convert.node(event.new)):
             self.stir()
         if event.new is None or event.old is None or worth_a_look(event.old, event.new):
@@ -417,6 +421,7 @@ class Memory:
             if record is not None and new.spec.node_name and self._marked(record, new):
                 self._settle(record, new)
             self._charge(new)
+        self._note_arrival(new)
         if record is None:
             self._note_stray(new)
         else:
@@ -493,6 +498,7 @@ class Memory:
     def _clear(self, record: Record) -> None:
         record.intents.clear()
         record.exchanges.clear()
+        self.arrivals.stop_all(record)
         record.shrink_at = None
         record.patches.clear()
         record.closing = False
@@ -656,6 +662,7 @@ class Memory:
         uid = pod.metadata.uid
         self.stray.pop(uid, None)
         self._give_back(pod)
+        self.arrivals.gone(pod)
         record = self._record_of(pod)
         if record is None or record.pods.pop(uid, None) is None:
             return
@@ -663,6 +670,7 @@ class Memory:
         record.deleting.pop(uid, None)
         record.noted.discard(uid)
         record.troubles.pop(uid, None)
+        self.arrivals.stop_waiting(record, uid)
         swaps.forget(record, pod)
         self._enqueue(record.uid, self._delay(record))
 
@@ -698,6 +706,18 @@ class Memory:
             self.troubles.changed(pod.spec.node_name, self.records.values())
             self.stir(None if _keeps_off(pod) else self.state.flavors_on(pod.spec.node_name))
 
+    def _note_arrival(self, pod: objects.Pod) -> None:
+        """A pod may be on its way to a node, or have come."""
+        if not self.state.machines:
+            return
+        record, node = self._record_of(pod), pod.spec.node_name
+        slots = record.slots_of(pod) if record is not None and not node else None
+        if record is not None and slots is not None and not is_gated(pod, self.keys.gate):
+            index = slots.of_selector(pod.spec.node_selector) if self._marked(record, pod) else None
+            node = slots.slots[index].node if index is not None else ""
+        if node:
+            self.arrivals.saw(record, pod, node)
+
     def _in_flight(self, pod: objects.Pod) -> NumaPlacement | None:
         record = self._record_of(pod)
         if record is None:
@@ -727,8 +747,10 @@ class Memory:
         if found.zones:
             for pod in self.pods_on(name):
                 self._charge(pod)
+                self._note_arrival(pod)
         if found.anything:
             self.troubles.changed(name, self.records.values())
+            self.arrivals.changed(name)
         if found.more:
             self.stir(self.state.flavors_on(name))
 

@@ -34,7 +34,8 @@ SOON = 4.0  # seconds: for what nobody waits for; often a later state makes the 
 DETAILS_AFTER = 10.0  # seconds: the same reason in other words
 RETELL_AFTER = 60.0  # seconds between two events that only differ in their details
 
-_STUCK = frozenset({str(Reason.SLOT_OCCUPIED), str(Reason.PARTLY_PLACED)})
+_STUCK = frozenset({str(Reason.SLOT_OCCUPIED), str(Reason.PARTLY_PLACED), str(Reason.WAITS_FOR_ARRIVALS)})
+_HELD_LONG = 5.0  # seconds after which pods that wait for others on their way are worth a word
 
 
 def waits(record: Record, reason: Reason, message: str, now: float) -> list[Instruction]:
@@ -237,7 +238,7 @@ def _say(record: Record, looks: Sequence[_Look], now: float) -> list[Instruction
         message = f"{total} of {owner.count} pods have a slot; no room for the rest: {detail}"
         if astray:
             where = ", ".join(astray[:3])
-            why = "is lost" if any(look.lost for look in looks) else "refused such a pod"
+            why = "is lost" if any(look.lost for look in looks) else "refused such a pod or would now"
             message = f"{where} {why}, and its pods have no other place in their domain: {detail}"
         said: list[Instruction] = [Write((Wanted(names.PODS_READY, False, reason, message),), delay=SOON)]
         if _is_news(record, reason, message, now):
@@ -247,7 +248,21 @@ def _say(record: Record, looks: Sequence[_Look], now: float) -> list[Instruction
     if unplaced and owner.count <= total:
         message = f"{unplaced} gated pods wait for a slot that a pod of the job still holds until it is gone"
         return [Write((Wanted(names.PODS_READY, False, Reason.SLOT_OCCUPIED, message),), delay=SOON)]
-    return _ready(record)
+    return _held(record, now) or _ready(record)
+
+
+def _held(record: Record, now: float) -> list[Instruction]:
+    """Some pods have waited for a while for what others do on their node."""
+    held = [one for one in record.held.values() if now - one.since >= _HELD_LONG]
+    if not held:
+        return []
+    nodes = sorted({one.node for one in held})
+    more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
+    message = (
+        f"{len(held)} gated pods wait for {', '.join(nodes[:3])}{more}: pods on their way there come first, because "
+        "the kubelet might refuse one of them, or pods that end there soon"
+    )
+    return [Write((Wanted(names.PODS_READY, False, Reason.WAITS_FOR_ARRIVALS, message),), delay=SOON)]
 
 
 def _ready(record: Record) -> list[Instruction]:

@@ -3,6 +3,7 @@
 from asyncio import Lock
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from engine.numa.machine import NumaPlacement, PodShape
 from engine.preempt.model import Strategy
@@ -153,6 +154,25 @@ class Trouble:
         return bool(self.reason)
 
 
+class Doubt(StrEnum):
+    """Why a pod is not let go to a node now."""
+
+    NONE = ""
+    ORDER = "order"  # it, or one on its way there, may be refused where they come in another order
+    ENDS = "ends"  # it may be refused where a pod ends before it is there
+    REFUSED = "refused"  # it would be refused as things stand
+
+
+@dataclass(frozen=True)
+class Held:
+    """A pod that stays gated though it has a slot (`ungater.arrivals`); ``since``: in seconds of the clock."""
+
+    node: str
+    shape: PodShape
+    since: float
+    why: Doubt = Doubt.NONE
+
+
 @dataclass
 class Record:
     """One job: what was seen, what is held for it, and what was started for it."""
@@ -166,6 +186,7 @@ class Record:
     grant: Grant | None = None  # the admission, as queueing takes it
     pods: dict[str, Pod] = field(default_factory=dict)  # by uid
     intents: dict[str, Intent] = field(default_factory=dict)  # by pod uid
+    held: dict[str, Held] = field(default_factory=dict)  # by pod uid
     deleting: dict[str, float] = field(default_factory=dict)  # by pod uid: when the deletion is asked for again
     refused: Refused | None = None
     lost: Moves = field(default_factory=dict)  # slots that need another place

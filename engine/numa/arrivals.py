@@ -19,9 +19,10 @@ from typing import Final, NamedTuple
 
 from engine.devices.links import bits
 from engine.numa.admit import MOST_ZONES, Trial
+from engine.numa.hints import fewest
 from engine.numa.machine import CPU, Layout, PodShape, Scope, State, TopologyPolicy
 from engine.numa.merge import Merged, space_of
-from engine.numa.pod import Ask, Asks, asks_of, is_memory
+from engine.numa.pod import Ask, Asks, asks_of
 from engine.numa.rebuild import asked
 from engine.numa.room import CountRoom, CpuRoom, DeviceRoom, installed, row_of
 
@@ -87,32 +88,46 @@ def _one_by_one(layout: Layout, state: State, shape: PodShape, count: int) -> bo
 
 
 def _finds_room(layout: Layout, state: State, shape: PodShape, coming: Counter[PodShape]) -> bool:
-    """Whether a plain pod finds a zone whatever the others take: together they have not enough to block all.
+    """Whether a plain pod finds a zone wherever the others go: they are too few to block all that have room for it.
 
-    To block a zone they have to take more than it can spare of some resource. As shares of what they take in all, what
-    it needs at least to block every zone adds up to more than one for each resource.
+    A zone is blocked once others have more of some resource there than the pod leaves. So each of them blocks no more
+    of a zone than its part of that, one zone at most, in as many zones as it takes from.
     """
     if layout.kubelet.full_pcpus_only or shape.gpu_link or shape.wish is not TopologyPolicy.NONE:
         return False
     need = _most_of(layout, shape)
-    if any(max(installed(layout, row).units) < amount for row, amount in need.items() if not _memory(layout, row)):
+    if _reach(layout, shape) > 1:
         return False
-    others = Counter[int]()
-    for other, count in coming.items():
-        for row, amount in _most_of(layout, other).items():
-            others[row] += amount * (count - (other == shape))
-    contested = [row for row, amount in need.items() if amount and others[row]]
-    whole = 0.0
-    for zone, free in enumerate(state.free):
-        if any(_units(layout, free, row) < amount for row, amount in need.items()):
-            continue
-        if state.memory and state.memory[zone].cells != 1 << zone:
-            continue
-        spare = [(_units(layout, free, row) - need[row] + 1) / others[row] for row in contested]
-        if not spare or min(spare) > 1:
-            return True
-        whole += min(spare)
-    return whole > len(contested)
+    zones = [
+        [_units(layout, free, row) - amount + 1 for row, amount in need.items()]
+        for zone, free in enumerate(state.free)
+        if not state.memory or state.memory[zone].cells == 1 << zone
+    ]
+    zones = [spare for spare in zones if min(spare, default=1) > 0]  # those with room for the pod
+    blocked, in_each = 0.0, [0.0] * len(zones)
+    others = coming - Counter([shape])
+    for other, count in others.items():
+        takes = _most_of(layout, other)
+        parts = [
+            max((takes.get(row, 0) / left for row, left in zip(need, spare, strict=True)), default=0.0)
+            for spare in zones
+        ]
+        in_each = [total + count * part for total, part in zip(in_each, parts, strict=True)]
+        blocked += count * min(1.0, max(parts, default=0.0)) * _reach(layout, other)
+    return len(zones) > blocked or any(total < 1 for total in in_each)
+
+
+def _reach(layout: Layout, shape: PodShape) -> int:
+    """How many zones a pod takes from at most; types of memory share zones, which may be more than each needs."""
+    cpu, zones = row_of(layout.resources, CPU), len(layout.zones)
+    asks = _asks(layout, shape)
+    reach = 0
+    for ask in [asks.whole] if layout.kubelet.scope is Scope.POD else [ask for _, _, ask in asks.containers]:
+        amounts = (*ask.devices, *(((cpu, ask.cpus),) if ask.cpus else ()))
+        widths = [fewest(installed(layout, row).units, amount, zones) for row, amount in amounts]
+        held = [fewest(tuple([zone[row] for zone in layout.allocatable]), amount, zones) for row, amount in ask.memory]
+        reach += max(*widths, sum(held), 0)
+    return min(reach, zones)
 
 
 def _most_of(layout: Layout, shape: PodShape) -> dict[int, int]:
@@ -123,10 +138,6 @@ def _most_of(layout: Layout, shape: PodShape) -> dict[int, int]:
         for row, amount in (*ask.memory, *ask.devices, *(((cpu, ask.cpus),) if ask.cpus else ())):
             found[row] += amount
     return dict(found)
-
-
-def _memory(layout: Layout, row: int) -> bool:
-    return is_memory(layout.resources[row])
 
 
 def _units(layout: Layout, free: Sequence[int], row: int) -> int:

@@ -3,11 +3,13 @@
 The *base* is what a report says is free, or all that is allocatable; see `engine.numa.ledger` for which of them counts.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 from engine.model import Pod
+from engine.numa.arrivals import Free
+from engine.numa.charge import charge
 from engine.numa.machine import Machine, NumaPlacement, PodShape, State
 from engine.numa.rebuild import Amounts, Taker, inner, stepwise
 
@@ -137,11 +139,30 @@ class Inside:
             return self._of_pods(machine).state()
         return stepwise(machine, machine.state, self._given_back(machine), self._uncounted(machine))
 
-    def _of_pods(self, machine: Machine) -> Amounts:
+    def free(self, coming: Collection[str], ending: Collection[str]) -> Free:
+        """What is free for pods on their way, without slots; ``coming``: those of them that are bound already.
+
+        ``ending``: pods that may end before those have come. Only where there is a machine.
+        """
+        machine = self.machine
+        assert machine is not None  # noqa: S101  (every caller looked)
+        if machine.layout.exact:
+            takers = self._uncounted(machine, coming)
+            least = stepwise(machine, machine.state, self._given_back(machine), takers)
+        else:
+            least = self._of_pods(machine, coming).state()
+        most = least
+        for key in sorted(ending):
+            placement = self.held_by(self.pods[key]) if key in self.pods else None
+            if placement is not None:
+                most = charge(machine.layout, most, placement, -1, machine.device_ids)
+        return Free(least, most)
+
+    def _of_pods(self, machine: Machine, without: Collection[str] = ()) -> Amounts:
         found = Amounts(machine.layout, machine.state.free if self.by_report else machine.layout.allocatable)
         for placement in self._given_back(machine):
             found.charge(placement, -1)
-        for pod in self._uncounted(machine):
+        for pod in self._uncounted(machine, without):
             if pod.placement is not None:
                 found.charge(pod.placement, 1)
         return found
@@ -154,9 +175,11 @@ class Inside:
             return [placement for _, placement in self.gone]
         return [placement for key, placement in sorted(machine.holds.items()) if key not in self.pods]
 
-    def _uncounted(self, machine: Machine) -> Iterator[Taker]:
-        """Pods that the base does not count, by name."""
+    def _uncounted(self, machine: Machine, without: Collection[str] = ()) -> Iterator[Taker]:
+        """Pods that the base does not count, by name; ``without`` these."""
         for key in sorted(self.pods):
+            if key in without:
+                continue
             counted = self.by_report and (key not in self.since if machine.holds is None else key in machine.holds)
             if not counted:
                 yield Taker(self.pods[key].shape, self.held_by(self.pods[key]))

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple, Protocol
 from engine.devices.pick import GPU_LINK, XPU_ALLOCATION, must_link, unknown
 from engine.model import Pod
 from engine.numa.admit import empty
+from engine.numa.arrivals import Free
 from engine.numa.fleet import Fleet
 from engine.numa.inside import NO_SLOTS, Gone, Inside, SlotKey, Taken
 from engine.numa.machine import Machine, NumaPlacement, PodShape, State
@@ -355,6 +356,11 @@ class NumaLedger:
         self.decide()
         inside = self._by_name.get(name)
         return None if inside is None or inside.machine is None else inside.state(self.reserved.shape)
+
+    def free(self, name: str, coming: Collection[str], ending: Collection[str]) -> Free | None:
+        """What is free for pods on their way (`Inside.free`); None where the inside of the node is not known."""
+        inside = self._by_name.get(name)
+        return None if inside is None or inside.machine is None else inside.free(coming, ending)
 
     def refusal(self, name: str, shape: PodShape, most: int = 1 << 12) -> str:
         """What the kubelet of a node says to the first pod that it would not take; "" where that is not known."""

@@ -270,7 +270,7 @@ def test_with_no_other_place_than_the_node_that_refused_the_workload_says_so():
     record = make_record(slots=SLOTS, pods=[make_pod("new", rank=0)], refused=refused)
     condition = wanted(run(record, rules=refusing("n1")))[PODS_READY]
     assert (condition.status, condition.reason) == (False, Reason.PARTLY_PLACED)
-    assert "n1 refused such a pod, and its pods have no other place" in condition.message
+    assert "n1 refused such a pod or would now, and its pods have no other place" in condition.message
 
 
 def test_a_refusal_is_on_the_workload_until_its_pods_are_ready():

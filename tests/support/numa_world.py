@@ -1,0 +1,80 @@
+"""A `World` whose nodes publish their zones, with kubelets that align pods to one of them."""
+
+import msgspec
+from support.owned import KEYS, LEVELS, make_pod
+from support.published import GI, GPU, nrt, nrt_zone
+from support.world import FLAVOR, World
+
+from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
+from crds.numa_placement import encode
+from engine.model import HOSTNAME_LABEL
+from kube.informer import Event, EventKind
+from kube.objects import Condition, Node, NodeInfo, NodeStatus, ObjectMeta
+from ungater.jobs import owner_of
+from ungater.memory import Memory
+
+ZONE = {"cpu": 8, "memory": 64 * GI, GPU: 4}
+AMOUNTS = {"cpu": "4", "memory": "4Gi", GPU: "2"}
+POD = {"containers": [{"name": "c", "resources": {"requests": AMOUNTS, "limits": AMOUNTS}}]}
+
+
+def machine_node(host):
+    name = f"r1-{host}"
+    labels = {"pool": "gpu", "block": "b", "rack": "r1", HOSTNAME_LABEL: name}
+    status = NodeStatus(
+        allocatable={"cpu": "16", "memory": "128Gi", GPU: "8", "pods": "20"},
+        conditions=(Condition(type="Ready", status="True"),),
+        node_info=NodeInfo(kubelet_version="v1.36.0"),
+    )
+    return Node(metadata=ObjectMeta(name=name, labels=labels), status=status)
+
+
+class NumaWorld(World):
+    """Two nodes of two zones that align each container to one of them."""
+
+    def __init__(self):
+        self.now = 1000.0
+        self.topologies = {}
+        super().__init__()
+        self.put("flavor", FLAVOR)
+        for host in ("h1", "h2"):
+            self.put("node", machine_node(host))
+            self.publish(f"r1-{host}")
+
+    def make(self):
+        memory = Memory(KEYS, lambda uid, _after: self.asked.append(uid), clock=lambda: self.now)
+        memory.pods_of = lambda uid: [
+            pod for pod in self.stores["pod"].values() if any(ref.uid == uid for ref in pod.metadata.owner_references)
+        ]
+        memory.pods_on = lambda name: [pod for pod in self.stores["pod"].values() if pod.spec.node_name == name]
+        memory.workload_of = self.stores["workload"].get
+        memory.inside.sources.node = self.stores["node"].get
+        memory.inside.sources.topology = self.topologies.get
+        return memory
+
+    def publish(self, name, zones=(0, 1), **options):
+        options = {"policy": "single-numa-node", **options}
+        old, new = self.topologies.get(name), nrt([nrt_zone(zone, ZONE) for zone in zones], name=name, **options)
+        self.topologies[name] = new
+        self.memory.on_topology(Event(EventKind.MODIFIED if old else EventKind.ADDED, name, old, new))
+
+    def record(self, job):
+        return self.memory.records[job.metadata.uid]
+
+    def free(self, name="r1-h1", memory=None):
+        """Free GPUs of each zone of a node."""
+        memory = memory or self.memory
+        at = memory.state.machines[name].layout.resources.index(GPU)
+        return [row[at] for row in memory.state.inside(name).free]
+
+
+def sent(world, job, rank, slot, placement, *, node="", phase="Pending", name="", observed=None, reason="", spec=POD):
+    """A pod as it is seen after our patch."""
+    name = name or f"{job.metadata.name}-{rank}"
+    at = dict(zip(LEVELS, slot.values, strict=True))
+    pod = make_pod(name, owner=owner_of(job, KEYS), rank=rank, at=tuple(at.values()), node=node, phase=phase, spec=spec)
+    annotations = {**pod.metadata.annotations, NUMA_PLACEMENT_PREDICTED: encode(placement)}
+    if observed is not None:
+        annotations[NUMA_PLACEMENT_OBSERVED] = observed
+    meta = msgspec.structs.replace(pod.metadata, annotations=annotations)
+    return msgspec.structs.replace(pod, metadata=meta, status=msgspec.structs.replace(pod.status, reason=reason))
