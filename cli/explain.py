@@ -1,8 +1,9 @@
 """``topogate explain JOB``: where a job's pods went, or why it waits and how close each domain comes."""
 
 import asyncio
+import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -11,21 +12,26 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cli import explain_queue, installed, queue_reading, queues, snapshot
+from cli import explain_queue, explain_room, installed, mirror, queue_reading, queues, rehearsal
+from cli import relief as reliefs
 from cli.explain_queue import Place
+from cli.explain_room import Room
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit
+from cli.relief import Relief
 from crds.constants import JOB_INDEX_LABEL, NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED, Keys
 from crds.numa_placement import decode
-from crds.request import ParsedRequest, resolve
-from engine.explain import DomainFit, explain
+from crds.request import ParsedRequest
+from engine.model import Policy, TopologyRequest
 from engine.quantity import format_quantity
 from engine.reasons import Reason
 from kube import convert, objects
 from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.resources import JOBS
-from ungater.inside import Options
 from ungater.jobs import Owner, owner_of
+from ungater.machines import Described
+from ungater.memory import Memory
+from ungater.record import Record
 from ungater.slots import SlotMap
 from ungater.workloads import Workload, known_of
 
@@ -75,24 +81,6 @@ class MachineTrouble(msgspec.Struct, frozen=True):
     disagreements: tuple[str, ...]
 
 
-class Room(msgspec.Struct, frozen=True):
-    """How many of the job's pods one domain could take now, and what is short for the rest.
-
-    ``misaligned``: nodes that have the amounts for more pods than their kubelet would admit; ``refusal`` is what it
-    would say.
-    """
-
-    flavor: str
-    values: tuple[str, ...]
-    fits: int
-    nodes: int
-    limit: str
-    missing: dict[str, str]
-    excluded: dict[str, int]
-    misaligned: int = 0
-    refusal: str = ""
-
-
 class Report(msgspec.Struct, frozen=True):
     """All that is known of a job's placement."""
 
@@ -112,6 +100,7 @@ class Report(msgspec.Struct, frozen=True):
     room: tuple[Room, ...]
     machine_troubles: tuple[MachineTrouble, ...] = ()
     queue: Place | None = None
+    relief: Relief | None = None
 
 
 def command(
@@ -152,9 +141,10 @@ async def report(client: Client, namespace: str, name: str, *, domain: str | Non
         raise Failure(
             f"no Job {name} in namespace {namespace}; `kubectl get jobs -n {namespace}` lists them"
         ) from error
-    read = await snapshot.read(client, keys, Options.of(settings))
+    read = await mirror.read(client)
+    memory = mirror.memory_of(read, settings.model_copy(update={"domain": keys.domain}))
     owner = owner_of(job, keys)
-    workload = read.workloads.get(owner.uid)
+    workload = next((one for one in read.workloads if one.metadata.name == owner.workload and _is_of(one, owner)), None)
     slots = known_of(workload).slots if workload else None
     pods = [pod for pod in read.pods if (o := objects.controller_of(pod.metadata)) and o.uid == owner.uid]
     domains, others = _domains(slots, pods, keys)
@@ -164,12 +154,13 @@ async def report(client: Client, namespace: str, name: str, *, domain: str | Non
     )
     held, place = None, None
     if reading is not None and workload is not None and (key := objects.key(workload)) in reading.workloads:
-        place = explain_queue.place(reading, read.state, key)
+        place = explain_queue.place(reading, memory.state, key)
         held = reading.flavors_of(place.cluster_queue)
         if state == "Waiting" and key in reading.queues.entries:
             reason, message = queues.why(reading, key)
     request = owner.request if isinstance(owner.request, ParsedRequest) else None
     pod_set = owner.pod_sets[0]
+    room, freed = _lacking(memory, owner.uid, reason, held) if state == "Waiting" else ((), None)
     return Report(
         job=f"{namespace}/{name}",
         workload=workload.metadata.name if workload else "",
@@ -184,17 +175,39 @@ async def report(client: Client, namespace: str, name: str, *, domain: str | Non
         flavor=slots.flavor if slots else "",
         domains=domains,
         without_slot=others,
-        room=_room(read, owner, held) if state == "Waiting" else (),
-        machine_troubles=_machine_troubles(read, {pod.spec.node_name for pod in pods}, waiting=state == "Waiting"),
+        room=room,
+        machine_troubles=_machine_troubles(
+            memory.inside.described, {pod.spec.node_name for pod in pods}, waiting=state == "Waiting"
+        ),
         queue=place,
+        relief=freed,
     )
 
 
-def _machine_troubles(read: snapshot.Snapshot, nodes: set[str], *, waiting: bool) -> tuple[MachineTrouble, ...]:
+def _is_of(workload: Workload, owner: Owner) -> bool:
+    found = objects.controller_of(workload.metadata)
+    return found is not None and found.uid == owner.uid
+
+
+def _lacking(
+    memory: Memory, uid: str, reason: str, flavors: Collection[str] | None
+) -> tuple[tuple[Room, ...], Relief | None]:
+    """Of a job that waits: how much room there is for it, and what would have to be freed."""
+    record = memory.records.get(uid)
+    if record is None:
+        return (), None
+    rehearsal.enter(memory, record, time.time())
+    room = _room(memory, record, flavors)
+    return room, reliefs.relief(memory, record, reason, room)
+
+
+def _machine_troubles(
+    machines: Mapping[str, Described], nodes: set[str], *, waiting: bool
+) -> tuple[MachineTrouble, ...]:
     """Of the nodes that the job's pods are on; of all nodes while it waits, as any of them may be why."""
     return tuple(
         MachineTrouble(name, found.source, found.problems, found.disagreements)
-        for name, found in sorted(read.machines.items())
+        for name, found in sorted(machines.items())
         if (found.problems or found.disagreements) and (waiting or name in nodes)
     )
 
@@ -262,38 +275,16 @@ def _zones(pod: objects.Pod) -> tuple[tuple[PodZone, ...], str]:
     return (), ""
 
 
-def _room(read: snapshot.Snapshot, owner: Owner, flavors: Collection[str] | None) -> tuple[Room, ...]:
-    """For every flavor that has the level: its domains, the roomiest first. ``flavors``: its queue's; None: any."""
-    request = owner.request
-    if not isinstance(request, ParsedRequest):
+def _room(memory: Memory, record: Record, flavors: Collection[str] | None) -> tuple[Room, ...]:
+    """For every flavor that has the level: its domains, the roomiest first. ``flavors``: its queue's; None: any.
+
+    Of several pod sets the largest is told of.
+    """
+    owned = max(record.owner.pod_sets, key=lambda one: one.count)
+    if not isinstance(owned.request, ParsedRequest):
         return ()
-    rooms: list[Room] = []
-    for name, flavor in sorted(read.state.flavors.items()):
-        topology = resolve(request, flavor.levels)
-        if topology is None or (flavors is not None and name not in flavors):
-            continue
-        own = owner.pod_sets[0]
-        pod_set = convert.pod_set(
-            own.name, own.count, own.template, topology, owner.namespace, shape=owner.pod_sets[0].shape
-        )
-        level = topology.level or flavor.levels[0]
-        rooms.extend(_as_room(name, fit) for fit in explain(read.state, name, pod_set, level))
-    return tuple(sorted(rooms, key=lambda room: -room.fits))
-
-
-def _as_room(flavor: str, fit: DomainFit) -> Room:
-    excluded = {str(reason): nodes for reason, nodes in fit.excluded.items()}
-    return Room(
-        flavor,
-        fit.values,
-        fit.fits,
-        fit.nodes,
-        str(fit.limit),
-        _amounts(fit.missing),
-        excluded,
-        fit.misaligned,
-        fit.refusal,
-    )
+    asked = memory.pod_set(record, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
+    return explain_room.rooms(memory.state, owned.request, asked, flavors)
 
 
 def _amounts(amounts: dict[str, int]) -> dict[str, str]:
@@ -315,7 +306,9 @@ def render(result: Report) -> RenderableType:
         parts.append(_placement_table(result))
         parts.extend(_zone_tables(result))
     if result.room:
-        parts.append(_room_table(result))
+        parts.append(explain_room.table(result.room, result.count))
+    if result.relief is not None:
+        parts += [Text(""), *reliefs.render(result.relief)]
     by_quota_alone = result.state == "Placed" and not result.domains
     if result.without_slot and result.state != "Finished" and not by_quota_alone:
         gated = sum(pod.gated for pod in result.without_slot)
@@ -399,24 +392,3 @@ def _intervals(numbers: Sequence[int]) -> str:
         else:
             parts.append([number, number])
     return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
-
-
-def _room_table(result: Report) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("DOMAIN")
-    table.add_column(f"FITS (OF {result.count})", justify="right")
-    table.add_column("NODES", justify="right")
-    table.add_column("LIMITED BY")
-    table.add_column("SHORT OF")
-    table.add_column("NODES OUT")
-    numa = any(room.misaligned for room in result.room)
-    if numa:
-        table.add_column("NUMA")
-    for room in result.room:
-        missing = ", ".join(f"{amount} {name}" for name, amount in room.missing.items())
-        out = ", ".join(f"{nodes} {reason}" for reason, nodes in room.excluded.items())
-        cells = ["/".join(room.values), str(room.fits), str(room.nodes), room.limit, missing, out]
-        if numa:
-            cells.append(f"{room.misaligned} nodes refuse more: {room.refusal}" if room.misaligned else "")
-        table.add_row(*cells)
-    return table

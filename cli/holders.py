@@ -25,6 +25,7 @@ class Holder:
     pods: int = 0
     slots: int = 0
     amounts: Amounts = field(default_factory=dict)
+    keys: set[str] = field(default_factory=set)  # of its pods there
 
     def add(self, requests: Amounts, count: int) -> None:
         """Note what ``count`` pods take."""
@@ -53,6 +54,7 @@ def _add_pod(memory: Memory, found: dict[str, Holder], wire: Pod) -> None:
     else:
         holder = found.setdefault(*_foreign(wire))
     holder.pods += 1
+    holder.keys.add(pod.key)
     holder.add(pod.requests, 1)
 
 

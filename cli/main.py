@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "explain": ("cli.explain", "command", "Say where a job's pods went, or why it waits.", "Everyone"),
     "queues": ("cli.queues", "command", "Say who waits in the queues, and how much quota is used.", "Everyone"),
     "tree": ("cli.tree", "command", "Show the topology, and what is free in each domain.", "Everyone"),
+    "place": ("cli.place", "command", "Say where the pods of a manifest would go, or why not.", "Everyone"),
     "whatif": ("cli.whatif", "app", "Ask the engine about a described cluster, without one.", "Everyone"),
     "simulate": ("cli.simulate", "app", "Run jobs on a cluster in simulated time, and compare policies.", "Everyone"),
     "defrag": ("cli.defrag", "command", "Say which moves would free the most whole domains.", "Administrators"),

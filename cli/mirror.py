@@ -86,21 +86,25 @@ async def _where_served(client: Client, resource: Resource, kind: type[T]) -> li
 
 def fetch(
     files: Iterable[str] | None, domain: str | None, kubeconfig: str | None, context: str | None
-) -> tuple[Dump, Settings]:
-    """The cluster of these files, or the live one, and the settings that hold there. Failure where it is unreadable."""
+) -> tuple[Dump, Settings, str]:
+    """The cluster of these files, or the live one; the settings that hold there, and the namespace one is in.
+
+    Failure where it cannot be read.
+    """
     if files:
-        return dumps.read(list(files)), Settings(domain=domain) if domain else Settings()
+        return dumps.read(list(files)), Settings(domain=domain) if domain else Settings(), "default"
     try:
         with progress("reading the cluster"):
-            dump, found = asyncio.run(_live(kubeconfig, context))
+            dump, found, namespace = asyncio.run(_live(kubeconfig, context))
     except KubeError as error:
         raise Failure(str(error)) from error
-    return dump, found.model_copy(update={"domain": domain}) if domain else found
+    return dump, found.model_copy(update={"domain": domain}) if domain else found, namespace
 
 
-async def _live(kubeconfig: str | None, context: str | None) -> tuple[Dump, Settings]:
+async def _live(kubeconfig: str | None, context: str | None) -> tuple[Dump, Settings, str]:
     async with await Client.connect(kubeconfig, context) as client:
-        return await asyncio.gather(read(client), installed.settings(client))
+        dump, found = await asyncio.gather(read(client), installed.settings(client))
+        return dump, found, client.connection.namespace
 
 
 def memory_of(found: Dump, settings: Settings) -> Memory:

@@ -1,30 +1,16 @@
 """A cluster read once into the engine's state: for commands that ask what the controller would decide.
 
-Its objects come from the API server (`read`) or from files (`cli.dump`); `built` makes the same of both.
+Its objects come from the API server (`cli.snapshot_save`) or from files (`cli.dump`); `built` makes the same of both.
 """
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from crds.constants import Keys
 from engine.numa.score import ZoneScore
 from engine.placement import Assignment, Slice
 from engine.state import ClusterState
 from kube import convert, objects
-from kube.client import Client
-from kube.errors import NotFound
-from kube.resources import (
-    FLEX_TOPOS,
-    JOBS,
-    NODE_RESOURCE_TOPOLOGIES,
-    NODES,
-    PODS,
-    RESOURCE_FLAVORS,
-    WORKLOADS,
-    Resource,
-)
 from kube.topologies import FlexTopo, NodeResourceTopology
 from ungater.inside import Inside, Options, Sources
 from ungater.jobs import MAIN, Owner, owner_of
@@ -32,7 +18,6 @@ from ungater.machines import Described
 from ungater.workloads import Workload, known_of
 
 FINISHED = ("Succeeded", "Failed")
-T = TypeVar("T", bound=objects.Object)
 
 
 @dataclass(frozen=True)
@@ -58,19 +43,6 @@ class Listing:
     flexes: dict[str, FlexTopo] = field(default_factory=dict)
 
 
-async def read(client: Client, keys: Keys, options: Options | None = None) -> Snapshot:
-    """List flavors, nodes, pods and workloads, and charge them as the controller does after a restart."""
-    return built(await listed(client), keys, options)
-
-
-async def listed(client: Client) -> Listing:
-    """All of them from the API server."""
-    (flavors, jobs, nodes, pods, workloads), (topologies, flexes) = await asyncio.gather(
-        _listed(client), _published(client)
-    )
-    return Listing(flavors, jobs, nodes, pods, workloads, topologies, flexes)
-
-
 def built(listing: Listing, keys: Keys, options: Options | None = None) -> Snapshot:
     """The state that these objects make."""
     options = options or Options()
@@ -94,34 +66,6 @@ def built(listing: Listing, keys: Keys, options: Options | None = None) -> Snaps
             claim, observed = _claim(pod, owned, keys), placement is not None and inside.observed(pod)
             state.set_pod(convert.pod(pod, claim, shape=shape, placement=placement, observed=observed))
     return Snapshot(state, tuple(listing.pods), owned, inside.described)
-
-
-async def _listed(
-    client: Client,
-) -> tuple[list[objects.ResourceFlavor], list[objects.Job], list[objects.Node], list[objects.Pod], list[Workload]]:
-    return await asyncio.gather(
-        client.list(RESOURCE_FLAVORS, type=objects.ResourceFlavor),
-        client.list(JOBS, type=objects.Job),
-        client.list(NODES, type=objects.Node),
-        client.list(PODS, type=objects.Pod),
-        client.list(WORKLOADS, type=Workload),
-    )
-
-
-async def _published(client: Client) -> tuple[dict[str, NodeResourceTopology], dict[str, FlexTopo]]:
-    """What nodes publish of their inside."""
-    return await asyncio.gather(
-        _where_served(client, NODE_RESOURCE_TOPOLOGIES, NodeResourceTopology),
-        _where_served(client, FLEX_TOPOS, FlexTopo),
-    )
-
-
-async def _where_served(client: Client, resource: Resource, kind: type[T]) -> dict[str, T]:
-    """The objects by name; none where there is no such resource."""
-    try:
-        return {found.metadata.name: found for found in await client.list(resource, type=kind)}
-    except NotFound:
-        return {}
 
 
 def _restore(state: ClusterState, owner: Owner, workload: Workload | None) -> None:

@@ -145,7 +145,7 @@ def command(
     What pods that do not run yet were promised counts as used. Large clusters are folded to the widest levels: --level
     or a DOMAIN shows more. Reads the cluster or a snapshot; changes nothing.
     """
-    dump, settings = mirror.fetch(files, domain, kubeconfig, context)
+    dump, settings, _ = mirror.fetch(files, domain, kubeconfig, context)
     wish = Wish(
         flavor,
         level,

@@ -1,0 +1,271 @@
+"""Manifests as a user writes them, turned into the Jobs and pods that would come of them.
+
+What the API server and a kind's controller would add is added here as far as it decides placement: defaults, what the
+webhook stamps (by its own code), and the pods of a Deployment or StatefulSet, the Jobs of a JobSet.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from cli import dump as dumps
+from cli.dump import Found
+from cli.output import Failure
+from crds.constants import Keys
+from kube import objects
+from ungater.memory import Memory
+from webhook import objects as seen
+from webhook.checks import Route
+from webhook.mutate import Add, Decision, Rules, mutate_job, mutate_pod
+
+JOBSET: Final = "jobset.sigs.k8s.io"  # its labels
+MOST_PODS: Final = 100_000  # of one object: more is a slip of the finger
+_SCALED: Final = {("apps", "Deployment"): "ReplicaSet", ("apps", "ReplicaSet"): "ReplicaSet"}
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+@dataclass
+class Manifest:
+    """One object that would be submitted. ``jobs`` and ``pods``: what comes of it; ``denied``: why it is refused."""
+
+    kind: str
+    namespace: str
+    name: str
+    jobs: list[objects.Job] = field(default_factory=list)
+    pods: list[objects.Pod] = field(default_factory=list)
+    warnings: tuple[str, ...] = ()
+    denied: str = ""
+
+    @property
+    def title(self) -> str:
+        """``job/train``."""
+        return f"{self.kind.lower()}/{self.name}"
+
+
+def read(files: Sequence[str], namespace: str) -> tuple[list[Found], list[str]]:
+    """What can be placed, and the kinds that were passed over.
+
+    Raises Failure where a file cannot be read, an object is malformed, or there is nothing to place.
+    """
+    found, passed = list[Found](), list[str]()
+    for file in files:
+        for one in dumps.objects_in(file):
+            if (one.group, one.kind) in KINDS:
+                found.append(one)
+            else:
+                passed.append(str(one))
+    if not found:
+        kinds = ", ".join(kind for _, kind in KINDS)
+        others = f"; there is {', '.join(passed[:4])}" if passed else ""
+        raise Failure(f"{', '.join(files)}: nothing to place: expected {kinds}{others} (namespace {namespace})")
+    return found, passed
+
+
+class Maker:
+    """Makes what would come of objects, one after the other: each gets names and uids of its own."""
+
+    def __init__(self, memory: Memory, keys: Keys, namespace: str, created: str) -> None:
+        self._keys = keys
+        self._namespace = namespace
+        self._created = created
+        self._numbers = 0
+        routes = {name: _route(memory, *name) for name in memory.queues.local}
+        self._rules = Rules(keys, dict(memory.flavors), {name: route for name, route in routes.items() if name[1]})
+
+    def make(self, one: Found) -> Manifest:
+        """Raises Failure where a field is not what it has to be."""
+        meta = _mapping(one, one.body, "metadata")
+        namespace = str(meta.get("namespace") or self._namespace)
+        name = str(meta.get("name") or f"{meta.get('generateName', '')}{self._number():05x}")
+        if not one.name:
+            raise one.fail("metadata.name", "is missing: every object needs a name")
+        made = Manifest(one.kind, namespace, name)
+        KINDS[one.group, one.kind](self, one, made)
+        return made
+
+    def job(self, one: Found, made: Manifest) -> None:
+        """A Job."""
+        self._add_job(one, made, one.body, made.name)
+
+    def job_set(self, one: Found, made: Manifest) -> None:
+        """The Jobs of a JobSet, with the labels and the owner that its controller gives them."""
+        owner = self._owner(one, made)
+        groups = _mapping(one, one.body, "spec").get("replicatedJobs")
+        if not isinstance(groups, list) or not groups:
+            raise one.fail("spec.replicatedJobs", "expected a list of jobs")
+        number = 0
+        for at, group in enumerate(groups):
+            path = f"spec.replicatedJobs[{at}]"
+            if not isinstance(group, dict) or not isinstance(group.get("template"), dict):
+                raise one.fail(path, "expected name, replicas and template")
+            for index in range(_count(one, group, "replicas", path)):
+                labels = {
+                    f"{JOBSET}/jobset-name": made.name,
+                    f"{JOBSET}/replicatedjob-name": str(group.get("name", "")),
+                    f"{JOBSET}/job-index": str(index),
+                    f"{JOBSET}/job-global-index": str(number),
+                }
+                number += 1
+                body = _labelled(group["template"], labels)
+                self._add_job(one, made, body, f"{made.name}-{group.get('name', at)}-{index}", owner)
+
+    def scaled(self, one: Found, made: Manifest) -> None:
+        """The pods of a Deployment or ReplicaSet."""
+        kind = _SCALED[one.group, one.kind]
+        owner = {**self._owner(one, made), "kind": kind}
+        self._add_pods(one, made, owner, lambda _: {})
+
+    def stateful(self, one: Found, made: Manifest) -> None:
+        """The pods of a StatefulSet, as if it made them all at once (podManagementPolicy Parallel)."""
+        first = _mapping(one, one.body, "spec").get("ordinals") or {}
+        start = int(first.get("start", 0)) if isinstance(first, dict) else 0
+        self._add_pods(one, made, self._owner(one, made), lambda at: {"apps.kubernetes.io/pod-index": str(start + at)})
+
+    def pod(self, one: Found, made: Manifest) -> None:
+        """A bare pod, or one of a group."""
+        self._add_pod(one, made, one.body, made.name, None, self._decide_pod(one, one.body))
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _add_job(self, one: Found, made: Manifest, body: Json, name: str, owner: Json | None = None) -> None:
+        body = {**body, "metadata": self._metadata(body, name, made.namespace, owner)}
+        decision = mutate_job(_read(one, body, seen.Job), self._rules)
+        if _noted(made, decision):
+            return
+        body = patched(body, decision.patch)
+        body.setdefault("spec", {})
+        if body["spec"].get("suspend"):  # as its controller tells it
+            condition = {"type": "Suspended", "status": "True", "lastTransitionTime": self._created}
+            body["status"] = {"conditions": [condition]}
+        else:
+            body.pop("status", None)
+        made.jobs.append(_read(one, body, objects.Job))
+
+    def _add_pods(self, one: Found, made: Manifest, owner: Json, labels: Any) -> None:
+        spec = _mapping(one, one.body, "spec")
+        template = _mapping(one, spec, "template", "spec.template")
+        count = _count(one, spec, "replicas", "spec")
+        decision = self._decide_pod(one, template) if count else Decision()
+        for at in range(count):
+            if not self._add_pod(one, made, _labelled(template, labels(at)), f"{made.name}-{at}", owner, decision):
+                return
+
+    def _decide_pod(self, one: Found, body: Json) -> Decision:
+        return mutate_pod(_read(one, body, seen.Pod), self._rules)
+
+    def _add_pod(
+        self, one: Found, made: Manifest, body: Json, name: str, owner: Json | None, decision: Decision
+    ) -> bool:
+        if _noted(made, decision):
+            return False
+        body = patched(body, decision.patch)
+        body = {**body, "metadata": self._metadata(body, name, made.namespace, owner)}
+        body["status"] = {"phase": "Pending"}
+        body.get("spec", {}).pop("nodeName", None) if decision.patch else None
+        made.pods.append(_read(one, body, objects.Pod))
+        return True
+
+    def _metadata(self, body: Json, name: str, namespace: str, owner: Json | None) -> Json:
+        meta = body.get("metadata") if isinstance(body.get("metadata"), dict) else {}
+        own = {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"rehearsal-{self._number()}",
+            "creationTimestamp": self._created,
+            "resourceVersion": "1",
+        }
+        references = {"ownerReferences": [owner]} if owner is not None else {}
+        return {**(meta or {}), **own, **references}
+
+    def _owner(self, one: Found, made: Manifest) -> Json:
+        version, uid = one.body.get("apiVersion", ""), f"rehearsal-{self._number()}"
+        return {"apiVersion": version, "kind": made.kind, "name": made.name, "uid": uid, "controller": True}
+
+    def _number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+
+KINDS: Final[Mapping[tuple[str, str], Any]] = {
+    ("batch", "Job"): Maker.job,
+    ("jobset.x-k8s.io", "JobSet"): Maker.job_set,
+    ("apps", "Deployment"): Maker.scaled,
+    ("apps", "ReplicaSet"): Maker.scaled,
+    ("apps", "StatefulSet"): Maker.stateful,
+    ("", "Pod"): Maker.pod,
+}
+
+
+def patched(body: Json, patch: Iterable[Add]) -> Json:
+    """The object with additions made (a JSON Patch of nothing but ``add``); the given one stays as it is."""
+    made: Json = msgspec.json.decode(msgspec.json.encode(body))
+    for add in patch:
+        *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in add.path.split("/")[1:])
+        at: Any = made
+        for part in parents:
+            at = at[int(part)] if isinstance(at, list) else at[part]
+        value = msgspec.to_builtins(add.value)
+        if isinstance(at, list):
+            at.append(value)
+        else:
+            at[last] = value
+    return made
+
+
+def _route(memory: Memory, namespace: str, name: str) -> Route:
+    """Where a local queue leads, as the webhook knows it."""
+    local = memory.queues.local[namespace, name]
+    queue = memory.queues.quotas.queues.get(local.cluster_queue)
+    if queue is None:
+        return Route(local.cluster_queue, None, f"its ClusterQueue {local.cluster_queue} does not exist")
+    flavors = tuple(quotas.flavor for group in queue.groups for quotas in group.flavors)
+    for what, stop in (("it", local.stop), (f"its ClusterQueue {queue.name}", queue.stop)):
+        if stop != "None":
+            return Route(queue.name, flavors, f"{what} is on hold (stopPolicy {stop})")
+    return Route(queue.name, flavors)
+
+
+def _noted(made: Manifest, decision: Decision) -> bool:
+    """Note warnings; True where the object is refused."""
+    made.warnings = tuple(dict.fromkeys((*made.warnings, *decision.warnings)))
+    if decision.denied is not None:
+        made.denied = decision.denied.message
+    return bool(made.denied)
+
+
+def _read(one: Found, body: Json, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(msgspec.json.encode(body), type=kind)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$")
+        raise one.fail(path.rstrip("`").lstrip("."), message) from None
+
+
+def _mapping(one: Found, within: Json, name: str, path: str = "") -> Json:
+    found = within.get(name)
+    if not isinstance(found, dict):
+        raise one.fail(path or name, "is missing or no object")
+    return found
+
+
+def _count(one: Found, within: Json, name: str, path: str) -> int:
+    found = within.get(name, 1)
+    found = 1 if found is None else found
+    if type(found) is not int or not 0 <= found <= MOST_PODS:
+        raise one.fail(f"{path}.{name}", f"{found!r}: expected a whole number from 0 to {MOST_PODS}")
+    return found
+
+
+def _labelled(template: Json, labels: Mapping[str, str]) -> Json:
+    meta = template.get("metadata") or {}
+    return {**template, "metadata": {**meta, "labels": {**(meta.get("labels") or {}), **labels}}}
+
+
+def kinds_of(passed: Sequence[str]) -> Iterator[str]:
+    """What was passed over, a few by name."""
+    yield from passed[:4]
+    if len(passed) > len(passed[:4]):
+        yield f"{len(passed) - 4} more"

@@ -1,0 +1,365 @@
+"""``topogate place -f FILE --dry-run``: where the pods of a manifest would go, or exactly why not."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Final
+
+import msgspec
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cli import explain_room, manifest, mirror
+from cli import relief as reliefs
+from cli.dump import Found
+from cli.explain import short
+from cli.explain_room import Room, listed
+from cli.manifest import Maker, Manifest
+from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, stderr
+from cli.rehearsal import Outcome, rehearse
+from cli.relief import Relief
+from crds.request import ParsedRequest
+from engine.model import Policy, TopologyRequest
+from engine.numa.machine import NumaPlacement
+from engine.placement import Assignment
+from engine.reasons import Reason
+from engine.state import ClusterState
+from kube import convert
+from ungater.conditions import timestamp
+from ungater.memory import Memory
+from ungater.record import Record
+from ungater.slots import rank_of
+
+WAITS: Final = 3  # exit status: something would wait, or have to preempt
+REFUSED: Final = 4  # exit status: something would not be accepted at all
+DOMAINS: Final = 24  # in a table
+NEVER: Final = frozenset({Reason.INVALID_REQUEST, Reason.CONTRADICTING_REQUESTS, Reason.UNSUPPORTED_OWNER})
+
+
+class State(StrEnum):
+    """What would become of a workload."""
+
+    PLACED = "Placed"
+    PREEMPTS = "Preempts"  # placed once its victims are gone
+    WAITS = "Waits"
+    REFUSED = "Refused"  # the API server would not take it
+    NOT_MANAGED = "NotManaged"  # kube-scheduler's alone
+
+
+class Zone(msgspec.Struct, frozen=True):
+    """What one pod gets in one NUMA zone; ``devices``: ids by resource, where known."""
+
+    zone: int
+    amounts: dict[str, str]
+    devices: dict[str, tuple[str, ...]]
+
+
+class OnNode(msgspec.Struct, frozen=True):
+    """Pods on one node. ``zones``: of each of them, where the inside of the node is known."""
+
+    node: str
+    pods: int
+    zones: tuple[tuple[Zone, ...], ...] = ()
+
+
+class Landing(msgspec.Struct, frozen=True):
+    """Pods in one domain of the narrowest level. ``first``: the rank of the first of them; ranks follow each other."""
+
+    values: tuple[str, ...]
+    pods: int
+    first: int
+    nodes: tuple[OnNode, ...]
+
+
+class PodSetView(msgspec.Struct, frozen=True, rename="camel"):
+    """One pod set. ``domains`` is empty where its flavor has no topology, or it is not placed."""
+
+    name: str
+    count: int
+    policy: str
+    level: str
+    per_pod: dict[str, str]
+    ranked: bool = False
+    flavor: str = ""
+    levels: tuple[str, ...] = ()
+    domains: tuple[Landing, ...] = ()
+
+
+class VictimView(msgspec.Struct, frozen=True):
+    """Who would be evicted."""
+
+    workload: str
+    job: str
+    priority: int
+    reason: str
+
+
+class Answer(msgspec.Struct, frozen=True, rename="camel"):
+    """What would become of one workload, or of an object that is none."""
+
+    name: str
+    namespace: str
+    state: State
+    reason: str
+    message: str
+    queue: str = ""
+    pod_sets: tuple[PodSetView, ...] = ()
+    victims: tuple[VictimView, ...] = ()
+    room: tuple[Room, ...] = ()
+    relief: Relief | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def command(
+    files: Annotated[
+        list[str], typer.Option("-f", "--filename", metavar="FILE", help="Manifests; - is stdin. Repeat for more.")
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would happen. There is no other way: kubectl apply submits.")
+    ] = False,
+    namespace: Annotated[
+        str | None, typer.Option("-n", "--namespace", help="Namespace of objects that name none.")
+    ] = None,
+    cluster: Annotated[
+        list[str] | None,
+        typer.Option("--cluster", metavar="FILE", help="A snapshot instead of the live cluster; repeat for more."),
+    ] = None,
+    domain: Annotated[
+        str | None, typer.Option("--domain", help="Domain of the annotations; default what was installed.")
+    ] = None,
+    output: Output = OutputFormat.TABLE,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Say where the pods of a manifest would go if it were submitted now, or exactly why not.
+
+    Takes Jobs, JobSets, Deployments, StatefulSets and Pods. The answer is the controller's own: its code, fed with one
+    reading of the cluster. Nothing is submitted, and only reading rights are needed.
+
+    The exit status is 0 if everything would be placed, 3 if something would wait, 4 if something would be refused.
+    """
+    if not dry_run:
+        raise Failure("place only says where pods would go: say --dry-run, or submit the manifest with `kubectl apply`")
+    dump, settings, own = mirror.fetch(cluster, domain, kubeconfig, context)
+    where = namespace or own
+    found, passed = manifest.read(files, where)
+    if passed:
+        stderr().print(f"not looked at: {', '.join(manifest.kinds_of(passed))}", markup=False, soft_wrap=True)
+    answers = report(mirror.memory_of(dump, settings), found, where, time.time())
+    emit(answers, output, table=render(answers))
+    states = {answer.state for answer in answers}
+    if State.REFUSED in states:
+        raise typer.Exit(REFUSED)
+    if states & {State.WAITS, State.PREEMPTS}:
+        raise typer.Exit(WAITS)
+
+
+def report(memory: Memory, found: Sequence[Found], namespace: str, now: float) -> list[Answer]:
+    """What would become of all of them, submitted together and in this order. Failure where an object is malformed."""
+    maker = Maker(memory, memory.keys, namespace, timestamp(now))
+    made = [maker.make(one) for one in found]
+    accepted = [one for one in made if not one.denied]
+    jobs = [job for one in accepted for job in one.jobs]
+    pods = [pod for one in accepted for pod in one.pods]
+    try:
+        outcomes, _ = rehearse(memory, jobs, pods, now)
+    except ValueError as error:
+        raise Failure(str(error)) from None
+    answers = [_refused(one) for one in made if one.denied]
+    warnings = {warning: None for one in accepted for warning in one.warnings}
+    titles = {pod.metadata.uid: one.title for one in accepted for pod in one.pods}
+    answers += [_answer(memory, outcome, titles) for outcome in outcomes]
+    managed = {uid for outcome in outcomes for uid in (outcome.record.uid, *_pod_uids(outcome.record))}
+    answers += [_left_alone(one) for one in accepted if not managed & _uids(one)]
+    if warnings and answers:
+        answers[0] = msgspec.structs.replace(answers[0], warnings=(*answers[0].warnings, *warnings))
+    return answers
+
+
+def _uids(one: Manifest) -> set[str]:
+    return {obj.metadata.uid for obj in (*one.jobs, *one.pods)}
+
+
+def _pod_uids(record: Record) -> Iterator[str]:
+    yield from record.pods
+
+
+def _refused(one: Manifest) -> Answer:
+    reason = str(Reason.INVALID_REQUEST)
+    return Answer(one.title, one.namespace, State.REFUSED, reason, one.denied, warnings=one.warnings)
+
+
+def _left_alone(one: Manifest) -> Answer:
+    count = len(one.jobs) + len(one.pods)
+    text = "it asks for no topology and no queue: kube-scheduler places its pods alone" if count else "it has no pods"
+    return Answer(one.title, one.namespace, State.NOT_MANAGED, "", text, warnings=())
+
+
+def _answer(memory: Memory, outcome: Outcome, titles: Mapping[str, str]) -> Answer:
+    """``titles``: by uid of a pod, what the user wrote that it comes of."""
+    record, owner = outcome.record, outcome.record.owner
+    written = {titles[uid] for uid in record.pods if uid in titles}
+    state = State.PLACED if outcome.placed else State.PREEMPTS if outcome.victims else State.WAITS
+    if state is State.WAITS and outcome.reason in NEVER:
+        state = State.REFUSED
+    room = tuple(_room(memory, record)) if state is State.WAITS else ()
+    return Answer(
+        name=written.pop() if len(written) == 1 else f"{owner.kind.lower()}/{owner.name}",
+        namespace=owner.namespace,
+        state=state,
+        reason=str(outcome.reason),
+        message=outcome.message,
+        queue=owner.queue,
+        pod_sets=tuple(_pod_sets(memory.state, record, {part.pod_set: part for part in outcome.assignments})),
+        victims=tuple(_victims(memory, outcome)),
+        room=room,
+        relief=reliefs.relief(memory, record, outcome.reason, room) if state is State.WAITS else None,
+    )
+
+
+def _room(memory: Memory, record: Record) -> Iterator[Room]:
+    """The domains for the pod set that is hardest to place by what it asks for: the largest one."""
+    owned = max(record.owner.pod_sets, key=lambda one: one.count)
+    if not isinstance(owned.request, ParsedRequest):
+        return
+    local = memory.queues.local.get((record.owner.namespace, record.owner.queue)) if record.owner.queue else None
+    queue = memory.queues.quotas.queues.get(local.cluster_queue) if local is not None else None
+    flavors = None if queue is None else {quotas.flavor for group in queue.groups for quotas in group.flavors}
+    asked = memory.pod_set(record, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
+    yield from explain_room.rooms(memory.state, owned.request, asked, flavors)
+
+
+def _pod_sets(state: ClusterState, record: Record, parts: Mapping[str, Assignment]) -> Iterator[PodSetView]:
+    for owned in record.owner.pod_sets:
+        part, request = parts.get(owned.name), owned.request
+        yield PodSetView(
+            name=owned.name,
+            count=part.count if part is not None else owned.count,
+            policy=str(request.policy) if isinstance(request, ParsedRequest) else "",
+            level=(request.level or "") if isinstance(request, ParsedRequest) else "",
+            ranked=owned.ranks is not None or any(rank_of(pod) is not None for pod in record.pods.values()),
+            per_pod=listed(convert.pod_requests(owned.template.spec)),
+            flavor=part.flavor if part is not None else "",
+            levels=part.levels if part is not None else (),
+            domains=tuple(_landings(state, record.key, part)) if part is not None else (),
+        )
+
+
+def _landings(state: ClusterState, key: str, part: Assignment) -> Iterator[Landing]:
+    first = 0
+    for piece in part.slices:
+        nodes = tuple(
+            OnNode(name, count, tuple(map(_zones, state.placements(key, part.pod_set, name))))
+            for name, count in piece.nodes
+        )
+        yield Landing(piece.values, piece.count, first, nodes)
+        first += piece.count
+
+
+def _zones(placement: NumaPlacement) -> tuple[Zone, ...]:
+    return tuple(Zone(use.zone, listed(use.amounts), dict(use.devices)) for use in placement.zones)
+
+
+def _victims(memory: Memory, outcome: Outcome) -> Iterator[VictimView]:
+    for victim in outcome.victims:
+        record = memory.record_of(victim.key)
+        job = f"{record.owner.namespace}/{record.owner.kind.lower()}/{record.owner.name}" if record is not None else ""
+        yield VictimView(victim.key, job, victim.priority, str(victim.reason))
+
+
+# --- for people ----------------------------------------------------------------------------------------------------
+
+
+_STYLES: Final = {State.PLACED: "bold green", State.WAITS: "bold yellow", State.PREEMPTS: "bold yellow"}
+
+
+def render(answers: Sequence[Answer]) -> RenderableType:
+    """The answers as a person reads them."""
+    parts: list[RenderableType] = []
+    for answer in answers:
+        parts += [*_told(answer), Text("")]
+    return Group(*parts[:-1])
+
+
+def _told(answer: Answer) -> Iterator[RenderableType]:
+    pods = sum(one.count for one in answer.pod_sets)
+    head = f"{answer.namespace}/{answer.name}"
+    yield Text.assemble(
+        (head, "bold"), f"  {pods} pods" if pods else "", f", queue {answer.queue}" * bool(answer.queue)
+    )
+    told = (
+        f"{answer.reason}: {answer.message}" if answer.reason and answer.state is not State.PLACED else answer.message
+    )
+    yield Text.assemble((answer.state.value, _STYLES.get(answer.state, "bold")), f"  {told}")
+    for one in answer.pod_sets:
+        if one.domains:
+            yield _landing_table(one, named=len(answer.pod_sets) > 1)
+            yield from _zone_tables(one)
+    if answer.victims:
+        yield _victim_table(answer.victims)
+    if answer.room:
+        yield explain_room.table(answer.room, pods)
+    if answer.relief is not None:
+        yield Text("")
+        yield from reliefs.render(answer.relief)
+    for warning in answer.warnings:
+        yield Text(f"Warning: {warning}", "yellow")
+
+
+def _landing_table(one: PodSetView, *, named: bool) -> Table:
+    table = Table(box=None, pad_edge=False, title=f"pod set {one.name}" if named else None, title_justify="left")
+    for level in one.levels:
+        table.add_column(short(level))
+    hosts = any(len(landing.nodes) != 1 or landing.nodes[0].node != landing.values[-1] for landing in one.domains)
+    if hosts:
+        table.add_column("NODES")
+    table.add_column("PODS", justify="right")
+    if one.ranked:
+        table.add_column("RANKS")
+    before: tuple[str, ...] = ()
+    for landing in one.domains[:DOMAINS]:
+        cells = [v if landing.values[: i + 1] != before[: i + 1] else "" for i, v in enumerate(landing.values)]
+        if hosts:
+            cells.append(", ".join(f"{node.node} ({node.pods})" for node in landing.nodes))
+        cells.append(str(landing.pods))
+        if one.ranked:
+            last = landing.first + landing.pods - 1
+            cells.append(str(landing.first) if landing.pods == 1 else f"{landing.first}-{last}")
+        table.add_row(*cells)
+        before = landing.values
+    more = one.domains[DOMAINS:]
+    if more:
+        table.add_row(
+            f"and {len(more)} more domains with {sum(landing.pods for landing in more)} pods; -o json has all"
+        )
+    return table
+
+
+def _zone_tables(one: PodSetView) -> Iterator[Table]:
+    nodes = [node for landing in one.domains for node in landing.nodes if node.zones]
+    if not nodes:
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in ("NODE", "POD", "ZONES", "DEVICES"):
+        table.add_column(name)
+    for node in nodes[:DOMAINS]:
+        for number, zones in enumerate(node.zones, 1):
+            amounts = "; ".join(f"{zone.zone}: {_amounts(zone.amounts)}" for zone in zones)
+            devices = ", ".join(name for zone in zones for ids in zone.devices.values() for name in ids)
+            table.add_row(node.node if number == 1 else "", f"{number} of {len(node.zones)}", amounts, devices)
+    yield table
+
+
+def _amounts(amounts: Mapping[str, str]) -> str:
+    return ", ".join(f"{amount} {name}" for name, amount in sorted(amounts.items()))
+
+
+def _victim_table(victims: Sequence[VictimView]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("WOULD BE EVICTED", "PRIORITY", "RULE"):
+        table.add_column(name)
+    for victim in victims:
+        table.add_row(victim.job or victim.workload, str(victim.priority), victim.reason)
+    return table

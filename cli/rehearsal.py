@@ -1,0 +1,164 @@
+"""What the controller would decide about objects that are not submitted: its own code, on a mirror of its memory.
+
+Nothing is written: what would be stored is noted in the mirror, as if the write had succeeded at once.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import msgspec
+
+from engine.placement import Assignment
+from engine.reasons import Reason
+from kube import objects
+from kube.informer import Event, EventKind
+from queueing.cycle import Admitted, Preempting, cycle
+from queueing.preempt import Victim
+from ungater import admission, decide
+from ungater.instructions import Create, Enter, Free, Leave, Respec
+from ungater.memory import Memory
+from ungater.record import Known, Record
+from ungater.workloads import Workload, known_of, new_workload
+
+CYCLES: Final = 10_000  # of a controller with all that waits: a bound, not an expectation
+LOOKS: Final = 64
+
+
+@dataclass
+class Outcome:
+    """What becomes of one workload. ``assignments``: where its pods go, now or once the victims are gone."""
+
+    record: Record
+    reason: Reason
+    message: str
+    placed: bool = False
+    assignments: tuple[Assignment, ...] = ()
+    victims: tuple[Victim, ...] = ()
+    queue: str = ""
+
+
+@dataclass
+class _Stage:
+    memory: Memory
+    now: float
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+
+    def settle(self, record: Record) -> None:
+        """Have the controller look at a job until it asks for nothing that it could do without writing."""
+        for _ in range(3):
+            for step in decide.decide(record, self.memory.rules, 0.0, self.now):
+                match step:
+                    case Create():
+                        record.known = known_of(_stored(self.memory, record))
+                        break
+                    case Respec():
+                        record.known = _respecified(self.memory, record)
+                        break
+                    case Enter(lost, until):
+                        record.lost = lost
+                        self.memory.enter(record, until)
+                    case Leave():
+                        self.memory.leave(record)
+                    case Free():
+                        self.memory.free(record)
+                    case _:
+                        pass
+            else:
+                return
+
+    def cycles(self, ours: dict[str, Record]) -> None:
+        """Admission cycles until nobody is left to look at."""
+        memory = self.memory
+        for _ in range(CYCLES):
+            made = cycle(memory.state, memory.queues, self.now, LOOKS)
+            decided: list[Admitted | Preempting] = [*made.admitted, *made.preempting]
+            for one in decided:
+                if one.key in ours:
+                    self._note(ours[one.key], one)
+            if not made.more:
+                return
+
+    def _note(self, record: Record, made: Admitted | Preempting) -> None:
+        grant = made.grant
+        victims = made.victims if isinstance(made, Preempting) else ()
+        where = admission.told(self.memory, record, self.memory.holdings.admission_of(record, grant), made.message)
+        self.outcomes[record.key] = Outcome(
+            record,
+            Reason.PREEMPTING if victims else Reason.ADMITTED,
+            made.message if victims else where,
+            placed=isinstance(made, Admitted),
+            assignments=grant.assignments,
+            victims=victims,
+            queue=grant.queue if record.owner.queue else "",
+        )
+
+
+def _stored(memory: Memory, record: Record) -> Workload:
+    """Its Workload, as the API server would have stored it."""
+    body = new_workload(record.owner, memory.priority(record.owner))
+    body["metadata"] |= {"uid": f"workload-{record.uid}", "resourceVersion": "1", "generation": 1}
+    return msgspec.json.decode(msgspec.json.encode(body), type=Workload)
+
+
+def _respecified(memory: Memory, record: Record) -> Known | None:
+    """What is known of its Workload once that says what the job asks for now."""
+    new, known = known_of(_stored(memory, record)), record.known
+    if known is None:
+        return new
+    return replace(
+        new,
+        uid=known.uid,
+        conditions=known.conditions,
+        active=known.active,
+        priority=known.priority,
+        executed=known.executed,
+        requeues=known.requeues,
+        requeue_at=known.requeue_at,
+    )
+
+
+def enter(memory: Memory, record: Record, now: float) -> None:
+    """Have a job wait in the mirror, if the controller would."""
+    _Stage(memory, now).settle(record)
+
+
+def rehearse(
+    memory: Memory, jobs: Iterable[objects.Job], pods: Iterable[objects.Pod], now: float
+) -> tuple[list[Outcome], set[str]]:
+    """What becomes of these jobs and pods if they are submitted now, at ``now`` (seconds since the epoch).
+
+    Who waits already has its turn in the same cycles, before or after them, as the queues say. Returns the outcomes in
+    the order in which the workloads were met, and the uids of owners that are not the controller's to place.
+    """
+    stage = _Stage(memory, now)
+    for record in tuple(memory.records.values()):
+        stage.settle(record)
+    stage.cycles({})
+    before, uids = set(memory.records), dict[str, None]()
+    for job in jobs:
+        uids[job.metadata.uid] = None
+        memory.on_job(Event(EventKind.ADDED, objects.key(job), None, job))
+    for pod in pods:
+        memory.on_pod(Event(EventKind.ADDED, objects.key(pod), None, pod))
+    ours = {record.key: record for uid, record in memory.records.items() if uid not in before}
+    for record in ours.values():
+        memory.regroup(record)
+        stage.settle(record)
+    stage.cycles(ours)
+    found = [stage.outcomes.get(key) or _waits(memory, record) for key, record in ours.items()]
+    return found, {uid for uid in uids if uid not in memory.records}
+
+
+def _waits(memory: Memory, record: Record) -> Outcome:
+    """Why one is not placed now."""
+    if record.owner.suspended and not record.owner.queue:
+        return Outcome(record, Reason.SUSPENDED, "the job is suspended: it is placed when it is resumed")
+    if (why := decide.trouble(record, memory.rules)) is not None:
+        return Outcome(record, *why)
+    entry = memory.queues.entries.get(record.key)
+    if entry is None or entry.refusal is None:
+        return Outcome(record, Reason.PENDING, "nothing was decided about it")
+    return Outcome(
+        record, entry.refusal.reason, admission.refused_text(memory, record, entry.refusal), queue=entry.queue
+    )

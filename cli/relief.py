@@ -1,0 +1,255 @@
+"""What would have to be freed for a workload that waits for room, who holds it, and whether preemption may take it.
+
+The smallest sacrifice is found by the search for victims itself, asked as if the workload outranked all others in one
+queue: least highest priority first, then the least sum of priorities, then the fewest. What policies allow is another
+question, and is answered beside it.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cli.explain_room import Room
+from cli.holders import Holder, holders
+from engine.placement import Assignment
+from engine.quantity import format_quantity
+from engine.reasons import Reason
+from engine.state import ClusterState
+from kube import objects
+from queueing.look import Preempts, look
+from queueing.model import ClusterQueue, LocalQueue, OutsidePod, Preemption, Rules, Within, Workload
+from queueing.queues import Grant, Queues
+from ungater.holdings import UNQUEUED
+from ungater.memory import Memory
+from ungater.record import Record
+
+HIGHEST: Final = (1 << 31) - 1  # no priority is higher
+EVERYBODY: Final = "(everybody)"  # no legal name of a queue
+NAMED: Final = 8
+FOR_ROOM: Final = frozenset({Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, Reason.BEHIND_OTHERS})
+_STAYS: Final = frozenset({"DaemonSet", "Node"})  # owners of pods that come back where they were
+
+
+class HolderView(msgspec.Struct, frozen=True):
+    """Who holds something. ``workload`` is empty for pods that Topogate did not place."""
+
+    name: str
+    namespace: str
+    workload: str
+    priority: int
+    pods: int
+    amounts: dict[str, str]
+
+
+class Relief(msgspec.Struct, frozen=True, rename="camel"):
+    """What would help.
+
+    ``domain`` is the one that comes closest now, ``fits`` how many pods it takes and ``missing`` what it lacks for the
+    rest; ``held_by`` who holds some of that there, the lowest priority first. ``enough``: the least that would have to
+    go so that the workload fits, in ``enough_in``; empty where nothing of that kind helps. ``preemption``: whether it
+    may be taken from them.
+    """
+
+    flavor: str
+    domain: tuple[str, ...]
+    fits: int
+    count: int
+    missing: dict[str, str]
+    held_by: tuple[HolderView, ...]
+    enough: tuple[HolderView, ...]
+    enough_in: tuple[str, ...]
+    preemption: str
+
+
+def relief(memory: Memory, record: Record, reason: str, room: Sequence[Room]) -> Relief | None:
+    """None where no room is lacking, or nobody knows how much. ``room``: the domains, the roomiest first."""
+    entry = memory.queues.entries.get(record.key)
+    if entry is None or reason not in FOR_ROOM:
+        return None
+    best = next((one for one in room if one.values), None)
+    held = holders(memory, _nodes(memory.state, best.flavor, best.values)) if best is not None else []
+    short = set(best.missing) if best is not None else set()
+    in_the_way = [one for one in held if one.workload != record.key and short & one.amounts.keys()]
+    enough, where = _enough(memory, entry.workload)
+    return Relief(
+        flavor=best.flavor if best else "",
+        domain=best.values if best else (),
+        fits=best.fits if best else 0,
+        count=sum(pod_set.count for pod_set in entry.workload.pod_sets),
+        missing=best.missing if best else {},
+        held_by=tuple(map(_view, in_the_way)),
+        enough=tuple(map(_view, enough)),
+        enough_in=where,
+        preemption=_preemption(memory, record, entry.workload, enough),
+    )
+
+
+def _nodes(state: ClusterState, flavor: str, values: tuple[str, ...]) -> list[str]:
+    tree = state.tree(flavor)
+    if tree is None:
+        return []
+    return [name for name, path in zip(tree.names, tree.paths, strict=True) if path[: len(values)] == values]
+
+
+def _view(one: Holder) -> HolderView:
+    amounts = {name: format_quantity(name, amount) for name, amount in sorted(one.amounts.items()) if amount}
+    return HolderView(one.name, one.namespace, one.workload, one.priority, one.pods + one.slots, amounts)
+
+
+# --- the least that would have to go ---------------------------------------------------------------------------------
+
+
+def _enough(memory: Memory, workload: Workload) -> tuple[list[Holder], tuple[str, ...]]:
+    """Who would have to go, and where the workload would be then (what its slices have in common)."""
+    state = memory.state
+    checkpoint = state.begin()
+    try:
+        queues = _everybody(memory)
+        asked = msgspec.structs.replace(workload, queue="", priority=HIGHEST, pod_priority=HIGHEST, at_least={})
+        queues.set_local_queue(LocalQueue(namespace=asked.namespace, name="", cluster_queue=EVERYBODY))
+        queues.submit(asked, 0.0)
+        entry = queues.entries[asked.key]
+        found = look(state, queues, entry) if entry.queue else None
+        if not isinstance(found, Preempts):
+            return [], ()
+        paths = [piece.values[: _depth(part)] for part in found.plan.assignments for piece in part.slices]
+        gone = {victim.key for victim in found.plan.victims}
+        outside = {one.outside.key for key, one in queues.outside.items() if key in gone and one.outside is not None}
+    finally:
+        state.rollback(checkpoint)
+    return list(_named(memory, gone, outside)), _common(paths)
+
+
+def _depth(part: Assignment) -> int:
+    """How many values name a domain of the level that was requested; of the narrowest but one, where none was."""
+    level = part.source.topology.level if part.source is not None else None
+    return part.levels.index(level) + 1 if level in part.levels else max(1, len(part.levels) - 1)
+
+
+def _everybody(memory: Memory) -> Queues:
+    """All that hold something, and all other pods that could be evicted, in one queue that may preempt anybody."""
+    queues = Queues(Rules(victims=memory.queues.rules.victims, pods=True))
+    everything = Preemption(within=Within.LOWER)
+    queues.set_cluster_queue(ClusterQueue(name=EVERYBODY, unlimited=True, preemption=everything))
+    for key, entry in memory.queues.entries.items():
+        held = memory.state.assignments(key)
+        if entry.grant is None or not held:
+            continue
+        one = msgspec.structs.replace(entry.workload, queue="")
+        queues.set_local_queue(LocalQueue(namespace=one.namespace, name="", cluster_queue=EVERYBODY))
+        grant = Grant(EVERYBODY, entry.grant.counts, {}, {}, tuple(held.values()))
+        queues.restore(memory.state, one, grant, 0.0)
+    for pod in memory.state.pods.values():
+        if pod.claim is not None and pod.claim[0] in queues.entries:
+            queues.bind(pod.key, pod.claim[0])
+    for wire in _foreign(memory):
+        pod = memory.state.pods[objects.key(wire)]
+        priority = wire.spec.priority or 0
+        queues.set_pod(
+            OutsidePod(key=pod.key, uid=wire.metadata.uid, node=pod.node, priority=priority, requests=pod.requests)
+        )
+    return queues
+
+
+def _foreign(memory: Memory) -> Iterator[objects.Pod]:
+    """Bound pods that Topogate did not place and that would not come back to their node at once."""
+    for name in memory.state.nodes:
+        for wire in memory.pods_on(name):
+            owner, pod = objects.controller_of(wire.metadata), memory.state.pods.get(objects.key(wire))
+            if pod is not None and pod.claim is None and (owner is None or owner.kind not in _STAYS):
+                yield wire
+
+
+def _named(memory: Memory, gone: set[str], outside: set[str]) -> Iterator[Holder]:
+    """The victims as holders of all that they hold, the lowest priority first."""
+    names = {node for key in gone for part in memory.state.assignments(key).values() for node in _on(part.slices)}
+    names |= {memory.state.pods[key].node for key in outside}
+    for one in holders(memory, names):
+        if one.workload in gone or (not one.workload and one.keys & outside):
+            yield one
+
+
+def _on(slices: Sequence[object]) -> Iterator[str]:
+    for piece in slices:
+        for name, _ in getattr(piece, "nodes", ()):
+            yield name
+
+
+def _common(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """The domain that all of them are in."""
+    if not paths:
+        return ()
+    first, last = min(paths), max(paths)
+    same = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
+    return first[:same]
+
+
+# --- whether it may be taken -----------------------------------------------------------------------------------------
+
+
+def _preemption(memory: Memory, record: Record, workload: Workload, enough: Sequence[Holder]) -> str:
+    queue = memory.queues.quotas.queues.get(_queue_of(memory, workload))
+    if not enough:
+        return "no eviction would help: nodes are out of order, or what is in the way comes back by itself"
+    if queue is None or queue.name == UNQUEUED:
+        return "preemption cannot help: a job without a queue evicts nobody"
+    if not queue.preemption.any:
+        return f"preemption cannot help: ClusterQueue {queue.name} allows none (spec.preemption)"
+    return _of_these(memory, record, workload, enough, queue)
+
+
+def _of_these(memory: Memory, record: Record, workload: Workload, enough: Sequence[Holder], queue: ClusterQueue) -> str:
+    """The same of a queue that may preempt."""
+    outside = [one for one in enough if not one.workload]
+    if outside and not memory.queues.rules.pods:
+        return f"preemption cannot help: {outside[0].namespace}/{outside[0].name} is not in any queue"
+    above = [one for one in enough if one.priority >= workload.priority]
+    if above:
+        many = f"{len(above)} of them have" if len(above) > 1 else f"{above[0].namespace}/{above[0].name} has"
+        return f"preemption cannot help: {many} its priority ({workload.priority}) or a higher one"
+    foreign = sorted({one.queue for one in enough if one.queue != record.owner.queue})
+    if foreign:
+        named = ", ".join(name or "no queue" for name in foreign)
+        return f"preemption may help only as ClusterQueue {queue.name} may take from others: they are in {named}"
+    return f"ClusterQueue {queue.name} may preempt them; it is looked at again in the next cycle"
+
+
+def _queue_of(memory: Memory, workload: Workload) -> str:
+    local = memory.queues.local.get((workload.namespace, workload.queue))
+    return local.cluster_queue if local is not None else ""
+
+
+# --- for people ------------------------------------------------------------------------------------------------------
+
+
+def render(found: Relief) -> Iterator[RenderableType]:
+    """What would help, as a person reads it."""
+    if found.domain:
+        missing = ", ".join(f"{amount} {name}" for name, amount in found.missing.items())
+        text = f"Closest: {'/'.join(found.domain)} takes {min(found.fits, found.count)} of {found.count} pods"
+        yield Text(text + (f", and lacks {missing} for the rest" if missing else ""))
+    if found.held_by:
+        yield _table("HELD THERE BY", found.held_by)
+    if found.enough:
+        where = f" in {'/'.join(found.enough_in)}" if found.enough_in else ""
+        yield Text(f"It would fit{where} if these were gone, and not with any of them left")
+        yield _table("WOULD HAVE TO GO", found.enough)
+    if found.preemption:
+        yield Text(found.preemption[:1].upper() + found.preemption[1:])
+
+
+def _table(head: str, found: Sequence[HolderView]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in (head, "PRIORITY", "PODS", "HOLDS"):
+        table.add_column(name, justify="left" if name in {head, "HOLDS"} else "right")
+    for one in found[:NAMED]:
+        amounts = ", ".join(f"{amount} {name}" for name, amount in one.amounts.items() if name != "pods")
+        ours = "" if one.workload else " (not placed by Topogate)"
+        table.add_row(f"{one.namespace}/{one.name}{ours}", str(one.priority), str(one.pods), amounts)
+    if len(found) > NAMED:
+        table.add_row(f"and {len(found) - NAMED} more", "", "", "")
+    return table

@@ -1,0 +1,283 @@
+"""`topogate place --dry-run` on snapshots: where pods would go, why not, what would have to be freed, and bad input."""
+
+import json
+
+import pytest
+import yaml
+from test_defrag_command import DOMAIN, FLAVOR, GPU, HOST, RACK, container, foreign, node
+from test_tree_command import running
+from typer.testing import CliRunner
+
+from cli.main import app
+from cli.output import Failure
+
+NODES = [node(f"r{rack}h{host}", f"r{rack}") for rack in (1, 2) for host in (1, 2)]
+REQUIRED = {f"{DOMAIN}/podset-required-topology": RACK}
+
+
+def job(name, pods, gpus, request=REQUIRED, **spec):
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "team", "annotations": request, "labels": spec.pop("labels", {})},
+        "spec": {
+            "parallelism": pods,
+            "completions": pods,
+            "completionMode": "Indexed",
+            "template": {"spec": {"restartPolicy": "Never", "containers": [container(gpus)], **spec}},
+        },
+    }
+
+
+def of_pods(kind, name, replicas, gpus, *, request=REQUIRED):
+    template = {"metadata": {"annotations": request}, "spec": {"containers": [container(gpus)]}}
+    spec = {"replicas": replicas, "template": template}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": "team"}, "spec": spec}
+
+
+def listed(items):
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+
+
+def run(tmp_path, manifests, cluster=(), args=(), text=None):
+    (tmp_path / "cluster.json").write_text(listed([FLAVOR, *NODES, *cluster]))
+    given = text if text is not None else yaml.safe_dump_all(manifests)
+    command = ["place", "-f", "-", "--dry-run", "--cluster", str(tmp_path / "cluster.json"), *args]
+    result = CliRunner().invoke(app, command, input=given)
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def ask(tmp_path, *manifests, cluster=(), status=0, args=()):
+    result = run(tmp_path, manifests, cluster, ("-o", "json", *args))
+    assert result.exit_code == status, result.output
+    return json.loads(result.stdout)
+
+
+def nodes_of(answer):
+    return {
+        on["node"]: on["pods"] for part in answer["podSets"] for domain in part["domains"] for on in domain["nodes"]
+    }
+
+
+def test_a_job_that_fits(tmp_path):
+    (answer,) = ask(tmp_path, job("train", 4, 4), cluster=running("a", ["r1h1"], 4))
+    assert (answer["name"], answer["state"]) == ("job/train", "Placed")
+    (part,) = answer["podSets"]
+    assert (part["policy"], part["level"], part["flavor"]) == ("Required", RACK, "tas")
+    assert [(d["values"], d["pods"], d["first"]) for d in part["domains"]] == [
+        (["r2", "r2h1"], 2, 0),
+        (["r2", "r2h2"], 2, 2),
+    ]
+    assert "4 pods in r2" in answer["message"]
+
+
+def test_objects_of_one_call_see_each_other(tmp_path):
+    first, second = ask(tmp_path, job("one", 2, 8), job("two", 2, 8))
+    assert nodes_of(first).keys() & nodes_of(second).keys() == set()
+    answers = ask(tmp_path, job("one", 2, 8), job("two", 2, 8), job("three", 2, 8), status=3)
+    assert sorted(answer["state"] for answer in answers) == ["Placed", "Placed", "Waits"]
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "ReplicaSet"])
+def test_pods_of_controllers_are_one_workload(tmp_path, kind):
+    (answer,) = ask(tmp_path, of_pods(kind, "web", 3, 4))
+    assert (answer["name"], answer["state"]) == (f"{kind.lower()}/web", "Placed")
+    assert sum(nodes_of(answer).values()) == 3
+    assert len({name[:2] for name in nodes_of(answer)}) == 1
+
+
+def test_a_group_of_bare_pods_goes_together(tmp_path):
+    def member(at):
+        annotations = {**REQUIRED, f"{DOMAIN}/pod-group-total-count": "2"}
+        meta = {"name": f"p{at}", "namespace": "team", "labels": {f"{DOMAIN}/pod-group-name": "pair"}}
+        meta["annotations"] = annotations
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"containers": [container(8)]}}
+
+    (answer,) = ask(tmp_path, member(0), member(1))
+    assert (answer["name"], answer["state"]) == ("podgroup/pair", "Placed")
+    assert sum(nodes_of(answer).values()) == 2
+
+
+def test_the_jobs_of_a_job_set(tmp_path):
+    template = {"metadata": {"annotations": REQUIRED}, "spec": job("x", 2, 4)["spec"]}
+    groups = [{"name": "w", "replicas": 2, "template": template}]
+    body = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "js", "namespace": "team"}}
+    answers = ask(tmp_path, {**body, "spec": {"replicatedJobs": groups}})
+    assert {answer["state"] for answer in answers} == {"Placed"}
+    assert sum(sum(nodes_of(answer).values()) for answer in answers) == 4
+
+
+def test_what_asks_for_nothing_is_left_alone(tmp_path):
+    (answer,) = ask(tmp_path, of_pods("Deployment", "plain", 2, 1, request={}))
+    assert (answer["name"], answer["state"]) == ("deployment/plain", "NotManaged")
+
+
+def test_why_not_and_what_would_have_to_go(tmp_path):
+    cluster = []
+    for name, where, priority in (("big", ["r1h1", "r1h2"], 7), ("small", ["r2h1"], 30)):
+        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+        owner, *others = running(name, where, 8, priority=priority)
+        owner["spec"]["template"]["spec"]["priorityClassName"] = name
+        cluster += [{**kind, "value": priority}, owner, *others]
+    (answer,) = ask(tmp_path, job("train", 2, 8), cluster=cluster, status=3)
+    assert (answer["state"], answer["reason"]) == ("Waits", "DoesNotFit")
+    assert [(room["values"], room["fits"]) for room in answer["room"]] == [(["r2"], 1), (["r1"], 0)]
+    found = answer["relief"]
+    assert (found["domain"], found["fits"], found["missing"]) == (["r2"], 1, {GPU: "8"})
+    (holder,) = found["heldBy"]
+    assert (holder["name"], holder["pods"], holder["priority"], holder["amounts"][GPU]) == ("job/small", 1, 30, "8")
+    (victim,) = found["enough"]  # more pods, but of a lower priority
+    assert (victim["name"], victim["priority"], victim["pods"]) == ("job/big", 7, 2)
+    assert found["enoughIn"] == ["r1"]
+    assert "a job without a queue evicts nobody" in found["preemption"]
+
+
+def test_pods_that_are_not_ours_are_in_the_way_too(tmp_path):
+    cluster = [foreign("squatter", name, 8) for name in ("r1h1", "r2h1")]
+    cluster[0]["metadata"]["uid"], cluster[1]["metadata"] = (
+        "u1",
+        {**cluster[1]["metadata"], "name": "other", "uid": "u2"},
+    )
+    (answer,) = ask(tmp_path, job("train", 2, 8), cluster=cluster, status=3)
+    (one,) = answer["relief"]["enough"]
+    assert one["workload"] == ""
+    assert one["name"] in {"pod/squatter", "pod/other"}
+
+
+def test_daemons_are_nobody_that_could_go(tmp_path):
+    cluster = [foreign(f"ds-{name}", name, 1, "DaemonSet") for name in ("r1h1", "r2h1")]
+    (answer,) = ask(tmp_path, job("train", 2, 8), cluster=cluster, status=3)
+    assert answer["relief"] is None or answer["relief"]["enough"] == []
+
+
+def test_what_never_fits_has_nothing_to_be_freed(tmp_path):
+    (answer,) = ask(tmp_path, job("train", 3, 8), status=3)
+    assert (answer["reason"], answer["relief"]) == ("NeverFits", None)
+
+
+def test_a_request_that_the_webhook_refuses(tmp_path):
+    wrong = job("train", 1, 1, {f"{DOMAIN}/podset-required-topology": "no-such-level"})
+    answers = ask(tmp_path, wrong, job("fine", 1, 1), status=4)
+    assert [(answer["name"], answer["state"]) for answer in answers] == [
+        ("job/train", "Refused"),
+        ("job/fine", "Placed"),
+    ]
+    assert "no-such-level" in answers[0]["message"]
+
+
+def test_a_suspended_job_waits(tmp_path):
+    body = job("train", 1, 1)
+    body["spec"]["suspend"] = True
+    (answer,) = ask(tmp_path, body, status=3)
+    assert answer["reason"] == "Suspended"
+
+
+QUEUES = [
+    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}},
+    {
+        "apiVersion": "topogate.dev/v1alpha1",
+        "kind": "LocalQueue",
+        "metadata": {"name": "lq", "namespace": "team"},
+        "spec": {"clusterQueue": "cq"},
+    },
+]
+
+
+def cluster_queue(gpus, **spec):
+    quotas = [{"name": name, "nominalQuota": amount} for name, amount in ((GPU, gpus), ("cpu", 100))]
+    groups = [{"coveredResources": [GPU, "cpu"], "flavors": [{"name": "tas", "resources": quotas}]}]
+    body = {"apiVersion": "topogate.dev/v1alpha1", "kind": "ClusterQueue", "metadata": {"name": "cq"}}
+    return {**body, "spec": {"resourceGroups": groups, "namespaceSelector": {}, **spec}}
+
+
+def test_quota_counts_too(tmp_path):
+    queued = job("train", 2, 8, labels={f"{DOMAIN}/queue-name": "lq"})
+    (answer,) = ask(tmp_path, queued, cluster=[*QUEUES, cluster_queue(16)])
+    assert (answer["state"], answer["queue"]) == ("Placed", "lq")
+    (answer,) = ask(tmp_path, queued, cluster=[*QUEUES, cluster_queue(8)], status=3)
+    assert answer["reason"] == "ExceedsQuota"
+    (answer,) = ask(tmp_path, queued, status=3)
+    assert answer["reason"] == "NoQueue"
+
+
+def test_victims_are_named(tmp_path):
+    owner_job, workload, *pods = running("low", ["r1h1", "r1h2"], 8, priority=1)
+    owner_job["metadata"]["labels"] = {f"{DOMAIN}/queue-name": "lq"}
+    workload["metadata"]["uid"] = "w-low"
+    workload["spec"] |= {"queueName": "lq", "priority": 1}
+    workload["status"]["admission"]["clusterQueue"] = "cq"
+    workload["status"]["admission"]["podSetAssignments"][0]["flavors"] = {GPU: "tas", "cpu": "tas"}
+    workload["status"]["admission"]["podSetAssignments"][0]["resourceUsage"] = {GPU: 16, "cpu": "2"}
+    workload["status"]["conditions"] = [
+        {"type": name, "status": "True", "reason": "Admitted", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        for name in ("QuotaReserved", "Admitted")
+    ]
+    high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 9}
+    full = [foreign("x", name, 8) for name in ("r2h1", "r2h2")]
+    for number, pod in enumerate(full):
+        pod["metadata"]["name"] = f"x{number}"
+    cluster = [*QUEUES, high, owner_job, workload, *pods, *full]
+    train = job("train", 2, 8, labels={f"{DOMAIN}/queue-name": "lq"}, priorityClassName="high")
+    policy = {"preemption": {"withinClusterQueue": "LowerPriority"}}
+    (answer,) = ask(tmp_path, train, cluster=[*cluster, cluster_queue(32, **policy)], status=3)
+    assert answer["state"] == "Preempts"
+    assert [victim["job"] for victim in answer["victims"]] == ["team/job/low"]
+    assert set(nodes_of(answer)) == {"r1h1", "r1h2"}
+    (answer,) = ask(tmp_path, train, cluster=[*cluster, cluster_queue(32)], status=3)
+    assert answer["state"] == "Waits"
+    assert "ClusterQueue cq allows none" in answer["relief"]["preemption"]
+
+
+def test_the_table_says_where(tmp_path):
+    text = run(tmp_path, [job("train", 4, 4)]).stdout
+    assert "Placed  4 pods in r1" in text
+    assert "0-1" in text
+    assert "\x1b" not in text
+
+
+LOTS = job("x", 1, 1)
+LOTS["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "lots"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "nothing to place"),
+        ("kind: Service\napiVersion: v1\nmetadata: {name: s}", "nothing to place"),
+        ("kind: [", "expected YAML or JSON"),
+        ("- 1", "expected a Kubernetes object"),
+        ("{apiVersion: batch/v1, kind: Job, spec: {template: {}}}", "metadata"),
+        ("{apiVersion: batch/v1, kind: Job, metadata: {name: x}, spec: {template: 7}}", "spec.template"),
+        (
+            "{apiVersion: apps/v1, kind: Deployment, metadata: {name: x}, spec: {replicas: -1, template: {}}}",
+            "replicas",
+        ),
+        ("{apiVersion: apps/v1, kind: Deployment, metadata: {name: x}, spec: {replicas: 1}}", "spec.template"),
+        ("{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: x}, spec: {}}", "replicatedJobs"),
+        (yaml.safe_dump(LOTS), "lots"),
+        (
+            "{apiVersion: batch/v1, kind: Job, metadata: {name: x}, spec: {parallelism: many, template: {}}}",
+            "parallelism",
+        ),
+    ],
+)
+def test_bad_input_is_told_without_a_traceback(tmp_path, text, told):
+    with pytest.raises(Failure, match=told):
+        run(tmp_path, [], text=text)
+
+
+def test_it_only_plans():
+    result = CliRunner().invoke(app, ["place", "-f", "x.yaml"])
+    assert isinstance(result.exception, Failure)
+    assert "--dry-run" in str(result.exception)
+
+
+def test_hosts_are_named_where_the_narrowest_level_is_no_host(tmp_path):
+    flavor = {**FLAVOR, "metadata": {"name": "coarse"}, "spec": {"topology": {"levels": [RACK]}}}
+    (tmp_path / "c.json").write_text(listed([flavor, *NODES]))
+    command = ["place", "-f", "-", "--dry-run", "--cluster", str(tmp_path / "c.json")]
+    text = CliRunner().invoke(app, command, input=yaml.safe_dump(job("train", 2, 8))).stdout
+    assert "r1h1 (1), r1h2 (1)" in text
+    assert HOST not in text
