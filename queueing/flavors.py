@@ -6,7 +6,7 @@ labels become part of the pod set's node selector.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice, product
 from typing import Final
@@ -203,6 +203,15 @@ def put(state: ClusterState, key: str, option: Option) -> tuple[Assignment, ...]
     finally:
         state.rollback(checkpoint)
     return tuple(assignments)
+
+
+def prefixes(option: Option) -> Iterator[Option]:
+    """The option with its first pod set alone, with its first two, and so on."""
+    done: list[tuple[str, tuple[PodSet, ...]]] = []
+    for flavor, pod_sets in option.parts:
+        for count in range(1, len(pod_sets) + 1):
+            yield replace(option, parts=(*done, (flavor, pod_sets[:count])))
+        done.append((flavor, pod_sets))
 
 
 def scaled(workload: Workload, counts: Mapping[str, int]) -> Workload:

@@ -6,7 +6,8 @@ Rules
 - A plan is tried on the real state, victims taken out, the workload placed, all rolled back: there is no plan under
   which the workload would not fit. It is minimal by inclusion: with any victim left alone it would not fit.
 - What is sought, first things first: the least highest priority of a victim, the least sum of priorities, the fewest
-  victims; or, where the rules say so, the fewest first. The least highest priority is found by bisection over bounds;
+  victims, what is left fragmented (`queueing.leftover`); or, where the rules say so, the fewest first. Where the
+  candidates are few, every set is looked at; else the least highest priority is found by bisection over bounds;
   then the domains are ranked by what freeing just enough of their nodes costs, and the best few are tried. Where the
   inside of machines decides, domains are looked into node by node (`queueing.inner`).
 - A gang goes whole, or by its slices where it declared that; pods that no queue admitted may be taken where the rules
@@ -16,8 +17,9 @@ Rules
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby, islice
 from typing import Final
 
@@ -29,8 +31,10 @@ from engine.placement import Assignment, Refusal
 from engine.preempt.model import Rules as VictimRules
 from engine.reasons import Reason
 from engine.state import ClusterState
-from queueing.flavors import Option, put
+from queueing.flavors import Option, prefixes, put
 from queueing.inner import MOST_NODES, Holder, Inner
+from queueing.leftover import NOTHING, Leftover, counted, leftover, partly_free
+from queueing.leftover import held as held_on
 from queueing.model import FlavorResource, Preemption, Reclaim, Within
 from queueing.needed import Needed
 from queueing.occupancy import OUTSIDE as OUTSIDE_NUMBER
@@ -38,12 +42,16 @@ from queueing.occupancy import Mask, Occupancy
 from queueing.queues import OUTSIDE, Entry, Phase, Queues
 from queueing.quota import Held
 from queueing.site import Region, Site
+from queueing.subsets import subsets
 from queueing.units import Path, domain_of, holder_of, is_pod, split, units_of
 
 TRIES: Final = 4  # domains that are tried once one has been found; the best plan is taken
 LOOKED: Final = 64  # domains that are looked into node by node, where the inside of machines decides
 HELPED: Final = (Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, Reason.UNSUPPORTED_CONSTRAINT)  # by others' going
 MOST_KEPT: Final = 16  # victims that are left alone because of others of a plan
+SMALL: Final = 1024  # nodes up to which every set of a few candidates is looked at
+FEW: Final = 8  # candidates of which every set is looked at
+FEW_OF_SEVERAL: Final = 6  # the same where several pod sets are placed
 WIDE_TRIES: Final = 12  # domains that are tried until one is found
 
 
@@ -78,17 +86,22 @@ class Plan:
 
     victims: tuple[Victim, ...]
     assignments: tuple[Assignment, ...]
+    leftover: Leftover = NOTHING
 
     def key(self, rules: VictimRules) -> tuple[int, ...]:
         """What is compared, less first."""
-        highest, total, size = self.cost
-        return (size, total) if rules.by_count else (highest, total, size)
+        return (*ranked(rules, *self.cost), *self.leftover)
 
     @property
     def cost(self) -> tuple[int, int, int]:
         """(highest priority of a victim, sum of priorities, victims): less is better."""
-        total = sum(victim.priority * victim.units for victim in self.victims)
+        total = sum(max(victim.priority, 0) * victim.units for victim in self.victims)
         return max(victim.priority for victim in self.victims), total, sum(victim.units for victim in self.victims)
+
+
+def ranked(rules: VictimRules, highest: int, total: int, size: int) -> tuple[int, ...]:
+    """What is compared of victims, less first. A negative priority counts as 0 in the sum."""
+    return (size, total) if rules.by_count else (highest, total, size)
 
 
 @dataclass(frozen=True)
@@ -201,10 +214,10 @@ class _Search:
             return self._tried()  # only quota is lacking
         if refused.reason not in HELPED:
             return None
-        best = self._best(refused)
-        if best is None and sum(len(pod_sets) for _, pod_sets in self.option.parts) > 1:
-            return self._several()
-        return best
+        best, several = self._best(refused), sum(len(pod_sets) for _, pod_sets in self.option.parts) > 1
+        if best is None and several:
+            best = self._one_by_one() or self._ever_more()
+        return self._refined(best, several=several)
 
     def _best(self, refused: Refusal) -> Plan | None:
         """The best plan among the cheapest domains for the pod set that was refused."""
@@ -254,8 +267,8 @@ class _Search:
 
     def _price(self, keys: Iterable[str]) -> tuple[int, ...]:
         priorities = [self.queues.holder(key).workload.priority for key in keys]
-        highest, total, size = max(priorities, default=0), sum(priorities), len(priorities)
-        return (size, total) if self._rules.by_count else (highest, total, size)
+        total = sum([max(priority, 0) for priority in priorities])
+        return ranked(self._rules, max(priorities, default=0), total, len(priorities))
 
     def _chosen(self, inner: Inner, site: Site, region: Region) -> tuple[list[str], bool]:
         """Whom the kubelets of a region need gone, and whether they could take the pods at all."""
@@ -281,18 +294,111 @@ class _Search:
                         return Site(outlook, occupancy, self._eligible(occupancy))
         return None
 
-    def _several(self) -> Plan | None:
-        """Several pod sets that no one domain can take: ever more victims, the least important first."""
+    def _ever_more(self) -> Plan | None:
+        """Several pod sets for which that finds nothing: ever more victims, the least important first."""
         self._needed = None
-        keys: dict[str, None] = {}
-        for flavor in self.option.rooms:
+        order = sorted(self._candidates(), key=self._importance)
+        sizes = [1 << power for power in range(2, 1 + max(2, len(order).bit_length()))]
+        return self._tried(*(order[:size] for size in sizes))
+
+    def _candidates(self) -> dict[str, None]:
+        """All units that may be taken in the flavors of the option."""
+        found: dict[str, None] = {}
+        for flavor in dict.fromkeys(self.option.rooms):
             occupancy = self.queues.occupancy(self.state, flavor)
             if occupancy is not None:
                 eligible = self._eligible(occupancy).nonzero()[0].tolist()
-                keys |= dict.fromkeys(occupancy.keys[number] for number in eligible)
-        ranked = sorted(keys, key=self._importance)
-        sizes = [1 << power for power in range(2, 1 + max(2, len(ranked).bit_length()))]
-        return self._tried(*(ranked[:size] for size in sizes))
+                found |= dict.fromkeys(occupancy.keys[number] for number in eligible)
+        return found
+
+    def _one_by_one(self) -> Plan | None:
+        """Room for one pod set after the other, each in the domain where that costs least, beside those before it."""
+        self._needed = None
+        quotas, state, key = self.queues.quotas, self.state, self.entry.workload.key
+        depth, checkpoint = quotas.begin(), state.begin()
+        taken: dict[str, _Taken] = {}
+        try:
+            before: tuple[Assignment, ...] = ()
+            for option in prefixes(self.option):
+                found = put(state, key, option)
+                if isinstance(found, Refusal):
+                    state.reserve(key, before)
+                    site = self._site(found)
+                    state.release(key)
+                    beside = None if site is None else self._beside(site, option, taken)
+                    if beside is None:
+                        return None
+                    found = beside
+                before = found
+        finally:
+            state.rollback(checkpoint)
+            quotas.rollback(depth)
+        return self._tried(list(taken))
+
+    def _beside(self, site: Site, option: Option, taken: dict[str, _Taken]) -> tuple[Assignment, ...] | None:
+        """Take out the victims of the cheapest domain that then takes the last pod set of an option."""
+        quotas, state = self.queues.quotas, self.state
+        for _, sets in islice(self._proposals(site), TRIES):
+            for keys in sets:
+                depth, checkpoint, more = quotas.begin(), state.begin(), dict(taken)
+                self._take_all(keys, more)
+                found = put(state, self.entry.workload.key, option)
+                if not isinstance(found, Refusal):
+                    quotas.commit(depth)
+                    state.commit(checkpoint)
+                    taken |= more
+                    return found
+                state.rollback(checkpoint)
+                quotas.rollback(depth)
+        return None
+
+    def _refined(self, best: Plan | None, *, several: bool) -> Plan | None:
+        """The best of all sets of candidates, where they are few and the inside of machines does not decide."""
+        if best is None and not several:
+            return None
+        if self.state.machines or len(self.state.nodes) > SMALL:
+            return best  # slots that no pod is in yet might be thought elsewhere inside their nodes
+        most = None if best is None or self._rules.by_count else best.cost[0]
+        units = self._few(FEW_OF_SEVERAL if several else FEW, most)
+        priorities = [self.queues.holder(unit).workload.priority for unit in units]
+        resources = self._resources
+        frees = [sum(self._holds(unit, self._pods(unit), resources).values()) for unit in units]
+        self._needed = None
+        mended = -partly_free(self.state, resources)
+        for chosen in subsets(priorities, frees, self._rules):
+            if best is not None and (*chosen.key, chosen.freed, mended) >= best.key(self._rules):
+                break
+            found = self._tried([units[at] for at in chosen.members])
+            if found is not None and (best is None or found.key(self._rules) < best.key(self._rules)):
+                best = found
+        return best
+
+    def _few(self, limit: int, most: int | None) -> list[str]:
+        """All units of up to a priority that may be taken; [] where they are more than ``limit``."""
+        found: list[str] = []
+        for flavor in dict.fromkeys(self.option.rooms):
+            occupancy = self.queues.occupancy(self.state, flavor)
+            if occupancy is None:
+                continue
+            eligible = self._eligible(occupancy)
+            if most is not None:
+                eligible &= occupancy.priority[: len(eligible)] <= most
+            if np.count_nonzero(eligible) + len(found) > limit:
+                return []
+            found += [occupancy.keys[number] for number in eligible.nonzero()[0].tolist()]
+        return found
+
+    @cached_property
+    def _resources(self) -> frozenset[str]:
+        """What counts of the room that is left (`queueing.leftover`)."""
+        return counted(pod_set for _, pod_sets in self.option.parts for pod_set in pod_sets)
+
+    def _holds(self, unit: str, pods: Iterable[Pod], resources: frozenset[str]) -> dict[str, int]:
+        """By node, what a unit with these pods has of some resources."""
+        if is_pod(unit):
+            return held_on((), pods, resources)
+        parts = self._before.get(holder_of(unit)) or tuple(self.state.assignments(holder_of(unit)).values())
+        return held_on(split(parts, [domain_of(unit)])[1] if domain_of(unit) else parts, (), resources)
 
     # -- who may be taken -------------------------------------------------------------------------------------
 
@@ -510,7 +616,7 @@ class _Search:
             key, other = holder_of(unit), self.queues.holder(unit)
             if key not in self._before:
                 self._before[key] = tuple(self.state.assignments(key).values())
-            pods = self._pods(unit, other)
+            pods = self._pods(unit)
             taken[unit] = _Taken(other, held[unit], pods)
             for pod in pods:
                 self.state.remove_pod(pod.key)
@@ -521,11 +627,11 @@ class _Search:
             self._leave(key, taken)
         return bool(gone)
 
-    def _pods(self, unit: str, other: Entry) -> tuple[Pod, ...]:
+    def _pods(self, unit: str) -> tuple[Pod, ...]:
         """The bound pods of a unit: a node is in one domain, so those on its nodes."""
-        pods = [self.state.pods[pod] for pod in other.pods if pod in self.state.pods]
+        pods = [self.state.pods[pod] for pod in self.queues.holder(unit).pods if pod in self.state.pods]
         if domain := domain_of(unit):
-            lost = split(self._before[holder_of(unit)], [domain])[1]
+            lost = split(self.state.assignments(holder_of(unit)).values(), [domain])[1]
             nodes = {name for part in lost for piece in part.slices for name, _ in piece.nodes}
             pods = [pod for pod in pods if pod.node in nodes]
         return tuple(pods)
@@ -568,7 +674,15 @@ class _Search:
         assignments = self._placed()
         if assignments is None:
             return None
-        return Plan(tuple(self._victims(taken)), assignments)
+        return Plan(tuple(self._victims(taken)), assignments, self._left(taken, assignments))
+
+    def _left(self, taken: Mapping[str, _Taken], assignments: Sequence[Assignment]) -> Leftover:
+        """What is left fragmented, while these are out of the state."""
+        resources, gone = self._resources, dict[str, int]()
+        for unit, one in taken.items():
+            for name, amount in self._holds(unit, one.pods, resources).items():
+                gone[name] = gone.get(name, 0) + amount
+        return leftover(self.state, gone, held_on(assignments, (), resources), resources)
 
     def _hold_again(self, unit: str, given: Held | None) -> None:
         """Give a unit its quota back."""

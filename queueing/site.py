@@ -9,16 +9,20 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.outlook import Outlook
 from engine.table import Ints
+from queueing.leftover import counted
 from queueing.occupancy import Mask, Occupancy, Rows
 
 if TYPE_CHECKING:
     from queueing.preempt import Plan
 
 
-_OLDER: Final = 1e-3  # of equal priorities the newer ones cost less
+Floats = NDArray[np.float64]
+_LARGER: Final = 1e-3  # of equal priorities those cost less that free less,
+_OLDER: Final = 1e-6  # and then the newer ones
 
 
 @dataclass(frozen=True)
@@ -156,9 +160,18 @@ class Site:
         created = self.occupancy.created[rows.owner]
         age = (created.max() - created) / max(float(created.max() - created.min()), 1.0)
         important = (self.occupancy.priority[rows.owner] - low) / max(high - low, 1.0)
-        weight[rows.owner] = 1.0 + important * (_OLDER if by_count else 1.0) + _OLDER * age
+        weight[rows.owner] = 1.0 + important * (_LARGER if by_count else 1.0) + _OLDER * age
+        weight += _LARGER * self._sizes(rows)
         spread = np.maximum(np.bincount(rows.owner, minlength=size), 1)
         return np.bincount(rows.leaf, weights=(weight / spread)[rows.owner], minlength=self.outlook.tree.size)
+
+    def _sizes(self, rows: Rows) -> Floats:
+        """By owner, how much of what counts it holds, as a part of the most that one holds."""
+        resources = counted([self.outlook.pod_set])
+        each = sum((self.occupancy.amounts(name) for name in resources), np.zeros(1, np.int64))
+        held = np.bincount(rows.owner, weights=rows.units * each[rows.kind], minlength=len(self.occupancy.keys))
+        found: Floats = held / max(float(held.max(initial=0)), 1.0)
+        return found
 
     def holdings(self, keys: Iterable[str]) -> "Holdings":
         """What each of some workloads holds on each leaf, of each needed resource."""

@@ -1,0 +1,72 @@
+"""What a plan of evictions leaves fragmented: compared where priorities and number of victims are equal.
+
+*Freed*: units of the devices that the preemptor asks for (CPUs where it asks for none) that the victims give up in all.
+What is freed beyond the need lies idle, so less is better; the search for one pod compares the same.
+*Broken*: how many more nodes have some of these free and some in use than had before. A node that is free as a whole
+takes a large pod; a broken one takes crumbs.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from engine.model import Amounts, Pod, PodSet
+from engine.placement import Assignment
+from engine.preempt.blocks import is_device
+from engine.state import ClusterState
+
+
+class Leftover(NamedTuple):
+    """See the module; less is better."""
+
+    freed: int = 0
+    broken: int = 0
+
+
+NOTHING: Final = Leftover()
+
+
+def counted(pod_sets: Iterable[PodSet]) -> frozenset[str]:
+    """The resources that count for a preemptor."""
+    found = {name for pod_set in pod_sets for name, amount in pod_set.requests.items() if amount > 0}
+    return frozenset(name for name in found if is_device(name)) or frozenset({"cpu"})
+
+
+def amount_of(requests: Amounts, resources: frozenset[str]) -> int:
+    """What one pod has of them, together."""
+    return sum([requests.get(name, 0) for name in resources])
+
+
+def held(parts: Iterable[Assignment], pods: Iterable[Pod], resources: frozenset[str]) -> dict[str, int]:
+    """By node, what slots and pods have of some resources together; a pod in a slot is not to be given as well."""
+    found: dict[str, int] = {}
+    for part in parts:
+        each = amount_of(part.requests, resources)
+        for piece in part.slices if each else ():
+            for name, count in piece.nodes:
+                found[name] = found.get(name, 0) + each * count
+    for pod in pods:
+        found[pod.node] = found.get(pod.node, 0) + amount_of(pod.requests, resources)
+    return found
+
+
+def leftover(
+    state: ClusterState, gone: Mapping[str, int], comes: Mapping[str, int], resources: frozenset[str]
+) -> Leftover:
+    """Of a state that the victims are out of and the preemptor is not in; ``gone``, ``comes``: by node, of both."""
+    broken = 0
+    for name in {**gone, **comes}:
+        node = state.nodes.get(name)
+        if node is None:
+            continue
+        total, free = amount_of(node.allocatable, resources), amount_of(state.free(name), resources)
+        broken += 0 < free - comes.get(name, 0) < total
+        broken -= 0 < free - gone.get(name, 0) < total
+    return Leftover(sum(gone.values()), broken)
+
+
+def partly_free(state: ClusterState, resources: frozenset[str]) -> int:
+    """How many nodes have some of these free and some in use: no plan mends more."""
+    table = state.cluster.table
+    rows = [table.rows[name] for name in resources if name in table.rows]
+    total, free = table.alloc[rows].sum(axis=0), table.free[rows].sum(axis=0)
+    return int(((free > 0) & (free < total)).sum())
