@@ -307,6 +307,7 @@ def render(result: Report) -> RenderableType:
         parts.extend(_zone_tables(result))
     if result.room:
         parts.append(explain_room.table(result.room, result.count))
+        parts.extend(explain_room.notes(result.room))
     if result.relief is not None:
         parts += [Text(""), *reliefs.render(result.relief)]
     by_quota_alone = result.state == "Placed" and not result.domains

@@ -1,22 +1,35 @@
 """The part of ``topogate explain`` and ``place`` about room: how many pods each domain could take, what is short."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 from rich.table import Table
+from rich.text import Text
 
 from crds.request import ParsedRequest, resolve
 from engine.explain import DomainFit, explain
 from engine.model import Amounts, PodSet
 from engine.quantity import format_quantity
+from engine.reasons import Reason
 from engine.state import ClusterState
+from engine.unlabeled import Unlabeled, helpful
+
+MOST_UNLABELED = 8  # nodes in a table; JSON has them all
+
+
+class UnlabeledNode(msgspec.Struct, frozen=True):
+    """A node that takes no pods, as it lacks the labels of these levels, and could take ``fits`` of the job's else."""
+
+    node: str
+    missing: tuple[str, ...]
+    fits: int
 
 
 class Room(msgspec.Struct, frozen=True):
     """How many of the job's pods one domain could take now, and what is short for the rest.
 
     ``misaligned``: nodes that have the amounts for more pods than their kubelet would admit; ``refusal`` is what it
-    would say.
+    would say. ``unlabeled``: in the entry of nodes without a domain, those that would have helped.
     """
 
     flavor: str
@@ -28,6 +41,7 @@ class Room(msgspec.Struct, frozen=True):
     excluded: dict[str, int]
     misaligned: int = 0
     refusal: str = ""
+    unlabeled: tuple[UnlabeledNode, ...] = ()
 
 
 def rooms(
@@ -41,11 +55,13 @@ def rooms(
             continue
         level = topology.level or flavor.levels[0]
         asked = msgspec.structs.replace(pod_set, topology=topology)
-        found.extend(_as_room(name, fit) for fit in explain(state, name, asked, level))
+        for fit in explain(state, name, asked, level):
+            lacking = helpful(state, name, asked) if Reason.MISSING_LEVEL_LABEL in fit.excluded else ()
+            found.append(_as_room(name, fit, lacking))
     return tuple(sorted(found, key=lambda room: -room.fits))
 
 
-def _as_room(flavor: str, fit: DomainFit) -> Room:
+def _as_room(flavor: str, fit: DomainFit, lacking: Sequence[Unlabeled]) -> Room:
     excluded = {str(reason): nodes for reason, nodes in fit.excluded.items()}
     return Room(
         flavor,
@@ -57,12 +73,23 @@ def _as_room(flavor: str, fit: DomainFit) -> Room:
         excluded,
         fit.misaligned,
         fit.refusal,
+        tuple(UnlabeledNode(one.node, one.missing, one.fits) for one in lacking),
     )
 
 
 def listed(amounts: Amounts) -> dict[str, str]:
     """Amounts as people write them."""
     return {name: format_quantity(name, amount) for name, amount in amounts.items()}
+
+
+def notes(found: Sequence[Room]) -> Iterator[Text]:
+    """Which nodes would help if they had the labels of all levels."""
+    lacking = [(room.flavor, one) for room in found for one in room.unlabeled]
+    for flavor, one in lacking[:MOST_UNLABELED]:
+        missing = ", ".join(one.missing)
+        yield Text(f"node {one.node} (flavor {flavor}) could take {one.fits} pods, but lacks the label {missing}")
+    if len(lacking) > MOST_UNLABELED:
+        yield Text(f"and {len(lacking) - MOST_UNLABELED} more such nodes; -o json has them all")
 
 
 def table(found: Sequence[Room], count: int) -> Table:

@@ -301,6 +301,7 @@ def _told(answer: Answer) -> Iterator[RenderableType]:
         yield _victim_table(answer.victims)
     if answer.room:
         yield explain_room.table(answer.room, pods)
+        yield from explain_room.notes(answer.room)
     if answer.relief is not None:
         yield Text("")
         yield from reliefs.render(answer.relief)

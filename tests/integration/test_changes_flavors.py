@@ -3,11 +3,16 @@
 2 blocks x 2 racks x 2 hosts of 8 GPUs, one controller in this process for each test.
 """
 
+import asyncio
+import json
+
 import pytest
 from support.changes import Changed, assignment, node_of, uids
 from support.cluster_checker import snapshot, violations
 from support.jobs import KEYS, LEVELS, RACK_LABEL, Running, install_crds, job, make_flavor, racks_of, until
+from typer.testing import CliRunner
 
+from cli.main import app
 from kube.resources import EVENTS, JOBS, RESOURCE_FLAVORS, WORKLOADS
 from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, HOSTNAME_LABEL
 
@@ -39,7 +44,9 @@ async def flavor_says(client, name, **wanted):
     return await until(there, f"status {wanted} of flavor {name}")
 
 
-async def test_a_node_without_a_levels_label_is_told_counted_and_named_where_it_would_help(jobs, client, namespace):
+async def test_a_node_without_a_levels_label_is_told_counted_and_named_where_it_would_help(
+    jobs, client, cluster, namespace
+):
     node = f"{namespace}-b2-r2-h2"
     active = await flavor_says(client, namespace, nodes=8, nodesMissingLabels=0, reason="Ready")
     assert active["status"] == "True"
@@ -60,6 +67,11 @@ async def test_a_node_without_a_levels_label_is_told_counted_and_named_where_it_
     await jobs.create(job("waits", 4, request={KEYS.required[0]: BLOCK_LABEL}))
     condition = await jobs.condition("waits", "QuotaReserved", "False")
     assert f"1 node lacks the label of a level: {node} ({RACK_LABEL})" in condition["message"]
+    arguments = ["explain", "waits", "-n", namespace, "-o", "json", "--kubeconfig", str(cluster.kubeconfig)]
+    answer = await asyncio.to_thread(CliRunner().invoke, app, arguments)
+    assert answer.exit_code == 0, answer.output
+    (named,) = [one for room in json.loads(answer.stdout)["room"] for one in room["unlabeled"]]
+    assert named == {"node": node, "missing": [RACK_LABEL], "fits": 1}
     await jobs.label(node, **{RACK_LABEL: "r2"})
     await jobs.running("waits", 4)
     await flavor_says(client, namespace, nodes=8, nodesMissingLabels=0, reason="Ready")

@@ -9,8 +9,9 @@ import pytest
 from support.changes import HANG, HASTY, LATER, Changed, assignment, node_of, uids
 from support.cluster_checker import snapshot, violations
 from support.jobs import KEYS, RACK_LABEL, Running, install_crds, job, make_flavor, racks_of
+from support.queues import make_queue, queued
 
-from kube.resources import NODES, POD_DISRUPTION_BUDGETS, RESOURCE_FLAVORS
+from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NODES, POD_DISRUPTION_BUDGETS, RESOURCE_FLAVORS
 from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, HOSTNAME_LABEL
 
 pytestmark = pytest.mark.cluster
@@ -18,13 +19,13 @@ BLOCK = {KEYS.required[0]: BLOCK_LABEL}
 
 
 @pytest.fixture
-async def jobs(client, namespace, nodes):
-    """A running controller and its flavor; every test ends with the independent checker."""
+async def jobs(request, client, namespace, nodes):
+    """A running controller (with settings of a test's own) and its flavor; every test ends with the checker."""
     await install_crds(client)
     await nodes(blocks=2, racks=4, hosts=3, prefix=f"{namespace}-", group=namespace)
     await make_flavor(client, namespace, namespace)
     changed = Changed(client, namespace)
-    async with Running(client):
+    async with Running(client, **getattr(request, "param", {})):
         yield changed
         assert violations(await snapshot(client, {namespace})) == []
     await client.delete(RESOURCE_FLAVORS, namespace)
@@ -134,11 +135,15 @@ async def test_what_is_only_closed_keeps_its_pods_and_a_drain_under_a_budget_end
     leaving = [pod for pod in before if node_of(pod) == node]
     kept = [pod for pod in before if node_of(pod) != node]
     stored = await assignment(jobs, "drained")
-    await jobs.cordon(node)
-    await jobs.create(job("other", 1))
-    await jobs.running("other", 1)
-    assert uids(await jobs.running("drained", 4)) == uids(before)
-    assert await assignment(jobs, "drained") == stored, "a closed node alone moves nobody"
+    await jobs.taint(node_of(kept[0]), "PreferNoSchedule")
+    for number, close in enumerate((jobs.fail, jobs.cordon)):
+        await close(node)
+        await jobs.create(job(f"other-{number}", 1, pod_spec={"nodeSelector": {BLOCK_LABEL: "b2"}}))
+        await jobs.running(f"other-{number}", 1)
+        assert uids(await jobs.running("drained", 4)) == uids(before)
+        assert await assignment(jobs, "drained") == stored, "a node that is closed or away for a moment moves nobody"
+        if close == jobs.fail:
+            await jobs.open(node)
     for pod in leaving:
         await jobs.evict(pod)  # refused until the pod before it has a ready replacement
     after = await jobs.moved("drained", 4, off={node}, stay=kept)
@@ -148,6 +153,13 @@ async def test_what_is_only_closed_keeps_its_pods_and_a_drain_under_a_budget_end
 async def test_with_no_other_place_the_pod_waits_says_why_and_goes_back_when_the_node_is_back(jobs):
     await jobs.create(job("waits", 3, indexed=True))
     before = await jobs.running("waits", 3)
+    await jobs.create(job("prefers", 3, request={KEYS.preferred[0]: RACK_LABEL}))
+    near = await jobs.running("prefers", 3)
+    assert len(racks_of(near)) == 1
+    await jobs.cordon(node_of(near[0]))
+    await jobs.end(near[0], counted=False)
+    far = await jobs.moved("prefers", 3, off={node_of(near[0])}, stay=near[1:])
+    assert len(racks_of(far)) == 2, "what is only preferred goes elsewhere"
     lost, *kept = before
     await jobs.taint(node_of(lost))
     await jobs.end(lost, counted=False)
@@ -162,7 +174,7 @@ async def test_with_no_other_place_the_pod_waits_says_why_and_goes_back_when_the
 
 
 async def test_slices_get_their_pods_back_in_the_domain_where_they_are(jobs):
-    """Slices of two pods a rack: what is lost of one comes back to its rack, also when both racks lose a node."""
+    """Slices of two pods a rack: what is lost of one comes back to its rack, and a slice that is lost whole moves."""
     request = {**BLOCK, KEYS.slice_level: RACK_LABEL, KEYS.slice_size: "2"}
     await jobs.create(job("rings", 4, indexed=True, request=request))
     before = await jobs.running("rings", 4)
@@ -177,3 +189,40 @@ async def test_slices_get_their_pods_back_in_the_domain_where_they_are(jobs):
     by_rank = {pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]: pod for pod in after}
     for first, second in (("0", "1"), ("2", "3")):
         assert len(racks_of([by_rank[first], by_rank[second]])) == 1
+    whole = [pod for pod in after if racks_of([pod]) == racks_of(after[:1])]
+    rest = [pod for pod in after if pod not in whole]
+    (rack,) = racks_of(whole)
+    for number in range(1, 4):
+        await jobs.cordon(f"{jobs.namespace}-{'-'.join(rack)}-h{number}")
+    for pod in whole:
+        await jobs.end(pod, counted=False)
+    last = await jobs.moved("rings", 4, off={node_of(pod) for pod in whole}, stay=rest)
+    assert rack not in racks_of(last), "a slice that is lost whole goes to another rack"
+    assert len(racks_of(last)) == 2
+    assert {block for block, _ in racks_of(last)} == {rack[0]}
+
+
+SOON = {"replacement_timeout_seconds": 2.0, "requeuing_backoff_base_seconds": 1.0}
+
+
+@pytest.mark.parametrize("jobs", [SOON], indirect=True)
+async def test_what_has_no_place_in_its_domain_in_time_starts_over_as_a_whole(jobs, client, namespace):
+    """A slice that fills its rack loses a node: no pod of it may go to another rack alone. With a queue and without."""
+    request = {**BLOCK, KEYS.slice_level: RACK_LABEL, KEYS.slice_size: "3"}
+    await make_queue(client, namespace, "team", 64, flavors=(namespace,))
+    await jobs.create(job("free", 3, indexed=True, request=request))
+    await jobs.create(queued("queued", 3, indexed=True, request=request))
+
+    async def one(name):
+        before = await jobs.running(name, 3)
+        await jobs.cordon(node_of(before[0]))
+        await jobs.end(before[0], counted=False)
+        evicted = await jobs.condition(name, "Evicted", "True", "ReplacementTimeout")
+        assert "no other place for 2 seconds" in evicted["message"]
+        after = await jobs.moved(name, 3, off={node_of(pod) for pod in before}, stay=[])
+        assert len(racks_of(after)) == 1
+        assert racks_of(after).isdisjoint(racks_of(before))
+
+    await asyncio.gather(one("free"), one("queued"))
+    for kind, name in ((LOCAL_QUEUES, "team"), (CLUSTER_QUEUES, f"{namespace}-team")):
+        await client.delete(kind, name, namespace if kind is LOCAL_QUEUES else None)
