@@ -17,6 +17,8 @@ BENCHMARKS = {
     "preempt": "victims for one pod on 100 full servers, and freeing a rack on up to 5,000 nodes",
     "webhook": "AdmissionReviews a second a core over TLS, beside a handler that only parses and answers",
     "ungating": "pods ungated a second, beside a bare PATCH loop against the same API server",
+    "ungating-large": "the same with 10,000 pods of one Job",
+    "startup": "from the controller's start until it leads, with 5,000 nodes and 20,000 pods, and its memory",
     "stream": "pods that the kubelets of simulated machines refuse of a mixed stream, beside plain kube-scheduler",
     "whole-path": "from the creation of Jobs until every pod runs, beside plain kube-scheduler",
     "whole-path-queues": "the same through 10 queues, beside the same Jobs without queue and topology",

@@ -38,6 +38,7 @@ class Free(NamedTuple):
     most: State
 
 
+@lru_cache(maxsize=KEPT)
 def heeds(layout: Layout, shape: PodShape) -> bool:
     """Whether what such a pod finds on a machine decides what becomes of it, or of others that come after it."""
     if layout.kubelet.policy not in _CHOOSY or len(layout.zones) > MOST_ZONES:
@@ -117,6 +118,7 @@ def _finds_room(layout: Layout, state: State, shape: PodShape, coming: Counter[P
     return len(zones) > blocked or any(total < 1 for total in in_each)
 
 
+@lru_cache(maxsize=KEPT)
 def _reach(layout: Layout, shape: PodShape) -> int:
     """How many zones a pod takes from at most; types of memory share zones, which may be more than each needs."""
     cpu, zones = row_of(layout.resources, CPU), len(layout.zones)
@@ -130,6 +132,7 @@ def _reach(layout: Layout, shape: PodShape) -> int:
     return min(reach, zones)
 
 
+@lru_cache(maxsize=KEPT)
 def _most_of(layout: Layout, shape: PodShape) -> dict[int, int]:
     """The most that a pod holds of each resource, in whole CPUs, bytes and devices."""
     found = Counter[int]()
