@@ -20,6 +20,8 @@ RANK_LABELS = (
     "apps.kubernetes.io/pod-index",
     "training.kubeflow.org/replica-index",
 )
+JOB_SET_ROLE = "jobset.sigs.k8s.io/replicatedjob-name"
+JOB_SET_INDEX = "jobset.sigs.k8s.io/job-index"
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 
 NUMA_POLICY = f"{GROUP}/numa-policy"

@@ -162,6 +162,11 @@ def parse_job_request(
     return _parsed([(job or {}, JOB_PATH), (template or {}, TEMPLATE_PATH)], keys)
 
 
+def parse_places(places: Sequence[Place], keys: Keys) -> ParsedRequest | None:
+    """Read one request that may be written in several places: (annotations, their path). Raises RequestError."""
+    return _parsed(places, keys)
+
+
 def canonical(request: ParsedRequest, keys: Keys) -> tuple[str, str]:
     """Key and value of the annotation that Topogate itself writes for this request, slices and group apart."""
     if request.policy is Policy.UNCONSTRAINED:

@@ -84,7 +84,7 @@ class Settings(BaseModel):
     """TLS: /metrics of the webhook."""
 
     webhook_port: Port = 9443
-    """TLS: /mutate-job, /mutate-pod, /healthz, /readyz."""
+    """TLS: /mutate-job, /mutate-jobset, /mutate-pod, /healthz, /readyz."""
     webhook_url: str = ""
     """Where the API server reaches a webhook outside of the cluster; empty: by its Service."""
     webhook_service: DnsLabel = "topogate-webhook"

@@ -78,10 +78,10 @@ def elsewhere(memory: Memory, record: Record) -> Grant | Refusal:
     return dataclasses.replace(grant, counts=counts, assignments=parts)
 
 
-def fits(memory: Memory, record: Record, selector: Mapping[str, str]) -> bool:
-    """Whether all nodes of its slots have these labels."""
+def fits(memory: Memory, record: Record, pod_set: str, selector: Mapping[str, str]) -> bool:
+    """Whether all nodes of the slots of a pod set have these labels."""
     held = record.grant.assignments if record.grant is not None else ()
-    names = {name for part in held for piece in part.slices for name, _ in piece.nodes}
+    names = {name for part in held if part.pod_set == pod_set for piece in part.slices for name, _ in piece.nodes}
     nodes = (memory.state.nodes.get(name) for name in names) if selector else ()
     return all(node is not None and selector.items() <= node.labels.items() for node in nodes)
 

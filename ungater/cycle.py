@@ -32,10 +32,12 @@ from kube.objects import (
     controller_of,
     key,
 )
+from kube.parents import JobSet
 from kube.queues import ClusterQueue, LocalQueue
 from kube.resources import (
     CLUSTER_QUEUES,
     FLEX_TOPOS,
+    JOB_SETS,
     JOBS,
     LOCAL_QUEUES,
     NAMESPACES,
@@ -158,6 +160,7 @@ class Controller:
         self._pods: Informer[Pod] | None = None
         self._workloads: Informer[Workload] | None = None
         self._standing: QueueStatus
+        self._jobsets: OptionalInformer[JobSet]
         self._flavor_status: FlavorStatus
         self._sources: tuple[tuple[Informer[Any], ...], tuple[OptionalInformer[Any], ...]] = (), ()
         self.evictions = Evictions(
@@ -232,6 +235,7 @@ class Controller:
                     classes,
                     jobs,
                     pods,
+                    jobsets=self._jobsets.store.values(),
                     namespaces=namespaces,
                     cluster_queues=cluster_queues,
                     local_queues=local_queues,
@@ -313,11 +317,15 @@ class Controller:
         classes = OptionalInformer(
             client, newest, PriorityClass, on_event=memory.on_workload_class, older=older, observe=self.metrics.signal
         )
+        self._jobsets = jobsets = OptionalInformer(
+            client, JOB_SETS, JobSet, on_event=memory.on_jobset, observe=self.metrics.signal
+        )
+        memory.jobset_of = jobsets.get
         on_budget, observe = self._budgets.on_budget, self.metrics.signal
         budgets = OptionalInformer(
             client, POD_DISRUPTION_BUDGETS, PodDisruptionBudget, on_event=on_budget, observe=observe
         )
-        return topologies, flexes, classes, budgets, *self.bridge.informers()
+        return topologies, flexes, classes, budgets, jobsets, *self.bridge.informers()
 
     def _on_pod(self, event: Event[Pod]) -> None:
         self.memory.on_pod(event)

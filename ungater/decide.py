@@ -67,7 +67,7 @@ def _over(record: Record, rules: Rules, wall: float) -> list[Instruction]:
         return done
     found = condition(known.conditions, names.FINISHED)
     if found is None or found.status != "True":
-        message = record.owner.outcome or f"Job {record.owner.name} is {over.lower()}"
+        message = record.owner.outcome or f"{record.owner.kind} {record.owner.name} is {over.lower()}"
         return [*done, Write((Wanted(names.FINISHED, True, _OUTCOMES[over], message),), delay=SOON)]
     retention, since = rules.life.retention, names.moment(found.last_transition_time)
     if retention is None or since is None:
@@ -117,7 +117,7 @@ def trouble(record: Record, rules: Rules) -> tuple[Reason, str] | None:
 
 def _suspended(record: Record) -> list[Instruction]:
     until = record.owner.waits_for or "it is placed when it is resumed"
-    message = f"Job {record.owner.name} is suspended; {until}"
+    message = f"{record.owner.kind} {record.owner.name} is suspended; {until}"
     wanted = [Wanted(names.QUOTA_RESERVED, False, Reason.SUSPENDED, message)]
     known = record.known
     wanted += (

@@ -210,14 +210,14 @@ def owner_of(job: Job, keys: Keys, before: Owner | None = None) -> Owner:
     kept = 0  # slots of ranks that are done, but their slice is not
     if size > 1:
         done, alone = whole(done, size), done
-        kept = min(_ranks_in(alone) - _ranks_in(done), _full(job))
+        kept = min(ranks_in(alone) - ranks_in(done), _full(job))
         count = min(_whole_count(job, done, size), _full(job))
     ranks = _ranks(job)
     told_by = Ranks(JOB_INDEX_LABEL) if ranks is not None else None
     pod_set = OwnedPodSet(
         MAIN, count, _full(job), template, raw, done, ranks, least, request=request, wishes=wishes, told_by=told_by
     )
-    suspended_at, resumed_at = _suspension(job)
+    suspended_at, resumed_at = suspension(job.status.conditions)
     return Owner(
         kind="Job",
         api_version="batch/v1",
@@ -243,9 +243,28 @@ def owner_of(job: Job, keys: Keys, before: Owner | None = None) -> Owner:
     )
 
 
-def _suspension(job: Job) -> tuple[float | None, float | None]:
-    """(since when it is suspended, since when it was resumed), as the Job controller has it; one of them is None."""
-    found = condition(job.status.conditions, "Suspended")
+@dataclass(frozen=True)
+class Progress:
+    """How far a Job is: slots that it needs now and in all, ranks that are done and how many there are, ready pods."""
+
+    count: int
+    full: int
+    done: tuple[Interval, ...]
+    ranks: int | None
+    ready: int
+
+
+def progress(job: Job) -> Progress:
+    """How far a Job is that is part of something larger. One that failed as a whole may be made again: it keeps all."""
+    full, ranks = _full(job), _ranks(job)
+    if _true(job, "Failed") is not None:
+        return Progress(full, full, (), ranks, 0)
+    return Progress(_count(job), full, tuple(_done(job)), ranks, (job.status.ready or 0) + _uncounted(job))
+
+
+def suspension(conditions: tuple[Condition, ...] | None) -> tuple[float | None, float | None]:
+    """(since when it is suspended, since when it was resumed), as its controller has it; one of them is None."""
+    found = condition(conditions, "Suspended")
     at = moment(found.last_transition_time) if found is not None else None
     return (at, None) if found is not None and found.status == "True" else (None, at)
 
@@ -308,11 +327,12 @@ def _count(job: Job) -> int:
 def _whole_count(job: Job, done: Iterable[Interval], size: int) -> int:
     """The same in whole slices of ``size``: one keeps its slots until all of its ranks are done."""
     if job.spec.completion_mode == "Indexed" and job.spec.completions is not None:
-        return -(-(job.spec.completions - _ranks_in(done)) // size) * size
+        return -(-(job.spec.completions - ranks_in(done)) // size) * size
     return -(-_count(job) // size) * size
 
 
-def _ranks_in(intervals: Iterable[Interval]) -> int:
+def ranks_in(intervals: Iterable[Interval]) -> int:
+    """How many ranks there are in closed intervals."""
     return sum(high - low + 1 for low, high in intervals)
 
 

@@ -17,7 +17,9 @@ from kube.client import Client
 from kube.errors import Forbidden, Invalid
 from kube.events import EventRecorder
 from kube.objects import Job, Object, ResourceFlavor, Struct, condition, key
-from kube.resources import JOBS, WORKLOADS, Resource
+from kube.parents import JobSet
+from kube.patches import PatchType
+from kube.resources import JOB_SETS, JOBS, WORKLOADS, Resource
 from queueing.cycle import Waiting
 from queueing.queues import Grant
 from queueing.units import pod_unit
@@ -28,10 +30,10 @@ from ungater.conditions import Wanted, is_so, timestamp
 from ungater.evictions import Evictions
 from ungater.memory import Memory
 from ungater.metrics import Metrics
-from ungater.record import Known, Record
+from ungater.record import Admission, Known, Record
 from ungater.writer import Overtaken, Writer
 
-KINDS: Mapping[str, Resource] = {"Job": JOBS}  # owners of pods that are unsuspended and suspended like a Job
+KINDS: Mapping[str, tuple[Resource, type[Job | JobSet]]] = {"Job": (JOBS, Job), "JobSet": (JOB_SETS, JobSet)}
 SENDING = 0.05  # seconds until another look while a patch is on its way
 SPARED = 300.0  # seconds for which a victim that a budget protects is left alone
 
@@ -115,21 +117,31 @@ class Living:
             body = starting.start(record.owner, admission, self.flavors, self._keys, updates)
         except starting.ClashError as clash:
             return await self._turn_down(record, Reason.CHECK_REJECTED, str(clash))
-        if updates and (part := admission.part()) is not None:
-            more = starting.added(record.owner, part, self.flavors, self._keys, updates)
-            if not fits(memory, record, more.node_selector):
-                pod_set = record.owner.pod_sets[0]
-                found = anew(memory, record, {pod_set.name: starting.merged(pod_set.template, more)})
-                if isinstance(found, Grant):
-                    self._admitter.replace(record, found)
-                    return False  # it is looked at again when that is stored
-                wanted = ", ".join(f"{key}={value}" for key, value in sorted(more.node_selector.items()))
-                names = ", ".join(dict.fromkeys(check for check, update in updates if update.node_selector))
-                text = f"admission check {names} wants nodes with {wanted}, where it has no place: {found.message}"
-                return await self._turn_down(record, Reason.CHECK_RETRY, text)
+        if updates and (why := self._elsewhere(record, admission, updates)) is not None:
+            return why if isinstance(why, bool) else await self._turn_down(record, Reason.CHECK_RETRY, why)
         await self._patch(record, body, "Start")
         record.started = True
         return True
+
+    def _elsewhere(self, record: Record, admission: Admission, updates: starting.Updates) -> str | bool | None:
+        """Where checks want other nodes than those of its slots: False, other slots are on their way; or why not."""
+        memory, owner = self._memory, record.owner
+        more = {
+            one.name: (one, starting.added(owner, part, self.flavors, self._keys, updates))
+            for one in owner.pod_sets
+            if (part := admission.part(one.name)) is not None and part.count
+        }
+        if all(fits(memory, record, name, added.node_selector) for name, (_, added) in more.items()):
+            return None
+        templates = {name: starting.merged(pod_set.template, added) for name, (pod_set, added) in more.items()}
+        found = anew(memory, record, templates)
+        if isinstance(found, Grant):
+            self._admitter.replace(record, found)
+            return False  # it is looked at again when that is stored
+        selectors = {f"{key}={value}" for _, added in more.values() for key, value in added.node_selector.items()}
+        names = ", ".join(dict.fromkeys(check for check, update in updates if update.node_selector))
+        wanted = ", ".join(sorted(selectors))
+        return f"admission check {names} wants nodes with {wanted}, where it has no place: {found.message}"
 
     async def _turn_down(self, record: Record, reason: Reason, text: str) -> bool:
         """Put back one that cannot start as its admission checks have it."""
@@ -142,7 +154,7 @@ class Living:
         await self._patch(record, starting.stop(record.owner), "Suspend")
         return True
 
-    async def _patch(self, record: Record, body: dict[str, Any], action: str) -> None:
+    async def _patch(self, record: Record, body: starting.Body, action: str) -> None:
         """Patch the job. Where the API server refuses that for good, it is told. Raises KubeError."""
         try:
             await self._patched(record, body)
@@ -151,11 +163,15 @@ class Living:
             self._recorder.event(job_reference(record), "Warning", Reason.WRITE_FAILED, action, text)
             raise
 
-    async def _patched(self, record: Record, body: dict[str, Any]) -> None:
+    async def _patched(self, record: Record, body: starting.Body) -> None:
         owner = record.owner
         record.busy += 1
         try:
-            made = await self._client.patch(KINDS[owner.kind], owner.name, owner.namespace, body=body, type=Job)
+            resource, type_ = KINDS[owner.kind]
+            content_type = PatchType.JSON if isinstance(body, list) else PatchType.MERGE
+            made = await self._client.patch(
+                resource, owner.name, owner.namespace, body=body, content_type=content_type, type=type_
+            )
         finally:
             record.busy -= 1
         self._memory.saw_job(made)
@@ -166,16 +182,18 @@ class Living:
         if known is None or not owner.suspended or not owner.queue:
             return
         stored = await self._client.get(WORKLOADS, known.name, owner.namespace, type=_Stored)
-        body = starting.restore(owner, stored.spec.pod_sets[0]) if stored.spec.pod_sets else None
+        body = starting.restore(owner, stored.spec.pod_sets) if stored.spec.pod_sets else None
         if body is None:
             return
         try:
             await self._patched(record, body)
         except Invalid:
+            if owner.kind != starting.JOB:
+                raise
             # The template of a job that was started can be changed after this; from Kubernetes 1.36 on also without,
             # as soon as its controller has seen the suspension.
-            resource, status = KINDS[owner.kind], {"status": {"startTime": None}}
-            await self._client.patch(resource, owner.name, owner.namespace, body=status, subresource="status")
+            status = {"status": {"startTime": None}}
+            await self._client.patch(JOBS, owner.name, owner.namespace, body=status, subresource="status")
             await self._patch(record, body, "Restore")
 
     # --- an eviction -------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from engine.reasons import Reason
 from engine.state import ClusterState
 from kube import convert, objects
 from kube.informer import Event
+from kube.parents import JobSet
 from kube.queues import ClusterQueue, LocalQueue, checks, cluster_queue, local_queue, plain_flavor
 from kube.topologies import FlexTopo, NodeResourceTopology
 from queueing import model
@@ -36,6 +37,7 @@ from ungater.holdings import Holdings
 from ungater.inside import Inside, Options, worth_a_look
 from ungater.instructions import Rules
 from ungater.jobs import OwnedPodSet, Owner, owner_of
+from ungater.jobsets import owner_of_jobset, parent_of
 from ungater.outside import may_be_evicted, outside
 from ungater.predictions import promise_again
 from ungater.record import Admission, Known, Record
@@ -91,6 +93,11 @@ class Memory:
         self.pods_on: Callable[[str], Iterable[objects.Pod]] = lambda _: ()  # by node name
         self.workload_of: Callable[[str], Workload | None] = lambda _: None
         self.cluster_queues: Callable[[str], ClusterQueue | None] = lambda _: None
+        self.children: dict[
+            str, dict[str, objects.Job]
+        ] = {}  # Jobs by the uid of the JobSet that made them, and theirs
+        self.jobset_of: Callable[[str], JobSet | None] = lambda _: None  # by ``namespace/name``
+        self._parents: dict[str, str] = {}  # the other way round
         self.groups: dict[str, str] = {}  # owners that are known by their pods alone: uid -> key of the Workload
         self.view: Callable[[Owner], Owner] = lambda owner: owner  # a job as everything here is to look at it
         self._enqueue = enqueue
@@ -237,6 +244,7 @@ class Memory:
         jobs: Iterable[objects.Job],
         pods: Iterable[objects.Pod],
         *,
+        jobsets: Iterable[JobSet] = (),
         namespaces: Iterable[objects.Namespace] = (),
         cluster_queues: Iterable[ClusterQueue] = (),
         local_queues: Iterable[LocalQueue] = (),
@@ -257,6 +265,8 @@ class Memory:
             self.inside.refresh(node.metadata.name)
         for job in sorted(jobs, key=objects.key):
             self._set_job(job)
+        for jobset in sorted(jobsets, key=objects.key):
+            self._set_jobset(jobset)
         self._take_in(tuple(pods))
         self.live = True
 
@@ -382,8 +392,18 @@ class Memory:
             return
         if event.old is not None and (event.new is None or event.new.metadata.uid != event.old.metadata.uid):
             self._drop(event.old.metadata.uid)
+            self._forget_child(event.old)
         if event.new is not None:
             self._set_job(event.new)
+
+    def on_jobset(self, event: Event[JobSet]) -> None:
+        """A JobSet came, changed or went."""
+        if not self.live:
+            return
+        if event.old is not None and (event.new is None or event.new.metadata.uid != event.old.metadata.uid):
+            self._drop(event.old.metadata.uid)
+        if event.new is not None:
+            self._set_jobset(event.new)
 
     def on_workload(self, event: Event[Workload]) -> None:
         """A Workload changed: by our own hand, which we know already, or by another's, whose record then counts."""
@@ -546,8 +566,53 @@ class Memory:
             self.default_priority = wire.value
 
     def _set_job(self, job: objects.Job) -> None:
+        if (parent := parent_of(job.metadata)) != "":
+            self._set_child(parent, job)
+            return
         record = self.records.get(job.metadata.uid)
-        own = owner_of(job, self.keys, record.own if record else None)
+        self._set_own(record, owner_of(job, self.keys, record.own if record else None))
+
+    def _set_jobset(self, jobset: JobSet) -> None:
+        uid = jobset.metadata.uid
+        record, children = self.records.get(uid), self.children.get(uid, {})
+        if jobset.spec.replicated_jobs:
+            self._set_own(record, owner_of_jobset(jobset, children.values(), self.keys, record.own if record else None))
+
+    def _set_child(self, parent: str, job: objects.Job) -> None:
+        """A Job that a JobSet made: its pods are the JobSet's."""
+        uid = job.metadata.uid
+        new = uid not in self._parents
+        self._parents[uid] = parent
+        self.children.setdefault(parent, {})[uid] = job
+        record = self.records.get(parent)
+        if record is None:
+            return
+        if new:
+            for pod in self._pods_of(uid, record.owner.namespace):
+                self.stray.pop(pod.metadata.uid, None)
+                self.queues.remove_pod(objects.key(pod))
+                record.pods[pod.metadata.uid] = pod
+                self._charge(pod)
+            self._enqueue(parent, self._delay(record))
+        self._look_at_parent(record)
+
+    def _forget_child(self, job: objects.Job) -> None:
+        parent = self._parents.pop(job.metadata.uid, "")
+        children = self.children.get(parent)
+        if children is None:
+            return
+        children.pop(job.metadata.uid, None)
+        if not children:
+            del self.children[parent]
+        if (record := self.records.get(parent)) is not None:
+            self._look_at_parent(record)
+
+    def _look_at_parent(self, record: Record) -> None:
+        jobset = self.jobset_of(record.owner.key)
+        if jobset is not None and jobset.metadata.uid == record.uid:
+            self._set_jobset(jobset)
+
+    def _set_own(self, record: Record | None, own: Owner) -> None:
         if own.request is None and not own.gated and not own.queue:
             if record is not None:
                 self._drop(own.uid)
@@ -560,9 +625,13 @@ class Memory:
         record.own = own
         self.review(own.uid)
 
-    def saw_job(self, job: objects.Job) -> None:
+    def saw_job(self, job: objects.Job | JobSet) -> None:
         """Take over what the API server made of our own write."""
-        if job.metadata.uid in self.records:
+        if job.metadata.uid not in self.records:
+            return
+        if isinstance(job, JobSet):
+            self._set_jobset(job)
+        else:
             self._set_job(job)
 
     def review(self, uid: str) -> None:
@@ -629,11 +698,13 @@ class Memory:
             self.free(record)
 
     def _pods_of(self, uid: str, namespace: str) -> Iterable[objects.Pod]:
-        """The pods of an owner. Pods of other namespaces may name it too, and are none of its."""
-        return (pod for pod in self.pods_of(uid) if pod.metadata.namespace == namespace)
+        """The pods of an owner and of its Jobs. Pods of other namespaces may name it too, and are none of its."""
+        uids = (uid, *self.children.get(uid, ()))
+        return (pod for one in uids for pod in self.pods_of(one) if pod.metadata.namespace == namespace)
 
     def _record_of(self, pod: objects.Pod) -> Record | None:
-        record = self.records.get(owner_key(pod, self.keys))
+        key = owner_key(pod, self.keys)
+        record = self.records.get(self._parents.get(key, key))
         return record if record is not None and record.owner.namespace == pod.metadata.namespace else None
 
     def _pod_of(self, record: Record, old: objects.Pod | None, new: objects.Pod) -> None:

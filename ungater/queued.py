@@ -78,7 +78,7 @@ def _waiting(record: Record, known: Known, rules: Rules, now: float, wall: float
 def _edited(owner: Owner, known: Known) -> bool:
     """Whether the Workload no longer says what the job asks for. Pods that no template made have none to copy."""
     if not owner.queue:
-        return owner.kind == "Job" and known.copy_of != fingerprint(owner)
+        return owner.kind in {"Job", "JobSet"} and known.copy_of != fingerprint(owner)
     counts, least = tuple([one.full for one in owner.pod_sets]), max([one.least for one in owner.pod_sets])
     said = known.counts, known.queue, known.least, known.most_execution, known.copy_of
     return said != (counts, owner.queue, least, owner.most_execution, fingerprint(owner))

@@ -1,4 +1,6 @@
-"""Unsuspending and suspending a job: the merge patches of its kind. Pure.
+"""Unsuspending and suspending a job: the patches of its kind. Pure.
+
+A Job gets a merge patch. A JobSet has its templates in a list, which a merge patch would replace: it gets a JSON Patch.
 
 What an admission adds to the pod template goes with the patch that unsuspends the job: node labels of flavors without
 a topology, tolerations of all flavors, what admission checks add (``podSetUpdates``), our gate where pods have slots
@@ -9,7 +11,7 @@ the job is put back, all that is taken away again: the Workload has the template
 What a check adds may not contradict the template, a flavor, or another check (`ClashError`). That is Kueue's rule.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,10 +19,13 @@ import msgspec
 
 from crds.constants import Keys
 from kube.objects import PodTemplate, ResourceFlavor, Toleration
+from kube.patches import escape as pointer
 from ungater.jobs import OwnedPodSet, Owner
 from ungater.kueue.objects import PodSetUpdate
 from ungater.record import Admission, Known, Part
 
+Body = dict[str, Any] | list[dict[str, Any]]
+JOB = "Job"
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _DIRECTIVES = ("nodeSelector", "tolerations", "schedulingGates")
 _META = ("labels", "annotations")
@@ -49,16 +54,19 @@ def updates_of(known: Known, checks: Iterable[str]) -> list[tuple[str, PodSetUpd
 
 
 def added(owner: Owner, part: Part, flavors: Mapping[str, ResourceFlavor], keys: Keys, updates: Updates = ()) -> Added:
-    """What the flavors of an admission and admission checks add to the job's pods. Raises ClashError."""
-    pod_set = owner.pod_sets[0]
+    """What the flavors of an admission and admission checks add to the pods of one pod set. Raises ClashError."""
+    pod_set = next(one for one in owner.pod_sets if one.name == part.name)
+    names = [one.name for one in owner.pod_sets]
     used = [flavors[name] for name in dict.fromkeys(part.flavors.values()) if name in flavors]
     found = Added(node_selector=_labels(used), tolerations=_tolerations(used))
     found.said = {("nodeSelector", key): "its flavor" for key in found.node_selector}
     for check, update in updates:
-        if update.name != pod_set.name:
+        if update.name not in names:
             raise ClashError(
-                f'admission check {check}: podSetUpdates: there is no pod set "{update.name}", but {pod_set.name}'
+                f'admission check {check}: podSetUpdates: there is no pod set "{update.name}", but {", ".join(names)}'
             )
+        if update.name != pod_set.name:
+            continue
         _add(found, pod_set, keys, check, update)
     return found
 
@@ -103,14 +111,30 @@ def start(
     flavors: Mapping[str, ResourceFlavor],
     keys: Keys,
     updates: Updates = (),
-) -> dict[str, Any]:
+) -> Body:
     """The patch that lets an admitted job run. ``flavors``: those there are, by name. Raises ClashError."""
+    changes = [
+        _changes(owner, part, flavors, keys, updates)
+        if (part := admission.part(one.name)) is not None and part.count
+        else {}
+        for one in owner.pod_sets
+    ]
+    if owner.kind != JOB:
+        return _of_jobset(owner, changes, {"suspend": False})
     spec: dict[str, Any] = {"suspend": False}
-    part, pod_set = admission.part(), owner.pod_sets[0]
-    if part is None:
-        return _patch(owner, spec)
-    if part.count < pod_set.count:
+    part = admission.part()
+    if part is not None and part.count < owner.pod_sets[0].count:
         spec["parallelism"] = part.count
+    if changes[0]:
+        spec["template"] = changes[0]
+    return _patch(owner, spec)
+
+
+def _changes(
+    owner: Owner, part: Part, flavors: Mapping[str, ResourceFlavor], keys: Keys, updates: Updates
+) -> dict[str, Any]:
+    """What an admission changes in the template of one pod set. Raises ClashError."""
+    pod_set = next(one for one in owner.pod_sets if one.name == part.name)
     template = _decode(pod_set.raw).get("spec") or {}
     more = added(owner, part, flavors, keys, updates)
     present = template.get("tolerations") or []
@@ -127,38 +151,72 @@ def start(
     if more.annotations:
         meta["annotations"] = more.annotations
     gates = template.get("schedulingGates") or []
-    if part.slots is not None and not owner.gated:
+    gated = any(gate.get("name") == keys.gate for gate in gates)
+    if part.slots is not None and not gated:
         changed["schedulingGates"] = [*gates, {"name": keys.gate}]
-    if part.slots is None and owner.gated:
+    if part.slots is None and gated:
         changed["schedulingGates"] = [gate for gate in gates if gate.get("name") != keys.gate] or None
         if keys.unconstrained in (pod_set.template.metadata.annotations or {}):
             meta["annotations"] = {**more.annotations, keys.unconstrained: None}
-    if changed or meta:
-        spec["template"] = {**({"spec": changed} if changed else {}), **({"metadata": meta} if meta else {})}
-    return _patch(owner, spec)
+    return {**({"spec": changed} if changed else {}), **({"metadata": meta} if meta else {})}
 
 
-def stop(owner: Owner) -> dict[str, Any]:
+def stop(owner: Owner) -> Body:
     """The patch that suspends a job."""
-    return _patch(owner, {"suspend": True})
+    return _patch(owner, {"suspend": True}) if owner.kind == JOB else _of_jobset(owner, [], {"suspend": True})
 
 
-def restore(owner: Owner, pod_set: Mapping[str, Any]) -> dict[str, Any] | None:
+def restore(owner: Owner, pod_sets: Sequence[Mapping[str, Any]]) -> Body | None:
     """The patch that gives a suspended job back what it had before it was admitted; None where it has that.
 
-    ``pod_set``: as the Workload has it.
+    ``pod_sets``: as the Workload has them.
     """
-    now, before = _decode(owner.pod_sets[0].raw), pod_set.get("template") or {}
-    template = {
+    by_name = {before.get("name", ""): before.get("template") for before in pod_sets}
+    changes = [_before(one, by_name.get(one.name)) for one in owner.pod_sets]
+    if owner.kind != JOB:
+        return _of_jobset(owner, changes, {}) if any(changes) else None
+    spec: dict[str, Any] = {"template": changes[0]} if changes[0] else {}
+    kept = pod_sets[0]
+    least, full, count = kept.get("minCount", 0), owner.pod_sets[0].full, kept.get("count", 0)
+    if least and least <= full < count:
+        spec["parallelism"] = count
+    return _patch(owner, spec) if spec else None
+
+
+def _before(pod_set: OwnedPodSet, before: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What is to be changed in a template so that it is as the Workload has it."""
+    now, before = _decode(pod_set.raw), before or {}
+    return {
         place: changed
         for place, names in (("metadata", _META), ("spec", _DIRECTIVES))
         if (changed := _undone_in(now.get(place) or {}, before.get(place) or {}, names))
     }
-    spec: dict[str, Any] = {"template": template} if template else {}
-    least, full, count = pod_set.get("minCount", 0), owner.pod_sets[0].full, pod_set.get("count", 0)
-    if least and least <= full < count:
-        spec["parallelism"] = count
-    return _patch(owner, spec) if spec else None
+
+
+def _of_jobset(owner: Owner, changes: Sequence[Mapping[str, Any]], spec: Mapping[str, Any]) -> Body:
+    """A JSON Patch of a JobSet: ``changes`` of its pod templates, as merge patches, and fields of its spec."""
+    body: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": owner.uid}]
+    for at, (pod_set, change) in enumerate(zip(owner.pod_sets, changes, strict=False)):
+        if change:
+            path = f"/spec/replicatedJobs/{at}"
+            body.append({"op": "test", "path": f"{path}/name", "value": pod_set.name})
+            body += _operations(f"{path}/template/spec/template", _decode(pod_set.raw), change)
+    body += ({"op": "add", "path": f"/spec/{name}", "value": value} for name, value in spec.items())
+    return body
+
+
+def _operations(at: str, now: Mapping[str, Any], change: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A merge patch as operations of a JSON Patch on what is there now."""
+    for name, value in change.items():
+        path, have = f"{at}/{pointer(name)}", now.get(name)
+        if isinstance(value, dict) and isinstance(have, dict):
+            yield from _operations(path, have, value)
+        elif isinstance(value, dict):
+            yield {"op": "add", "path": path, "value": {key: each for key, each in value.items() if each is not None}}
+        elif value is not None:
+            yield {"op": "add", "path": path, "value": value}
+        elif name in now:
+            yield {"op": "remove", "path": path}
 
 
 def _undone_in(now: Mapping[str, Any], before: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -176,7 +234,7 @@ def _undone(now: Any, before: Any) -> Any:
     return before or None
 
 
-def _patch(owner: Owner, spec: dict[str, Any]) -> dict[str, Any]:
+def _patch(owner: Owner, spec: dict[str, Any]) -> Body:
     return {"metadata": {"uid": owner.uid}, "spec": spec}
 
 

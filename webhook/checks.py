@@ -89,6 +89,13 @@ def check_wishes(job: Job, template: Pod) -> Iterator[Problem]:
         yield Problem(INVALID, bad.message)
 
 
+def check_own_wishes(wishes: Mapping[str, str], template: Pod, path: str) -> Iterator[Problem]:
+    """What is wrong with wishes that stand above a pod template: they go into it, and may not contradict it."""
+    below = annotations_of(template.metadata)
+    for bad in (*bad_wishes(wishes, JOB_PATH), *contradicting_wishes(wishes, below)):
+        yield Problem(INVALID, f"{path}{bad.message}")
+
+
 def check_slices(job: Job, request: ParsedRequest) -> Iterator[Problem]:
     """The size of the slices divides the number of pods that run at once."""
     if job.spec is None:

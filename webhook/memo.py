@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from crds.constants import GROUP
+from webhook.jobsets import mutate_jobset
 from webhook.mutate import CREATE, Decision, Rules, mutate_job, mutate_pod
-from webhook.objects import Gate, Job, JobSpec, Metadata, Pod, PodSpec, labels_of
+from webhook.objects import Gate, Job, JobSet, JobSpec, Metadata, Pod, PodSpec, labels_of
 
 MAX_ENTRIES = 1024
 MAX_CHARACTERS = 2048  # of a key as it is printed, so that all entries together stay small
@@ -55,6 +56,10 @@ class Decisions(Generic[T]):
         if kept is None:
             kept = self._keep(key, self._finish(mutate_job(_job(key, self.rules.keys.queue_name), self.rules)))
         return kept
+
+    def on_jobset(self, jobset: JobSet, operation: str = CREATE, old: JobSet | None = None) -> T:
+        """What `jobsets.mutate_jobset` decides. Few are made, and hardly two alike: nothing is kept."""
+        return self._finish(mutate_jobset(jobset, self.rules, operation, old))
 
     def _keep(self, key: PodKey | JobKey, made: T) -> T:
         if len(self._kept) >= MAX_ENTRIES:

@@ -84,9 +84,9 @@ def mutate_job(job: Job, rules: Rules, operation: str = CREATE, old: Job | None 
         if request is None and not queue:
             return _leave_job(job, rules.keys)
         if request is not None:
-            _check_level(request, rules, job, queue)
+            check_offered(request, rules, job, queue)
     except RequestError as error:
-        return _deny([Problem(INVALID, str(error))])
+        return deny([Problem(INVALID, str(error))])
     problems = [
         *checks.check_queue(job, old, rules.keys),
         *checks.check_wishes(job, template),
@@ -95,7 +95,7 @@ def mutate_job(job: Job, rules: Rules, operation: str = CREATE, old: Job | None 
         *(checks.check_slices(job, request) if request is not None else ()),
     ]
     if problems:
-        return _deny(problems)
+        return deny(problems)
     wanted = request or ParsedRequest(Policy.UNCONSTRAINED, None, checks.queue_path(rules.keys))
     return _admit_job(job, wanted, rules, operation, old)
 
@@ -111,7 +111,7 @@ def _scale_job(job: Job, old: Job | None, keys: Keys) -> Decision:
     except RequestError:
         return UNTOUCHED  # it came while the webhook was away; its Workload says what is wrong
     problems = list(checks.check_slices(job, request)) if request is not None else []
-    return _deny(problems) if problems else UNTOUCHED
+    return deny(problems) if problems else UNTOUCHED
 
 
 def mutate_pod(pod: Pod, rules: Rules, operation: str = CREATE, old: Pod | None = None) -> Decision:  # noqa: ARG001
@@ -131,11 +131,11 @@ def mutate_pod(pod: Pod, rules: Rules, operation: str = CREATE, old: Pod | None 
         if not gated and rules.flavors is not None:
             check_level(request, rules.flavors)
     except RequestError as error:
-        return _deny([Problem(INVALID, str(error))])
+        return deny([Problem(INVALID, str(error))])
     alone = () if gated else checks.check_group(pod, rules.keys)
     if problems := [*checks.check_template(pod, rules.keys, ""), *alone]:
-        return _deny(problems)
-    patch = tuple(_stamp(pod, request, rules.keys, ""))
+        return deny(problems)
+    patch = tuple(stamp(pod, request, rules.keys, ""))
     if gated:
         return Decision(patch) if patch else UNTOUCHED
     warnings = chain(
@@ -149,16 +149,16 @@ def mutate_pod(pod: Pod, rules: Rules, operation: str = CREATE, old: Pod | None 
 
 def _admit_job(job: Job, request: ParsedRequest, rules: Rules, operation: str, old: Job | None) -> Decision:
     template = _template(job)
-    patch = tuple(_stamp(template, request, rules.keys, _TEMPLATE_POINTER, _handed_down(job, rules.keys)))
+    patch = tuple(stamp(template, request, rules.keys, _TEMPLATE_POINTER, _handed_down(job, rules.keys)))
     if operation == CREATE:
         patch = (*_suspend(job, rules.keys), *patch)
     elif patch and not (is_suspended(old) and is_suspended(job)):
         late = f"{request.field}: has no effect: the pod template of a running Job cannot change; make the Job anew"
         return Decision(warnings=advice.trim(iter((late,))))
     warnings = chain(
-        advice.on_queue(job, rules.keys, _route(job, rules), known=rules.flavors is not None),
+        advice.on_queue(job, rules.keys, route_of(job, rules), known=rules.flavors is not None),
         advice.on_counts(job, request),
-        advice.on_level(request, _offered(rules, job), unchecked=rules.flavors is None),
+        advice.on_level(request, offered(rules, job), unchecked=rules.flavors is None),
         advice.on_template(template, _TEMPLATE),
         advice.on_wishes(template, job),
         _spelling(job, rules.keys),
@@ -177,30 +177,31 @@ def _handed_down(job: Job, keys: Keys) -> dict[str, str]:
     return {key: annotations[key] for key in (*WISHES, *keys.grouping) if key in annotations}
 
 
-def _route(job: Job, rules: Rules) -> Route | None:
+def route_of(job: Job, rules: Rules) -> Route | None:
     """Where the Job's queue leads; None where it has none, or there is none of that name."""
     namespace = (job.metadata.namespace if job.metadata is not None else None) or ""
     return rules.queues.get((namespace, checks.queue_of(job, rules.keys)))
 
 
-def _offered(rules: Rules, job: Job) -> Flavors:
+def offered(rules: Rules, job: Job) -> Flavors:
     """The flavors with a topology that the Job may be given: those of its queue, where that is known."""
-    route, flavors = _route(job, rules), rules.flavors or {}
+    route, flavors = route_of(job, rules), rules.flavors or {}
     if route is None or route.flavors is None:
         return flavors
     return {name: flavors[name] for name in route.flavors if name in flavors}
 
 
-def _check_level(request: ParsedRequest, rules: Rules, job: Job, queue: str) -> None:
+def check_offered(request: ParsedRequest, rules: Rules, job: Job, queue: str) -> None:
     """The level is one of a flavor that the Job may be given. Who asks for none may be given a flavor without any."""
     if rules.flavors is None or (queue and request.policy is Policy.UNCONSTRAINED):
         return
-    route = _route(job, rules)
+    route = route_of(job, rules)
     known = route is not None and route.flavors is not None
-    check_level(request, _offered(rules, job), of=f" of ClusterQueue {route.cluster_queue}" if route and known else "")
+    check_level(request, offered(rules, job), of=f" of ClusterQueue {route.cluster_queue}" if route and known else "")
 
 
-def _deny(problems: Sequence[Problem]) -> Decision:
+def deny(problems: Sequence[Problem]) -> Decision:
+    """The object is refused for these reasons."""
     message = "; ".join(problem.message for problem in problems)
     if len(message) > MAX_MESSAGE:
         message = f"{message[: MAX_MESSAGE - 3]}..."
@@ -218,13 +219,18 @@ def _suspend(job: Job, keys: Keys) -> Iterator[Add]:
         yield Add("/spec/suspend", value=True)
 
 
-def _stamp(
-    pod: Pod, request: ParsedRequest, keys: Keys, at: str, wishes: Mapping[str, str] = _NO_WISHES
+def stamp(  # noqa: PLR0917
+    pod: Pod,
+    request: ParsedRequest,
+    keys: Keys,
+    at: str,
+    wishes: Mapping[str, str] = _NO_WISHES,
+    pod_set: str = MAIN,
 ) -> Iterator[Add]:
     """Gate and annotations, where they are missing, in the pod (template) whose JSON pointer is ``at``."""
     key, value = canonical(request, keys)
     present = annotations_of(pod.metadata)
-    wanted = {key: value, keys.pod_set: MAIN, **wishes}
+    wanted = {key: value, keys.pod_set: pod_set, **wishes}
     missing = {name: text for name, text in wanted.items() if name not in present}
     if key == keys.unconstrained and present.get(key) == "false":  # said by the Job or its queue: true
         missing[key] = value

@@ -56,6 +56,35 @@ class Job(_Struct):
     spec: JobSpec | None = None
 
 
+class JobTemplate(_Struct):
+    """What each Job of a replicated job is made from."""
+
+    metadata: Metadata | None = None
+    spec: JobSpec | None = None
+
+
+class ReplicatedJob(_Struct):
+    """Jobs alike."""
+
+    name: str = ""
+    replicas: int | None = None
+    template: JobTemplate | None = None
+
+
+class JobSetSpec(_Struct):
+    """A JobSet's spec."""
+
+    suspend: bool | None = None
+    replicated_jobs: list[ReplicatedJob] | None = None
+
+
+class JobSet(_Struct):
+    """A JobSet."""
+
+    metadata: Metadata | None = None
+    spec: JobSetSpec | None = None
+
+
 def annotations_of(metadata: Metadata | None) -> dict[str, str]:
     """The annotations; empty where there are none."""
     return (metadata.annotations if metadata is not None else None) or {}

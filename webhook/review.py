@@ -14,7 +14,7 @@ import structlog
 from webhook.checks import FORBIDDEN, INVALID, Problem
 from webhook.memo import Decisions
 from webhook.mutate import CREATE, Decision, Rules
-from webhook.objects import Job, Pod
+from webhook.objects import Job, JobSet, Pod
 
 log = structlog.get_logger(__name__)
 
@@ -109,7 +109,7 @@ class Rulebook:
 
 
 class Reviewer:
-    """Answers the reviews of one kind. Make one with `for_jobs` or `for_pods`."""
+    """Answers the reviews of one kind. Make one with `for_jobs`, `for_jobsets` or `for_pods`."""
 
     def __init__(self, kind: str, shape: type, decide: Callable[[Decisions[Verdict], Any, str, Any], Verdict]) -> None:
         self._kind = kind
@@ -155,6 +155,11 @@ class Reviewer:
 def for_jobs() -> Reviewer:
     """Reviews of Jobs."""
     return Reviewer("Job", Job, Decisions.on_job)
+
+
+def for_jobsets() -> Reviewer:
+    """Reviews of JobSets."""
+    return Reviewer("JobSet", JobSet, Decisions.on_jobset)
 
 
 def for_pods() -> Reviewer:

@@ -1,6 +1,6 @@
 """The webhook as a server: what is served where, readiness, drain.
 
-- ``webhook_port``, TLS: POST /mutate-job, /mutate-pod; GET /healthz, /readyz.
+- ``webhook_port``, TLS: POST /mutate-job, /mutate-jobset, /mutate-pod; GET /healthz, /readyz.
 - ``metrics_port``, TLS: GET /metrics, /healthz, /readyz.
 - ``health_port``, plain, for the kubelet: GET /healthz, /readyz.
 
@@ -44,13 +44,17 @@ from webhook.connection import Answerer, ReviewServer
 from webhook.levels import FlavorLevels, LevelSource
 from webhook.metrics import CONTENT_TYPE, TOO_LARGE, Metrics, PathStats
 from webhook.mutate import Rules
-from webhook.review import MALFORMED, Reply, Reviewer, Rulebook, for_jobs, for_pods
+from webhook.review import MALFORMED, Reply, Reviewer, Rulebook, for_jobs, for_jobsets, for_pods
 
 log = structlog.get_logger(__name__)
 
 COMPONENT = "topogate-webhook"
-JOB_PATH, POD_PATH = "/mutate-job", "/mutate-pod"
-REVIEWERS: Mapping[str, Callable[[], Reviewer]] = {JOB_PATH: for_jobs, POD_PATH: for_pods}
+JOB_PATH, JOB_SET_PATH, POD_PATH = "/mutate-job", "/mutate-jobset", "/mutate-pod"
+REVIEWERS: Mapping[str, Callable[[], Reviewer]] = {
+    JOB_PATH: for_jobs,
+    JOB_SET_PATH: for_jobsets,
+    POD_PATH: for_pods,
+}
 LEVELS_WAIT_SECONDS = 2.0
 # An API server keeps an idle connection for 90 s. Were we to close it first, a review could be on its way just then.
 KEEPALIVE_SECONDS = 150.0

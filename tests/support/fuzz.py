@@ -29,6 +29,7 @@ from support.reviews import (
     UNCONSTRAINED,
     WORKLOAD,
     make_job,
+    make_jobset,
     make_pod,
     make_review,
 )
@@ -89,7 +90,15 @@ def _pods():
     yield make_review(make_pod(), uid=UID)
 
 
-SEEDS = {"/mutate-job": tuple(_jobs()), "/mutate-pod": tuple(_pods())}
+def _jobsets():
+    yield make_review(make_jobset({REQUIRE: RACK}), uid=UID)
+    yield make_review(make_jobset({PREFER: "auto"}, labels={QUEUE: "team"}), uid=UID)
+    yield make_review(make_jobset(), uid=UID)
+    old, new = make_jobset({REQUIRE: RACK}, suspend=True), make_jobset({REQUIRE: BLOCK}, suspend=True)
+    yield make_review(new, operation="UPDATE", old=old, uid=UID)
+
+
+SEEDS = {"/mutate-job": tuple(_jobs()), "/mutate-jobset": tuple(_jobsets()), "/mutate-pod": tuple(_pods())}
 
 
 @dataclass(frozen=True)

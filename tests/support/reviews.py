@@ -54,6 +54,19 @@ def make_job(
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job_spec}
 
 
+def make_jobset(annotations=None, *, jobs=("leader", "workers"), labels=None, suspend=None, template=None):
+    metadata = {"name": "js", "namespace": "ns"}
+    if annotations is not None:
+        metadata["annotations"] = annotations
+    if labels is not None:
+        metadata["labels"] = labels
+    spec = {} if suspend is None else {"suspend": suspend}
+    template = template or make_job()["spec"]
+    replicated = [{"name": name, "replicas": 2, "template": {"spec": copy.deepcopy(template)}} for name in jobs]
+    body = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata}
+    return {**body, "spec": {**spec, "replicatedJobs": replicated}}
+
+
 def pod_spec(gates=(), **spec):
     gated = {"schedulingGates": [{"name": gate} for gate in gates]} if gates else {}
     return {"containers": [{"name": "c", "image": "i"}], **gated, **spec}

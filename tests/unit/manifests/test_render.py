@@ -116,7 +116,7 @@ def test_out_of_cluster():
         assert not of_kind(kind, options)
     (configuration,) = of_kind("MutatingWebhookConfiguration", options)
     urls = [webhook["clientConfig"] for webhook in configuration["webhooks"]]
-    assert urls == [{"url": "https://127.0.0.1:9443/mutate-job"}, {"url": "https://127.0.0.1:9443/mutate-pod"}]
+    assert urls == [{"url": f"https://127.0.0.1:9443/mutate-{kind}"} for kind in ("job", "jobset", "pod")]
 
 
 def test_image():

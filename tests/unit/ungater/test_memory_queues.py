@@ -221,8 +221,8 @@ def test_where_checks_want_other_nodes_all_slots_are_placed_anew(world):
     before = held(world.memory)
     template = record.owner.pod_sets[0].template
     assert {slot.values[1] for slot in record.slots.slots} == {"r1"}
-    assert not fits(world.memory, record, {"disk": "fast"})
-    assert fits(world.memory, record, {"pool": "gpu"})
+    assert not fits(world.memory, record, "main", {"disk": "fast"})
+    assert fits(world.memory, record, "main", {"pool": "gpu"})
     more = starting.Added(node_selector={"disk": "fast"})
     found = anew(world.memory, record, {"main": starting.merged(template, more)})
     assert {piece.values[1] for piece in found.assignments[0].slices} == {"r2"}

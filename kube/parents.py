@@ -1,0 +1,71 @@
+"""Kinds of others that own Jobs or pods, as far as they are read: JobSet and LeaderWorkerSet.
+
+They are served only where somebody installed them. Facts of their APIs: jobset.x-k8s.io/v1alpha2 and
+leaderworkerset.x-k8s.io/v1.
+"""
+
+import msgspec
+
+from kube.objects import Condition, JobSpec, Object, ObjectMeta, Struct
+
+
+class JobTemplate(Struct, frozen=True):
+    """What each job of a replicated job is made from."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: JobSpec = JobSpec()
+
+
+class ReplicatedJob(Struct, frozen=True):
+    """Jobs alike."""
+
+    name: str = ""
+    replicas: int = 1
+    template: JobTemplate = JobTemplate()
+
+
+class JobSetSpec(Struct, frozen=True):
+    """JobSet spec."""
+
+    suspend: bool = False
+    replicated_jobs: tuple[ReplicatedJob, ...] = ()
+
+
+class JobSetStatus(Struct, frozen=True):
+    """JobSet status; conditions Completed, Failed and Suspended are read."""
+
+    conditions: tuple[Condition, ...] | None = None
+
+
+class JobSet(Object, frozen=True):
+    """A JobSet."""
+
+    spec: JobSetSpec = JobSetSpec()
+    status: JobSetStatus = JobSetStatus()
+
+
+class LeaderWorkerTemplate(Struct, frozen=True):
+    """The pods of a group: a leader and ``size`` - 1 workers. A leader without a template of its own is as they are."""
+
+    size: int = 1
+    worker_template: msgspec.Raw = msgspec.Raw(b"{}")
+    leader_template: msgspec.Raw | None = None
+
+    def __post_init__(self) -> None:
+        # A Raw is a view into the whole answer: keep these bytes, let the rest go.
+        msgspec.structs.force_setattr(self, "worker_template", self.worker_template.copy())
+        if self.leader_template is not None:
+            msgspec.structs.force_setattr(self, "leader_template", self.leader_template.copy())
+
+
+class LeaderWorkerSetSpec(Struct, frozen=True):
+    """LeaderWorkerSet spec."""
+
+    replicas: int = 1
+    leader_worker_template: LeaderWorkerTemplate = LeaderWorkerTemplate()
+
+
+class LeaderWorkerSet(Object, frozen=True):
+    """A LeaderWorkerSet."""
+
+    spec: LeaderWorkerSetSpec = LeaderWorkerSetSpec()

@@ -1,0 +1,165 @@
+"""A stand-in for JobSet's controller: makes the Jobs of JobSets, with its labels, and suspends and resumes them."""
+
+import asyncio
+import contextlib
+import copy
+from datetime import UTC, datetime
+from pathlib import Path
+
+import yaml
+from support.jobs import GPU, KEYS, until
+
+from kube.client import Client
+from kube.errors import AlreadyExists, Conflict, Invalid, NotFound
+from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, JOB_SETS, JOBS
+
+CRD = Path(__file__).parents[1] / "data" / "others" / "jobset-crd.yaml"
+PREFIX = "jobset.sigs.k8s.io"
+RESUMED = ("nodeSelector", "tolerations", "schedulingGates")
+
+
+async def install(client: Client, path: Path = CRD) -> None:
+    body = yaml.safe_load(path.read_text())  # noqa: ASYNC240
+    await client.apply(CUSTOM_RESOURCE_DEFINITIONS, body, field_manager="test")
+
+    async def served():
+        found = await client.get(CUSTOM_RESOURCE_DEFINITIONS, body["metadata"]["name"])
+        conditions = found.get("status", {}).get("conditions") or []
+        return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+    await until(served, body["metadata"]["name"])
+
+
+def jobset(name, roles, *, queue="", annotations=None, gpus=4):
+    """As the webhook stamps it. ``roles``: name -> (replicas, parallelism)."""
+    resources = {"requests": {GPU: str(gpus), "cpu": "1"}, "limits": {GPU: str(gpus)}}
+    replicated = []
+    for role, (replicas, pods) in roles.items():
+        template = {
+            "metadata": {"annotations": {**(annotations or {}), KEYS.pod_set: role}},
+            "spec": {
+                "restartPolicy": "Never",
+                "schedulingGates": [{"name": KEYS.gate}],
+                "terminationGracePeriodSeconds": 0,
+                "containers": [{"name": "c", "image": "i", "resources": resources}],
+            },
+        }
+        spec = {"parallelism": pods, "completions": pods, "completionMode": "Indexed", "template": template}
+        replicated.append({"name": role, "replicas": replicas, "template": {"spec": spec}})
+    labels = {KEYS.queue_name: queue} if queue else {}
+    return {
+        "apiVersion": JOB_SETS.api_version,
+        "kind": "JobSet",
+        "metadata": {"name": name, "labels": labels, "annotations": annotations or {}},
+        "spec": {"suspend": bool(queue), "replicatedJobs": replicated},
+    }
+
+
+class JobSets:
+    """Run it beside a control plane; one namespace."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self.client = client
+        self.namespace = namespace
+        self._task = None
+
+    async def __aenter__(self):
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *_):
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _run(self):
+        while True:
+            for found in await self.client.list(JOB_SETS, self.namespace):
+                with contextlib.suppress(Conflict, NotFound, AlreadyExists, Invalid):
+                    await self._sync(found)
+            await asyncio.sleep(0.1)
+
+    async def _sync(self, jobset):
+        meta, spec = jobset["metadata"], jobset["spec"]
+        if meta.get("deletionTimestamp"):
+            return
+        suspend = spec.get("suspend", False)
+        jobs = {
+            job["metadata"]["name"]: job
+            for job in await self.client.list(
+                JOBS, self.namespace, label_selector=f"{PREFIX}/jobset-name={meta['name']}"
+            )
+        }
+        done, total = 0, 0
+        for role in spec["replicatedJobs"]:
+            for index in range(role["replicas"]):
+                job = jobs.get(f"{meta['name']}-{role['name']}-{index}")
+                if job is None:
+                    await self.client.create(JOBS, self._job(jobset, role, index, total), self.namespace)
+                else:
+                    await self._resume(job, role, suspend=suspend)
+                    done += any(c["type"] == "Complete" for c in job.get("status", {}).get("conditions", []))
+                total += 1
+        await self._status(jobset, suspend=suspend, completed=done == total)
+
+    def _job(self, jobset, role, index, number):
+        meta, spec = jobset["metadata"], copy.deepcopy(role["template"]["spec"])
+        labels = {
+            f"{PREFIX}/jobset-name": meta["name"],
+            f"{PREFIX}/jobset-uid": meta["uid"],
+            f"{PREFIX}/replicatedjob-name": role["name"],
+            f"{PREFIX}/replicatedjob-replicas": str(role["replicas"]),
+            f"{PREFIX}/job-index": str(index),
+            f"{PREFIX}/job-global-index": str(number),
+            f"{PREFIX}/restart-attempt": "0",
+        }
+        pod = spec["template"].setdefault("metadata", {})
+        pod["labels"] = {**pod.get("labels", {}), **labels}
+        owner = {
+            "apiVersion": JOB_SETS.api_version,
+            "kind": "JobSet",
+            "name": meta["name"],
+            "uid": meta["uid"],
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+        name = f"{meta['name']}-{role['name']}-{index}"
+        return {
+            "metadata": {"name": name, "labels": labels, "ownerReferences": [owner]},
+            "spec": {**spec, "suspend": jobset["spec"].get("suspend", False)},
+        }
+
+    async def _resume(self, job, role, *, suspend):
+        """What may change of a Job's template goes with the patch that resumes it."""
+        if job["spec"].get("suspend", False) == suspend:
+            return
+        change = {"suspend": suspend}
+        if not suspend:
+            pod = role["template"]["spec"]["template"]["spec"]
+            change["template"] = {"spec": {field: pod.get(field) for field in RESUMED}}
+            if job["status"].get("startTime"):
+                await self.client.patch(
+                    JOBS,
+                    job["metadata"]["name"],
+                    self.namespace,
+                    body={"status": {"startTime": None}},
+                    subresource="status",
+                )
+        await self.client.patch(JOBS, job["metadata"]["name"], self.namespace, body={"spec": change})
+
+    async def _status(self, jobset, *, suspend, completed):
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        wanted = {"Suspended": suspend, "Completed": completed}
+        before = {c["type"]: c for c in jobset.get("status", {}).get("conditions", [])}
+        conditions = [
+            before[type_]
+            if type_ in before and before[type_]["status"] == str(value)
+            else {"type": type_, "status": str(value), "reason": type_, "message": type_, "lastTransitionTime": now}
+            for type_, value in wanted.items()
+            if value or type_ in before
+        ]
+        if conditions != list(before.values()):
+            body = {"status": {"conditions": conditions}}
+            await self.client.patch(
+                JOB_SETS, jobset["metadata"]["name"], self.namespace, body=body, subresource="status"
+            )

@@ -1,0 +1,316 @@
+"""JobSets: several pod sets in one workload, placed by one decision, rebuilt from lists."""
+
+import msgspec
+import pytest
+from support.owned import KEYS, make_known
+from support.world import FLAVOR, NODES, World, stored_workload
+
+from crds.constants import JOB_INDEX_LABEL, JOB_SET_INDEX, JOB_SET_ROLE
+from crds.request import RequestError
+from engine.model import Policy
+from kube.objects import Job, Pod, ResourceFlavor
+from kube.parents import JobSet
+from queueing.cycle import cycle
+from ungater import starting, workloads
+from ungater.decide import decide
+from ungater.instructions import Enter, Shrink, ShrinkLater, Ungate
+from ungater.jobsets import owner_of_jobset
+
+GATE = [{"name": KEYS.gate}]
+
+
+def template(cpu="1", annotations=None, **spec):
+    return {
+        "metadata": {"annotations": annotations or {}},
+        "spec": {
+            "schedulingGates": GATE,
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
+            **spec,
+        },
+    }
+
+
+def make_jobset(*, annotations=None, suspend=False, replicas=2, status=None, workers=None, **meta):
+    jobs = [
+        {"name": "leader", "replicas": 1, "template": {"spec": {**INDEXED, "template": template()}}},
+        {
+            "name": "workers",
+            "replicas": replicas,
+            "template": {"spec": {**INDEXED, "parallelism": 2, "completions": 2, "template": workers or template()}},
+        },
+    ]
+    body = {
+        "metadata": {
+            "name": "js",
+            "namespace": "ns",
+            "uid": "u-js",
+            "resourceVersion": "1",
+            "creationTimestamp": "2026-11-21T00:00:00Z",
+            "annotations": {KEYS.required[0]: "rack"} if annotations is None else annotations,
+            **meta,
+        },
+        "spec": {"suspend": suspend, "replicatedJobs": jobs},
+        "status": status or {},
+    }
+    return msgspec.json.decode(msgspec.json.encode(body), type=JobSet)
+
+
+INDEXED = {"completionMode": "Indexed", "parallelism": 1, "completions": 1}
+JOBS = (("leader", 0, 1), ("workers", 0, 2), ("workers", 1, 2))
+
+
+def child(role, index, parallelism, **status):
+    body = {
+        "metadata": {
+            "name": f"js-{role}-{index}",
+            "namespace": "ns",
+            "uid": f"u-{role}-{index}",
+            "labels": {JOB_SET_ROLE: role, JOB_SET_INDEX: str(index)},
+            "ownerReferences": [
+                {
+                    "apiVersion": "jobset.x-k8s.io/v1alpha2",
+                    "kind": "JobSet",
+                    "name": "js",
+                    "uid": "u-js",
+                    "controller": True,
+                }
+            ],
+        },
+        "spec": {**INDEXED, "parallelism": parallelism, "completions": parallelism, "template": template()},
+        "status": status,
+    }
+    return msgspec.json.decode(msgspec.json.encode(body), type=Job)
+
+
+def pod(role, index, rank, *, at=None, node="", mark=""):
+    labels = {JOB_SET_ROLE: role, JOB_SET_INDEX: str(index), JOB_INDEX_LABEL: str(rank)}
+    spec = template()["spec"]
+    if at is not None:
+        spec = {**spec, "schedulingGates": [], "nodeSelector": at, "nodeName": node}
+    body = {
+        "metadata": {
+            "name": f"{role}-{index}-{rank}",
+            "namespace": "ns",
+            "uid": f"u-{role}-{index}-{rank}",
+            "labels": labels,
+            "annotations": {KEYS.workload: mark} if mark else {},
+            "ownerReferences": [{"kind": "Job", "name": role, "uid": f"u-{role}-{index}", "controller": True}],
+        },
+        "spec": spec,
+        "status": {"phase": "Pending"},
+    }
+    return msgspec.json.decode(msgspec.json.encode(body), type=Pod)
+
+
+PODS = [pod(role, index, rank) for role, index, count in JOBS for rank in range(count)]
+
+
+def owner_of(children=(), before=None, **jobset):
+    return owner_of_jobset(make_jobset(**jobset), children, KEYS, before)
+
+
+def test_each_replicated_job_is_a_pod_set():
+    leader, workers = owner_of().pod_sets
+    assert (leader.name, leader.count, leader.full, leader.ranks) == ("leader", 1, 1, 1)
+    assert (workers.name, workers.count, workers.full, workers.ranks) == ("workers", 4, 4, 4)
+    assert [workers.rank(one) for one in PODS[1:]] == [0, 1, 2, 3]
+    assert {one.request.level for one in (leader, workers)} == {"rack"}
+    assert owner_of().pod_set_of(PODS[0]).name == "leader"
+
+
+def test_jobs_that_are_done_need_less_and_those_that_failed_or_are_missing_all():
+    done = child("workers", 0, 2, succeeded=2, completedIndexes="0-1", ready=0)
+    (_, workers) = owner_of([done]).pod_sets
+    assert (workers.count, workers.full, workers.done) == (2, 4, ((0, 1),))
+    failed = child("workers", 1, 2, conditions=[{"type": "Failed", "status": "True"}], failedIndexes="0")
+    assert owner_of([done, failed]).pod_sets[1].count == 2
+    ready = child("workers", 1, 2, active=2, ready=2)
+    assert owner_of([done, ready]).ready == 2
+
+
+def test_requests_by_replicated_job():
+    below = template(annotations={KEYS.required[0]: "block"})
+    leader, workers = owner_of(annotations={}, workers=below).pod_sets
+    assert (leader.request.policy, workers.request.level) == (Policy.UNCONSTRAINED, "block")
+    assert owner_of(annotations={}).request is None
+    assert isinstance(owner_of(workers=below).request, RequestError), "the JobSet and the template differ"
+
+
+def test_what_a_workload_says_of_it():
+    spec = workloads.new_workload(owner_of(), 0)["spec"]["podSets"]
+    assert spec[1]["topologyRequest"] == {
+        "policy": "Required",
+        "level": "rack",
+        "podIndexLabel": JOB_INDEX_LABEL,
+        "subGroupIndexLabel": JOB_SET_INDEX,
+        "subGroupCount": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "over"),
+    [({}, ""), ({"type": "Completed", "status": "True"}, "Complete"), ({"type": "Failed", "status": "True"}, "Failed")],
+)
+def test_when_it_is_over(status, over):
+    assert owner_of(status={"conditions": [status]} if status else {}).over == over
+    assert owner_of(deletionTimestamp="2026-11-21T00:01:00Z").over == "Deleted"
+
+
+class Sets(World):
+    """A world with JobSets."""
+
+    def __init__(self):
+        self.jobsets = {}
+        super().__init__()
+
+    def make(self):
+        memory = super().make()
+        memory.jobset_of = self.jobsets.get
+        return memory
+
+    def put_set(self, jobset):
+        self.jobsets["ns/js"] = jobset
+        self.memory._set_jobset(jobset)
+
+    def restarted(self):
+        memory = self.make()
+        stores = (self.stores[kind].values() for kind in ("node", "flavor", "class", "job", "pod"))
+        memory.load(*stores, jobsets=self.jobsets.values())
+        return memory
+
+    def admit_set(self):
+        record = self.memory.records["u-js"]
+        record.known = make_known(record.owner)
+        self.memory.enter(record)
+        (made,) = cycle(self.memory.state, self.memory.queues, 0.0).admitted
+        admission = self.memory.holdings.admission_of(record, made.grant)
+        self.memory.admit(record, admission, made.grant)
+        stored = stored_workload(record.owner, admission)
+        record.known = workloads.known_of(stored)
+        self.put("workload", stored)
+        return record
+
+
+@pytest.fixture
+def world():
+    made = Sets()
+    made.put("flavor", FLAVOR)
+    for node in NODES:
+        made.put("node", node)
+    return made
+
+
+def sent(record, memory):
+    steps = decide(record, memory.rules, 100.0, 100.0)
+    return [
+        (one.pod.metadata.name, record.slots_of(one.pod).slots[one.index].node)
+        for one in steps
+        if isinstance(one, Ungate)
+    ]
+
+
+def test_all_pod_sets_are_placed_by_one_decision_and_pods_go_in_rank_order(world):
+    grouped = {KEYS.preferred[0]: "block"}
+    world.put_set(make_jobset(annotations=grouped))
+    record = world.admit_set()
+    assert {name: slots.total for name, slots in record.slots_in.items()} == {"leader": 1, "workers": 4}
+    for role, index, count in JOBS:
+        world.put("job", child(role, index, count))
+    for one in PODS:
+        world.put("pod", one)
+    assert [name for name, _ in sent(record, world.memory)] == [one.metadata.name for one in PODS]
+    (workers,) = [slots for name, slots in record.slots_in.items() if name == "workers"]
+    nodes = [slot.node for slot in workers.slots for _ in range(slot.count)]
+    assert [node for name, node in sent(record, world.memory) if name.startswith("workers")] == nodes
+    held = sum(world.memory.state.free(node.metadata.name)["cpu"] for node in NODES)
+    assert held == 3000
+    leader = record.slots_in["leader"].slots[0]
+    bound = pod(
+        "leader", 0, 0, at=dict(zip(record.slots_in["leader"].levels, leader.values, strict=True)), node=leader.node,
+        mark=record.owner.workload,
+    )  # fmt: skip
+    world.put("pod", bound)
+    assert sum(world.memory.state.free(node.metadata.name)["cpu"] for node in NODES) == held, "it fills its own slot"
+    again = world.restarted()
+    assert again.records["u-js"].slots_in == record.slots_in
+    assert again.records["u-js"].pods == record.pods
+    assert {n: again.state.free(n) for n in again.state.nodes} == {
+        n: world.memory.state.free(n) for n in world.memory.state.nodes
+    }
+
+
+def test_all_of_it_or_nothing(world):
+    world.put_set(make_jobset())
+    record = world.memory.records["u-js"]
+    record.known = make_known(record.owner)
+    world.memory.enter(record)
+    world.put_set(make_jobset(replicas=4))
+    world.memory.enter(record)
+    made = cycle(world.memory.state, world.memory.queues, 0.0)
+    assert not made.admitted
+    assert sum(world.memory.state.free(node.metadata.name)["cpu"] for node in NODES) == 8000
+
+
+def test_pods_that_came_before_their_job_are_taken_in(world):
+    for one in PODS:
+        world.put("pod", one)
+    world.put_set(make_jobset())
+    record = world.memory.records["u-js"]
+    assert not record.pods
+    for role, index, count in JOBS:
+        world.put("job", child(role, index, count))
+    assert len(record.pods) == 5
+    assert set(world.memory.records) == {"u-js"}, "its Jobs are no workloads of their own"
+
+
+def test_what_its_jobs_do_not_need_any_more_is_given_back(world):
+    world.put_set(make_jobset(annotations={KEYS.preferred[0]: "block"}))
+    record = world.admit_set()
+    for role, index, count in JOBS:
+        world.put("job", child(role, index, count))
+    world.put("job", child("workers", 0, 2, succeeded=2, completedIndexes="0-1"))
+    record.owner = world.memory.records["u-js"].owner
+    assert [one for one in decide(record, world.memory.rules, 100.0, 100.0) if isinstance(one, ShrinkLater)]
+    record.shrink_at = 1.0
+    (shrink,) = [one for one in decide(record, world.memory.rules, 100.0, 100.0) if isinstance(one, Shrink)]
+    assert (shrink.pod_set, shrink.count) == ("workers", 2)
+    smaller = world.memory.holdings.smaller(record, shrink.pod_set, shrink.slots, shrink.count)
+    assert [part.count for part in smaller.parts] == [1, 2]
+
+
+def test_pods_of_a_lost_node_move_by_pod_set(world):
+    world.put_set(make_jobset(annotations={KEYS.preferred[0]: "block"}))
+    record = world.admit_set()
+    for role, index, count in JOBS:
+        world.put("job", child(role, index, count))
+    for one in PODS:
+        world.put("pod", one)
+    lost = record.slots_in["workers"].slots[0].node
+    world.drop("node", world.stores["node"][lost])
+    (enter,) = [one for one in decide(record, world.memory.rules, 100.0, 100.0) if isinstance(one, Enter)]
+    assert set(enter.lost) >= {"workers"}
+    assert all(record.slots_in[name].slots[at].node == lost for name, moves in enter.lost.items() for at, _ in moves)
+
+
+def test_starting_and_putting_back():
+    owner = owner_of(suspend=True)
+    slots = next(iter(()), None)
+    parts = [workloads.Part(one.name, one.count, {"cpu": "plain"}, {}, slots) for one in owner.pod_sets]
+    plain = msgspec.convert(
+        {"metadata": {"name": "plain"}, "spec": {"nodeLabels": {"zone": "z"}, "tolerations": [{"key": "t"}]}},
+        ResourceFlavor,
+    )
+    admission = workloads.Admission("gpu", tuple(parts))
+    body = starting.start(owner, admission, {"plain": plain}, KEYS)
+    at = "/spec/replicatedJobs/1/template/spec/template/spec"
+    assert body[0] == {"op": "test", "path": "/metadata/uid", "value": "u-js"}
+    assert {"op": "add", "path": f"{at}/nodeSelector", "value": {"zone": "z"}} in body
+    assert {"op": "remove", "path": f"{at}/schedulingGates"} in body
+    assert body[-1] == {"op": "add", "path": "/spec/suspend", "value": False}
+    assert starting.stop(owner)[-1] == {"op": "add", "path": "/spec/suspend", "value": True}
+    kept = [{"name": one.name, "template": msgspec.json.decode(one.raw)} for one in owner.pod_sets]
+    assert starting.restore(owner, kept) is None
+    started = template(nodeSelector={"zone": "z"}, schedulingGates=None)
+    back = starting.restore(owner_of(suspend=True, workers=started), kept)
+    assert {"op": "remove", "path": f"{at}/nodeSelector"} in back
+    assert {"op": "add", "path": f"{at}/schedulingGates", "value": GATE} in back

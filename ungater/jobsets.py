@@ -1,0 +1,181 @@
+"""JobSets as owners: each replicated job is a pod set, and all of them are one workload.
+
+Rules
+- A Job that a JobSet controls is part of it, never a workload of its own, and so are its pods: by their controlling Job
+  and that Job's controlling JobSet. The label ``jobset.sigs.k8s.io/replicatedjob-name`` tells their pod set.
+- The rank of a pod is its index in its Job after those of the Jobs before it (``job-index``, then
+  ``job-completion-index``).
+- Annotations may stand on the JobSet, which then holds for each replicated job by itself, on the Job template or on
+  the pod template. Where one asks for a topology, the others go anywhere.
+- A Job that is not there (yet, or while the JobSet restarts) needs all its slots.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from crds.constants import JOB_INDEX_LABEL, JOB_SET_INDEX, JOB_SET_ROLE, Keys
+from crds.names import workload_name
+from crds.request import JOB_PATH, ParsedRequest, RequestError, parse_job_wish, parse_places
+from engine.model import Policy
+from engine.reasons import Reason
+from kube.objects import Condition, Job, ObjectMeta, Pod, PodTemplate, condition, controller_of, template_of
+from kube.parents import JobSet, ReplicatedJob
+from ungater.jobs import OwnedPodSet, Owner, Progress, Ranks, positive, progress, ranks_in, suspension
+from ungater.slices import Interval, whole
+
+KIND, API_VERSION = "JobSet", "jobset.x-k8s.io/v1alpha2"
+MOST_POD_SETS = 8  # of a Workload
+_OVER = {"Completed": "Complete", "Failed": "Failed"}
+
+
+def parent_of(job: ObjectMeta) -> str:
+    """The uid of the JobSet that controls a Job; "" where none does."""
+    found = controller_of(job)
+    return found.uid if found is not None and (found.kind, found.api_version) == (KIND, API_VERSION) else ""
+
+
+def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before: Owner | None = None) -> Owner:
+    """The neutral view of a JobSet and the Jobs that it made. ``before``: the view of an earlier version."""
+    meta, labels = jobset.metadata, jobset.metadata.labels or {}
+    there = {
+        (labels_.get(JOB_SET_ROLE, ""), labels_.get(JOB_SET_INDEX, "")): job
+        for job in children
+        if job.metadata.namespace == meta.namespace
+        and job.metadata.deletion_timestamp is None
+        and (labels_ := job.metadata.labels or {})
+    }
+    wrong: RequestError | None = None
+    pod_sets, ready, most = [], 0, None
+    for at, replicated in enumerate(jobset.spec.replicated_jobs):
+        own: tuple[ParsedRequest | None, Mapping[str, str]] = None, {}
+        template = _template(replicated, before)
+        try:
+            own = _request(jobset, at, template, keys)
+        except RequestError as error:
+            wrong = wrong or error
+        pod_set, has = _pod_set(replicated, template, own, there)
+        pod_sets.append(pod_set)
+        ready += has
+    if any(one.request is not None for one in pod_sets):
+        pod_sets = [_asking(one, keys) for one in pod_sets]
+    try:
+        most = positive(labels.get(keys.max_execution), f"metadata.labels[{keys.max_execution}]")
+        _check(jobset)
+    except RequestError as error:
+        wrong = wrong or error
+    suspended_at, resumed_at = suspension(jobset.status.conditions)
+    over = _over(jobset)
+    return Owner(
+        kind=KIND,
+        api_version=API_VERSION,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        created=meta.creation_timestamp or "",
+        pod_sets=tuple(pod_sets),
+        wrong=wrong,
+        gated=bool(pod_sets) and all(_is_gated(one.template, keys) for one in pod_sets),
+        suspended=jobset.spec.suspend,
+        over="Deleted" if meta.deletion_timestamp is not None else _OVER[over.type] if over is not None else "",
+        queue=labels.get(keys.queue_name, ""),
+        priority_class=pod_sets[0].template.spec.priority_class_name if pod_sets else "",
+        ready=ready,
+        workload=before.workload if before else workload_name(KIND, meta.name, meta.uid),
+        workload_class=labels.get(keys.priority_class, ""),
+        most_execution=most,
+        suspended_at=suspended_at,
+        resumed_at=resumed_at,
+        outcome=over.message if over is not None else "",
+        version=int(meta.resource_version) if meta.resource_version.isdigit() else 0,
+        role=_role,
+    )
+
+
+def _role(pod: Pod) -> str:
+    return (pod.metadata.labels or {}).get(JOB_SET_ROLE, "")
+
+
+def _over(jobset: JobSet) -> Condition | None:
+    found = (condition(jobset.status.conditions, kind) for kind in _OVER)
+    return next((one for one in found if one is not None and one.status == "True"), None)
+
+
+def _check(jobset: JobSet) -> None:
+    """Raises RequestError where a Workload cannot hold it."""
+    count = len(jobset.spec.replicated_jobs)
+    if count > MOST_POD_SETS:
+        field = "spec.replicatedJobs"
+        text = f"{field}: Too many: {count}: a workload has at most {MOST_POD_SETS} pod sets"
+        raise RequestError(Reason.INVALID_REQUEST, field, str(count), text)
+
+
+def _template(replicated: ReplicatedJob, before: Owner | None) -> PodTemplate:
+    raw = replicated.template.spec.template
+    known = next((one for one in before.pod_sets if one.name == replicated.name), None) if before else None
+    return known.template if known is not None and known.raw == raw else template_of(Job(spec=replicated.template.spec))
+
+
+def _request(
+    jobset: JobSet, at: int, template: PodTemplate, keys: Keys
+) -> tuple[ParsedRequest | None, Mapping[str, str]]:
+    """What one replicated job asks for, and its wishes. Raises RequestError."""
+    own, path = jobset.metadata.annotations or {}, f"spec.replicatedJobs[{at}].template"
+    job = jobset.spec.replicated_jobs[at].template.metadata.annotations or {}
+    pod = template.metadata.annotations or {}
+    places = (own, JOB_PATH), (job, f"{path}.metadata.annotations"), (pod, f"{path}.spec.template.metadata.annotations")
+    request = parse_places(places, keys)
+    return request, parse_job_wish(own, {**job, **pod}) if request is not None else {}
+
+
+def _asking(pod_set: OwnedPodSet, keys: Keys) -> OwnedPodSet:
+    """A pod set beside others that ask for a topology: its pods go anywhere."""
+    if pod_set.request is not None:
+        return pod_set
+    return replace(
+        pod_set, request=ParsedRequest(Policy.UNCONSTRAINED, None, f"metadata.annotations[{keys.required[0]}]")
+    )
+
+
+def _pod_set(
+    replicated: ReplicatedJob,
+    template: PodTemplate,
+    own: tuple[ParsedRequest | None, Mapping[str, str]],
+    there: Mapping[tuple[str, str], Job],
+) -> tuple[OwnedPodSet, int]:
+    """One replicated job as a pod set, and how many of its pods are ready."""
+    missing = progress(Job(spec=replicated.template.spec))
+    jobs = [
+        progress(job) if (job := there.get((replicated.name, str(index)))) is not None else missing
+        for index in range(replicated.replicas)
+    ]
+    request, wishes = own
+    full, size = missing.full * replicated.replicas, missing.ranks
+    done = tuple(_done(jobs, size)) if size is not None else ()
+    count, kept = min(sum(job.count for job in jobs), full), 0
+    if request is not None and request.slices and (step := request.slices[0].size) > 1:
+        done, alone = whole(done, step), done
+        kept = min(ranks_in(alone) - ranks_in(done), full)
+        count = min(-(-(count + kept) // step) * step, full)
+    pod_set = OwnedPodSet(
+        replicated.name,
+        count,
+        full,
+        template,
+        bytes(replicated.template.spec.template),
+        done,
+        size * replicated.replicas if size is not None else None,
+        request=request,
+        wishes=wishes,
+        told_by=None if size is None else Ranks(JOB_INDEX_LABEL, 0, JOB_SET_INDEX, replicated.replicas, size),
+    )
+    return pod_set, sum(job.ready for job in jobs) + kept
+
+
+def _done(jobs: Iterable[Progress], size: int) -> Iterable[Interval]:
+    for index, job in enumerate(jobs):
+        for low, high in job.done:
+            yield index * size + low, index * size + high
+
+
+def _is_gated(template: PodTemplate, keys: Keys) -> bool:
+    return any(gate.name == keys.gate for gate in template.spec.scheduling_gates or ())
