@@ -712,11 +712,23 @@ class Memory:
         record.pods[uid] = new
         gated = is_gated(new, self.keys.gate)
         if not gated and uid in record.intents:
-            del record.intents[uid]  # our own patch, seen at last
+            sent = record.intents.pop(uid)  # our own patch, seen at last
+            if not self._stands(record, sent.values):
+                self._enqueue(record.uid, 0.0)
             return
         if old is not None and _same_to_slots(old, new, self.keys.gate):
             return
         self._enqueue(record.uid, self._delay(record))
+
+    def _stands(self, record: Record, values: Sequence[str]) -> bool:
+        """Whether there is a slot with these values still, on a node that can take its pod where it is one node."""
+        for slots in record.slots_in.values():
+            index = slots.index(tuple(values))
+            if index is not None:
+                name = slots.slots[index].node
+                node = self.state.nodes.get(name)
+                return not name or (node is not None and node.ready and not node.unschedulable)
+        return False
 
     def _delay(self, record: Record) -> float:
         """How long to wait for more pods of the job: not at all once they are all there."""

@@ -13,6 +13,7 @@ from kube.objects import (
 )
 from ungater.admission import elsewhere
 from ungater.jobs import owner_of
+from ungater.slots import Intent
 
 
 @pytest.fixture
@@ -46,6 +47,24 @@ def test_a_pod_in_its_slot_takes_nothing_more_and_gives_nothing_back_when_it_goe
 
 
 CPU = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
+
+
+def test_a_pod_that_was_sent_to_a_node_that_went_meanwhile_is_looked_at_when_its_patch_shows(world):
+    job = make_job(parallelism=2)
+    world.put("job", job)
+    slots, owner = world.admit(job), owner_of(job, KEYS)
+    record = world.memory.records[job.metadata.uid]
+    values, name = slots.slots[0].values, slots.slots[0].node
+    for number, lost in enumerate((False, True)):
+        pod = make_pod(f"p{number}", owner=owner)
+        world.put("pod", pod)
+        record.intents[pod.metadata.uid] = Intent(values, deadline=1e9)
+        if lost:
+            world.drop("node", next(node for node in NODES if node.metadata.name == name))
+        world.asked.clear()
+        world.put("pod", make_pod(f"p{number}", owner=owner, at=values))
+        assert record.intents == {}
+        assert world.asked == ([owner.uid] if lost else [])
 
 
 def test_a_pod_of_another_job_cannot_claim_a_slot(world):
