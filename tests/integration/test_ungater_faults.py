@@ -6,12 +6,10 @@ from urllib.parse import urlsplit
 
 import pytest
 from support.cluster_checker import settled, snapshot, violations
-from support.faults import FaultProxy, is_list, is_watch
+from support.faults import FaultProxy, is_list, is_watch, through
 from support.jobs import KEYS, RACK_LABEL, Running, Watched, install_crds, job, make_flavor, until
 
 from kube import config
-from kube.client import Client
-from kube.config import Connection
 from kube.resources import EVENTS, NODES, PODS, RESOURCE_FLAVORS
 
 pytestmark = pytest.mark.cluster
@@ -52,12 +50,6 @@ async def jobs(client, namespace, nodes):
     await make_flavor(client, namespace, namespace)
     yield Watched(client, namespace)
     await client.delete(RESOURCE_FLAVORS, namespace)
-
-
-async def through(proxy, cluster):
-    """A client that calls through the proxy, with the administrator's credentials."""
-    real = await config.load(str(cluster.kubeconfig))
-    return Client(Connection(url=proxy.url, tls=None, credentials=real.credentials))
 
 
 async def test_lost_answers_and_errors_only_delay(jobs, client, namespace, cluster):

@@ -2,9 +2,11 @@
 
 import pytest
 from support.cluster_checker import snapshot, violations
+from support.faults import FaultProxy, through
 from support.jobs import GPU, KEYS, Running, install_crds, make_flavor, racks_of, until
 from support.queues import API, Queued, make_priorities, make_queue, queued
 
+from kube import config
 from kube.resources import (
     CLUSTER_QUEUES,
     LOCAL_QUEUES,
@@ -93,34 +95,66 @@ async def test_what_a_queue_lends_is_borrowed_and_taken_back_with_evictions(runn
     await running.condition(victim, "Evicted", "False")
 
 
-async def test_a_budget_that_refuses_changes_the_plan(client, jobs, namespace):
+async def keep(jobs, name, pods):
+    """A budget that lets no pod of a job go, once it counts them."""
+    client, namespace = jobs.client, jobs.namespace
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "keep"},
+        "spec": {"minAvailable": pods, "selector": {"matchLabels": {"batch.kubernetes.io/job-name": name}}},
+    }
+    await client.create(POD_DISRUPTION_BUDGETS, budget, namespace)
+
+    async def counted():
+        found = await client.get(POD_DISRUPTION_BUDGETS, "keep", namespace)
+        return found.get("status", {}).get("currentHealthy") == pods
+
+    await until(counted, "the budget to count the pods")
+
+
+async def two_of_low_priority(jobs, namespace):
+    """A full queue where the high ones preempt: ``other``, and the newer and so cheaper ``kept``."""
     within = {"preemption": {"withinClusterQueue": "LowerPriority"}}
-    await make_queue(client, namespace, "team", 16, flavors=(namespace,), **within)
-    async with Running(client, eviction_patience_seconds=1.0):
-        await jobs.submit("other", 1, priority="low")
-        await jobs.running("other", 1)
-        await jobs.submit("kept", 1, priority="low")
-        await jobs.running("kept", 1)
-        budget = {
-            "apiVersion": "policy/v1",
-            "kind": "PodDisruptionBudget",
-            "metadata": {"name": "keep"},
-            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"batch.kubernetes.io/job-name": "kept"}}},
-        }
-        await client.create(POD_DISRUPTION_BUDGETS, budget, namespace)
+    await make_queue(jobs.client, namespace, "team", 16, flavors=(namespace,), **within)
+    for name in ("other", "kept"):
+        await jobs.submit(name, 1, priority="low")
+        await jobs.running(name, 1)
 
-        async def counted():
-            found = await client.get(POD_DISRUPTION_BUDGETS, "keep", namespace)
-            return found.get("status", {}).get("currentHealthy") == 1
 
-        await until(counted, "the budget to count the pod")
-        await jobs.submit("first", 1, priority="high")
-        await jobs.running("first", 1)
-        assert [name for name in ("other", "kept") if (await jobs.job(name))["spec"]["suspend"]] == ["other"]
-        stays = await jobs.condition("kept", "Evicted", "False", "EvictionBlocked")
-        assert "disruption budget" in stays["message"]
-        await jobs.running("kept", 1)
-        assert violations(await snapshot(client, {namespace})) == []
+async def suspended(jobs, *names):
+    return [name for name in names if (await jobs.job(name))["spec"]["suspend"]]
+
+
+async def test_whom_a_budget_is_known_to_keep_is_not_chosen(running, namespace):
+    await two_of_low_priority(running, namespace)
+    await keep(running, "kept", 1)
+    await running.submit("first", 1, priority="high")
+    await running.running("first", 1)
+    assert await suspended(running, "other", "kept") == ["other"]
+    assert "Evicted" not in {found["type"] for found in (await running.status("kept"))["conditions"]}
+    await running.submit("second", 1, priority="high")
+    await running.waits("second", "InsufficientQuota")
+    await running.client.delete(POD_DISRUPTION_BUDGETS, "keep", namespace)
+    await running.running("second", 1)
+    assert await suspended(running, "other", "kept") == ["other", "kept"]
+
+
+async def test_a_budget_that_refuses_after_all_changes_the_plan(cluster, client, jobs, namespace):
+    real = await config.load(str(cluster.kubeconfig))
+    async with FaultProxy(real.url, real.tls).serve() as proxy, await through(proxy, cluster) as ours:
+        proxy.refuse_evictions("kept")
+        async with Running(ours, eviction_patience_seconds=1.0):
+            await two_of_low_priority(jobs, namespace)
+            await jobs.submit("first", 1, priority="high")
+            await jobs.running("first", 1)
+            assert await suspended(jobs, "other", "kept") == ["other"]
+            stays = await jobs.condition("kept", "Evicted", "False", "EvictionBlocked")
+            assert "disruption budget" in stays["message"]
+            await jobs.running("kept", 1)
+            assert violations(await snapshot(client, {namespace})) == []
+            calls = [path for method, path in proxy.calls if method == "POST" and "/pods/kept" in path]
+            assert len(calls) >= 1
 
 
 async def test_strict_queues_stop_at_their_first_and_others_pass_it(running, client, namespace):

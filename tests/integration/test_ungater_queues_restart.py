@@ -5,10 +5,12 @@ import random
 
 import pytest
 from support.cluster_checker import snapshot, violations
+from support.faults import FaultProxy, through
 from support.jobs import KEYS, Running, install_crds, make_flavor, until
 from support.queues import Queued, make_priorities, make_queue
 
-from kube.resources import CLUSTER_QUEUES, POD_DISRUPTION_BUDGETS, RESOURCE_FLAVORS, WORKLOADS
+from kube import config
+from kube.resources import CLUSTER_QUEUES, RESOURCE_FLAVORS, WORKLOADS
 
 pytestmark = pytest.mark.cluster
 
@@ -60,43 +62,37 @@ async def _nominated(jobs):
     return "nomination" in status or "admission" in status
 
 
-async def test_a_plan_waits_for_a_budget_over_a_restart_and_ends_with_the_job_that_wanted_it(jobs, client, namespace):
-    async with controller(client):
+@pytest.fixture
+async def refusing(cluster):
+    """A client whose evictions of pods of the job ``low`` are refused, and what refuses them."""
+    real = await config.load(str(cluster.kubeconfig))
+    async with FaultProxy(real.url, real.tls).serve() as proxy, await through(proxy, cluster) as ours:
+        yield ours, proxy.refuse_evictions("low")
+
+
+async def test_a_plan_waits_for_a_budget_over_a_restart_and_then_goes_on(jobs, refusing):
+    ours, refusal = refusing
+    async with controller(ours):
         await jobs.submit("low", 2, priority="low")
         await jobs.running("low", 2)
-        budget = {
-            "apiVersion": "policy/v1",
-            "kind": "PodDisruptionBudget",
-            "metadata": {"name": "keep"},
-            "spec": {"minAvailable": 2, "selector": {"matchLabels": {"batch.kubernetes.io/job-name": "low"}}},
-        }
-        await client.create(POD_DISRUPTION_BUDGETS, budget, namespace)
-        await asyncio.sleep(1)
         await jobs.submit("high", 1, priority="high")
         await jobs.condition("low", "Evicted", "True", "Preempted")
         await jobs.waits("high", "Preempting")
-    async with controller(client):
+    async with controller(ours):
         await asyncio.sleep(1)
         await jobs.running("low", 2)
         await jobs.submit("other", 1, priority="low")
         await jobs.waits("other", "InsufficientQuota")
-        await client.delete(POD_DISRUPTION_BUDGETS, "keep", namespace)
+        refusal.times = 0
         await jobs.running("high", 1)
         await jobs.running("other", 1)
 
 
-async def test_where_the_job_that_wanted_the_room_is_deleted_its_victim_stays(jobs, client, namespace):
-    async with controller(client):
+async def test_where_the_job_that_wanted_the_room_is_deleted_its_victim_stays(jobs, refusing):
+    ours, _ = refusing
+    async with controller(ours):
         await jobs.submit("low", 2, priority="low")
         before = await jobs.running("low", 2)
-        budget = {
-            "apiVersion": "policy/v1",
-            "kind": "PodDisruptionBudget",
-            "metadata": {"name": "keep"},
-            "spec": {"minAvailable": 2, "selector": {"matchLabels": {"batch.kubernetes.io/job-name": "low"}}},
-        }
-        await client.create(POD_DISRUPTION_BUDGETS, budget, namespace)
-        await asyncio.sleep(1)
         await jobs.submit("high", 1, priority="high")
         await jobs.condition("low", "Evicted", "True", "Preempted")
         await jobs.delete("high")
@@ -104,7 +100,6 @@ async def test_where_the_job_that_wanted_the_room_is_deleted_its_victim_stays(jo
         assert "nobody waits for its room" in stays["message"]
         after = await jobs.running("low", 2)
         assert {pod["metadata"]["uid"] for pod in after} == {pod["metadata"]["uid"] for pod in before}
-        await client.delete(POD_DISRUPTION_BUDGETS, "keep", namespace)
 
 
 async def test_what_was_admitted_and_not_started_is_started(jobs, client, namespace):

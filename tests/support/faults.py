@@ -6,6 +6,7 @@ The proxy speaks plain HTTP to the client and the cluster's TLS to the API serve
 import asyncio
 import contextlib
 import itertools
+import json
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -67,9 +68,32 @@ class FaultProxy:
     def thaw(self) -> None:
         self._flowing.set()
 
-    def answer(self, status: int, *, body: bytes = b"{}", header: str = "", times: int = 1, match=None) -> None:
+    def answer(self, status: int, *, body: bytes = b"{}", header: str = "", times: int = 1, match=None) -> Canned:
+        """Answer so many calls like this; what is returned has how often it still will."""
         head = f"HTTP/1.1 {status} Fault\r\nContent-Length: {len(body)}\r\nConnection: close\r\n{header}\r\n"
-        self._canned.append(Canned(head.encode() + body, match or is_watch, times))
+        canned = Canned(head.encode() + body, match or is_watch, times)
+        self._canned.append(canned)
+        return canned
+
+    def refuse_evictions(self, pod: str) -> Canned:
+        """Answer evictions of pods whose name starts so like a budget that has just been used up."""
+        cause = {"reason": "DisruptionBudget", "message": "The disruption budget keep needs 1 healthy pods and has 1"}
+        status = {
+            "kind": "Status",
+            "status": "Failure",
+            "reason": "TooManyRequests",
+            "code": 429,
+            "message": "Cannot evict pod as it would violate the pod's disruption budget.",
+            "details": {"causes": [cause]},
+        }
+        part = f"/pods/{pod}"
+        return self.answer(
+            429,
+            body=json.dumps(status).encode(),
+            header="Content-Type: application/json\r\n",
+            times=1 << 30,
+            match=lambda method, path: method == "POST" and "/eviction" in path and part in path,
+        )
 
     def cut_next_line(self) -> None:
         """Close each watch in the middle of the next data it gets."""
@@ -243,3 +267,9 @@ async def watching(kubeconfig, direct: Client, namespace: str, **options) -> Asy
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+
+
+async def through(proxy: FaultProxy, cluster) -> Client:
+    """A client that calls through the proxy, with the administrator's credentials."""
+    real = await config.load(str(cluster.kubeconfig))
+    return Client(config.Connection(url=proxy.url, tls=None, credentials=real.credentials))
