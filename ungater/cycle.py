@@ -100,7 +100,7 @@ from ungater.predictions import Predictions
 from ungater.queue_status import QueueStatus, Source
 from ungater.record import Admission, Record, Told, Trouble
 from ungater.sender import Sender, seconds_of
-from ungater.workloads import Workload, known_of
+from ungater.workloads import Workload, known_of, unhealthy_nodes
 from ungater.workqueue import WorkQueue, backoff
 from ungater.writer import REFUSED, Overtaken, Writer
 
@@ -473,7 +473,8 @@ class Controller:
         known = record.known
         if known is None:
             return False
-        if conditions.is_so(known.conditions, write.wanted):
+        more = unhealthy_nodes(known, write.lost, time.time()) if write.lost is not None else {}
+        if conditions.is_so(known.conditions, write.wanted) and not more:
             self._lazy.pop(record.uid, None)
             return False
         if write.delay and record.uid not in self._lazily:
@@ -482,7 +483,7 @@ class Controller:
         self._lazily.discard(record.uid)
         self._lazy.pop(record.uid, None)
         namespace = record.owner.namespace
-        await self.living.writing(record, lambda known: self.writer.conditions(namespace, known, write.wanted))
+        await self.living.writing(record, lambda known: self.writer.conditions(namespace, known, write.wanted, more))
         if record.owner.over or (record.owner.queue and not write.delay):
             self.queue.add(record.uid)  # the time for which it is kept begins, or its life goes on
         return True

@@ -110,10 +110,14 @@ class LookAgain(_Instruction, frozen=True):
 
 
 class Write(_Instruction, frozen=True):
-    """Write conditions; one with a ``delay`` (seconds) waits that long and until there is nothing better to do."""
+    """Write conditions; one with a ``delay`` (seconds) waits that long and until there is nothing better to do.
+
+    ``lost``: names of lost nodes whose pods have no other place; None: nothing is said of them.
+    """
 
     wanted: tuple[Wanted, ...]
     delay: float = 0.0
+    lost: tuple[str, ...] | None = None
 
 
 class ShrinkLater(_Instruction, frozen=True):

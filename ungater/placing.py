@@ -240,14 +240,16 @@ def _say(record: Record, looks: Sequence[_Look], now: float) -> list[Instruction
             where = ", ".join(astray[:3])
             why = "is lost" if any(look.lost for look in looks) else "refused such a pod or would now"
             message = f"{where} {why}, and its pods have no other place in their domain: {detail}"
-        said: list[Instruction] = [Write((Wanted(names.PODS_READY, False, reason, message),), delay=SOON)]
+        nodes = {look.slots.slots[index].node for look in looks for index in look.lost}
+        lost = tuple(sorted(filter(None, nodes)))
+        said: list[Instruction] = [Write((Wanted(names.PODS_READY, False, reason, message),), delay=SOON, lost=lost)]
         if _is_news(record, reason, message, now):
             said.append(Tell("Warning", reason, "Resize", message))
         return said
     unplaced = sum(look.unplaced for look in looks)
     if unplaced and owner.count <= total:
         message = f"{unplaced} gated pods wait for a slot that a pod of the job still holds until it is gone"
-        return [Write((Wanted(names.PODS_READY, False, Reason.SLOT_OCCUPIED, message),), delay=SOON)]
+        return [Write((Wanted(names.PODS_READY, False, Reason.SLOT_OCCUPIED, message),), delay=SOON, lost=())]
     return _held(record, now) or _ready(record)
 
 
@@ -275,17 +277,21 @@ def _ready(record: Record) -> list[Instruction]:
         if astray:
             message = f"{message}; {len(astray)} of them did not get the NUMA zones or devices that were predicted"
         known_so = was_ready and not astray
-        return [] if known_so else [Write((Wanted(names.PODS_READY, True, Reason.PODS_READY, message),), delay=SOON)]
+        return (
+            []
+            if known_so
+            else [Write((Wanted(names.PODS_READY, True, Reason.PODS_READY, message),), delay=SOON, lost=())]
+        )
     refusal = next((trouble for trouble in reversed(record.troubles.values()) if trouble.refused), None)
     if refusal is not None and not was_ready:
         message = (
             f"{refusal.message}; its replacement goes to another node, or there again after {refusal.seconds:.0f} s"
         )
-        return [Write((Wanted(names.PODS_READY, False, Reason.KUBELET_REFUSED, message),), delay=SOON)]
+        return [Write((Wanted(names.PODS_READY, False, Reason.KUBELET_REFUSED, message),), delay=SOON, lost=())]
     stuck = known is not None and any(
         found.type == names.PODS_READY and found.reason in _STUCK for found in known.conditions
     )
     if stuck or (was_ready and owner.count == owner.full):
         message = f"{owner.ready} of {owner.count} pods are ready"
-        return [Write((Wanted(names.PODS_READY, False, Reason.PODS_NOT_READY, message),), delay=SOON)]
+        return [Write((Wanted(names.PODS_READY, False, Reason.PODS_NOT_READY, message),), delay=SOON, lost=())]
     return []

@@ -106,6 +106,7 @@ class Known:
     executed: int = 0
     requeues: int = 0
     requeue_at: float | None = None
+    unhealthy: Mapping[str, str | None] = field(default_factory=dict)  # lost nodes: since when, as it is written
     checks: tuple[life.Check, ...] = ()
     updates: Mapping[str, tuple[PodSetUpdate, ...]] = field(default_factory=dict)  # what checks that are ready add
     copy_of: str = ""  # `ungater.workloads.fingerprint` of the job that its pod sets were copied from

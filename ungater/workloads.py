@@ -4,7 +4,7 @@ Every write is one merge patch of the status with the resourceVersion it was dec
 conflict instead of overwriting.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -24,6 +24,8 @@ from ungater.jobs import MAIN, OwnedPodSet, Owner, Ranks
 from ungater.kueue.objects import PodSetUpdate
 from ungater.record import Admission, Known, Nomination, Part
 from ungater.slots import Slot, SlotMap
+
+MOST_UNHEALTHY = 1000  # as many as the API takes
 
 
 class PodSetCount(Struct, frozen=True):
@@ -103,6 +105,13 @@ class CheckState(Struct, frozen=True):
     pod_set_updates: tuple[PodSetUpdate, ...] | None = None
 
 
+class UnhealthyNode(Struct, frozen=True):
+    """A lost node whose pods have no other place yet."""
+
+    name: str = ""
+    since: str | None = None
+
+
 class Status(Struct, frozen=True):
     """Workload status."""
 
@@ -111,6 +120,7 @@ class Status(Struct, frozen=True):
     conditions: tuple[Condition, ...] | None = None
     requeue_state: RequeueState | None = None
     admission_checks: tuple[CheckState, ...] | None = None
+    unhealthy_nodes: tuple[UnhealthyNode, ...] | None = None
     accumulated_past_execution_time_seconds: int = 0
 
 
@@ -143,6 +153,7 @@ def known_of(workload: Workload) -> Known:
         executed=status.accumulated_past_execution_time_seconds,
         requeues=requeue.count,
         requeue_at=moment(requeue.requeue_at),
+        unhealthy={node.name: node.since for node in status.unhealthy_nodes or ()},
         checks=tuple(
             life.Check(name=check.name, state=life.CheckState(check.state), message=check.message)
             for check in status.admission_checks or ()
@@ -303,13 +314,14 @@ def status_patch(
 ) -> dict[str, Any]:
     """The merge patch of the status: conditions, admission (None removes it), reclaimable pods, and ``more`` fields.
 
-    A nomination ends with it.
+    A nomination ends with it, and so does the search for places of lost nodes.
     """
     status: dict[str, Any] = {
         "conditions": plain(conditions),
         "admission": None,
         "nomination": None,
         "reclaimablePods": None,
+        **({"unhealthyNodes": None} if known.unhealthy else {}),
         **(more or {}),
     }
     if admission is not None:
@@ -349,6 +361,18 @@ def conditions_patch(
     """The merge patch of the conditions, and of ``more`` fields of the status."""
     status = {"conditions": plain(conditions), **(more or {})}
     return {"metadata": {"resourceVersion": known.resource_version}, "status": status}
+
+
+def unhealthy_nodes(known: Known, names: Collection[str], now: float) -> dict[str, Any]:
+    """What is to be written of the lost nodes whose pods have no other place; empty where that is there already.
+
+    ``now``: seconds since the epoch.
+    """
+    names = sorted(names)[:MOST_UNHEALTHY]
+    if names == sorted(known.unhealthy):
+        return {}
+    found = [{"name": name, "since": known.unhealthy.get(name) or timestamp(now)} for name in names]
+    return {"unhealthyNodes": found or None}
 
 
 def _queue(admission: Admission) -> dict[str, Any]:

@@ -166,11 +166,15 @@ async def test_with_no_other_place_the_pod_waits_says_why_and_goes_back_when_the
     said = await jobs.condition("waits", "PodsReady", "False", "PartlyPlaced")
     assert f"{node_of(lost)} is lost" in said["message"]
     await jobs.event("waits", "PartlyPlaced")
+    (unhealthy,) = (await jobs.workload("waits"))["status"]["unhealthyNodes"]
+    assert unhealthy["name"] == node_of(lost)
+    assert unhealthy["since"]
     assert uids(kept) <= uids(await jobs.running("waits", 2))
     await jobs.open(node_of(lost))
     after = await jobs.running("waits", 3)
     assert {node_of(pod) for pod in after} == {node_of(pod) for pod in before}
     await jobs.condition("waits", "PodsReady", "True")
+    assert "unhealthyNodes" not in (await jobs.workload("waits"))["status"]
 
 
 async def test_slices_get_their_pods_back_in_the_domain_where_they_are(jobs):
