@@ -22,7 +22,7 @@ from support.history.wire import Faults, Wire
 
 from crds.settings import Settings
 from kube.events import EventRecorder
-from ungater import cycle, queue_status
+from ungater import cycle, living, queue_status
 from ungater.cycle import Controller
 from ungater.kueue import bridge
 from ungater.metrics import Metrics
@@ -107,7 +107,11 @@ class History:
         random.seed(f"product {self.seed}")
         self.loop.set_exception_handler(lambda _, context: self._errors.append(f"loop: {context}"))
         judged = self.server.judge
-        self.server.judge = lambda key, old, new, who: (self._tell(key, old, new, who), judged(key, old, new, who))
+        self.server.judge = lambda key, old, new, who: (
+            self._tell(key, old, new, who),
+            judged(key, old, new, who),
+            self.users.saw(key, who),
+        )
         try:
             with loops.running(self.loop), fewer_tasks():
                 asyncio.set_event_loop(self.loop)
@@ -327,6 +331,7 @@ def fewer_tasks() -> Iterator[None]:
         patch.object(cycle, "WORKERS", 4),
         patch.object(cycle, "EVICTIONS", 3),
         patch.object(bridge, "WORKERS", 1),
+        patch.object(living, "SPARED", 20.0),  # it is forgotten in a restart, which then differs
     ):
         yield
 

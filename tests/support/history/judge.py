@@ -30,6 +30,10 @@ class Judge:
         self.server = server
         self.wrong: list[str] = []
         self._forsaken: set[str] = set()  # uids of pods that were to go when their node was lost: they hold nothing
+        self._astray: set[str] = (
+            set()
+        )  # uids of pods whose slots moved before they could start: they are to be replaced
+        self._closed: dict[str, float] = {}  # when a node was last seen that takes no pods
         self._quotas: dict[str, list[tuple[float, int]]] = defaultdict(list)
         server.judge = self.changed
 
@@ -38,6 +42,8 @@ class Judge:
         kind = key[0]
         if kind in {"nodes", "pods"}:
             self._note_lost()
+        if kind == "nodes" and not all(each is not None and usable(each) for each in (old, new)):
+            self._closed[key[2]] = self.server.loop.now
         if kind == "clusterqueues" and new is not None:
             self._quotas[key[2]].append((self.server.loop.now, _nominal(new)))
         elif kind == "workloads" and new is not None and new.get("status") != (old or {}).get("status"):
@@ -64,6 +70,8 @@ class Judge:
             yield f"{name}: slices {slices} are not the counts of {admission}"
         yield from _one_domain(new, slices)
         yield from self._full(slices, name)
+        if before is not None:
+            self._note_moved(new, slices)
         yield from self._crowded(new, slices)
         yield from self._over_quota(new, before)
 
@@ -96,6 +104,17 @@ class Judge:
                 if node is None or not ready(node):
                     self._forsaken.add(meta["uid"])
 
+    def _note_moved(self, workload: Json, slices: Slices) -> None:
+        """Slots of a node that takes no pods went to another: so do the pods that were sent there and cannot start."""
+        for index, (labels, count) in enumerate(slices):
+            since = self._closed.get(labels[HOSTNAME])
+            node = self.server.get("nodes", labels[HOSTNAME])
+            if (node is not None and usable(node)) and (since is None or self.server.loop.now - since > LAG):
+                continue
+            there = [pod for pod in self._holders(workload) if slice_of(pod, slices) == index]
+            there.sort(key=lambda pod: not pod["spec"].get("nodeName"))
+            self._astray |= {pod["metadata"]["uid"] for pod in there[count:]}
+
     def _crowded(self, workload: Json, slices: Slices) -> Iterator[str]:
         used = self._used(workload, slices)
         for index, (labels, count) in enumerate(slices):
@@ -104,16 +123,23 @@ class Judge:
 
     def _used(self, workload: Json, slices: Slices) -> Counter:
         """Pods that hold a slot, by slice."""
-        used: Counter = Counter()
-        for pod in self.server.all("pods"):
-            if owner_of(pod) != owner_of(workload) or gated(pod) or ended(pod) or not holds(pod):
-                continue
-            if pod["metadata"]["uid"] in self._forsaken:
-                continue
-            index = slice_of(pod, slices)
-            if index is not None:
-                used[index] += 1
-        return used
+        return Counter(
+            index
+            for pod in self._holders(workload)
+            if pod["metadata"]["uid"] not in self._astray and (index := slice_of(pod, slices)) is not None
+        )
+
+    def _holders(self, workload: Json) -> list[Json]:
+        """The pods of its job that were let go and take a place."""
+        return [
+            pod
+            for pod in self.server.all("pods")
+            if owner_of(pod) == owner_of(workload)
+            and not gated(pod)
+            and not ended(pod)
+            and holds(pod)
+            and pod["metadata"]["uid"] not in self._forsaken
+        ]
 
     def _over_quota(self, new: Json, before: Json | None) -> Iterator[str]:
         queue = _admission(new).get("clusterQueue", "")
@@ -204,6 +230,7 @@ class Judge:
 
     def _pods_settled(self, job: Json, workload: Json, pods: list[Json]) -> Iterator[str]:
         slices = slices_of(workload)
+        self._astray.clear()
         yield from self._crowded(workload, slices)
         for pod in pods:
             if not gated(pod) and not ended(pod) and slice_of(pod, slices) is None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from support.history.actors import NAMESPACE, Cluster
-from support.history.server import GATE, MARK, Json, Server, describe, ended, over
+from support.history.server import CONTROLLER, GATE, MARK, Json, Key, Server, describe, ended, over, owner_of
 
 from crds.settings import Settings
 from kube import resources
@@ -32,6 +32,8 @@ class Users:
         self.strict = rng.random() < 0.25
         self.cohort = rng.random() < 0.3
         self.preempts = rng.random() < 0.5
+        self.meddles = rng.choice((0.0, 0.1, 0.4))  # share of the controller's writes after which somebody acts at once
+        self.busy = True
         self._numbers = 0
         self._gone: list[Json] = []  # nodes that were deleted
         self._actions = (
@@ -110,9 +112,27 @@ class Users:
         """Something, where it can be done now."""
         self.rng.choice(self._actions)()
 
+    def saw(self, key: Key, who: str) -> None:
+        """The controller wrote something about a job: somebody may do something to that job in the same moment."""
+        if who != CONTROLLER or key[0] not in {"workloads", "jobs"} or not self.busy:
+            return
+        if self.rng.random() < self.meddles:
+            self.server.loop.call_later(self.rng.random() * 0.1, self._meddle, key)
+
+    def _meddle(self, key: Key) -> None:
+        job = self.server.get("jobs", key[2], NAMESPACE) if key[0] == "jobs" else self._job_of(key[2])
+        if job is not None and self.busy:
+            self.rng.choice((self._delete, self._again, self._scale, self._suspend, self._delete_pod))(job)
+
+    def _job_of(self, workload: str) -> Json | None:
+        found = self.server.get("workloads", workload, NAMESPACE)
+        uid = owner_of(found) if found is not None else ""
+        return next((job for job in self.server.all("jobs") if job["metadata"]["uid"] == uid), None)
+
     def rest(self) -> None:
         """Nobody does anything any more; nodes that are there work, and nothing forbids evictions."""
         self.note("users rest")
+        self.busy = False
         self.server.budgets.clear()
         self.cluster.finishing.clear()
         for pod in list(self.server.all("pods")):
@@ -173,25 +193,25 @@ class Users:
         if rng.random() < 0.5:
             self.cluster.finishing.add(made["metadata"]["uid"])
 
-    def _delete(self) -> None:
-        if job := self._any("jobs"):
+    def _delete(self, job: Json | None = None) -> None:
+        if job := job or self._any("jobs"):
             self.server.delete(job, "user")
 
-    def _again(self) -> None:
+    def _again(self, job: Json | None = None) -> None:
         """A job deleted and made again under its name."""
-        if job := self._any("jobs"):
+        if job := job or self._any("jobs"):
             self.server.delete(job, "user")
             self._submit(job["metadata"]["name"])
 
-    def _scale(self) -> None:
-        job = self._any("jobs", lambda job: not over(job) and job["spec"]["completionMode"] == "Indexed")
-        if job is not None:
+    def _scale(self, job: Json | None = None) -> None:
+        job = job or self._any("jobs")
+        if job is not None and not over(job) and job["spec"]["completionMode"] == "Indexed":
             count = self.rng.choice((0, 1, 2, 3, 4)) if self.rng.random() < 0.3 else self.rng.choice((1, 2, 3, 4))
             self.server.change(job, lambda new: new["spec"].update(parallelism=count, completions=count), "user")
 
-    def _suspend(self) -> None:
-        job = self._any("jobs", lambda job: not over(job) and not job["spec"].get("suspend"))
-        if job is not None:
+    def _suspend(self, job: Json | None = None) -> None:
+        job = job or self._any("jobs")
+        if job is not None and not over(job) and not job["spec"].get("suspend"):
             self.server.change(job, _suspended, "user")
 
     def _resume(self) -> None:
@@ -257,8 +277,11 @@ class Users:
         if node is not None:
             self._set_ready(node, "True")
 
-    def _delete_pod(self) -> None:
-        pod = self._any("pods", lambda pod: "always" not in pod["metadata"].get("labels", {}))
+    def _delete_pod(self, job: Json | None = None) -> None:
+        uid = job["metadata"]["uid"] if job is not None else ""
+        pod = self._any(
+            "pods", lambda pod: "always" not in pod["metadata"].get("labels", {}) and owner_of(pod).startswith(uid)
+        )
         if pod is not None:
             self.server.delete(pod, "user")
 
