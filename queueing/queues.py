@@ -252,6 +252,12 @@ class Queues:
             entry = self.entries.get(key)
             self.freed(flavors_of(entry.grant if entry is not None else None))
 
+    def ask(self, key: str) -> None:
+        """Have it told again why it waits, if it does."""
+        entry = self.entries.get(key)
+        if entry is not None and entry.phase in {Phase.STUCK, Phase.WAITING}:
+            self.news[key] = None
+
     def spare(self, key: str, until: float) -> None:
         """A holder is nobody's victim before ``until``."""
         self.spared[key] = until

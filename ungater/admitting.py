@@ -117,8 +117,8 @@ class Admitter:
         known = record.known
         admission = self._admission(record, admitted.grant)
         text = self._text(record, admission, admitted.message)
-        wanted = _admitted(known, text, checks := self._checks(record, admission))
-        more = {"admissionChecks": _pending(checks)} if checks else None
+        wanted = admitted_as(known, text, checks := self._checks(record, admission))
+        more = {"admissionChecks": pending(checks)} if checks else None
         if await self._settle(record, admitted.grant, admission, wanted, more):
             self._was_admitted(record, Reason.ADMITTED, "Admit", text)
             self._metrics.admitted.inc()
@@ -128,7 +128,7 @@ class Admitter:
         """Store that one who is admitted has other slots, or more of them."""
         admission = self._admission(record, grant)
         text = self._text(record, admission, "")
-        if await self._settle(record, grant, admission, _admitted(record.known, text, ()), None):
+        if await self._settle(record, grant, admission, admitted_as(record.known, text, ()), None):
             self._was_admitted(record, reason, "Replace" if reason is Reason.REPLACED else "Resize", text)
 
     def _admission(self, record: Record, grant: Grant) -> Admission:
@@ -304,7 +304,8 @@ class Admitter:
         self._with(record.key, partial(self._change, grant, Reason.REPLACED))
 
 
-def _admitted(known: Known | None, message: str, checks: tuple[str, ...]) -> tuple[Wanted, ...]:
+def admitted_as(known: Known | None, message: str, checks: tuple[str, ...]) -> tuple[Wanted, ...]:
+    """What is said of one that holds quota and slots, once its ``checks`` are ready; none: at once."""
     wanted = [Wanted(conditions.QUOTA_RESERVED, True, Reason.QUOTA_RESERVED, message)]
     if checks:
         text = f"waits for admission check {', '.join(checks)}"
@@ -327,7 +328,8 @@ def _there(record: Record) -> Known:
     return record.known
 
 
-def _pending(checks: tuple[str, ...]) -> list[dict[str, str]]:
+def pending(checks: tuple[str, ...]) -> list[dict[str, str]]:
+    """``status.admissionChecks`` of one whose checks nobody has answered yet."""
     now = conditions.timestamp(time.time())
     return [{"name": name, "state": "Pending", "lastTransitionTime": now, "message": ""} for name in checks]
 

@@ -55,7 +55,7 @@ from queueing import model
 from queueing.life import LifeRules
 from ungater import conditions, decide
 from ungater.admission import reclaimed
-from ungater.admitting import FINE, Admitter, job_reference
+from ungater.admitting import FINE, Admitter, admitted_as, job_reference, pending
 from ungater.budgets import BudgetWatch
 from ungater.conditions import Wanted
 from ungater.evictions import Evictions
@@ -113,6 +113,8 @@ LAZY_BATCH = 64
 QUIET = 1.0  # seconds without a patch, after which lazy writes are welcome
 LAZY_AT_MOST = 30.0  # seconds that a lazy write is put off while others are busy
 SYNC_SECONDS = 120.0
+
+LEAVING = (Release, Return, Evict, EvictPods, Suspend, Deactivate)
 
 _SAFER = "; until they agree the smaller amounts and the stricter policy count"
 
@@ -356,6 +358,8 @@ class Controller:
             if not self.memory.regroup(record):
                 return
             instructions = decide.decide(record, self.memory.rules, time.monotonic(), time.time())
+            if not any(isinstance(one, LEAVING) for one in instructions):
+                record.closing = False  # what it was to give back, it keeps after all
             predictions = None
             for instruction in instructions:
                 if isinstance(instruction, Ungate):
@@ -455,9 +459,7 @@ class Controller:
             async with record.lock:
                 known = await self.writer.create(record.owner, self.memory.priority(record.owner))
         finally:
-            record.busy -= 1
-        if record.known is None:
-            self.memory.saw_workload(record, known)
+            self.memory.written(record, known)
         return True
 
     async def _respec(self, record: Record, _: Respec) -> bool:
@@ -500,7 +502,10 @@ class Controller:
 
     async def _readmit(self, record: Record, _: Readmit) -> bool:
         if record.admission is not None:
-            await self._store(record, record.admission, _admitted("the admission was written again"))
+            checks = self.memory.checks_of(record) if record.owner.suspended else ()  # who runs has passed them
+            wanted = admitted_as(record.known, "the admission was written again", checks)
+            more = {"admissionChecks": pending(checks)} if checks else None
+            await self._store(record, record.admission, wanted, more)
         return True
 
     async def _shrink(self, record: Record, shrink: Shrink) -> bool:
@@ -510,14 +515,18 @@ class Controller:
             self.memory.hold(record, smaller)
         return True
 
-    async def _store(self, record: Record, admission: Admission | None, wanted: tuple[Wanted, ...]) -> bool:
+    async def _store(
+        self, record: Record, admission: Admission | None, wanted: tuple[Wanted, ...], more: Any = None
+    ) -> bool:
         """Write an admission whose capacity is held already, or remove it; True where that is done."""
         reclaimable = reclaimed(record, admission) if admission is not None else None
         namespace = record.owner.namespace
         try:
             return await self.living.writing(
                 record,
-                lambda known: self.writer.admission(namespace, known, admission, wanted, reclaimable=reclaimable),
+                lambda known: self.writer.admission(
+                    namespace, known, admission, wanted, reclaimable=reclaimable, more=more
+                ),
             )
         except Overtaken:
             return False  # what somebody else stored is held now
@@ -567,7 +576,9 @@ class Controller:
             await asyncio.sleep(SWEEP)
             now = time.monotonic()
             for uid, record in self.memory.records.items():
-                if any(intent.deadline <= now for intent in record.intents.values()):
+                if any(intent.deadline <= now for intent in record.intents.values()) or any(
+                    again <= now for again in record.deleting.values()
+                ):
                     self.queue.add(uid)
             if self.memory.troubles.ended():
                 self.memory.stir()
@@ -654,13 +665,6 @@ def _life_rules(settings: Settings) -> LifeRules:
         backoff_limit=settings.requeuing_backoff_limit_count,
         replacement=settings.replacement_timeout_seconds,
         retention=settings.workload_retention_seconds,
-    )
-
-
-def _admitted(message: str) -> tuple[Wanted, ...]:
-    return (
-        Wanted(conditions.QUOTA_RESERVED, True, Reason.QUOTA_RESERVED, message),
-        Wanted(conditions.ADMITTED, True, Reason.ADMITTED, message),
     )
 
 

@@ -173,7 +173,7 @@ class Living:
                 resource, owner.name, owner.namespace, body=body, content_type=content_type, type=type_
             )
         finally:
-            record.busy -= 1
+            self._memory.written(record, None)
         self._memory.saw_job(made)
 
     async def _restore(self, record: Record) -> None:

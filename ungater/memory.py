@@ -196,6 +196,12 @@ class Memory:
             self.holdings.want(record)
         self._signal()
 
+    def ask(self, record: Record) -> None:
+        """What was said of why it waits counts no more: have it said anew, should it still wait."""
+        record.refused = record.told = None
+        self.queues.ask(record.key)
+        self._signal()
+
     def leave(self, record: Record) -> None:
         """It waits no more."""
         victims = self.holdings.victims_of(record.key)
@@ -416,7 +422,8 @@ class Memory:
         if record is None or workload.metadata.name != record.owner.workload:
             return
         if event.new is None:
-            if record.known is None or record.known.uid == workload.metadata.uid:
+            record.gone = workload.metadata.uid
+            if record.known is None or record.known.uid == record.gone:
                 record.known = None
                 self._enqueue(record.uid, 0.0)
             return
@@ -453,7 +460,7 @@ class Memory:
 
     def saw_workload(self, record: Record, known: Known) -> None:
         """Take over what the API server has of a Workload; where its admission is not what is held, it wins."""
-        if record.known is not None and known.uid == record.known.uid and known.version <= record.known.version:
+        if known.uid == record.gone or (record.known is not None and known.version <= record.known.version):
             return
         record.known = known
         self._take_over(record, known)
@@ -464,13 +471,16 @@ class Memory:
             self.hold(record, known.admission)
 
     def written(self, record: Record, known: Known | None) -> None:
-        """A write ended: its answer counts, and then whatever came from the API server meanwhile."""
+        """A write ended: its answer counts, and then whatever came from the API server meanwhile.
+
+        An answer about a Workload that was seen to be deleted comes too late.
+        """
         record.busy -= 1
-        if known is not None:
+        if known is not None and known.uid != record.gone:
             record.known = known
             self._take_over(record, known)
         latest = self.workload_of(record.key)
-        if latest is not None and record.known is not None and latest.metadata.uid == record.known.uid:
+        if latest is not None and belongs(latest, record.owner):
             self.saw_workload(record, known_of(latest))
 
     def hold(self, record: Record, admission: Admission) -> None:
@@ -683,7 +693,7 @@ class Memory:
         workload = self.workload_of(owner.workload_key)
         if workload is not None and belongs(workload, owner):
             record.known = known_of(workload)
-            if record.known.admission is not None and not owner.over and not (owner.suspended and not owner.queue):
+            if record.known.admission is not None and not owner.over:
                 self.hold(record, record.known.admission)
                 record.started = not owner.suspended
         for uid, pod in record.pods.items():

@@ -180,6 +180,7 @@ class Record:
 
     owner: Owner  # as it is to be looked at (`Memory.view`)
     known: Known | None = None
+    gone: str = ""  # uid of the Workload that was deleted last: what is still heard of it is old
     admission: Admission | None = None  # held, and written in the API server
     slots_in: dict[str, SlotMap] = field(
         default_factory=dict

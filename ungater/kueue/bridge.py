@@ -179,7 +179,7 @@ class Bridge:
             self._standing[uid] = now
         record = self._memory.records.get(uid)
         if record is not None and now is not None and now != before and now.restriction is not None:
-            record.refused = record.told = None  # what was said of an earlier reservation is no answer to this one
+            self._memory.ask(record)  # what was said of an earlier reservation is no answer to this one
         self._memory.review(uid)
 
     def _known(self) -> Known:
@@ -199,11 +199,11 @@ class Bridge:
     async def _try(self, key: str, attempt: Awaitable[None]) -> None:
         try:
             await attempt
-        except (Conflict, NotFound):
-            pass  # it changed meanwhile: the event that says how comes, and decides again
         except Exception as error:
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             self._queue.add(key, backoff(failures))
+            if isinstance(error, Conflict | NotFound):
+                return  # it changed meanwhile, and news come; or the kind is so new that its status is not served yet
             if isinstance(error, KubeError):
                 log.warning("the answer to Kueue was not written", of=key, error=str(error), failures=failures)
             else:

@@ -1,0 +1,226 @@
+"""What comes while a write is on its way, before its answer and after: nothing of it is lost, nothing old counts.
+
+The order of events is played by hand, with a stand-in for the client that decides when an answer comes.
+"""
+
+import asyncio
+import dataclasses
+
+import msgspec
+import pytest
+from support.owned import KEYS, make_job, make_known, make_pod, slot_map
+from support.world import FLAVOR, NODES, World, stored_workload
+from test_memory_queues import cluster_queue, queued, read, record_of
+
+from crds.settings import Settings
+from engine.reasons import Reason
+from kube.errors import Conflict, NotFound
+from kube.objects import Namespace, ObjectMeta
+from kube.queues import LocalQueue
+from queueing.cycle import cycle
+from ungater import conditions, workloads
+from ungater.cycle import Controller
+from ungater.decide import decide
+from ungater.instructions import Release
+from ungater.living import Living
+from ungater.metrics import Metrics
+from ungater.record import Refused
+
+
+@pytest.fixture
+def world():
+    return filled(World())
+
+
+def filled(made, **spec):
+    made.put("flavor", FLAVOR)
+    for node in NODES:
+        made.put("node", node)
+    made.put("namespace", Namespace(metadata=ObjectMeta(name="ns")))
+    made.put("cluster_queue", cluster_queue(4, **spec))
+    local = {"metadata": {"namespace": "ns", "name": "team"}, "spec": {"clusterQueue": "cq"}}
+    made.put("local_queue", read(local, LocalQueue))
+    return made
+
+
+def known_as(workload):
+    return workloads.known_of(workload)
+
+
+def newer(workload, version, **spec):
+    return msgspec.structs.replace(
+        workload,
+        metadata=msgspec.structs.replace(workload.metadata, resource_version=version),
+        spec=msgspec.structs.replace(workload.spec, **spec),
+    )
+
+
+def test_an_answer_about_a_workload_that_was_seen_to_be_deleted_is_old(world):
+    job = make_job("train", parallelism=2)
+    world.put("job", job)
+    world.admit(job)
+    record = record_of(world, job)
+    stored = world.stores["workload"][record.key]
+    record.busy += 1
+    world.drop("workload", stored)
+    assert (record.known, record.gone) == (None, stored.metadata.uid)
+    world.memory.written(record, known_as(newer(stored, "9")))
+    assert record.known is None, "so it is made again"
+    again = msgspec.structs.replace(stored, metadata=msgspec.structs.replace(stored.metadata, uid="another"))
+    world.put("workload", newer(again, "12"))
+    assert record.known.uid == "another"
+    world.put("workload", newer(stored, "10"))
+    assert record.known.uid == "another", "what is still heard of the deleted one is old"
+
+
+def test_one_that_was_made_again_while_a_write_was_on_its_way_counts_after_it(world):
+    job = make_job("train", parallelism=2)
+    world.put("job", job)
+    world.admit(job)
+    record = record_of(world, job)
+    stored = world.stores["workload"][record.key]
+    record.busy += 1
+    world.drop("workload", stored)
+    again = msgspec.structs.replace(stored, metadata=msgspec.structs.replace(stored.metadata, uid="another"))
+    world.put("workload", newer(again, "12"))
+    assert record.known is None, "nothing is taken over while a write is on its way"
+    world.memory.written(record, known_as(newer(stored, "9")))
+    assert record.known.uid == "another"
+
+
+def test_what_a_suspended_job_has_stored_is_held_until_it_is_removed(world):
+    """A controller that starts then gives it to nobody else before: the job may be resumed at any moment."""
+    job = make_job("train", parallelism=2)
+    world.put("job", job)
+    world.admit(job)
+    slots = record_of(world, job).slots
+    world.put("job", make_job("train", parallelism=2, suspend=True))
+    memory = world.restarted()
+    record = memory.records[job.metadata.uid]
+    assert record.slots.same(slots)
+    assert isinstance(decide(record, memory.rules, 0.0)[-1], Release)
+
+
+class Client:
+    """Answers a patch after ``meanwhile()``."""
+
+    def __init__(self, meanwhile, answer):
+        self.meanwhile, self.answer = meanwhile, answer
+
+    async def patch(self, *_args, **_options):
+        self.meanwhile()
+        await asyncio.sleep(0)
+        return self.answer
+
+    async def create(self, *_args, **_options):
+        return await self.patch()
+
+
+async def test_what_becomes_of_a_workload_while_its_job_is_patched_is_not_lost(world):
+    job = queued(world, "train")
+    world.admit(job)
+    record = record_of(world, job)
+    stored = world.stores["workload"][record.key]
+    client = Client(lambda: world.put("workload", newer(stored, "9", active=False)), job)
+    living = Living(
+        client, world.memory, None, None, None, keys=KEYS, again=None, recorder=None, metrics=Metrics(), patience=1.0
+    )
+    await living.suspend(record)
+    assert (record.known.active, record.busy) == (False, 0)
+
+
+@pytest.fixture
+def controller():
+    """A controller whose writes go to a stand-in, with what a World would have told it."""
+    made = Controller(Settings(), None, Metrics(), None)
+    made.memory.live = True
+    return made
+
+
+def told(controller, world, job):
+    """Have the controller know what the world knows; the record of the job, with its slots."""
+    stores = (world.stores[kind].values() for kind in ("node", "flavor", "class", "job", "pod"))
+    queues = {f"{kind}s": world.stores[kind].values() for kind in ("namespace", "cluster_queue", "local_queue")}
+    controller.memory.workload_of = world.stores["workload"].get
+    controller.memory.cluster_queues = world.stores["cluster_queue"].get
+    controller.memory.load(*stores, **queues)
+    return controller.memory.records[job.metadata.uid]
+
+
+async def test_what_changes_while_its_workload_is_made_is_not_lost(world, controller):
+    job = make_job("train", parallelism=2)
+    world.put("job", job)
+    record = told(controller, world, job)
+    made = stored_workload(record.owner, slot_map(("b/r1/r1-h1", 2)))
+    made = msgspec.structs.replace(made, status=workloads.Status())
+
+    def edited():
+        world.stores["workload"][record.key] = newer(made, "9", active=False)
+
+    controller.writer._client = Client(edited, made)
+    await controller.reconcile(record.uid)
+    assert (record.known.resource_version, record.known.active) == ("9", False)
+
+
+async def test_what_was_to_be_given_back_and_is_kept_after_all_lets_pods_go_again(world, controller):
+    job = make_job("train", parallelism=2)
+    world.put("job", job)
+    world.admit(job)
+    pod = make_pod("p", owner=record_of(world, job).owner)
+    world.put("pod", pod)
+    record = told(controller, world, job)
+    record.pods = {pod.metadata.uid: pod}
+    record.closing = True  # the write that removes its admission met a conflict, and then it was resumed
+    await controller.reconcile(record.uid)
+    assert not record.closing
+    assert controller.sender._queue.qsize() == 1
+
+
+async def test_an_admission_that_is_written_again_waits_for_its_checks_again(controller):
+    world = filled(World(), admissionChecksStrategy={"admissionChecks": [{"name": "budget"}]})
+    job = queued(world, "train")
+    world.admit(job)
+    record = told(controller, world, job)
+    found = []
+
+    async def admission(_namespace, known, admission, wanted, **more):
+        found.append(({one.type: one.status for one in wanted}, more["more"]))
+        return dataclasses.replace(known, admission=admission, resource_version="10")
+
+    controller.writer.admission = admission
+    record.known = make_known(record.owner)
+    await controller.reconcile(record.uid)
+    record.known = make_known(record.owner)
+    record.owner = dataclasses.replace(record.owner, suspended=False)
+    await controller.reconcile(record.uid)
+    (waits, more), (runs, nothing) = found
+    assert (waits[conditions.ADMITTED], more["admissionChecks"][0]["state"]) == (False, "Pending")
+    assert (runs[conditions.ADMITTED], nothing) == (True, None), "one that runs has passed them"
+
+
+def test_who_is_asked_again_says_again_why_it_waits(world):
+    first, second = queued(world, "first", 4), queued(world, "second", 4)
+    world.admit(first)
+    world.refused(second)
+    record = record_of(world, second)
+    record.refused = Refused(Reason.INSUFFICIENT_QUOTA, "for an earlier reservation")
+    assert not cycle(world.memory.state, world.memory.queues, 0.0).waiting
+    world.memory.ask(record)
+    assert record.refused is None
+    (waiting,) = cycle(world.memory.state, world.memory.queues, 0.0).waiting
+    assert (waiting.key, waiting.reason) == (record.key, Reason.INSUFFICIENT_QUOTA)
+    world.memory.ask(record_of(world, first))
+    assert not cycle(world.memory.state, world.memory.queues, 0.0).waiting, "who holds something does not wait"
+
+
+@pytest.mark.parametrize("error", [Conflict, NotFound])
+async def test_an_answer_to_kueue_that_was_refused_is_given_again(controller, error):
+    """A kind that was made a moment ago has no status yet, and then no event comes that would decide again."""
+    bridge = controller.bridge
+
+    async def refused():
+        raise error(409, "no", "no")
+
+    await bridge._try("ns/w", refused())
+    assert await asyncio.wait_for(bridge._queue.get(), 5) == "ns/w"
+    bridge._queue.close()
