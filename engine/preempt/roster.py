@@ -112,7 +112,7 @@ class Table:
 
     def _build(self) -> "_Arrays":
         self.places, self._columns = [], {}
-        for node, places in self.at.items():
+        for node, places in sorted(self.at.items()):  # so that of equal bounds the first node comes first
             self._columns[node] = range(len(self.places), len(self.places) + len(places))
             self.places += places
         self.levels = sorted({offer.priority for place in self.places for offer in place.offers})
@@ -147,7 +147,7 @@ class Table:
         return self._chosen[names]
 
     def bounds(self, wanted: Wanted, above: int, *, by_count: bool) -> Iterator[Bound]:
-        """Places that suffice with every victim below ``above`` gone, the least bound first.
+        """Places that suffice with every victim below ``above`` gone, the least bound first, then by name.
 
         By highest priority, sum, number and devices freed; ``by_count``: by number, sum and devices freed.
         """
@@ -199,18 +199,21 @@ class _Look:
     """One look at a table: ``rows`` and how much is needed of each; ``devices``: positions of those by resource."""
 
     def __init__(self, table: Table, rows: list[int], need: list[int], devices: list[list[int]]) -> None:
+        arrays = table.built()
         self.table = table
-        self.rows = np.array(rows, np.int64)
         self.amounts = list(zip(rows, need, strict=True))
         self.need = np.array(need, np.int64).reshape(-1, 1)
         self.devices = devices
+        have, own, each, most = arrays.have, arrays.own, arrays.each, arrays.most
+        self.arrays = _Arrays(have[:, rows], own[:, rows], each[:, rows], most[:, rows])  # the rows that are wanted
 
     def enough(self, level: int) -> Bools | None:
         """By column, whether all that is needed is there with everyone up to a level gone; None: nowhere."""
         high = self.table._high[level]  # noqa: SLF001  (a part of the table)
-        if any(amount > high[row] for row, amount in self.amounts):
-            return None
-        found: Bools = np.logical_and.reduce(self.table.built().have[level][self.rows] >= self.need)
+        for row, amount in self.amounts:
+            if amount > high[row]:
+                return None
+        found: Bools = np.logical_and.reduce(self.arrays.have[level] >= self.need)
         return found
 
     def by_total(self, columns: Ints, level: int) -> Iterator[Bound]:
@@ -219,28 +222,26 @@ class _Look:
         if not level:
             yield from [Bound(NOBODY, 0, 0, 0, table.places[column]) for column in columns.tolist()]
             return
-        arrays, at = table.built(), (self.rows[:, None], columns)
-        missing = np.maximum(self.need - arrays.have[0][at], 0)
-        totals = self._least(missing, arrays, at, level, strict=level > 1)
-        yield from self._in_order(table.levels[level - 1], totals, missing, arrays.most[level][at], columns)
+        have, most = self.arrays.have[0].take(columns, axis=1), self.arrays.most[level].take(columns, axis=1)
+        missing = np.maximum(self.need - have, 0)
+        totals = self._least(missing, columns, level, strict=level > 1)
+        yield from self._in_order(table.levels[level - 1], totals, missing, most, columns)
 
-    def _least(
-        self, missing: Ints, arrays: _Arrays, at: tuple[Ints, Ints], level: int, *, strict: bool = False
-    ) -> Ints:
+    def _least(self, missing: Ints, columns: Ints, level: int, *, strict: bool = False) -> Ints:
         """The least sum of priorities; ``strict``: the levels below do not suffice."""
-        parts = missing * np.where(missing, arrays.each[level][at], 0.0)
+        parts = missing * np.where(missing, self.arrays.each[level].take(columns, axis=1), 0.0)
         if strict:
-            parts = np.maximum(parts, self._above(missing, arrays, at, level))
+            parts = np.maximum(parts, self._above(missing, columns, level))
         found: Ints = np.ceil(np.maximum.reduce(parts) * _SAFE).astype(np.int64)
         return found
 
-    @staticmethod
-    def _above(missing: Ints, arrays: _Arrays, at: tuple[Ints, Ints], level: int) -> Floats:
+    def _above(self, missing: Ints, columns: Ints, level: int) -> Floats:
         """What it costs at least, counting that the levels below do not give all of it."""
-        below = np.minimum(arrays.have[level - 1][at] - arrays.have[0][at], missing)
+        have, own, each = self.arrays.have, self.arrays.own, self.arrays.each
+        below = np.minimum((have[level - 1] - have[0]).take(columns, axis=1), missing)
         rest = missing - below
-        cheap = np.where(below, arrays.each[level - 1][at], 0.0)
-        dear = np.where(rest, arrays.own[level][at], 0.0)
+        cheap = np.where(below, each[level - 1].take(columns, axis=1), 0.0)
+        dear = np.where(rest, own[level].take(columns, axis=1), 0.0)
         found: Floats = np.where(cheap <= dear, below * cheap + rest * dear, 0.0)
         return found
 
@@ -249,11 +250,11 @@ class _Look:
         enough = self.enough(level)
         if enough is None:
             return
-        columns, arrays = enough.nonzero()[0], self.table.built()
-        at = self.rows[:, None], columns
-        missing = np.maximum(self.need - arrays.have[0][at], 0)
-        totals = self._least(missing, arrays, at, level)
-        yield from self._in_order(0, totals, missing, arrays.most[level][at], columns, by_count=True)
+        columns = enough.nonzero()[0]
+        have, most = self.arrays.have[0].take(columns, axis=1), self.arrays.most[level].take(columns, axis=1)
+        missing = np.maximum(self.need - have, 0)
+        totals = self._least(missing, columns, level)
+        yield from self._in_order(0, totals, missing, most, columns, by_count=True)
 
     def _in_order(
         self, highest: int, totals: Ints, missing: Ints, most: Ints, columns: Ints, *, by_count: bool = False

@@ -30,6 +30,7 @@ from engine.numa.wish import LENIENT
 from engine.preempt.blocks import Wanted, blocks_of, is_device, offers, wanted
 from engine.preempt.cover import Item, by_cost
 from engine.preempt.model import (
+    NOBODY,
     Choice,
     Cost,
     Key,
@@ -97,13 +98,16 @@ class _Search:
                 if needs is not None and landing in needs.blocks:
                     follow(_Stream(table, needs, self.preemptor.above, by_count=self.rules.by_count))
         while heap:
-            _, rank, _, one = heapq.heappop(heap)
+            bound, rank, _, one = heapq.heappop(heap)
             if isinstance(one, Candidate):
                 yield one
                 continue
             found = self._cheapest(one, rank)
             if found is not None:
-                heapq.heappush(heap, (found.key, rank, next(number), found))
+                if found.key == bound and (not heap or (bound, rank) <= heap[0][:2]):
+                    yield found  # what follows in its table is no better, or on a later node
+                else:
+                    heapq.heappush(heap, (found.key, rank, next(number), found))
             follow(one)
 
     def _cheapest(self, stream: "_Stream", rank: int) -> Candidate | None:
@@ -114,11 +118,11 @@ class _Search:
             return Candidate(self.rules.key(Cost(), landing, 0), rank, place, (), needs)
         short: list[int] = []
         missing: list[int] = []
+        free, by_count = place.free, self.rules.by_count
         for row, (_, amount) in zip(stream.rows, needs.needs, strict=True):
-            if amount > place.free[row]:
+            if amount > free[row]:
                 short.append(row)
-                missing.append(amount - place.free[row])
-        by_count = self.rules.by_count
+                missing.append(amount - free[row])
         last = self.preemptor.above - 1 if by_count else highest
         eligible = [(at, offer) for at, offer in enumerate(place.offers) if offer.priority <= last]
         gains = itemgetter(*short) if len(short) > 1 else (lambda amounts: (amounts[short[0]],))
@@ -130,13 +134,12 @@ class _Search:
         if found is None:
             return None
         picked = tuple([eligible[position][0] for position in found])
-        cost = Cost(
-            max([place.offers[at].priority for at in picked]),
-            sum([place.offers[at].weight for at in picked]),
-            len(picked),
-        )
-        key = self.rules.key(cost, landing, sum([place.offers[at].freed for at in picked]))
-        return Candidate(key, rank, place, picked, needs)
+        total = freed = 0
+        most = NOBODY
+        for at in picked:
+            _, priority, weight, gives = place.offers[at]
+            most, total, freed = max(most, priority), total + weight, freed + gives
+        return Candidate(self.rules.key(Cost(most, total, len(picked)), landing, freed), rank, place, picked, needs)
 
     def _promised(self, place: Place, needs: Wanted) -> Landing:
         """The best landing that a block allows; whoever asks for nothing inside is well off anywhere."""
