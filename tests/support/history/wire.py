@@ -112,6 +112,8 @@ class Wire:
         if rng.random() < faults.late:
             self._note(write, "answers late", method, path)
             await asyncio.sleep(rng.random() * 45)
+        elif write:
+            await asyncio.sleep(rng.random() * faults.delay)
         if rng.random() < faults.after and status < 400:
             self._note(write, "answer lost", method, path)
             return self._fail(rng)
