@@ -411,6 +411,7 @@ class Controller:
             case Leave():
                 record.lost, record.lost_at = {}, None
                 memory.leave(record)
+                self.admitter.withdraw(record)
             case Free():
                 self.evictions.forget(record.uid)
                 memory.free(record)
@@ -439,6 +440,7 @@ class Controller:
         placement = predictions.take(pod, slot) if predictions is not None else None
         more = self.memory.inside.annotations(slot.node, placement)
         self.sender.ungate(record, pod, slot, placement, more)
+        record.letting = True
 
     def _tell(self, record: Record, tell: Tell) -> None:
         if tell.once:

@@ -297,6 +297,8 @@ class Memory:
         known = record.known
         if known is None or known.nomination is None or known.admission is not None or record.owner.over:
             return
+        if not known.active:
+            return  # it waits no more: the plan is removed when it is looked at
         workload = self.holdings.workload(record, self.wish(record), self._rank(record))
         self.holdings.nominate(record, known.nomination, workload)
         for key in self.holdings.victims_of(record.key):
