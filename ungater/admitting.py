@@ -16,12 +16,12 @@ from engine.placement import Refusal
 from engine.reasons import Reason
 from kube.errors import KubeError, NotFound
 from kube.events import EventRecorder
-from kube.objects import ObjectReference
 from queueing import life
 from queueing.cycle import Admitted, Decisions, Evict, Preempting, Waiting, cycle
 from queueing.queues import Grant, Phase
 from ungater import conditions
 from ungater.admission import COUNTED, elsewhere, reclaimed, refused_text, told
+from ungater.announce import FINE, announce
 from ungater.conditions import Wanted
 from ungater.memory import Memory
 from ungater.metrics import Metrics
@@ -33,7 +33,6 @@ from ungater.writer import Overtaken, Writer
 WRITES = 16  # admissions under way
 HEADS = 64  # looks at workloads before others get a turn
 DETAILS = 10.0  # seconds between two explanations of one refusal
-FINE = "Normal"
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 log = structlog.get_logger()
@@ -195,7 +194,7 @@ class Admitter:
             record.known = None
 
     def _was_admitted(self, record: Record, reason: Reason, action: str, text: str) -> None:
-        self._recorder.event(job_reference(record), FINE, reason, action, conditions.shorten(text))
+        announce(self._recorder, record, FINE, reason, action, message=text)
         log.info("admitted", workload=record.key, message=text)
 
     # --- preemption ------------------------------------------------------------------------------------------------
@@ -217,7 +216,7 @@ class Admitter:
 
     def _evict(self, record: Record, plan: Preempting) -> None:
         record.refused = Refused(Reason.PREEMPTING, plan.message)
-        self._recorder.event(job_reference(record), FINE, Reason.PREEMPTING, "Preempt", plan.message)
+        announce(self._recorder, record, FINE, Reason.PREEMPTING, "Preempt", message=plan.message)
         log.info("preempts", workload=record.key, message=plan.message)
         for victim in plan.victims:
             other = self._memory.record_of(victim.key)
@@ -227,7 +226,7 @@ class Admitter:
                 other.evict = life.preempted(victim.reason, plan.told(victim))
             elif (losing := self._memory.holdings.losing(victim.key)) is not None:
                 text = conditions.shorten(losing.message)
-                self._recorder.event(job_reference(other), FINE, Reason.PREEMPTED, "Evict", text)
+                announce(self._recorder, other, FINE, Reason.PREEMPTED, "Evict", message=text)
                 log.info("loses slices", workload=victim.key, message=text)
             self._again(other.uid, 0.0)
 
@@ -249,17 +248,9 @@ class Admitter:
             record.refused = Refused(gone.reason, gone.message)
         self._with(gone.key, partial(self._give_up, gone))
 
-    def withdraw(self, record: Record) -> None:
-        """Remove the stored plan of one that waits no more, or a restart would carry it out."""
-        if record.known is not None and record.known.nomination is not None and record.admission is None:
-            record.busy += 1
-            self._spawn(self._write(record, partial(self._remove, ())))
-
     async def _give_up(self, gone: Waiting, record: Record) -> None:
-        await self._remove((Wanted(conditions.QUOTA_RESERVED, False, gone.reason, gone.message),), record)
-
-    async def _remove(self, wanted: tuple[Wanted, ...], record: Record) -> None:
         known: Known | None = None
+        wanted = (Wanted(conditions.QUOTA_RESERVED, False, gone.reason, gone.message),)
         try:
             if record.known is not None:
                 more = {"nomination": None}
@@ -340,14 +331,3 @@ def pending(checks: tuple[str, ...]) -> list[dict[str, str]]:
     """``status.admissionChecks`` of one whose checks nobody has answered yet."""
     now = conditions.timestamp(time.time())
     return [{"name": name, "state": "Pending", "lastTransitionTime": now, "message": ""} for name in checks]
-
-
-def job_reference(record: Record) -> ObjectReference:
-    """The job, as an event names it."""
-    owner = record.owner
-    if owner.members:
-        name, uid = owner.members[0]
-        return ObjectReference(api_version="v1", kind="Pod", namespace=owner.namespace, name=name, uid=uid)
-    return ObjectReference(
-        api_version=owner.api_version, kind=owner.kind, namespace=owner.namespace, name=owner.name, uid=owner.uid
-    )

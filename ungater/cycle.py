@@ -55,7 +55,8 @@ from queueing import model
 from queueing.life import LifeRules
 from ungater import conditions, decide
 from ungater.admission import reclaimed
-from ungater.admitting import FINE, Admitter, admitted_as, job_reference, pending
+from ungater.admitting import Admitter, admitted_as, pending
+from ungater.announce import FINE, announce, announce_all_gone
 from ungater.budgets import BudgetWatch
 from ungater.conditions import Wanted
 from ungater.evictions import Evictions
@@ -411,7 +412,6 @@ class Controller:
             case Leave():
                 record.lost, record.lost_at = {}, None
                 memory.leave(record)
-                self.admitter.withdraw(record)
             case Free():
                 self.evictions.forget(record.uid)
                 memory.free(record)
@@ -449,8 +449,11 @@ class Controller:
             record.noted.add(tell.once)
         else:
             record.told = Told(str(tell.reason), tell.message, time.monotonic())
-        regarding = reference(PODS, tell.pod) if tell.pod is not None else job_reference(record)
-        self.recorder.event(regarding, tell.type, tell.reason, tell.action, conditions.shorten(tell.message))
+        if tell.pod is None:
+            announce(self.recorder, record, tell.type, tell.reason, tell.action, message=tell.message)
+            return
+        text = conditions.shorten(tell.message)
+        self.recorder.event(reference(PODS, tell.pod), tell.type, tell.reason, tell.action, text)
 
     # --- writes of one job ---------------------------------------------------------------------------------------
 
@@ -582,6 +585,8 @@ class Controller:
                     again <= now for again in record.deleting.values()
                 ):
                     self.queue.add(uid)
+                if record.letting:
+                    announce_all_gone(self.recorder, record, self.memory.keys.gate)
             if self.memory.troubles.ended():
                 self.memory.stir()
             self.metrics.set_machines(*self.memory.inside.counts())
@@ -610,8 +615,8 @@ class Controller:
                 f"; no pod like it goes to {trouble.node} for {trouble.seconds:.0f} s unless something changes there"
             )
             message = conditions.shorten(trouble.message + left_out)
-        for regarding in (reference(PODS, trouble.pod), job_reference(record)):
-            self.recorder.event(regarding, "Warning", reason, "Place", message)
+        self.recorder.event(reference(PODS, trouble.pod), "Warning", reason, "Place", message)
+        announce(self.recorder, record, "Warning", reason, "Place", message=message)
         log.warning("kubelet did otherwise", workload=record.key, reason=str(reason), message=message)
 
     def _tell_machine(self, name: str, before: Described, now: Described) -> None:

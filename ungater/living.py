@@ -25,7 +25,8 @@ from queueing.queues import Grant
 from queueing.units import pod_unit
 from ungater import conditions, instructions, starting
 from ungater.admission import anew, fits
-from ungater.admitting import Admitter, job_reference
+from ungater.admitting import Admitter
+from ungater.announce import announce
 from ungater.conditions import Wanted, is_so, timestamp
 from ungater.evictions import Evictions
 from ungater.memory import Memory
@@ -160,7 +161,7 @@ class Living:
             await self._patched(record, body)
         except (Invalid, Forbidden) as error:
             text = conditions.shorten(f"the job could not be changed ({action.lower()}): {error}")
-            self._recorder.event(job_reference(record), "Warning", Reason.WRITE_FAILED, action, text)
+            announce(self._recorder, record, "Warning", Reason.WRITE_FAILED, action, message=text)
             raise
 
     async def _patched(self, record: Record, body: starting.Body) -> None:
@@ -218,7 +219,7 @@ class Living:
         record.evict = None
         text = conditions.shorten(evict.message)
         self._metrics.evicted.labels(str(evict.reason)).inc()
-        self._recorder.event(job_reference(record), "Normal", evict.reason, "Evict", text)
+        announce(self._recorder, record, "Normal", evict.reason, "Evict", message=text)
         log.info("evicts", workload=record.key, reason=str(evict.reason), message=evict.message)
         return True
 
@@ -341,7 +342,7 @@ class Living:
             return True
         if not await self.writing(record, lambda known: self._writer.deactivate(namespace, known)):
             return True
-        self._recorder.event(job_reference(record), "Warning", why.reason, "Deactivate", message)
+        announce(self._recorder, record, "Warning", why.reason, "Deactivate", message=message)
         return True
 
     async def remove(self, record: Record) -> bool:

@@ -1,0 +1,39 @@
+"""Pages that name what the code says: log lines and reasons."""
+
+import re
+from pathlib import Path
+
+from engine.reasons import Reason
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "logs.md").read_text()
+
+
+def said():
+    """(sentence, level) of every log line of components."""
+    found = {}
+    for folder in ("ungater", "kube"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for level, text in re.findall(r'log\.(\w+)\(\s*"([^"]+)"', path.read_text()):
+                found[text] = "error" if level == "exception" else level
+    return found
+
+
+def test_log_lines_that_the_page_names_are_said_with_that_level():
+    rows = re.findall(r"^\| `([^`]+)` \| (info|warning|error) \|", PAGE, re.MULTILINE)
+    assert len(rows) > 10
+    lines = said()
+    assert {text: lines.get(text) for text, _ in rows} == dict(rows)
+
+
+def test_every_happening_of_a_workload_is_on_the_page():
+    text = (ROOT / "ungater" / "admitting.py").read_text() + (ROOT / "ungater" / "cycle.py").read_text()
+    for sentence in re.findall(r'log\.info\("(admitted|preempts|waits|leading)"', text):
+        assert f"`{sentence}`" in PAGE
+
+
+def test_reasons_that_the_page_names_exist():
+    part = PAGE.partition("## Events")[2].partition("## At 3 a.m.")[0]
+    named = set(re.findall(r"`([A-Z][A-Za-z]+)`", part))
+    assert named <= {str(reason) for reason in Reason}
+    assert {"Admitted", "Ungated", "KubeletRefused"} <= named

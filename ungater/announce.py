@@ -1,0 +1,56 @@
+"""Events about a workload: on the job, where its owner looks, and on its Workload, where an administrator does.
+
+Two a happening, however many pods the job has. Events about one pod are on the pod.
+"""
+
+from crds.constants import API_VERSION
+from engine.reasons import Reason
+from kube.events import EventRecorder
+from kube.objects import ObjectReference
+from ungater import conditions
+from ungater.record import Record
+from ungater.slots import finished, is_gated
+
+FINE = "Normal"
+
+
+def announce(recorder: EventRecorder, record: Record, type_: str, reason: Reason, action: str, *, message: str) -> None:
+    """Say what happened to a workload."""
+    text = conditions.shorten(message)
+    recorder.event(job_reference(record), type_, reason, action, text)
+    if record.known is not None and record.known.uid:
+        recorder.event(workload_reference(record), type_, reason, action, text)
+
+
+def announce_all_gone(recorder: EventRecorder, record: Record, gate: str) -> None:
+    """Say once an admission that all pods were let go; to be called now and then while ``record.letting``."""
+    admission = record.admission
+    if admission is None or record.closing:
+        record.letting = False
+        return
+    alive = [pod for pod in record.pods.values() if not finished(pod)]
+    if record.intents or len(record.pods) < admission.count or any(is_gated(pod, gate) for pod in alive):
+        return
+    record.letting = False
+    if record.let_go is not admission:
+        record.let_go = admission
+        announce(recorder, record, FINE, Reason.UNGATED, "Ungate", message=f"all {admission.count} pods were let go")
+
+
+def job_reference(record: Record) -> ObjectReference:
+    """The job, as an event names it."""
+    owner = record.owner
+    if owner.members:
+        name, uid = owner.members[0]
+        return ObjectReference(api_version="v1", kind="Pod", namespace=owner.namespace, name=name, uid=uid)
+    return ObjectReference(
+        api_version=owner.api_version, kind=owner.kind, namespace=owner.namespace, name=owner.name, uid=owner.uid
+    )
+
+
+def workload_reference(record: Record) -> ObjectReference:
+    """Its Workload; there has to be one."""
+    owner, uid = record.owner, record.known.uid if record.known is not None else ""
+    return ObjectReference(
+        api_version=API_VERSION, kind="Workload", namespace=owner.namespace, name=owner.workload, uid=uid
+    )
