@@ -13,7 +13,7 @@ from crds.constants import Keys
 from crds.request import RequestError, check_level
 from engine.model import Policy
 from engine.reasons import Reason
-from kube.objects import condition, is_true
+from kube.objects import Pod, condition, is_true
 from ungater import conditions as names
 from ungater import queued
 from ungater.conditions import Wanted
@@ -32,7 +32,7 @@ from ungater.instructions import (
 )
 from ungater.placing import SOON, waits
 from ungater.record import Record
-from ungater.slots import is_gated
+from ungater.slots import finished, is_gated
 
 # A group of pods that is gone leaves nothing that its Workload could be about.
 _OUTCOMES = {"Complete": Reason.SUCCEEDED, "Failed": Reason.FAILED}
@@ -53,7 +53,7 @@ def decide(record: Record, rules: Rules, now: float, wall: float = 0.0) -> list[
     if record.admission is None and record.known.admission is None and (why := trouble(record, rules)) is not None:
         return [Leave(), *waits(record, *why, now)]
     if owner.suspended and not owner.queue:
-        return _suspended(record)
+        return _suspended(record, rules)
     return queued.decide(record, rules, now, wall)
 
 
@@ -115,7 +115,7 @@ def trouble(record: Record, rules: Rules) -> tuple[Reason, str] | None:
     return None
 
 
-def _suspended(record: Record) -> list[Instruction]:
+def _suspended(record: Record, rules: Rules) -> list[Instruction]:
     until = record.owner.waits_for or "it is placed when it is resumed"
     message = f"{record.owner.kind} {record.owner.name} is suspended; {until}"
     wanted = [Wanted(names.QUOTA_RESERVED, False, Reason.SUSPENDED, message)]
@@ -127,4 +127,11 @@ def _suspended(record: Record) -> list[Instruction]:
     )
     if record.admission is None and (known is None or known.admission is None):
         return [Leave(), Write(tuple(wanted), delay=SOON)]
+    if any(_stays(pod, rules.keys) for pod in record.pods.values()):
+        return [Leave()]  # it may be resumed before its controller has seen this, and then they just go on
     return [Leave(), Release(tuple(wanted))]
+
+
+def _stays(pod: Pod, keys: Keys) -> bool:
+    """Whether a pod was let go, and nobody has asked it to go yet."""
+    return not is_gated(pod, keys.gate) and not finished(pod) and pod.metadata.deletion_timestamp is None

@@ -208,6 +208,15 @@ def test_a_suspended_job_gives_everything_back_and_says_so():
     assert of(i.Release, run(make_record(owner))) == []
 
 
+def test_a_suspended_job_keeps_its_slots_until_its_controller_has_asked_its_pods_to_go():
+    owner, (at, node) = make_owner(suspend=True), (("b", "r", "n1"), "n1")
+    record = make_record(owner, slots=SLOTS, pods=[make_pod(owner=owner, at=at, node=node, phase="Running")])
+    assert run(record) == [i.Leave()]  # resumed in time, its pods just go on
+    for gone in ({"terminating": True, "phase": "Running"}, {"phase": "Failed"}):
+        pod = make_pod(owner=owner, at=at, node=node, **gone)
+        assert of(i.Release, run(make_record(owner, slots=SLOTS, pods=[pod])))
+
+
 @pytest.mark.parametrize(
     ("job", "says"),
     [
