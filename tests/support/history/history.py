@@ -28,7 +28,9 @@ from ungater.kueue import bridge
 from ungater.metrics import Metrics
 
 STEPS = 400_000  # of the loop, in all
-QUIET = 40.0  # seconds without a change, after which things are at rest: longer than most pauses before another attempt
+QUIET = (
+    70.0  # seconds without a change, after which things are at rest: longer than most pauses, and than limits of time
+)
 SHORT = 10.0  # the same where nothing should be going on
 LONGER = 420.0  # the same where something is amiss, for what is put off for long on purpose
 STATUS = 10.0  # seconds between looks at the status of queues, of which nothing here depends
@@ -153,7 +155,8 @@ class History:
         # Part 2.
         _calm(self.faults)
         self.users.rest()
-        await self._settle(lambda: self.judge.unsettled(fits=self.users.plain(self.settings)))
+        limit = self.settings.wait_for_pods_ready_timeout_seconds or 0.0
+        await self._settle(lambda: self.judge.unsettled(fits=self.users.plain(self.settings)), QUIET + limit)
         held, written = self._held(), self.server.ours
         self._match_store(held)
         await self._end_term()
@@ -219,7 +222,7 @@ class History:
         self.loop.choose = choose
         random.seed(f"product {self.seed} {self.terms}")
 
-    async def _settle(self, amiss: Callable[[], list[str]], first: float = QUIET) -> None:
+    async def _settle(self, amiss: Callable[[], list[str]], first: float) -> None:
         """Until nothing changes any more; then nothing may be amiss, nor may anybody be busy."""
         for quiet in (first, LONGER):
             since, commits = self.loop.now, self.server.commits
