@@ -233,6 +233,16 @@ class Arrivals:
             self.stop_waiting(record, uid)
         self._left_out.pop(record.uid, None)
 
+    def sweep(self) -> None:
+        """Have those looked at again whose node was left out for long enough; to be called now and then."""
+        now = self._clock()
+        for uid, found in tuple(self._left_out.items()):
+            for place in [place for place, until in found.items() if until <= now]:
+                del found[place]
+                self._enqueue(uid, 0.0)
+            if not found:
+                self._left_out.pop(uid, None)
+
     def left_out(self, record: Record, shape: PodShape, now: float | None = None) -> frozenset[str]:
         """The nodes that would refuse such pods of the job as things stand."""
         found = self._left_out.get(record.uid)

@@ -589,6 +589,7 @@ class Controller:
                     announce_all_gone(self.recorder, record, self.memory.keys.gate)
             if self.memory.troubles.ended():
                 self.memory.stir()
+            self.memory.arrivals.sweep()
             self.metrics.set_machines(*self.memory.inside.counts())
             self._tell_strays()
             self.metrics.set_pending(self.memory.pending())

@@ -15,7 +15,7 @@ from localcluster.kubelets.fleet import Publishing
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.slow,
-    pytest.mark.timeout(420),
+    pytest.mark.timeout(600),
 ]
 
 KUBELETS = ("restricted, pod", "single-numa-node, container", "restricted, container", "single-numa-node, pod")
@@ -24,12 +24,7 @@ FLEETS = [
     for i, kubelet in enumerate(KUBELETS)
 ]
 PLANS = stream(pods=100, rate=20.0, run_seconds=8, seed=4)
-PATIENCE = 150.0
-# Where kubelets place each container by itself, an init container's zone depends on what else comes and ends on the
-# node at that moment, and the app container may then not get its GPU there. On a machine that is busy with other tests
-# a few of these arrive when the node is not as it was when they were let go (docs/numa.md); they are replaced.
-RACY = {"gpu1-init"}
-FEW = 20
+PATIENCE = 400.0  # on a machine that is busy with other tests; alone it takes a quarter of it
 
 
 async def add_machines(cluster: LocalCluster, client: Client, publishing: Publishing) -> None:
@@ -51,13 +46,11 @@ async def test_with_topogate_no_kubelet_refuses():
                 await asyncio.sleep(0.2)
         await asyncio.sleep(2.0)  # the controller has seen what is published
         run = await play(here.client, PLANS, "topogate", sum(map(len, FLEETS)), PATIENCE)
-        assert set(run.refused_kinds) <= RACY, run
-        refused = sum(run.refused.values())
-        assert refused <= FEW, run
+        assert run.refused == {}, run
         assert run.started == run.pods == 100
         assert run.jobs == {"Complete": len(PLANS)}
         pods = await here.client.list(PODS, "default")
-        assert len(pods) == 100 + refused  # each was made once more
+        assert len(pods) == 100  # none was made twice
         aligned = [pod for pod in pods if NUMA_PLACEMENT_OBSERVED in pod["metadata"]["annotations"]]
         assert len(aligned) > 60
         predicted = [pod for pod in aligned if NUMA_PLACEMENT_PREDICTED in pod["metadata"]["annotations"]]

@@ -268,8 +268,13 @@ def test_one_that_would_be_refused_goes_elsewhere_after_a_moment(world):
     world.now += MOVE
     assert not world.may_go(third)
     assert world.memory.avoided(record, record.owner.pod_sets[0]) == {NODE}
+    world.woken()
+    world.memory.arrivals.sweep()
+    assert world.woken() == set()
     world.now += AGAIN
     assert world.memory.avoided(record, record.owner.pod_sets[0]) == set()
+    world.memory.arrivals.sweep()
+    assert world.woken() == {record.uid}
     assert not world.may_go(third)
     assert world.memory.avoided(record, record.owner.pod_sets[0]) == {NODE}
     world.drop("pod", world.stores["pod"]["ns/gpus-0"])
