@@ -27,6 +27,7 @@ from ungater.kueue import answers, decide, objects
 from ungater.kueue.answers import NeverFits, Side
 from ungater.kueue.decide import Known, Standing
 from ungater.kueue.objects import CONTROLLER, CheckState
+from ungater.living import KINDS
 from ungater.memory import Memory
 from ungater.optional import OptionalInformer
 from ungater.record import Record
@@ -290,7 +291,7 @@ class Bridge:
             return Side(asks=False)
         if record is not None:
             return None if record.busy or record.closing else self._side_of(record, core.key(workload))
-        if owner is not None and owner.kind == "Job":
+        if owner is not None and owner.kind in KINDS:
             return Side(asks=True)  # not seen yet
         reason, message = answers.unserved(workload)
         return Side(asks=True, reason=reason, message=message)
@@ -298,7 +299,7 @@ class Bridge:
     def _side_of(self, record: Record, workload: str) -> Side:
         stands, rules = self._standing.get(record.uid), self._memory.rules
         if stands is None or stands.workload != workload or stands.restriction is None:
-            return Side(asks=True, message=stands.missing if stands else "")
+            return Side(asks=True, reason=stands.never, message=stands.missing) if stands else Side(asks=True)
         if self._placed(record, stands):
             return self._placed_side(record)
         if not jobs.held_back(record, rules.keys):

@@ -64,7 +64,8 @@ class Restriction:
 class Standing:
     """How Kueue stands to a job: ``restriction`` where it reserved quota and waits for us, or has been answered.
 
-    ``evicted``: it is taking the quota back. ``missing``: what must be seen before anything can be placed.
+    ``evicted``: it is taking the quota back. ``missing``: what must be seen before anything can be placed; ``never``:
+    why nothing of that kind ever is.
     """
 
     workload: str
@@ -72,6 +73,7 @@ class Standing:
     priority: int | None = None  # as Kueue has it; it orders those who wait for a place
     evicted: bool = False
     missing: str = ""
+    never: Reason | None = None
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,8 @@ def standing(workloads: Iterable[Workload], known: Known) -> Standing | None:
             if any(check.state in {RETRY, REJECTED} for check in checks):
                 return Standing(key, evicted=True)
             restriction, missing = restrict(workload, known)
-            return Standing(key, restriction, workload.spec.priority, missing=missing)
+            never = Reason.UNSUPPORTED_OWNER if len(_assigned(workload)) > 1 else None
+            return Standing(key, restriction, workload.spec.priority, missing=missing, never=never)
         if is_true(workload.status.conditions, kueue.EVICTED) and not is_true(
             workload.status.conditions, kueue.FINISHED
         ):
@@ -121,11 +124,15 @@ def standing(workloads: Iterable[Workload], known: Known) -> Standing | None:
     return evicted
 
 
+def _assigned(workload: Workload) -> Sequence[kueue.PodSetAssignment]:
+    return workload.status.admission.pod_set_assignments if workload.status.admission else ()
+
+
 def restrict(workload: Workload, known: Known) -> tuple[Restriction | None, str]:
     """What Kueue assigned to the pods, or None and what keeps it from being known."""
-    assignments = workload.status.admission.pod_set_assignments if workload.status.admission else ()
+    assignments = _assigned(workload)
     if len(assignments) != 1:
-        return None, f"it has {len(assignments)} pod sets, and only Jobs, which have one, are served"
+        return None, f"it has {len(assignments)} pod sets; beside Kueue only jobs with one are placed"
     assigned = assignments[0]
     selector: dict[str, str] = {}
     labels: dict[str, None] = {}

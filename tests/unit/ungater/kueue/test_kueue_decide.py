@@ -12,7 +12,9 @@ from support.owned import KEYS, LEVELS, make_owner, make_record, slot_map
 from crds.constants import Keys
 from engine.reasons import Reason
 from kube.objects import Toleration
+from kube.parents import JobSet
 from ungater import decide as jobs
+from ungater.jobsets import owner_of_jobset
 from ungater.kueue import answers as a
 from ungater.kueue import decide as d
 from ungater.kueue import objects as kueue
@@ -165,6 +167,29 @@ def test_of_two_workloads_the_one_with_quota_counts():
     old = make_workload("a-old", true=("QuotaReserved", "Evicted"))
     assert stands(old, make_workload("b-new")).workload == "ns/b-new"
     assert stands(old, make_workload("b-new", true=())) == Standing("ns/a-old", evicted=True)
+
+
+def test_a_jobset_with_one_replicated_job_is_looked_at_as_kueue_will_start_it():
+    template = {"metadata": {}, "spec": {"schedulingGates": [{"name": KEYS.gate}], "containers": [{"name": "c"}]}}
+    job = {"parallelism": 2, "completions": 2, "completionMode": "Indexed", "template": template}
+    body = {
+        "metadata": {"name": "js", "namespace": "ns", "uid": "u", "annotations": {KEYS.required[0]: "rack"}},
+        "spec": {"suspend": True, "replicatedJobs": [{"name": "workers", "replicas": 2, "template": {"spec": job}}]},
+    }
+    owner = owner_of_jobset(msgspec.json.decode(json.dumps(body), type=JobSet), (), KEYS)
+    seen = d.view(owner, stands(make_workload()))
+    (pod_set,) = seen.pod_sets
+    assert (seen.suspended, pod_set.name, pod_set.count) == (False, "workers", 4)
+    assert (
+        pod_set.template.spec.node_selector
+        == d.view(make_owner(suspend=True), stands(make_workload())).pod_sets[0].template.spec.node_selector
+    )
+
+
+def test_several_pod_sets_are_never_placed_and_one_whose_flavor_comes_may_be():
+    assert stands(make_workload(pod_sets=2)).never is Reason.UNSUPPORTED_OWNER
+    assert Reason.UNSUPPORTED_OWNER in a.HOPELESS, "so that its quota goes back to others"
+    assert stands(make_workload(), known=d.Known({"topology"}, {}, {})).never is None
 
 
 @pytest.mark.parametrize(
