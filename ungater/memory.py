@@ -866,7 +866,7 @@ class Memory:
             slots.flavor,
             slots.levels,
             pod_set,
-            ((slots.slots[index].values, slots.slots[index].node) for index in wanted),
+            [(slots.slots[index].values, slots.slots[index].node) for index in wanted],
         )
         return tuple(index for index, is_closed in zip(wanted, found, strict=True) if is_closed)
 

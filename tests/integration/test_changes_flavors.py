@@ -89,7 +89,7 @@ async def test_labels_that_change_under_running_pods_move_nobody(jobs):
     assert await assignment(jobs, "labels") == stored
     for pod in before:  # the checker takes a node for what its labels say
         await jobs.label(node_of(pod), **{RACK_LABEL: pod["spec"]["nodeSelector"][RACK_LABEL]})
-    await jobs.end(before[0], counted=False)
+    await jobs.end(before[0])
     after = await jobs.sent("labels", 1, but=before)
     assert after[0]["spec"]["nodeSelector"] == before[0]["spec"]["nodeSelector"], "it is the same place again"
 
@@ -101,7 +101,7 @@ async def test_an_edited_flavor_moves_nobody_and_counts_for_whatever_is_placed_f
     await flavor_says(client, namespace, nodes=0, reason="NoNodes")
     await jobs.create(job("later", 1))
     assert "no node has" in (await jobs.condition("later", "QuotaReserved", "False", "NoNodes"))["message"]
-    await jobs.end(before[0], counted=False)
+    await jobs.end(before[0])
     await jobs.condition("edited", "PodsReady", "False", "PartlyPlaced")
     assert uids(before[1:]) == uids(await jobs.running("edited", 1))
     await client.patch(RESOURCE_FLAVORS, namespace, body={"spec": {"nodeLabels": {GROUP_LABEL: namespace}}})
@@ -118,7 +118,7 @@ async def test_a_flavor_deleted_while_in_use_leaves_its_pods_and_their_slots(job
     await client.delete(RESOURCE_FLAVORS, namespace)
     await jobs.create(job("later", 1))
     await jobs.condition("later", "QuotaReserved", "False", "UnknownLevel")
-    await jobs.end(before[0], counted=False)
+    await jobs.end(before[0])
     (again,) = await jobs.sent("deleted", 1, but=before)
     assert again["spec"]["nodeSelector"] == before[0]["spec"]["nodeSelector"]
     await jobs.running("deleted", 2)
@@ -140,7 +140,7 @@ async def test_a_flavor_made_again_with_other_levels_moves_nobody(jobs, client, 
     before = await jobs.running("levels", 2)
     await client.delete(RESOURCE_FLAVORS, namespace)
     await make_flavor(client, namespace, namespace, levels=LEVELS[1:])
-    await jobs.end(before[0], counted=False)
+    await jobs.end(before[0])
     (again,) = await jobs.sent("levels", 1, but=before)
     assert again["spec"]["nodeSelector"] == before[0]["spec"]["nodeSelector"]
     await jobs.running("levels", 2)

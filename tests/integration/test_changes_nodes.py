@@ -90,6 +90,7 @@ async def test_whatever_becomes_of_a_node_only_the_pods_on_it_move_and_stay_in_t
         await jobs.create(job(name, 2, indexed=True, annotations=hang, pod_spec={"tolerations": HASTY}))
         before = await jobs.running(name, 2)
         lost, kept = before
+        await jobs.uncount(lost)
         await lose(jobs, lost)
         after = await jobs.moved(name, 2, off={node_of(lost)}, stay=[kept])
         assert racks_of(after) == racks_of(before)
@@ -109,7 +110,7 @@ async def test_several_nodes_at_once_and_a_place_that_is_lost_again_before_its_p
     for pod in lost:
         await jobs.cordon(node_of(pod))
     for pod in lost:
-        await jobs.end(pod, counted=False)
+        await jobs.end(pod)
     first, second = await jobs.sent("several", 2, but=before)
     where = first["spec"]["nodeSelector"][HOSTNAME_LABEL]
     await jobs.taint(where)
@@ -157,12 +158,12 @@ async def test_with_no_other_place_the_pod_waits_says_why_and_goes_back_when_the
     near = await jobs.running("prefers", 3)
     assert len(racks_of(near)) == 1
     await jobs.cordon(node_of(near[0]))
-    await jobs.end(near[0], counted=False)
+    await jobs.end(near[0])
     far = await jobs.moved("prefers", 3, off={node_of(near[0])}, stay=near[1:])
     assert len(racks_of(far)) == 2, "what is only preferred goes elsewhere"
     lost, *kept = before
     await jobs.taint(node_of(lost))
-    await jobs.end(lost, counted=False)
+    await jobs.end(lost)
     said = await jobs.condition("waits", "PodsReady", "False", "PartlyPlaced")
     assert f"{node_of(lost)} is lost" in said["message"]
     await jobs.event("waits", "PartlyPlaced")
@@ -187,7 +188,7 @@ async def test_slices_get_their_pods_back_in_the_domain_where_they_are(jobs):
     for pod in lost:
         await jobs.cordon(node_of(pod))
     for pod in lost:
-        await jobs.end(pod, counted=False)
+        await jobs.end(pod)
     kept = [pod for pod in before if pod not in lost]
     after = await jobs.moved("rings", 4, off={node_of(pod) for pod in lost}, stay=kept)
     by_rank = {pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]: pod for pod in after}
@@ -199,7 +200,7 @@ async def test_slices_get_their_pods_back_in_the_domain_where_they_are(jobs):
     for number in range(1, 4):
         await jobs.cordon(f"{jobs.namespace}-{'-'.join(rack)}-h{number}")
     for pod in whole:
-        await jobs.end(pod, counted=False)
+        await jobs.end(pod)
     last = await jobs.moved("rings", 4, off={node_of(pod) for pod in whole}, stay=rest)
     assert rack not in racks_of(last), "a slice that is lost whole goes to another rack"
     assert len(racks_of(last)) == 2
@@ -220,7 +221,7 @@ async def test_what_has_no_place_in_its_domain_in_time_starts_over_as_a_whole(jo
     async def one(name):
         before = await jobs.running(name, 3)
         await jobs.cordon(node_of(before[0]))
-        await jobs.end(before[0], counted=False)
+        await jobs.end(before[0])
         evicted = await jobs.condition(name, "Evicted", "True", "ReplacementTimeout")
         assert "no other place for 2 seconds" in evicted["message"]
         after = await jobs.moved(name, 3, off={node_of(pod) for pod in before}, stay=[])

@@ -40,7 +40,7 @@ async def test_pods_deleted_while_they_are_gated_hold_up_nobody(jobs):
     await jobs.create(job("gated", 2, indexed=True))
     await jobs.condition("gated", "QuotaReserved", "False", "DoesNotFit")
     before = await until(lambda: _count(jobs, "gated", 2), "two gated pods")
-    await asyncio.gather(*(jobs.end(pod, counted=False) for pod in before))
+    await asyncio.gather(*(jobs.end(pod) for pod in before))
     await jobs.delete("first-0")
     after = await jobs.running("gated", 2)
     assert uids(after).isdisjoint(uids(before))
@@ -125,7 +125,7 @@ async def test_a_pod_that_terminates_and_its_replacement_never_share_a_slot(jobs
     slow = {"topogate.dev/stop-seconds": "3"}
     await jobs.create(job("slow", 2, indexed=True, annotations=slow))
     before = await jobs.running("slow", 2)
-    await jobs.end(before[0], counted=False)
+    await jobs.end(before[0])
     seen = 0
 
     async def back():
@@ -173,7 +173,7 @@ async def test_who_forges_an_owner_or_a_workload_gets_no_slot_of_it(jobs, client
         pod = {"metadata": {"name": f"thief-{number}", "annotations": named}, "spec": spec}
         pod["metadata"] |= {"labels": {INDEX: "0"}, "ownerReferences": [{**owner, "controller": True}]}
         await client.create(PODS, pod, elsewhere)
-    await jobs.end(before[0], counted=False)
+    await jobs.end(before[0])
     (again,) = await jobs.sent("victim", 1, but=before)
     assert again["spec"]["nodeSelector"] == before[0]["spec"]["nodeSelector"], "the slot is still the job's"
     await jobs.running("victim", 2)

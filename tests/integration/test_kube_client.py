@@ -11,6 +11,7 @@ from kube.errors import (
     AlreadyExists,
     BadRequest,
     Conflict,
+    Fenced,
     Forbidden,
     Invalid,
     KubeTimeout,
@@ -211,3 +212,23 @@ async def test_no_answer_ends_by_the_deadline(cluster):
 async def test_names_that_need_escaping_stay_one_path_segment(client):
     with pytest.raises(NotFound):
         await client.get(NAMESPACES, "a/../default")
+
+
+async def test_behind_a_fence_reads_pass_and_writes_are_not_sent(client, namespace):
+    """It is asked for each write, right before that is sent; the client it was made from is not behind it."""
+    asked = []
+    open_ = [True, False, False]
+
+    def fence():
+        asked.append(1)
+        return open_[len(asked) - 1]
+
+    fenced = client.fenced(fence)
+    made = await fenced.create(CONFIG_MAPS, config_map(x="1"), namespace)
+    with pytest.raises(Fenced, match="was not sent"):
+        await fenced.patch(CONFIG_MAPS, "one", namespace, body={"data": {"x": "2"}})
+    with pytest.raises(Fenced):
+        await fenced.delete(CONFIG_MAPS, "one", namespace)
+    assert await fenced.get(CONFIG_MAPS, "one", namespace) == made
+    assert len(asked) == 3
+    await client.delete(CONFIG_MAPS, "one", namespace)

@@ -49,15 +49,17 @@ class Changed(Watched):
     async def _node(self, node: str, body: Json) -> None:
         await self.client.patch(NODES, node, body=body)
 
-    async def end(self, pod: Json, *, now: bool = False, counted: bool = True) -> None:
-        """Delete a pod; ``now``: without waiting for its kubelet, as the collection of orphaned pods does.
+    async def uncount(self, pod: Json) -> None:
+        """Have its Job not take the end of a pod for a failure, after which it would make no other one for 10 s."""
+        body = {"metadata": {"finalizers": None}}
+        await self.client.patch(PODS, pod["metadata"]["name"], self.namespace, body=body)
 
-        Not ``counted``: its Job does not take that for a failure, after which it would make no other pod for 10 s.
+    async def end(self, pod: Json, *, now: bool = False) -> None:
+        """Delete a pod, which its Job does not count as failed.
+
+        ``now``: without waiting for its kubelet, as the collection of orphaned pods does.
         """
-        if not counted:
-            await self.client.patch(
-                PODS, pod["metadata"]["name"], self.namespace, body={"metadata": {"finalizers": None}}
-            )
+        await self.uncount(pod)
         params = {"gracePeriodSeconds": "0"} if now else {}
         await self.client.raw("DELETE", f"{PODS.path(self.namespace)}/{pod['metadata']['name']}", params=params)
 
@@ -68,6 +70,7 @@ class Changed(Watched):
 
     async def evict(self, pod: Json) -> None:
         """Evict a pod as ``kubectl drain`` does: again and again while a budget refuses."""
+        await self.uncount(pod)
 
         async def done() -> bool:
             try:
