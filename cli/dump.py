@@ -20,6 +20,7 @@ from cli.snapshot import Listing
 from cli.whatif_cases import opened
 from crds.constants import GROUP
 from kube import objects
+from kube.parents import JobSet
 from kube.queues import ClusterQueue, LocalQueue
 from kube.topologies import FlexTopo, NodeResourceTopology
 from ungater.workloads import Workload
@@ -33,6 +34,7 @@ KINDS: Final[dict[tuple[str, str], tuple[str, type[objects.Object]]]] = {  # (gr
     ("", "Pod"): ("pods", objects.Pod),
     ("", "Namespace"): ("namespaces", objects.Namespace),
     ("batch", "Job"): ("jobs", objects.Job),
+    ("jobset.x-k8s.io", "JobSet"): ("job_sets", JobSet),
     ("scheduling.k8s.io", "PriorityClass"): ("priority_classes", objects.PriorityClass),
     ("policy", "PodDisruptionBudget"): ("budgets", objects.PodDisruptionBudget),
     (GROUP, "ResourceFlavor"): ("flavors", objects.ResourceFlavor),
@@ -51,6 +53,7 @@ class Dump(Listing):
     cluster_queues: list[ClusterQueue] = field(default_factory=list)
     local_queues: list[LocalQueue] = field(default_factory=list)
     namespaces: list[objects.Namespace] = field(default_factory=list)
+    job_sets: list[JobSet] = field(default_factory=list)
     priority_classes: list[objects.PriorityClass] = field(default_factory=list)
     budgets: list[objects.PodDisruptionBudget] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)

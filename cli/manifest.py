@@ -1,7 +1,7 @@
 """Manifests as a user writes them, turned into the Jobs and pods that would come of them.
 
 What the API server and a kind's controller would add is added here as far as it decides placement: defaults, what the
-webhook stamps (by its own code), and the pods of a Deployment or StatefulSet, the Jobs of a JobSet.
+webhook stamps (by its own code), and the pods of a Deployment or StatefulSet.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,12 +15,13 @@ from cli.dump import Found
 from cli.output import Failure
 from crds.constants import Keys
 from kube import objects
+from kube.parents import JobSet
 from ungater.memory import Memory
 from webhook import objects as seen
 from webhook.checks import Route
+from webhook.jobsets import mutate_jobset
 from webhook.mutate import Add, Decision, Rules, mutate_job, mutate_pod
 
-JOBSET: Final = "jobset.sigs.k8s.io"  # its labels
 MOST_PODS: Final = 100_000  # of one object: more is a slip of the finger
 _SCALED: Final = {("apps", "Deployment"): "ReplicaSet", ("apps", "ReplicaSet"): "ReplicaSet"}
 Json = dict[str, Any]
@@ -29,12 +30,13 @@ T = TypeVar("T")
 
 @dataclass
 class Manifest:
-    """One object that would be submitted. ``jobs`` and ``pods``: what comes of it; ``denied``: why it is refused."""
+    """One object that would be submitted, and what comes of it. ``denied``: why it is refused."""
 
     kind: str
     namespace: str
     name: str
     jobs: list[objects.Job] = field(default_factory=list)
+    job_sets: list[JobSet] = field(default_factory=list)
     pods: list[objects.Pod] = field(default_factory=list)
     warnings: tuple[str, ...] = ()
     denied: str = ""
@@ -88,29 +90,19 @@ class Maker:
 
     def job(self, one: Found, made: Manifest) -> None:
         """A Job."""
-        self._add_job(one, made, one.body, made.name)
+        body = {**one.body, "metadata": self._metadata(one.body, made.name, made.namespace, None)}
+        decision = mutate_job(_read(one, body, seen.Job), self._rules)
+        if not _noted(made, decision):
+            body = self._suspended(patched(body, decision.patch))
+            made.jobs.append(_read(one, body, objects.Job))
 
     def job_set(self, one: Found, made: Manifest) -> None:
-        """The Jobs of a JobSet, with the labels and the owner that its controller gives them."""
-        owner = self._owner(one, made)
-        groups = _mapping(one, one.body, "spec").get("replicatedJobs")
-        if not isinstance(groups, list) or not groups:
-            raise one.fail("spec.replicatedJobs", "expected a list of jobs")
-        number = 0
-        for at, group in enumerate(groups):
-            path = f"spec.replicatedJobs[{at}]"
-            if not isinstance(group, dict) or not isinstance(group.get("template"), dict):
-                raise one.fail(path, "expected name, replicas and template")
-            for index in range(_count(one, group, "replicas", path)):
-                labels = {
-                    f"{JOBSET}/jobset-name": made.name,
-                    f"{JOBSET}/replicatedjob-name": str(group.get("name", "")),
-                    f"{JOBSET}/job-index": str(index),
-                    f"{JOBSET}/job-global-index": str(number),
-                }
-                number += 1
-                body = _labelled(group["template"], labels)
-                self._add_job(one, made, body, f"{made.name}-{group.get('name', at)}-{index}", owner)
+        """A JobSet: its Jobs are part of it, and come later."""
+        body = {**one.body, "metadata": self._metadata(one.body, made.name, made.namespace, None)}
+        decision = mutate_jobset(_read(one, body, seen.JobSet), self._rules)
+        if not _noted(made, decision):
+            body = self._suspended(patched(body, decision.patch))
+            made.job_sets.append(_read(one, body, JobSet))
 
     def scaled(self, one: Found, made: Manifest) -> None:
         """The pods of a Deployment or ReplicaSet."""
@@ -130,19 +122,12 @@ class Maker:
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
-    def _add_job(self, one: Found, made: Manifest, body: Json, name: str, owner: Json | None = None) -> None:
-        body = {**body, "metadata": self._metadata(body, name, made.namespace, owner)}
-        decision = mutate_job(_read(one, body, seen.Job), self._rules)
-        if _noted(made, decision):
-            return
-        body = patched(body, decision.patch)
-        body.setdefault("spec", {})
-        if body["spec"].get("suspend"):  # as its controller tells it
-            condition = {"type": "Suspended", "status": "True", "lastTransitionTime": self._created}
-            body["status"] = {"conditions": [condition]}
-        else:
-            body.pop("status", None)
-        made.jobs.append(_read(one, body, objects.Job))
+    def _suspended(self, body: Json) -> Json:
+        """The body with the status that its controller gives it at once."""
+        status: Json = {}
+        if isinstance(body.get("spec"), dict) and body["spec"].get("suspend"):
+            status["conditions"] = [{"type": "Suspended", "status": "True", "lastTransitionTime": self._created}]
+        return {**body, "status": status}
 
     def _add_pods(self, one: Found, made: Manifest, owner: Json, labels: Any) -> None:
         spec = _mapping(one, one.body, "spec")

@@ -16,10 +16,12 @@ from crds.settings import Settings
 from kube import objects
 from kube.client import Client
 from kube.errors import Forbidden, KubeError, NotFound
+from kube.parents import JobSet
 from kube.queues import ClusterQueue, LocalQueue
 from kube.resources import (
     CLUSTER_QUEUES,
     FLEX_TOPOS,
+    JOB_SETS,
     JOBS,
     LOCAL_QUEUES,
     NAMESPACES,
@@ -54,6 +56,7 @@ async def read(client: Client) -> Dump:
             local = group.create_task(_where_served(client, LOCAL_QUEUES, LocalQueue))
             workloads = group.create_task(_where_served(client, WORKLOADS, Workload))
             topologies = group.create_task(_where_served(client, NODE_RESOURCE_TOPOLOGIES, NodeResourceTopology))
+            job_sets = group.create_task(_where_served(client, JOB_SETS, JobSet))
             flexes = group.create_task(_where_served(client, FLEX_TOPOS, FlexTopo))
     except ExceptionGroup as errors:
         error = errors.exceptions[0]
@@ -64,6 +67,7 @@ async def read(client: Client) -> Dump:
     return Dump(
         flavors=flavors.result(),
         jobs=jobs.result(),
+        job_sets=job_sets.result(),
         nodes=nodes.result(),
         pods=pods.result(),
         workloads=workloads.result(),
@@ -123,6 +127,7 @@ def memory_of(found: Dump, settings: Settings) -> Memory:
     memory.pods_of = lambda uid: by_owner.get(uid, ())
     memory.pods_on = lambda name: by_node.get(name, ())
     memory.workload_of = workloads.get
+    memory.jobset_of = {objects.key(one): one for one in found.job_sets}.get
     memory.cluster_queues = queues.get
     try:
         memory.load(
@@ -131,6 +136,7 @@ def memory_of(found: Dump, settings: Settings) -> Memory:
             found.priority_classes,
             found.jobs,
             found.pods,
+            jobsets=found.job_sets,
             namespaces=found.namespaces,
             cluster_queues=found.cluster_queues,
             local_queues=found.local_queues,

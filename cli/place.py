@@ -164,7 +164,7 @@ def report(memory: Memory, found: Sequence[Found], namespace: str, now: float) -
     jobs = [job for one in accepted for job in one.jobs]
     pods = [pod for one in accepted for pod in one.pods]
     try:
-        outcomes, _ = rehearse(memory, jobs, pods, now)
+        outcomes = rehearse(memory, jobs, pods, now, job_sets=[one for made_ in accepted for one in made_.job_sets])
     except ValueError as error:
         raise Failure(str(error)) from None
     answers = [_refused(one) for one in made if one.denied]
@@ -179,7 +179,7 @@ def report(memory: Memory, found: Sequence[Found], namespace: str, now: float) -
 
 
 def _uids(one: Manifest) -> set[str]:
-    return {obj.metadata.uid for obj in (*one.jobs, *one.pods)}
+    return {obj.metadata.uid for obj in (*one.jobs, *one.job_sets, *one.pods)}
 
 
 def _pod_uids(record: Record) -> Iterator[str]:
@@ -192,7 +192,7 @@ def _refused(one: Manifest) -> Answer:
 
 
 def _left_alone(one: Manifest) -> Answer:
-    count = len(one.jobs) + len(one.pods)
+    count = len(_uids(one))
     text = "it asks for no topology and no queue: kube-scheduler places its pods alone" if count else "it has no pods"
     return Answer(one.title, one.namespace, State.NOT_MANAGED, "", text, warnings=())
 

@@ -13,6 +13,7 @@ from engine.placement import Assignment
 from engine.reasons import Reason
 from kube import objects
 from kube.informer import Event, EventKind
+from kube.parents import JobSet
 from queueing.cycle import Admitted, Preempting, cycle
 from queueing.preempt import Victim
 from ungater import admission, decide
@@ -124,20 +125,26 @@ def enter(memory: Memory, record: Record, now: float) -> None:
 
 
 def rehearse(
-    memory: Memory, jobs: Iterable[objects.Job], pods: Iterable[objects.Pod], now: float
-) -> tuple[list[Outcome], set[str]]:
+    memory: Memory,
+    jobs: Iterable[objects.Job],
+    pods: Iterable[objects.Pod],
+    now: float,
+    *,
+    job_sets: Iterable[JobSet] = (),
+) -> list[Outcome]:
     """What becomes of these jobs and pods if they are submitted now, at ``now`` (seconds since the epoch).
 
     Who waits already has its turn in the same cycles, before or after them, as the queues say. Returns the outcomes in
-    the order in which the workloads were met, and the uids of owners that are not the controller's to place.
+    the order in which the workloads were met; what is not the controller's to place has none.
     """
     stage = _Stage(memory, now)
     for record in tuple(memory.records.values()):
         stage.settle(record)
     stage.cycles({})
-    before, uids = set(memory.records), dict[str, None]()
+    before = set(memory.records)
+    for job_set in job_sets:
+        memory.on_jobset(Event(EventKind.ADDED, objects.key(job_set), None, job_set))
     for job in jobs:
-        uids[job.metadata.uid] = None
         memory.on_job(Event(EventKind.ADDED, objects.key(job), None, job))
     for pod in pods:
         memory.on_pod(Event(EventKind.ADDED, objects.key(pod), None, pod))
@@ -146,8 +153,7 @@ def rehearse(
         memory.regroup(record)
         stage.settle(record)
     stage.cycles(ours)
-    found = [stage.outcomes.get(key) or _waits(memory, record) for key, record in ours.items()]
-    return found, {uid for uid in uids if uid not in memory.records}
+    return [stage.outcomes.get(key) or _waits(memory, record) for key, record in ours.items()]
 
 
 def _waits(memory: Memory, record: Record) -> Outcome:

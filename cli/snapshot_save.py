@@ -20,6 +20,7 @@ from kube.errors import KubeError, NotFound
 from kube.resources import (
     CLUSTER_QUEUES,
     FLEX_TOPOS,
+    JOB_SETS,
     JOBS,
     LOCAL_QUEUES,
     NAMESPACES,
@@ -35,7 +36,7 @@ from kube.resources import (
 
 KINDS: Final = (
     *(NODES, NAMESPACES, PRIORITY_CLASSES, RESOURCE_FLAVORS, CLUSTER_QUEUES, LOCAL_QUEUES),
-    *(FLEX_TOPOS, NODE_RESOURCE_TOPOLOGIES, POD_DISRUPTION_BUDGETS, JOBS, WORKLOADS, PODS),
+    *(FLEX_TOPOS, NODE_RESOURCE_TOPOLOGIES, POD_DISRUPTION_BUDGETS, JOB_SETS, JOBS, WORKLOADS, PODS),
 )
 PRIVATE: Final = frozenset({"env", "envFrom", "command", "args"})
 APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"

@@ -100,13 +100,18 @@ def test_a_group_of_bare_pods_goes_together(tmp_path):
     assert sum(nodes_of(answer).values()) == 2
 
 
-def test_the_jobs_of_a_job_set(tmp_path):
+def test_a_job_set_is_one_workload_with_a_pod_set_for_each_replicated_job(tmp_path):
     template = {"metadata": {"annotations": REQUIRED}, "spec": job("x", 2, 4)["spec"]}
-    groups = [{"name": "w", "replicas": 2, "template": template}]
+    groups = [
+        {"name": "w", "replicas": 2, "template": template},
+        {"name": "l", "template": {"spec": job("x", 1, 1)["spec"]}},
+    ]
     body = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "js", "namespace": "team"}}
-    answers = ask(tmp_path, {**body, "spec": {"replicatedJobs": groups}})
-    assert {answer["state"] for answer in answers} == {"Placed"}
-    assert sum(sum(nodes_of(answer).values()) for answer in answers) == 4
+    (answer,) = ask(tmp_path, {**body, "spec": {"replicatedJobs": groups}})
+    assert (answer["name"], answer["state"]) == ("jobset/js", "Placed")
+    assert [(part["name"], part["count"]) for part in answer["podSets"]] == [("w", 4), ("l", 1)]
+    workers = {on["node"] for domain in answer["podSets"][0]["domains"] for on in domain["nodes"]}
+    assert len({name[:2] for name in workers}) == 1
 
 
 def test_what_asks_for_nothing_is_left_alone(tmp_path):
@@ -255,7 +260,10 @@ LOTS["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"
             "replicas",
         ),
         ("{apiVersion: apps/v1, kind: Deployment, metadata: {name: x}, spec: {replicas: 1}}", "spec.template"),
-        ("{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: x}, spec: {}}", "replicatedJobs"),
+        (
+            "{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: x}, spec: {replicatedJobs: 7}}",
+            "replicatedJobs",
+        ),
         (yaml.safe_dump(LOTS), "lots"),
         (
             "{apiVersion: batch/v1, kind: Job, metadata: {name: x}, spec: {parallelism: many, template: {}}}",
