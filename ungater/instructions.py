@@ -24,7 +24,7 @@ class Create(_Instruction, frozen=True):
 
 
 class Respec(_Instruction, frozen=True):
-    """Write the job's new counts into the Workload's spec."""
+    """Bring the Workload's spec up to date: counts, and while it waits the templates too."""
 
 
 class Enter(_Instruction, frozen=True):
