@@ -20,7 +20,7 @@ from cli.snapshot import Listing
 from cli.whatif_cases import opened
 from crds.constants import GROUP
 from kube import objects
-from kube.parents import JobSet
+from kube.parents import JobSet, LeaderWorkerSet
 from kube.queues import ClusterQueue, LocalQueue
 from kube.topologies import FlexTopo, NodeResourceTopology
 from ungater.workloads import Workload
@@ -35,6 +35,7 @@ KINDS: Final[dict[tuple[str, str], tuple[str, type[objects.Object]]]] = {  # (gr
     ("", "Namespace"): ("namespaces", objects.Namespace),
     ("batch", "Job"): ("jobs", objects.Job),
     ("jobset.x-k8s.io", "JobSet"): ("job_sets", JobSet),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): ("leaders", LeaderWorkerSet),
     ("scheduling.k8s.io", "PriorityClass"): ("priority_classes", objects.PriorityClass),
     ("policy", "PodDisruptionBudget"): ("budgets", objects.PodDisruptionBudget),
     (GROUP, "ResourceFlavor"): ("flavors", objects.ResourceFlavor),
@@ -54,6 +55,7 @@ class Dump(Listing):
     local_queues: list[LocalQueue] = field(default_factory=list)
     namespaces: list[objects.Namespace] = field(default_factory=list)
     job_sets: list[JobSet] = field(default_factory=list)
+    leaders: list[LeaderWorkerSet] = field(default_factory=list)
     priority_classes: list[objects.PriorityClass] = field(default_factory=list)
     budgets: list[objects.PodDisruptionBudget] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)

@@ -12,13 +12,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cli import explain_queue, explain_room, installed, mirror, queue_reading, queues, rehearsal
+from cli import explain_owner, explain_queue, explain_room, installed, mirror, queue_reading, queues, rehearsal
 from cli import relief as reliefs
 from cli.explain_queue import Place
 from cli.explain_room import Room
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit
 from cli.relief import Relief
-from crds.constants import JOB_INDEX_LABEL, NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED, Keys
+from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED, Keys
 from crds.numa_placement import decode
 from crds.request import ParsedRequest
 from engine.model import Policy, TopologyRequest
@@ -33,7 +33,7 @@ from ungater.machines import Described
 from ungater.memory import Memory
 from ungater.record import Record
 from ungater.slots import SlotMap
-from ungater.workloads import Workload, known_of
+from ungater.workloads import Workload, belongs, known_of
 
 MOST_PODS = 40  # with their zones in a table
 MOST_TROUBLES = 8
@@ -70,6 +70,7 @@ class Domain(msgspec.Struct, frozen=True):
     values: tuple[str, ...]
     slots: int
     pods: tuple[PlacedPod, ...]
+    pod_set: str = ""  # of an owner with several
 
 
 class MachineTrouble(msgspec.Struct, frozen=True):
@@ -101,11 +102,14 @@ class Report(msgspec.Struct, frozen=True):
     machine_troubles: tuple[MachineTrouble, ...] = ()
     queue: Place | None = None
     relief: Relief | None = None
+    kind: str = "Job"
 
 
 def command(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="Name of the Job (also job/NAME).")],
-    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Namespace of the Job.")] = None,
+    job: Annotated[
+        str, typer.Argument(metavar="JOB", help="Name of the Job, or KIND/NAME of another owner: jobset/train, sts/db.")
+    ],
+    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Namespace of the owner.")] = None,
     domain: Annotated[
         str | None, typer.Option("--domain", help="Domain of the annotations; default what was installed.")
     ] = None,
@@ -118,11 +122,10 @@ def command(
     For a waiting job: its place in the queue and the quota that is lacking, how many of its pods each domain of the
     requested level could take now, what limits it there, and what is short. Reads the cluster; changes nothing.
     """
-    name = job.removeprefix("job/").removeprefix("jobs/").removeprefix("job.batch/")
 
     async def ask() -> Report:
         async with await Client.connect(kubeconfig, context) as client:
-            return await report(client, namespace or client.connection.namespace, name, domain=domain)
+            return await report(client, namespace or client.connection.namespace, job, domain=domain)
 
     try:
         result = asyncio.run(ask())
@@ -132,22 +135,26 @@ def command(
 
 
 async def report(client: Client, namespace: str, name: str, *, domain: str | None = None) -> Report:
-    """Everything about one job, from one reading of the cluster. Raises Failure where there is no such job."""
+    """Everything about one job (``NAME`` or ``KIND/NAME``), from one reading of the cluster.
+
+    Raises Failure where there is none.
+    """
     settings = await installed.settings(client)
     keys = Keys(domain) if domain else settings.keys
-    try:
-        job = await client.get(JOBS, name, namespace, type=objects.Job)
-    except NotFound as error:
-        raise Failure(
-            f"no Job {name} in namespace {namespace}; `kubectl get jobs -n {namespace}` lists them"
-        ) from error
+    kind, name = explain_owner.named(name)
+    job = await _job(client, namespace, name) if kind in {"", "job"} else None
+    if job is None and kind == "job":
+        raise Failure(f"no Job {name} in namespace {namespace}; `kubectl get jobs -n {namespace}` lists them")
     read = await mirror.read(client)
     memory = mirror.memory_of(read, settings.model_copy(update={"domain": keys.domain}))
-    owner = owner_of(job, keys)
-    workload = next((one for one in read.workloads if one.metadata.name == owner.workload and _is_of(one, owner)), None)
+    found = memory.records.get(job.metadata.uid) if job is not None else None
+    if job is None:
+        found = explain_owner.find(memory, namespace, kind, name)
+    owner = owner_of(job, keys) if job is not None and found is None else explain_owner.seen(found)
+    workload = next((one for one in read.workloads if belongs(one, owner) and _in(one, owner)), None)
     slots = known_of(workload).slots if workload else None
-    pods = [pod for pod in read.pods if (o := objects.controller_of(pod.metadata)) and o.uid == owner.uid]
-    domains, others = _domains(slots, pods, keys)
+    pods = list(found.pods.values()) if found is not None else _pods_of(read.pods, owner)
+    domains, others = _domains(workload, owner, pods, keys)
     state, reason, message = _condition(owner, workload, slots)
     reading = (
         await queue_reading.read(client, installed.rules(settings)) if owner.queue and workload is not None else None
@@ -159,17 +166,18 @@ async def report(client: Client, namespace: str, name: str, *, domain: str | Non
         if state == "Waiting" and key in reading.queues.entries:
             reason, message = queues.why(reading, key)
     request = owner.request if isinstance(owner.request, ParsedRequest) else None
-    pod_set = owner.pod_sets[0]
+    pod_set = max(owner.pod_sets, key=lambda one: one.count)
     room, freed = _lacking(memory, owner.uid, reason, held) if state == "Waiting" else ((), None)
     return Report(
         job=f"{namespace}/{name}",
+        kind=owner.kind,
         workload=workload.metadata.name if workload else "",
         state=state,
         reason=reason,
         message=message,
         policy=str(request.policy) if request else "",
         level=(request.level or "") if request else "",
-        count=pod_set.count,
+        count=owner.count,
         per_pod=_amounts(convert.pod_requests(pod_set.template.spec)),
         levels=slots.levels if slots else (),
         flavor=slots.flavor if slots else "",
@@ -184,9 +192,19 @@ async def report(client: Client, namespace: str, name: str, *, domain: str | Non
     )
 
 
-def _is_of(workload: Workload, owner: Owner) -> bool:
-    found = objects.controller_of(workload.metadata)
-    return found is not None and found.uid == owner.uid
+async def _job(client: Client, namespace: str, name: str) -> objects.Job | None:
+    try:
+        return await client.get(JOBS, name, namespace, type=objects.Job)
+    except NotFound:
+        return None
+
+
+def _in(workload: Workload, owner: Owner) -> bool:
+    return objects.key(workload) == owner.workload_key
+
+
+def _pods_of(pods: Sequence[objects.Pod], owner: Owner) -> list[objects.Pod]:
+    return [pod for pod in pods if (of := objects.controller_of(pod.metadata)) and of.uid == owner.uid]
 
 
 def _lacking(
@@ -232,23 +250,36 @@ def _condition(owner: Owner, workload: Workload | None, slots: SlotMap | None) -
 
 
 def _domains(
-    slots: SlotMap | None, pods: Sequence[objects.Pod], keys: Keys
+    workload: Workload | None, owner: Owner, pods: Sequence[objects.Pod], keys: Keys
 ) -> tuple[tuple[Domain, ...], tuple[PlacedPod, ...]]:
-    by_slot: dict[int | None, list[PlacedPod]] = defaultdict(list)
+    """The slots of each pod set with their pods, and the pods without a slot."""
+    admission = known_of(workload).admission if workload is not None else None
+    found: list[Domain] = []
+    others: list[PlacedPod] = []
+    members: dict[str, list[objects.Pod]] = defaultdict(list)
     for pod in pods:
-        placed = _placed(pod, keys)
-        by_slot[None if slots is None or placed.gated else slots.of_selector(pod.spec.node_selector)].append(placed)
-    for members in by_slot.values():
-        members.sort(key=lambda pod: (pod.rank is None, pod.rank, pod.name))
-    found = tuple(
-        Domain(slot.values, slot.count, tuple(by_slot[index]))
-        for index, slot in enumerate(slots.slots if slots else ())
-    )
-    return found, tuple(by_slot[None])
+        pod_set = owner.pod_set_of(pod)
+        members[pod_set.name if pod_set is not None else ""].append(pod)
+    for pod_set in owner.pod_sets:
+        part = admission.part(pod_set.name) if admission is not None else None
+        slots = part.slots if part is not None else None
+        by_slot: dict[int | None, list[PlacedPod]] = defaultdict(list)
+        for pod in members.pop(pod_set.name, ()):
+            placed = _placed(pod, pod_set.rank(pod), keys)
+            by_slot[None if slots is None or placed.gated else slots.of_selector(pod.spec.node_selector)].append(placed)
+        for there in by_slot.values():
+            there.sort(key=lambda pod: (pod.rank is None, pod.rank, pod.name))
+        name = pod_set.name if len(owner.pod_sets) > 1 else ""
+        found += (
+            Domain(slot.values, slot.count, tuple(by_slot[index]), name)
+            for index, slot in enumerate(slots.slots if slots else ())
+        )
+        others += by_slot[None]
+    others += (_placed(pod, None, keys) for rest in members.values() for pod in rest)
+    return tuple(found), tuple(others)
 
 
-def _placed(pod: objects.Pod, keys: Keys) -> PlacedPod:
-    rank = (pod.metadata.labels or {}).get(JOB_INDEX_LABEL, "")
+def _placed(pod: objects.Pod, rank: int | None, keys: Keys) -> PlacedPod:
     gated = any(gate.name == keys.gate for gate in pod.spec.scheduling_gates or ())
     phase = "Terminating" if pod.metadata.deletion_timestamp else pod.status.phase
     zones, source = _zones(pod)
@@ -256,7 +287,7 @@ def _placed(pod: objects.Pod, keys: Keys) -> PlacedPod:
         pod.metadata.name,
         phase,
         pod.spec.node_name,
-        int(rank) if rank.isdigit() else None,
+        rank,
         gated,
         zones,
         source,
@@ -296,8 +327,8 @@ def render(result: Report) -> RenderableType:
     wish = f"{result.policy.lower()} {result.level}".strip() or "no topology"
     each = ", ".join(f"{amount} {name}" for name, amount in result.per_pod.items()) or "no requests"
     head = Text.assemble(
-        (f"Job {result.job}", "bold"), f"  {result.count} pods ({each} each), {wish}\n", (result.state, _color(result)),
-        f"  {result.message}" if result.message else "",
+        (f"{result.kind} {result.job}", "bold"), f"  {result.count} pods ({each} each), {wish}\n",
+        (result.state, _color(result)), f"  {result.message}" if result.message else "",
     )  # fmt: skip
     parts: list[RenderableType] = [head]
     if result.queue is not None:
@@ -362,17 +393,24 @@ def short(level: str) -> str:
 
 def _placement_table(result: Report) -> Table:
     table = Table(box=None, pad_edge=False)
+    several = any(domain.pod_set for domain in result.domains)
+    if several:
+        table.add_column("POD SET")
     for level in result.levels:
         table.add_column(short(level))
     table.add_column("SLOTS", justify="right")
     table.add_column("RUNNING", justify="right")
     table.add_column("RANKS" if any(p.rank is not None for d in result.domains for p in d.pods) else "PODS")
     before: tuple[str, ...] = ()
+    last = ""
     for domain in result.domains:
+        before = before if domain.pod_set == last else ()
         # A value is printed where it differs from the line above: a tree reads better than repeated columns.
         shown = [value if domain.values[: i + 1] != before[: i + 1] else "" for i, value in enumerate(domain.values)]
         running = sum(pod.phase == "Running" for pod in domain.pods)
-        table.add_row(*shown, str(domain.slots), str(running), _members(domain.pods))
+        head = [domain.pod_set if domain.pod_set != last else ""] if several else []
+        last = domain.pod_set
+        table.add_row(*head, *shown, str(domain.slots), str(running), _members(domain.pods))
         before = domain.values
     return table
 

@@ -16,13 +16,14 @@ from crds.settings import Settings
 from kube import objects
 from kube.client import Client
 from kube.errors import Forbidden, KubeError, NotFound
-from kube.parents import JobSet
+from kube.parents import JobSet, LeaderWorkerSet
 from kube.queues import ClusterQueue, LocalQueue
 from kube.resources import (
     CLUSTER_QUEUES,
     FLEX_TOPOS,
     JOB_SETS,
     JOBS,
+    LEADER_WORKER_SETS,
     LOCAL_QUEUES,
     NAMESPACES,
     NODE_RESOURCE_TOPOLOGIES,
@@ -57,6 +58,7 @@ async def read(client: Client) -> Dump:
             workloads = group.create_task(_where_served(client, WORKLOADS, Workload))
             topologies = group.create_task(_where_served(client, NODE_RESOURCE_TOPOLOGIES, NodeResourceTopology))
             job_sets = group.create_task(_where_served(client, JOB_SETS, JobSet))
+            leaders = group.create_task(_where_served(client, LEADER_WORKER_SETS, LeaderWorkerSet))
             flexes = group.create_task(_where_served(client, FLEX_TOPOS, FlexTopo))
     except ExceptionGroup as errors:
         error = errors.exceptions[0]
@@ -68,6 +70,7 @@ async def read(client: Client) -> Dump:
         flavors=flavors.result(),
         jobs=jobs.result(),
         job_sets=job_sets.result(),
+        leaders=leaders.result(),
         nodes=nodes.result(),
         pods=pods.result(),
         workloads=workloads.result(),
@@ -128,6 +131,7 @@ def memory_of(found: Dump, settings: Settings) -> Memory:
     memory.pods_on = lambda name: by_node.get(name, ())
     memory.workload_of = workloads.get
     memory.jobset_of = {objects.key(one): one for one in found.job_sets}.get
+    memory.leaders_of = {objects.key(one): one for one in found.leaders}.get
     memory.cluster_queues = queues.get
     try:
         memory.load(

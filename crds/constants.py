@@ -14,9 +14,10 @@ MAX_LEVELS = 8
 JOB_INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 # Where controllers write the rank of a pod, the first that is there counts; of groups under the configured domain.
 POD_GROUP_INDEX = "pod-group-pod-index"
+WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
 RANK_LABELS = (
     JOB_INDEX_LABEL,
-    "leaderworkerset.sigs.k8s.io/worker-index",
+    WORKER_INDEX,
     "apps.kubernetes.io/pod-index",
     "training.kubeflow.org/replica-index",
 )
@@ -124,6 +125,11 @@ class Keys:
     def pod_group_total(self) -> str:
         """Annotation on a pod: how many pods its group (or its controller) will have."""
         return f"{self.domain}/pod-group-total-count"
+
+    @cached_property
+    def role_hash(self) -> str:
+        """Annotation on a pod of a group: its pod set, where not all pods of the group are alike."""
+        return f"{self.domain}/role-hash"
 
     @cached_property
     def group(self) -> str:

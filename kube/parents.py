@@ -49,13 +49,17 @@ class LeaderWorkerTemplate(Struct, frozen=True):
 
     size: int = 1
     worker_template: msgspec.Raw = msgspec.Raw(b"{}")
-    leader_template: msgspec.Raw | None = None
+    leader_template: msgspec.Raw = msgspec.Raw(b"")
 
     def __post_init__(self) -> None:
         # A Raw is a view into the whole answer: keep these bytes, let the rest go.
         msgspec.structs.force_setattr(self, "worker_template", self.worker_template.copy())
-        if self.leader_template is not None:
-            msgspec.structs.force_setattr(self, "leader_template", self.leader_template.copy())
+        msgspec.structs.force_setattr(self, "leader_template", self.leader_template.copy())
+
+    @property
+    def has_leader(self) -> bool:
+        """Whether the leader has a template of its own."""
+        return bytes(self.leader_template) not in {b"", b"null"}
 
 
 class LeaderWorkerSetSpec(Struct, frozen=True):

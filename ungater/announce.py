@@ -44,7 +44,11 @@ def job_reference(record: Record) -> ObjectReference:
         name, uid = owner.members[0]
         return ObjectReference(api_version="v1", kind="Pod", namespace=owner.namespace, name=name, uid=uid)
     return ObjectReference(
-        api_version=owner.api_version, kind=owner.kind, namespace=owner.namespace, name=owner.name, uid=owner.uid
+        api_version=owner.api_version,
+        kind=owner.kind,
+        namespace=owner.namespace,
+        name=owner.name,
+        uid=owner.controller or owner.uid,
     )
 
 

@@ -32,13 +32,14 @@ from kube.objects import (
     controller_of,
     key,
 )
-from kube.parents import JobSet
+from kube.parents import JobSet, LeaderWorkerSet
 from kube.queues import ClusterQueue, LocalQueue
 from kube.resources import (
     CLUSTER_QUEUES,
     FLEX_TOPOS,
     JOB_SETS,
     JOBS,
+    LEADER_WORKER_SETS,
     LOCAL_QUEUES,
     NAMESPACES,
     NODE_RESOURCE_TOPOLOGIES,
@@ -101,6 +102,7 @@ from ungater.predictions import Predictions
 from ungater.queue_status import QueueStatus, Source
 from ungater.record import Admission, Record, Told, Trouble
 from ungater.sender import Sender, seconds_of
+from ungater.slots import Slot
 from ungater.workloads import Workload, known_of, unhealthy_nodes
 from ungater.workqueue import WorkQueue, backoff
 from ungater.writer import REFUSED, Overtaken, Writer
@@ -286,7 +288,7 @@ class Controller:
         )
         local_queues = Informer(client, LOCAL_QUEUES, LocalQueue, on_event=memory.on_local_queue, observe=observe)
         memory.cluster_queues = cluster_queues.store.get
-        self.living.flavors = flavors.store
+        self.living.flavors = self.sender.flavors = flavors.store
         self._flavor_status = FlavorStatus(
             client,
             FlavorSource(memory.state, lambda: memory.layout, flavors.store.values, nodes.store.get),
@@ -323,12 +325,15 @@ class Controller:
         self._jobsets = jobsets = OptionalInformer(
             client, JOB_SETS, JobSet, on_event=memory.on_jobset, observe=self.metrics.signal
         )
-        memory.jobset_of = jobsets.get
+        leaders = OptionalInformer(
+            client, LEADER_WORKER_SETS, LeaderWorkerSet, on_event=memory.on_leaders, observe=self.metrics.signal
+        )
+        memory.jobset_of, memory.leaders_of = jobsets.get, leaders.get
         on_budget, observe = self._budgets.on_budget, self.metrics.signal
         budgets = OptionalInformer(
             client, POD_DISRUPTION_BUDGETS, PodDisruptionBudget, on_event=on_budget, observe=observe
         )
-        return topologies, flexes, classes, budgets, jobsets, *self.bridge.informers()
+        return topologies, flexes, classes, budgets, jobsets, leaders, *self.bridge.informers()
 
     def _on_pod(self, event: Event[Pod]) -> None:
         self.memory.on_pod(event)
@@ -432,6 +437,7 @@ class Controller:
     def _ungate(self, record: Record, ungate: Ungate, predictions: Predictions | None) -> None:
         slots = record.slots_of(ungate.pod)
         if slots is None:
+            self.sender.ungate(record, ungate.pod, Slot((), 1))
             return
         slot, pod = slots.slots[ungate.index], ungate.pod
         if pod.metadata.uid not in record.intents and not self.memory.arrivals.may_go(record, pod, slot.node):

@@ -8,12 +8,15 @@ Rules
   is told by ``<domain>/pod-group-total-count``; without it, those that are there count, and more go beside them.
 - A rank is read from the label that the pods' controller sets (`RANK_LABELS`). It counts from 0; where nobody
   tells how many there will be, from the lowest one.
-- All pods of one workload are alike. Those that wait behind the gate tell what is asked for; of pods that were let
+- Where the pods' controller makes several kinds of pods (`ungater.roles`), each kind is a pod set. Those who tell how
+  many pods there will be in all are one workload, placed when all are there; else each kind is a workload by itself.
+- Pods of one pod set are alike. Those that wait behind the gate tell what is asked for; of pods that were let
   go, what we added to them is taken off.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 
@@ -22,7 +25,10 @@ from crds.names import workload_name
 from crds.request import WISHES, ParsedRequest, RequestError, parse_request, parse_wish, pods_in_all
 from engine.reasons import Reason
 from kube.objects import Affinity, NodeAffinity, NodeSelector, ObjectMeta, Pod, PodTemplate, controller_of, is_true
-from ungater.jobs import MAIN, OwnedPodSet, Owner
+from ungater.jobs import MAIN, OwnedPodSet, Owner, positive
+from ungater.leaders import KIND as LEADER_SETS
+from ungater.leaders import group_key
+from ungater.roles import rule_of
 from ungater.slots import finished, is_gated, rank_of
 
 JOB, POD, GROUP = "Job", "Pod", "PodGroup"
@@ -40,7 +46,22 @@ def owner_key(pod: Pod, keys: Keys) -> str:
     group = (pod.metadata.labels or {}).get(keys.pod_group)
     if group:
         return f"group/{pod.metadata.namespace}/{group}"
-    return controller.uid if controller is not None else pod.metadata.uid
+    if controller is None:
+        return pod.metadata.uid
+    if (of_leader := group_key(pod)) != "":
+        return of_leader
+    role = role_of(pod, keys)
+    alone = role != MAIN and keys.pod_group_total not in (pod.metadata.annotations or {})
+    return f"{controller.uid}/{role}" if alone else controller.uid
+
+
+def role_of(pod: Pod, keys: Keys) -> str:
+    """The name of a pod's pod set, as the pod tells it."""
+    annotations = pod.metadata.annotations or {}
+    if keys.role_hash in annotations:
+        return annotations[keys.role_hash]
+    rule = rule_of(pod)
+    return (rule.role(pod) if rule is not None else "") or MAIN
 
 
 def served(pod: Pod, keys: Keys) -> bool:
@@ -56,7 +77,9 @@ def of_pods(workload: ObjectMeta) -> bool:
     controller = controller_of(workload)
     if controller is None:
         return bool(workload.owner_references) and workload.name.startswith(f"{GROUP.lower()}-")
-    return controller.kind != JOB and workload.name == workload_name(controller.kind, controller.name, controller.uid)
+    return controller.kind not in {JOB, "JobSet", LEADER_SETS} and workload.name.startswith(
+        f"{controller.kind.lower()}-"
+    )
 
 
 def owner_of_pods(key: str, pods: Iterable[Pod], keys: Keys, before: Owner | None = None) -> Owner:
@@ -67,40 +90,107 @@ def owner_of_pods(key: str, pods: Iterable[Pod], keys: Keys, before: Owner | Non
             raise AssertionError(f"{key}: no pods")
         return replace(before, over=GONE, outcome=f"no pod of {before.kind} {before.name} is left")
     alive = [pod for pod in found if not finished(pod)]
-    gated = [pod for pod in alive if is_gated(pod, keys.gate)]
     kind, api_version, name, uid = _identity(key, found[0])
     total, wrong = _total(found, keys)
-    template, raw = _template(found, gated, keys, before)
-    request: ParsedRequest | None = None
-    wishes: dict[str, str] = {}
+    roles = _roles(found, keys, total)
+    pod_sets: list[OwnedPodSet] = []
+    for role in roles:
+        try:
+            members = found if len(roles) == 1 else [pod for pod in found if role_of(pod, keys) == role]
+            pod_sets.append(_pod_set(role, members, keys, total if len(roles) == 1 else 0, before))
+        except RequestError as error:
+            wrong = wrong or error
+            pod_sets.append(_pod_set(role, members[:1], keys, 0, before))
+    if len(roles) > 1 or (roles != [MAIN] and total):
+        pod_sets, missing = _complete(pod_sets, total, before)
+        wrong = wrong or missing
+    labels = found[0].metadata.labels or {}
+    most = None
     try:
-        request, wishes = _request(found, gated or alive or found, keys)
+        queue = _queue(found, keys)
+        most = positive(labels.get(keys.max_execution), f"metadata.labels[{keys.max_execution}]")
     except RequestError as error:
-        wrong = wrong or error
+        queue, wrong = "", wrong or error
     done = sum(pod.status.phase == "Succeeded" for pod in found)
-    count = max(total - done, 0) if total else len(alive)
-    ranks = [rank for pod in found if (rank := rank_of(pod)) is not None]
-    lowest = 0 if total else min(ranks, default=0)
-    done_before = ((0, lowest - 1),) if lowest else ()
-    pod_set = OwnedPodSet(MAIN, count, total or count, template, raw, done_before, request=request, wishes=wishes)
+    role = roles[0] if key.endswith(f"/{roles[0]}") and kind != GROUP else ""
     return Owner(
         kind=kind,
         api_version=api_version,
         namespace=found[0].metadata.namespace,
         name=name,
-        uid=uid,
+        uid=key,
+        controller=uid if uid != key else "",
         created=before.created if before is not None else found[0].metadata.creation_timestamp or "",
-        pod_sets=(pod_set,),
+        pod_sets=tuple(pod_sets),
         wrong=wrong,
         gated=True,
         over=_over(kind, alive, done, total),
         outcome=f"all pods of {kind} {name} have finished",
-        priority_class=template.spec.priority_class_name,
+        queue=queue,
+        priority_class=pod_sets[0].template.spec.priority_class_name,
+        workload_class=labels.get(keys.priority_class, ""),
+        most_execution=most,
         ready=sum(is_true(pod.status.conditions, "Ready") for pod in alive),
-        workload=workload_name(kind, name, uid),
+        workload=workload_name(kind, f"{name}-{role}" if role else name, key),
         open_ended=not total and kind != POD,
         members=_members(kind, found, before),
+        role=partial(role_of, keys=keys) if len(pod_sets) > 1 else role_main,
     )
+
+
+def role_main(_: Pod) -> str:
+    """The pod set of pods that are all alike."""
+    return MAIN
+
+
+def _roles(pods: Sequence[Pod], keys: Keys, total: int) -> list[str]:
+    """The pod sets that there are, by name; pods that tell no role are alike."""
+    if not total:
+        return [role_of(pods[0], keys)]
+    return sorted({role_of(pod, keys) for pod in pods})
+
+
+def _pod_set(role: str, pods: Sequence[Pod], keys: Keys, total: int, before: Owner | None) -> OwnedPodSet:
+    """Pods that are alike as a pod set. Raises RequestError where they are not."""
+    alive = [pod for pod in pods if not finished(pod)]
+    gated = [pod for pod in alive if is_gated(pod, keys.gate)]
+    known = next((one for one in before.pod_sets if one.name == role), None) if before is not None else None
+    template, raw = _template(pods, gated, keys, known)
+    request, wishes = _request(gated or alive or pods, keys)
+    done = sum(pod.status.phase == "Succeeded" for pod in pods)
+    count = max(total - done, 0) if total else len(alive)
+    ranks = [rank for pod in pods if (rank := rank_of(pod)) is not None]
+    lowest = 0 if total else min(ranks, default=0)
+    done_before = ((0, lowest - 1),) if lowest else ()
+    return OwnedPodSet(role, count, total or count, template, raw, done_before, request=request, wishes=wishes)
+
+
+def _complete(
+    pod_sets: list[OwnedPodSet], total: int, before: Owner | None
+) -> tuple[list[OwnedPodSet], RequestError | None]:
+    """How many pods each pod set has is known once all are there, and stays so."""
+    known = before if before is not None and before.full >= total else None
+    if known is not None:
+        fulls = {one.name: one.full for one in known.pod_sets}
+        seen = {one.name: one for one in pod_sets}
+        return [
+            replace(seen.get(one.name, one), count=fulls[one.name], full=fulls[one.name]) for one in known.pod_sets
+        ], None
+    there = sum(one.count for one in pod_sets)
+    if there >= total:
+        return pod_sets, None
+    text = f"{there} of {total} pods are there; they are placed together when all are"
+    return pod_sets, RequestError(Reason.PENDING, "metadata.annotations", str(total), text)
+
+
+def _queue(pods: Sequence[Pod], keys: Keys) -> str:
+    """The queue that the pods name. Raises RequestError where they name several."""
+    names = sorted({name for pod in pods if (name := (pod.metadata.labels or {}).get(keys.queue_name))})
+    if len(names) > 1:
+        field = f"metadata.labels[{keys.queue_name}]"
+        text = f"{field}: the pods of one workload name queues {' and '.join(names)}: give them one"
+        raise RequestError(Reason.INVALID_REQUEST, field, names[1], text)
+    return names[0] if names else ""
 
 
 def _identity(key: str, pod: Pod) -> tuple[str, str, str, str]:
@@ -144,13 +234,8 @@ def _total(pods: Sequence[Pod], keys: Keys) -> tuple[int, RequestError | None]:
     return 0, None
 
 
-def _request(pods: Sequence[Pod], telling: Sequence[Pod], keys: Keys) -> tuple[ParsedRequest | None, dict[str, str]]:
+def _request(telling: Sequence[Pod], keys: Keys) -> tuple[ParsedRequest | None, dict[str, str]]:
     """What the pods ask for. Raises RequestError where they differ or cannot be served."""
-    queue = next((name for pod in pods if (name := (pod.metadata.labels or {}).get(keys.queue_name))), "")
-    if queue:
-        field = f"metadata.labels[{keys.queue_name}]"
-        text = f'{field}: "{queue}": queues admit Jobs only: remove the label, or make the pods with a Job'
-        raise RequestError(Reason.UNSUPPORTED_OWNER, field, queue, text)
     first, *others = telling
     for other in others:
         if _asked(other, keys) != _asked(first, keys):
@@ -173,10 +258,12 @@ def _asked(pod: Pod, keys: Keys) -> tuple[object, ...]:
     return said, containers, spec.resources, spec.overhead
 
 
-def _template(pods: Sequence[Pod], gated: Sequence[Pod], keys: Keys, before: Owner | None) -> tuple[PodTemplate, bytes]:
+def _template(
+    pods: Sequence[Pod], gated: Sequence[Pod], keys: Keys, before: OwnedPodSet | None
+) -> tuple[PodTemplate, bytes]:
     """The template of the pods: of the newest that waits, else the one that was seen before, else made anew."""
     if not gated and before is not None:
-        return before.pod_sets[0].template, before.pod_sets[0].raw
+        return before.template, before.raw
     pod = gated[-1] if gated else pods[-1]
     meta = pod.metadata
     annotations = {key: text for key, text in (meta.annotations or {}).items() if key not in (keys.workload, *_WRITTEN)}
@@ -184,8 +271,8 @@ def _template(pods: Sequence[Pod], gated: Sequence[Pod], keys: Keys, before: Own
     if not is_gated(pod, keys.gate):
         spec = msgspec.structs.replace(spec, node_selector=None, affinity=_anywhere(spec.affinity))
     template = PodTemplate(metadata=ObjectMeta(labels=meta.labels, annotations=annotations), spec=spec)
-    if before is not None and before.pod_sets[0].template == template:
-        return before.pod_sets[0].template, before.pod_sets[0].raw
+    if before is not None and before.template == template:
+        return before.template, before.raw
     return template, msgspec.json.encode(template)
 
 

@@ -136,6 +136,9 @@ class Shrink(_Instruction, frozen=True):
     pod_set: str = MAIN
 
 
+ANYWHERE = -1  # no slice: the pod has quota alone
+
+
 class Ungate(_Instruction, frozen=True):
     """Send this pod to this slice of its pod set."""
 

@@ -134,6 +134,12 @@ class Owner:
     open_ended: bool = False  # nobody tells how many pods it will have
     members: tuple[tuple[str, str], ...] = ()  # of a group of pods: names and uids of those that own its Workload
     role: Callable[[Pod], str] = _main  # the name of a pod's pod set, where there are several
+    controller: str = ""  # uid of the object that owns its Workload, where that is not ``uid``
+
+    @property
+    def suspendable(self) -> bool:
+        """Whether it is suspended while it waits; else its pods are there, behind the gate."""
+        return self.kind in {"Job", "JobSet"}
 
     @property
     def request(self) -> ParsedRequest | RequestError | None:

@@ -23,7 +23,7 @@ from engine.reasons import Reason
 from engine.state import ClusterState
 from kube import convert, objects
 from kube.informer import Event
-from kube.parents import JobSet
+from kube.parents import JobSet, LeaderWorkerSet
 from kube.queues import ClusterQueue, LocalQueue, checks, cluster_queue, local_queue, plain_flavor
 from kube.topologies import FlexTopo, NodeResourceTopology
 from queueing import model
@@ -32,12 +32,14 @@ from queueing.queues import Grant, Queues
 from ungater import swaps
 from ungater.arrivals import Arrivals
 from ungater.conditions import ADMITTED
-from ungater.groups import owner_key, owner_of_pods, served
+from ungater.groups import GONE, GROUP, POD, owner_key, owner_of_pods, served
 from ungater.holdings import Holdings
 from ungater.inside import Inside, Options, worth_a_look
 from ungater.instructions import Rules
 from ungater.jobs import OwnedPodSet, Owner, owner_of
 from ungater.jobsets import owner_of_jobset, parent_of
+from ungater.leaders import PREFIX as LEADERS
+from ungater.leaders import owner_of_group, set_of
 from ungater.outside import may_be_evicted, outside
 from ungater.predictions import promise_again
 from ungater.record import Admission, Known, Record
@@ -47,6 +49,7 @@ from ungater.workloads import Workload, belongs, known_of
 
 BATCH_A_POD = 0.0002  # seconds of waiting for more pods, for each pod the job has
 LEAST_BATCH = 0.1
+BARE = 10.0  # seconds for which an owner without pods keeps its place in a queue
 
 Enqueue = Callable[[str, float], None]
 log = structlog.get_logger()
@@ -97,6 +100,7 @@ class Memory:
             str, dict[str, objects.Job]
         ] = {}  # Jobs by the uid of the JobSet that made them, and theirs
         self.jobset_of: Callable[[str], JobSet | None] = lambda _: None  # by ``namespace/name``
+        self.leaders_of: Callable[[str], LeaderWorkerSet | None] = lambda _: None  # by ``namespace/name``
         self._parents: dict[str, str] = {}  # the other way round
         self.groups: dict[str, str] = {}  # owners that are known by their pods alone: uid -> key of the Workload
         self.view: Callable[[Owner], Owner] = lambda owner: owner  # a job as everything here is to look at it
@@ -663,7 +667,9 @@ class Memory:
         if key in self.records or not served(pod, self.keys):
             return
         pods = {other.metadata.uid: other for other in (*self._pods_of(key, pod.metadata.namespace), pod)}
-        own = owner_of_pods(key, pods.values(), self.keys)
+        own = self._own_of(key, pods.values())
+        if own is None:
+            return
         self.groups[key] = own.workload_key
         self._new_record(own, after=self._batch if own.open_ended else 0.0)
         self.records[key].pods |= pods
@@ -675,14 +681,51 @@ class Memory:
         if not record.pods and record.known is None:
             self._drop(record.uid)
             return False
-        record.own = owner_of_pods(record.uid, record.pods.values(), self.keys, record.own)
+        own = self._own_of(record.uid, record.pods.values(), record.own)
+        waits = own is not None and (own.queue or own.uid.startswith(LEADERS))
+        if own is not None and own.over == GONE and waits and own.kind not in {POD, GROUP}:
+            own = self._maybe_gone(record, own)
+        elif record.pods:
+            record.bare_since = None
+        record.own = own or record.own
         record.owner = self.view(record.own)
         return True
+
+    def _own_of(self, key: str, pods: Iterable[objects.Pod], before: Owner | None = None) -> Owner | None:
+        """The view of an owner that is known by its pods; None where what describes them was not seen yet."""
+        found = list(pods)
+        if not key.startswith(LEADERS) or not found:
+            return owner_of_pods(key, found, self.keys, before) if found or before is not None else None
+        whole = self.leaders_of(set_of(key))
+        return owner_of_group(key, found, whole, self.keys, before) if whole is not None else before
+
+    def _maybe_gone(self, record: Record, own: Owner) -> Owner:
+        """Between the end of its pods and the next ones an owner keeps its Workload for a moment."""
+        now = time.monotonic()
+        record.bare_since = now if record.bare_since is None else record.bare_since
+        if now - record.bare_since >= BARE:
+            return own
+        self._enqueue(record.uid, BARE)
+        pod_sets = tuple([replace(one, count=0) for one in own.pod_sets]) if own.open_ended else own.pod_sets
+        return replace(own, over="", ready=0, pod_sets=pod_sets)
+
+    def on_leaders(self, event: Event[LeaderWorkerSet]) -> None:
+        """A LeaderWorkerSet came, changed or went."""
+        whole = event.new
+        if not self.live or whole is None:
+            return
+        head = f"{LEADERS}{event.key}/"
+        for index in range(whole.spec.replicas):
+            for pod in self.pods_of(f"{head}{index}"):
+                self._gather(pod)
+        for uid in self.groups:
+            if uid.startswith(head):
+                self._enqueue(uid, 0.0)
 
     def _owner_of(self, workload: Workload) -> Record | None:
         """Whose Workload it is: that of its controlling owner; of a group of pods, by its name."""
         reference = objects.controller_of(workload.metadata)
-        if reference is not None:
+        if reference is not None and reference.uid in self.records:
             return self.records.get(reference.uid)
         key = objects.key(workload)
         uid = next((uid for uid, name in self.groups.items() if name == key), "")

@@ -26,10 +26,18 @@ Terms = tuple[NodeSelectorTerm, ...]
 class UngatePatches:
     """Patches for the pods of one pod set; keep one for as long as its slots stay the same."""
 
-    def __init__(self, keys: Keys, workload: str, pod_set: str, levels: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        keys: Keys,
+        workload: str,
+        pod_set: str,
+        levels: tuple[str, ...],
+        selector: Mapping[str, str] = _NOTHING,
+    ) -> None:
         self._keys = keys
         self._annotations = {keys.workload: workload, keys.pod_set: pod_set}
         self.levels = levels
+        self._selector = selector
         self._made: dict[tuple[Slot, tuple[str, ...], Terms], tuple[bytes, bytes, bytes]] = {}
 
     def body(self, pod: Pod, slot: Slot, more: Mapping[str, str] = _NOTHING) -> bytes:
@@ -50,7 +58,7 @@ class UngatePatches:
 
     def _make(self, slot: Slot, gates: tuple[str, ...], terms: Terms) -> tuple[bytes, bytes, bytes]:
         spec: dict[str, Any] = {
-            "nodeSelector": dict(zip(self.levels, slot.values, strict=True)),
+            "nodeSelector": {**self._selector, **dict(zip(self.levels, slot.values, strict=True))},
             "schedulingGates": [{"name": name} for name in gates] or None,
         }
         if slot.node and self.levels[-1] == HOSTNAME_LABEL and (pinned := _pin(terms, slot.node)) is not None:

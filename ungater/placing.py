@@ -6,11 +6,13 @@ Plain functions of what was seen, like `ungater.decide`.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from crds.constants import Keys
 from engine.reasons import Reason
 from kube.objects import Pod, is_true
 from ungater import conditions as names
 from ungater.conditions import Wanted
 from ungater.instructions import (
+    ANYWHERE,
     Delete,
     Enter,
     Instruction,
@@ -27,7 +29,7 @@ from ungater.instructions import (
 )
 from ungater.jobs import OwnedPodSet
 from ungater.record import Record
-from ungater.slots import SlotMap, Tally, assign, finished, surplus, tally
+from ungater.slots import SlotMap, Tally, assign, finished, is_gated, surplus, tally
 
 SHRINK_AFTER = 1.0  # seconds: pods of a job finish together, and one write is enough for them
 SOON = 4.0  # seconds: for what nobody waits for; often a later state makes the write needless
@@ -62,7 +64,7 @@ def _is_news(record: Record, reason: str, message: str, now: float) -> bool:
 def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
     """Pods go to their slots, those that are astray are replaced, and what is missing is asked for."""
     if not record.slots_in:
-        return [*_resize(record, {}, now), *_ready(record)]
+        return [*_let_go(record, rules.keys, now), *_resize(record, {}, now), *_ready(record)]
     pod_sets, keys = record.owner.pod_sets, rules.keys
     counted = {
         pod_set.name: tally(
@@ -90,9 +92,34 @@ def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
         *(step for look in looks for step in _replace(record, look.counted, now)),
         *(Ungate(pod, index) for look in looks for pod, index in look.counted.resend),
         *(Ungate(pod, index) for look in looks for pod, index in look.going),
+        *_let_go(record, keys, now),
         *([Enter(moves)] if moves else _resize(record, counted, now)),
         *_say(record, looks, now),
     ]
+
+
+def _let_go(record: Record, keys: Keys, now: float) -> list[Instruction]:
+    """Pods that have quota and no slots go anywhere; those of a job that is suspended while it waits were not gated."""
+    if record.owner.suspendable or record.admission is None:
+        return []
+    done: list[Instruction] = []
+    for pod_set in record.owner.pod_sets:
+        if pod_set.name in record.slots_in:
+            continue
+        left, waiting = _has(record, pod_set), []
+        for pod in record.pods_of(pod_set):
+            intent = record.intents.get(pod.metadata.uid)
+            if finished(pod) or (intent is not None and intent.gone):
+                continue
+            if not is_gated(pod, keys.gate) or intent is not None:
+                left -= 1
+                if intent is not None and is_gated(pod, keys.gate) and intent.deadline <= now:
+                    done.append(Ungate(pod, ANYWHERE))
+            elif pod.metadata.deletion_timestamp is None:
+                waiting.append(pod)
+        waiting.sort(key=lambda pod: pod.metadata.name)
+        done += (Ungate(pod, ANYWHERE) for pod in waiting[: max(0, left)])
+    return done
 
 
 @dataclass(frozen=True)
@@ -192,6 +219,8 @@ def _resize(record: Record, counted: Mapping[str, Tally], now: float) -> list[In
     if any(pod_set.count > _has(record, pod_set) for pod_set in record.owner.pod_sets):
         return [*done, Enter()]
     done.append(Leave())
+    if record.owner.wrong is not None:
+        return done  # how many there are is not known
     for pod_set in record.owner.pod_sets:
         if pod_set.name in counted:
             slots, kept = record.slots_in[pod_set.name], counted[pod_set.name]

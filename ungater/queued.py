@@ -79,9 +79,10 @@ def _edited(owner: Owner, known: Known) -> bool:
     """Whether the Workload no longer says what the job asks for. Pods that no template made have none to copy."""
     if not owner.queue:
         return owner.kind in {"Job", "JobSet"} and known.copy_of != fingerprint(owner)
+    copy = fingerprint(owner) if owner.suspendable else known.copy_of
     counts, least = tuple([one.full for one in owner.pod_sets]), max([one.least for one in owner.pod_sets])
     said = known.counts, known.queue, known.least, known.most_execution, known.copy_of
-    return said != (counts, owner.queue, least, owner.most_execution, fingerprint(owner))
+    return said != (counts, owner.queue, least, owner.most_execution, copy)
 
 
 def life_of(record: Record, rules: Rules) -> life.Life:
@@ -102,8 +103,8 @@ def life_of(record: Record, rules: Rules) -> life.Life:
         reserved_at=(_since(known, names.QUOTA_RESERVED) or 0.0) if held else None,
         admitted_at=admitted_at,
         checks=_checks(known, rules.checks(record)) if held else (),
-        suspended=owner.suspended if queue else evicted is not None or not held,
-        started=_started(record, admitted_at) if queue else False,
+        suspended=owner.suspended if queue and owner.suspendable else evicted is not None or not held,
+        started=_started(record, admitted_at) if queue and owner.suspendable else False,
         wanted=owner.count if queue else 0,
         ready=owner.ready,
         bound=len(_bound(record, rules)) if evicted is not None else 0,
@@ -156,7 +157,8 @@ def _bound(record: Record, rules: Rules) -> list[Pod]:
     Where nobody suspends it, pods that are on their way to a node go one by one too. One that terminates on a node that
     is gone or not ready is not waited for: nobody there ends it.
     """
-    evicted, queue = _evicted(record.known) if record.known is not None else None, bool(record.owner.queue)
+    evicted = _evicted(record.known) if record.known is not None else None
+    queue = bool(record.owner.queue) and record.owner.suspendable
     bound = [
         pod
         for pod in record.pods.values()
@@ -164,7 +166,7 @@ def _bound(record: Record, rules: Rules) -> list[Pod]:
         and not finished(pod)
         and not (pod.metadata.deletion_timestamp is not None and pod.spec.node_name and rules.dead(pod.spec.node_name))
     ]
-    if evicted is None or record.slots_in or record.owner.suspended:
+    if evicted is None or record.slots_in or record.owner.suspended or not record.owner.suspendable:
         return bound
     return [pod for pod in bound if (moment(pod.metadata.creation_timestamp) or 0.0) <= evicted.at]
 

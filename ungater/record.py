@@ -206,6 +206,7 @@ class Record:
     sending: int = 0  # ungating patches under way
     patches: dict[str, UngatePatches] = field(default_factory=dict)  # by pod set
     refused_at: float = 0.0
+    bare_since: float | None = None  # since when an owner that is known by its pods has none, on the monotonic clock
     failures: int = 0  # in a row, for the backoff
     noted: set[str] = field(default_factory=set)  # events that are worth saying once
     own: Owner | None = None  # the job as it is, without that view

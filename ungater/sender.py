@@ -19,7 +19,7 @@ from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import Forbidden, Invalid, KubeError, NotFound
 from kube.events import EventRecorder, reference
-from kube.objects import Pod
+from kube.objects import Pod, ResourceFlavor
 from kube.patches import PatchType
 from kube.resources import PODS
 from ungater.evictions import count, tracked
@@ -27,6 +27,7 @@ from ungater.metrics import Metrics
 from ungater.patches import UngatePatches
 from ungater.record import Record
 from ungater.slots import Intent, Slot
+from ungater.starting import labels_of
 from ungater.workqueue import backoff
 
 log = structlog.get_logger()
@@ -57,6 +58,7 @@ class Sender:
         self._ungated = metrics.patches.labels("ungated")
         self._queue: asyncio.Queue[tuple[Record, Pod, Slot | None, Mapping[str, str]]] = asyncio.Queue()
         self.last_sent = 0.0  # monotonic
+        self.flavors: Mapping[str, ResourceFlavor] = {}
 
     async def run(self) -> None:
         """Send, for ever."""
@@ -99,13 +101,19 @@ class Sender:
         if intent is None or intent.values != slot.values or record.closing:
             return False
         slots = record.slots_of(pod)
-        return slots is not None and slots.index(slot.values) is not None
+        if slots is None:
+            return not slot.values and record.admission is not None
+        return slots.index(slot.values) is not None
 
     async def _ungate(self, record: Record, pod: Pod, slot: Slot, annotations: Mapping[str, str]) -> None:
         meta, slots, name = pod.metadata, record.slots_of(pod), record.pod_set_of(pod)
         levels, patches = slots.levels if slots is not None else (), record.patches.get(name)
         if patches is None or patches.levels != levels:
-            patches = record.patches[name] = UngatePatches(self._keys, record.owner.workload, name, levels)
+            part = record.admission.part(name) if record.admission is not None and not levels else None
+            used = [self.flavors[flavor] for flavor in part.flavors.values() if flavor in self.flavors] if part else []
+            patches = record.patches[name] = UngatePatches(
+                self._keys, record.owner.workload, name, levels, labels_of(used)
+            )
         body = patches.body(pod, slot, annotations)
         record.sending += 1
         try:

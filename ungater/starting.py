@@ -58,7 +58,7 @@ def added(owner: Owner, part: Part, flavors: Mapping[str, ResourceFlavor], keys:
     pod_set = next(one for one in owner.pod_sets if one.name == part.name)
     names = [one.name for one in owner.pod_sets]
     used = [flavors[name] for name in dict.fromkeys(part.flavors.values()) if name in flavors]
-    found = Added(node_selector=_labels(used), tolerations=_tolerations(used))
+    found = Added(node_selector=labels_of(used), tolerations=_tolerations(used))
     found.said = {("nodeSelector", key): "its flavor" for key in found.node_selector}
     for check, update in updates:
         if update.name not in names:
@@ -238,7 +238,8 @@ def _patch(owner: Owner, spec: dict[str, Any]) -> Body:
     return {"metadata": {"uid": owner.uid}, "spec": spec}
 
 
-def _labels(flavors: Iterable[ResourceFlavor]) -> dict[str, str]:
+def labels_of(flavors: Iterable[ResourceFlavor]) -> dict[str, str]:
+    """The node labels of flavors without a topology: pods there carry them as their node selector."""
     found: dict[str, str] = {}
     for flavor in flavors:
         if flavor.spec.topology is None or not flavor.spec.topology.levels:

@@ -219,7 +219,12 @@ def _references(owner: Owner) -> list[dict[str, Any]]:
     """Whom the Workload belongs to. Blocking a deletion needs a right on the owner's kind, which we have for Jobs."""
     if owner.members:
         return [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid} for name, uid in owner.members]
-    about = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
+    about = {
+        "apiVersion": owner.api_version,
+        "kind": owner.kind,
+        "name": owner.name,
+        "uid": owner.controller or owner.uid,
+    }
     return [{**about, "controller": True, "blockOwnerDeletion": owner.kind == "Job"}]
 
 
@@ -228,7 +233,11 @@ def belongs(workload: Object, owner: Owner) -> bool:
     controller = controller_of(workload.metadata)
     if owner.members:
         return controller is None and workload.metadata.name == owner.workload
-    return controller is not None and controller.uid == owner.uid
+    return (
+        controller is not None
+        and controller.uid == (owner.controller or owner.uid)
+        and workload.metadata.name == owner.workload
+    )
 
 
 def _wishes(owner: Owner, priority: int) -> dict[str, Any]:

@@ -16,6 +16,7 @@ INVALID, FORBIDDEN = 422, 403
 _WRITTEN = (constants.NUMA_PLACEMENT_PREDICTED, constants.NUMA_PLACEMENT_OBSERVED)
 OWN_REQUESTS = WISHES
 OWN = (*OWN_REQUESTS, *_WRITTEN)
+_QUEUE_NAME = "expected the name of a LocalQueue: lower case letters, digits, - and ."
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
 
 
@@ -70,12 +71,10 @@ def check_pod_set(template: Pod, keys: Keys, path: str, allowed: str) -> Iterato
 
 
 def check_group(pod: Pod, keys: Keys) -> Iterator[Problem]:
-    """What is wrong with a pod that no Job owns: queues admit Jobs only, and a total is a number."""
-    queue = labels_of(pod.metadata).get(keys.queue_name)
-    if queue:
-        at = f"metadata.labels[{keys.queue_name}]"
-        text = f'{at}: Forbidden: "{queue}": queues admit Jobs only; remove it, or make the pod with a Job'
-        yield Problem(INVALID, text)
+    """What is wrong with a pod that no Job owns: a queue has a name, and a total is a number."""
+    queue, path = labels_of(pod.metadata).get(keys.queue_name), queue_path(keys)
+    if queue is not None and not _NAME.match(queue):
+        yield Problem(INVALID, f'{path}: Invalid value: "{queue}": {_QUEUE_NAME}')
     total = annotations_of(pod.metadata).get(keys.pod_group_total)
     if total is not None and pods_in_all(total) is None:
         at = f"metadata.annotations[{keys.pod_group_total}]"
@@ -128,7 +127,7 @@ def check_queue(job: Job, old: Job | None, keys: Keys) -> Iterator[Problem]:
     if queue and not _NAME.match(queue):
         yield Problem(
             INVALID,
-            f'{path}: Invalid value: "{queue}": expected the name of a LocalQueue: lower case letters, digits, - and .',
+            f'{path}: Invalid value: "{queue}": {_QUEUE_NAME}',
         )
     if old is not None and queue != queue_of(old, keys) and not (is_suspended(old) and is_suspended(job)):
         yield Problem(

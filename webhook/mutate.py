@@ -7,6 +7,7 @@ Rules
   no effect.
 - A Job with a queue is born suspended. Without a request it asks for no level: it gets the unconstrained one, so that
   its pods are gated, and go where the flavor that it is admitted in has room.
+- So has a pod with a queue that no Job owns: it waits behind the gate.
 - A pod that carries a request never goes on without our gate: either it has it already, or gets it, or is refused.
 - A Job that exists is refused a change of its request or queue, never anything else: status updates and finalizers
   pass.
@@ -35,7 +36,7 @@ from crds.request import (
 from engine.model import Policy
 from webhook import advice, checks
 from webhook.checks import INVALID, Flavors, Problem, Route, Routes
-from webhook.objects import Gate, Job, Metadata, Pod, PodSpec, annotations_of, is_suspended
+from webhook.objects import Gate, Job, Metadata, Pod, PodSpec, annotations_of, is_suspended, labels_of
 
 MAIN = "main"
 CREATE, UPDATE = "CREATE", "UPDATE"
@@ -126,9 +127,11 @@ def mutate_pod(pod: Pod, rules: Rules, operation: str = CREATE, old: Pod | None 
     gated = _has_gate(pod.spec, rules.keys)
     try:
         request = parse_request(annotations, rules.keys)
-        if request is None:
+        queue = labels_of(pod.metadata).get(rules.keys.queue_name)
+        if request is None and queue is None:
             return UNTOUCHED
-        if not gated and rules.flavors is not None:
+        request = request or ParsedRequest(Policy.UNCONSTRAINED, None, checks.queue_path(rules.keys))
+        if not gated and rules.flavors is not None and not (queue and request.policy is Policy.UNCONSTRAINED):
             check_level(request, rules.flavors)
     except RequestError as error:
         return deny([Problem(INVALID, str(error))])

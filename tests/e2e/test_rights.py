@@ -57,6 +57,8 @@ SELDOM = {
         ("list", "jobsets.jobset.x-k8s.io"): "where the kind is served: test_ungater_jobsets",
         ("watch", "jobsets.jobset.x-k8s.io"): "as above",
         ("patch", "jobsets.jobset.x-k8s.io"): "as above",
+        ("list", "leaderworkersets.leaderworkerset.x-k8s.io"): "where the kind is served: test_ungater_leaders",
+        ("watch", "leaderworkersets.leaderworkerset.x-k8s.io"): "as above",
         ("patch", "events.events.k8s.io"): "an event that comes again is counted: test_kube_events",
         ("patch", "jobs/status.batch"): "before Kubernetes 1.36 a start time has to go first",
         ("patch", "workloads.topogate.dev"): "a Job that was scaled: test_ungater_jobs",

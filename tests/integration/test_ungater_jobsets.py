@@ -4,6 +4,7 @@ import pytest
 from support import jobsets
 from support.jobs import GPU, KEYS, RACK_LABEL, Running, Watched, install_crds, make_flavor, nodes_of, racks_of, until
 
+from cli.explain import report
 from kube.resources import CLUSTER_QUEUES, JOB_SETS, JOBS, LOCAL_QUEUES, PODS, RESOURCE_FLAVORS, WORKLOADS
 
 pytestmark = pytest.mark.cluster
@@ -49,6 +50,14 @@ async def test_a_jobset_is_one_workload_in_one_rack(sets, client, namespace):
     (reference,) = workload["metadata"]["ownerReferences"]
     assert (reference["kind"], reference["name"]) == ("JobSet", "train")
     await sets.condition("train", "PodsReady", "True")
+    told = await report(client, namespace, "jobset/train")
+    assert (told.kind, told.state, told.count) == ("JobSet", "Placed", 4)
+    assert {domain.pod_set: len(domain.pods) for domain in told.domains if domain.pod_set == "leader"} == {"leader": 1}
+    assert sorted(pod.rank for domain in told.domains if domain.pod_set == "workers" for pod in domain.pods) == [
+        0,
+        1,
+        2,
+    ]
     before = nodes_of(pods)
     await sets.controller.crash()
     await sets.controller.start()

@@ -130,11 +130,61 @@ def test_pods_of_one_workload_are_alike():
         assert "pods a and b are one workload and differ" in str(request)
 
 
-def test_queues_admit_jobs_only():
-    request = owner_of(make_pod(labels={KEYS.queue_name: "team"})).request
-    assert isinstance(request, RequestError)
-    assert request.reason is Reason.UNSUPPORTED_OWNER
-    assert owner_of(make_pod(labels={KEYS.queue_name: "team"})).queue == ""
+def test_pods_may_have_a_queue():
+    owner = owner_of(make_pod(labels={KEYS.queue_name: "team", KEYS.priority_class: "high"}))
+    assert (owner.queue, owner.workload_class, owner.suspendable) == ("team", "high", False)
+    wrong = owner_of(grouped("a"), make_pod("b", labels={KEYS.pod_group: "ring", KEYS.queue_name: "x"})).wrong
+    assert wrong is None
+    both = [make_pod(name, labels={KEYS.pod_group: "ring", KEYS.queue_name: name}) for name in ("a", "b")]
+    assert "name queues a and b" in str(owner_of(*both).wrong)
+
+
+TORCH = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "bert", "uid": "u-bert", "controller": True}
+
+
+def replica(role, index, total=None, **more):
+    labels = {"training.kubeflow.org/replica-type": role, "training.kubeflow.org/replica-index": str(index)}
+    annotations = {} if total is None else {KEYS.pod_group_total: str(total)}
+    return make_pod(f"{role}-{index}", owner=TORCH, labels=labels, annotations=annotations, **more)
+
+
+def test_kinds_of_pods_of_one_controller_are_pod_sets_where_their_number_is_known():
+    pods = [replica("master", 0, 3, cpu="4"), replica("worker", 0, 3), replica("worker", 1, 3)]
+    assert {owner_key(pod, KEYS) for pod in pods} == {"u-bert"}
+    waits = owner_of(*pods[:2])
+    assert waits.wrong.reason is Reason.PENDING
+    assert "2 of 3 pods are there" in str(waits.wrong)
+    owner = owner_of(*pods, before=waits)
+    assert owner.wrong is None
+    assert [(one.name, one.count) for one in owner.pod_sets] == [("master", 1), ("worker", 2)]
+    assert [owner.pod_set_of(pod).name for pod in pods] == ["master", "worker", "worker"]
+    again = owner_of(*pods[1:], before=owner)
+    assert [(one.name, one.count) for one in again.pod_sets] == [("master", 1), ("worker", 2)], "it stays so"
+
+
+def test_else_each_kind_is_a_workload_by_itself():
+    pods = [replica("Master", 0), replica("Worker", 0)]
+    assert [owner_key(pod, KEYS) for pod in pods] == ["u-bert/master", "u-bert/worker"]
+    owner = owner_of(pods[1])
+    assert (owner.uid, owner.controller) == ("u-bert/worker", "u-bert")
+    assert owner.workload.startswith("pytorchjob-bert-worker-")
+    (reference,) = new_workload(owner, 0)["metadata"]["ownerReferences"]
+    assert reference["uid"] == "u-bert"
+    head = {**TORCH, "apiVersion": "ray.io/v1", "kind": "RayCluster", "uid": "u-ray"}
+    assert owner_key(make_pod("h", owner=head, labels={"ray.io/group": "headgroup"}), KEYS) == "u-ray/headgroup"
+
+
+def test_pods_of_a_group_that_differ_say_so():
+    pods = [
+        make_pod(
+            name,
+            labels={KEYS.pod_group: "ring"},
+            annotations={KEYS.pod_group_total: "2", KEYS.role_hash: name},
+            cpu=cpu,
+        )
+        for name, cpu in (("driver", "1"), ("executor", "2"))
+    ]
+    assert [one.name for one in owner_of(*pods).pod_sets] == ["driver", "executor"]
 
 
 def test_what_letting_a_pod_go_added_is_no_part_of_the_template():

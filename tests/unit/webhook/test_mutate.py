@@ -595,11 +595,20 @@ def test_a_pod_of_a_group_gets_gate_and_annotations():
     assert plain(decide_pod(again)) == []
 
 
+def test_a_pod_with_a_queue_waits_behind_the_gate():
+    pod = make_pod()
+    pod["metadata"]["labels"] = {QUEUE: "team-a"}
+    again = patched(pod, plain(decide_pod(pod)))
+    assert again["spec"]["schedulingGates"] == [{"name": GATE}]
+    assert again["metadata"]["annotations"] == {UNCONSTRAINED: "true", POD_SET: "main"}
+    assert plain(decide_pod(again)) == []
+
+
 def test_what_a_pod_without_a_job_cannot_ask_for():
     pod = make_pod({REQUIRE: RACK, f"{DOMAIN}/pod-group-total-count": "many"})
-    pod["metadata"]["labels"] = {QUEUE: "team-a"}
+    pod["metadata"]["labels"] = {QUEUE: "Team A"}
     message = refusal(decide_pod(pod))
-    assert 'queue-name]: Forbidden: "team-a": queues admit Jobs only' in message
+    assert 'queue-name]: Invalid value: "Team A": expected the name of a LocalQueue' in message
     assert 'pod-group-total-count]: Invalid value: "many": expected a whole number above 0' in message
     pod["spec"]["schedulingGates"] = [{"name": GATE}]
     assert decide_pod(pod).denied is None  # as a pod of a Job is

@@ -1,0 +1,111 @@
+"""LeaderWorkerSets as owners: each group, a leader and its workers, is one workload.
+
+Rules
+- A pod that a StatefulSet controls is of a group by its namespace and the labels ``leaderworkerset.sigs.k8s.io/name``
+  and ``group-index``. Templates, size, queue and annotations are the LeaderWorkerSet's, so a group is placed whole
+  though its workers come after its leader.
+- With a leader template there are two pod sets, ``leader`` and ``workers``; else one, ``main``. Those that share a
+  ``podset-group-name`` share a domain. The rank is ``worker-index``; workers count theirs from 1.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from crds.constants import WORKER_INDEX, Keys
+from crds.names import workload_name
+from crds.request import JOB_PATH, ParsedRequest, RequestError, parse_job_wish, parse_places
+from engine.model import Policy
+from kube.objects import Pod, PodTemplate, controller_of, is_true
+from kube.parents import LeaderWorkerSet
+from ungater.jobs import MAIN, OwnedPodSet, Owner, Ranks, positive
+from ungater.slots import finished
+
+KIND, API_VERSION = "LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1"
+PREFIX = "lws/"
+NAME, GROUP = "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index"
+LEADER, WORKERS = "leader", "workers"
+_decode = msgspec.json.Decoder(PodTemplate).decode
+
+
+def group_key(pod: Pod) -> str:
+    """What the pods of one group have in common; "" for other pods."""
+    labels, controller = pod.metadata.labels or {}, controller_of(pod.metadata)
+    name, index = labels.get(NAME), labels.get(GROUP)
+    if not name or not index or controller is None or controller.kind != "StatefulSet":
+        return ""
+    return f"{PREFIX}{pod.metadata.namespace}/{name}/{index}"
+
+
+def set_of(key: str) -> str:
+    """``namespace/name`` of the LeaderWorkerSet of a group."""
+    return key.removeprefix(PREFIX).rpartition("/")[0]
+
+
+def owner_of_group(
+    key: str, pods: Iterable[Pod], whole: LeaderWorkerSet, keys: Keys, before: Owner | None = None
+) -> Owner:
+    """The neutral view of one group."""
+    meta, found, index = whole.metadata, list(pods), key.rpartition("/")[2]
+    labels = {**next(((pod.metadata.labels or {}) for pod in found), {}), **(meta.labels or {})}
+    shape = whole.spec.leader_worker_template
+    raws = [(WORKERS, shape.size - 1, shape.worker_template)]
+    if shape.has_leader:
+        raws.insert(0, (LEADER, 1, shape.leader_template))
+    else:
+        raws = [(MAIN, shape.size, shape.worker_template)]
+    wrong, pod_sets, most = None, [], None
+    for name, count, raw in raws:
+        template, path = _decode(raw), f"spec.leaderWorkerTemplate.{'leader' if name == LEADER else 'worker'}Template"
+        own, below = meta.annotations or {}, template.metadata.annotations or {}
+        request, wishes = None, {}
+        try:
+            request = parse_places([(own, JOB_PATH), (below, f"{path}.metadata.annotations")], keys)
+            wishes = parse_job_wish(own, below) if request is not None else {}
+        except RequestError as error:
+            wrong = wrong or error
+        request = request or ParsedRequest(Policy.UNCONSTRAINED, None, path)
+        told_by = Ranks(WORKER_INDEX, 1 if name == WORKERS else 0)
+        if count:
+            pod_sets.append(
+                OwnedPodSet(
+                    name,
+                    count,
+                    count,
+                    template,
+                    bytes(raw),
+                    ranks=count,
+                    request=request,
+                    wishes=wishes,
+                    told_by=told_by,
+                )
+            )
+    try:
+        most = positive(labels.get(keys.max_execution), f"metadata.labels[{keys.max_execution}]")
+    except RequestError as error:
+        wrong = wrong or error
+    alive = [pod for pod in found if not finished(pod)]
+    return Owner(
+        kind=KIND,
+        api_version=API_VERSION,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=key,
+        controller=meta.uid,
+        created=before.created if before is not None else meta.creation_timestamp or "",
+        pod_sets=tuple(pod_sets),
+        wrong=wrong,
+        gated=True,
+        over="Deleted" if meta.deletion_timestamp is not None else "",
+        queue=labels.get(keys.queue_name, ""),
+        priority_class=pod_sets[0].template.spec.priority_class_name,
+        workload_class=labels.get(keys.priority_class, ""),
+        most_execution=most,
+        ready=sum(is_true(pod.status.conditions, "Ready") for pod in alive),
+        workload=workload_name(KIND, f"{meta.name}-{index}", f"{meta.uid}/{index}"),
+        role=_role,
+    )
+
+
+def _role(pod: Pod) -> str:
+    return LEADER if (pod.metadata.labels or {}).get(WORKER_INDEX) == "0" else WORKERS

@@ -1,0 +1,5 @@
+"""Kubeflow's training jobs (PyTorchJob, TFJob, XGBoostJob, JAXJob, MPIJob, ...): master, worker, ps, launcher."""
+
+from ungater.roles.rule import Rule
+
+RULE = Rule(group="kubeflow.org", pod_set="training.kubeflow.org/replica-type")
