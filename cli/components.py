@@ -24,7 +24,7 @@ from localcluster.ports import Reservation
 from localcluster.process import Component, log_tail, usage
 
 TOKEN_SECONDS = 24 * 3600
-READY_SECONDS = 30.0
+READY_SECONDS = 90.0
 
 
 @dataclass

@@ -8,10 +8,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from support.jobs import GPU, KEYS, RACK_LABEL, make_flavor, until
@@ -85,15 +86,22 @@ _RACK = ("block", "rack")
 
 @asynccontextmanager
 async def house(
-    fleet: Fleet, progress: Callable[[str], None] = print, *, options: Options | None = None
+    fleet: Fleet,
+    progress: Callable[[str], None] = print,
+    *,
+    options: Options | None = None,
+    env: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[House]:
-    """A control plane with nodes, Topogate installed by ``topogate install``, one flavor, both components running."""
+    """A control plane with nodes, Topogate installed by ``topogate install``, one flavor, both components running.
+
+    ``env``: settings of the components.
+    """
     async with AsyncExitStack() as stack:
         cluster = LocalCluster(options=options or Options(), progress=progress)
         await asyncio.to_thread(cluster.up)
         stack.callback(cluster.stop)
         client = await stack.enter_async_context(await Client.connect(str(cluster.kubeconfig)))
-        components = await stack.enter_async_context(Components(cluster, client, env=LEASE))
+        components = await stack.enter_async_context(Components(cluster, client, env={**LEASE, **env}))
         made = House(cluster, client, components)
         await made.topogate("install", "--out-of-cluster", "--webhook-url", components.webhook_url)
         await make_flavor(client, "tas")

@@ -12,6 +12,7 @@
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,9 +46,17 @@ class Plan:
     victims: dict[str, str]  # key by uid
     had: dict[str, dict[Place, float]]  # what each held of the scarce resource
     rest: dict[Place, float]  # what was held there by others
+    there: set[str]  # the owners of those others
+    parts: set[str]  # victims that lose some of their slices
     outcome: str = ""
     until: int = 0
-    used: dict[str, bool] = field(default_factory=dict)  # by victim: whether its room was needed; once it is known
+    landed: dict[Place, float] = field(default_factory=dict)  # what the preemptor has in the end
+    overtaken: bool = False  # the preemptor was admitted, and made room itself before its pods were where they go
+
+    @property
+    def judged(self) -> bool:
+        """Whether all is known of it that can be."""
+        return bool(self.landed) or self.overtaken or self.outcome in {"given up", "gone"}
 
 
 class Preemptions:
@@ -61,6 +70,8 @@ class Preemptions:
         self.late: list[str] = []  # evictions that began under a plan and went on after it had ended
         self.requeued: Counter = Counter()  # by uid of the Workload
         self.refused: list[str] = []  # pods that a kubelet did not admit
+        self._claims: dict[str, int] = {}  # owner -> when it was first seen to have, or to be promised, a place
+        self._landings: dict[str, list[dict[Place, float]]] = {}  # owner -> what its pods held, each time it ran
 
     def active(self) -> list[Plan]:
         """Plans that are stored now."""
@@ -75,8 +86,15 @@ class Preemptions:
             self._ended(key, new)
         if after is not None and new is not None and (before is None or _victims(before) != _victims(after)):
             self._began(key, new, after)
+        if new is None or not new.get("status", {}).get("admission"):
+            for plan in self.plans:
+                plan.overtaken |= plan.preemptor == key and plan.outcome == "admitted" and not plan.landed
+        elif new is not None:
+            self._claims.setdefault(owner_of(new), self._all.revision)
         if new is None:
             return
+        if after is not None:
+            self._claims.setdefault(owner_of(new), self._all.revision)
         was, now = _condition(old, "Evicted"), _condition(new, "Evicted")
         uid = new["metadata"]["uid"]
         if now.get("status") == "True" and was.get("status") != "True" and now["reason"] == "Preempted":
@@ -96,7 +114,7 @@ class Preemptions:
 
     def _began(self, key: str, preemptor: Json, nomination: Json) -> None:
         victims = _victims(nomination)
-        plan = Plan(key, preemptor["metadata"]["uid"], self._all.revision, victims, {}, {})
+        plan = Plan(key, preemptor["metadata"]["uid"], self._all.revision, victims, {}, {}, set(), _parts(nomination))
         for uid, name in victims.items():
             victim = self._all.workloads.get(name)
             if victim is None or victim["metadata"]["uid"] != uid:
@@ -107,11 +125,12 @@ class Preemptions:
                 self._all.complain(f"{name} is to make room for {key}, and is no less important")
             if _nomination(victim) is not None:
                 self._all.complain(f"{name} is to make room for {key}, and waits for others to make room")
-            plan.had[uid] = self._holds(self._all.pods_of(victim))
-        places = {place for held in plan.had.values() for place in held}
-        others = (pod for pod in self._all.pods.values() if pod["spec"].get("nodeName"))
+            if held := self._holds(self._all.pods_of(victim)):  # else none of its pods runs yet
+                plan.had[uid] = held
         mine = {owner_of(self._all.workloads[name]) for name in victims.values() if name in self._all.workloads}
-        plan.rest = self._holds([pod for pod in others if owner_of(pod) not in mine], places)
+        others = [pod for pod in self._all.pods.values() if owner_of(pod) not in mine]
+        plan.rest = self._holds(others)
+        plan.there = {owner_of(pod) for pod in others if pod["spec"].get("nodeName")}
         self.plans.append(plan)
 
     def _ended(self, key: str, now: Json | None) -> None:
@@ -121,15 +140,14 @@ class Preemptions:
                 plan.outcome = "gone" if now is None else "admitted" if admitted else "given up"
                 plan.until = self._all.revision
 
-    def _holds(self, pods: list[Json], places: set[Place] | None = None) -> dict[Place, float]:
+    def _holds(self, pods: Iterable[Json]) -> dict[Place, float]:
         """What pods that run hold of the scarce resource."""
         held: Counter = Counter()
         for pod in pods:
             node = pod["spec"].get("nodeName")
             if node and not is_gated(pod) and not has_ended(pod):
                 for zone, amount in _zones(pod).items():
-                    if places is None or (node, zone) in places:
-                        held[node, zone] += amount
+                    held[node, zone] += amount
         return dict(held)
 
     # --- pods --------------------------------------------------------------------------------------------------------
@@ -152,11 +170,14 @@ class Preemptions:
     def _eviction(self, key: str, pod: Json) -> None:
         workload = self._all.workload_of(pod)
         if workload is None:
-            if not self._all.is_gone(owner_of(pod)):
-                self._all.complain(f"pod {key} was evicted, and has no Workload")
+            planned = any(pod["metadata"]["uid"] in plan.victims for plan in self.active())  # a pod by itself
+            if not planned and not self._all.is_gone(owner_of(pod)):
+                self._all.complain(f"pod {key} was evicted, and is in no plan")
             return
         uid, name, told = workload["metadata"]["uid"], name_of(workload), _condition(workload, "Evicted")
         self.evicted[uid] = self.evicted.get(uid, 0) + 1
+        if any(uid in plan.parts for plan in self.active()):
+            return  # it loses some of its slices, and stays admitted
         if told.get("status") != "True":
             self._all.complain(f"pod {key} was evicted, and {name} was not told")
         elif told["reason"] == "Preempted" and not any(uid in plan.victims for plan in self.active()):
@@ -171,7 +192,8 @@ class Preemptions:
         if is_gated(old) or has_ended(old) or MARK not in annotations_of(old) or self._all.is_gone(owner):
             return
         if old["spec"].get("nodeName") and not self._all.lost(old) and not _evicted(new or old):
-            self._all.complain(f"pod {key} runs and was deleted, and not by an eviction")
+            job = self._all.jobs[owner].get("status", {})
+            self._all.complain(f"pod {key} runs and was deleted, and not by an eviction; its job: {job}")
         if _healthy(old) and not self._all.lost(old):
             self._budgets(key, old)
 
@@ -192,24 +214,51 @@ class Preemptions:
     # --- who used what -----------------------------------------------------------------------------------------------
 
     def _landed(self, pod: Json) -> None:
-        """Once all pods of a preemptor are where they are, what was freed for it is looked at."""
+        """Once all pods of a workload are where they are, it is noted what they hold."""
         workload = self._all.workload_of(pod)
-        uid = workload["metadata"]["uid"] if workload is not None else ""
+        if workload is None:
+            return
+        pods = self._all.pods_of(workload)
+        if not all(OBSERVED in annotations_of(each) for each in pods):
+            return
+        if len(pods) < sum(part.count for part in self._all.parts[name_of(workload)].values()):
+            return
+        held = self._holds(pods)
+        self._landings.setdefault(owner_of(workload), []).append(held)
         for plan in self.plans:
-            if plan.uid != uid or plan.outcome != "admitted" or plan.used:
-                continue
-            pods = self._all.pods_of(workload)
-            if len(pods) < sum(part.count for part in self._all.parts[plan.preemptor].values()):
-                return
-            if all(OBSERVED in annotations_of(each) for each in pods):
-                plan.used = {uid: self._needed(plan, uid, self._holds(pods)) for uid in plan.had}
+            if plan.uid == workload["metadata"]["uid"] and plan.outcome == "admitted" and not plan.judged:
+                plan.landed = held
 
-    def _needed(self, plan: Plan, victim: str, taken: dict[Place, float]) -> bool:
-        """Whether the preemptor's pods would not have had room beside the victim, in one of its places."""
+    def in_vain(self) -> list[str]:
+        """Victims of plans that were carried out whose room was not needed. To be asked once all have landed."""
+        return [
+            f"{plan.victims[uid]} went for {plan.preemptor}, which needed none of its room: it had {plan.had[uid]}, "
+            f"that has {plan.landed}; on these nodes others had {_near(plan.rest, plan.had[uid], plan.landed)}"
+            for plan in self.plans
+            if plan.landed
+            for uid in plan.had
+            if not self._needed(plan, uid)
+        ]
+
+    def _needed(self, plan: Plan, victim: str) -> bool:
+        """Whether those who are there now would not have had room beside the victim, in one of its places.
+
+        That is the preemptor, who has to be on that node, those who were there when the plan was made, and those who
+        had been promised a place meanwhile: of pods that arrive together, the kubelet decides who gets which zone.
+        """
+        own = owner_of(self._all.workloads[plan.preemptor]) if plan.preemptor in self._all.workloads else ""
+        peers = [
+            held
+            for owner, landings in self._landings.items()
+            if owner != own and owner not in plan.there and self._claims.get(owner, plan.until + 1) <= plan.until
+            for held in landings[:1]
+        ]
+        nodes = {node for node, _ in plan.landed}
         return any(
-            taken[place] + amount + plan.rest.get(place, 0) > self._room(place)
+            plan.landed.get(place, 0) + amount + plan.rest.get(place, 0) + sum(held.get(place, 0) for held in peers)
+            > self._room(place)
             for place, amount in plan.had[victim].items()
-            if taken.get(place)
+            if place[0] in nodes
         )
 
     def _room(self, place: Place) -> float:
@@ -243,6 +292,16 @@ def _nomination(workload: Json | None) -> Json | None:
 
 def _victims(nomination: Json) -> dict[str, str]:
     return {victim["uid"]: f"{victim['namespace']}/{victim['name']}" for victim in nomination.get("victims", ())}
+
+
+def _parts(nomination: Json) -> set[str]:
+    return {victim["uid"] for victim in nomination.get("victims", ()) if victim.get("domains")}
+
+
+def _near(held: dict[Place, float], *places: dict[Place, float]) -> dict[Place, float]:
+    """What is on the same nodes."""
+    nodes = {node for each in places for node, _ in each}
+    return {place: amount for place, amount in held.items() if place[0] in nodes}
 
 
 def _condition(workload: Json | None, type_: str) -> Json:

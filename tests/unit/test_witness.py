@@ -168,7 +168,7 @@ def test_a_preemption_that_keeps_the_rules_is_no_news(story):
     preemption(story)
     assert story.wrong() == []
     (plan,) = story.witness.preemptions.plans
-    assert (plan.outcome, plan.used) == ("admitted", {"low-wl": True})
+    assert (plan.outcome, plan.judged, story.witness.preemptions.in_vain()) == ("admitted", True, [])
     assert story.witness.preemptions.evicted == {"low-wl": 2}
     assert story.witness.preemptions.requeued == {"low-wl": 1}
 
@@ -328,7 +328,8 @@ def test_an_eviction_in_vain_is_seen(story):
     story.back()
     story.admit("high", {"n2": 1})
     story.pod("high-0", "high", "n2")
-    assert story.witness.preemptions.plans[0].used == {"low-wl": False}
+    (text,) = story.witness.preemptions.in_vain()
+    assert "ns/low went for ns/high, which needed none of its room" in text
 
 
 def test_an_eviction_after_its_plan_has_ended_is_told_apart(story):
@@ -349,3 +350,19 @@ def test_what_a_kubelet_refused_is_listed(story):
     story.low()
     story.change("pods", "low-0", status={"phase": "Failed", "reason": "TopologyAffinityError"})
     assert story.witness.preemptions.refused == ["ns/low-0: TopologyAffinityError"]
+
+
+def test_a_preemptor_that_has_to_go_before_it_runs_is_no_judge_of_what_it_used(story):
+    story.low()
+    story.job("high", 1, priority=5)
+    story.plan()
+    story.told()
+    story.evict("low-0")
+    story.evict("low-1")
+    story.back()
+    story.admit("high", {"n1": 1})
+    story.told("high", reason="QueueDrained")
+    story.back("high")
+    (plan,) = story.witness.preemptions.plans
+    assert (plan.outcome, plan.overtaken, plan.judged) == ("admitted", True, True)
+    assert story.wrong() == []
