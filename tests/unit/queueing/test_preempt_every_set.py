@@ -113,7 +113,7 @@ def test_the_plan_of_few_candidates_is_the_best_of_all_sets(several):
         compared += 1
         told_apart += len({one.key((key,)) for key in one.priority} - {None}) > 1
     assert compared > CASES // 4
-    assert told_apart > 3
+    assert told_apart > CASES // 60
 
 
 def test_of_equal_victims_those_go_that_leave_least_broken():
