@@ -609,6 +609,7 @@ class Memory:
                 self.queues.remove_pod(objects.key(pod))
                 record.pods[pod.metadata.uid] = pod
                 self._charge(pod)
+                self._note_arrival(pod)
             self._enqueue(parent, self._delay(record))
         self._look_at_parent(record)
 

@@ -236,11 +236,6 @@ class Record:
         found = self.owner.pod_set_of(pod)
         return found.name if found is not None else ""
 
-    @property
-    def shape(self) -> PodShape:
-        """What kubelets look at in the pods of its first pod set."""
-        return self.owner.pod_sets[0].shape
-
     def shape_of(self, pod: Pod) -> PodShape:
         """What kubelets look at in such a pod."""
         return (self.owner.pod_set_of(pod) or self.owner.pod_sets[0]).shape
