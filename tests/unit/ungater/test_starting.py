@@ -76,18 +76,20 @@ def test_what_was_added_is_taken_away_again_and_nothing_else():
     after = merged(spec, patch["spec"]["template"]["spec"])
     assert after["nodeSelector"] == {"mine": "1", "disk": "fast"}
     running = make_owner(suspend=True, gated=True, request={}, spec=after)
-    back = starting.restore(running, {"count": 4, "template": {"spec": spec}})
+    back = starting.restore(running, [{"name": "main", "count": 4, "template": {"spec": spec}}])
     again = merged(after, back["spec"]["template"]["spec"])
     assert again == {key: value for key, value in spec.items() if value}, "an empty list of gates is none"
-    assert starting.restore(owner, {"count": 4, "template": {"spec": spec}}) is None
+    assert starting.restore(owner, [{"name": "main", "count": 4, "template": {"spec": spec}}]) is None
 
 
 def test_a_job_that_ran_with_fewer_pods_asks_for_all_again():
     owner = make_owner(parallelism=2, suspend=True)
     template = json.loads(owner.pod_sets[0].raw)
-    body = starting.restore(owner, {"count": 4, "minCount": 2, "template": template})
+    body = starting.restore(owner, [{"name": "main", "count": 4, "minCount": 2, "template": template}])
     assert body["spec"] == {"parallelism": 4}
-    assert starting.restore(owner, {"count": 4, "template": template}) is None, "an edit of the user stays"
+    assert starting.restore(owner, [{"name": "main", "count": 4, "template": template}]) is None, (
+        "an edit of the user stays"
+    )
 
 
 SPOT = {"key": "spot", "operator": "Exists"}
@@ -124,7 +126,7 @@ def test_what_checks_add_goes_into_the_template_and_is_taken_away_again():
     running = dataclasses.replace(
         running, pod_sets=(dataclasses.replace(running.pod_sets[0], raw=json.dumps(labelled).encode()),)
     )
-    back = starting.restore(running, {"count": 4, "template": template})
+    back = starting.restore(running, [{"name": "main", "count": 4, "template": template}])
     again = merged(labelled, back["spec"]["template"])
     assert {key: value for key, value in again["metadata"].items() if value} == template["metadata"]
     assert again["spec"] == template["spec"]
