@@ -248,9 +248,17 @@ class Admitter:
             record.refused = Refused(gone.reason, gone.message)
         self._with(gone.key, partial(self._give_up, gone))
 
+    def withdraw(self, record: Record) -> None:
+        """Remove the stored plan of one that waits no more, or a restart would carry it out."""
+        if record.known is not None and record.known.nomination is not None and record.admission is None:
+            record.busy += 1
+            self._spawn(self._write(record, partial(self._remove, ())))
+
     async def _give_up(self, gone: Waiting, record: Record) -> None:
+        await self._remove((Wanted(conditions.QUOTA_RESERVED, False, gone.reason, gone.message),), record)
+
+    async def _remove(self, wanted: tuple[Wanted, ...], record: Record) -> None:
         known: Known | None = None
-        wanted = (Wanted(conditions.QUOTA_RESERVED, False, gone.reason, gone.message),)
         try:
             if record.known is not None:
                 more = {"nomination": None}

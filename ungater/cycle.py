@@ -417,6 +417,7 @@ class Controller:
             case Leave():
                 record.lost, record.lost_at = {}, None
                 memory.leave(record)
+                self.admitter.withdraw(record)
             case Free():
                 self.evictions.forget(record.uid)
                 memory.free(record)
