@@ -11,7 +11,6 @@ class Reason(StrEnum):
     QUOTA_RESERVED = "QuotaReserved"
     PODS_READY = "PodsReady"
     FINISHED = "Finished"
-    UNGATED = "Ungated"
     REPLACED = "Replaced"
     RESIZED = "Resized"
 

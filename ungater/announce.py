@@ -9,7 +9,6 @@ from kube.events import EventRecorder
 from kube.objects import ObjectReference
 from ungater import conditions
 from ungater.record import Record
-from ungater.slots import finished, is_gated
 
 FINE = "Normal"
 
@@ -20,21 +19,6 @@ def announce(recorder: EventRecorder, record: Record, type_: str, reason: Reason
     recorder.event(job_reference(record), type_, reason, action, text)
     if record.known is not None and record.known.uid:
         recorder.event(workload_reference(record), type_, reason, action, text)
-
-
-def announce_all_gone(recorder: EventRecorder, record: Record, gate: str) -> None:
-    """Say once an admission that all pods were let go; to be called now and then while ``record.letting``."""
-    admission = record.admission
-    if admission is None or record.closing:
-        record.letting = False
-        return
-    alive = [pod for pod in record.pods.values() if not finished(pod)]
-    if record.intents or len(record.pods) < admission.count or any(is_gated(pod, gate) for pod in alive):
-        return
-    record.letting = False
-    if record.let_go is not admission:
-        record.let_go = admission
-        announce(recorder, record, FINE, Reason.UNGATED, "Ungate", message=f"all {admission.count} pods were let go")
 
 
 def job_reference(record: Record) -> ObjectReference:

@@ -57,7 +57,7 @@ from queueing.life import LifeRules
 from ungater import conditions, decide
 from ungater.admission import reclaimed
 from ungater.admitting import Admitter, admitted_as, pending
-from ungater.announce import FINE, announce, announce_all_gone
+from ungater.announce import FINE, announce
 from ungater.budgets import BudgetWatch
 from ungater.conditions import Wanted
 from ungater.evictions import Evictions
@@ -447,7 +447,6 @@ class Controller:
         placement = predictions.take(pod, slot) if predictions is not None else None
         more = self.memory.inside.annotations(slot.node, placement)
         self.sender.ungate(record, pod, slot, placement, more)
-        record.letting = True
 
     def _tell(self, record: Record, tell: Tell) -> None:
         if tell.once:
@@ -592,8 +591,6 @@ class Controller:
                     again <= now for again in record.deleting.values()
                 ):
                     self.queue.add(uid)
-                if record.letting:
-                    announce_all_gone(self.recorder, record, self.memory.keys.gate)
             if self.memory.troubles.ended():
                 self.memory.stir()
             self.memory.arrivals.sweep()

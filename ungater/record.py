@@ -210,8 +210,6 @@ class Record:
     failures: int = 0  # in a row, for the backoff
     noted: set[str] = field(default_factory=set)  # events that are worth saying once
     own: Owner | None = None  # the job as it is, without that view
-    letting: bool = False  # pods were let go, and nobody was told yet that all of them were
-    let_go: Admission | None = None  # the admission of which that was told
 
     @property
     def slots(self) -> SlotMap | None:

@@ -230,8 +230,8 @@ async def test_a_preemption_is_foretold_and_told_on_job_and_workload(here, jobs,
         for kind, name_, reasons in (
             ("Job", name, {"Preempted"}),
             ("Workload", evicted["metadata"]["name"], {"Preempted"}),
-            ("Job", "urgent", {"Preempting", "Admitted", "Ungated"}),
-            ("Workload", urgent["metadata"]["name"], {"Preempting", "Admitted", "Ungated"}),
+            ("Job", "urgent", {"Preempting", "Admitted"}),
+            ("Workload", urgent["metadata"]["name"], {"Preempting", "Admitted"}),
         ):
             if not reasons <= set(await events(here, kind, name_)):
                 return False
@@ -246,20 +246,16 @@ async def test_a_large_job_has_as_many_events_as_a_small_one(here, jobs):
     await here.submit("many", 32, {KEYS.unconstrained: "true"}, gpus=0)
     await jobs.running("many", 32)
 
-    async def told():
-        return "Ungated" in await events(here, "Job", "many")
-
-    await until(told, "the event that says that all were let go")
     name = (await workload_of(here, "many"))["metadata"]["name"]
+    told = (("Job", "many"), ("Workload", name))
 
-    async def on_workload():
-        return "Ungated" in await events(here, "Workload", name)
+    async def admitted():
+        return all(["Admitted" in await events(here, kind, called) for kind, called in told])
 
-    await until(on_workload, "the same on the Workload")
-    for kind, called in (("Job", "many"), ("Workload", name)):
+    await until(admitted, "an event on the Job and its Workload")
+    for kind, called in told:
         ours = [reason for reason in await events(here, kind, called) if reason in {str(one) for one in Reason}]
-        assert set(ours) <= {"Admitted", "Ungated"}  # nothing for each pod
-        assert len(ours) == len(set(ours))
+        assert ours == ["Admitted"]  # nothing for each pod
 
 
 async def test_tree_and_metrics_say_the_same(here, jobs):

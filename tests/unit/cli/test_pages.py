@@ -36,4 +36,4 @@ def test_reasons_that_the_page_names_exist():
     part = PAGE.partition("## Events")[2].partition("## At 3 a.m.")[0]
     named = set(re.findall(r"`([A-Z][A-Za-z]+)`", part))
     assert named <= {str(reason) for reason in Reason}
-    assert {"Admitted", "Ungated", "KubeletRefused"} <= named
+    assert {"Admitted", "KubeletRefused"} <= named
