@@ -93,7 +93,7 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     ``now`` in seconds, on the clock of the workloads' creation times.
     """
     made = Decisions()
-    queues.fresh.clear()
+    queues.fresh &= queues.storing  # the others are stored by now
     # 1. Time: who was put off and is due waits again.
     queues.due(now)
     # 2. Drained queues: what is admitted there goes.

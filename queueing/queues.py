@@ -128,7 +128,8 @@ class Queues:
         self.aged: dict[str, list[tuple[Order, str]]] = {}  # by claim to be had: those in line for it
         self.drains: set[str] = set()
         self.evicting: dict[str, None] = {}  # whose pods are on their way out
-        self.fresh: set[str] = set()  # admitted in this cycle: not stored yet, so nobody's victim
+        self.fresh: set[str] = set()  # admitted in this cycle, or being stored: nobody's victim yet
+        self.storing: set[str] = set()  # those of them whose writes take longer than a cycle
         self.losing: dict[str, tuple[Path, ...]] = {}  # who loses the slices that it has in these domains
         self.outside: dict[str, Entry] = {}  # pods that no queue admitted, by name of the unit
         self.spared: dict[str, float] = {}  # nobody's victim until then: a budget refused to let its pods go
@@ -257,6 +258,18 @@ class Queues:
         entry = self.entries.get(key)
         if entry is not None and entry.phase in {Phase.STUCK, Phase.WAITING}:
             self.news[key] = None
+
+    def stores(self, key: str) -> None:
+        """The admission that a cycle just made is being stored: it is nobody's victim until ``stored``."""
+        self.storing.add(key)
+
+    def stored(self, key: str) -> bool:
+        """That ended, well or not. True where somebody is to be looked at again, whose victim it may be now."""
+        self.storing.discard(key)
+        self.fresh.discard(key)
+        helped = ("placed",) in self._parked
+        self.wake([("placed",)])
+        return helped
 
     def spare(self, key: str, until: float) -> None:
         """A holder is nobody's victim before ``until``."""

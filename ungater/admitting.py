@@ -80,6 +80,7 @@ class Admitter:
         for gone in made.given_up:
             self.give_up(gone)
         for admitted in made.admitted:
+            self._memory.queues.stores(admitted.key)
             self._with(admitted.key, partial(self._store, admitted))
         for resized in made.resized:
             self._with(resized.key, partial(self._change, resized.grant, Reason.RESIZED))
@@ -99,6 +100,7 @@ class Admitter:
         record = self._memory.record_of(key)
         if record is None:
             self._memory.queues.forget(self._memory.state, key)
+            self._memory.queues.stored(key)
             return
         record.busy += 1
         self._spawn(self._write(record, write))
@@ -118,7 +120,11 @@ class Admitter:
         text = self._text(record, admission, admitted.message)
         wanted = admitted_as(known, text, checks := self._checks(record, admission))
         more = {"admissionChecks": pending(checks)} if checks else None
-        if await self._settle(record, admitted.grant, admission, wanted, more):
+        try:
+            done = await self._settle(record, admitted.grant, admission, wanted, more)
+        finally:
+            self._memory.stored(record)
+        if done:
             self._was_admitted(record, Reason.ADMITTED, "Admit", text)
             self._metrics.admitted.inc()
             self._metrics.admission.observe(max(0.0, time.time() - seconds_of(record.owner.created)))

@@ -200,6 +200,11 @@ class Memory:
             self.holdings.want(record)
         self._signal()
 
+    def stored(self, record: Record) -> None:
+        """The write of an admission ended: from here on it may be somebody's victim."""
+        if self.queues.stored(record.key):
+            self._signal()
+
     def ask(self, record: Record) -> None:
         """What was said of why it waits counts no more: have it said anew, should it still wait."""
         record.refused = record.told = None

@@ -35,6 +35,19 @@ def test_lower_priority_in_the_same_queue_the_least_and_newest_first():
     assert "high" in found.preempting[0].told(found.preempting[0].victims[0])
 
 
+def test_nobody_is_a_victim_while_its_admission_is_being_stored():
+    state, queues = make_state(1, 1), make_queues(make_queue("q", 8, preemption=LOWER))
+    submit(queues, make_workload("low"))
+    assert keys(run(state, queues)) == ["low"]
+    queues.stores("low")
+    submit(queues, make_workload("high", priority=5, created=9.0))
+    assert not run(state, queues).preempting
+    assert not run(state, queues).more
+    assert queues.stored("low")
+    assert victims(run(state, queues)) == {"high": {"low": Reason.IN_CLUSTER_QUEUE}}
+    assert not queues.stored("low"), "nobody waits for that any more"
+
+
 @pytest.mark.parametrize(
     ("within", "priority", "created", "planned"),
     [
