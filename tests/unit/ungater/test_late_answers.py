@@ -18,6 +18,7 @@ from kube.errors import Conflict, NotFound
 from kube.objects import Namespace, ObjectMeta
 from kube.queues import LocalQueue
 from queueing.cycle import cycle
+from queueing.queues import Phase
 from ungater import conditions, workloads
 from ungater.cycle import Controller
 from ungater.decide import decide
@@ -224,3 +225,22 @@ async def test_an_answer_to_kueue_that_was_refused_is_given_again(controller, er
     await bridge._try("ns/w", refused())
     assert await asyncio.wait_for(bridge._queue.get(), 5) == "ns/w"
     bridge._queue.close()
+
+
+async def test_a_bug_in_the_write_of_one_admission_ends_nothing_else(world, controller):
+    job = queued(world, "train")
+    record = told(controller, world, job)
+    record.known = make_known(record.owner)
+    memory = controller.memory
+    memory.enter(record)
+    assert cycle(memory.state, memory.queues, 0.0).admitted
+    record.busy += 1
+
+    async def broken(record):
+        memory.written(record, None)
+        raise RuntimeError("a field that nobody thought of")
+
+    await controller.admitter._write(record, broken)
+    entry = memory.queues.entries[record.key]
+    assert (entry.phase, record.failures, record.busy) == (Phase.LATER, 1, 0)
+    assert not memory.state.assignments(record.key), "it is held no more, and tried again later"
