@@ -154,15 +154,17 @@ def _bound(record: Record, rules: Rules) -> list[Pod]:
     """The pods that have to go before what it holds is free.
 
     Pods that were not held back come again as soon as one is evicted. Those go with the job, when it is suspended.
-    Where nobody suspends it, pods that are on their way to a node go one by one too. One that terminates on a node that
-    is gone or not ready is not waited for: nobody there ends it.
+    Where nobody suspends it, pods that are on their way to a node go one by one too. One that we let go, and that is
+    still seen behind its gate, may run by now. One that terminates on a node that is gone or not ready is not waited
+    for: nobody there ends it.
     """
+    sent = {uid for uid, intent in record.intents.items() if not intent.gone}
     evicted = _evicted(record.known) if record.known is not None else None
     queue = bool(record.owner.queue) and record.owner.suspendable
     bound = [
         pod
         for pod in record.pods.values()
-        if (pod.spec.node_name or not (queue or is_gated(pod, rules.keys.gate)))
+        if (pod.spec.node_name or pod.metadata.uid in sent or not (queue or is_gated(pod, rules.keys.gate)))
         and not finished(pod)
         and not (pod.metadata.deletion_timestamp is not None and pod.spec.node_name and rules.dead(pod.spec.node_name))
     ]

@@ -10,6 +10,7 @@ from ungater import instructions as i
 from ungater.conditions import ADMITTED, EVICTED, PODS_READY, PREEMPTED, QUOTA_RESERVED, REQUEUED, timestamp
 from ungater.decide import decide
 from ungater.record import Refused
+from ungater.slots import Intent
 
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
 NOW, WALL = 1000.0, 1_800_000_000.0
@@ -287,6 +288,16 @@ def test_a_pod_that_hangs_on_a_dead_node_keeps_no_eviction_from_its_end():
     (gone,) = run(held(leaving, pods=pods), dead=lambda node: node == "n2")
     assert [pod.metadata.name for pod in gone.pods] == ["a"]
     assert run(held(leaving, pods=pods[1:]), dead=lambda node: node == "n2") == [i.Suspend()]
+
+
+def test_one_that_was_let_go_goes_too_though_it_is_still_seen_behind_its_gate():
+    sent, gone = make_pod("sent"), make_pod("gone")
+    for leaving in (held, alone):
+        record = leaving(condition(EVICTED, reason=Reason.DEACTIVATED), pods=[sent, gone])
+        record.intents[sent.metadata.uid] = Intent(("b", "r", "n1"), deadline=9.0)
+        record.intents[gone.metadata.uid] = Intent(("b", "r", "n1"), deadline=9.0, gone=True)
+        (evicted,) = run(record)
+        assert [pod.metadata.name for pod in evicted.pods] == ["sent"]
 
 
 def test_without_a_queue_nobody_waits_for_pods_to_be_ready():
