@@ -109,7 +109,10 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     helped: set[tuple[str, ...]] = set()
     for group in turns.first(limit):
         _decide(state, queues, now, group, made, helped)
-    # 7. Admissions help few: who looks at other pods, and who may take back what somebody borrows now.
+    # 7. Admissions help few: who looks at other pods, who may take back what somebody borrows now, and who waits until
+    #    those that were just admitted may be victims.
+    if made.admitted:
+        helped.add(("placed",))
     queues.wake(helped)
     # 8. Whoever joined those who wait and was not looked at hears why.
     made.waiting += _told(queues, limit)
@@ -231,7 +234,6 @@ def _decide(  # noqa: PLR0917  (a step of ``cycle``)
         case Fits(option, assignments, counts):
             if queues.quotas.borrows(entry.queue, option.amounts):
                 helped.add(("borrow", queues.quotas.queues[entry.queue].cohort))
-            helped.add(("placed",))
             grant = Grant(entry.queue, counts, option.flavors, option.amounts, assignments)
             queues.grant(state, head[2], grant)
             queues.fresh.add(head[2])

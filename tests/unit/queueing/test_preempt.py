@@ -35,6 +35,19 @@ def test_lower_priority_in_the_same_queue_the_least_and_newest_first():
     assert "high" in found.preempting[0].told(found.preempting[0].victims[0])
 
 
+def test_who_waited_for_a_preemptor_looks_at_it_once_it_is_admitted():
+    state, queues = make_state(1, 1), make_queues(make_queue("q", 8, preemption=LOWER))
+    submit(queues, make_workload("low"))
+    run(state, queues)
+    submit(queues, make_workload("high", priority=5, created=1.0))
+    assert victims(run(state, queues)) == {"high": {"low": Reason.IN_CLUSTER_QUEUE}}
+    submit(queues, make_workload("top", priority=9, created=2.0))
+    assert not run(state, queues).preempting
+    queues.forget(state, "low")
+    found = run(state, queues)
+    assert (keys(found), victims(found)) == (["high"], {"top": {"high": Reason.IN_CLUSTER_QUEUE}})
+
+
 def test_nobody_is_a_victim_while_its_admission_is_being_stored():
     state, queues = make_state(1, 1), make_queues(make_queue("q", 8, preemption=LOWER))
     submit(queues, make_workload("low"))
