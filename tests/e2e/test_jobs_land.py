@@ -136,7 +136,7 @@ async def test_as_a_kubectl_plugin(here, jobs):
     assert json.loads(done.stdout)["job"] == f"{NAMESPACE}/train"
     missing = await here.run("topogate", "explain", "nobody", program="kubectl")
     assert missing.returncode == 1
-    assert missing.stderr.startswith("Error: no Job nobody in namespace default")
+    assert missing.stderr.startswith("Error: no Job or other owner of pods nobody in namespace default")
 
 
 async def test_an_outage_of_the_webhook_touches_nothing_else(here, jobs):

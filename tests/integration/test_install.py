@@ -168,7 +168,7 @@ def test_what_somebody_changed_is_put_right_and_the_ca_stays(installed, install,
     kubectl("patch", *name, "--type", "strategic", "-p", json.dumps(patch))
     changed = outcomes(install(**OUTSIDE))
     assert {key for key, outcome in changed.items() if outcome == "configured"} == {"/".join(name)}
-    (webhook, _) = get(kubectl, *name)["webhooks"]
+    (webhook,) = (one for one in get(kubectl, *name)["webhooks"] if one["name"] == "job.topogate.dev")
     assert webhook["failurePolicy"] == "Fail"
     assert webhook["clientConfig"]["caBundle"] == "Cg=="
 
@@ -341,9 +341,14 @@ RIGHTS = {
         spread(WATCH, "clusterqueues.topogate.dev"),
         spread(WATCH, "localqueues.topogate.dev"),
         spread(f"get {WATCH} create patch delete", "workloads.topogate.dev"),
-        *(spread("patch", f"{kind}/status.topogate.dev") for kind in ("workloads", "clusterqueues", "localqueues")),
+        *(
+            spread("patch", f"{kind}/status.topogate.dev")
+            for kind in ("workloads", "clusterqueues", "localqueues", "resourceflavors")
+        ),
         spread(f"{WATCH} patch", "jobs.batch"),
         spread("patch", "jobs/status.batch"),
+        spread(f"{WATCH} patch", "jobsets.jobset.x-k8s.io"),
+        spread(WATCH, "leaderworkersets.leaderworkerset.x-k8s.io"),
         spread("update", "jobs/finalizers.batch"),
         spread(f"{WATCH} patch delete", "pods"),
         spread("create", "pods/eviction"),
