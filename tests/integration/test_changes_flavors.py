@@ -7,9 +7,8 @@ import asyncio
 import json
 
 import pytest
-from support.changes import Changed, assignment, node_of, uids
-from support.cluster_checker import snapshot, violations
-from support.jobs import KEYS, LEVELS, RACK_LABEL, Running, install_crds, job, make_flavor, racks_of, until
+from support.changes import assignment, node_of, running, uids
+from support.jobs import KEYS, LEVELS, RACK_LABEL, job, make_flavor, racks_of, until
 from typer.testing import CliRunner
 
 from cli.main import app
@@ -22,14 +21,9 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture
 async def jobs(client, namespace, nodes):
     """A running controller and its flavor; every test ends with the independent checker."""
-    await install_crds(client)
     await nodes(blocks=2, racks=2, hosts=2, prefix=f"{namespace}-", group=namespace)
-    await make_flavor(client, namespace, namespace)
-    changed = Changed(client, namespace)
-    async with Running(client):
+    async with running(client, namespace) as changed:
         yield changed
-        assert violations(await snapshot(client, {namespace})) == []
-    await client.delete(RESOURCE_FLAVORS, namespace)
 
 
 async def flavor_says(client, name, **wanted):

@@ -6,12 +6,11 @@
 import asyncio
 
 import pytest
-from support.changes import HANG, HASTY, LATER, Changed, assignment, node_of, uids
-from support.cluster_checker import snapshot, violations
-from support.jobs import KEYS, RACK_LABEL, Running, install_crds, job, make_flavor, racks_of
+from support.changes import HANG, HASTY, LATER, assignment, node_of, running, uids
+from support.jobs import KEYS, RACK_LABEL, job, racks_of
 from support.queues import make_queue, queued
 
-from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NODES, POD_DISRUPTION_BUDGETS, RESOURCE_FLAVORS
+from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NODES, POD_DISRUPTION_BUDGETS
 from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, HOSTNAME_LABEL
 
 pytestmark = pytest.mark.cluster
@@ -21,14 +20,9 @@ BLOCK = {KEYS.required[0]: BLOCK_LABEL}
 @pytest.fixture
 async def jobs(request, client, namespace, nodes):
     """A running controller (with settings of a test's own) and its flavor; every test ends with the checker."""
-    await install_crds(client)
     await nodes(blocks=2, racks=4, hosts=3, prefix=f"{namespace}-", group=namespace)
-    await make_flavor(client, namespace, namespace)
-    changed = Changed(client, namespace)
-    async with Running(client, **getattr(request, "param", {})):
+    async with running(client, namespace, **getattr(request, "param", {})) as changed:
         yield changed
-        assert violations(await snapshot(client, {namespace})) == []
-    await client.delete(RESOURCE_FLAVORS, namespace)
 
 
 async def deleted(jobs, pod):

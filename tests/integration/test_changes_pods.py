@@ -6,12 +6,12 @@
 import asyncio
 
 import pytest
-from support.changes import Changed, assignment, node_of, uids
-from support.cluster_checker import rank_order, snapshot, violations
-from support.jobs import KEYS, RACK_LABEL, Running, install_crds, job, make_flavor, nodes_of, until
+from support.changes import assignment, node_of, running, uids
+from support.cluster_checker import rank_order, snapshot
+from support.jobs import KEYS, RACK_LABEL, job, nodes_of, until
 
 from kube.errors import NotFound
-from kube.resources import JOBS, NAMESPACES, PODS, RESOURCE_FLAVORS, WORKLOADS
+from kube.resources import JOBS, NAMESPACES, PODS, WORKLOADS
 from localcluster.nodes import BLOCK_LABEL, HOSTNAME_LABEL
 
 pytestmark = pytest.mark.cluster
@@ -22,14 +22,9 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 @pytest.fixture
 async def jobs(client, namespace, nodes):
     """A running controller and its flavor; every test ends with the independent checker."""
-    await install_crds(client)
     await nodes(blocks=2, racks=2, hosts=2, prefix=f"{namespace}-", group=namespace)
-    await make_flavor(client, namespace, namespace)
-    changed = Changed(client, namespace)
-    async with Running(client):
+    async with running(client, namespace) as changed:
         yield changed
-        assert violations(await snapshot(client, {namespace})) == []
-    await client.delete(RESOURCE_FLAVORS, namespace)
 
 
 async def test_pods_deleted_while_they_are_gated_hold_up_nobody(jobs):

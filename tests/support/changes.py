@@ -1,12 +1,15 @@
 """What administrators and broken machines do to nodes, and what follows from it for the pods of a job."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
-from support.jobs import GPU, Watched, until
+from support.cluster_checker import snapshot, violations
+from support.jobs import GPU, Running, Watched, install_crds, make_flavor, until
 
 from kube.client import Client
 from kube.errors import TooManyRequests
-from kube.resources import NODES, PODS
+from kube.resources import NODES, PODS, RESOURCE_FLAVORS
 from localcluster.nodes import NOT_READY
 
 Json = dict[str, Any]
@@ -138,3 +141,15 @@ def uids(pods: list[Json]) -> set[str]:
 
 def node_of(pod: Json) -> str:
     return pod["spec"]["nodeName"]
+
+
+@asynccontextmanager
+async def running(client: Client, namespace: str, **settings: Any) -> AsyncIterator[Changed]:
+    """A controller and a flavor over the nodes of the namespace's group; the independent checker has the last word."""
+    await install_crds(client)
+    await make_flavor(client, namespace, namespace)
+    changed = Changed(client, namespace)
+    async with Running(client, **settings):
+        yield changed
+        assert violations(await snapshot(client, {namespace})) == []
+    await client.delete(RESOURCE_FLAVORS, namespace)
