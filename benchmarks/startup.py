@@ -19,6 +19,7 @@ import msgspec
 
 from benchmarks import report
 from benchmarks.plane import Plane, plane
+from benchmarks.ungating import make_job
 from crds.constants import NAMESPACE, Keys
 from crds.settings import Settings
 from kube.client import Client
@@ -26,7 +27,7 @@ from kube.errors import Forbidden, NotFound
 from kube.objects import Job, key
 from kube.resources import JOBS, LEASES, PODS, VALIDATING_ADMISSION_POLICY_BINDINGS, WORKLOADS
 from localcluster import CONTROLLER_MANAGER, KWOK, SCHEDULER
-from localcluster.nodes import RACK_LABEL, Fleet, add_nodes, wait_ready
+from localcluster.nodes import Fleet, add_nodes, wait_ready
 from ungater.slots import SlotMap
 from ungater.workloads import Workload, known_of
 
@@ -82,7 +83,7 @@ async def _fill(made: Plane, options: argparse.Namespace) -> None:
     for name in (SCHEDULER, CONTROLLER_MANAGER, KWOK):
         await asyncio.to_thread(made.cluster.stop, name)
     names = [f"job-{number}" for number in range(options.pods // 2 // JOB_PODS)]
-    await _together(made.client.create(JOBS, _job(name)) for name in names)
+    await _together(made.client.create(JOBS, make_job(name, JOB_PODS)) for name in names)
     print(f"{len(fleet)} nodes, {len(names)} Jobs", file=sys.stderr, flush=True)
     await _until(lambda: _placed(made.client, len(names)), f"{len(names)} Jobs to be placed")
     assert made.components is not None  # noqa: S101 - the plane was made with Topogate
@@ -146,20 +147,6 @@ def _pod(name: str, node: str, *, gpus: int = 0) -> Json:
         "kind": "Pod",
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"nodeName": node, "containers": [container]},
-    }
-
-
-def _job(name: str) -> Json:
-    container = {"name": "main", "image": "registry.example/train:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": "default", "annotations": {KEYS.preferred[0]: RACK_LABEL}},
-        "spec": {
-            "parallelism": JOB_PODS,
-            "completions": JOB_PODS,
-            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
-        },
     }
 
 

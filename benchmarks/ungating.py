@@ -96,7 +96,7 @@ Variant = Callable[[Plane, str, argparse.Namespace], Awaitable[tuple[str, float,
 async def _round(made: Plane, job: str, variant: Variant, options: argparse.Namespace) -> Round:
     components = _components(made)
     await components.kill("ungater")
-    await made.client.create(JOBS, _job(job, options.pods))
+    await made.client.create(JOBS, make_job(job, options.pods))
     await _until(lambda: _all_gated(made.client, job, options.pods), f"{options.pods} gated pods")
     await _quiet(made)
     before = _api_cpu(made)
@@ -250,7 +250,8 @@ async def _until(condition: Callable[[], Awaitable[bool]], what: str) -> None:
         sys.exit(f"waited {PATIENCE_SECONDS:.0f} s in vain for {what}")
 
 
-def _job(name: str, pods: int) -> dict[str, Any]:
+def make_job(name: str, pods: int) -> dict[str, Any]:
+    """A Job of one-GPU pods that prefer one rack."""
     container = {"name": "main", "image": "registry.example/train:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     return {
         "apiVersion": "batch/v1",
