@@ -32,7 +32,7 @@ from ungater.jobs import Owner, owner_of
 from ungater.machines import Described
 from ungater.memory import Memory
 from ungater.record import Record
-from ungater.slots import SlotMap
+from ungater.slots import SlotMap, is_gated
 from ungater.workloads import Workload, belongs, known_of
 
 MOST_PODS = 40  # with their zones in a table
@@ -280,7 +280,7 @@ def _domains(
 
 
 def _placed(pod: objects.Pod, rank: int | None, keys: Keys) -> PlacedPod:
-    gated = any(gate.name == keys.gate for gate in pod.spec.scheduling_gates or ())
+    gated = is_gated(pod, keys.gate)
     phase = "Terminating" if pod.metadata.deletion_timestamp else pod.status.phase
     zones, source = _zones(pod)
     return PlacedPod(

@@ -568,6 +568,11 @@ def key(obj: Object) -> str:
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
 
+def version_of(resource_version: str) -> int:
+    """A resource version as a number, to tell which of two is newer; 0 where it is none."""
+    return int(resource_version) if resource_version.isdigit() else 0
+
+
 def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
     """The controlling owner, if there is one."""
     return next((owner for owner in metadata.owner_references if owner.controller), None)

@@ -26,11 +26,12 @@ from kube.objects import (
     ResourceRequirements,
     condition,
     template_of,
+    version_of,
 )
 from kube.shapes import pod_shape
 from ungater.conditions import moment
 from ungater.slices import Interval, whole
-from ungater.slots import number, rank_of
+from ungater.slots import is_gated, number, rank_of
 
 MAIN = "main"
 _Parts = tuple[tuple[Container, ...] | None, tuple[Container, ...] | None, ResourceRequirements | None]
@@ -233,7 +234,7 @@ def owner_of(job: Job, keys: Keys, before: Owner | None = None) -> Owner:
         created=meta.creation_timestamp or "",
         pod_sets=(pod_set,),
         wrong=wrong,
-        gated=any(gate.name == keys.gate for gate in template.spec.scheduling_gates or ()),
+        gated=is_gated(template, keys.gate),
         suspended=job.spec.suspend,
         over=_over(job),
         queue=(meta.labels or {}).get(keys.queue_name, ""),
@@ -245,7 +246,7 @@ def owner_of(job: Job, keys: Keys, before: Owner | None = None) -> Owner:
         suspended_at=suspended_at,
         resumed_at=resumed_at,
         outcome=_outcome(job),
-        version=int(meta.resource_version) if meta.resource_version.isdigit() else 0,
+        version=version_of(meta.resource_version),
     )
 
 

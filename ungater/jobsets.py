@@ -18,10 +18,21 @@ from crds.names import workload_name
 from crds.request import JOB_PATH, ParsedRequest, RequestError, parse_job_wish, parse_places
 from engine.model import Policy
 from engine.reasons import Reason
-from kube.objects import Condition, Job, ObjectMeta, Pod, PodTemplate, condition, controller_of, template_of
+from kube.objects import (
+    Condition,
+    Job,
+    ObjectMeta,
+    Pod,
+    PodTemplate,
+    condition,
+    controller_of,
+    template_of,
+    version_of,
+)
 from kube.parents import JobSet, ReplicatedJob
 from ungater.jobs import OwnedPodSet, Owner, Progress, Ranks, positive, progress, ranks_in, suspension
 from ungater.slices import Interval, whole
+from ungater.slots import is_gated
 
 KIND, API_VERSION = "JobSet", "jobset.x-k8s.io/v1alpha2"
 MOST_POD_SETS = 8  # of a Workload
@@ -74,7 +85,7 @@ def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before:
         created=meta.creation_timestamp or "",
         pod_sets=tuple(pod_sets),
         wrong=wrong,
-        gated=bool(pod_sets) and all(_is_gated(one.template, keys) for one in pod_sets),
+        gated=bool(pod_sets) and all(is_gated(one.template, keys.gate) for one in pod_sets),
         suspended=jobset.spec.suspend,
         over="Deleted" if meta.deletion_timestamp is not None else _OVER[over.type] if over is not None else "",
         queue=labels.get(keys.queue_name, ""),
@@ -86,7 +97,7 @@ def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before:
         suspended_at=suspended_at,
         resumed_at=resumed_at,
         outcome=over.message if over is not None else "",
-        version=int(meta.resource_version) if meta.resource_version.isdigit() else 0,
+        version=version_of(meta.resource_version),
         role=_role,
     )
 
@@ -175,7 +186,3 @@ def _done(jobs: Iterable[Progress], size: int) -> Iterable[Interval]:
     for index, job in enumerate(jobs):
         for low, high in job.done:
             yield index * size + low, index * size + high
-
-
-def _is_gated(template: PodTemplate, keys: Keys) -> bool:
-    return any(gate.name == keys.gate for gate in template.spec.scheduling_gates or ())

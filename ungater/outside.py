@@ -9,12 +9,11 @@ Rules
   them, and it wants them back like any job that grows.
 """
 
-from datetime import datetime
-
 from crds.constants import DEFAULT_DOMAIN, Keys
 from kube import convert
 from kube.objects import Pod, controller_of, key
 from queueing.model import OutsidePod
+from ungater.conditions import moment
 from ungater.instructions import EvictSome, Instruction, LookAgain, Losing, Rules, Shrink
 from ungater.record import Record
 from ungater.slots import finished, is_gated, tally
@@ -40,14 +39,13 @@ def may_be_evicted(pod: Pod, keys: Keys) -> bool:
 def outside(pod: Pod) -> OutsidePod:
     """Such a pod as queueing takes it."""
     meta = pod.metadata
-    created = datetime.fromisoformat(meta.creation_timestamp).timestamp() if meta.creation_timestamp else 0.0
     return OutsidePod(
         key=key(pod),
         uid=meta.uid,
         node=pod.spec.node_name,
         priority=pod.spec.priority or 0,
         requests=convert.pod_requests(pod.spec),
-        created=created,
+        created=moment(meta.creation_timestamp) or 0.0,
     )
 
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from engine.numa.machine import NumaPlacement, PodShape
 from engine.preempt.model import Strategy
 from engine.reasons import Reason
-from kube.objects import Condition, Pod
+from kube.objects import Condition, Pod, version_of
 from queueing import life
 from queueing.queues import Grant
 from ungater.jobs import MAIN, OwnedPodSet, Owner
@@ -119,7 +119,7 @@ class Known:
     @property
     def version(self) -> int:
         """The resource version as a number, to tell which of two is newer."""
-        return int(self.resource_version) if self.resource_version.isdigit() else 0
+        return version_of(self.resource_version)
 
 
 @dataclass(frozen=True)

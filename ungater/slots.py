@@ -21,7 +21,7 @@ import msgspec
 
 from crds.constants import POD_GROUP_INDEX, RANK_LABELS
 from engine.numa.machine import NumaPlacement
-from kube.objects import Pod
+from kube.objects import Pod, PodTemplate
 from ungater import slices
 from ungater.slices import Homes, Layer
 
@@ -124,8 +124,8 @@ class Tally:
         return [max(0, slot.count - used) for slot, used in zip(slots.slots, self.used, strict=True)]
 
 
-def is_gated(pod: Pod, gate: str) -> bool:
-    """Whether our gate still holds the pod back."""
+def is_gated(pod: Pod | PodTemplate, gate: str) -> bool:
+    """Whether our gate still holds the pod back, or will hold those of a template."""
     gates = pod.spec.scheduling_gates
     return bool(gates) and any(found.name == gate for found in gates or ())
 

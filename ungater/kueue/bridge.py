@@ -19,7 +19,7 @@ from kube import objects as core
 from kube.client import Client
 from kube.errors import Conflict, KubeError, NotFound
 from kube.informer import Event
-from kube.objects import controller_of
+from kube.objects import controller_of, version_of
 from ungater import conditions
 from ungater import decide as jobs
 from ungater.jobs import Owner
@@ -344,5 +344,4 @@ def _owners(event: Event[objects.Workload]) -> Iterable[str]:
 
 
 def _version(workload: objects.Workload) -> int:
-    version = workload.metadata.resource_version
-    return int(version) if version.isdigit() else 0
+    return version_of(workload.metadata.resource_version)
