@@ -113,7 +113,7 @@ async def test_what_was_admitted_and_not_started_is_started(jobs, client, namesp
     assert (await jobs.status("one"))["admission"] == stored
     async with running:
         await jobs.edit("one", suspend=True)
-        await jobs.condition("one", "Evicted", "True", "Suspended")
+        await jobs.event("one", "Suspended")  # a condition of it is gone as soon as it is admitted again
     async with running:
         await jobs.running("one", 2)
 
