@@ -2,7 +2,8 @@
 
 Rules
 - Who has waited for ``Rules.patience`` and still does not fit becomes a *claimant*, first things first in the order of
-  all queues; at most one a flavor at a time. A claim ends when its workload is admitted, or waits no more.
+  all queues; at most one a flavor at a time. A claim ends when its workload is admitted, or waits no more. How long one
+  waits is stored: after a restart it claims as soon as it is refused, before anybody behind it is looked at.
 - Room: one domain that the claimant would fit if all that queues admitted were gone is closed: what is free there, and
   what becomes free, is held (all of ``pods`` on its nodes). It is chosen once and kept; where nothing of ours is left
   in it and the claimant still does not fit, the next one is chosen. A request that one domain need not hold closes the
@@ -77,6 +78,15 @@ def renew(state: ClusterState, queues: Queues, now: float) -> None:
             close(state, queues, claim)
 
 
+def refused(state: ClusterState, queues: Queues, entry: Entry, now: float) -> None:
+    """One was refused for the first time: if it waits for long already, nobody behind it takes its room."""
+    if entry.since + queues.rules.patience > now or entry.workload.key in queues.claims or not _may_claim(entry):
+        return
+    slot = _enlist(state, queues, entry, now)
+    if slot in queues.aged:
+        _next(state, queues, now, slot, queues.aged[slot])
+
+
 def settle(state: ClusterState, queues: Queues, claim: Claim, now: float) -> bool:
     """End a claim that is of no use any more; True where it goes on."""
     if _may_claim(claim.entry) and not claim.hopeless:
@@ -97,22 +107,24 @@ def _may_claim(entry: Entry) -> bool:
     return _waits(entry) and group is not None and not group.aside
 
 
-def _enlist(state: ClusterState, queues: Queues, entry: Entry, now: float) -> None:
-    """Put one in the line for the claim on the first flavor that could ever take it."""
+def _enlist(state: ClusterState, queues: Queues, entry: Entry, now: float) -> str:
+    """Put one in the line for the claim on the first flavor that could ever take it. Which line; "" if in none."""
     group = entry.group
     if group is None or group.refusal is None or not _may_claim(entry):
         heapq.heappush(queues.aging, (now + queues.rules.patience, entry.workload.key))  # it does not wait for others
-        return
+        return ""
     option = next(
         (o for o in queues.options_of(state, group).found if queues.quotas.ever(entry.queue, o.amounts)), None
     )
     if option is None and not queues.quotas.queues[entry.queue].unlimited:
         heapq.heappush(queues.aging, (now + queues.rules.patience, entry.workload.key))
-        return
+        return ""
     option = option or next(iter(queues.options_of(state, group).found), None)
-    if option is not None:
-        slot = option.rooms[0] if option.rooms else f"{queues.quotas.pool(entry.queue)}\0{min(option.amounts)[0]}"
-        heapq.heappush(queues.aged.setdefault(slot, []), (entry.order, entry.workload.key))
+    if option is None:
+        return ""
+    slot = option.rooms[0] if option.rooms else f"{queues.quotas.pool(entry.queue)}\0{min(option.amounts)[0]}"
+    heapq.heappush(queues.aged.setdefault(slot, []), (entry.order, entry.workload.key))
+    return slot
 
 
 def _next(state: ClusterState, queues: Queues, now: float, slot: str, heap: list[tuple[Order, str]]) -> None:

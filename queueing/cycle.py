@@ -245,14 +245,16 @@ def _decide(  # noqa: PLR0917  (a step of ``cycle``)
             queues.grant(state, head[2], grant, nominated=[victim.key for victim in plan.victims], parts=parts)
             made.preempting.append(Preempting(head[2], grant, plan.victims, messages.preempting(plan)))
         case Waits():
-            _wait(queues, now, entry, outcome, made)
+            if _wait(queues, now, entry, outcome, made):
+                claims.refused(state, queues, entry, now)
     for claim in lifted:
         if claims.settle(state, queues, claim, now):
             claims.close(state, queues, claim)
             claims.settle(state, queues, claim, now)
 
 
-def _wait(queues: Queues, now: float, entry: Entry, waits: Waits, made: Decisions) -> None:
+def _wait(queues: Queues, now: float, entry: Entry, waits: Waits, made: Decisions) -> bool:
+    """Park its group. Returns whether it was refused for the first time."""
     group, key = entry.group, entry.workload.key
     assert group is not None  # noqa: S101  (it was looked at in its line)
     queues.park(group, waits.events, aside=waits.aside)
@@ -263,6 +265,7 @@ def _wait(queues: Queues, now: float, entry: Entry, waits: Waits, made: Decision
         entry.refusal = group.refusal
         made.waiting.append(Waiting(key, group.refusal.reason, group.refusal.message))
     queues.news.pop(key, None)
+    return before is None
 
 
 def _told(queues: Queues, limit: int) -> Iterator[Waiting]:

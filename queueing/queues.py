@@ -217,14 +217,17 @@ class Queues:
 
     # -- workloads --------------------------------------------------------------------------------------------
 
-    def submit(self, workload: Workload, now: float) -> None:
+    def submit(self, workload: Workload, now: float, since: float | None = None) -> None:
         """A workload is to wait: a new one, one whose wish changed, or one that came back after an eviction.
 
         One that holds something keeps it, and its new wish counts when it waits again (`queueing.scale` resizes).
+        ``since``: when a new one began to wait, where that was before ``now``.
         """
         entry = self.entries.get(workload.key)
         if entry is None:
-            entry = self.entries[workload.key] = Entry(workload, order(workload), shape(workload), now)
+            entry = self.entries[workload.key] = Entry(
+                workload, order(workload), shape(workload), now if since is None else since
+            )
         elif entry.workload != workload:
             self._leave_line(entry)
             entry.workload, entry.order, entry.shape = workload, order(workload), shape(workload)

@@ -321,8 +321,14 @@ class Admitter:
 
     def replace(self, record: Record, grant: Grant) -> None:
         """Hold other slots from now on, and store them."""
-        self._memory.holdings.put(record, grant)
-        self._with(record.key, partial(self._change, grant, Reason.REPLACED))
+        self._memory.holdings.replace(record, grant)
+        self._with(record.key, partial(self._store_other, grant))
+
+    async def _store_other(self, grant: Grant, record: Record) -> None:
+        try:
+            await self._change(grant, Reason.REPLACED, record)
+        finally:
+            self._memory.replaced(record)
 
 
 def admitted_as(known: Known | None, message: str, checks: tuple[str, ...]) -> tuple[Wanted, ...]:

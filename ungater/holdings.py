@@ -8,6 +8,7 @@ Rules
 
 import dataclasses
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -17,10 +18,11 @@ from engine.placement import Assignment, Slice
 from engine.reasons import Reason
 from engine.state import ClusterState
 from kube import convert
+from kube.objects import condition
 from queueing import life, messages, model
 from queueing.model import OutsidePod
 from queueing.queues import HOLDING, Grant, Phase, Queues
-from ungater.conditions import moment
+from ungater.conditions import QUOTA_RESERVED, moment
 from ungater.instructions import Losing
 from ungater.record import Admission, Nomination, Part, Record
 from ungater.slots import Slot, SlotMap
@@ -42,6 +44,7 @@ class Holdings:
         self.queues.set_cluster_queue(model.ClusterQueue(name=UNQUEUED, unlimited=True))
         self.uids: dict[str, str] = {}  # of the job, by the key of its workload
         self.moving: dict[str, tuple[int, ...]] = {}  # who wants other places for slots, and what was free when tried
+        self._left: dict[str, Grant] = {}  # what those had who move, until it is stored
         self.pod_priority: Callable[[Owner], int | None] = lambda _: None  # of a job's pods in Kubernetes
         self._clock = clock
 
@@ -50,7 +53,7 @@ class Holdings:
     def submit(self, record: Record, pod_sets: tuple[PodSet, ...], priority: int, *, until: float = 0.0) -> None:
         """Have a job wait; one that holds something keeps it, and its new wish is noted."""
         queues, now, key = self.queues, self._clock(), record.key
-        queues.submit(self.workload(record, pod_sets, priority), now)
+        queues.submit(self.workload(record, pod_sets, priority), now, _waits_since(record))
         entry = queues.entries[key]
         if until > now and not (entry.phase is Phase.LATER and entry.until == until):
             queues.put_off(key, until)
@@ -172,12 +175,22 @@ class Holdings:
             entry.grant = record.grant  # with the nodes on which the engine packed it
         record.lost, record.lost_at = {}, None
 
-    def put(self, record: Record, grant: Grant) -> None:
-        """Hold something else from now on; it is to be stored."""
+    def replace(self, record: Record, grant: Grant) -> None:
+        """Hold other slots from now on. Those that it leaves are nobody's until `replaced`: they are what is stored."""
         before = self.queues.entries[record.key].grant
         self.queues.grant(self.state, record.key, grant)
         if before is not None:
-            self.queues.gave_back(self.state, before)
+            self.state.restore(_leaving(record.key), without(before.assignments, grant.assignments))
+            self._left[record.key] = before
+
+    def replaced(self, record: Record) -> bool:
+        """The write of other slots ended; True where somebody else may be helped."""
+        before = self._left.pop(record.key, None)
+        if before is None:
+            return False
+        self.state.release(_leaving(record.key))
+        self.queues.gave_back(self.state, before)
+        return True
 
     def undo(self, record: Record, until: float) -> None:
         """A write failed for certain: hold what was held before it, or wait again, not before ``until``."""
@@ -186,7 +199,10 @@ class Holdings:
         elif record.grant is None:
             self.queues.back(self.state, record.key, self._clock(), until=until)
         else:
-            self.put(record, record.grant)
+            before = self.queues.entries[record.key].grant
+            self.queues.grant(self.state, record.key, record.grant)
+            if before is not None:
+                self.queues.gave_back(self.state, before)
 
     def back(self, record: Record, until: float = 0.0) -> None:
         """It holds nothing any more, and waits again."""
@@ -279,6 +295,39 @@ class Holdings:
             for part in assignment.slices
         )
         return SlotMap(assignment.levels, tuple(slots), assignment.flavor)
+
+
+def without(before: Iterable[Assignment], after: Iterable[Assignment]) -> list[Assignment]:
+    """The slots of ``before`` that are not in ``after``."""
+    kept = Counter({(part.pod_set, one.values): one.count for part in after for one in part.slices})
+    left = []
+    for part in before:
+        gone = [
+            Slice(one.values, count) for one in part.slices if (count := one.count - kept[part.pod_set, one.values]) > 0
+        ]
+        if gone:
+            left.append(
+                Assignment(
+                    pod_set=part.pod_set,
+                    flavor=part.flavor,
+                    levels=part.levels,
+                    requests=part.requests,
+                    shape=part.shape,
+                    slices=gone,
+                )
+            )
+    return left
+
+
+def _waits_since(record: Record) -> float | None:
+    """Since when it is stored that a job waits: a restart makes nobody wait for its claim from the start."""
+    found = condition(record.known.conditions, QUOTA_RESERVED) if record.known is not None else None
+    return moment(found.last_transition_time) if found is not None and found.status == "False" else None
+
+
+def _leaving(key: str) -> str:
+    """Who holds in the engine what a workload leaves: no legal key, so that nobody else is meant."""
+    return f"{key}\0leaves"
 
 
 def _fewer(part: Part, slots: SlotMap | None, count: int) -> Part:

@@ -551,6 +551,11 @@ class Memory:
         self.stir(())
         self._stand_down(victims)
 
+    def replaced(self, record: Record) -> None:
+        """The write of other slots ended: those that it left may be another's from now on."""
+        if self.holdings.replaced(record):
+            self.stir(())
+
     def _stand_down(self, victims: Iterable[str]) -> None:
         """Nobody waits for these any more: they may stay."""
         for key in victims:

@@ -239,7 +239,10 @@ class History:
                 if self.loop.now > deadline:
                     self.judge.wrong.append("it does not come to rest")
                     break
-            if self.term.wire.calls - calls > 20 + quiet * 2 or self.loop.steps - steps > 500 + quiet * 100:
+            waiting = 2 * len(
+                list(self.server.all("jobs"))
+            )  # a controller that starts tells them why: an event on each
+            if self.term.wire.calls - calls > 20 + waiting + quiet * 2 or self.loop.steps - steps > 500 + quiet * 100:
                 used = self.term.wire.calls - calls, self.loop.steps - steps
                 self.judge.wrong.append(f"busy though nothing happens: calls and steps in {quiet:g} s: {used}")
             wrong = amiss()

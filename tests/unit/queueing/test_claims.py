@@ -80,6 +80,18 @@ def test_the_rest_of_the_cluster_stays_in_use_meanwhile():
     assert rack_of(state, "large") == rack[0]
 
 
+@pytest.mark.parametrize(("since", "gets_in"), [(2.0, []), (150.0, ["small"])])
+def test_after_a_restart_it_counts_how_long_one_has_waited(since, gets_in):
+    state = make_state(1, 2)
+    queues = make_queues(make_queue("q", 48), rules=RULES)
+    submit(queues, make_workload("runs"))
+    cycle(state, queues, 1.0)
+    queues.submit(make_workload("large", count=2, created=2.0), 200.0, since)
+    submit(queues, make_workload("small", created=3.0), now=200.0)
+    assert keys(cycle(state, queues, 200.0)) == gets_in
+    assert list(queues.claims) == ([] if gets_in else ["large"])
+
+
 def rack_of(state, key):
     return state.assignments(key)["main"].slices[0].values[0]
 

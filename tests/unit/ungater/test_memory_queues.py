@@ -7,6 +7,7 @@ import pytest
 from support.owned import KEYS, make_job, make_known, make_pod
 from support.world import FLAVOR, NODES, World, stored_workload
 
+from engine.placement import Assignment, Slice
 from engine.reasons import Reason
 from kube.objects import Namespace, ObjectMeta, PriorityClass, ResourceFlavor, ResourceFlavorSpec
 from kube.queues import ClusterQueue, LocalQueue
@@ -188,9 +189,43 @@ def test_a_write_that_failed_leaves_what_was_held_before(world):
     world.admit(job)
     before = held(world.memory)
     grant = dataclasses.replace(record.grant, counts={"main": 3})
-    world.memory.holdings.put(record, grant)
+    world.memory.holdings.replace(record, grant)
     world.memory.undo(record)
+    world.memory.replaced(record)
     assert held(world.memory) == before
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_what_one_leaves_that_moves_is_nobodys_until_the_move_is_stored(world, stored):
+    """Else another is stored there first, and a controller that dies between the two writes leaves both."""
+    job = queued(world, "train")
+    world.admit(job)
+    record = record_of(world, job)
+    (part,) = record.grant.assignments
+    (here,) = part.slices
+    free = {name: world.memory.state.free(name)["cpu"] for name in world.memory.state.nodes}
+    there = next(node.metadata for node in NODES if node.metadata.name != here.values[-1])
+    path = ("b", there.labels["rack"], there.name)
+    moved = Assignment(
+        pod_set=part.pod_set,
+        flavor=part.flavor,
+        levels=part.levels,
+        requests=part.requests,
+        slices=(Slice(path, here.count),),
+    )
+    world.memory.holdings.replace(record, dataclasses.replace(record.grant, assignments=(moved,)))
+    left = {name: world.memory.state.free(name)["cpu"] for name in world.memory.state.nodes}
+    assert (left[here.values[-1]], left[there.name]) == (free[here.values[-1]], free[there.name] - 2000)
+    if stored:
+        grant = world.memory.queues.entries[record.key].grant
+        world.memory.admit(record, world.memory.holdings.admission_of(record, grant), grant)
+    else:
+        world.memory.undo(record)
+    world.memory.replaced(record)
+    after = {name: world.memory.state.free(name)["cpu"] for name in world.memory.state.nodes}
+    assert after[here.values[-1]] == free[here.values[-1]] + (2000 if stored else 0)
+    assert after[there.name] == free[there.name] - (2000 if stored else 0)
+    assert list(world.memory.state.workloads) == [record.key]
 
 
 def test_an_admission_that_is_stored_after_its_job_went_is_not_held(world):
