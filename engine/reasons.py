@@ -22,6 +22,7 @@ class Reason(StrEnum):
     NUMA_ALIGNMENT = "NumaAlignment"  # it would fit by amounts, but kubelets would refuse pods inside their nodes now
     NEVER_FITS = "NeverFits"  # not even the emptied flavor could take it
     PODS_NOT_READY = "PodsNotReady"
+    WAIT_FOR_START = "WaitForStart"
     WRITE_FAILED = "WriteFailed"
     SUSPENDED = "Suspended"  # the job is suspended: it holds nothing
     PARTLY_PLACED = "PartlyPlaced"  # it was scaled up, and there is no room for the difference

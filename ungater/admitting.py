@@ -16,6 +16,7 @@ from engine.placement import Refusal
 from engine.reasons import Reason
 from kube.errors import KubeError, NotFound
 from kube.events import EventRecorder
+from kube.objects import condition
 from queueing import life
 from queueing.cycle import Admitted, Decisions, Evict, Preempting, Waiting, cycle
 from queueing.queues import Grant, Phase
@@ -126,7 +127,7 @@ class Admitter:
         known = record.known
         admission = self._admission(record, admitted.grant)
         text = self._text(record, admission, admitted.message)
-        wanted = admitted_as(known, text, checks := self._checks(record, admission))
+        wanted = (*admitted_as(known, text, checks := self._checks(record, admission)), *_not_ready(record))
         more = {"admissionChecks": pending(checks)} if checks else None
         try:
             done = await self._settle(record, admitted.grant, admission, wanted, more)
@@ -346,6 +347,16 @@ def admitted_as(known: Known | None, message: str, checks: tuple[str, ...]) -> t
         elif found.type == conditions.REQUEUED and found.status == "False":
             wanted.append(Wanted(found.type, True, Reason.REQUEUED, f"it was admitted again; before: {found.message}"))
     return tuple(wanted)
+
+
+def _not_ready(record: Record) -> tuple[Wanted, ...]:
+    """That its pods are not ready yet: if that becomes true again later, when it did says that they were once."""
+    known = record.known
+    found = condition(known.conditions, conditions.PODS_READY) if known is not None else None
+    if not record.owner.queue or (found is not None and found.status == "False"):
+        return ()
+    text = "its pods were not all ready since it was admitted"
+    return (Wanted(conditions.PODS_READY, False, Reason.WAIT_FOR_START, text),)
 
 
 def _there(record: Record) -> Known:

@@ -356,8 +356,8 @@ class Controller:
     async def reconcile(self, uid: str) -> None:
         """Look at one job once. Failures of the API server only delay: the job is looked at again, later each time."""
         record = self.memory.records.get(uid)
-        if record is None or record.busy:
-            return  # gone; or its write ends soon and asks for another look
+        if record is None or record.put_off():
+            return
         self._looks += 1
         outcome, context = "done", {"workload": record.key, "reconcile": self._looks}
         try:

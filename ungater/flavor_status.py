@@ -4,7 +4,8 @@ Rules
 - A node that a flavor selects and that lacks the label of a level takes no pods, and is told so by an event: once for
   each change of what it lacks, and of the first `MOST_TOLD` such nodes only.
 - The status is looked at after nodes or flavors changed, at most every `TICK`, and written where it differs from what
-  the API server has. A write that fails is made again by a later look.
+  the API server has: the answer to the last write counts until a newer one is seen. A write that fails is made again by
+  a later look.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from engine.unlabeled import Unlabeled, in_words, unlabeled
 from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.events import EventRecorder, reference
-from kube.objects import Condition, Node, ResourceFlavor
+from kube.objects import Condition, Node, ResourceFlavor, version_of
 from kube.resources import NODES, RESOURCE_FLAVORS
 from ungater import conditions
 from ungater.conditions import Wanted
@@ -56,6 +57,8 @@ class FlavorStatus:
     recorder: EventRecorder
     _told: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)  # (flavor, node) -> what it lacks
     _seen: int = -1
+    _made: dict[str, ResourceFlavor] = field(default_factory=dict)  # by name: what the last write was answered with
+    _unsure: set[str] = field(default_factory=set)  # whose last write failed, perhaps after it took effect
 
     async def run(self) -> None:
         """Look and write for ever; ends only by cancellation."""
@@ -68,34 +71,53 @@ class FlavorStatus:
         if version == self._seen:
             return TICK
         failed, wrote = False, False
-        for flavor in self.source.flavors():
-            if flavor.spec.topology is None or flavor.metadata.name not in self.source.state.flavors:
+        for seen in self.source.flavors():
+            if seen.spec.topology is None or seen.metadata.name not in self.source.state.flavors:
                 continue
-            found = unlabeled(self.source.state, flavor.metadata.name)
-            self._tell(flavor, found)
-            status = changed(flavor, self._nodes(flavor), found, time.time())
-            if status:
-                wrote = True
-                failed |= not await self._write(flavor, status)
+            try:
+                wrote |= await self._look_at(seen)
+            except KubeError as error:
+                failed = True
+                log.warning("status of a flavor not written", flavor=seen.metadata.name, error=str(error))
         if failed:
             return AFTER_FAILURE
         self._seen = version
         return EVERY if wrote else TICK
 
+    async def _look_at(self, seen: ResourceFlavor) -> bool:
+        """Tell and write of one flavor; True where something was written. Raises KubeError."""
+        name = seen.metadata.name
+        found = unlabeled(self.source.state, name)
+        self._tell(seen, found)
+        try:
+            flavor = await self._newest(seen)
+            status = changed(flavor, self._nodes(flavor), found, time.time())
+            if not status:
+                return False
+            self._unsure.add(name)
+            self._made[name] = await self._patch(name, {"status": status})
+        except NotFound:
+            return False  # it was deleted meanwhile
+        self._unsure.discard(name)
+        return True
+
+    async def _newest(self, seen: ResourceFlavor) -> ResourceFlavor:
+        """What the API server has of a flavor: events about a write may come long after its answer."""
+        name = seen.metadata.name
+        if name in self._unsure:
+            self._made[name] = await self._patch(name, {})  # changes nothing, and needs no right to read
+            self._unsure.discard(name)
+        made = self._made.get(name)
+        if made is None or made.metadata.uid != seen.metadata.uid:
+            return seen
+        return max(seen, made, key=lambda one: version_of(one.metadata.resource_version))
+
+    async def _patch(self, name: str, body: dict[str, Any]) -> ResourceFlavor:
+        return await self.client.patch(RESOURCE_FLAVORS, name, body=body, subresource="status", type=ResourceFlavor)
+
     def _nodes(self, flavor: ResourceFlavor) -> int:
         tree = self.source.state.tree(flavor.metadata.name)
         return tree.size if tree is not None else 0
-
-    async def _write(self, flavor: ResourceFlavor, status: dict[str, Any]) -> bool:
-        name = flavor.metadata.name
-        try:
-            await self.client.patch(RESOURCE_FLAVORS, name, body={"status": status}, subresource="status")
-        except NotFound:
-            return True  # it was deleted meanwhile
-        except KubeError as error:
-            log.warning("status of a flavor not written", flavor=name, error=str(error))
-            return False
-        return True
 
     def _tell(self, flavor: ResourceFlavor, found: tuple[Unlabeled, ...]) -> None:
         name = flavor.metadata.name

@@ -487,6 +487,9 @@ class Memory:
         An answer about a Workload that was seen to be deleted comes too late.
         """
         record.busy -= 1
+        if not record.busy and record.missed:
+            record.missed = False
+            self._enqueue(record.uid, 0.0)
         if known is not None and known.uid != record.gone:
             record.known = known
             self._take_over(record, known)

@@ -8,6 +8,7 @@ pods of lost nodes have no other place; pods that are made anew stay behind the 
 
 from collections.abc import Iterable, Iterator
 
+from crds.constants import Keys
 from engine.reasons import Reason
 from kube.objects import Pod, condition, is_true
 from queueing import life
@@ -94,9 +95,6 @@ def life_of(record: Record, rules: Rules) -> life.Life:
     admitted_at = _since(known, names.ADMITTED) if held else None
     if held and not queue:
         admitted_at = admitted_at or 0.0
-    ready = condition(known.conditions, names.PODS_READY)
-    unready = ready is not None and ready.status == "False" and ready.reason == str(Reason.PODS_NOT_READY)
-    unready_at = moment(ready.last_transition_time) if ready is not None and unready else None
     return life.Life(
         key=record.key,
         active=known.active,
@@ -109,7 +107,7 @@ def life_of(record: Record, rules: Rules) -> life.Life:
         ready=owner.ready,
         bound=len(_bound(record, rules)) if evicted is not None else 0,
         ready_at=_since(known, names.PODS_READY) if held else None,
-        unready_at=unready_at if admitted_at is not None and (unready_at or 0.0) >= admitted_at else None,
+        unready_at=_unready_at(known, admitted_at),
         evicted=evicted,
         requeues=known.requeues,
         requeue_at=known.requeue_at,
@@ -122,6 +120,16 @@ def life_of(record: Record, rules: Rules) -> life.Life:
 def _since(known: Known, type_: str) -> float | None:
     found = condition(known.conditions, type_)
     return moment(found.last_transition_time) if found is not None and found.status == "True" else None
+
+
+def _unready_at(known: Known, admitted_at: float | None) -> float | None:
+    """Since when pods are not ready that were since the admission, for whatever reason is given now."""
+    found = condition(known.conditions, names.PODS_READY)
+    if admitted_at is None or found is None or found.status != "False":
+        return None
+    at = moment(found.last_transition_time) or 0.0
+    again = at >= admitted_at if found.reason == str(Reason.PODS_NOT_READY) else at > admitted_at
+    return at if again else None
 
 
 def _evicted(known: Known) -> life.Evicted | None:
@@ -153,24 +161,31 @@ def _checks(known: Known, wanted: Iterable[str]) -> tuple[life.Check, ...]:
 def _bound(record: Record, rules: Rules) -> list[Pod]:
     """The pods that have to go before what it holds is free.
 
-    Pods that were not held back come again as soon as one is evicted. Those go with the job, when it is suspended.
-    Where nobody suspends it, pods that are on their way to a node go one by one too. One that we let go, and that is
-    still seen behind its gate, may run by now. One that terminates on a node that is gone or not ready is not waited
-    for: nobody there ends it.
+    Pods that were never held back come again as soon as one is evicted. Those that have no node yet go with the job,
+    when it is suspended; all others that are on their way to a node go one by one. One that we let go, and that is
+    still seen behind its gate or without a node, may run by now. One that terminates on a node that is gone or not
+    ready is not waited for: nobody there ends it.
     """
     sent = {uid for uid, intent in record.intents.items() if not intent.gone}
     evicted = _evicted(record.known) if record.known is not None else None
-    queue = bool(record.owner.queue) and record.owner.suspendable
+    stays = bool(record.owner.queue) and record.owner.suspendable and not record.owner.suspended
     bound = [
         pod
         for pod in record.pods.values()
-        if (pod.spec.node_name or pod.metadata.uid in sent or not (queue or is_gated(pod, rules.keys.gate)))
+        if (pod.spec.node_name or pod.metadata.uid in sent or _on_its_way(pod, rules.keys, stays=stays))
         and not finished(pod)
         and not (pod.metadata.deletion_timestamp is not None and pod.spec.node_name and rules.dead(pod.spec.node_name))
     ]
     if evicted is None or record.slots_in or record.owner.suspended or not record.owner.suspendable:
         return bound
     return [pod for pod in bound if (moment(pod.metadata.creation_timestamp) or 0.0) <= evicted.at]
+
+
+def _on_its_way(pod: Pod, keys: Keys, *, stays: bool) -> bool:
+    """Whether one without a node may get one, and goes if it is evicted; ``stays``: its job is to be suspended yet."""
+    if is_gated(pod, keys.gate):
+        return False
+    return not stays or keys.workload in (pod.metadata.annotations or {})
 
 
 def _carried(

@@ -198,6 +198,7 @@ class Record:
     told: Told | None = None
     shrink_at: float | None = None
     busy: int = 0  # writes of its Workload or job under way or due: nothing is decided meanwhile
+    missed: bool = False  # it was to be looked at meanwhile
     lock: Lock = field(default_factory=Lock)  # one write at a time
     closing: bool = False  # what it holds is being given back: no more pods go
     evict: life.Evict | None = None  # the cycle has it evicted
@@ -210,6 +211,11 @@ class Record:
     failures: int = 0  # in a row, for the backoff
     noted: set[str] = field(default_factory=set)  # events that are worth saying once
     own: Owner | None = None  # the job as it is, without that view
+
+    def put_off(self) -> bool:
+        """Whether nothing may be decided now; the end of the writes that are under way then asks for another look."""
+        self.missed = self.busy > 0
+        return self.missed
 
     @property
     def slots(self) -> SlotMap | None:

@@ -1,8 +1,12 @@
 """What is written of a flavor's nodes, and told to nodes that lack a label."""
 
+import msgspec
+import pytest
+
 from engine.unlabeled import Unlabeled
+from kube.errors import KubeError
 from kube.objects import FlavorTopology, ObjectMeta, ResourceFlavor, ResourceFlavorSpec
-from ungater.flavor_status import changed, told
+from ungater.flavor_status import FlavorSource, FlavorStatus, changed, told
 
 LACKING = tuple(Unlabeled(f"n{number}", ("rack",)) for number in range(5))
 NOW = 1_700_000_000.0
@@ -41,3 +45,54 @@ def test_the_event_says_what_to_do():
     text = told("tas", ("block", "rack"))
     assert "ResourceFlavor tas" in text
     assert "labels block, rack" in text
+
+
+class Client:
+    """Has one flavor; a patch takes effect, and its answer may be lost."""
+
+    def __init__(self, status):
+        self.there, self.version, self.fails, self.wrote = status, 7, False, []
+
+    def flavor(self):
+        found = flavor(self.there)
+        return msgspec.structs.replace(
+            found, metadata=ObjectMeta(name="tas", uid="u", resource_version=str(self.version))
+        )
+
+    async def patch(self, _resource, _name, *, body, **_options):
+        if body:
+            self.wrote.append(body["status"])
+            self.there, self.version = {**self.there, **body["status"]}, self.version + 1
+        if self.fails:
+            raise KubeError(500, "InternalError", "no answer")
+        return self.flavor()
+
+
+class State:
+    """A flavor with so many nodes."""
+
+    def __init__(self):
+        self.size, self.flavors = 0, {"tas": None}
+
+    def tree(self, _name):
+        return self
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_what_was_written_counts_though_its_event_is_late(monkeypatch, lost):
+    """A node goes again before the event about the write with it comes: that is what is compared with."""
+    monkeypatch.setattr("ungater.flavor_status.unlabeled", lambda *_: ())
+    state, layout = State(), iter(range(100))
+    client = Client(changed(flavor(), 3, (), NOW))
+    seen = client.flavor()
+    source = FlavorSource(state, lambda: next(layout), lambda: [seen], lambda _: None)
+    status = FlavorStatus(client, source, None)
+    state.size, client.fails = 4, lost
+    await status.look()
+    state.size, client.fails = 3, False
+    await status.look()
+    assert client.there["nodes"] == 3
+    assert [one["nodes"] for one in client.wrote] == [4, 3]
+    seen = client.flavor()
+    await status.look()
+    assert len(client.wrote) == 2

@@ -163,6 +163,20 @@ async def test_what_changes_while_its_workload_is_made_is_not_lost(world, contro
     assert (record.known.resource_version, record.known.active) == ("9", False)
 
 
+async def test_a_look_that_comes_while_a_write_is_on_its_way_is_made_after_it(world, controller):
+    """Another write may fail meanwhile and ask for a look later, which the first one's answer overtakes."""
+    job = make_job("train", parallelism=2)
+    world.put("job", job)
+    record = told(controller, world, job)
+    record.busy += 1
+    while controller.queue._waiting:
+        controller.queue.done(await controller.queue.get())
+    await controller.reconcile(record.uid)
+    assert record.uid not in controller.queue._waiting
+    controller.memory.written(record, None)
+    assert record.uid in controller.queue._waiting
+
+
 async def test_what_was_to_be_given_back_and_is_kept_after_all_lets_pods_go_again(world, controller):
     job = make_job("train", parallelism=2)
     world.put("job", job)

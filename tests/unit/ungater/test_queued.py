@@ -1,5 +1,7 @@
 """What is decided about a job with a queue: state in, instructions out."""
 
+import dataclasses
+
 import pytest
 from support.owned import KEYS, LEVELS, make_admission, make_known, make_owner, make_pod, make_record, slot_map
 
@@ -36,6 +38,12 @@ def held(*conditions, suspend=False, pods=(), known=(), **more):
     found = [condition(QUOTA_RESERVED), condition(ADMITTED), *conditions]
     stored = make_known(owner, admission=admission, conditions=found, **dict(known))
     return make_record(owner, slots=SLOTS, admission=admission, known=stored, pods=pods, started=not suspend)
+
+
+def since(known, at):
+    """The same, admitted at another time."""
+    others = [one for one in known.conditions if one.type != ADMITTED]
+    return dataclasses.replace(known, conditions=(*others, condition(ADMITTED, at=at)))
 
 
 def run(record, wall=WALL, **more):
@@ -298,6 +306,30 @@ def test_one_that_was_let_go_goes_too_though_it_is_still_seen_behind_its_gate():
         record.intents[gone.metadata.uid] = Intent(("b", "r", "n1"), deadline=9.0, gone=True)
         (evicted,) = run(record)
         assert [pod.metadata.name for pod in evicted.pods] == ["sent"]
+
+
+def test_one_that_was_let_go_and_has_no_node_as_far_as_is_seen_is_waited_for():
+    """It may be on its node already, and its place would be another's before it is gone."""
+    let_go, plain = make_pod("let-go", at=("b", "r", "n1"), gated=False), make_pod("plain", gated=False)
+    leaving = condition(EVICTED, reason=Reason.SUSPENDED)
+    (gone,) = run(held(leaving, pods=[let_go, plain]))
+    assert [pod.metadata.name for pod in gone.pods] == ["let-go"], "the other would come again at once"
+    (gone,) = run(held(leaving, pods=[let_go, plain], suspend=True))
+    assert [pod.metadata.name for pod in gone.pods] == ["let-go", "plain"]
+
+
+@pytest.mark.parametrize("reason", [Reason.PODS_NOT_READY, Reason.PARTLY_PLACED, Reason.WAITS_FOR_ARRIVALS])
+def test_pods_that_were_ready_once_have_the_time_to_recover_whatever_is_said_of_them(reason):
+    """One that was scaled up beyond what there is room for is not put back for the time that it has to start."""
+    limits = i.Rules(KEYS, {"gpu": LEVELS}, life=life.LifeRules(ready_timeout=60.0, recovery_timeout=600.0))
+    again = held(condition(PODS_READY, "False", reason, at=WALL - 100), pods=[bound("a")])
+    again.known = since(again.known, WALL - 300)
+    assert not [one for one in decide(again, limits, NOW, WALL) if isinstance(one, i.Evict)]
+    assert [one.reason for one in decide(again, limits, NOW, WALL + 501) if isinstance(one, i.Evict)]
+    first = held(condition(PODS_READY, "False", Reason.WAIT_FOR_START, at=WALL - 300), pods=[bound("a")])
+    first.known = since(first.known, WALL - 300)
+    (evict,) = [one for one in decide(first, limits, NOW, WALL) if isinstance(one, i.Evict)]
+    assert evict.reason == Reason.PODS_READY_TIMEOUT
 
 
 def test_without_a_queue_nobody_waits_for_pods_to_be_ready():
