@@ -8,6 +8,7 @@ Rules
   what becomes free, is held (all of ``pods`` on its nodes). It is chosen once and kept; where nothing of ours is left
   in it and the claimant still does not fit, the next one is chosen. A request that one domain need not hold closes the
   whole flavor.
+- Room is closed only while no quota is lacking: one that waits for quota alone keeps no nodes idle.
 - Quota: who comes after the claimant may not take quota that the claimant was seen to lack, except a queue within its
   own nominal quota.
 - Who comes before a claimant (higher priority) is not stopped by its claim.
@@ -42,6 +43,7 @@ class Claim:
     failed: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
     bars: set[FlavorResource] = field(default_factory=set)
     seen: tuple[int, ...] = ()
+    lacks: bool = False  # quota, so that room is of no use to it
     hopeless: bool = False  # no domain would take it, whatever ends
 
     @property
@@ -60,22 +62,33 @@ class Claim:
         return f"{self.key}\0claim"
 
 
-def renew(state: ClusterState, queues: Queues, now: float) -> None:
-    """End the claims of those who do not wait any more, let the next ones claim, and close what became free."""
+def renew(state: ClusterState, queues: Queues, now: float) -> list[Entry]:
+    """End the claims of those who do not wait any more, let the next ones claim, and close what became free.
+
+    Returns those who have waited long and were not looked at since the start: before anybody else is, in their order.
+    """
+    unseen: list[Entry] = []
     for claim in list(queues.claims.values()):
         settle(state, queues, claim, now)
     while queues.aging and queues.aging[0][0] <= now:
         _, key = heapq.heappop(queues.aging)
         entry = queues.entries.get(key)
-        if entry is not None and _waits(entry) and entry.since + queues.rules.patience <= now:
+        if entry is None or not _waits(entry) or entry.since + queues.rules.patience > now:
+            continue
+        if entry.group is not None and entry.group.refusal is None:
+            unseen.append(entry)
+            heapq.heappush(queues.aging, (now + queues.rules.patience, key))
+        else:
             _enlist(state, queues, entry, now)
     for slot, heap in list(queues.aged.items()):
         _next(state, queues, now, slot, heap)
     for claim in queues.claims.values():
         rooms = tuple(queues.rooms.get(flavor, 0) for flavor in claim.option.rooms)
-        if rooms != claim.seen:
+        lacks = any(True for _ in queues.quotas.missing(claim.entry.queue, claim.option.amounts))
+        if (rooms, lacks) != (claim.seen, claim.lacks):
             claim.seen = rooms
             close(state, queues, claim)
+    return sorted(unseen, key=lambda entry: entry.order)
 
 
 def refused(state: ClusterState, queues: Queues, entry: Entry, now: float) -> None:
@@ -181,8 +194,14 @@ def close(state: ClusterState, queues: Queues, claim: Claim) -> None:
     """Keep what is free now in the claimed domains, and note which quota is lacking."""
     state.release(claim.holder)
     claim.hopeless = False
-    claim.bars |= {(m.flavor, m.resource) for m in queues.quotas.missing(claim.entry.queue, claim.option.amounts)}
-    held: list[Assignment] = []
+    missing = tuple(queues.quotas.missing(claim.entry.queue, claim.option.amounts))
+    claim.bars |= {(one.flavor, one.resource) for one in missing}
+    held, claim.lacks = not claim.lacks, bool(missing)
+    if missing:  # room is of no use to it yet
+        if held:
+            queues.freed(claim.option.rooms)
+        return
+    rooms: list[Assignment] = []
     for flavor, pod_sets in claim.option.parts:
         outlook = Outlook.of(state, flavor, pod_sets[0])
         if outlook is None:
@@ -192,9 +211,9 @@ def close(state: ClusterState, queues: Queues, claim: Claim) -> None:
         leaves = leaves[free > 0]
         if len(leaves):
             counts = free[free > 0]
-            held.append(Assignment.packed(_named(flavor), outlook.tree, leaves, counts, int(counts.sum())))
-    if held:
-        state.reserve(claim.holder, held)
+            rooms.append(Assignment.packed(_named(flavor), outlook.tree, leaves, counts, int(counts.sum())))
+    if rooms:
+        state.reserve(claim.holder, rooms)
 
 
 def _named(flavor: str) -> PodSet:

@@ -100,13 +100,16 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     made.evict += _drained(queues)
     # 3. Nominated: one whose victims are all gone is admitted, into the room that was kept for it.
     _made_room(state, queues, now, made)
-    # 4. Claims: who has waited too long keeps the room and the quota it needs from those behind it.
-    claims.renew(state, queues, now)
+    helped: set[tuple[str, ...]] = set()
+    # 4. Claims: who has waited too long keeps the room and the quota it needs from those behind it. After a restart,
+    #    who has is looked at before anybody else.
+    for entry in claims.renew(state, queues, now):
+        if (group := entry.group) is not None and group.head == entry.order and _may_be_next(group):
+            _decide(state, queues, now, group, made, helped)
     # 5. Growth: who is admitted and wants more pods gets them before anybody new.
     made.resized += scale.grow(state, queues)
     # 6. Turns: one queue after the other, the first of each, until nobody is left or the limit is reached.
     turns = _Turns(state, queues)
-    helped: set[tuple[str, ...]] = set()
     for group in turns.first(limit):
         _decide(state, queues, now, group, made, helped)
     # 7. Admissions help few: who looks at other pods, who may take back what somebody borrows now, and who waits until
@@ -119,6 +122,10 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     made.more = any(line.next() is not None for line in queues.lines.values())
     made.next_time = queues.next_time()
     return made
+
+
+def _may_be_next(group: Group) -> bool:
+    return not group.parked and (not group.line.strict or group.line.next() is group)
 
 
 def _drained(queues: Queues) -> Iterator[Evict]:

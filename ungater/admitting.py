@@ -311,8 +311,8 @@ class Admitter:
                 memory.holdings.moving.pop(key, None)
                 continue
             now = memory.queues.freed_so_far(key)
-            if now == seen or record.busy:
-                continue
+            if now == seen or record.busy or record.sending:
+                continue  # the end of the write has it looked at again; a pod that is let go now goes to a slot of now
             memory.holdings.moving[key] = now
             found = elsewhere(memory, record)
             if isinstance(found, Refusal):

@@ -33,6 +33,7 @@ from ungater.workqueue import backoff
 TRACKING: Final = "batch.kubernetes.io/job-tracking"  # the Job controller's finalizer on the pods that it counts
 FIRST_DELAY: Final = 1.0  # seconds after the first refusal
 LONGEST_DELAY: Final = 60.0
+GONE_AFTER: Final = 2.0  # seconds until one that was found gone is looked for: not every conflict means another pod
 SEEN_AFTER: Final = 30.0  # seconds in which the informer should have shown that the pod is going
 TIMEOUT: Final = 15.0  # seconds for one call, a wait that the API server asks for included
 
@@ -135,6 +136,7 @@ class Evictions:
             except NotFound:
                 self._metrics.evictions.labels("gone").inc()
                 self._forget_pod(one.pod.metadata.uid)
+                self._again(one.uid, GONE_AFTER)
             except KubeError as error:
                 self._refused(one, error)
             else:

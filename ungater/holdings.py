@@ -180,14 +180,17 @@ class Holdings:
         before = self.queues.entries[record.key].grant
         self.queues.grant(self.state, record.key, grant)
         if before is not None:
-            self.state.restore(_leaving(record.key), without(before.assignments, grant.assignments))
+            left = without(before.assignments, grant.assignments)
+            self.state.restore(_leaving(record.key), left)
             self._left[record.key] = before
+            record.leaving = frozenset((part.pod_set, one.values) for part in left for one in part.slices)
 
     def replaced(self, record: Record) -> bool:
         """The write of other slots ended; True where somebody else may be helped."""
         before = self._left.pop(record.key, None)
         if before is None:
             return False
+        record.leaving = frozenset()
         self.state.release(_leaving(record.key))
         self.queues.gave_back(self.state, before)
         return True

@@ -205,6 +205,7 @@ class Record:
     started: bool = False  # its job was unsuspended since it was admitted
     lost_at: float | None = None  # since when pods of lost nodes have no other place, in seconds since the epoch
     sending: int = 0  # ungating patches under way
+    leaving: frozenset[tuple[str, tuple[str, ...]]] = frozenset()  # slots of pod sets that are being given up
     patches: dict[str, UngatePatches] = field(default_factory=dict)  # by pod set
     refused_at: float = 0.0
     bare_since: float | None = None  # since when an owner that is known by its pods has none, on the monotonic clock

@@ -100,6 +100,8 @@ class Sender:
         intent = record.intents.get(pod.metadata.uid)
         if intent is None or intent.values != slot.values or record.closing:
             return False
+        if record.leaving and (record.pod_set_of(pod), slot.values) in record.leaving:
+            return False
         slots = record.slots_of(pod)
         if slots is None:
             return not slot.values and record.admission is not None
@@ -128,6 +130,8 @@ class Sender:
             self._metrics.ungate.observe(max(0.0, time.time() - seconds_of(meta.creation_timestamp)))
         finally:
             record.sending -= 1
+            if record.lost and not record.sending:
+                self._again(record.uid, 0.0)  # its slots are not moved before
 
     def _note(self, record: Record, pod: Pod, *, after: float | None = None, gone: bool = False) -> None:
         intent = record.intents.get(pod.metadata.uid)

@@ -5,6 +5,7 @@ import random
 from collections import deque
 
 FIRST_DELAY = 0.1  # seconds
+SHORTEST_DELAY = 0.001  # seconds: after less the clock may show no difference, and who waits for it asks again for ever
 LONGEST_DELAY = 30.0
 
 
@@ -69,7 +70,7 @@ class WorkQueue:
         self._timers.clear()
 
     def _schedule(self, key: str, after: float) -> None:
-        loop = asyncio.get_running_loop()
+        loop, after = asyncio.get_running_loop(), max(after, SHORTEST_DELAY)
         timer = self._timers.get(key)
         if timer is not None:
             if timer.when() <= loop.time() + after:

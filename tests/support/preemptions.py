@@ -51,6 +51,7 @@ class Plan:
     outcome: str = ""
     until: int = 0
     landed: dict[Place, float] = field(default_factory=dict)  # what the preemptor has in the end
+    places: list[str] = field(default_factory=list)  # of the preemptor, as they were stored one after the other
     overtaken: bool = False  # the preemptor was admitted, and made room itself before its pods were where they go
 
     @property
@@ -86,10 +87,8 @@ class Preemptions:
             self._ended(key, new)
         if after is not None and new is not None and (before is None or _victims(before) != _victims(after)):
             self._began(key, new, after)
-        if new is None or not new.get("status", {}).get("admission"):
-            for plan in self.plans:
-                plan.overtaken |= plan.preemptor == key and plan.outcome == "admitted" and not plan.landed
-        elif new is not None:
+        self._placed(key, new)
+        if new is not None and new.get("status", {}).get("admission"):
             self._claims.setdefault(owner_of(new), self._all.revision)
         if new is None:
             return
@@ -105,6 +104,16 @@ class Preemptions:
             waits = _condition(new, "QuotaReserved"), _condition(new, "Requeued")
             if (waits[0].get("status"), waits[1].get("status")) != ("False", "True") or not now.get("message"):
                 self._all.complain(f"{key} made room and does not wait again: {new['status'].get('conditions')}")
+
+    def _placed(self, key: str, now: Json | None) -> None:
+        """Where a preemptor goes, which may change until its pods are there."""
+        for plan in self.plans:
+            if plan.preemptor != key:
+                continue
+            if (place := _place(now)) != (plan.places or [""])[-1]:
+                plan.places.append(place)
+            admitted = now is not None and now.get("status", {}).get("admission")
+            plan.overtaken |= not admitted and plan.outcome == "admitted" and not plan.landed
 
     def _told(self, key: str, victim: Json) -> None:
         if not any(victim["metadata"]["uid"] in plan.victims for plan in self.active()):
@@ -233,7 +242,8 @@ class Preemptions:
         """Victims of plans that were carried out whose room was not needed. To be asked once all have landed."""
         return [
             f"{plan.victims[uid]} went for {plan.preemptor}, which needed none of its room: it had {plan.had[uid]}, "
-            f"that has {plan.landed}; on these nodes others had {_near(plan.rest, plan.had[uid], plan.landed)}"
+            f"that has {plan.landed} after {plan.places}; on these nodes others had "
+            f"{_near(plan.rest, plan.had[uid], plan.landed)}"
             for plan in self.plans
             if plan.landed
             for uid in plan.had
@@ -288,6 +298,19 @@ def _zones(pod: Json) -> dict[str, float]:
 
 def _nomination(workload: Json | None) -> Json | None:
     return workload.get("status", {}).get("nomination") if workload is not None else None
+
+
+def _place(workload: Json | None) -> str:
+    """Where a Workload has its slots, or is to have them."""
+    status = (workload or {}).get("status", {})
+    nomination, admission = status.get("nomination"), status.get("admission")
+    given = admission or (nomination or {}).get("admission") or {}
+    slices = [
+        f"{list(one['nodeLabels'].values())[-1]}={one['count']}"
+        for part in given.get("podSetAssignments", ())
+        for one in part.get("topologyAssignment", {}).get("slices", ())
+    ]
+    return ("" if admission else "nominated ") * bool(slices) + " ".join(slices)
 
 
 def _victims(nomination: Json) -> dict[str, str]:

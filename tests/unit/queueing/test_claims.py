@@ -80,6 +80,29 @@ def test_the_rest_of_the_cluster_stays_in_use_meanwhile():
     assert rack_of(state, "large") == rack[0]
 
 
+def test_one_that_waits_for_quota_keeps_no_nodes_idle():
+    state = make_state(1, 4)
+    queues = make_queues(make_queue("mine", 16), make_queue("other", 48), rules=RULES)
+    submit(queues, make_workload("runs", "mine", count=2))
+    cycle(state, queues, 1.0)
+    submit(queues, make_workload("large", "mine", count=2, created=2.0), now=2.0)
+    cycle(state, queues, 2.0)
+    cycle(state, queues, 200.0)
+    assert list(queues.claims) == ["large"]
+    submit(queues, make_workload("x0", "other", created=3.0), now=200.0)
+    assert keys(cycle(state, queues, 201.0)) == ["x0"]
+    queues.forget(state, "x0")
+    submit(queues, make_workload("x1", "other", count=2, created=4.0), now=202.0)
+    assert keys(cycle(state, queues, 202.0)) == ["x1"]
+    queues.set_cluster_queue(make_queue("mine", 32))
+    queues.freed(["tas"])
+    submit(queues, make_workload("x2", "other", created=5.0), now=203.0)
+    assert keys(cycle(state, queues, 203.0)) == [], "it could use room now, and keeps what becomes free"
+    queues.forget(state, "x1")
+    submit(queues, make_workload("x3", "other", created=6.0), now=204.0)
+    assert keys(cycle(state, queues, 204.0))[:1] == ["large"]
+
+
 @pytest.mark.parametrize(("since", "gets_in"), [(2.0, []), (150.0, ["small"])])
 def test_after_a_restart_it_counts_how_long_one_has_waited(since, gets_in):
     state = make_state(1, 2)
@@ -90,6 +113,20 @@ def test_after_a_restart_it_counts_how_long_one_has_waited(since, gets_in):
     submit(queues, make_workload("small", created=3.0), now=200.0)
     assert keys(cycle(state, queues, 200.0)) == gets_in
     assert list(queues.claims) == ([] if gets_in else ["large"])
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_after_a_restart_who_has_waited_long_is_looked_at_before_another_queue_has_its_turn(strict):
+    state = make_state(1, 2)
+    queues = make_queues(make_queue("q", 48, strict=strict), make_queue("other", 48), rules=RULES)
+    submit(queues, make_workload("runs"))
+    cycle(state, queues, 1.0)
+    queues.submit(make_workload("never", priority=1, count=3, created=1.0), 200.0, 1.0)  # holds up nobody
+    queues.submit(make_workload("large", count=2, created=2.0), 200.0, 2.0)
+    queues.submit(make_workload("late", count=1, created=3.0), 200.0, 3.0)
+    submit(queues, make_workload("small", "other", created=2.5), now=200.0)
+    assert keys(cycle(state, queues, 200.0)) == []
+    assert list(queues.claims) == ["large"]
 
 
 def rack_of(state, key):

@@ -1,10 +1,12 @@
 """Evictions under way: what is tried again, and when."""
 
+import asyncio
+
 import pytest
 from support.owned import make_pod
 
-from kube.errors import ConnectionFailed
-from ungater.evictions import Evictions
+from kube.errors import Conflict, ConnectionFailed
+from ungater.evictions import GONE_AFTER, Evictions
 from ungater.metrics import Metrics
 
 
@@ -29,3 +31,26 @@ def test_a_look_before_the_next_attempt_is_due_asks_for_another_then():
     now[0] += delay
     evictions.evict("job", pod, "makes room")
     assert evictions._queue.get_nowait().pod is pod
+
+
+class Conflicting:
+    """Refuses each eviction with a conflict that is none of the pod's identity."""
+
+    async def evict(self, *_args, **_options):
+        raise Conflict(409, "Conflict", "the object has been modified; please apply your changes to the latest version")
+
+
+async def test_after_a_conflict_the_pod_is_looked_for_again():
+    asked = asyncio.Queue()
+    evictions = Evictions(
+        Conflicting(),
+        concurrency=1,
+        again=lambda uid, after: asked.put_nowait((uid, after)),
+        recorder=None,
+        metrics=Metrics(),
+    )
+    running = asyncio.create_task(evictions.run())
+    for _ in range(2):
+        evictions.evict("job", make_pod(gated=False, node="n1"), "makes room")
+        assert await asyncio.wait_for(asked.get(), 5) == ("job", GONE_AFTER)
+    running.cancel()

@@ -191,6 +191,35 @@ async def test_what_was_to_be_given_back_and_is_kept_after_all_lets_pods_go_agai
     assert controller.sender._queue.qsize() == 1
 
 
+async def test_no_pod_is_let_go_to_a_slot_that_is_being_given_up(world, controller):
+    job = make_job("train", parallelism=2)
+    world.put("job", job)
+    world.admit(job)
+    record = told(controller, world, job)
+    pod = make_pod("p", owner=record.owner)
+    (slot,) = record.slots.slots
+    sender = controller.sender
+    sender.ungate(record, pod, slot)
+    assert sender._stands(record, pod, slot)
+    record.leaving = frozenset({("main", slot.values)})
+    assert not sender._stands(record, pod, slot)
+
+
+async def test_slots_are_not_moved_while_a_pod_is_being_let_go(world, controller):
+    job = make_job("train", parallelism=2)
+    world.put("job", job)
+    world.admit(job)
+    record = told(controller, world, job)
+    record.lost, record.sending = {"main": ((0, 2),)}, 1
+    controller.memory.holdings.moving[record.key] = ()
+    controller.admitter._spawn = lambda write: write.close()
+    controller.admitter._move()
+    assert controller.memory.holdings.moving == {record.key: ()}, "nobody looked for other slots"
+    record.sending = 0
+    controller.admitter._move()
+    assert controller.memory.holdings.moving != {record.key: ()}
+
+
 async def test_an_admission_that_is_written_again_waits_for_its_checks_again(controller):
     world = filled(World(), admissionChecksStrategy={"admissionChecks": [{"name": "budget"}]})
     job = queued(world, "train")

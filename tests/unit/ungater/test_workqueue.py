@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ungater.workqueue import WorkQueue, backoff
+from ungater.workqueue import SHORTEST_DELAY, WorkQueue, backoff
 
 
 async def test_a_key_is_handed_out_once_and_again_after_its_worker_is_done():
@@ -53,3 +53,12 @@ async def test_get_waits_for_a_key():
 def test_backoff_doubles_up_to_its_limit_with_jitter_below():
     for failures, most in ((1, 0.1), (2, 0.2), (4, 0.8), (50, 30.0)):
         assert all(most / 2 <= backoff(failures) <= most for _ in range(50))
+
+
+async def test_nobody_comes_again_before_the_clock_shows_a_difference():
+    """Who waits for a moment that is a hair away asks again each time it comes too early: without end."""
+    queue, loop = WorkQueue(), asyncio.get_running_loop()
+    queue.add("a", 1e-15)
+    began = loop.time()
+    await queue.get()
+    assert loop.time() - began >= SHORTEST_DELAY / 2
