@@ -653,6 +653,10 @@ class Queues:
         """The keys of all that hold something."""
         return (key for key, entry in self.entries.items() if entry.grant is not None)
 
+    def promised(self) -> list[str]:
+        """Who holds room that its victims hold as well, until they are gone: nodes may look too full meanwhile."""
+        return [key for key in self.nominated if self.entries[key].victims]
+
     def waiting(self, queue: str) -> Iterator[str]:
         """Who waits in a cluster queue, in order."""
         line = self.lines.get(queue)

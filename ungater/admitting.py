@@ -139,10 +139,10 @@ class Admitter:
             self._metrics.admission.observe(max(0.0, time.time() - seconds_of(record.owner.created)))
 
     async def _change(self, grant: Grant, reason: Reason, record: Record) -> None:
-        """Store that one who is admitted has other slots, or more of them."""
+        """Store that one who is admitted has other slots, or more of them. An eviction that began meanwhile goes on."""
         admission = self._admission(record, grant)
         text = self._text(record, admission, "")
-        if await self._settle(record, grant, admission, admitted_as(record.known, text, ()), None):
+        if await self._settle(record, grant, admission, admitted_as(None, text, ()), None):
             self._was_admitted(record, reason, "Replace" if reason is Reason.REPLACED else "Resize", text)
 
     def _admission(self, record: Record, grant: Grant) -> Admission:
@@ -311,7 +311,7 @@ class Admitter:
                 memory.holdings.moving.pop(key, None)
                 continue
             now = memory.queues.freed_so_far(key)
-            if now == seen or record.busy or record.sending:
+            if now == seen or record.busy or record.sending or key in memory.queues.evicting:
                 continue  # the end of the write has it looked at again; a pod that is let go now goes to a slot of now
             memory.holdings.moving[key] = now
             found = elsewhere(memory, record)

@@ -918,14 +918,21 @@ class Memory:
     def _lost(self, record: Record, owned: OwnedPodSet, slots: SlotMap, wanted: Sequence[int]) -> tuple[int, ...]:
         """The slices among ``wanted`` where no pod of the pod set can start now."""
         pod_set = self._anywhere(record, owned)
-        found = closed(
-            self.state,
-            slots.flavor,
-            slots.levels,
-            pod_set,
-            [(slots.slots[index].values, slots.slots[index].node) for index in wanted],
-        )
-        return tuple(index for index, is_closed in zip(wanted, found, strict=True) if is_closed)
+
+        def look() -> tuple[int, ...]:
+            places = [(slots.slots[index].values, slots.slots[index].node) for index in wanted]
+            found = closed(self.state, slots.flavor, slots.levels, pod_set, places)
+            return tuple(index for index, is_closed in zip(wanted, found, strict=True) if is_closed)
+
+        lost = look()
+        if not lost or not (promised := self.queues.promised()):
+            return lost
+        checkpoint = self.state.begin()
+        try:
+            self.state.release_all(promised)
+            return look()
+        finally:
+            self.state.rollback(checkpoint)
 
     def _anywhere(self, record: Record, owned: OwnedPodSet) -> PodSet:
         """One pod of a pod set, which keeps off no node."""

@@ -157,15 +157,18 @@ class History:
         self.users.rest()
         limit = self.settings.wait_for_pods_ready_timeout_seconds or 0.0
         await self._settle(lambda: self.judge.unsettled(fits=self.users.plain(self.settings)), QUIET + limit)
-        held, written = self._held(), self.server.ours
+        held, written, claimed = self._held(), self.server.ours, self._claimed()
         self._match_store(held)
         await self._end_term()
         self.term = Term(self, self.faults)
         await self._settle(lambda: self.judge.unsettled(fits=self.users.plain(self.settings)), SHORT)
-        if self.server.ours != written:
-            self.judge.wrong.append("a restart where nothing had happened wrote something")
-        if (now := self._held()) != held:
-            self.judge.wrong.append(f"after a restart it holds\n  {now}\nand before\n  {held}")
+        if (
+            claimed == self._claimed()
+        ):  # else the first of those who had waited long by now claims, and not who did first
+            if self.server.ours != written:
+                self.judge.wrong.append("a restart where nothing had happened wrote something")
+            if (now := self._held()) != held:
+                self.judge.wrong.append(f"after a restart it holds\n  {now}\nand before\n  {held}")
         self._check()
         # Part 3.
         self.users.open_all()
@@ -269,6 +272,10 @@ class History:
                 key: str(entry.phase) for key, entry in memory.queues.entries.items() if entry.grant is not None
             },
         }
+
+    def _claimed(self) -> Json:
+        """Who keeps room or quota from those behind it, as plain data."""
+        return {key: dict(claim.domains) for key, claim in self.term.controller.memory.queues.claims.items()}
 
     def _match_store(self, held: Json) -> None:
         """What is held is what is stored."""

@@ -172,6 +172,8 @@ class Judge:
         name = _name(pod)
         if who != CONTROLLER:
             yield f"pod {name}: {who} removed its gate"
+        if pod["metadata"].get("deletionTimestamp"):
+            return  # it goes nowhere any more
         mine = [each for each in self.server.all("workloads") if owner_of(each) == owner_of(pod)]
         if not mine:
             if self._wants(owner_of(pod)):

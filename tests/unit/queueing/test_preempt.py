@@ -189,6 +189,25 @@ def test_a_nomination_whose_node_is_lost_is_given_up():
     assert queues.entries["high"].phase is Phase.WAITING
 
 
+def test_room_that_others_wait_for_on_the_same_node_is_not_missing():
+    """What they wait for, their victims hold as well: the node only looks too full."""
+    before, made = make_state(1, 1), make_queues(make_queue("q", 8, preemption=LOWER))
+    low = [make_workload(f"low{i}", gpu=4, created=float(i)) for i in range(2)]
+    submit(made, *low)
+    grants = {one.key: one.grant for one in run(before, made).admitted}
+    high = [make_workload(f"high{i}", gpu=4, priority=1, created=2.0 + i) for i in range(2)]
+    state, queues = make_state(1, 1), make_queues(make_queue("q", 8, preemption=LOWER))
+    for workload in low:
+        queues.restore(state, workload, grants[workload.key], 0.0)
+    for workload, victim in zip(high, low, strict=True):
+        queues.restore(state, workload, grants[victim.key], 0.0, nominated=[victim.key], waits=True)
+    queues.forget(state, "low0")
+    assert queues.promised() == ["high1"]
+    assert min(state.free("tas-0").values()) < 0
+    found = run(state, queues)
+    assert (keys(found), found.given_up) == (["high0"], [])
+
+
 def test_fair_sharing_takes_from_the_larger_share_and_stops_at_equality():
     state = make_state(1, 6)
     fair = [make_queue(n, 8, cohort="c", preemption=RECLAIM) for n in ("a", "b")] + [make_queue("idle", 32, cohort="c")]

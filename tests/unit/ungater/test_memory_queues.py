@@ -127,6 +127,24 @@ def test_a_plan_is_taken_up_again_and_its_victims_are_told(world):
     assert (admitted.key, admitted.preempted) == (record.key, True)
 
 
+def test_a_node_that_others_wait_for_is_not_too_small_for_who_is_there_already(world):
+    """Until its victims are gone, a plan holds their room beside them. Nobody moves for that."""
+    for node in NODES[1:]:
+        world.drop("node", node)
+    first = queued(world, "first", 1)
+    slots = world.admit(first)
+    world.admit(queued(world, "low", 1))
+    record = record_of(world, queued(world, "high", 1))
+    record.known = make_known(record.owner, priority=100)
+    world.memory.enter(record)
+    assert cycle(world.memory.state, world.memory.queues, 0.0).preempting
+    (node,) = world.memory.state.nodes
+    assert world.memory.state.free(node)["cpu"] < 0
+    owner = record_of(world, first).owner
+    assert world.memory.rules.lost(record_of(world, first), owner.pod_sets[0], slots, [0]) == ()
+    assert world.memory.state.free(node)["cpu"] < 0, "asking changes nothing"
+
+
 def test_one_that_was_put_back_by_its_own_fault_comes_after_those_who_waited(world):
     late = queued(world, "late")
     record = record_of(world, late)
