@@ -20,7 +20,7 @@ from engine.neighbours import Neighbours, PodGroup, held_group
 from engine.nodes import Nodes
 from engine.numa.arrivals import Free
 from engine.numa.ledger import NEVER, Before, Mark
-from engine.numa.machine import Machine, NumaPlacement, State
+from engine.numa.machine import Machine, NumaPlacement, PodShape, State
 from engine.numa.rebuild import inner
 from engine.numa.score import ZoneScore
 from engine.placement import Assignment
@@ -138,6 +138,11 @@ class ClusterState:
         Fewer than there are slots where a kubelet would not take them all, none where the inside is not known.
         """
         return self.cluster.numa.placements((workload, pod_set), node)
+
+    def unclaimed_inside(self, node: str) -> Iterator[tuple[str, PodShape, int]]:
+        """(workload, what its pods ask for, slots) of the slots on a node that no pod claims, zones known."""
+        for (workload, _), shape, count in self.cluster.numa.unclaimed(node):
+            yield workload, shape, count
 
     def held_inside(self, pod: Pod) -> NumaPlacement | None:
         """What a pod that is on its node holds inside, as far as that is known."""

@@ -9,20 +9,22 @@ Rules
   what happens on that node, or once it has waited for `PATIENCE`.
 - Only pods that were let go are waited for, and those that wait longer than `TURN` for no other reason than such pods:
   nobody who comes later overtakes them. So no two pods wait for each other.
+- A kubelet knows nothing of slots whose pods are still to come. Where a pod might take the zones that they need, it
+  waits for those of workloads that were admitted before its own; they do not wait for it.
 - A pod that has waited for `PATIENCE` goes, if it is granted as things stand. One that would be refused as things stand
   does not: after `MOVE` its node is left out, so that its slot goes elsewhere where there is room.
 - All of it is in memory; after a restart what is on its way is seen from the pods, and waiting begins anew.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from engine.numa.arrivals import certain, heeds
-from engine.numa.machine import Machine, PodShape
+from engine.numa.arrivals import Free, certain, heeds
+from engine.numa.machine import Layout, Machine, PodShape
 from engine.state import ClusterState
 from kube.objects import Pod, condition, key
-from ungater.conditions import moment
+from ungater.conditions import QUOTA_RESERVED, moment
 from ungater.inside import Inside
 from ungater.jobs import shape_of
 from ungater.record import Doubt, Held, Record
@@ -51,19 +53,22 @@ class Seen:
 
 
 class Arrivals:
-    """See the module. ``enqueue(uid, after)`` has a job looked at again."""
+    """See the module. ``enqueue(uid, after)`` has a job looked at again; ``record_of`` the key of a workload."""
 
     def __init__(
         self,
         state: ClusterState,
         inside: Inside,
         enqueue: Callable[[str, float], None],
+        record_of: Callable[[str], Record | None],
+        *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._state = state
         self._inside = inside
         self._enqueue = enqueue
+        self._record_of = record_of
         self._clock = clock
         self._wall = wall
         self._on: dict[str, dict[str, Seen]] = {}  # by node and key of the pod
@@ -172,7 +177,7 @@ class Arrivals:
         if held is None or held.node != node:
             self.stop_waiting(record, uid)
             held = Held(node, record.shape_of(pod), now)
-        why = self._why_not(machine, held, now)
+        why = self._why_not(machine, record, held, now)
         if not why:
             return True
         record.held[uid] = Held(node, held.shape, held.since, why)
@@ -181,10 +186,13 @@ class Arrivals:
         if why is Doubt.REFUSED and waited >= MOVE:
             self._left_out.setdefault(record.uid, {})[node, held.shape] = now + AGAIN
             self._enqueue(record.uid, 0.0)
-        self._enqueue(record.uid, next((step - waited for step in (MOVE, PATIENCE) if step > waited), AGAIN))
+        steps = (waited + AGAIN,) if why is Doubt.PROMISED else ()  # those may get other slots without a word
+        self._enqueue(
+            record.uid, min((step - waited for step in (MOVE, PATIENCE, *steps) if step > waited), default=AGAIN)
+        )
         return False
 
-    def _why_not(self, machine: Machine, held: Held, now: float) -> Doubt:
+    def _why_not(self, machine: Machine, record: Record, held: Held, now: float) -> Doubt:
         node, layout = held.node, machine.layout
         coming = dict(self._coming(node, machine, now))
         ending = [
@@ -199,12 +207,32 @@ class Arrivals:
         shapes = [*(seen.shape for seen in coming.values()), held.shape]
         first = self._first_in_turn(node, held, now)
         if certain(layout, least, most, [*shapes, *first]):
-            return Doubt.NONE
+            late = now - held.since >= PATIENCE
+            return Doubt.NONE if late else self._promised(layout, record, node, Free(least, most), coming, held)
         if not certain(layout, least, least, [held.shape]):
             return Doubt.REFUSED
         if now - held.since >= PATIENCE:
             return Doubt.NONE
         return Doubt.ORDER if certain(layout, least, most, [held.shape]) else Doubt.ENDS
+
+    def _promised(  # noqa: PLR0917
+        self, layout: Layout, record: Record, node: str, free: Free, coming: Mapping[str, Seen], held: Held
+    ) -> Doubt:
+        """Whether a pod that would be granted leaves zones for those that are still to come and go before it."""
+        mine = _turn_of(record)
+        shapes: list[PodShape] = []
+        for workload, shape, count in self._state.unclaimed_inside(node):
+            other = self._record_of(workload)
+            if other is None or other is record or _turn_of(other) > mine:
+                continue
+            let_go = sum(seen.record is other and seen.shape == shape for seen in coming.values())
+            shapes += [shape] * (count - let_go)
+        if not shapes:
+            return Doubt.NONE
+        others = [*(seen.shape for seen in coming.values()), *shapes]
+        if certain(layout, *free, [*others, held.shape]) or not certain(layout, *free, others):
+            return Doubt.NONE  # there is room for all, or they are not sure of theirs without it either
+        return Doubt.PROMISED
 
     def _first_in_turn(self, node: str, held: Held, now: float) -> list[PodShape]:
         """The one that has waited longest for pods on their way to a node, and longer than this one."""
@@ -250,6 +278,14 @@ class Arrivals:
             return frozenset()
         now = self._clock() if now is None else now
         return frozenset(node for (node, other), until in found.items() if other == shape and now < until)
+
+
+def _turn_of(record: Record) -> tuple[float, int, str]:
+    """The order in which workloads got their slots; of the same second, the important first."""
+    known = record.known
+    found = condition(known.conditions, QUOTA_RESERVED) if known is not None else None
+    at = moment(found.last_transition_time) if found is not None and found.status == "True" else None
+    return at if at is not None else float("inf"), -known.priority if known is not None else 0, record.key
 
 
 def _is_let_go(record: Record, uid: str) -> bool:

@@ -79,7 +79,7 @@ class Memory:
         self.inside = Inside(self.state, options)
         self.troubles = Troubles(enqueue, clock)
         self.troubles.broken = self.inside.broken
-        self.arrivals = Arrivals(self.state, self.inside, enqueue, clock, wall)
+        self.arrivals = Arrivals(self.state, self.inside, enqueue, self.record_of, clock=clock, wall=wall)
         self.holdings = Holdings(self.state, queueing, wall)
         self.holdings.pod_priority = self._pod_priority
         self.generation = 0  # grows when something could help those who wait

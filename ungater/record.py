@@ -161,6 +161,7 @@ class Doubt(StrEnum):
     NONE = ""
     ORDER = "order"  # it, or one on its way there, may be refused where they come in another order
     ENDS = "ends"  # it may be refused where a pod ends before it is there
+    PROMISED = "promised"  # a pod that is still to come, of a workload that was admitted before, might find no zone
     REFUSED = "refused"  # it would be refused as things stand
 
 

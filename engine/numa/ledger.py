@@ -267,6 +267,15 @@ class NumaLedger:
         inside = self._by_name.get(name)
         return NO_SLOTS if inside is None else inside.decided.get(key, NO_SLOTS)
 
+    def unclaimed(self, name: str) -> Iterator[tuple[SlotKey, PodShape, int]]:
+        """(pod set, what its pods ask for, slots) of the unclaimed slots on a node whose zones are decided."""
+        self.decide()
+        inside = self._by_name.get(name)
+        for key, places in inside.decided.items() if inside is not None else ():
+            shape = self.reserved.shape(key)
+            if shape is not None and places:
+                yield key, shape, len(places)
+
     def held_by(self, pod: Pod) -> NumaPlacement | None:
         """What a pod that is there holds; None where that is not known."""
         inside = self._by_name.get(pod.node)

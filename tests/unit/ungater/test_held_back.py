@@ -1,5 +1,6 @@
 """Pods that stay gated until others on their way to their node are there: who waits, for whom, and for how long."""
 
+import dataclasses
 import json
 
 import msgspec
@@ -11,7 +12,7 @@ from support.published import GPU
 from crds.constants import NUMA_PLACEMENT_OBSERVED
 from kube.objects import Condition, ContainerStatus
 from ungater.arrivals import AGAIN, MOVE, PATIENCE, TURN, YOUNG
-from ungater.conditions import PODS_READY
+from ungater.conditions import PODS_READY, QUOTA_RESERVED
 from ungater.decide import decide
 from ungater.instructions import Write
 from ungater.record import Doubt
@@ -38,13 +39,15 @@ CPUS = {"containers": [container(cpu="8")]}
 class OneNode(NumaWorld):
     """Jobs whose pods all go to one node, whatever the engine would say to that."""
 
-    def __init__(self):
+    def __init__(self, *, promises=False):
         self.later = []
+        self.promises = promises  # whether slots count whose pods are still to come
         super().__init__()
 
     def make(self):
         memory = super().make()
         memory.arrivals._enqueue = lambda uid, after: self.later.append((uid, after))
+        memory.arrivals._record_of = lambda key: memory.record_of(key) if self.promises else None
         return memory
 
     def gated(self, name, spec):
@@ -304,3 +307,60 @@ def test_a_job_that_gives_its_slots_back_waits_no_more(world):
     world.woken()
     world.comes(first, zone=0)
     assert world.woken() == set()
+
+
+def admitted(one, at, priority=0):
+    """Have its workload be admitted at that second."""
+    record, _ = one
+    stamp = f"2026-11-21T00:00:{at:02}Z"
+    found = Condition(type=QUOTA_RESERVED, status="True", last_transition_time=stamp)
+    record.known = dataclasses.replace(record.known, conditions=(found,), priority=priority)
+
+
+ZONE = {"containers": [container(cpu="8", gpus=4)]}  # all of a zone
+HALF = {"containers": [container(cpu="4", gpus=2)]}
+
+
+@pytest.fixture
+def promising():
+    """A node of which half a zone is taken; another whole one and half of this are free."""
+    world = OneNode(promises=True)
+    there = world.gated("there", HALF)
+    world.go(there)
+    world.comes(there, zone=1)
+    return world
+
+
+@pytest.mark.parametrize(("small_at", "priority", "goes"), [(5, 0, False), (3, 0, True), (4, 0, False), (4, 1, True)])
+def test_the_zone_of_one_that_was_admitted_before_and_has_no_pods_yet_is_not_taken(promising, small_at, priority, goes):
+    """A kubelet gives the small one zone 0, which it has no reason to keep; the large one would find none then."""
+    large, small = promising.gated("large", ZONE), promising.gated("small", HALF)
+    admitted(large, 4)
+    admitted(small, small_at, priority)
+    assert promising.may_go(small) is goes
+    if not goes:
+        (held,) = small[0].held.values()
+        assert held.why is Doubt.PROMISED
+        assert promising.later[-1][1] <= AGAIN, "those may get other slots without a word"
+        promising.go(large)
+        assert not promising.may_go(small)
+        promising.comes(large, zone=0)
+        assert promising.may_go(small)
+
+
+def test_nobody_waits_for_ever_for_pods_that_do_not_come(promising):
+    large, small = promising.gated("large", ZONE), promising.gated("small", HALF)
+    admitted(large, 4)
+    admitted(small, 5)
+    assert not promising.may_go(small)
+    promising.now += PATIENCE
+    assert promising.may_go(small)
+
+
+def test_one_whose_pods_are_still_to_come_does_not_wait_for_those_that_wait_for_it(promising):
+    large, small = promising.gated("large", ZONE), promising.gated("small", HALF)
+    admitted(large, 4)
+    admitted(small, 5)
+    assert not promising.may_go(small)
+    promising.now += TURN
+    assert promising.may_go(large)
