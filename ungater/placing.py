@@ -93,7 +93,7 @@ def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
         *(Ungate(pod, index) for look in looks for pod, index in look.counted.resend),
         *(Ungate(pod, index) for look in looks for pod, index in look.going),
         *_let_go(record, keys, now),
-        *([Enter(moves)] if moves else _resize(record, counted, now)),
+        *((_give_back(record, counted, now) or [Enter(moves)]) if moves else _resize(record, counted, now)),
         *_say(record, looks, now),
     ]
 
@@ -214,13 +214,17 @@ def _respec(record: Record) -> list[Instruction]:
 
 
 def _resize(record: Record, counted: Mapping[str, Tally], now: float) -> list[Instruction]:
-    """More pods are asked for; what fewer of them leave is given back, one pod set after the other."""
+    """More pods are asked for; what fewer of them leave is given back."""
     done = _respec(record)
     if any(pod_set.count > _has(record, pod_set) for pod_set in record.owner.pod_sets):
         return [*done, Enter()]
-    done.append(Leave())
+    return [*done, Leave(), *_give_back(record, counted, now)]
+
+
+def _give_back(record: Record, counted: Mapping[str, Tally], now: float) -> list[Instruction]:
+    """What fewer pods leave, one pod set after the other."""
     if record.owner.wrong is not None:
-        return done  # how many there are is not known
+        return []  # how many there are is not known
     for pod_set in record.owner.pod_sets:
         if pod_set.name in counted:
             slots, kept = record.slots_in[pod_set.name], counted[pod_set.name]
@@ -229,12 +233,12 @@ def _resize(record: Record, counted: Mapping[str, Tally], now: float) -> list[In
             give = surplus(slots, kept, pod_set.count, record.layers_of(pod_set))
             smaller = slots.without(give)
             if give:
-                return [*done, *_shrink(record, pod_set, smaller, smaller.total, now)]
+                return _shrink(record, pod_set, smaller, smaller.total, now)
         else:
             keep = max(pod_set.count, sum(not finished(pod) for pod in record.pods_of(pod_set)))
             if keep < _has(record, pod_set):
-                return [*done, *_shrink(record, pod_set, None, keep, now)]
-    return done
+                return _shrink(record, pod_set, None, keep, now)
+    return []
 
 
 def _has(record: Record, pod_set: OwnedPodSet) -> int:

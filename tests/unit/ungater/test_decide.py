@@ -154,6 +154,17 @@ def test_pods_of_a_lost_node_wait_for_another_place_and_the_others_stay():
     assert "n2 is lost" in wanted(run(record, rules=rules))[PODS_READY].message
 
 
+def test_a_job_that_wants_fewer_pods_moves_no_slot_that_it_does_not_need():
+    """One of two pods finished before their node was lost: another place for two might be nowhere."""
+    rules = i.Rules(KEYS, {"gpu": LEVELS}, lambda _r, _p, slots, wanted: list(wanted))
+    record = make_record(make_owner(parallelism=1), slots=slot_map(("b/r/n2", 2)), pods=[make_pod("new")])
+    instructions = run(record, rules=rules)
+    assert (of(i.Enter, instructions), of(i.ShrinkLater, instructions)) == ([], [i.ShrinkLater()])
+    record.shrink_at = NOW
+    (shrink,) = of(i.Shrink, run(record, rules=rules))
+    assert shrink.count == 1
+
+
 def test_more_pods_wait_for_the_difference_only():
     owner = make_owner(parallelism=6)
     record = make_record(owner, slots=SLOTS)
