@@ -9,12 +9,13 @@ import typer
 from rich.table import Table
 
 from cli import dump as dumps
-from cli import snapshot
+from cli import mirror
 from cli.dump import Dump
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress
 from cli.snapshot_save import objects_of
-from crds.constants import DEFAULT_DOMAIN, Keys
-from crds.request import RequestError, resolve
+from crds.constants import DEFAULT_DOMAIN
+from crds.request import resolve
+from crds.settings import Settings
 from engine.filters import selects
 from engine.model import Flavor, Policy, TopologyRequest
 from engine.state import ClusterState
@@ -22,7 +23,8 @@ from kube import convert, objects
 from simulator.defrag import Movable, Plan, defrag
 from simulator.site import main_flavor
 from simulator.tally import measured
-from ungater.jobs import MAIN, Owner, owner_of
+from ungater.memory import Memory
+from ungater.record import Record
 
 HARMLESS = frozenset({"DaemonSet", "Node"})  # owners of pods that are on every node, and come back where they were
 
@@ -109,20 +111,18 @@ def command(
     if not dry_run:
         raise Failure("defrag only plans and changes nothing: say --dry-run; docs/simulate.md says how to go on then")
     dump = dumps.read(files) if files else dumps.taken(objects_of(kubeconfig, context))
-    emit_plan(report(dump, Keys(domain), flavor, level, max_priority), output)
+    emit_plan(report(dump, Settings(domain=domain), flavor, level, max_priority), output)
 
 
-def report(dump: Dump, keys: Keys, flavor: str, level: str, max_priority: int | None) -> Report:
-    """The plan for a cluster. Failure where there is no such flavor or level."""
-    try:
-        state = snapshot.built(dump, keys).state
-    except ValueError as error:
-        raise Failure(f"the cluster cannot be read: {error}") from None
+def report(dump: Dump, settings: Settings, flavor: str, level: str, max_priority: int | None) -> Report:
+    """The plan for a cluster. Failure where it cannot be read, or there is no such flavor or level."""
+    memory = mirror.memory_of(dump, settings)
+    state = memory.state
     chosen = _flavor(state, flavor)
     wanted = level or chosen.levels[-2 if len(chosen.levels) > 1 else -1]
     if wanted not in chosen.levels:
         raise Failure(f"--level {wanted}: flavor {chosen.name} has {', '.join(chosen.levels)}")
-    found = tenants(dump, state, keys, max_priority)
+    found = tenants(dump, memory, max_priority)
     try:
         with progress("planning"):
             plan = defrag(state, chosen.name, wanted, found.movable, found.stays)
@@ -141,23 +141,22 @@ def _flavor(state: ClusterState, name: str) -> Flavor:
     return found
 
 
-def tenants(dump: Dump, state: ClusterState, keys: Keys, max_priority: int | None) -> Tenants:
+def tenants(dump: Dump, memory: Memory, max_priority: int | None) -> Tenants:
     """Who may move."""
-    found = Tenants()
+    found, state = Tenants(), memory.state
     wires = {objects.key(pod): pod for pod in dump.pods}
     claimed: dict[str, list[str]] = {}
     for pod in state.pods.values():
         if pod.claim is not None and pod.claim[0] in state.workloads:
             claimed.setdefault(pod.claim[0], []).append(pod.key)
-    for job in dump.jobs:
-        owner = owner_of(job, keys)
-        key = owner.workload_key
+    for record in memory.records.values():
+        key = record.key
         if key not in state.workloads:
             continue
         pods = tuple(sorted(claimed.get(key, ())))
-        found.jobs[key] = owner.key
+        found.jobs[key] = f"{record.owner.namespace}/{record.owner.name}"
         priority = max((wires[pod].spec.priority or 0 for pod in pods), default=0)
-        made = _movable(owner, state, pods, priority)
+        made = _movable(memory, record, pods, priority)
         why = made if isinstance(made, str) else _must_stay(dump, [wires[pod] for pod in pods], priority, max_priority)
         if why or isinstance(made, str):
             found.left[key] = why
@@ -168,21 +167,22 @@ def tenants(dump: Dump, state: ClusterState, keys: Keys, max_priority: int | Non
     return found
 
 
-def _movable(owner: Owner, state: ClusterState, pods: tuple[str, ...], priority: int) -> Movable | str:
+def _movable(memory: Memory, record: Record, pods: tuple[str, ...], priority: int) -> Movable | str:
     """The workload as it would be placed again, or why that is not known."""
-    (held,) = state.assignments(owner.workload_key).values()
-    if isinstance(owner.request, RequestError):
-        return f"its request cannot be read: {owner.request}"
-    topology: TopologyRequest | None = TopologyRequest(policy=Policy.UNCONSTRAINED)
-    if owner.request is not None:
-        topology = resolve(owner.request, held.levels)
-    if topology is None:
-        return f"flavor {held.flavor} has no longer the level that it requests"
-    owned = owner.pod_sets[0]
-    pod_set = convert.pod_set(
-        MAIN, held.count, owned.template, topology, owner.namespace, shape=owner.pod_sets[0].shape
-    )
-    return Movable((pod_set,), (held.flavor,), pods, priority)
+    if (wrong := record.owner.wrong) is not None:
+        return f"its request cannot be read: {wrong}"
+    held, pod_sets, flavors = memory.state.assignments(record.key), [], []
+    for owned in record.owner.pod_sets:
+        if (now := held.get(owned.name)) is None:
+            continue  # it has quota and no slots
+        topology: TopologyRequest | None = TopologyRequest(policy=Policy.UNCONSTRAINED)
+        if owned.request is not None:
+            topology = resolve(owned.request, now.levels)
+        if topology is None:
+            return f"flavor {now.flavor} has no longer the level that it requests"
+        pod_sets.append(memory.pod_set(record, owned, topology, now.count))
+        flavors.append(now.flavor)
+    return Movable(tuple(pod_sets), tuple(flavors), pods, priority)
 
 
 def _must_stay(dump: Dump, pods: Sequence[objects.Pod], priority: int, max_priority: int | None) -> str:

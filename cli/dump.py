@@ -16,7 +16,6 @@ import msgspec
 import yaml
 
 from cli.output import Failure, progress
-from cli.snapshot import Listing
 from cli.whatif_cases import opened
 from crds.constants import GROUP
 from kube import objects
@@ -48,9 +47,20 @@ KINDS: Final[dict[tuple[str, str], tuple[str, type[objects.Object]]]] = {  # (gr
 
 
 @dataclass
-class Dump(Listing):
-    """What was in the files: `Listing`, and what else simulations and plans read. ``ignored``: kinds, and how many."""
+class Dump:
+    """The objects of a cluster, from files or from its API server.
 
+    ``topologies`` and ``flexes``: what nodes publish of their inside, by node name. ``ignored``: kinds that are not
+    read, and how many there were.
+    """
+
+    flavors: list[objects.ResourceFlavor] = field(default_factory=list)
+    jobs: list[objects.Job] = field(default_factory=list)
+    nodes: list[objects.Node] = field(default_factory=list)
+    pods: list[objects.Pod] = field(default_factory=list)
+    workloads: list[Workload] = field(default_factory=list)
+    topologies: dict[str, NodeResourceTopology] = field(default_factory=dict)
+    flexes: dict[str, FlexTopo] = field(default_factory=dict)
     cluster_queues: list[ClusterQueue] = field(default_factory=list)
     local_queues: list[LocalQueue] = field(default_factory=list)
     namespaces: list[objects.Namespace] = field(default_factory=list)

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from cli import dump as dumps
-from cli import snapshot
+from cli import mirror
 from cli.output import Failure
 from cli.simulate_options import Made, teams
 from crds.constants import Keys
+from crds.settings import Settings
 from engine.model import HOSTNAME_LABEL, Flavor, Node, Pod
 from engine.numa.machine import Machine
 from engine.state import ClusterState
@@ -76,10 +77,10 @@ def recorded(files: Sequence[str], keys: Keys, levels: Sequence[str], *, empty: 
     if not dump.nodes:
         raise Failure(f"{', '.join(files)}: there is no Node; expected the output of kubectl get nodes,pods -o yaml")
     try:
-        found = snapshot.built(dump, keys).state
+        found = mirror.memory_of(dump, Settings(domain=keys.domain)).state
         queues = tuple(map(cluster_queue, dump.cluster_queues))
         local = tuple(map(local_queue, dump.local_queues))
-    except ValueError as error:
+    except (ValueError, Failure) as error:
         raise Failure(f"{', '.join(files)}: {error}") from None
     flavors = tuple(found.flavors[name] for name in sorted(found.flavors))
     if not flavors:

@@ -201,8 +201,11 @@ class Preemptions:
         if is_gated(old) or has_ended(old) or MARK not in annotations_of(old) or self._all.is_gone(owner):
             return
         if old["spec"].get("nodeName") and not self._all.lost(old) and not _evicted(new or old):
-            job = self._all.jobs[owner].get("status", {})
-            self._all.complain(f"pod {key} runs and was deleted, and not by an eviction; its job: {job}")
+            job, workload = self._all.jobs[owner].get("status", {}), self._all.workload_of(old)
+            self._all.complain(
+                f"pod {key} runs on {old['spec']['nodeName']} and was deleted, and not by an eviction; the slots of "
+                f"its Workload: {_place(workload)!r}; its job: {job}"
+            )
         if _healthy(old) and not self._all.lost(old):
             self._budgets(key, old)
 

@@ -84,11 +84,17 @@ def running(name, where, gpus, *, priority=0, require=RACK, labels=None):
             "metadata": {
                 "name": f"{name}-{at}",
                 "namespace": "team",
+                "uid": f"{uid}-{at}",
                 "labels": labels or {},
                 "annotations": {f"{DOMAIN}/topology-workload": work},
                 "ownerReferences": [owner],
             },
-            "spec": {"nodeName": host, "priority": priority, "containers": [container(gpus)]},
+            "spec": {
+                "nodeName": host,
+                "nodeSelector": {RACK: host[:2], HOST: host},
+                "priority": priority,
+                "containers": [container(gpus)],
+            },
             "status": {"phase": "Running"},
         }
         for at, host in enumerate(where)
@@ -101,7 +107,7 @@ def foreign(name, where, gpus, kind=""):
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": "kube-system", "ownerReferences": owners},
+        "metadata": {"name": name, "namespace": "kube-system", "uid": f"uid-{name}", "ownerReferences": owners},
         "spec": {"nodeName": where, "containers": [container(gpus)]},
         "status": {"phase": "Running"},
     }
