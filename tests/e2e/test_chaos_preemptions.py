@@ -67,7 +67,7 @@ async def test_preemptors_land_and_nobody_goes_in_vain_though_the_controller_is_
     env = {"TOPOGATE_EVICTION_PATIENCE_SECONDS": "2", **ALONE}
     async with house(SIZE.fleet, options=options, env=env) as here, witnessed(here) as (seen, events):
         choose, began = random.Random(SEED), time.monotonic()
-        seen.preemptions.zone = ZONE
+        seen.preemptions.zone, seen.preemptions.quota = ZONE, SIZE.zones * ZONE
         await set_up(here)
         await fill(here, seen, choose)
         await protect(here, seen)

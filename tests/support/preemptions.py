@@ -7,8 +7,8 @@
 - A pod that runs goes by an eviction, or with its job, its node or its place; nothing else takes it away.
 - No healthy pod goes where a PodDisruptionBudget then has less than it asks for.
 - A victim that was evicted waits again, with the reason in its conditions.
-- What a victim had is used by whom it went for: in some NUMA zone (or on some node, where zones are not known) both
-  together would not have had room.
+- What a victim had is used by whom it went for: both together would not have had quota, or no room in some NUMA zone
+  (or on some node, where zones are not known).
 """
 
 from collections import Counter
@@ -34,6 +34,7 @@ BY_EVICTION = ("DisruptionTarget", "EvictionByEvictionAPI")
 SCARCE = "nvidia.com/gpu"
 Json = dict[str, Any]
 Place = tuple[str, str]  # node and zone; zone "" is all of it
+ANY = "?"  # a zone that is not known yet
 
 
 @dataclass
@@ -48,6 +49,8 @@ class Plan:
     rest: dict[Place, float]  # what was held there by others
     there: set[str]  # the owners of those others
     parts: set[str]  # victims that lose some of their slices
+    usage: dict[str, float] = field(default_factory=dict)  # of quota for it, by uid
+    left: float = 0.0  # of that quota once they have gone and the preemptor has come
     outcome: str = ""
     until: int = 0
     landed: dict[Place, float] = field(default_factory=dict)  # what the preemptor has in the end
@@ -61,11 +64,15 @@ class Plan:
 
 
 class Preemptions:
-    """See the module's rules. ``zone``: devices of the scarce resource in one NUMA zone, where zones are reported."""
+    """See the module's rules.
+
+    ``zone``: devices of the scarce resource in one NUMA zone, where zones are reported; ``quota``: of the one queue.
+    """
 
     def __init__(self, witness, zone: int = 0) -> None:
         self._all = witness
         self.zone = zone
+        self.quota = float("inf")
         self.plans: list[Plan] = []
         self.evicted: dict[str, int] = {}  # uid of the Workload -> pods
         self.late: list[str] = []  # evictions that began under a plan and went on after it had ended
@@ -128,16 +135,17 @@ class Preemptions:
             victim = self._all.workloads.get(name)
             if victim is None or victim["metadata"]["uid"] != uid:
                 continue  # it went while the plan was written
+            plan.usage[uid] = _usage(victim.get("status", {}).get("admission") or {})
             if not victim.get("status", {}).get("admission"):
                 self._all.complain(f"{name} is to make room for {key}, and holds nothing")
             if victim["spec"].get("priority", 0) >= preemptor["spec"].get("priority", 0):
                 self._all.complain(f"{name} is to make room for {key}, and is no less important")
             if _nomination(victim) is not None:
                 self._all.complain(f"{name} is to make room for {key}, and waits for others to make room")
-            if held := self._holds(self._all.pods_of(victim)):  # else none of its pods runs yet
-                plan.had[uid] = held
+            plan.had[uid] = self._holds(self._all.pods_of(victim)) | self._to_come(victim)
         mine = {owner_of(self._all.workloads[name]) for name in victims.values() if name in self._all.workloads}
         others = [pod for pod in self._all.pods.values() if owner_of(pod) not in mine]
+        plan.left = self._quota(plan)
         plan.rest = self._holds(others)
         plan.there = {owner_of(pod) for pod in others if pod["spec"].get("nodeName")}
         self.plans.append(plan)
@@ -158,6 +166,29 @@ class Preemptions:
                 for zone, amount in _zones(pod).items():
                     held[node, zone] += amount
         return dict(held)
+
+    def _to_come(self, workload: Json) -> dict[Place, float]:
+        """What pods of it will hold that have their slots and are on no node yet, in whatever zone."""
+        missing: Counter = Counter()
+        for part in self._all.parts[name_of(workload)].values():
+            for node, amounts in part.on_nodes().items():
+                missing[node] += amounts[SCARCE]
+        for pod in self._all.pods_of(workload):
+            if pod["spec"].get("nodeName") and not has_ended(pod):
+                missing[pod["spec"]["nodeName"]] -= requests_of(pod["spec"]).get(SCARCE, 0)
+        return {(node, ANY): amount for node, amount in missing.items() if amount > 0}
+
+    def _quota(self, plan: Plan) -> float:
+        """What is left of the quota of the scarce resource once all its victims have gone and it has come."""
+        going = {uid for one in (plan, *self.active()) for uid in one.victims}
+        used = 0.0
+        for workload in self._all.workloads.values():
+            status = workload.get("status", {})
+            leaves = workload["metadata"]["uid"] in going or _condition(workload, "Evicted").get("status") == "True"
+            admission = status.get("admission") or (_nomination(workload) or {}).get("admission")
+            if admission and not (leaves and "nomination" not in status):
+                used += _usage(admission)
+        return self.quota - used
 
     # --- pods --------------------------------------------------------------------------------------------------------
 
@@ -254,11 +285,13 @@ class Preemptions:
         ]
 
     def _needed(self, plan: Plan, victim: str) -> bool:
-        """Whether those who are there now would not have had room beside the victim, in one of its places.
+        """Whether quota or room would not have done with the victim there: room in one of its places, beside others.
 
         That is the preemptor, who has to be on that node, those who were there when the plan was made, and those who
         had been promised a place meanwhile: of pods that arrive together, the kubelet decides who gets which zone.
         """
+        if plan.usage[victim] > plan.left:
+            return True  # without it the quota would not do
         own = owner_of(self._all.workloads[plan.preemptor]) if plan.preemptor in self._all.workloads else ""
         peers = [
             held
@@ -270,8 +303,9 @@ class Preemptions:
         return any(
             plan.landed.get(place, 0) + amount + plan.rest.get(place, 0) + sum(held.get(place, 0) for held in peers)
             > self._room(place)
-            for place, amount in plan.had[victim].items()
-            if place[0] in nodes
+            for where, amount in plan.had[victim].items()
+            for place in (plan.landed if where[1] == ANY else [where])
+            if place[0] == where[0] and place[0] in nodes
         )
 
     def _room(self, place: Place) -> float:
@@ -301,6 +335,12 @@ def _zones(pod: Json) -> dict[str, float]:
 
 def _nomination(workload: Json | None) -> Json | None:
     return workload.get("status", {}).get("nomination") if workload is not None else None
+
+
+def _usage(admission: Json) -> float:
+    """Of quota for the scarce resource."""
+    parts = admission.get("podSetAssignments", ())
+    return sum(number(part.get("resourceUsage", {}).get(SCARCE, 0)) for part in parts)
 
 
 def _place(workload: Json | None) -> str:

@@ -306,7 +306,7 @@ def budget_broken(story):
         (told_without_plan, "is told to make room, and is in no plan"),
         (evicted_untold, "was evicted, and ns/low was not told"),
         (evicted_outside_plans, "was evicted, and ns/low is in no plan"),
-        (deleted, "runs and was deleted, and not by an eviction"),
+        (deleted, "and was deleted, and not by an eviction"),
         (equal_priority, "and is no less important"),
         (no_word_of_return, "made room and does not wait again"),
         (budget_broken, "asks for 1 pods and has 0 after ns/low-1 went"),
