@@ -38,6 +38,7 @@ class Reason(StrEnum):
     UNSUPPORTED_OWNER = "UnsupportedOwner"  # a gated pod whose owner is no job that is served
     NOT_GATED = "NotGated"  # a request without the gate: made while the webhook was away
     UNGATE_FAILED = "UngateFailed"  # the API server refuses the patch that would let the pod go
+    NODE_DELETED = "NodeDeleted"
     SLOT_MOVED = "SlotMoved"  # a pod was ungated to a place that is no longer its slot
 
     # A kubelet did otherwise than was predicted, or what a node publishes of its inside cannot be used as it is.

@@ -423,9 +423,9 @@ class Controller:
                 memory.free(record)
             case Tell():
                 self._tell(record, instruction)
-            case Delete(pod, reason, message):
+            case Delete(pod, reason, message, at_once):
                 self.recorder.event(reference(PODS, pod), "Warning", reason, "Replace", message)
-                self.sender.delete(record, pod)
+                self.sender.delete(record, pod, at_once=at_once)
             case ShrinkLater():
                 record.shrink_at = time.monotonic() + SHRINK_AFTER
                 self.queue.add(record.uid, SHRINK_AFTER)
@@ -594,6 +594,7 @@ class Controller:
             if self.memory.troubles.ended():
                 self.memory.stir()
             self.memory.arrivals.sweep()
+            self.memory.forget_missing()
             self.metrics.set_machines(*self.memory.inside.counts())
             self._tell_strays()
             self.metrics.set_pending(self.memory.pending())

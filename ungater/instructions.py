@@ -147,11 +147,12 @@ class Ungate(_Instruction, frozen=True):
 
 
 class Delete(_Instruction, frozen=True):
-    """Delete a pod that stands where it has no slot; its owner makes another."""
+    """Delete a pod that stands where it has no slot; its owner makes another. ``at_once``: nobody would stop it."""
 
     pod: Pod
     reason: Reason
     message: str
+    at_once: bool = False
 
 
 class Tell(_Instruction, frozen=True):
@@ -203,7 +204,8 @@ class Rules:
     """What holds for all jobs: our keys, each flavor's levels by its name, and which places are lost.
 
     ``lost``: those of some slices where no pod of the pod set can start now. ``dead``: whether nobody ends pods on a
-    node, as it is gone or not ready. ``avoided``: the nodes whose kubelet refused pods like those of the pod set, for
+    node, as it is gone or not ready. ``missing``: since when there is no such node, on the monotonic clock; None where
+    there is one. ``avoided``: the nodes whose kubelet refused pods like those of the pod set, for
     as long as they are left out.
     """
 
@@ -211,6 +213,7 @@ class Rules:
     flavors: Mapping[str, tuple[str, ...]]
     lost: Callable[[Record, OwnedPodSet, SlotMap, Sequence[int]], Collection[int]] = lambda *_: ()
     dead: Callable[[str], bool] = lambda _node: False
+    missing: Callable[[str], float | None] = lambda _node: None
     avoided: Callable[[Record, OwnedPodSet, float], Collection[str]] = lambda *_: ()
     life: LifeRules = field(default_factory=LifeRules)
     checks: Callable[[Record], Collection[str]] = lambda _record: ()  # the admission checks that it needs

@@ -79,6 +79,8 @@ class Memory:
         self.inside = Inside(self.state, options)
         self.troubles = Troubles(enqueue, clock)
         self.troubles.broken = self.inside.broken
+        self._clock = clock
+        self._missing: dict[str, float] = {}  # deleted nodes: since when, on the monotonic clock
         self.arrivals = Arrivals(self.state, self.inside, enqueue, self.record_of, clock=clock, wall=wall)
         self.holdings = Holdings(self.state, queueing, wall)
         self.holdings.pod_priority = self._pod_priority
@@ -121,6 +123,7 @@ class Memory:
                 dict(self.flavors),
                 lost=self._lost,
                 dead=self._dead,
+                missing=self._missing_since,
                 avoided=self.avoided,
                 life=self._life,
                 checks=self.checks_of,
@@ -324,11 +327,14 @@ class Memory:
         if not self.live:
             return
         if event.new is None:
+            self._missing[event.key] = self._clock()
             changed = self.state.remove_node(event.key)
             self.troubles.forget(event.key)
             self.arrivals.forget(event.key)
-        elif changed := self.state.set_node(convert.node(event.new)):
-            self.stir()
+        else:
+            self._missing.pop(event.key, None)
+            if changed := self.state.set_node(convert.node(event.new)):
+                self.stir()
         if event.new is None or event.old is None or worth_a_look(event.old, event.new):
             self._look_inside(event.key)
         if changed:
@@ -943,6 +949,18 @@ class Memory:
         """Whether nobody on this node ends pods."""
         node = self.state.nodes.get(name)
         return node is None or not node.ready
+
+    def _missing_since(self, name: str) -> float | None:
+        """Since when there is no node of that name, as far as this controller saw; None where there is one."""
+        if name in self.state.nodes:
+            return None
+        return self._missing.setdefault(name, self._clock())
+
+    def forget_missing(self) -> None:
+        """Forget deleted nodes on which no pods are any more, and those that came back."""
+        known = self.state.nodes
+        for name in [name for name in self._missing if name in known or not self.pods_on(name)]:
+            del self._missing[name]
 
     def look_at_changed_nodes(self) -> None:
         """Have those looked at with slots on nodes that changed: they may be lost, or not lost any more.

@@ -36,6 +36,8 @@ SOON = 4.0  # seconds: for what nobody waits for; often a later state makes the 
 DETAILS_AFTER = 10.0  # seconds: the same reason in other words
 RETELL_AFTER = 60.0  # seconds between two events that only differ in their details
 
+NODE_BACK = 20.0  # seconds in which a deleted node may come back; Kubernetes gives it forty and more
+
 _STUCK = frozenset({str(Reason.SLOT_OCCUPIED), str(Reason.PARTLY_PLACED), str(Reason.WAITS_FOR_ARRIVALS)})
 _HELD_LONG = 5.0  # seconds after which pods that wait for others on their way are worth a word
 
@@ -89,6 +91,7 @@ def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
         for _, index in look.going:
             look.counted.used[index] += 1  # let go at this look, so none of those that are left over
     return [
+        *_collect(record, rules, now),
         *(step for look in looks for step in _replace(record, look.counted, now)),
         *(Ungate(pod, index) for look in looks for pod, index in look.counted.resend),
         *(Ungate(pod, index) for look in looks for pod, index in look.going),
@@ -178,6 +181,28 @@ def _refused(
         return {}
     free = counted.free(slots)
     return {index: free[index] for index in {index for _, index in placed} if slots.slots[index].node in avoided}
+
+
+def _collect(record: Record, rules: Rules, now: float) -> list[Instruction]:
+    """Delete our pods on nodes that are there no more, before Kubernetes does: it would count each as a failure.
+
+    A Job waits up to ten minutes after several failures until it makes new pods.
+    """
+    done: list[Instruction] = []
+    due: list[float] = []
+    for pod in record.pods.values():
+        name = pod.spec.node_name
+        if not name or finished(pod) or rules.keys.workload not in (pod.metadata.annotations or {}):
+            continue
+        if (since := rules.missing(name)) is None:
+            continue
+        at = max(since + NODE_BACK, record.deleting.get(pod.metadata.uid, 0.0))
+        if at > now:
+            due.append(at - now)
+            continue
+        text = f"node {name} was deleted: pod {pod.metadata.name} on it is deleted too, and its replacement gets a slot"
+        done.append(Delete(pod, Reason.NODE_DELETED, text, at_once=True))
+    return [*done, *(LookAgain(after) for after in sorted(due)[:1])]
 
 
 def _replace(record: Record, counted: Tally, now: float) -> list[Instruction]:

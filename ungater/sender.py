@@ -7,8 +7,9 @@ two pods into one slot.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
+from functools import partial
 
 import msgspec
 import structlog
@@ -56,7 +57,7 @@ class Sender:
         self._metrics = metrics
         self._recorder = recorder
         self._ungated = metrics.patches.labels("ungated")
-        self._queue: asyncio.Queue[tuple[Record, Pod, Slot | None, Mapping[str, str]]] = asyncio.Queue()
+        self._queue: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         self.last_sent = 0.0  # monotonic
         self.flavors: Mapping[str, ResourceFlavor] = {}
 
@@ -79,21 +80,18 @@ class Sender:
         attempts = before.attempts + 1 if before else 1
         deadline = time.monotonic() + self._timeout
         record.intents[pod.metadata.uid] = Intent(slot.values, deadline, attempts, placement=placement)
-        self._queue.put_nowait((record, pod, slot, annotations))
+        self._queue.put_nowait(partial(self._ungate, record, pod, slot, annotations))
 
-    def delete(self, record: Record, pod: Pod) -> None:
-        """Delete a pod soon; not again before the timeout."""
+    def delete(self, record: Record, pod: Pod, *, at_once: bool = False) -> None:
+        """Delete a pod soon, ``at_once`` without waiting for it to stop; not again before the timeout."""
         record.deleting[pod.metadata.uid] = time.monotonic() + self._timeout
-        self._queue.put_nowait((record, pod, None, _NOTHING))
+        self._queue.put_nowait(partial(self._delete, record, pod, 0 if at_once else None))
 
     async def _work(self) -> None:
         while True:
-            record, pod, slot, annotations = await self._queue.get()
+            send = await self._queue.get()
             self.last_sent = time.monotonic()
-            if slot is None:
-                await self._delete(record, pod)
-            elif self._stands(record, pod, slot):
-                await self._ungate(record, pod, slot, annotations)
+            await send()
 
     def _stands(self, record: Record, pod: Pod, slot: Slot) -> bool:
         """Whether the intent still holds after the wait in the queue."""
@@ -108,6 +106,8 @@ class Sender:
         return slots.index(slot.values) is not None
 
     async def _ungate(self, record: Record, pod: Pod, slot: Slot, annotations: Mapping[str, str]) -> None:
+        if not self._stands(record, pod, slot):
+            return
         meta, slots, name = pod.metadata, record.slots_of(pod), record.pod_set_of(pod)
         levels, patches = slots.levels if slots is not None else (), record.patches.get(name)
         if patches is None or patches.levels != levels:
@@ -151,12 +151,12 @@ class Sender:
             message = f"the scheduling gate could not be removed, another attempt follows: {error}"
             self._recorder.event(reference(PODS, pod), "Warning", Reason.UNGATE_FAILED, "Ungate", message)
 
-    async def _delete(self, record: Record, pod: Pod) -> None:
+    async def _delete(self, record: Record, pod: Pod, grace: int | None) -> None:
         meta = pod.metadata
         try:
             if tracked(pod):
                 await count(self._client, pod, counted=False)  # no failure of its Job
-            await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
+            await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace_period=grace)
         except NotFound:
             return
         except KubeError as error:

@@ -141,6 +141,10 @@ class Witness:
         """Whether a job needs nothing any more."""
         return owner not in self.jobs or is_over(self.jobs[owner])
 
+    def _without_node(self, part: Part, seat: tuple[str, ...]) -> bool:
+        """Whether the node of a slot was deleted: pods that were sent there go, and their slots may be elsewhere."""
+        return part.levels[-1:] == (HOSTNAME,) and seat[-1] not in self.nodes
+
     def lost(self, pod: Json) -> bool:
         """Whether the pod's node is not there."""
         return _place(pod) not in self.nodes
@@ -216,8 +220,11 @@ class Witness:
                 used[id(part), seat] += 1
         for part in self.parts.get(self._workload_of[owner], {}).values():
             for seat, count in part.slots.items():
-                if used[id(part), seat] > count:
-                    self.complain(f"{used[id(part), seat]} pods in slot {seat} of {name}, which counts {count}")
+                if used[id(part), seat] > count and not self._without_node(part, seat):
+                    there = [self.pods[key] for key in sorted(self._pods_of[owner])]
+                    pods = [_told(pod) for pod in there if part.seat(pod) == seat]
+                    text = f"{used[id(part), seat]} pods in slot {seat} of {name}, which counts {count}: "
+                    self.complain(text + ", ".join(pods))
 
     # --- nodes -------------------------------------------------------------------------------------------------------
 
@@ -346,6 +353,13 @@ class Witness:
                 into[key] = new
 
         return keep
+
+
+def _told(pod: Json) -> str:
+    meta, spec = pod["metadata"], pod["spec"]
+    gone = f", deleted at {meta['deletionTimestamp']}" if meta.get("deletionTimestamp") else ""
+    made = meta.get("creationTimestamp")
+    return f"{meta['name']} ({pod['status'].get('phase')} on {spec.get('nodeName')}, made {made}{gone})"
 
 
 def takes_room(pod: Json) -> bool:

@@ -295,7 +295,7 @@ def budget_broken(story):
         (born_without_gate, "was born without our gate"),
         (ungated_before_admission, "before an admission of one was stored"),
         (ungated_into_no_slot, "which is no slot of one"),
-        (one_too_many, "2 pods in slot ('r1', 'n1') of one, which counts 1"),
+        (one_too_many, "2 pods in slot ('r1', 'n1') of one, which counts 1: "),
         (bound_elsewhere, "is bound to n2, outside of"),
         (slots_over_a_node, "slots and pods without one take 12.0 of 8.0 nvidia.com/gpu"),
         (pods_over_a_node, "pods take 12.0 of 8.0 nvidia.com/gpu"),

@@ -8,7 +8,7 @@ from kube.objects import Condition
 from ungater import instructions as i
 from ungater.conditions import ADMITTED, FINISHED, PODS_READY, QUOTA_RESERVED
 from ungater.decide import decide
-from ungater.placing import RETELL_AFTER
+from ungater.placing import NODE_BACK, RETELL_AFTER
 from ungater.record import Refused, Told, Trouble
 from ungater.slots import Intent
 
@@ -152,6 +152,23 @@ def test_pods_of_a_lost_node_wait_for_another_place_and_the_others_stay():
     assert of(i.Ungate, instructions) == []
     record = make_record(slots=SLOTS, pods=[*pods, make_pod("new")], refused=Refused(Reason.DOES_NOT_FIT, "full"))
     assert "n2 is lost" in wanted(run(record, rules=rules))[PODS_READY].message
+
+
+def test_pods_on_a_deleted_node_are_deleted_after_a_while():
+    """Before Kubernetes does, which counts each as a failure of the Job; the node may come back in the meantime."""
+    there = {"n1": None, "n2": NOW - 5}
+    rules = i.Rules(KEYS, {"gpu": LEVELS}, missing=there.get)
+    on = {node: make_pod(f"on-{node}", at=("b", "r", node), node=node, phase="Running") for node in ("n1", "n2")}
+    ended = make_pod("ended", at=("b", "r", "n2"), node="n2", phase="Failed")
+    foreign = make_pod("foreign", at=("b", "r", "n2"), node="n2", phase="Running", marked=False)
+    record = make_record(slots=SLOTS, pods=[*on.values(), ended, foreign])
+    assert of(i.LookAgain, run(record, rules=rules)) == [i.LookAgain(NODE_BACK - 5)]
+    later = NOW - 5 + NODE_BACK
+    (gone,) = of(i.Delete, run(record, now=later, rules=rules))
+    assert (gone.pod.metadata.name, gone.reason, gone.at_once) == ("on-n2", Reason.NODE_DELETED, True)
+    record.deleting[gone.pod.metadata.uid] = later + 3
+    again = run(record, now=later, rules=rules)
+    assert (of(i.Delete, again), of(i.LookAgain, again)) == ([], [i.LookAgain(3.0)])
 
 
 def test_a_job_that_wants_fewer_pods_moves_no_slot_that_it_does_not_need():
