@@ -162,9 +162,8 @@ class History:
         await self._end_term()
         self.term = Term(self, self.faults)
         await self._settle(lambda: self.judge.unsettled(fits=self.users.plain(self.settings)), SHORT)
-        if (
-            claimed == self._claimed()
-        ):  # else the first of those who had waited long by now claims, and not who did first
+        # With claims, the first of those who have waited long by now claims, and not who was the first to.
+        if not claimed and not self._claimed():
             if self.server.ours != written:
                 self.judge.wrong.append("a restart where nothing had happened wrote something")
             if (now := self._held()) != held:
@@ -273,9 +272,9 @@ class History:
             },
         }
 
-    def _claimed(self) -> Json:
-        """Who keeps room or quota from those behind it, as plain data."""
-        return {key: dict(claim.domains) for key, claim in self.term.controller.memory.queues.claims.items()}
+    def _claimed(self) -> set[str]:
+        """Who keeps room or quota from those behind it."""
+        return set(self.term.controller.memory.queues.claims)
 
     def _match_store(self, held: Json) -> None:
         """What is held is what is stored."""
