@@ -62,7 +62,7 @@ async def test_the_controller_the_api_server_etcd_and_nodes_die_while_jobs_are_p
         for number in range(SIZE.kills):
             pid = here.components.pid("ungater")
             moment = choose.randint(1, max(2, share * 3 // 4))
-            await gets_on(here, seen, moment, lambda pid=pid: os.kill(pid, signal.SIGKILL))
+            await gets_on(seen, moment, lambda pid=pid: os.kill(pid, signal.SIGKILL))
             await here.components.kill("ungater")  # waits until it is gone
             print(f"{time.monotonic() - began:.1f} s: ungater killed after {seen.writes} of its writes", flush=True)
             here.components.spawn("ungater")

@@ -75,7 +75,7 @@ async def test_preemptors_land_and_nobody_goes_in_vain_though_the_controller_is_
         submitting = asyncio.create_task(preempt(here))
         for _ in range(SIZE.kills):
             pid, moment = here.components.pid("ungater"), choose.randint(3, SIZE.writes)
-            await gets_on(here, seen, moment, lambda pid=pid: os.kill(pid, signal.SIGKILL))
+            await gets_on(seen, moment, lambda pid=pid: os.kill(pid, signal.SIGKILL))
             await here.components.kill("ungater")  # waits until it is gone
             print(f"{time.monotonic() - began:.1f} s: ungater killed; {len(seen.preemptions.plans)} plans", flush=True)
             assert seen.wrong == [], seen.wrong
