@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from support import jobsets
 from support.ports import free_port
 from support.reviews import (
     BLOCK,
@@ -21,6 +22,7 @@ from support.reviews import (
     REQUIRE,
     UNCONSTRAINED,
     make_job,
+    make_jobset,
     make_pod,
     pod_spec,
 )
@@ -35,6 +37,7 @@ from kube.patches import PatchType
 from kube.resources import (
     CLUSTER_QUEUES,
     DEPLOYMENTS,
+    JOB_SETS,
     JOBS,
     LOCAL_QUEUES,
     MUTATING_WEBHOOKS,
@@ -209,6 +212,32 @@ async def test_a_job_is_stamped_and_stays_as_it_is(webhook, client, namespace):
     body = {"metadata": {"annotations": {REQUIRE: BLOCK}}}
     error = await refused(client.patch(JOBS, "j", namespace, body=body, content_type=PatchType.MERGE))
     assert "contradicts" in error.message
+
+
+async def test_a_jobset_is_stamped_refused_and_suspended(webhook, client, namespace, queue):
+    """Its kind is a custom one, which the API server learns of long after the webhook was registered."""
+    await jobsets.install(client)
+
+    def create(name, request, **more):
+        body = make_jobset({REQUIRE: request}, **more)
+        body["metadata"] |= {"name": name, "namespace": namespace}
+        return client.create(JOB_SETS, body, namespace, dry_run=name == "dry")
+
+    async def stamped():
+        found = await create("dry", RACK)
+        template = found["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+        return POD_SET in template.get("metadata", {}).get("annotations", {})
+
+    await until(stamped, "the API server to call the webhook for JobSets")
+    made = await create("js", RACK)
+    assert not made["spec"].get("suspend")
+    for job in made["spec"]["replicatedJobs"]:
+        template = job["template"]["spec"]["template"]
+        assert template["metadata"]["annotations"][POD_SET] == job["name"]
+        assert template["spec"]["schedulingGates"] == [{"name": GATE}]
+    error = await refused(create("wrong", "no.such/level"))
+    assert f'metadata.annotations[{REQUIRE}]: Unsupported value: "no.such/level"' in error.message
+    assert (await create("waits", RACK, labels={QUEUE: queue}))["spec"]["suspend"] is True
 
 
 async def test_wishes_for_the_inside_of_nodes_are_copied_refused_or_told(webhook, client, cluster, namespace):
