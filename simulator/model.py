@@ -17,7 +17,6 @@ from queueing.model import ClusterQueue, LocalQueue, PlainFlavor
 
 NAMESPACE: Final = "default"
 QUEUE: Final = "default"
-UNQUEUED: Final = "(no queue)"  # no legal name, so that nobody else's queue is meant
 
 
 class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -35,7 +35,7 @@ from queueing.model import (
 )
 from queueing.model import Workload as Waiting
 from queueing.queues import Grant, Queues
-from simulator.model import NAMESPACE, QUEUE, UNQUEUED, Cluster, Job, Options, Placing, Policy
+from simulator.model import NAMESPACE, QUEUE, Cluster, Job, Options, Placing, Policy
 from simulator.results import End, Outcome, Result
 from simulator.site import Site, Where
 from simulator.tally import Tally
@@ -315,12 +315,6 @@ def _queues(cluster: Cluster, policy: Policy, options: Options, jobs: Iterable[J
         made.set_cluster_queue(_as_told(queue, policy))
     for local in cluster.local or _served(cluster, jobs):
         made.set_local_queue(local)
-    there = {(local.namespace, local.name) for local in cluster.local}
-    bare = sorted({job.namespace for job in jobs if job.queue == QUEUE and (job.namespace, QUEUE) not in there})
-    if cluster.local and bare:  # as the controller has it: who names no queue waits in none
-        made.set_cluster_queue(ClusterQueue(name=UNQUEUED, unlimited=True))
-        for namespace in bare:
-            made.set_local_queue(LocalQueue(namespace=namespace, name=QUEUE, cluster_queue=UNQUEUED))
     return made
 
 

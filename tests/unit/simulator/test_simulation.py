@@ -154,13 +154,6 @@ def test_quota_of_queues_and_what_is_cut_off():
     }
 
 
-def test_who_names_no_queue_waits_in_none_where_there_are_some():
-    local = (LocalQueue(namespace="default", name="a", cluster_queue="gone"),)
-    jobs = [make_job("free", 0, 100), make_job("queued", 0, 100, queue="a")]
-    found = {o.name: o.end for o in simulate(make_cluster(local=local), jobs, OURS).outcomes}
-    assert found == {"free": End.FINISHED, "queued": End.WAITING}
-
-
 def random_jobs(seed, count=60):
     dice = random.Random(seed)
     jobs = []
