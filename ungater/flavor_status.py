@@ -71,7 +71,7 @@ class FlavorStatus:
         if version == self._seen:
             return TICK
         failed, wrote = False, False
-        for seen in self.source.flavors():
+        for seen in tuple(self.source.flavors()):  # others may come while something is written
             if seen.spec.topology is None or seen.metadata.name not in self.source.state.flavors:
                 continue
             try:

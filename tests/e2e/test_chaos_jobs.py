@@ -112,7 +112,8 @@ async def _break(here, seen, choose, what, lost):
             await asyncio.to_thread(here.cluster.compact_etcd)
         case "node":
             used = sorted({pod["spec"]["nodeName"] for pod in seen.pods.values() if pod["spec"].get("nodeName")})
-            name = choose.choice([name for name in used if name in seen.nodes] or sorted(seen.nodes))
+            there = seen.nodes.keys() - lost
+            name = choose.choice([name for name in used if name in there] or sorted(there))
             lost.add(name)
             await insist(lambda: here.client.delete(NODES, name))
 

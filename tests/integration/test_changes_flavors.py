@@ -3,15 +3,13 @@
 2 blocks x 2 racks x 2 hosts of 8 GPUs, one controller in this process for each test.
 """
 
-import asyncio
 import json
 
 import pytest
 from support.changes import assignment, node_of, running, uids
+from support.commands import topogate
 from support.jobs import KEYS, LEVELS, RACK_LABEL, job, make_flavor, racks_of, until
-from typer.testing import CliRunner
 
-from cli.main import app
 from kube.resources import EVENTS, JOBS, RESOURCE_FLAVORS, WORKLOADS
 from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, HOSTNAME_LABEL
 
@@ -62,9 +60,8 @@ async def test_a_node_without_a_levels_label_is_told_counted_and_named_where_it_
     condition = await jobs.condition("waits", "QuotaReserved", "False")
     assert f"1 node lacks the label of a level: {node} ({RACK_LABEL})" in condition["message"]
     arguments = ["explain", "waits", "-n", namespace, "-o", "json", "--kubeconfig", str(cluster.kubeconfig)]
-    answer = await asyncio.to_thread(CliRunner().invoke, app, arguments)
-    assert answer.exit_code == 0, answer.output
-    (named,) = [one for room in json.loads(answer.stdout)["room"] for one in room["unlabeled"]]
+    answer = json.loads(await topogate(*arguments))
+    (named,) = [one for room in answer["room"] for one in room["unlabeled"]]
     assert named == {"node": node, "missing": [RACK_LABEL], "fits": 1}
     await jobs.label(node, **{RACK_LABEL: "r2"})
     await jobs.running("waits", 4)

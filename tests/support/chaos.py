@@ -13,7 +13,7 @@ from support.etcd_events import Change, Events
 from support.house import House
 from support.witness import Witness
 
-from kube.errors import AlreadyExists, KubeError
+from kube.errors import AlreadyExists, KubeError, NotFound
 
 # TOPOGATE_CHAOS: "small" or "full"; without it these runs are left out, as they take minutes.
 FULL = os.environ.get("TOPOGATE_CHAOS") == "full"
@@ -92,7 +92,7 @@ async def insist(call: Callable[[], Awaitable[object]]) -> None:
     while True:
         try:
             await call()
-        except AlreadyExists:
+        except (AlreadyExists, NotFound):
             return
         except KubeError:
             await asyncio.sleep(RETRY_SECONDS)
