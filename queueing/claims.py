@@ -123,7 +123,7 @@ def _may_claim(entry: Entry) -> bool:
 def _enlist(state: ClusterState, queues: Queues, entry: Entry, now: float) -> str:
     """Put one in the line for the claim on the first flavor that could ever take it. Which line; "" if in none."""
     group = entry.group
-    if group is None or group.refusal is None or not _may_claim(entry):
+    if group is None or not _may_claim(entry):
         heapq.heappush(queues.aging, (now + queues.rules.patience, entry.workload.key))  # it does not wait for others
         return ""
     option = next(

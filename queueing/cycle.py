@@ -5,7 +5,7 @@ The caller stores what was admitted and what preempts, and carries out the evict
 """
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -162,7 +162,8 @@ def _overfull(state: ClusterState, queues: Queues, workload: "Workload", grant: 
     names = {name for part in grant.assignments for piece in part.slices for name, _ in piece.nodes}
     if any(name not in state.nodes for name in names):
         return True
-    free = _free(state, queues, names)
+    with queues.counted_once(state):
+        free = {name: dict(state.free(name)) for name in names}
     short = {name for name, amounts in free.items() if min(amounts.values(), default=0) < 0}
     for entry in queues.outside.values() if short else ():
         pod = entry.outside
@@ -170,15 +171,6 @@ def _overfull(state: ClusterState, queues: Queues, workload: "Workload", grant: 
             for resource, amount in {PODS: 1, **pod.requests}.items():
                 free[pod.node][resource] = free[pod.node].get(resource, 0) + amount
     return any(min(free[name].values(), default=0) < 0 for name in short)
-
-
-def _free(state: ClusterState, queues: Queues, names: Iterable[str]) -> dict[str, dict[str, int]]:
-    checkpoint = state.begin()
-    try:
-        state.release_all(queues.promised())
-        return {name: dict(state.free(name)) for name in names}
-    finally:
-        state.rollback(checkpoint)
 
 
 class _Turns:

@@ -11,6 +11,7 @@ Rules
 
 import heapq
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
@@ -656,6 +657,16 @@ class Queues:
     def promised(self) -> list[str]:
         """Who holds room that its victims hold as well, until they are gone: nodes may look too full meanwhile."""
         return [key for key in self.nominated if self.entries[key].victims]
+
+    @contextmanager
+    def counted_once(self, state: ClusterState) -> Iterator[None]:
+        """Look at the state without what is `promised`; nothing that is done to it meanwhile stays."""
+        checkpoint = state.begin()
+        try:
+            state.release_all(self.promised())
+            yield
+        finally:
+            state.rollback(checkpoint)
 
     def waiting(self, queue: str) -> Iterator[str]:
         """Who waits in a cluster queue, in order."""

@@ -931,14 +931,10 @@ class Memory:
             return tuple(index for index, is_closed in zip(wanted, found, strict=True) if is_closed)
 
         lost = look()
-        if not lost or not (promised := self.queues.promised()):
+        if not lost or not self.queues.promised():
             return lost
-        checkpoint = self.state.begin()
-        try:
-            self.state.release_all(promised)
+        with self.queues.counted_once(self.state):
             return look()
-        finally:
-            self.state.rollback(checkpoint)
 
     def _anywhere(self, record: Record, owned: OwnedPodSet) -> PodSet:
         """One pod of a pod set, which keeps off no node."""

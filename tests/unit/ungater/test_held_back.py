@@ -348,19 +348,22 @@ def test_the_zone_of_one_that_was_admitted_before_and_has_no_pods_yet_is_not_tak
         assert promising.may_go(small)
 
 
-def test_nobody_waits_for_ever_for_pods_that_do_not_come(promising):
+def small_waits(promising):
+    """(a large one that was admitted first, a small one that waits for its pods)."""
     large, small = promising.gated("large", ZONE), promising.gated("small", HALF)
     admitted(large, 4)
     admitted(small, 5)
     assert not promising.may_go(small)
+    return large, small
+
+
+def test_nobody_waits_for_ever_for_pods_that_do_not_come(promising):
+    _, small = small_waits(promising)
     promising.now += PATIENCE
     assert promising.may_go(small)
 
 
 def test_one_whose_pods_are_still_to_come_does_not_wait_for_those_that_wait_for_it(promising):
-    large, small = promising.gated("large", ZONE), promising.gated("small", HALF)
-    admitted(large, 4)
-    admitted(small, 5)
-    assert not promising.may_go(small)
+    large, _ = small_waits(promising)
     promising.now += TURN
     assert promising.may_go(large)
