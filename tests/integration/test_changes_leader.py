@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -65,7 +66,7 @@ async def test_a_leader_that_was_stopped_writes_nothing_after_another_took_over(
         try:
             await until(lambda: _written(proxy, 30), "the first controller to be in the middle of its work")
             process.send_signal(signal.SIGSTOP)
-            stopped = len(proxy.calls)
+            stopped = await _seen_all(process, proxy)
             async with Running(client, **lease):
                 await until(lambda: _holder_changed(client, where), "another to take the lease over")
                 process.send_signal(signal.SIGCONT)
@@ -85,6 +86,15 @@ async def test_a_leader_that_was_stopped_writes_nothing_after_another_took_over(
     await client.delete(RESOURCE_FLAVORS, namespace)
     with contextlib.suppress(Exception):
         await client.delete(NAMESPACES, where)
+
+
+async def _seen_all(process, proxy):
+    """How many calls the proxy has seen once it has read what the process had sent when it stopped."""
+    stat = pathlib.Path(f"/proc/{process.pid}/stat")
+    while stat.read_text().rpartition(")")[2].split()[0] != "T":
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.5)  # less than any lease lasts; on the loop the proxy reads on
+    return len(proxy.calls)
 
 
 async def _written(proxy, count):
