@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from kube.errors import Forbidden, Gone
-from kube.resources import CONFIG_MAPS, JOBS, NODES, PODS, SERVICE_ACCOUNTS
+from kube.resources import CONFIG_MAPS, JOBS, LEASES, NODES, PODS, SERVICE_ACCOUNTS
 from localcluster.nodes import NOT_READY
 
 pytestmark = pytest.mark.cluster
@@ -108,6 +108,11 @@ async def test_annotated_node_gets_not_ready_and_the_control_plane_taints_it(cli
     def taints(node: dict) -> set[str]:
         return {taint["key"] for taint in node["spec"].get("taints", ())}
 
+    # KWOK overlooks what changes while it takes a new node over: it does so once it holds the node's lease.
+    await poll(
+        lambda: client.list(LEASES, "kube-node-lease"), lambda held: name in {x["metadata"]["name"] for x in held}
+    )
+    await asyncio.sleep(0.5)  # until its own watch has told it so
     await client.patch(NODES, name, body={"metadata": {"annotations": {NOT_READY: "true"}}})
     await poll(lambda: client.get(NODES, name), lambda node: "node.kubernetes.io/not-ready" in taints(node))
     await client.patch(NODES, name, body={"metadata": {"annotations": {NOT_READY: None}}})
