@@ -90,11 +90,15 @@ async def test_a_leader_that_was_stopped_writes_nothing_after_another_took_over(
 
 async def _seen_all(process, proxy):
     """How many calls the proxy has seen once it has read what the process had sent when it stopped."""
-    stat = pathlib.Path(f"/proc/{process.pid}/stat")
-    while stat.read_text().rpartition(")")[2].split()[0] != "T":
+    while not _is_stopped(process.pid):
         await asyncio.sleep(0.01)
-    await asyncio.sleep(0.5)  # less than any lease lasts; on the loop the proxy reads on
+    await asyncio.sleep(0.5)  # less than any lease lasts; the proxy, on the same loop, reads on
     return len(proxy.calls)
+
+
+def _is_stopped(pid):
+    state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return state == "T"
 
 
 async def _written(proxy, count):
