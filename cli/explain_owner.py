@@ -25,7 +25,7 @@ def find(memory: Memory, namespace: str, kind: str, name: str) -> Record:
         for record in memory.records.values()
         if record.owner.namespace == namespace and _is(record.owner, kind, name)
     ]
-    exact = [record for record in alike if _full_name(record.owner) == name]
+    exact = [record for record in alike if full_name(record.owner) == name]
     if len(found := exact or alike) == 1:
         return found[0]
     if not found:
@@ -34,7 +34,7 @@ def find(memory: Memory, namespace: str, kind: str, name: str) -> Record:
             f"no {what} {name} in namespace {namespace} has pods that Topogate places; `kubectl get workloads -n "
             f"{namespace}` lists what it knows"
         )
-    names = ", ".join(sorted(f"{one.owner.kind.lower()}/{_full_name(one.owner)}" for one in found))
+    names = ", ".join(sorted(f"{one.owner.kind.lower()}/{full_name(one.owner)}" for one in found))
     raise Failure(f"{name}: which of them: {names}?")
 
 
@@ -48,10 +48,10 @@ def seen(record: Record | None) -> Owner:
 def _is(owner: Owner, kind: str, name: str) -> bool:
     if kind == "deployment":
         return owner.kind == "ReplicaSet" and owner.name.rpartition("-")[0] == name
-    return (not kind or owner.kind.lower() == kind) and name in {owner.name, _full_name(owner)}
+    return (not kind or owner.kind.lower() == kind) and name in {owner.name, full_name(owner)}
 
 
-def _full_name(owner: Owner) -> str:
+def full_name(owner: Owner) -> str:
     """The name, with what tells several workloads of one owner apart: the group's index, or the kind of pods."""
     if owner.uid.startswith(PREFIX) or (owner.controller and not owner.members):
         part = owner.uid.rpartition("/")[2]

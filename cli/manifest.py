@@ -1,7 +1,7 @@
 """Manifests as a user writes them, turned into the Jobs and pods that would come of them.
 
 What the API server and a kind's controller would add is added here as far as it decides placement: defaults, what the
-webhook stamps (by its own code), and the pods of a Deployment or StatefulSet.
+webhook stamps (by its own code), and the pods of a Deployment, StatefulSet or LeaderWorkerSet.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,9 +13,10 @@ import msgspec
 from cli import dump as dumps
 from cli.dump import Found
 from cli.output import Failure
-from crds.constants import Keys
+from crds.constants import WORKER_INDEX, Keys
 from kube import objects
-from kube.parents import JobSet
+from kube.parents import JobSet, LeaderWorkerSet
+from ungater.leaders import GROUP, NAME
 from ungater.memory import Memory
 from webhook import objects as seen
 from webhook.checks import Route
@@ -37,6 +38,7 @@ class Manifest:
     name: str
     jobs: list[objects.Job] = field(default_factory=list)
     job_sets: list[JobSet] = field(default_factory=list)
+    leader_sets: list[LeaderWorkerSet] = field(default_factory=list)
     pods: list[objects.Pod] = field(default_factory=list)
     warnings: tuple[str, ...] = ()
     denied: str = ""
@@ -74,6 +76,7 @@ class Maker:
         self._namespace = namespace
         self._created = created
         self._numbers = 0
+        self._leaders_of = memory.leaders_of
         routes = {name: _route(memory, *name) for name in memory.queues.local}
         self._rules = Rules(keys, dict(memory.flavors), {name: route for name, route in routes.items() if name[1]})
 
@@ -116,6 +119,39 @@ class Maker:
         start = int(first.get("start", 0)) if isinstance(first, dict) else 0
         self._add_pods(one, made, self._owner(one, made), lambda at: {"apps.kubernetes.io/pod-index": str(start + at)})
 
+    def leaders(self, one: Found, made: Manifest) -> None:
+        """The groups of a LeaderWorkerSet, as if all their pods came at once."""
+        if self._leaders_of(f"{made.namespace}/{made.name}") is not None:
+            there = f"it is there already: `topogate explain leaderworkerset/{made.name}` says where its pods are"
+            made.denied = f"{there}; to ask about a change of it, give it another name"
+            return
+        body = {**one.body, "metadata": self._metadata(one.body, made.name, made.namespace, None)}
+        path = "spec.leaderWorkerTemplate"
+        spec = _mapping(one, body, "spec")
+        shape = _mapping(one, spec, "leaderWorkerTemplate", path)
+        groups, size = _count(one, spec, "replicas", "spec"), _count(one, shape, "size", path, least=1)
+        if groups * size > MOST_PODS:
+            raise one.fail("spec.replicas", f"{groups} groups of {size} pods: expected at most {MOST_PODS} pods")
+        roles = ["leaderTemplate" if shape.get("leaderTemplate") else "workerTemplate", "workerTemplate"]
+        templates = [_mapping(one, shape, role, f"{path}.{role}") for role in roles]
+        decisions = [self._decide_pod(one, template) for template in templates]
+        asks = any(decision.patch for decision in decisions) or self._asks(one, body)
+        for role, decision in dict(zip(roles, decisions, strict=True)).items():
+            if _noted(made, decision):
+                made.denied = f"{path}.{role}: {made.denied}"
+                return
+            if asks and not decision.patch and (size > 1 or role == roles[0]):
+                need = f"neither a topology request nor the label {self._keys.queue_name}"
+                made.warnings += (f"{path}.{role}: carries {need}: its pods are not gated and go anywhere",)
+        made.leader_sets.append(_read(one, body, LeaderWorkerSet))
+        for group in range(groups):
+            for at in range(size):
+                owner = {**self._owner(one, made), "kind": "StatefulSet"}
+                labels = {NAME: made.name, GROUP: str(group), WORKER_INDEX: str(at)}
+                name = f"{made.name}-{group}-{at}" if at else f"{made.name}-{group}"
+                template = _labelled(templates[min(at, 1)], labels)
+                self._add_pod(one, made, template, name, owner, decisions[min(at, 1)])
+
     def pod(self, one: Found, made: Manifest) -> None:
         """A bare pod, or one of a group."""
         self._add_pod(one, made, one.body, made.name, None, self._decide_pod(one, one.body))
@@ -137,6 +173,10 @@ class Maker:
         for at in range(count):
             if not self._add_pod(one, made, _labelled(template, labels(at)), f"{made.name}-{at}", owner, decision):
                 return
+
+    def _asks(self, one: Found, body: Json) -> bool:
+        """Whether an object's own metadata ask for a topology or a queue."""
+        return bool(self._decide_pod(one, {"metadata": body["metadata"], "spec": {}}).patch)
 
     def _decide_pod(self, one: Found, body: Json) -> Decision:
         return mutate_pod(_read(one, body, seen.Pod), self._rules)
@@ -177,6 +217,7 @@ class Maker:
 KINDS: Final[Mapping[tuple[str, str], Any]] = {
     ("batch", "Job"): Maker.job,
     ("jobset.x-k8s.io", "JobSet"): Maker.job_set,
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): Maker.leaders,
     ("apps", "Deployment"): Maker.scaled,
     ("apps", "ReplicaSet"): Maker.scaled,
     ("apps", "StatefulSet"): Maker.stateful,
@@ -236,11 +277,11 @@ def _mapping(one: Found, within: Json, name: str, path: str = "") -> Json:
     return found
 
 
-def _count(one: Found, within: Json, name: str, path: str) -> int:
+def _count(one: Found, within: Json, name: str, path: str, *, least: int = 0) -> int:
     found = within.get(name, 1)
     found = 1 if found is None else found
-    if type(found) is not int or not 0 <= found <= MOST_PODS:
-        raise one.fail(f"{path}.{name}", f"{found!r}: expected a whole number from 0 to {MOST_PODS}")
+    if type(found) is not int or not least <= found <= MOST_PODS:
+        raise one.fail(f"{path}.{name}", f"{found!r}: expected a whole number from {least} to {MOST_PODS}")
     return found
 
 

@@ -15,6 +15,7 @@ from cli import explain_room, manifest, mirror
 from cli import relief as reliefs
 from cli.dump import Found
 from cli.explain import short
+from cli.explain_owner import full_name
 from cli.explain_room import Room, listed
 from cli.manifest import Maker, Manifest
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, stderr
@@ -135,8 +136,9 @@ def command(
 ) -> None:
     """Say where the pods of a manifest would go if it were submitted now, or exactly why not.
 
-    Takes Jobs, JobSets, Deployments, StatefulSets and Pods. The answer is the controller's own: its code, fed with one
-    reading of the cluster. Nothing is submitted, and only reading rights are needed.
+    Takes Jobs, JobSets, LeaderWorkerSets, Deployments, ReplicaSets, StatefulSets and Pods. The answer is the
+    controller's own: its code, fed with one reading of the cluster. Nothing is submitted, and only reading rights are
+    needed.
 
     The exit status is 0 if everything would be placed, 3 if something would wait, 4 if something would be refused.
     """
@@ -164,12 +166,20 @@ def report(memory: Memory, found: Sequence[Found], namespace: str, now: float) -
     jobs = [job for one in accepted for job in one.jobs]
     pods = [pod for one in accepted for pod in one.pods]
     try:
-        outcomes = rehearse(memory, jobs, pods, now, job_sets=[one for made_ in accepted for one in made_.job_sets])
+        outcomes = rehearse(
+            memory,
+            jobs,
+            pods,
+            now,
+            job_sets=[job_set for one in accepted for job_set in one.job_sets],
+            leader_sets=[leader_set for one in accepted for leader_set in one.leader_sets],
+        )
     except ValueError as error:
         raise Failure(str(error)) from None
     answers = [_refused(one) for one in made if one.denied]
     warnings = {warning: None for one in accepted for warning in one.warnings}
-    titles = {pod.metadata.uid: one.title for one in accepted for pod in one.pods}
+    # Each group of a LeaderWorkerSet is a workload of its own, which is told by its own name.
+    titles = {pod.metadata.uid: one.title for one in accepted if not one.leader_sets for pod in one.pods}
     answers += [_answer(memory, outcome, titles) for outcome in outcomes]
     managed = {uid for outcome in outcomes for uid in (outcome.record.uid, *_pod_uids(outcome.record))}
     answers += [_left_alone(one) for one in accepted if not managed & _uids(one)]
@@ -206,7 +216,7 @@ def _answer(memory: Memory, outcome: Outcome, titles: Mapping[str, str]) -> Answ
         state = State.REFUSED
     room = tuple(_room(memory, record)) if state is State.WAITS else ()
     return Answer(
-        name=written.pop() if len(written) == 1 else f"{owner.kind.lower()}/{owner.name}",
+        name=written.pop() if len(written) == 1 else f"{owner.kind.lower()}/{full_name(owner)}",
         namespace=owner.namespace,
         state=state,
         reason=str(outcome.reason),

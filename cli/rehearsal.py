@@ -13,7 +13,7 @@ from engine.placement import Assignment
 from engine.reasons import Reason
 from kube import objects
 from kube.informer import Event, EventKind
-from kube.parents import JobSet
+from kube.parents import JobSet, LeaderWorkerSet
 from queueing.cycle import Admitted, Preempting, cycle
 from queueing.preempt import Victim
 from ungater import admission, decide
@@ -131,6 +131,7 @@ def rehearse(
     now: float,
     *,
     job_sets: Iterable[JobSet] = (),
+    leader_sets: Iterable[LeaderWorkerSet] = (),
 ) -> list[Outcome]:
     """What becomes of these jobs and pods if they are submitted now, at ``now`` (seconds since the epoch).
 
@@ -142,6 +143,7 @@ def rehearse(
         stage.settle(record)
     stage.cycles({})
     before = set(memory.records)
+    _add_leader_sets(memory, leader_sets)
     for job_set in job_sets:
         memory.on_jobset(Event(EventKind.ADDED, objects.key(job_set), None, job_set))
     for job in jobs:
@@ -154,6 +156,12 @@ def rehearse(
         stage.settle(record)
     stage.cycles(ours)
     return [stage.outcomes.get(key) or _waits(memory, record) for key, record in ours.items()]
+
+
+def _add_leader_sets(memory: Memory, leader_sets: Iterable[LeaderWorkerSet]) -> None:
+    """They are looked up when their pods come."""
+    there, new = memory.leaders_of, {objects.key(one): one for one in leader_sets}
+    memory.leaders_of = lambda key: new.get(key) or there(key)
 
 
 def _waits(memory: Memory, record: Record) -> Outcome:

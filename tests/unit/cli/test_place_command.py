@@ -114,6 +114,63 @@ def test_a_job_set_is_one_workload_with_a_pod_set_for_each_replicated_job(tmp_pa
     assert len({name[:2] for name in workers}) == 1
 
 
+def leader_worker_set(groups=2, size=3, *, leader=None, worker=REQUIRED, **meta):
+    def template(gpus, annotations):
+        return {"metadata": {"annotations": annotations}, "spec": {"containers": [container(gpus)]}}
+
+    shape = {"size": size, "workerTemplate": template(4, worker)}
+    if leader is not None:
+        shape["leaderTemplate"] = template(1, leader)
+    about = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet"}
+    body = {**about, "metadata": {"name": "lws", "namespace": "team", **meta}}
+    return {**body, "spec": {"replicas": groups, "leaderWorkerTemplate": shape}}
+
+
+def test_each_group_of_a_leader_worker_set_is_a_workload(tmp_path):
+    together = {**REQUIRED, f"{DOMAIN}/podset-group-name": "all"}
+    answers = ask(tmp_path, leader_worker_set(leader=together, worker=together))
+    assert [(answer["name"], answer["state"]) for answer in answers] == [
+        ("leaderworkerset/lws-0", "Placed"),
+        ("leaderworkerset/lws-1", "Placed"),
+    ]
+    racks = [{name[:2] for name in nodes_of(answer)} for answer in answers]
+    assert sorted(map(len, racks)) == [1, 1]
+    assert racks[0] != racks[1], "9 GPUs each: there are 16 in a rack"
+    assert [(part["name"], part["count"]) for part in answers[0]["podSets"]] == [("leader", 1), ("workers", 2)]
+    (third, *_) = [one for one in ask(tmp_path, leader_worker_set(3, 3), status=3) if one["state"] == "Waits"]
+    assert third["reason"] == "DoesNotFit"
+
+
+def test_a_leader_worker_set_without_a_leader_template_has_pods_of_one_kind(tmp_path):
+    (answer,) = ask(tmp_path, leader_worker_set(1, 4))
+    (part,) = answer["podSets"]
+    assert (part["name"], part["count"], part["ranked"]) == ("main", 4, True)
+    assert answer["warnings"] == []
+
+
+def test_pods_of_a_leader_worker_set_that_would_not_be_gated_are_told(tmp_path):
+    first, *_ = ask(tmp_path, leader_worker_set(leader={}))
+    (warning,) = first["warnings"]
+    assert "leaderTemplate: carries neither a topology request nor the label" in warning
+    (answer,) = ask(tmp_path, leader_worker_set(worker={}, annotations=REQUIRED))
+    assert answer["state"] == "NotManaged"
+    (answer,) = ask(tmp_path, leader_worker_set(worker={}))
+    assert (answer["state"], answer["warnings"]) == ("NotManaged", [])
+    (answer,) = ask(tmp_path, leader_worker_set(0))
+    assert (answer["state"], answer["message"]) == ("NotManaged", "it has no pods")
+
+
+def test_a_leader_worker_set_is_refused_for_its_templates_and_where_it_is_there(tmp_path):
+    wrong = {f"{DOMAIN}/podset-required-topology": "no-such-level"}
+    (answer,) = ask(tmp_path, leader_worker_set(leader=wrong), status=4)
+    assert "spec.leaderWorkerTemplate.leaderTemplate: " in answer["message"]
+    assert "no-such-level" in answer["message"]
+    there = leader_worker_set()
+    there["metadata"]["uid"] = "l1"
+    (answer,) = ask(tmp_path, leader_worker_set(), cluster=[there], status=4)
+    assert "it is there already" in answer["message"]
+
+
 def test_what_asks_for_nothing_is_left_alone(tmp_path):
     (answer,) = ask(tmp_path, of_pods("Deployment", "plain", 2, 1, request={}))
     assert (answer["name"], answer["state"]) == ("deployment/plain", "NotManaged")
@@ -264,6 +321,8 @@ LOTS["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"
             "{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: x}, spec: {replicatedJobs: 7}}",
             "replicatedJobs",
         ),
+        (yaml.safe_dump(leader_worker_set(40_000, 3)), "40000 groups of 3 pods: expected at most 100000 pods"),
+        (yaml.safe_dump(leader_worker_set(1, 0)), "leaderWorkerTemplate.size: 0: expected a whole number from 1"),
         (yaml.safe_dump(LOTS), "lots"),
         (
             "{apiVersion: batch/v1, kind: Job, metadata: {name: x}, spec: {parallelism: many, template: {}}}",
