@@ -15,7 +15,7 @@ from kube import objects
 from kube.informer import Event, EventKind
 from kube.parents import JobSet, LeaderWorkerSet
 from queueing.cycle import Admitted, Preempting, cycle
-from queueing.preempt import Victim
+from queueing.plans import Victim
 from ungater import admission, decide
 from ungater.instructions import Create, Enter, Free, Leave, Respec
 from ungater.memory import Memory

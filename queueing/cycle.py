@@ -16,7 +16,7 @@ from engine.state import ClusterState
 from queueing import claims, messages, scale
 from queueing.line import Group, Line
 from queueing.look import Fits, Preempts, Waits, look
-from queueing.preempt import Victim
+from queueing.plans import Victim
 from queueing.queues import Entry, Grant, Phase, Queues
 
 if TYPE_CHECKING:

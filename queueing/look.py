@@ -17,7 +17,8 @@ from queueing import messages
 from queueing.claims import barred
 from queueing.flavors import Option, options, put, scaled
 from queueing.model import looks_at_pods
-from queueing.preempt import Plan, plan
+from queueing.plans import Plan
+from queueing.preempt import plan
 from queueing.queues import Entry, Event, Queues
 
 MEMO: Final = 4096

@@ -11,7 +11,7 @@ from queueing.model import FlavorResource, Quantities
 from queueing.quota import Missing, Quotas
 
 if TYPE_CHECKING:
-    from queueing.preempt import Plan
+    from queueing.plans import Plan
     from queueing.queues import Queues
     from queueing.units import Path
 

@@ -6,7 +6,7 @@ Everything here is sums over the nodes of one flavor. It ranks; whether a plan h
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,7 @@ from engine.outlook import Outlook
 from engine.table import Ints
 from queueing.leftover import counted
 from queueing.occupancy import Mask, Occupancy, Rows
-
-if TYPE_CHECKING:
-    from queueing.preempt import Plan
-
+from queueing.plans import Plan
 
 Floats = NDArray[np.float64]
 _LARGER: Final = 1e-3  # of equal priorities those cost less that free less,
@@ -68,7 +65,7 @@ class Site:
         """Workloads by number."""
         return [self.occupancy.keys[number] for number in numbers.tolist()]
 
-    def worth(self, plan: "Plan") -> float:
+    def worth(self, plan: Plan) -> float:
         """The cost of a plan, as regions count it."""
         return self.cost(victim.priority for victim in plan.victims)
 

@@ -1,0 +1,205 @@
+"""Candidates: whom the queues' policies allow to be taken for one who waits.
+
+Rules
+- Own workloads of lower (or equal and newer) priority; workloads of other queues of the cohort only while their queue
+  uses more than its nominal quota. That changes victim by victim: `queueing.taking` asks again as it takes them.
+- Who is leaving already, nominated, or known not to be evictable is none. Pods that no queue admitted are some where
+  the rules say so, for those that outrank them in Kubernetes too.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engine.reasons import Reason
+from engine.state import ClusterState
+from queueing.flavors import Option
+from queueing.model import FlavorResource, Preemption, Reclaim, Within
+from queueing.occupancy import OUTSIDE as OUTSIDE_NUMBER
+from queueing.occupancy import Mask, Occupancy
+from queueing.queues import OUTSIDE, Entry, Phase, Queues
+from queueing.units import units_of
+
+
+@dataclass(frozen=True)
+class Mode:
+    """Whose workloads may be taken: of other queues up to ``others`` (None: of no other queue).
+
+    ``borrowing``: whether the preemptor may end up above its nominal quota.
+    """
+
+    others: int | None
+    borrowing: bool
+    reason: Reason = Reason.IN_CLUSTER_QUEUE
+
+
+def modes(queues: Queues, entry: Entry, option: Option) -> Iterator[Mode]:
+    """What the policies allow, the mildest first."""
+    quotas, policy = queues.quotas, _policy(queues, entry)
+    queue, priority = quotas.queues[entry.queue], entry.workload.priority
+    most = priority - 1 if policy.reclaim is Reclaim.LOWER else (1 << 62)
+    if queue.cohort and policy.reclaim is not Reclaim.NEVER:
+        if queues.rules.fair:
+            yield Mode(most, borrowing=True, reason=Reason.FAIR_SHARING)
+            return
+        if not quotas.borrows(entry.queue, option.amounts):
+            yield Mode(most, borrowing=False, reason=Reason.RECLAIMED)
+        elif policy.borrowing:
+            most = priority - 1 if policy.threshold is None else min(priority - 1, policy.threshold)
+            yield Mode(most, borrowing=True, reason=Reason.RECLAIMED_WHILE_BORROWING)
+    if policy.within is not Within.NEVER:
+        yield Mode(None, borrowing=True)
+
+
+def _policy(queues: Queues, entry: Entry) -> Preemption:
+    return queues.quotas.queues[entry.queue].preemption
+
+
+@dataclass
+class Candidates:
+    """Who may be taken for ``entry`` to be put where ``option`` says, in one mode."""
+
+    state: ClusterState
+    queues: Queues
+    entry: Entry
+    option: Option
+    mode: Mode
+    _share: dict[str, float] = field(default_factory=dict)
+    _borrowers: list[str] | None = None
+
+    def anyone(self) -> bool:
+        """Whether there may be a candidate at all: most searches end here."""
+        within, mine = _policy(self.queues, self.entry).within, self.entry.workload.priority
+        lowest = self.queues.lowest(self.entry.queue)
+        newer = within is Within.LOWER_OR_NEWER
+        if lowest is not None and within is not Within.NEVER and (lowest < mine or (lowest == mine and newer)):
+            return True
+        lowest = self.queues.lowest(OUTSIDE) if self.queues.rules.pods else None
+        if lowest is not None and lowest < self.entry.workload.outranks:
+            return True
+        most = self.mode.others
+        return most is not None and any(
+            (low := self.queues.lowest(name)) is not None and low <= most for name in self._others()
+        )
+
+    def units(self) -> dict[str, None]:
+        """All units that may be taken in the flavors of the option."""
+        found: dict[str, None] = {}
+        for flavor in dict.fromkeys(self.option.rooms):
+            occupancy = self.queues.occupancy(self.state, flavor)
+            if occupancy is not None:
+                eligible = self.eligible(occupancy).nonzero()[0].tolist()
+                found |= dict.fromkeys(occupancy.keys[number] for number in eligible)
+        return found
+
+    def few(self, limit: int, most: int | None) -> list[str]:
+        """All units of up to a priority that may be taken; [] where they are more than ``limit``."""
+        found: list[str] = []
+        for flavor in dict.fromkeys(self.option.rooms):
+            occupancy = self.queues.occupancy(self.state, flavor)
+            if occupancy is None:
+                continue
+            eligible = self.eligible(occupancy)
+            if most is not None:
+                eligible &= occupancy.priority[: len(eligible)] <= most
+            if np.count_nonzero(eligible) + len(found) > limit:
+                return []
+            found += [occupancy.keys[number] for number in eligible.nonzero()[0].tolist()]
+        return found
+
+    def eligible(self, occupancy: Occupancy) -> Mask:
+        """The same for all owners of slots in a flavor at once."""
+        size = len(occupancy.keys)
+        priority, queue = occupancy.priority[:size], occupancy.queue[:size]
+        mine, within = self.entry.workload, _policy(self.queues, self.entry).within
+        found = np.zeros(size, np.bool_)
+        if within is not Within.NEVER:
+            found = priority < mine.priority
+            if within is Within.LOWER_OR_NEWER:
+                found |= (priority == mine.priority) & (occupancy.created[:size] > mine.created)
+            found &= queue == self.queues.number(self.entry.queue)
+        others = [self.queues.number(name) for name in self._others()]
+        if others and self.mode.others is not None:
+            found |= np.isin(queue, others) & (priority <= self.mode.others)
+        if self.queues.rules.pods:
+            found |= (queue == OUTSIDE_NUMBER) & (priority < mine.outranks)
+        found &= occupancy.alive[:size]
+        queues = self.queues
+        kept = (*queues.spared, *queues.budgets.guarded)
+        for key in (*queues.nominated, *queues.evicting, *queues.fresh, *queues.losing, *kept):
+            for unit in occupancy.units(key):
+                found[occupancy.numbers[unit]] = False
+        return found
+
+    def givers(self) -> Iterator[Entry]:
+        """Candidates that would give back some of the quota that is lacking, in no order."""
+        others, lacking = self._others(), self._lacking()
+        for name in (self.entry.queue, *others):
+            for key in self.queues.held_in(name):
+                other = self.queues.entries[key]
+                grant = other.grant
+                if grant is None or not self._static(other, others):
+                    continue
+                for wanted in lacking:
+                    if grant.amounts.get(wanted, 0) > 0:
+                        yield other
+                        break
+
+    def by_quota(self) -> list[str]:
+        """The units of the same, the least important first."""
+        givers = sorted(self.givers(), key=lambda other: self.importance(other.workload.key))
+        return [
+            unit
+            for other in givers
+            for unit in units_of(other.workload, self.state.assignments(other.workload.key).values())
+        ]
+
+    def importance(self, unit: str) -> tuple[float, int, float, str]:
+        """Whom to take first: with fair sharing those of the largest share; low priority, then the newest."""
+        share, other = 0.0, self.queues.holder(unit)
+        if self.queues.rules.fair and other.queue != self.entry.queue:
+            if other.queue not in self._share:
+                self._share[other.queue] = -self.queues.quotas.share(other.queue)
+            share = self._share[other.queue]
+        return share, other.workload.priority, -other.workload.created, unit
+
+    def _others(self) -> list[str]:
+        """Queues of the cohort that use more than their nominal quota of something that is wanted, as things are."""
+        if self._borrowers is None:
+            self._borrowers = self._find_others() if self.mode.others is not None else []
+        return self._borrowers
+
+    def _find_others(self) -> list[str]:
+        quotas, own = self.queues.quotas, self.entry.queue
+        return [
+            name
+            for name in sorted(quotas.members(own))
+            if name != own and any(quotas.over(name, key) > 0 for key in self.option.amounts)
+        ]
+
+    def _static(self, other: Entry, others: Iterable[str]) -> bool:
+        """Whether the policies allow one victim, whatever else is taken."""
+        key = other.workload.key
+        queues = self.queues
+        if other.phase is not Phase.ADMITTED or key in queues.fresh or key in queues.spared or key in queues.losing:
+            return False
+        if key in queues.budgets.guarded:
+            return False
+        held = self.queues.quotas.held.get(key)
+        if held is None or held.leaving:
+            return False
+        priority, mine = other.workload.priority, self.entry.workload
+        if other.queue == self.entry.queue:
+            within = _policy(self.queues, self.entry).within
+            newer = within is Within.LOWER_OR_NEWER and other.workload.created > mine.created
+            return within is not Within.NEVER and (priority < mine.priority or (priority == mine.priority and newer))
+        return self.mode.others is not None and priority <= self.mode.others and other.queue in others
+
+    def _lacking(self) -> set[FlavorResource]:
+        """The quotas that do not suffice."""
+        quotas, own, amounts = self.queues.quotas, self.entry.queue, self.option.amounts
+        found = {(m.flavor, m.resource) for m in quotas.missing(own, amounts)}
+        if not self.mode.borrowing:
+            found |= {key for key, more in amounts.items() if quotas.used(own, key) + more > quotas.nominal(own, key)}
+        return found

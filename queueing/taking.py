@@ -1,0 +1,154 @@
+"""Taking units out of the state and their quota away, and giving them back.
+
+What is done here is undone by the roll-back of the state and the quotas to where whoever asked began.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+
+from engine.model import Pod
+from engine.placement import Assignment
+from queueing.candidates import Candidates
+from queueing.leftover import held as held_on
+from queueing.quota import Held
+from queueing.units import domain_of, holder_of, is_pod, split
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A unit that was taken out, and what it takes to put it back."""
+
+    held: Held | None  # None of a pod: it has no quota
+    pods: tuple[Pod, ...]
+
+
+@dataclass
+class Taking:
+    """Takes units for one who waits, as long as the rules still allow it."""
+
+    candidates: Candidates
+    before: dict[str, tuple[Assignment, ...]] = field(default_factory=dict)  # of those whose units were taken
+
+    def __post_init__(self) -> None:
+        who = self.candidates
+        self.state, self.queues, self.entry, self.option = who.state, who.queues, who.entry, who.option
+
+    def quota_reachable(self) -> bool:
+        """Whether quota would suffice once every candidate that gives some back were gone: fails fast."""
+        quotas = self.queues.quotas
+        if not quotas.ever(self.entry.queue, self.option.amounts):
+            return False
+        if self.quota_fits():
+            return True
+        depth, givers, fits, some = quotas.begin(), self.candidates.givers(), False, 1
+        while not fits and (keys := [other.workload.key for other in islice(givers, some)]):
+            fits = bool(self._take_each(keys)) and self.quota_fits()
+            some *= 2
+        quotas.rollback(depth)
+        return fits
+
+    def quota_fits(self) -> bool:
+        """Whether the quota suffices as things are."""
+        quotas, queue, amounts = self.queues.quotas, self.entry.queue, self.option.amounts
+        return quotas.fits(queue, amounts) and (self.candidates.mode.borrowing or not quotas.borrows(queue, amounts))
+
+    def take_all(self, units: Iterable[str], taken: dict[str, Taken]) -> bool:
+        """Take out whom the rules still allow; True where anybody was taken."""
+        ranked = sorted({unit: None for unit in units if unit not in taken}, key=self.candidates.importance)
+        held = {unit: self._given(unit) for unit in ranked}
+        gone = self._take_each(ranked)
+        whole: list[str] = []
+        for unit in gone:
+            key = holder_of(unit)
+            if key not in self.before:
+                self.before[key] = tuple(self.state.assignments(key).values())
+            pods = self.pods(unit)
+            taken[unit] = Taken(held[unit], pods)
+            for pod in pods:
+                self.state.remove_pod(pod.key)
+            if not domain_of(unit):
+                whole.append(key)
+        self.state.release_all(whole)
+        for key in dict.fromkeys(holder_of(unit) for unit in gone if domain_of(unit)):
+            self.leave(key, taken)
+        return bool(gone)
+
+    def _take_each(self, keys: list[str]) -> list[str]:
+        """Take the quota of units away, one after the other, of those that may still be taken; returns those."""
+        quotas, own = self.queues.quotas, self.entry.queue
+        held = [quotas.held.get(key) for key in keys]
+        if all(one is not None and one.queue == own for one in held):
+            quotas.free_all(keys)
+            return keys
+        return [key for key in keys if self._take(key)]
+
+    def _take(self, unit: str) -> bool:
+        """Take a unit's quota away, if its queue may still be taken from."""
+        if is_pod(unit):
+            return True
+        quotas, key = self.queues.quotas, holder_of(unit)
+        held = quotas.held.get(key)
+        given = self._given(unit)
+        if held is None or given is None:
+            return False
+        if held.queue != self.entry.queue:
+            if not any(quotas.over(held.queue, name) > 0 for name in self.option.amounts):
+                return False
+            if self.queues.rules.fair:
+                mine = quotas.share(self.entry.queue, more=self.option.amounts)
+                before = quotas.share(held.queue)
+                if mine >= before and mine > quotas.share(held.queue, less=given.amounts):
+                    return False
+        if given is held:
+            quotas.free(key)
+        else:
+            left = {name: amount - given.amounts.get(name, 0) for name, amount in held.amounts.items()}
+            quotas.hold(key, Held(held.queue, left, held.leaving))
+        return True
+
+    def _given(self, unit: str) -> Held | None:
+        """The quota that a unit holds: all that its workload does, or the part of some of its slices."""
+        key, domain = holder_of(unit), domain_of(unit)
+        held = self.queues.quotas.held.get(key)
+        if held is None or not domain:
+            return held
+        grant = self.queues.entries[key].grant
+        if grant is None:
+            return None
+        lost = sum(part.count for part in split(grant.assignments, [domain])[1])
+        total = max(sum(grant.counts.values()), 1)
+        amounts = {name: amount // total * lost for name, amount in grant.amounts.items()}
+        return Held(held.queue, amounts, held.leaving)
+
+    def pods(self, unit: str) -> tuple[Pod, ...]:
+        """The bound pods of a unit: a node is in one domain, so those on its nodes."""
+        pods = [self.state.pods[pod] for pod in self.queues.holder(unit).pods if pod in self.state.pods]
+        if domain := domain_of(unit):
+            lost = split(self.state.assignments(holder_of(unit)).values(), [domain])[1]
+            nodes = {name for part in lost for piece in part.slices for name, _ in piece.nodes}
+            pods = [pod for pod in pods if pod.node in nodes]
+        return tuple(pods)
+
+    def holds(self, unit: str, pods: Iterable[Pod], resources: frozenset[str]) -> dict[str, int]:
+        """By node, what a unit with these pods has of some resources."""
+        if is_pod(unit):
+            return held_on((), pods, resources)
+        parts = self.before.get(holder_of(unit)) or tuple(self.state.assignments(holder_of(unit)).values())
+        return held_on(split(parts, [domain_of(unit)])[1] if domain_of(unit) else parts, (), resources)
+
+    def leave(self, key: str, taken: Iterable[str]) -> None:
+        """Have a workload hold what it held less its units that are taken."""
+        domains = [domain_of(unit) for unit in taken if holder_of(unit) == key]
+        self.state.reserve(key, split(self.before[key], domains)[0])
+
+    def give_back(self, unit: str, given: Held | None) -> None:
+        """Give a unit its quota back."""
+        if given is None:
+            return
+        quotas, key = self.queues.quotas, holder_of(unit)
+        now = quotas.held.get(key)
+        amounts = dict(given.amounts)
+        if domain_of(unit) and now is not None:
+            amounts = {name: amount + amounts.get(name, 0) for name, amount in now.amounts.items()}
+        quotas.hold(key, Held(given.queue, amounts, given.leaving))
