@@ -109,7 +109,7 @@ class Candidates:
         return found
 
     def eligible(self, occupancy: Occupancy) -> Mask:
-        """The same for all owners of slots in a flavor at once."""
+        """What ``_static`` says, for all owners of slots in a flavor at once."""
         size = len(occupancy.keys)
         priority, queue = occupancy.priority[:size], occupancy.queue[:size]
         mine, within = self.entry.workload, _policy(self.queues, self.entry).within
