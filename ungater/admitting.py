@@ -19,7 +19,7 @@ from kube.events import EventRecorder
 from kube.objects import condition
 from queueing import life
 from queueing.cycle import Admitted, Decisions, Evict, Preempting, Waiting, cycle
-from queueing.queues import Grant, Phase
+from queueing.queues import HOLDING, Grant, Phase
 from ungater import conditions
 from ungater.admission import COUNTED, elsewhere, reclaimed, refused_text, told
 from ungater.announce import FINE, announce
@@ -264,8 +264,10 @@ class Admitter:
         self._with(gone.key, partial(self._give_up, gone))
 
     def withdraw(self, record: Record) -> None:
-        """Remove the stored plan of one that waits no more, or a restart would carry it out."""
-        if record.known is not None and record.known.nomination is not None and record.admission is None:
+        """Remove a stored plan that is none any more, or a restart would carry it out."""
+        entry = self._memory.queues.entries.get(record.key)
+        planned = entry is not None and entry.phase in HOLDING
+        if record.known is not None and record.known.nomination is not None and not planned:
             record.busy += 1
             self._spawn(self._write(record, partial(self._remove, ())))
 
@@ -279,6 +281,8 @@ class Admitter:
                 more = {"nomination": None}
                 known = await self._writer.conditions(record.owner.namespace, record.known, wanted, more)
         except KubeError as error:
+            record.failures += 1
+            self._again(record.uid, backoff(record.failures))
             log.warning("a nomination was not removed", workload=record.key, error=str(error))
         finally:
             self._memory.written(record, known)

@@ -414,6 +414,7 @@ class Controller:
                 record.lost = lost
                 record.lost_at = (record.lost_at or time.time()) if lost else None
                 memory.enter(record, until)
+                self.admitter.withdraw(record)
             case Leave():
                 record.lost, record.lost_at = {}, None
                 memory.leave(record)

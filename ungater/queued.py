@@ -52,9 +52,9 @@ def decide(record: Record, rules: Rules, now: float, wall: float) -> list[Instru
     steps = life.decide(seen, rules.life, wall)
     done = [instruction for step in steps for instruction in _carried(record, step, seen, rules, wall)]
     if record.admission is None:
-        if not seen.suspended or any(isinstance(step, life.Leave) for step in steps):
-            return done
-        return [*done, *_waiting(record, known, rules, now, wall)]
+        off = [step for step in steps if isinstance(step, life.Leave)]
+        done += [one for step in off for one in (Leave(), *waits(record, step.reason, step.message, now))]
+        return [*done, *(_waiting(record, known, rules, now, wall) if seen.suspended and not off else ())]
     leaving = seen.evicted is not None or any(isinstance(one, Evict) for one in done)
     if leaving or seen.admitted_at is None or seen.suspended:
         return done
@@ -207,9 +207,6 @@ def _carried(
             yield Return(_returned(record, reason, message, until, wall, leave=leave), until, requeues, leave)
         case life.Deactivate(reason=reason, message=message):
             yield Deactivate(reason, message)
-        case life.Leave(reason=reason, message=message):
-            yield Leave()
-            yield Write((Wanted(names.QUOTA_RESERVED, False, reason, message),))
         case life.Start():
             yield Start()
         case life.LookAgain(at=at):

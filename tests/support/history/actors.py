@@ -1,4 +1,4 @@
-"""Who else lives in a cluster: the Job controller, kube-scheduler, kubelets, garbage collection; one step at a time.
+"""Who else lives in a cluster: controllers of Jobs and sets, kube-scheduler, kubelets, collectors; a step at a time.
 
 Each looks at the server as it is and makes one change, or a few that belong together. They keep no state, so nothing of
 theirs is lost when they are slow.
@@ -10,8 +10,10 @@ from typing import Any
 
 from support.history.server import TRACKING, Json, Server, ended, over, owner_of
 
+ORDINAL = "apps.kubernetes.io/pod-index"
 RANK = "batch.kubernetes.io/job-completion-index"
 NAMESPACE = "ns"
+RUNNING = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 
 
 class Cluster:
@@ -26,7 +28,7 @@ class Cluster:
 
     def step(self) -> bool:
         """One change somewhere; False where nobody has anything to do."""
-        parts = [self._jobs, self._schedule, self._kubelets, self._collect]
+        parts = [self._jobs, self._sets, self._schedule, self._kubelets, self._collect]
         self.rng.shuffle(parts)
         return any(part() for part in parts)
 
@@ -158,6 +160,50 @@ class Cluster:
         self.server.store(job, {**job, "status": status}, "job controller", "status")
         return True
 
+    # --- the StatefulSet controller --------------------------------------------------------------------------------
+
+    def _sets(self) -> bool:
+        found = list(self.server.all("statefulsets"))
+        self.rng.shuffle(found)
+        return any(self._set(each) for each in found)
+
+    def _set(self, owner: Json) -> bool:
+        """podManagementPolicy Parallel: pods that are missing are made, and those that ended made again."""
+        pods = {pod["metadata"]["name"]: pod for pod in self.pods_of(owner["metadata"]["uid"])}
+        names = [f"{owner['metadata']['name']}-{ordinal}" for ordinal in range(owner["spec"]["replicas"])]
+        if self.everything_ends and any(pod["status"] == RUNNING for pod in pods.values()):
+            self.server.delete(owner, "user")
+            return True
+        there = [pod for pod in pods.values() if not pod["metadata"].get("deletionTimestamp")]
+        unwanted = [pod for pod in there if ended(pod) or pod["metadata"]["name"] not in names]
+        if unwanted:
+            self.server.delete(self.rng.choice(unwanted), "set controller")
+            return True
+        missing = [name for name in names if self.server.get("pods", name, NAMESPACE) is None]
+        if not missing:
+            return False
+        self._make_replica(owner, missing[0])
+        return True
+
+    def _make_replica(self, owner: Json, name: str) -> None:
+        meta, template = owner["metadata"], owner["spec"]["template"]
+        reference = {"apiVersion": "apps/v1", "kind": owner["kind"], "name": meta["name"], "uid": meta["uid"]}
+        labels = {**template["metadata"]["labels"], ORDINAL: name.rpartition("-")[2]}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "namespace": NAMESPACE,
+                "labels": labels,
+                "annotations": dict(template["metadata"]["annotations"]),
+                "ownerReferences": [{**reference, "controller": True}],
+            },
+            "spec": dict(template["spec"]),
+            "status": {"phase": "Pending"},
+        }
+        self.server.create("pods", pod, "set controller")
+
     # --- kube-scheduler ----------------------------------------------------------------------------------------------
 
     def _schedule(self) -> bool:
@@ -222,10 +268,11 @@ class Cluster:
             self._end(pod, phase if ended(pod) else "Failed")
             return True
         if phase == "Pending":
-            self.server.store(pod, {**pod, "status": {"phase": "Running"}}, "kubelet", "status")
+            self.server.store(pod, {**pod, "status": RUNNING}, "kubelet", "status")
             return True
-        ends = owner_of(pod) and (self.everything_ends or owner_of(pod) in self.finishing)
-        if phase == "Running" and ends and (self.everything_ends or self.rng.random() < 0.05):
+        all_end = self.everything_ends and ORDINAL not in meta.get("labels", {})  # a StatefulSet's run on
+        ends = owner_of(pod) and (all_end or owner_of(pod) in self.finishing)
+        if phase == "Running" and ends and (all_end or self.rng.random() < 0.05):
             fails = not self.everything_ends and self.rng.random() < 0.1
             self.server.store(
                 pod, {**pod, "status": {"phase": "Failed" if fails else "Succeeded"}}, "kubelet", "status"

@@ -16,7 +16,7 @@ import structlog
 from support.history import loop as loops
 from support.history.actors import Cluster
 from support.history.judge import Judge, slices_of, wanted_by
-from support.history.server import Json, Server, over, owner_of
+from support.history.server import Json, Server, is_set, over, owner_of, owners
 from support.history.users import Users
 from support.history.wire import Faults, Wire
 
@@ -174,7 +174,7 @@ class History:
         self.cluster.everything_ends = True
         self._activity.set()
         await self._settle(self._undone, SHORT)
-        for job in list(self.server.all("jobs")):
+        for job in list(owners(self.server)):
             self.server.delete(job, "user")
         await self._settle(self._left, SHORT)
         background.cancel()
@@ -241,9 +241,7 @@ class History:
                 if self.loop.now > deadline:
                     self.judge.wrong.append("it does not come to rest")
                     break
-            waiting = 2 * len(
-                list(self.server.all("jobs"))
-            )  # a controller that starts tells them why: an event on each
+            waiting = 2 * len(list(owners(self.server)))  # a controller that starts tells them why: an event on each
             if self.term.wire.calls - calls > 20 + waiting + quiet * 2 or self.loop.steps - steps > 500 + quiet * 100:
                 used = self.term.wire.calls - calls, self.loop.steps - steps
                 self.judge.wrong.append(f"busy though nothing happens: calls and steps in {quiet:g} s: {used}")
@@ -278,7 +276,7 @@ class History:
 
     def _match_store(self, held: Json) -> None:
         """What is held is what is stored."""
-        jobs = {job["metadata"]["uid"]: job for job in self.server.all("jobs")}
+        jobs = {job["metadata"]["uid"]: job for job in owners(self.server)}
         stored = {
             f"ns/{each['metadata']['name']}": sorted(
                 (tuple(labels.values()), count) for labels, count in slices_of(each)
@@ -299,11 +297,13 @@ class History:
     def _undone(self) -> list[str]:
         """Who did not get its turn though it would fit an idle cluster."""
         wrong = []
-        for job in self.server.all("jobs"):
+        for job in owners(self.server):
             workload = next(
                 (each for each in self.server.all("workloads") if owner_of(each) == job["metadata"]["uid"]), None
             )
-            if not over(job) and wanted_by(job) and (workload is None or self.judge.fits(job, workload, idle=True)):
+            if over(job) or not wanted_by(job) or (is_set(job) and workload is not None and slices_of(workload)):
+                continue  # a set that could not grow beside its pods is let be
+            if workload is None or self.judge.fits(job, workload, idle=True):
                 wrong.append(f"job {job['metadata']['name']} never had its turn: {workload and workload.get('status')}")
         return wrong
 
@@ -376,6 +376,8 @@ def _summary(key: tuple[str, str, str], old: Json | None, new: Json | None) -> l
             {k: v for k, v in status.items() if k != "conditions"},
         ]
         said += [f"{one['type']}={one['status']}" for one in status.get("conditions") or ()]
+    elif plural == "statefulsets":
+        said += [f"{spec['replicas']} pods"]
     elif plural == "nodes":
         said += [spec, status["conditions"][0]["status"]]
     elif plural == "clusterqueues":

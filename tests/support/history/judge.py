@@ -16,7 +16,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from support.history.actors import allocatable, ready, requests, usable
-from support.history.server import CONTROLLER, MARK, Json, Key, Server, ended, gated, over, owner_of
+from support.history.server import (
+    CONTROLLER,
+    MARK,
+    Json,
+    Key,
+    Server,
+    ended,
+    gated,
+    is_set,
+    labels_of,
+    over,
+    owner_of,
+    owners,
+)
 
 HOSTNAME = "kubernetes.io/hostname"
 LAG = 300.0  # seconds for which an older quota may still be what the controller knows
@@ -72,6 +85,9 @@ class Judge:
         yield from self._full(slices, name)
         if before is not None:
             self._note_moved(new, slices)
+        else:  # what is still on its way out since an earlier admission sits beside the new slots, not in them
+            leaving = (pod for pod in self._holders(new) if pod["metadata"].get("deletionTimestamp"))
+            self._astray |= {pod["metadata"]["uid"] for pod in leaving}
         yield from self._crowded(new, slices)
         yield from self._over_quota(new, before)
 
@@ -193,14 +209,14 @@ class Judge:
             yield from self._crowded(workload, slices)
 
     def _job(self, uid: str) -> Json | None:
-        return next((job for job in self.server.all("jobs") if job["metadata"]["uid"] == uid), None)
+        return next((owner for owner in owners(self.server) if owner["metadata"]["uid"] == uid), None)
 
     # --- when nothing happens any more -----------------------------------------------------------------------------
 
     def unsettled(self, *, fits: bool) -> list[str]:
         """What is wrong now; ``fits``: whether nobody may wait who would fit."""
         wrong = []
-        for job in self.server.all("jobs"):
+        for job in owners(self.server):
             if over(job):
                 continue
             pods = [pod for pod in self.server.all("pods") if owner_of(pod) == job["metadata"]["uid"]]
@@ -212,16 +228,17 @@ class Judge:
 
     def _job_settled(self, job: Json, workload: Json | None, pods: list[Json], *, fits: bool) -> Iterator[str]:
         name = _name(job)
-        if workload is None:
-            yield f"job {name} has no Workload"
-            return
         wanted = wanted_by(job)
+        if workload is None:
+            if wanted or not is_set(job):
+                yield f"job {name} has no Workload"
+            return
         running = sum(pod["status"]["phase"] == "Running" for pod in pods)
         if (workload.get("status") or {}).get("nomination"):
             yield f"{_name(workload)} is nominated still"
         yield from self._pods_settled(job, workload, pods)
         if _admission(workload) is not None:
-            yield from self._admitted_settled(job, workload, pods, running)
+            yield from self._admitted_settled(job, workload, pods, running, fits=fits)
             return
         if running:
             yield f"job {name} runs {running} pods and is not admitted"
@@ -242,7 +259,9 @@ class Judge:
             if gated(pod) and not any(self.server.events.get(each["metadata"]["uid"]) for each in (job, pod)):
                 yield f"pod {_name(pod)} is gated, and no event says why"
 
-    def _admitted_settled(self, job: Json, workload: Json, pods: list[Json], running: int) -> Iterator[str]:
+    def _admitted_settled(
+        self, job: Json, workload: Json, pods: list[Json], running: int, *, fits: bool
+    ) -> Iterator[str]:
         slices, wanted = slices_of(workload), wanted_by(job)
         if _is_true(workload, "Evicted"):
             yield f"{_name(workload)} is on its way out still"
@@ -253,6 +272,8 @@ class Judge:
             yield f"{_name(workload)} has {total} slots, and its job wants {wanted}"
         if running < wanted <= total and not self._has_lost(slices):
             yield f"job {_name(job)}: {running} of {wanted} pods run, in slots {slices}"
+        if is_set(job) and fits and total < wanted and not self._has_lost(slices) and self.fits(job, workload):
+            yield f"set {_name(job)} waits with {wanted - total} pods, and they would fit"
 
     def _has_lost(self, slices: Slices) -> bool:
         nodes = (self.server.get("nodes", labels[HOSTNAME]) for labels, _ in slices)
@@ -260,8 +281,7 @@ class Judge:
 
     def _held_up(self, job: Json, workload: Json) -> bool:
         """By somebody's wish: nobody has to let it in."""
-        labels = job["metadata"].get("labels", {})
-        queued = "kueue.x-k8s.io/queue-name" in labels
+        queued = "kueue.x-k8s.io/queue-name" in labels_of(job)
         by_hand = "by-hand" in job["metadata"].get("annotations", {})
         return (
             not workload["spec"].get("active", True)
@@ -270,10 +290,10 @@ class Judge:
         )
 
     def fits(self, job: Json, workload: Json, *, idle: bool = False) -> bool:
-        """Whether it could be admitted now, without anybody's leave; ``idle``: if it were alone."""
-        queue = job["metadata"].get("labels", {}).get("kueue.x-k8s.io/queue-name", "")
-        each = requests(job["spec"]["template"]["spec"])
-        count = wanted_by(job)
+        """Whether what it lacks could be admitted now, without anybody's leave; ``idle``: if it were alone."""
+        queue = labels_of(job).get("kueue.x-k8s.io/queue-name", "")
+        each, slices = requests(job["spec"]["template"]["spec"]), slices_of(workload)
+        count = wanted_by(job) - sum(count for _, count in slices)
         if queue and not self._quota_left(queue, each["cpu"] * count, idle=idle):
             return False
         free = self.free(idle=idle)
@@ -281,15 +301,15 @@ class Judge:
         whole = 0
         annotations = job["spec"]["template"]["metadata"]["annotations"]
         level = annotations.get("kueue.x-k8s.io/require-topology")
+        upper = ("block", "rack", HOSTNAME)[: ("block", "rack", HOSTNAME).index(level) + 1] if level else ()
         for node in self.server.all("nodes"):
             if not usable(node):
                 continue
             name, labels = node["metadata"]["name"], node["metadata"]["labels"]
             takes = max(0, min(free[name][resource] // amount for resource, amount in each.items() if amount))
             whole += takes
-            if level:
-                path = ("block", "rack", HOSTNAME)
-                room[tuple(labels[key] for key in path[: path.index(level) + 1])] += takes
+            if all(labels[key] == has[key] for has, _ in slices for key in upper):
+                room[tuple(labels[key] for key in upper)] += takes
         return max(room.values(), default=0) >= count if level else whole >= count
 
     def free(self, *, idle: bool = False) -> dict[str, Counter]:
@@ -334,6 +354,8 @@ class Judge:
 def wanted_by(job: Json) -> int:
     """Pods that it wants at once from here on, were it not suspended."""
     status, spec = job.get("status") or {}, job["spec"]
+    if is_set(job):
+        return spec["replicas"]
     return max(0, min(spec["parallelism"], spec["completions"] - status.get("succeeded", 0)))
 
 

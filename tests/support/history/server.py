@@ -30,6 +30,7 @@ SERVED = {
         resources.NODES,
         resources.PODS,
         resources.JOBS,
+        resources.STATEFUL_SETS,
         resources.WORKLOADS,
         resources.RESOURCE_FLAVORS,
         resources.CLUSTER_QUEUES,
@@ -223,6 +224,23 @@ class Server:
 def owner_of(obj: Json) -> str:
     """The uid of its controlling owner."""
     return next((ref["uid"] for ref in obj["metadata"].get("ownerReferences", ()) if ref.get("controller")), "")
+
+
+def owners(server: "Server") -> Iterator[Json]:
+    """Whoever has pods that are to be placed: the Jobs, then the StatefulSets."""
+    yield from server.all("jobs")
+    yield from server.all("statefulsets")
+
+
+def is_set(owner: Json) -> bool:
+    """Whether it is a StatefulSet, and no Job."""
+    return owner["kind"] == "StatefulSet"
+
+
+def labels_of(owner: Json) -> Json:
+    """Where an owner says its queue: a StatefulSet on its pods."""
+    told = owner["spec"]["template"] if is_set(owner) else owner
+    return told["metadata"].get("labels") or {}
 
 
 def ended(pod: Json) -> bool:

@@ -1,11 +1,24 @@
-"""What people do to a cluster: they submit, delete, scale and suspend jobs, edit queues, and take nodes away."""
+"""What people do to a cluster: submit, delete, scale and suspend what makes pods, edit queues, take nodes away."""
 
 import random
 from collections.abc import Callable
 from typing import Any
 
 from support.history.actors import NAMESPACE, Cluster
-from support.history.server import CONTROLLER, GATE, MARK, Json, Key, Server, describe, ended, over, owner_of
+from support.history.server import (
+    CONTROLLER,
+    GATE,
+    MARK,
+    Json,
+    Key,
+    Server,
+    describe,
+    ended,
+    is_set,
+    over,
+    owner_of,
+    owners,
+)
 
 from crds.settings import Settings
 from kube import resources
@@ -32,6 +45,7 @@ class Users:
         self.strict = rng.random() < 0.25
         self.cohort = rng.random() < 0.3
         self.preempts = rng.random() < 0.5
+        self.sets = rng.choice((0.0, 0.0, 0.3, 0.8))  # share of StatefulSets in what is submitted
         self.meddles = rng.choice((0.0, 0.1, 0.4))  # share of the controller's writes after which somebody acts at once
         self.busy = True
         self._numbers = 0
@@ -120,14 +134,14 @@ class Users:
             self.server.loop.call_later(self.rng.random() * 0.1, self._meddle, key)
 
     def _meddle(self, key: Key) -> None:
-        job = self.server.get("jobs", key[2], NAMESPACE) if key[0] == "jobs" else self._job_of(key[2])
-        if job is not None and self.busy:
-            self.rng.choice((self._delete, self._again, self._scale, self._suspend, self._delete_pod))(job)
+        owner = self.server.get("jobs", key[2], NAMESPACE) if key[0] == "jobs" else self._owner_of(key[2])
+        if owner is not None and self.busy:
+            self.rng.choice((self._delete, self._again, self._scale, self._suspend, self._delete_pod))(owner)
 
-    def _job_of(self, workload: str) -> Json | None:
+    def _owner_of(self, workload: str) -> Json | None:
         found = self.server.get("workloads", workload, NAMESPACE)
         uid = owner_of(found) if found is not None else ""
-        return next((job for job in self.server.all("jobs") if job["metadata"]["uid"] == uid), None)
+        return next((owner for owner in owners(self.server) if owner["metadata"]["uid"] == uid), None)
 
     def rest(self) -> None:
         """Nobody does anything any more; nodes that are there work, and nothing forbids evictions."""
@@ -163,7 +177,12 @@ class Users:
         found = [obj for obj in self.server.all(plural) if wanted(obj)]
         return self.rng.choice(found) if found else None
 
-    def _submit(self, name: str = "") -> None:
+    def _any_owner(self) -> Json | None:
+        found = list(owners(self.server))
+        return self.rng.choice(found) if found else None
+
+    def _submit(self, like: Json | None = None) -> None:
+        """Somebody wants pods; ``like``: under the name, and of the kind, of one that was there."""
         rng = self.rng
         self._numbers += 1
         count = rng.choice((1, 1, 2, 2, 3, 4))
@@ -171,15 +190,17 @@ class Users:
         labels = {QUEUE: queue} if queue else {}
         if queue and rng.random() < 0.5:
             labels[CLASS] = rng.choice(("low", "high"))
-        gate = [{"name": GATE}]
         template = {
             "metadata": {"annotations": dict(rng.choice(REQUESTS))},
             "spec": {
                 "containers": [_container(rng.choice((1, 1, 2)))],
-                "schedulingGates": gate,
+                "schedulingGates": [{"name": GATE}],
                 "restartPolicy": "Never",
             },
         }
+        if is_set(like) if like is not None else rng.random() < self.sets:
+            self._submit_set(like["metadata"]["name"] if like else f"s{self._numbers}", count, labels, template)
+            return
         spec = {
             "parallelism": count,
             "completions": count,
@@ -187,31 +208,44 @@ class Users:
             "suspend": bool(queue),
             "template": template,
         }
-        job = _object(resources.JOBS, name or f"j{self._numbers}", spec, labels=labels, annotations={})
+        name = like["metadata"]["name"] if like else f"j{self._numbers}"
+        job = _object(resources.JOBS, name, spec, labels=labels, annotations={})
         job["metadata"]["namespace"] = NAMESPACE
         made = self.server.create("jobs", job, "user")
         if rng.random() < 0.5:
             self.cluster.finishing.add(made["metadata"]["uid"])
 
-    def _delete(self, job: Json | None = None) -> None:
-        if job := job or self._any("jobs"):
-            self.server.delete(job, "user")
+    def _submit_set(self, name: str, count: int, labels: Json, template: Json) -> None:
+        """Its pods name the queue, and it is never suspended."""
+        template["metadata"]["labels"] = labels
+        template["spec"]["restartPolicy"] = "Always"
+        owner = _object(resources.STATEFUL_SETS, name, {"replicas": count, "template": template})
+        owner["metadata"]["namespace"] = NAMESPACE
+        self.server.create("statefulsets", owner, "user")
 
-    def _again(self, job: Json | None = None) -> None:
-        """A job deleted and made again under its name."""
-        if job := job or self._any("jobs"):
-            self.server.delete(job, "user")
-            self._submit(job["metadata"]["name"])
+    def _delete(self, owner: Json | None = None) -> None:
+        if owner := owner or self._any_owner():
+            self.server.delete(owner, "user")
 
-    def _scale(self, job: Json | None = None) -> None:
-        job = job or self._any("jobs")
-        if job is not None and not over(job) and job["spec"]["completionMode"] == "Indexed":
-            count = self.rng.choice((0, 1, 2, 3, 4)) if self.rng.random() < 0.3 else self.rng.choice((1, 2, 3, 4))
-            self.server.change(job, lambda new: new["spec"].update(parallelism=count, completions=count), "user")
+    def _again(self, owner: Json | None = None) -> None:
+        """One deleted and made again under its name."""
+        if owner := owner or self._any_owner():
+            self.server.delete(owner, "user")
+            self._submit(owner)
+
+    def _scale(self, owner: Json | None = None) -> None:
+        owner = owner or self._any_owner()
+        if owner is None or over(owner):
+            return
+        count = self.rng.choice((0, 1, 2, 3, 4)) if self.rng.random() < 0.3 else self.rng.choice((1, 2, 3, 4))
+        if is_set(owner):
+            self.server.change(owner, lambda new: new["spec"].update(replicas=count), "user")
+        elif owner["spec"]["completionMode"] == "Indexed":
+            self.server.change(owner, lambda new: new["spec"].update(parallelism=count, completions=count), "user")
 
     def _suspend(self, job: Json | None = None) -> None:
         job = job or self._any("jobs")
-        if job is not None and not over(job) and not job["spec"].get("suspend"):
+        if job is not None and not is_set(job) and not over(job) and not job["spec"].get("suspend"):
             self.server.change(job, _suspended, "user")
 
     def _resume(self) -> None:
@@ -277,8 +311,8 @@ class Users:
         if node is not None:
             self._set_ready(node, "True")
 
-    def _delete_pod(self, job: Json | None = None) -> None:
-        uid = job["metadata"]["uid"] if job is not None else ""
+    def _delete_pod(self, owner: Json | None = None) -> None:
+        uid = owner["metadata"]["uid"] if owner is not None else ""
         pod = self._any(
             "pods", lambda pod: "always" not in pod["metadata"].get("labels", {}) and owner_of(pod).startswith(uid)
         )
@@ -286,8 +320,8 @@ class Users:
             self.server.delete(pod, "user")
 
     def _protect(self) -> None:
-        if job := self._any("jobs"):
-            self.server.budgets ^= {job["metadata"]["uid"]}
+        if owner := self._any_owner():
+            self.server.budgets ^= {owner["metadata"]["uid"]}
 
     def _deactivate(self) -> None:
         if workload := self._any("workloads"):

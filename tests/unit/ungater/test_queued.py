@@ -182,8 +182,11 @@ def test_pods_that_are_not_ready_in_time_put_it_back_and_at_the_limit_for_good()
 def test_one_that_is_inactive_waits_in_no_queue():
     record = make_record(owner_of())
     record.known = make_known(record.owner, active=False)
-    leave, write = run(record)
-    assert (leave, write.wanted[0].reason) == (i.Leave(), Reason.DEACTIVATED)
+    leave, write, tell = run(record)
+    assert (leave, write.wanted[0].reason, tell.reason) == (i.Leave(), Reason.DEACTIVATED, Reason.DEACTIVATED)
+    said = [condition(QUOTA_RESERVED, "False", Reason.DEACTIVATED)]
+    record.known = make_known(record.owner, conditions=said, active=False)
+    assert isinstance(run(record)[-1], i.Tell), "who told it may have died before it was heard"
 
 
 @pytest.mark.parametrize(("state", "step"), [("Pending", i.Write), ("Ready", i.Write), ("Rejected", i.Evict)])
@@ -256,7 +259,7 @@ def test_without_a_queue_one_that_is_made_inactive_goes_and_what_is_made_anew_st
     assert (type(back), back.leave) == (i.Return, True)
     assert wanted([back])[QUOTA_RESERVED].reason == Reason.DEACTIVATED
     inactive = make_record(make_owner(), known=make_known(make_owner(), active=False), pods=pods[2:])
-    leave, write, _ = run(inactive)
+    leave, write, *_ = run(inactive)
     assert (leave, write.wanted[0].reason) == (i.Leave(), Reason.DEACTIVATED)
     assert run(alone(leaving, pods=pods)) == [gone], "an eviction that began goes on to its end"
 
