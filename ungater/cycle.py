@@ -9,7 +9,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -109,6 +110,7 @@ from ungater.writer import REFUSED, Overtaken, Writer
 
 WORKERS = 16  # looks at jobs, and creations of Workloads, at a time
 EVICTIONS = 8  # pods at a time
+FIRST_LOOKS = 5.0  # seconds at most, after a start, until somebody is admitted though others were not looked at yet
 PAUSE = 0.05  # seconds between two cycles that only freed capacity asked for
 SWEEP = 2.0  # seconds between looks at what nobody announces: deadlines, strays, gauges
 LAZY_TICK = 0.5
@@ -207,6 +209,8 @@ class Controller:
             Deactivate: living.deactivate,
             Remove: lambda record, _: living.remove(record),
         }
+        self._unseen: set[str] = set()  # of those known at the start, who were not looked at yet
+        self._all_seen = asyncio.Event()
         self._looks = 0  # the id of a look in logs
         self._outcomes = {name: metrics.reconciles.labels(name) for name in ("done", "conflict", "error", "bug")}
         self.bridge = Bridge(
@@ -245,7 +249,9 @@ class Controller:
                     cluster_queues=cluster_queues,
                     local_queues=local_queues,
                 )
-                group.create_task(self._clear(workloads))
+                self._unseen |= self.memory.records.keys()
+                self._saw("")
+                group.create_task(self._clear(self._leftover(workloads)))
                 self._signal.set()
                 self.ready = True
                 log.info("leading", nodes=len(nodes), pods=len(pods), jobs=len(self.memory.records))
@@ -351,7 +357,13 @@ class Controller:
             try:
                 await self.reconcile(uid)
             finally:
+                self._saw(uid)
                 self.queue.done(uid)
+
+    def _saw(self, uid: str) -> None:
+        self._unseen.discard(uid)
+        if not self._unseen:
+            self._all_seen.set()
 
     async def reconcile(self, uid: str) -> None:
         """Look at one job once. Failures of the API server only delay: the job is looked at again, later each time."""
@@ -414,6 +426,7 @@ class Controller:
                 record.lost = lost
                 record.lost_at = (record.lost_at or time.time()) if lost else None
                 memory.enter(record, until)
+                self._saw(record.uid)
                 self.admitter.withdraw(record)
             case Leave():
                 record.lost, record.lost_at = {}, None
@@ -554,6 +567,9 @@ class Controller:
 
     async def _cycles(self) -> None:
         memory, admitter = self.memory, self.admitter
+        with suppress(TimeoutError):  # else the first to be looked at would be admitted before those it waits behind
+            async with asyncio.timeout(FIRST_LOOKS):
+                await self._all_seen.wait()
         while True:
             due = admitter.next_time
             wait = SWEEP if due is None else min(SWEEP, max(0.0, due - time.time()))
@@ -645,15 +661,31 @@ class Controller:
             message = f"what the node publishes of its inside can be used again: {now.source or 'nothing'}"
             self.recorder.event(regarding, FINE, Reason.MACHINE_DATA_VALID, "Read", message)
 
-    async def _clear(self, workloads: Iterable[Workload]) -> None:
-        """Delete Workloads whose pods went while nobody watched: the next pods of that owner start anew."""
+    def _leftover(self, workloads: Iterable[Workload]) -> list[Workload]:
+        """Workloads whose pods all went while nobody watched: the next pods of their owner start anew."""
         held = {record.key for record in self.memory.records.values()}
-        for workload in workloads:
-            if key(workload) not in held and of_pods(workload.metadata):
+        found = [workload for workload in workloads if key(workload) not in held and of_pods(workload.metadata)]
+        for workload in found:
+            self.memory.leave_out(key(workload))
+        return found
+
+    async def _clear(self, workloads: Sequence[Workload]) -> None:
+        """Delete Workloads, however often that fails."""
+        failures = 0
+        while workloads:
+            left: list[Workload] = []
+            for workload in workloads:
                 try:
                     await self.writer.remove(workload.metadata.namespace, known_of(workload))
                 except KubeError as error:
-                    log.warning("a Workload without pods stays", workload=key(workload), error=str(error))
+                    left.append(workload)
+                    log.warning("a Workload without pods is still there", workload=key(workload), error=str(error))
+                else:
+                    if self.memory.workload_of(key(workload)) is None:
+                        self.memory.cleared(key(workload))
+            workloads, failures = left, failures + 1
+            if workloads:
+                await asyncio.sleep(backoff(failures))
 
     def _tell_strays(self) -> None:
         """Say why gated pods of owners that are not served stay gated; not at once, as their job may follow them."""

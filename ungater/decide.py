@@ -59,10 +59,10 @@ def decide(record: Record, rules: Rules, now: float, wall: float = 0.0) -> list[
 
 def _over(record: Record, rules: Rules, wall: float) -> list[Instruction]:
     """The job needs nothing any more. Its Workload says so, unless it goes with the job, and goes later itself."""
-    done: list[Instruction] = [Leave(), Free()]
     known, over = record.known, record.owner.over
     if over == GONE and known is not None:
-        return [*done, Remove()]
+        return [Leave(), Remove(), Free()]  # other pods may come, and would find what is stored
+    done: list[Instruction] = [Leave(), Free()]
     if over in {"Deleted", GONE} or known is None:
         return done
     found = condition(known.conditions, names.FINISHED)

@@ -65,6 +65,8 @@ class Holdings:
         if not owner.queue and (owner.namespace, "") not in self.queues.local:
             self.queues.set_local_queue(model.LocalQueue(namespace=owner.namespace, name="", cluster_queue=UNQUEUED))
         created = moment(owner.created) or 0.0
+        if known is not None and not owner.suspendable:
+            created = known.created or created  # pods come and go, the Workload of those who have nothing else stays
         if known is not None and known.requeues and known.requeue_at is not None:
             created = max(created, known.requeue_at)  # it had its turn, and comes after those who wait since
         at_least = {one.name: one.least for one in owner.pod_sets if one.least and one.least < one.count}

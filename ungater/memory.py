@@ -104,6 +104,9 @@ class Memory:
         self.jobset_of: Callable[[str], JobSet | None] = lambda _: None  # by ``namespace/name``
         self.leaders_of: Callable[[str], LeaderWorkerSet | None] = lambda _: None  # by ``namespace/name``
         self._parents: dict[str, str] = {}  # the other way round
+        self._leftover: dict[
+            str, list[objects.Pod]
+        ] = {}  # Workloads whose pods all went unseen, and pods that came before those were removed
         self.groups: dict[str, str] = {}  # owners that are known by their pods alone: uid -> key of the Workload
         self.view: Callable[[Owner], Owner] = lambda owner: owner  # a job as everything here is to look at it
         self._enqueue = enqueue
@@ -435,6 +438,8 @@ class Memory:
         workload = event.new or event.old
         if workload is None:
             return
+        if event.new is None:
+            self.cleared(event.key)
         record = self._owner_of(workload)
         if record is None or workload.metadata.name != record.owner.workload:
             return
@@ -690,9 +695,26 @@ class Memory:
         own = self._own_of(key, pods.values())
         if own is None:
             return
+        if (waiting := self._leftover.get(own.workload_key)) is not None:
+            waiting.append(pod)
+            return
         self.groups[key] = own.workload_key
-        self._new_record(own, after=self._batch if own.open_ended else 0.0)
+        self._new_record(own, after=self._batch if own.open_ended and self.live else 0.0)
         self.records[key].pods |= pods
+
+    def leave_out(self, workload: str) -> None:
+        """A Workload, by its key, whose pods all went unseen: what it holds is nobody's, and it is to be removed.
+
+        Until it was (`cleared`), pods of its owner wait: they would find slots that somebody else may have.
+        """
+        self._leftover[workload] = []
+
+    def cleared(self, workload: str) -> None:
+        """A Workload was removed: pods of its owner that came meanwhile have another made."""
+        for pod in self._leftover.pop(workload, ()):
+            there = self.pods_of(owner_key(pod, self.keys))
+            if any(other.metadata.uid == pod.metadata.uid for other in there):
+                self._gather(pod)
 
     def regroup(self, record: Record) -> bool:
         """Look at the pods of an owner that is known by them alone; False where it is gone, and forgotten now."""

@@ -110,6 +110,7 @@ class Known:
     checks: tuple[life.Check, ...] = ()
     updates: Mapping[str, tuple[PodSetUpdate, ...]] = field(default_factory=dict)  # what checks that are ready add
     copy_of: str = ""  # `ungater.workloads.fingerprint` of the job that its pod sets were copied from
+    created: float = 0.0
 
     @property
     def slots(self) -> SlotMap | None:

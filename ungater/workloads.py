@@ -140,6 +140,7 @@ def known_of(workload: Workload) -> Known:
         uid=meta.uid,
         resource_version=meta.resource_version,
         generation=meta.generation,
+        created=moment(meta.creation_timestamp) or 0.0,
         copy_of=(meta.annotations or {}).get(COPY_OF, ""),
         counts=tuple([pod_set.count for pod_set in spec.pod_sets]),
         conditions=status.conditions or (),

@@ -7,7 +7,7 @@ from support.world import FLAVOR, NODES, World
 
 from crds.request import RequestError
 from engine.reasons import Reason
-from kube.objects import Pod
+from kube.objects import Pod, key
 from ungater.decide import decide
 from ungater.groups import GONE, GROUP, of_pods, owner_key, owner_of_pods, served
 from ungater.instructions import Free, Leave, Remove
@@ -273,9 +273,67 @@ def test_a_workload_stays_known_until_it_is_deleted(world):
     world.drop("pod", pod)
     assert world.memory.regroup(record)
     assert record.owner.over == GONE
-    assert [type(one) for one in decide(record, world.memory.rules, 0.0)] == [Leave, Free, Remove]
+    assert [type(one) for one in decide(record, world.memory.rules, 0.0)] == [
+        Leave,
+        Remove,
+        Free,
+    ], "what is stored may find pods again, so nobody gets it before"
     world.drop("workload", workload)
     assert not world.memory.regroup(record)
+
+
+def stored_for(record, **status):
+    body = new_workload(record.owner, 0) | {"status": status}
+    body["metadata"] |= {"uid": "w", "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return msgspec.json.decode(msgspec.json.encode(body), type=Workload)
+
+
+def test_pods_wait_until_a_workload_is_removed_whose_pods_all_went_unseen(world):
+    """Its slots may be somebody else's by now; pods that came again would be let go to them."""
+    first, second = ranked("db-0", 0), ranked("db-1", 1)
+    world.put("pod", first)
+    workload = stored_for(world.memory.records["u-db"])
+    world.stores["workload"][key(workload)] = workload
+    del world.stores["pod"][key(first)]
+    world.memory = memory = world.restarted()
+    memory.leave_out(key(workload))
+    world.put("pod", second)
+    world.put("pod", first)
+    world.drop("pod", second)
+    assert memory.records == {}
+    world.drop("workload", workload)
+    assert memory.records["u-db"].known is None
+    assert list(memory.records["u-db"].pods) == [first.metadata.uid]
+
+
+def test_the_place_in_line_stays_when_pods_are_replaced(world):
+    old, new = (ranked(name, 0, creationTimestamp=f"2026-01-01T00:0{at}:00Z") for at, name in enumerate(("old", "new")))
+    world.put("pod", old)
+    workload = stored_for(world.memory.records["u-db"])
+    world.put("workload", workload)
+    turns = []
+    for pods in ((old,), (new,)):
+        world.stores["pod"] = {key(pod): pod for pod in pods}
+        memory = world.restarted()
+        memory.enter(memory.records["u-db"])
+        (entry,) = memory.queues.entries.values()
+        turns.append(entry.workload.created)
+    assert turns[0] == turns[1]
+
+
+def test_after_a_start_nobody_waits_for_more_pods_of_those_that_are_there(world):
+    world.put("pod", ranked("db-0", 0))
+    waits = []
+    make = world.make
+
+    def noting():
+        memory = make()
+        memory._enqueue = lambda uid, after: waits.append((uid, after))
+        return memory
+
+    world.make = noting
+    world.restarted()
+    assert set(waits) == {("u-db", 0.0)}
 
 
 def test_a_group_finds_its_workload_by_name(world):

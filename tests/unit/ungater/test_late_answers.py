@@ -20,12 +20,13 @@ from kube.queues import LocalQueue
 from queueing.cycle import cycle
 from queueing.queues import Phase
 from ungater import conditions, workloads
+from ungater import cycle as loops
 from ungater.cycle import Controller
 from ungater.decide import decide
 from ungater.instructions import Release
 from ungater.living import Living
 from ungater.metrics import Metrics
-from ungater.record import Refused
+from ungater.record import Nomination, Refused
 
 
 @pytest.fixture
@@ -240,6 +241,61 @@ async def test_an_admission_that_is_written_again_waits_for_its_checks_again(con
     (waits, more), (runs, nothing) = found
     assert (waits[conditions.ADMITTED], more["admissionChecks"][0]["state"]) == (False, "Pending")
     assert (runs[conditions.ADMITTED], nothing) == (True, None), "one that runs has passed them"
+
+
+async def test_a_plan_that_is_none_any_more_is_removed_however_often_that_fails(world, controller):
+    """A controller that starts would go on with what is stored, and evict for nothing."""
+    job = queued(world, "train")
+    record = told(controller, world, job)
+    nomination = Nomination(None, {"ns/low": "u-low"})
+    record.known = dataclasses.replace(make_known(record.owner), nomination=nomination)
+    answers, writes = [Conflict(409, "Conflict", "m"), make_known(record.owner)], []
+
+    async def conditions_(_namespace, known, _wanted, more):
+        writes.append(more)
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    spawned = []
+    controller.writer.conditions, controller.admitter._spawn = conditions_, spawned.append
+    for _ in range(2):
+        controller.memory.enter(record)
+        controller.admitter.withdraw(record)
+        await spawned.pop()
+    assert writes == [{"nomination": None}] * 2
+    assert record.known.nomination is None
+    controller.admitter.withdraw(record)
+    assert spawned == []
+
+
+async def test_nobody_is_admitted_before_all_who_were_there_at_the_start_have_been_looked_at(controller, monkeypatch):
+    """Else the first to be looked at is admitted before those it waits behind."""
+    cycles = []
+    monkeypatch.setattr(controller.admitter, "cycle", lambda: cycles.append(1))
+    controller._unseen = {"a", "b"}
+    controller.memory._signal()
+    task = asyncio.create_task(controller._cycles())
+    await asyncio.sleep(0.05)
+    controller._saw("a")
+    await asyncio.sleep(0.05)
+    assert not cycles
+    controller._saw("b")
+    await asyncio.sleep(0.05)
+    task.cancel()
+    assert cycles
+
+
+async def test_one_who_is_never_looked_at_holds_up_nobody_for_long(controller, monkeypatch):
+    done = asyncio.Event()
+    monkeypatch.setattr(controller.admitter, "cycle", done.set)
+    monkeypatch.setattr(loops, "FIRST_LOOKS", 0.01)
+    controller._unseen = {"a"}
+    controller.memory._signal()
+    task = asyncio.create_task(controller._cycles())
+    await asyncio.wait_for(done.wait(), 10)
+    task.cancel()
 
 
 def test_who_is_asked_again_says_again_why_it_waits(world):
