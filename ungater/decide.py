@@ -44,7 +44,7 @@ def decide(record: Record, rules: Rules, now: float, wall: float = 0.0) -> list[
     ``now``: seconds of a clock that never jumps; ``wall``: seconds since the epoch, as conditions have them.
     """
     owner = record.owner
-    if owner.over:
+    if owner.over or (record.removing and record.known is not None):
         return _over(record, rules, wall)
     if not owner.queue and (owner.request is None or not held_back(record, rules.keys)):
         return [Leave(), not_ours(record, rules.keys)]
@@ -60,7 +60,7 @@ def decide(record: Record, rules: Rules, now: float, wall: float = 0.0) -> list[
 def _over(record: Record, rules: Rules, wall: float) -> list[Instruction]:
     """The job needs nothing any more. Its Workload says so, unless it goes with the job, and goes later itself."""
     known, over = record.known, record.owner.over
-    if over == GONE and known is not None:
+    if (over == GONE or record.removing) and known is not None:
         return [Leave(), Remove(), Free()]  # other pods may come, and would find what is stored
     done: list[Instruction] = [Leave(), Free()]
     if over in {"Deleted", GONE} or known is None:

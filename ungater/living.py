@@ -346,10 +346,11 @@ class Living:
         return True
 
     async def remove(self, record: Record) -> bool:
-        """Delete a Workload that finished long ago."""
+        """Delete a Workload that finished long ago, or whose pods are all gone."""
         if record.known is not None:
+            record.removing = True
             await self._writer.remove(record.owner.namespace, record.known)
-            record.known = None
+            self._memory.removed(record)
         return False
 
 

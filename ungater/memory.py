@@ -49,6 +49,7 @@ from ungater.workloads import Workload, belongs, known_of
 
 BATCH_A_POD = 0.0002  # seconds of waiting for more pods, for each pod the job has
 LEAST_BATCH = 0.1
+REMOVED = 10_000  # Workloads that were deleted, and of which something may still be heard
 BARE = 10.0  # seconds for which an owner without pods keeps its place in a queue
 
 Enqueue = Callable[[str, float], None]
@@ -106,7 +107,8 @@ class Memory:
         self._parents: dict[str, str] = {}  # the other way round
         self._leftover: dict[
             str, list[objects.Pod]
-        ] = {}  # Workloads whose pods all went unseen, and pods that came before those were removed
+        ] = {}  # Workloads that are to be gone, and pods of their owners that came before that was seen
+        self._removed: dict[str, None] = {}  # uids of Workloads that we deleted, whose end was not seen yet
         self.groups: dict[str, str] = {}  # owners that are known by their pods alone: uid -> key of the Workload
         self.view: Callable[[Owner], Owner] = lambda owner: owner  # a job as everything here is to look at it
         self._enqueue = enqueue
@@ -438,7 +440,8 @@ class Memory:
         workload = event.new or event.old
         if workload is None:
             return
-        if event.new is None:
+        if event.old is not None and (event.new is None or event.old.metadata.uid != event.new.metadata.uid):
+            self._removed.pop(event.old.metadata.uid, None)
             self.cleared(event.key)
         record = self._owner_of(workload)
         if record is None or workload.metadata.name != record.owner.workload:
@@ -446,7 +449,7 @@ class Memory:
         if event.new is None:
             record.gone = workload.metadata.uid
             if record.known is None or record.known.uid == record.gone:
-                record.known = None
+                record.known, record.removing = None, False
                 self._enqueue(record.uid, 0.0)
             return
         if not record.busy:
@@ -482,7 +485,9 @@ class Memory:
 
     def saw_workload(self, record: Record, known: Known) -> None:
         """Take over what the API server has of a Workload; where its admission is not what is held, it wins."""
-        if known.uid == record.gone or (record.known is not None and known.version <= record.known.version):
+        if known.uid == record.gone or known.uid in self._removed:
+            return
+        if record.known is not None and known.version <= record.known.version:
             return
         record.known = known
         self._take_over(record, known)
@@ -702,15 +707,24 @@ class Memory:
         self._new_record(own, after=self._batch if own.open_ended and self.live else 0.0)
         self.records[key].pods |= pods
 
-    def leave_out(self, workload: str) -> None:
-        """A Workload, by its key, whose pods all went unseen: what it holds is nobody's, and it is to be removed.
+    def removed(self, record: Record) -> None:
+        """Its Workload was deleted by us; whatever is still heard of that one is old, also by a record made anew."""
+        if record.known is not None:
+            self._removed[record.known.uid] = None
+            if len(self._removed) > REMOVED:
+                del self._removed[next(iter(self._removed))]
+            record.gone, record.known = record.known.uid, None
+        record.removing = False
 
-        Until it was (`cleared`), pods of its owner wait: they would find slots that somebody else may have.
+    def leave_out(self, workload: str) -> None:
+        """A Workload, by its key, whose pods are all gone: what it holds is nobody's, and it is to be removed.
+
+        Until that was seen (`cleared`), pods of its owner wait: they would find slots that somebody else may have.
         """
         self._leftover[workload] = []
 
     def cleared(self, workload: str) -> None:
-        """A Workload was removed: pods of its owner that came meanwhile have another made."""
+        """A Workload is seen to be gone: pods of its owner that came meanwhile have another made."""
         for pod in self._leftover.pop(workload, ()):
             there = self.pods_of(owner_key(pod, self.keys))
             if any(other.metadata.uid == pod.metadata.uid for other in there):
@@ -778,7 +792,7 @@ class Memory:
         record = self.records[owner.uid] = Record(owner, own=own)
         record.pods = {pod.metadata.uid: pod for pod in self._pods_of(owner.uid, owner.namespace)}
         workload = self.workload_of(owner.workload_key)
-        if workload is not None and belongs(workload, owner):
+        if workload is not None and belongs(workload, owner) and workload.metadata.uid not in self._removed:
             record.known = known_of(workload)
             if record.known.admission is not None and not owner.over:
                 self.hold(record, record.known.admission)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from crds.constants import Keys
 from engine.reasons import Reason
-from kube.objects import Pod, is_true
+from kube.objects import Pod, condition, is_true
 from ungater import conditions as names
 from ungater.conditions import Wanted
 from ungater.instructions import (
@@ -28,7 +28,7 @@ from ungater.instructions import (
     Write,
 )
 from ungater.jobs import OwnedPodSet
-from ungater.record import Record
+from ungater.record import Known, Record
 from ungater.slots import SlotMap, Tally, assign, finished, is_gated, surplus, tally
 
 SHRINK_AFTER = 1.0  # seconds: pods of a job finish together, and one write is enough for them
@@ -93,7 +93,7 @@ def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
     return [
         *_collect(record, rules, now),
         *(step for look in looks for step in _replace(record, look.counted, now)),
-        *(Ungate(pod, index) for look in looks for pod, index in look.counted.resend),
+        *(Ungate(pod, index) for look in looks for pod, index in look.counted.resend if not look.crowded(index)),
         *(Ungate(pod, index) for look in looks for pod, index in look.going),
         *_let_go(record, keys, now),
         *((_give_back(record, counted, now) or [Enter(moves)]) if moves else _resize(record, counted, now)),
@@ -137,6 +137,10 @@ class _Look:
     refused: tuple[int, ...]
     moves: tuple[tuple[int, int], ...]
     unplaced: int
+
+    def crowded(self, index: int) -> bool:
+        """Whether more pods are in a slice than it has slots now: a patch that failed is not tried until one went."""
+        return self.counted.used[index] > self.slots.slots[index].count
 
     @classmethod
     def of(cls, record: Record, pod_set: OwnedPodSet, counted: Tally, rules: Rules, now: float) -> "_Look":
@@ -351,5 +355,16 @@ def _ready(record: Record) -> list[Instruction]:
     )
     if stuck or (was_ready and owner.count == owner.full):
         message = f"{owner.ready} of {owner.count} pods are ready"
-        return [Write((Wanted(names.PODS_READY, False, Reason.PODS_NOT_READY, message),), delay=SOON, lost=())]
+        reason = Reason.PODS_NOT_READY if was_ready or _ready_before(known) else Reason.WAIT_FOR_START
+        return [Write((Wanted(names.PODS_READY, False, reason, message),), delay=SOON, lost=())]
     return []
+
+
+def _ready_before(known: Known | None) -> bool:
+    """Whether pods that are not ready now were so since the admission: what is said of them changed after it."""
+    if known is None:
+        return False
+    ready, admitted = (condition(known.conditions, type_) for type_ in (names.PODS_READY, names.ADMITTED))
+    if ready is None or admitted is None:
+        return False
+    return (names.moment(ready.last_transition_time) or 0.0) > (names.moment(admitted.last_transition_time) or 0.0)

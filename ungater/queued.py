@@ -103,7 +103,7 @@ def life_of(record: Record, rules: Rules) -> life.Life:
         checks=_checks(known, rules.checks(record)) if held else (),
         suspended=owner.suspended if queue and owner.suspendable else evicted is not None or not held,
         started=_started(record, admitted_at) if queue and owner.suspendable else False,
-        wanted=owner.count if queue else 0,
+        wanted=_wanted(record) if queue else 0,
         ready=owner.ready,
         bound=len(_bound(record, rules)) if evicted is not None else 0,
         ready_at=_since(known, names.PODS_READY) if held else None,
@@ -115,6 +115,12 @@ def life_of(record: Record, rules: Rules) -> life.Life:
         executed=known.executed,
         most_execution=known.most_execution if queue else None,
     )
+
+
+def _wanted(record: Record) -> int:
+    """Pods that are to be ready; those that wait for room to grow are none."""
+    count, admission = record.owner.count, record.admission
+    return min(count, admission.count) if admission is not None else count
 
 
 def _since(known: Known, type_: str) -> float | None:

@@ -210,6 +210,7 @@ class Record:
     leaving: frozenset[tuple[str, tuple[str, ...]]] = frozenset()  # slots of pod sets that are being given up
     patches: dict[str, UngatePatches] = field(default_factory=dict)  # by pod set
     refused_at: float = 0.0
+    removing: bool = False  # the removal of its Workload was begun: it may be gone though nobody heard of it
     bare_since: float | None = None  # since when an owner that is known by its pods has none, on the monotonic clock
     failures: int = 0  # in a row, for the backoff
     noted: set[str] = field(default_factory=set)  # events that are worth saying once

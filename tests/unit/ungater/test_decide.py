@@ -327,3 +327,23 @@ def test_pods_with_other_zones_than_predicted_are_counted_where_all_are_ready():
     pod = make_pod("a", at=("b", "r", "n1"), node="n1")
     record = make_record(make_owner(status={"ready": 4}), slots=SLOTS, troubles={"uid-a": Trouble(pod, "n1", "", "m")})
     assert "1 of them did not get the NUMA zones" in wanted(run(record))[PODS_READY].message
+
+
+def test_a_patch_that_failed_is_not_tried_again_while_its_slice_is_too_full():
+    """A slot was moved from under them: one pod is to go first, wherever the other's patch ended."""
+    inside = [make_pod(name, at=("b", "r", "n1"), node="n1", phase="Running") for name in "ab"]
+    late = {"uid-p": Intent(("b", "r", "n1"), NOW - 1)}
+    crowded = run(make_record(slots=SLOTS, pods=[*inside, make_pod("p")], intents=late))
+    assert [found.pod.metadata.name for found in of(i.Delete, crowded)] == ["b"]
+    assert of(i.Ungate, crowded) == []
+    record = make_record(slots=SLOTS, pods=[inside[0], make_pod("p")], intents=late)
+    assert [found.pod.metadata.name for found in of(i.Ungate, run(record))] == ["p"]
+
+
+def test_a_removal_that_was_begun_goes_on_though_there_are_pods_again():
+    """It may have taken effect though nobody heard of it, and nothing stands on what is not stored."""
+    record = make_record(slots=SLOTS, pods=[make_pod("p")])
+    record.removing = True
+    assert run(record) == [i.Leave(), i.Remove(), i.Free()]
+    record.known = None
+    assert run(record) == [i.Create()]

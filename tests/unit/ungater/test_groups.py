@@ -12,7 +12,7 @@ from ungater.decide import decide
 from ungater.groups import GONE, GROUP, of_pods, owner_key, owner_of_pods, served
 from ungater.instructions import Free, Leave, Remove
 from ungater.slots import rank_of
-from ungater.workloads import Workload, belongs, new_workload
+from ungater.workloads import Workload, belongs, known_of, new_workload
 
 STATEFUL_SET = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u-db", "controller": True}
 GATE = [{"name": KEYS.gate}]
@@ -304,6 +304,22 @@ def test_pods_wait_until_a_workload_is_removed_whose_pods_all_went_unseen(world)
     world.drop("workload", workload)
     assert memory.records["u-db"].known is None
     assert list(memory.records["u-db"].pods) == [first.metadata.uid]
+
+
+def test_what_is_heard_late_of_a_workload_that_was_removed_counts_for_nobody(world):
+    """Its pods are gone, and it too; others come, and then the watch tells how it was made."""
+    first, second = ranked("db-0", 0), ranked("db-1", 1)
+    world.put("pod", first)
+    record = world.memory.records["u-db"]
+    record.known = known_of(workload := stored_for(record))
+    world.drop("pod", first)
+    world.memory.removed(record)
+    assert not world.memory.regroup(record)
+    world.put("pod", second)
+    world.put("workload", workload)
+    assert world.memory.records["u-db"].known is None
+    world.drop("workload", workload)
+    assert not world.memory._removed
 
 
 def test_the_place_in_line_stays_when_pods_are_replaced(world):

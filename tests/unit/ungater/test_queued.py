@@ -335,6 +335,27 @@ def test_pods_that_were_ready_once_have_the_time_to_recover_whatever_is_said_of_
     assert evict.reason == Reason.PODS_READY_TIMEOUT
 
 
+def test_pods_that_wait_for_room_to_grow_do_not_count_as_not_ready():
+    limits = i.Rules(KEYS, {"gpu": LEVELS}, life=life.LifeRules(ready_timeout=60.0, recovery_timeout=60.0))
+    partly = condition(PODS_READY, "False", Reason.PARTLY_PLACED, at=WALL - 100)
+    pods = [*(bound(name, node) for node in ("n1", "n2") for name in (f"{node}-a", f"{node}-b")), make_pod("c")]
+    for ready, evicted in ((4, False), (3, True)):
+        grown = held(partly, pods=pods, parallelism=5)
+        grown.owner = dataclasses.replace(grown.owner, ready=ready)
+        grown.known = since(grown.known, WALL - 300)
+        assert bool([one for one in decide(grown, limits, NOW, WALL) if isinstance(one, i.Evict)]) is evicted
+
+
+@pytest.mark.parametrize(("since_when", "reason"), [(30, Reason.WAIT_FOR_START), (10, Reason.PODS_NOT_READY)])
+def test_pods_that_were_never_ready_are_not_said_to_be_not_ready_again(since_when, reason):
+    """Else they would have the time to recover, and not that to start; a restart told the two apart by chance."""
+    stuck = condition(PODS_READY, "False", Reason.WAITS_FOR_ARRIVALS, at=WALL - since_when)
+    record = held(stuck, pods=[bound("a"), bound("b")], parallelism=2)
+    record.owner = dataclasses.replace(record.owner, ready=1)
+    record.known = since(record.known, WALL - 30)
+    assert wanted(run(record))[PODS_READY].reason == reason
+
+
 def test_without_a_queue_nobody_waits_for_pods_to_be_ready():
     rules_ = i.Rules(KEYS, {"gpu": LEVELS}, life=life.LifeRules(ready_timeout=1.0, recovery_timeout=1.0))
     record = alone(condition(PODS_READY, "False", Reason.PODS_NOT_READY), pods=[bound("a")])
