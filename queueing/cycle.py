@@ -148,9 +148,23 @@ def _made_room(state: ClusterState, queues: Queues, now: float, made: Decisions)
             text = "a node of the room that was made for it is lost, or too small now; it waits again"
             made.given_up.append(Waiting(key, Reason.PENDING, text))
             continue
+        if _quota_on_its_way(queues, key, grant):
+            continue
         queues.grant(state, key, grant)
         queues.fresh.add(key)
         made.admitted.append(Admitted(key, grant, _admitted(grant, partly=False), preempted=True))
+
+
+def _quota_on_its_way(queues: Queues, key: str, grant: Grant) -> bool:
+    """Whether the quota suffices only once others have gone too, who were on their way out when it was planned."""
+    quotas = queues.quotas
+    if not queues.sharing(grant.queue, queues.evicting):
+        return False
+    depth = quotas.begin()
+    quotas.free_all([key, *queues.sharing(grant.queue, queues.promised())])
+    fits = quotas.fits(grant.queue, grant.amounts)
+    quotas.rollback(depth)
+    return not fits
 
 
 def _overfull(state: ClusterState, queues: Queues, workload: "Workload", grant: Grant) -> bool:

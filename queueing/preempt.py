@@ -56,7 +56,7 @@ def plan(state: ClusterState, queues: Queues, entry: Entry, option: Option) -> P
     """Victims that make an option fit; None where no permitted set of them does."""
     depth = queues.quotas.begin()
     try:
-        queues.quotas.free_all(_on_their_way_out(queues, entry.queue))  # their quota is on its way back already
+        queues.quotas.free_all(queues.sharing(entry.queue, queues.evicting))  # their quota is on its way back already
         return _within_budgets(queues, lambda: _search(state, queues, entry, option))
     finally:
         queues.quotas.rollback(depth)
@@ -86,15 +86,6 @@ def _within_budgets(queues: Queues, search: Callable[[], Plan | None]) -> Plan |
     finally:
         for key in kept:
             del budgets.guarded[key]
-
-
-def _on_their_way_out(queues: Queues, queue: str) -> Iterator[str]:
-    """Those who leave and share the limits of a cluster queue; the others' quota changes nothing for it."""
-    pool = queues.quotas.pool(queue)
-    for key in queues.evicting:
-        held = queues.quotas.held.get(key)
-        if held is not None and queues.quotas.pool(held.queue) == pool:
-            yield key
 
 
 @dataclass

@@ -654,6 +654,11 @@ class Queues:
         """The keys of all that hold something."""
         return (key for key, entry in self.entries.items() if entry.grant is not None)
 
+    def sharing(self, queue: str, keys: Iterable[str]) -> list[str]:
+        """Those who hold quota within the limits of a cluster queue; that of others changes nothing for it."""
+        quotas, pool = self.quotas, self.quotas.pool(queue)
+        return [key for key in keys if (held := quotas.held.get(key)) is not None and quotas.pool(held.queue) == pool]
+
     def promised(self) -> list[str]:
         """Who holds room that its victims hold as well, until they are gone: nodes may look too full meanwhile."""
         return [key for key in self.nominated if self.entries[key].victims]

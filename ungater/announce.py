@@ -9,6 +9,7 @@ from kube.events import EventRecorder
 from kube.objects import ObjectReference
 from ungater import conditions
 from ungater.record import Record
+from ungater.slots import finished
 
 FINE = "Normal"
 
@@ -22,10 +23,11 @@ def announce(recorder: EventRecorder, record: Record, type_: str, reason: Reason
 
 
 def job_reference(record: Record) -> ObjectReference:
-    """The job, as an event names it."""
+    """The job, as an event names it; of a group the first pod that is there."""
     owner = record.owner
     if owner.members:
-        name, uid = owner.members[0]
+        there = sorted((pod.metadata.name, pod.metadata.uid) for pod in record.pods.values() if not finished(pod))
+        name, uid = next(iter(there), owner.members[0])
         return ObjectReference(api_version="v1", kind="Pod", namespace=owner.namespace, name=name, uid=uid)
     return ObjectReference(
         api_version=owner.api_version,

@@ -8,9 +8,11 @@ import random
 from collections import Counter
 from typing import Any
 
-from support.history.server import TRACKING, Json, Server, ended, over, owner_of
+from support.history.server import GROUP, POD_GROUPS, TRACKING, Json, Server, ended, is_group, over, owner_of
 
 ORDINAL = "apps.kubernetes.io/pod-index"
+POD_INDEX = "kueue.x-k8s.io/pod-group-pod-index"
+TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 RANK = "batch.kubernetes.io/job-completion-index"
 NAMESPACE = "ns"
 RUNNING = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
@@ -160,10 +162,10 @@ class Cluster:
         self.server.store(job, {**job, "status": status}, "job controller", "status")
         return True
 
-    # --- the StatefulSet controller --------------------------------------------------------------------------------
+    # --- the StatefulSet controller, and somebody who makes the pods of groups ---------------------------------------
 
     def _sets(self) -> bool:
-        found = list(self.server.all("statefulsets"))
+        found = [*self.server.all("statefulsets"), *self.server.all(POD_GROUPS.plural)]
         self.rng.shuffle(found)
         return any(self._set(each) for each in found)
 
@@ -186,9 +188,13 @@ class Cluster:
         return True
 
     def _make_replica(self, owner: Json, name: str) -> None:
-        meta, template = owner["metadata"], owner["spec"]["template"]
+        meta, template, ordinal = owner["metadata"], owner["spec"]["template"], name.rpartition("-")[2]
         reference = {"apiVersion": "apps/v1", "kind": owner["kind"], "name": meta["name"], "uid": meta["uid"]}
-        labels = {**template["metadata"]["labels"], ORDINAL: name.rpartition("-")[2]}
+        labels, annotations = {**template["metadata"]["labels"], ORDINAL: ordinal}, template["metadata"]["annotations"]
+        references = [{**reference, "controller": True}]
+        if is_group(owner):
+            labels = {**template["metadata"]["labels"], GROUP: meta["name"], POD_INDEX: ordinal}
+            annotations, references = {**annotations, TOTAL: str(owner["spec"]["replicas"])}, []
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -196,8 +202,8 @@ class Cluster:
                 "name": name,
                 "namespace": NAMESPACE,
                 "labels": labels,
-                "annotations": dict(template["metadata"]["annotations"]),
-                "ownerReferences": [{**reference, "controller": True}],
+                "annotations": dict(annotations),
+                "ownerReferences": references,
             },
             "spec": dict(template["spec"]),
             "status": {"phase": "Pending"},
@@ -270,7 +276,7 @@ class Cluster:
         if phase == "Pending":
             self.server.store(pod, {**pod, "status": RUNNING}, "kubelet", "status")
             return True
-        all_end = self.everything_ends and ORDINAL not in meta.get("labels", {})  # a StatefulSet's run on
+        all_end = self.everything_ends and not {ORDINAL, POD_INDEX} & meta.get("labels", {}).keys()  # those run on
         ends = owner_of(pod) and (all_end or owner_of(pod) in self.finishing)
         if phase == "Running" and ends and (all_end or self.rng.random() < 0.05):
             fails = not self.everything_ends and self.rng.random() < 0.1
@@ -290,7 +296,9 @@ class Cluster:
         uids = {obj["metadata"]["uid"] for obj in self.server.objects.values()}
         for plural in ("pods", "workloads"):
             for obj in self.server.all(plural):
-                if owner_of(obj) and owner_of(obj) not in uids and not obj["metadata"].get("deletionTimestamp"):
+                kept = plural == "workloads" and owner_of(obj).startswith("group-") and self.pods_of(owner_of(obj))
+                gone = owner_of(obj) and owner_of(obj) not in uids and not kept
+                if gone and not obj["metadata"].get("deletionTimestamp"):
                     self.server.delete(obj, "garbage collector")
                     return True
         return False

@@ -376,7 +376,7 @@ def _summary(key: tuple[str, str, str], old: Json | None, new: Json | None) -> l
             {k: v for k, v in status.items() if k != "conditions"},
         ]
         said += [f"{one['type']}={one['status']}" for one in status.get("conditions") or ()]
-    elif plural == "statefulsets":
+    elif plural in {"statefulsets", "podgroups"}:
         said += [f"{spec['replicas']} pods"]
     elif plural == "nodes":
         said += [spec, status["conditions"][0]["status"]]

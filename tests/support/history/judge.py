@@ -24,6 +24,7 @@ from support.history.server import (
     Server,
     ended,
     gated,
+    is_group,
     is_set,
     labels_of,
     over,
@@ -256,7 +257,11 @@ class Judge:
                 yield f"pod {_name(pod)} sits at {pod['spec'].get('nodeSelector')}, no slice of {_name(workload)}"
             if gated(pod) and not _says_why(workload):
                 yield f"pod {_name(pod)} is gated, and {_name(workload)} does not say why"
-            if gated(pod) and not any(self.server.events.get(each["metadata"]["uid"]) for each in (job, pod)):
+            told = (
+                job,
+                *((*pods, workload) if is_group(job) else (pod,)),
+            )  # of a group one pod tells, or none any more
+            if gated(pod) and not any(self.server.events.get(each["metadata"]["uid"]) for each in told):
                 yield f"pod {_name(pod)} is gated, and no event says why"
 
     def _admitted_settled(

@@ -19,6 +19,10 @@ from kube.resources import Resource
 Json = dict[str, Any]
 Key = tuple[str, str, str]  # (plural, namespace, name)
 
+POD_GROUPS = Resource(
+    "users", "v1", "podgroups", "PodGroup"
+)  # what somebody wants who makes pods by hand: no API has it
+GROUP = "kueue.x-k8s.io/pod-group-name"
 GATE = "kueue.x-k8s.io/topology"
 MARK = "kueue.x-k8s.io/topology-workload"
 TRACKING = "batch.kubernetes.io/job-tracking"
@@ -31,6 +35,7 @@ SERVED = {
         resources.PODS,
         resources.JOBS,
         resources.STATEFUL_SETS,
+        POD_GROUPS,
         resources.WORKLOADS,
         resources.RESOURCE_FLAVORS,
         resources.CLUSTER_QUEUES,
@@ -96,10 +101,8 @@ class Server:
         if plural == "pods":
             _policy({}, obj, who)
         self.version += 1
-        made = {
-            **obj,
-            "metadata": {**meta, "uid": f"u{self.version}", "generation": 1, "creationTimestamp": self.now()},
-        }
+        uid = f"group-{meta['name']}" if plural == POD_GROUPS.plural else f"u{self.version}"
+        made = {**obj, "metadata": {**meta, "uid": uid, "generation": 1, "creationTimestamp": self.now()}}
         return self._commit(key, None, made, who)
 
     def change(self, obj: Json, mutate: Callable[[Json], None], who: str, sub: str = "") -> Json:
@@ -222,23 +225,34 @@ class Server:
 
 
 def owner_of(obj: Json) -> str:
-    """The uid of its controlling owner."""
+    """The uid of its controlling owner; of the pods and the Workload of a pod group, that of the group."""
+    meta = obj["metadata"]
+    if name := (meta.get("labels") or {}).get(GROUP):
+        return f"group-{name}"
+    if obj.get("kind") == "Workload" and meta["name"].startswith("podgroup-"):
+        return f"group-{meta['name'].removeprefix('podgroup-').rpartition('-')[0]}"
     return next((ref["uid"] for ref in obj["metadata"].get("ownerReferences", ()) if ref.get("controller")), "")
 
 
 def owners(server: "Server") -> Iterator[Json]:
-    """Whoever has pods that are to be placed: the Jobs, then the StatefulSets."""
+    """Whoever has pods that are to be placed: the Jobs, then the StatefulSets, then the pod groups."""
     yield from server.all("jobs")
     yield from server.all("statefulsets")
+    yield from server.all(POD_GROUPS.plural)
 
 
 def is_set(owner: Json) -> bool:
-    """Whether it is a StatefulSet, and no Job."""
-    return owner["kind"] == "StatefulSet"
+    """Whether it is a StatefulSet or a pod group, and no Job."""
+    return owner["kind"] in {"StatefulSet", POD_GROUPS.kind}
+
+
+def is_group(owner: Json) -> bool:
+    """Whether it is a pod group."""
+    return owner["kind"] == POD_GROUPS.kind
 
 
 def labels_of(owner: Json) -> Json:
-    """Where an owner says its queue: a StatefulSet on its pods."""
+    """Where an owner says its queue: one that is no Job on its pods."""
     told = owner["spec"]["template"] if is_set(owner) else owner
     return told["metadata"].get("labels") or {}
 

@@ -9,11 +9,13 @@ from support.history.server import (
     CONTROLLER,
     GATE,
     MARK,
+    POD_GROUPS,
     Json,
     Key,
     Server,
     describe,
     ended,
+    is_group,
     is_set,
     over,
     owner_of,
@@ -45,7 +47,8 @@ class Users:
         self.strict = rng.random() < 0.25
         self.cohort = rng.random() < 0.3
         self.preempts = rng.random() < 0.5
-        self.sets = rng.choice((0.0, 0.0, 0.3, 0.8))  # share of StatefulSets in what is submitted
+        self.sets = rng.choice((0.0, 0.0, 0.3, 0.8))  # share of what is submitted that is no Job
+        self.groups = rng.choice((0.0, 0.3, 1.0))  # share of pod groups in that; the others are StatefulSets
         self.meddles = rng.choice((0.0, 0.1, 0.4))  # share of the controller's writes after which somebody acts at once
         self.busy = True
         self._numbers = 0
@@ -199,7 +202,7 @@ class Users:
             },
         }
         if is_set(like) if like is not None else rng.random() < self.sets:
-            self._submit_set(like["metadata"]["name"] if like else f"s{self._numbers}", count, labels, template)
+            self._submit_set(like, count, labels, template)
             return
         spec = {
             "parallelism": count,
@@ -215,13 +218,16 @@ class Users:
         if rng.random() < 0.5:
             self.cluster.finishing.add(made["metadata"]["uid"])
 
-    def _submit_set(self, name: str, count: int, labels: Json, template: Json) -> None:
+    def _submit_set(self, like: Json | None, count: int, labels: Json, template: Json) -> None:
         """Its pods name the queue, and it is never suspended."""
         template["metadata"]["labels"] = labels
         template["spec"]["restartPolicy"] = "Always"
-        owner = _object(resources.STATEFUL_SETS, name, {"replicas": count, "template": template})
+        group = like is None and self.rng.random() < self.groups
+        name = like["metadata"]["name"] if like else f"{'g' if group else 's'}{self._numbers}"
+        resource = POD_GROUPS if group else resources.STATEFUL_SETS
+        owner = _object(resource, name, {"replicas": count, "template": template})
         owner["metadata"]["namespace"] = NAMESPACE
-        self.server.create("statefulsets", owner, "user")
+        self.server.create(resource.plural, owner, "user")
 
     def _delete(self, owner: Json | None = None) -> None:
         if owner := owner or self._any_owner():
@@ -231,11 +237,12 @@ class Users:
         """One deleted and made again under its name."""
         if owner := owner or self._any_owner():
             self.server.delete(owner, "user")
-            self._submit(owner)
+            if not is_group(owner):  # pods of the same group are the same group
+                self._submit(owner)
 
     def _scale(self, owner: Json | None = None) -> None:
         owner = owner or self._any_owner()
-        if owner is None or over(owner):
+        if owner is None or over(owner) or is_group(owner):
             return
         count = self.rng.choice((0, 1, 2, 3, 4)) if self.rng.random() < 0.3 else self.rng.choice((1, 2, 3, 4))
         if is_set(owner):

@@ -48,6 +48,24 @@ def test_who_waited_for_a_preemptor_looks_at_it_once_it_is_admitted():
     assert (keys(found), victims(found)) == (["high"], {"top": {"high": Reason.IN_CLUSTER_QUEUE}})
 
 
+def test_room_that_was_made_is_taken_once_the_quota_of_all_who_leave_suffices():
+    """It was planned with the quota of one more who was on its way out, for another, and may stay longer."""
+    state, queues = make_state(2, 4), make_queues(make_queue("q", 40, preemption=LOWER))
+    submit(queues, make_workload("slow", count=3), make_workload("quick", count=2, priority=1, created=1.0))
+    run(state, queues)
+    submit(queues, make_workload("small", count=1, priority=5, created=2.0))
+    assert victims(run(state, queues)) == {"small": {"slow": Reason.IN_CLUSTER_QUEUE}}
+    queues.evict("slow")
+    submit(queues, make_workload("large", count=3, priority=5, created=3.0))
+    assert victims(run(state, queues)) == {"large": {"quick": Reason.IN_CLUSTER_QUEUE}}
+    queues.forget(state, "quick")
+    found = run(state, queues)
+    assert (keys(found), found.given_up) == ([], [])
+    assert queues.entries["large"].phase is Phase.NOMINATED
+    queues.forget(state, "slow")
+    assert keys(run(state, queues)) == ["small", "large"]
+
+
 def test_nobody_is_a_victim_while_its_admission_is_being_stored():
     state, queues = make_state(1, 1), make_queues(make_queue("q", 8, preemption=LOWER))
     submit(queues, make_workload("low"))
