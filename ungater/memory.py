@@ -714,7 +714,7 @@ class Memory:
             if len(self._removed) > REMOVED:
                 del self._removed[next(iter(self._removed))]
             record.gone, record.known = record.known.uid, None
-        record.removing = False
+        record.removing, record.told = False, None  # who comes now has heard nothing yet
 
     def leave_out(self, workload: str) -> None:
         """A Workload, by its key, whose pods are all gone: what it holds is nobody's, and it is to be removed.

@@ -11,6 +11,7 @@ from kube.objects import Pod, key
 from ungater.decide import decide
 from ungater.groups import GONE, GROUP, of_pods, owner_key, owner_of_pods, served
 from ungater.instructions import Free, Leave, Remove
+from ungater.record import Told
 from ungater.slots import rank_of
 from ungater.workloads import Workload, belongs, known_of, new_workload
 
@@ -313,7 +314,9 @@ def test_what_is_heard_late_of_a_workload_that_was_removed_counts_for_nobody(wor
     record = world.memory.records["u-db"]
     record.known = known_of(workload := stored_for(record))
     world.drop("pod", first)
+    record.told = Told("DoesNotFit", "m", 1.0)
     world.memory.removed(record)
+    assert record.told is None, "other pods have heard nothing yet"
     assert not world.memory.regroup(record)
     world.put("pod", second)
     world.put("workload", workload)
