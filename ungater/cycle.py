@@ -110,7 +110,7 @@ from ungater.writer import REFUSED, Overtaken, Writer
 
 WORKERS = 16  # looks at jobs, and creations of Workloads, at a time
 EVICTIONS = 8  # pods at a time
-FIRST_LOOKS = 5.0  # seconds at most, after a start, until somebody is admitted though others were not looked at yet
+FIRST_LOOKS = 30.0  # seconds at most, after a start, until somebody is admitted though others were not looked at yet
 PAUSE = 0.05  # seconds between two cycles that only freed capacity asked for
 SWEEP = 2.0  # seconds between looks at what nobody announces: deadlines, strays, gauges
 LAZY_TICK = 0.5
@@ -209,7 +209,7 @@ class Controller:
             Deactivate: living.deactivate,
             Remove: lambda record, _: living.remove(record),
         }
-        self._unseen: set[str] = set()  # of those known at the start, who were not looked at yet
+        self._unseen: set[str] = set()  # uids known at the start, not looked at yet; keys of Workloads to be removed
         self._all_seen = asyncio.Event()
         self._looks = 0  # the id of a look in logs
         self._outcomes = {name: metrics.reconciles.labels(name) for name in ("done", "conflict", "error", "bug")}
@@ -249,9 +249,10 @@ class Controller:
                     cluster_queues=cluster_queues,
                     local_queues=local_queues,
                 )
-                self._unseen |= self.memory.records.keys()
+                leftover = self._leftover(workloads)
+                self._unseen |= {*self.memory.records, *map(key, leftover)}
                 self._saw("")
-                group.create_task(self._clear(self._leftover(workloads)))
+                group.create_task(self._clear(leftover))
                 self._signal.set()
                 self.ready = True
                 log.info("leading", nodes=len(nodes), pods=len(pods), jobs=len(self.memory.records))
@@ -681,6 +682,7 @@ class Controller:
                     left.append(workload)
                     log.warning("a Workload without pods is still there", workload=key(workload), error=str(error))
                 else:
+                    self._saw(key(workload))
                     if self.memory.workload_of(key(workload)) is None:
                         self.memory.cleared(key(workload))
             workloads, failures = left, failures + 1

@@ -299,8 +299,12 @@ class Living:
         namespace = record.owner.namespace
         if not await self.writing(record, lambda known: self._writer.conditions(namespace, known, wanted)):
             return True
+        holdings = self._memory.holdings
+        if preemptors := holdings.preemptors_of(record.key):
+            record.evict = holdings.told(preemptors[0], record.key)  # planned while that was written: it goes after all
+            return True
         self._evictions.forget(record.uid)
-        self._memory.holdings.stay(record)
+        holdings.stay(record)
         record.closing = False
         return True
 

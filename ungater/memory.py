@@ -494,7 +494,7 @@ class Memory:
         self._enqueue(record.uid, 0.0)
 
     def _take_over(self, record: Record, known: Known) -> None:
-        if known.admission is not None and not known.admission.same(record.admission) and not record.owner.over:
+        if known.admission is not None and not known.admission.same(record.admission) and _holds(record.owner):
             self.hold(record, known.admission)
 
     def written(self, record: Record, known: Known | None) -> None:
@@ -794,7 +794,7 @@ class Memory:
         workload = self.workload_of(owner.workload_key)
         if workload is not None and belongs(workload, owner) and workload.metadata.uid not in self._removed:
             record.known = known_of(workload)
-            if record.known.admission is not None and not owner.over:
+            if record.known.admission is not None and _holds(owner):
                 self.hold(record, record.known.admission)
                 record.started = not owner.suspended
         for uid, pod in record.pods.items():
@@ -1014,6 +1014,11 @@ class Memory:
                 reason = str(record.refused.reason if record.refused else Reason.PENDING)
                 counts[reason] = counts.get(reason, 0) + 1
         return counts
+
+
+def _holds(owner: Owner) -> bool:
+    """Whether what is stored for it is held: until it is over; and of pods that are all gone until it is removed."""
+    return owner.over in {"", GONE}
 
 
 def _keeps_off(pod: objects.Pod) -> bool:

@@ -2,8 +2,8 @@
 
 import msgspec
 import pytest
-from support.owned import KEYS
-from support.world import FLAVOR, NODES, World
+from support.owned import KEYS, slot_map
+from support.world import FLAVOR, NODES, World, stored_workload
 
 from crds.request import RequestError
 from engine.reasons import Reason
@@ -323,6 +323,18 @@ def test_what_is_heard_late_of_a_workload_that_was_removed_counts_for_nobody(wor
     assert world.memory.records["u-db"].known is None
     world.drop("workload", workload)
     assert not world.memory._removed
+
+
+def test_what_is_stored_for_pods_that_all_ended_is_held_until_it_is_removed(world):
+    """Others may come: a start that gave it to somebody else would give it twice."""
+    pod = ranked("db-0", 0, phase="Failed")
+    world.put("pod", pod)
+    owner = world.memory.records["u-db"].owner
+    assert owner.over == GONE
+    workload = stored_workload(owner, slot_map(("b/r1/r1-h1", 1)))
+    world.stores["workload"][key(workload)] = workload
+    memory = world.restarted()
+    assert memory.state.assignments(memory.records["u-db"].key)
 
 
 def test_the_place_in_line_stays_when_pods_are_replaced(world):

@@ -17,6 +17,7 @@ from engine.reasons import Reason
 from kube.errors import Conflict, NotFound
 from kube.objects import Namespace, ObjectMeta
 from kube.queues import LocalQueue
+from queueing import life
 from queueing.cycle import cycle
 from queueing.queues import Phase
 from ungater import conditions, workloads
@@ -268,6 +269,26 @@ async def test_a_plan_that_is_none_any_more_is_removed_however_often_that_fails(
     assert record.known.nomination is None
     controller.admitter.withdraw(record)
     assert spawned == []
+
+
+@pytest.mark.parametrize("planned", [False, True])
+async def test_a_victim_that_is_planned_again_while_it_is_told_to_stay_goes(world, controller, planned):
+    """Else the second plan would wait for ever for one that stays."""
+    job = queued(world, "low", 4)
+    world.admit(job)
+    record = told(controller, world, job)
+    memory, preemptor = controller.memory, []
+    memory.queues.evict(record.key)
+    memory.holdings.preemptors_of = lambda _: preemptor
+    memory.holdings.told = lambda by, _: life.preempted(Reason.IN_CLUSTER_QUEUE, by)
+
+    async def conditions_(_namespace, known, _wanted, _more=None):
+        preemptor.extend(["ns/high"] if planned else [])
+        return dataclasses.replace(known, resource_version="10")
+
+    controller.writer.conditions = conditions_
+    await controller.living._spare(record, Reason.QUOTA_RESERVED, "nobody waits for its room any more")
+    assert (record.key in memory.queues.evicting, record.evict is not None) == (planned, planned)
 
 
 async def test_nobody_is_admitted_before_all_who_were_there_at_the_start_have_been_looked_at(controller, monkeypatch):
