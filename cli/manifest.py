@@ -144,9 +144,9 @@ class Maker:
                 need = f"neither a topology request nor the label {self._keys.queue_name}"
                 made.warnings += (f"{path}.{role}: carries {need}: its pods are not gated and go anywhere",)
         made.leader_sets.append(_read(one, body, LeaderWorkerSet))
+        owner = {**self._owner(one, made), "kind": "StatefulSet"}  # which of them is told by the pods' labels
         for group in range(groups):
             for at in range(size):
-                owner = {**self._owner(one, made), "kind": "StatefulSet"}
                 labels = {NAME: made.name, GROUP: str(group), WORKER_INDEX: str(at)}
                 name = f"{made.name}-{group}-{at}" if at else f"{made.name}-{group}"
                 template = _labelled(templates[min(at, 1)], labels)
