@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from engine.reasons import Reason
-from kube.objects import Condition
+from kube.objects import Condition, condition
 
 QUOTA_RESERVED = "QuotaReserved"
 ADMITTED = "Admitted"
@@ -63,6 +63,22 @@ def _merged(old: Condition | None, want: Wanted, generation: int, now: float) ->
 def is_so(existing: Iterable[Condition] | None, wanted: Sequence[Wanted]) -> bool:
     """Whether all of ``wanted`` is there already."""
     return merge(existing, wanted, generation=0, now=0.0) is None
+
+
+def since(existing: tuple[Condition, ...] | None, type_: str) -> float | None:
+    """Since when a condition is true, in seconds since the epoch; None where it is not."""
+    found = condition(existing, type_)
+    return moment(found.last_transition_time) if found is not None and found.status == "True" else None
+
+
+def unready_at(existing: tuple[Condition, ...] | None, admitted_at: float | None) -> float | None:
+    """Since when pods are not ready that were since the admission, for whatever reason is given now."""
+    found = condition(existing, PODS_READY)
+    if admitted_at is None or found is None or found.status != "False":
+        return None
+    at = moment(found.last_transition_time) or 0.0
+    again = at >= admitted_at if found.reason == str(Reason.PODS_NOT_READY) else at > admitted_at
+    return at if again else None
 
 
 def plain(conditions: Iterable[Condition]) -> list[dict[str, Any]]:

@@ -365,6 +365,5 @@ def _is_victim(record: Record) -> bool:
 
 
 def _admitted_for(known: Known, now: float) -> int:
-    found = condition(known.conditions, conditions.ADMITTED)
-    since = conditions.moment(found.last_transition_time) if found is not None and found.status == "True" else None
+    since = conditions.since(known.conditions, conditions.ADMITTED)
     return max(0, int(now - since)) if since is not None else 0

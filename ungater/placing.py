@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from crds.constants import Keys
 from engine.reasons import Reason
-from kube.objects import Pod, condition, is_true
+from kube.objects import Pod, is_true
 from ungater import conditions as names
 from ungater.conditions import Wanted
 from ungater.instructions import (
@@ -361,10 +361,7 @@ def _ready(record: Record) -> list[Instruction]:
 
 
 def _ready_before(known: Known | None) -> bool:
-    """Whether pods that are not ready now were so since the admission: what is said of them changed after it."""
+    """Whether pods that are not ready now were since the admission."""
     if known is None:
         return False
-    ready, admitted = (condition(known.conditions, type_) for type_ in (names.PODS_READY, names.ADMITTED))
-    if ready is None or admitted is None:
-        return False
-    return (names.moment(ready.last_transition_time) or 0.0) > (names.moment(admitted.last_transition_time) or 0.0)
+    return names.unready_at(known.conditions, names.since(known.conditions, names.ADMITTED)) is not None

@@ -92,13 +92,13 @@ def life_of(record: Record, rules: Rules) -> life.Life:
     if known is None:
         raise AssertionError(f"{record.key}: no Workload")
     held, queue, evicted = known.admission is not None, bool(owner.queue), _evicted(known)
-    admitted_at = _since(known, names.ADMITTED) if held else None
+    admitted_at = names.since(known.conditions, names.ADMITTED) if held else None
     if held and not queue:
         admitted_at = admitted_at or 0.0
     return life.Life(
         key=record.key,
         active=known.active,
-        reserved_at=(_since(known, names.QUOTA_RESERVED) or 0.0) if held else None,
+        reserved_at=(names.since(known.conditions, names.QUOTA_RESERVED) or 0.0) if held else None,
         admitted_at=admitted_at,
         checks=_checks(known, rules.checks(record)) if held else (),
         suspended=owner.suspended if queue and owner.suspendable else evicted is not None or not held,
@@ -106,8 +106,8 @@ def life_of(record: Record, rules: Rules) -> life.Life:
         wanted=_wanted(record) if queue else 0,
         ready=owner.ready,
         bound=len(_bound(record, rules)) if evicted is not None else 0,
-        ready_at=_since(known, names.PODS_READY) if held else None,
-        unready_at=_unready_at(known, admitted_at),
+        ready_at=names.since(known.conditions, names.PODS_READY) if held else None,
+        unready_at=names.unready_at(known.conditions, admitted_at),
         evicted=evicted,
         requeues=known.requeues,
         requeue_at=known.requeue_at,
@@ -121,21 +121,6 @@ def _wanted(record: Record) -> int:
     """Pods that are to be ready; those that wait for room to grow are none."""
     count, admission = record.owner.count, record.admission
     return min(count, admission.count) if admission is not None else count
-
-
-def _since(known: Known, type_: str) -> float | None:
-    found = condition(known.conditions, type_)
-    return moment(found.last_transition_time) if found is not None and found.status == "True" else None
-
-
-def _unready_at(known: Known, admitted_at: float | None) -> float | None:
-    """Since when pods are not ready that were since the admission, for whatever reason is given now."""
-    found = condition(known.conditions, names.PODS_READY)
-    if admitted_at is None or found is None or found.status != "False":
-        return None
-    at = moment(found.last_transition_time) or 0.0
-    again = at >= admitted_at if found.reason == str(Reason.PODS_NOT_READY) else at > admitted_at
-    return at if again else None
 
 
 def _evicted(known: Known) -> life.Evicted | None:

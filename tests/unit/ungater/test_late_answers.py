@@ -317,6 +317,7 @@ async def test_one_who_is_never_looked_at_holds_up_nobody_for_long(controller, m
     task = asyncio.create_task(controller._cycles())
     await asyncio.wait_for(done.wait(), 10)
     task.cancel()
+    assert controller._unseen == {"a"}, "it was not waited for"
 
 
 def test_who_is_asked_again_says_again_why_it_waits(world):
