@@ -7,6 +7,7 @@ The caller stores what was admitted and what preempts, and carries out the evict
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from engine.model import PODS
@@ -100,23 +101,20 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     made.evict += _drained(queues)
     # 3. Nominated: one whose victims are all gone is admitted, into the room that was kept for it.
     _made_room(state, queues, now, made)
-    helped: set[tuple[str, ...]] = set()
     # 4. Claims: who has waited too long keeps the room and the quota it needs from those behind it. After a restart,
     #    who has is looked at before anybody else.
     for entry in claims.renew(state, queues, now):
         if (group := entry.group) is not None and group.head == entry.order and _may_be_next(group):
-            _decide(state, queues, now, group, made, helped)
+            _decide(state, queues, now, group, made)
     # 5. Growth: who is admitted and wants more pods gets them before anybody new.
     made.resized += scale.grow(state, queues)
     # 6. Turns: one queue after the other, the first of each, until nobody is left or the limit is reached.
     turns = _Turns(state, queues)
     for group in turns.first(limit):
-        _decide(state, queues, now, group, made, helped)
+        _decide(state, queues, now, group, made)
     # 7. Admissions help few: who looks at other pods, who may take back what somebody borrows now, and who waits until
     #    those that were just admitted may be victims.
-    if made.admitted:
-        helped.add(("placed",))
-    queues.wake(helped)
+    queues.wake(set(chain.from_iterable(queues.took(one.grant) for one in made.admitted)))
     # 8. Whoever joined those who wait and was not looked at hears why.
     made.waiting += _told(queues, limit)
     made.more = any(line.next() is not None for line in queues.lines.values())
@@ -242,9 +240,7 @@ class _Turns:
             self.enter(line)
 
 
-def _decide(  # noqa: PLR0917  (a step of ``cycle``)
-    state: ClusterState, queues: Queues, now: float, group: Group, made: Decisions, helped: set[tuple[str, ...]]
-) -> None:
+def _decide(state: ClusterState, queues: Queues, now: float, group: Group, made: Decisions) -> None:
     """Look at the first of a group, hold what it gets, or park the group."""
     head = group.head
     assert head is not None  # noqa: S101  (``_Turns`` gives groups that have one)
@@ -254,8 +250,6 @@ def _decide(  # noqa: PLR0917  (a step of ``cycle``)
     outcome = look(state, queues, entry)
     match outcome:
         case Fits(option, assignments, counts):
-            if queues.quotas.borrows(entry.queue, option.amounts):
-                helped.add(("borrow", queues.quotas.queues[entry.queue].cohort))
             grant = Grant(entry.queue, counts, option.flavors, option.amounts, assignments)
             queues.grant(state, head[2], grant)
             queues.fresh.add(head[2])

@@ -519,6 +519,13 @@ class Queues:
         self.freed(_helped(state, grant))
         self.wake(("quota", pool, *name) for name in grant.amounts)
 
+    def took(self, grant: Grant) -> Iterator[Event]:
+        """Whom it may help that this was taken: who looks at other pods, and who may take back what is borrowed now."""
+        yield ("placed",)
+        queue = self.quotas.queues.get(grant.queue)
+        if queue is not None and queue.cohort and any(self.quotas.over(grant.queue, key) > 0 for key in grant.amounts):
+            yield ("borrow", queue.cohort)
+
     def wish(self, key: str, counts: Mapping[str, int] | None) -> None:
         """An admitted workload wants more pods than it holds; the cycles try. None: it does not any more."""
         entry = self.entries.get(key)

@@ -22,7 +22,7 @@ from engine.state import ClusterState
 from queueing import messages
 from queueing.claims import barred
 from queueing.flavors import Option
-from queueing.model import AUTO, Quantities, usage
+from queueing.model import AUTO, ClusterQueue, Quantities, usage
 from queueing.queues import Entry, Grant, Phase, Queues
 
 
@@ -48,11 +48,12 @@ def resize(state: ClusterState, queues: Queues, key: str, counts: Mapping[str, i
     """
     entry = _admitted(queues, key)
     grant = _grant(entry)
-    unknown = counts.keys() - grant.counts.keys()
+    held = {pod_set.name: 0 for pod_set in entry.workload.pod_sets} | dict(grant.counts)
+    unknown = counts.keys() - held.keys()
     if unknown:
         raise ValueError(f"{key} has no pod set {', '.join(sorted(unknown))}")
-    fewer = {name: count for name, count in counts.items() if count < grant.counts[name]}
-    more = {name: count for name, count in counts.items() if count > grant.counts[name]}
+    fewer = {name: count for name, count in counts.items() if count < held[name]}
+    more = {name: count for name, count in counts.items() if count > held[name]}
     if fewer:
         _apply(state, queues, entry, _shrunk(state, entry, fewer))
     grown = _grown(state, queues, entry, more) if more else None
@@ -122,12 +123,12 @@ def _grant(entry: Entry) -> Grant:
     return entry.grant
 
 
-def _amounts(entry: Entry, counts: Mapping[str, int]) -> Quantities:
-    """What quota so many pods take in the flavors that were granted."""
+def _amounts(entry: Entry, counts: Mapping[str, int], flavors: Mapping[str, Mapping[str, str]]) -> Quantities:
+    """What quota so many pods take in these flavors."""
     found: Quantities = {}
     for pod_set in entry.workload.pod_sets:
         takes = usage(pod_set.requests, counts.get(pod_set.name, 0))
-        for resource, flavor in _grant(entry).flavors.get(pod_set.name, {}).items():
+        for resource, flavor in flavors.get(pod_set.name, {}).items():
             found[flavor, resource] = found.get((flavor, resource), 0) + takes.get(resource, 0)
     return found
 
@@ -152,17 +153,20 @@ def _shrunk(state: ClusterState, entry: Entry, fewer: Mapping[str, int]) -> Gran
         for part in state.assignments(key).values()
     ]
     kept = tuple(part for part in parts if part.count)
-    return Grant(grant.queue, counts, grant.flavors, _amounts(entry, counts), kept)
+    return Grant(grant.queue, counts, grant.flavors, _amounts(entry, counts, grant.flavors), kept)
 
 
 def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str, int]) -> Grant | Refusal:
     grant, key = _grant(entry), entry.workload.key
-    counts = {**grant.counts, **more}
-    amounts = _amounts(entry, counts)
-    delta = {name: amount - grant.amounts.get(name, 0) for name, amount in amounts.items()}
     queue = queues.quotas.queues.get(grant.queue)
     if queue is None:
         return Refusal(Reason.NO_QUEUE, f"there is no ClusterQueue {grant.queue} any more")
+    flavors = _flavors(queue, entry, more)
+    if isinstance(flavors, Refusal):
+        return flavors
+    counts = {**grant.counts, **more}
+    amounts = _amounts(entry, counts, flavors)
+    delta = {name: amount - grant.amounts.get(name, 0) for name, amount in amounts.items()}
     if not queue.unlimited:
         missing = list(queues.quotas.missing(grant.queue, delta))
         if missing:
@@ -173,7 +177,7 @@ def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str,
     checkpoint = state.begin()
     try:
         for name, count in more.items():
-            found = _more(state, entry, name, count)
+            found = _more(state, entry, name, count, flavors.get(name, {}).values())
             if isinstance(found, Refusal):
                 return found
             others = [part for part in state.assignments(key).values() if part.pod_set != name]
@@ -181,17 +185,39 @@ def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str,
         parts = tuple(state.assignments(key).values())
     finally:
         state.rollback(checkpoint)
-    return Grant(grant.queue, counts, grant.flavors, amounts, parts)
+    return Grant(grant.queue, counts, flavors, amounts, parts)
 
 
-def _more(state: ClusterState, entry: Entry, name: str, count: int) -> tuple[Assignment, ...] | Refusal:
+def _flavors(queue: ClusterQueue, entry: Entry, names: Collection[str]) -> Mapping[str, Mapping[str, str]] | Refusal:
+    """The flavors of all pod sets, by resource; of one that had no pods when it was admitted, those of the others."""
+    found = dict(_grant(entry).flavors)
+    if queue.unlimited:
+        return found
+    others = {resource: flavor for chosen in found.values() for resource, flavor in chosen.items()}
+    covered = {resource for group in queue.groups for resource in group.resources}
+    for pod_set in entry.workload.pod_sets:
+        if pod_set.name not in names or found.get(pod_set.name):
+            continue
+        takes = [resource for resource, amount in usage(pod_set.requests, 1).items() if amount and resource in covered]
+        if lacking := [resource for resource in takes if resource not in others]:
+            text = (
+                f"pod set {pod_set.name} had no pods when the workload was admitted, and nothing that was granted then "
+                f"tells in which flavor it gets {', '.join(lacking)}: it gets them when the workload is admitted anew"
+            )
+            return Refusal(Reason.INSUFFICIENT_QUOTA, text, pod_set=pod_set.name)
+        found[pod_set.name] = {resource: others[resource] for resource in takes}
+    return found
+
+
+def _more(
+    state: ClusterState, entry: Entry, name: str, count: int, granted: Collection[str]
+) -> tuple[Assignment, ...] | Refusal:
     """The assignment of one pod set with more pods; none where it is in no flavor with a topology."""
     key = entry.workload.key
     held = state.assignments(key).get(name)
     if held is not None:
         found = extend(state, key, _sized(entry, held.levels, name, count), count - held.count)
         return found if isinstance(found, Refusal) else (found,)
-    granted = _grant(entry).flavors.get(name, {}).values()
     rooms = [flavor for flavor in granted if flavor in state.flavors]
     if not granted:
         rooms = sorted(state.flavors)  # it was placed without quota
@@ -205,7 +231,14 @@ def _more(state: ClusterState, entry: Entry, name: str, count: int) -> tuple[Ass
 def _apply(state: ClusterState, queues: Queues, entry: Entry, grant: Grant) -> None:
     before = _grant(entry)
     queues.grant(state, entry.workload.key, grant)
-    if any(grant.amounts.get(name, 0) < amount for name, amount in before.amounts.items()) or (
-        sum(part.count for part in grant.assignments) < sum(part.count for part in before.assignments)
-    ):
+    if _less(grant, before):
         queues.gave_back(state, before)
+    if _less(before, grant):
+        queues.wake(queues.took(grant))
+
+
+def _less(one: Grant, other: Grant) -> bool:
+    """Whether it has less of some quota, or fewer slots."""
+    return any(one.amounts.get(name, 0) < amount for name, amount in other.amounts.items()) or (
+        sum(part.count for part in one.assignments) < sum(part.count for part in other.assignments)
+    )

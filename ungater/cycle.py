@@ -93,6 +93,7 @@ from ungater.instructions import (
 from ungater.kueue.answers import NeverFits
 from ungater.kueue.bridge import Bridge
 from ungater.kueue.objects import versions_of
+from ungater.leaders import group_key, has_pods
 from ungater.living import Living
 from ungater.machines import Described
 from ungater.memory import Memory
@@ -249,7 +250,7 @@ class Controller:
                     cluster_queues=cluster_queues,
                     local_queues=local_queues,
                 )
-                leftover = self._leftover(workloads)
+                leftover = self._leftover(workloads, pods)
                 self._unseen |= {*self.memory.records, *map(key, leftover)}
                 self._saw("")
                 group.create_task(self._clear(leftover))
@@ -329,14 +330,21 @@ class Controller:
         classes = OptionalInformer(
             client, newest, PriorityClass, on_event=memory.on_workload_class, older=older, observe=self.metrics.signal
         )
+        # Without these owners, what their workloads hold would be given to others: they are waited for like all else.
+        observe = self.metrics.signal
         self._jobsets = jobsets = OptionalInformer(
-            client, JOB_SETS, JobSet, on_event=memory.on_jobset, observe=self.metrics.signal
+            client, JOB_SETS, JobSet, on_event=memory.on_jobset, observe=observe, first_seconds=SYNC_SECONDS
         )
         leaders = OptionalInformer(
-            client, LEADER_WORKER_SETS, LeaderWorkerSet, on_event=memory.on_leaders, observe=self.metrics.signal
+            client,
+            LEADER_WORKER_SETS,
+            LeaderWorkerSet,
+            on_event=memory.on_leaders,
+            observe=observe,
+            first_seconds=SYNC_SECONDS,
         )
         memory.jobset_of, memory.leaders_of = jobsets.get, leaders.get
-        on_budget, observe = self._budgets.on_budget, self.metrics.signal
+        on_budget = self._budgets.on_budget
         budgets = OptionalInformer(
             client, POD_DISRUPTION_BUDGETS, PodDisruptionBudget, on_event=on_budget, observe=observe
         )
@@ -377,8 +385,8 @@ class Controller:
             if not self.memory.regroup(record):
                 return
             instructions = decide.decide(record, self.memory.rules, time.monotonic(), time.time())
-            if not any(isinstance(one, LEAVING) for one in instructions):
-                record.closing = False  # what it was to give back, it keeps after all
+            if record.closing and not any(isinstance(one, LEAVING) for one in instructions):
+                self.living.keep(record)
             predictions = None
             for instruction in instructions:
                 if isinstance(instruction, Ungate):
@@ -662,10 +670,13 @@ class Controller:
             message = f"what the node publishes of its inside can be used again: {now.source or 'nothing'}"
             self.recorder.event(regarding, FINE, Reason.MACHINE_DATA_VALID, "Read", message)
 
-    def _leftover(self, workloads: Iterable[Workload]) -> list[Workload]:
+    def _leftover(self, workloads: Iterable[Workload], pods: Iterable[Pod]) -> list[Workload]:
         """Workloads whose pods all went while nobody watched: the next pods of their owner start anew."""
         held = {record.key for record in self.memory.records.values()}
-        found = [workload for workload in workloads if key(workload) not in held and of_pods(workload.metadata)]
+        bare = [workload for workload in workloads if key(workload) not in held and of_pods(workload.metadata)]
+        # Groups have no record where their LeaderWorkerSet could not be listed.
+        groups = {group_key(pod) for pod in pods} if bare else set()
+        found = [workload for workload in bare if not has_pods(workload.metadata, groups)]
         for workload in found:
             self.memory.leave_out(key(workload))
         return found

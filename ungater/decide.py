@@ -9,6 +9,8 @@ Rules
   suspended by us too; one without a queue is as its user has it.
 """
 
+from collections.abc import Iterator
+
 from crds.constants import Keys
 from crds.request import RequestError, check_level
 from engine.model import Policy
@@ -20,6 +22,7 @@ from ungater.conditions import Wanted
 from ungater.groups import GONE
 from ungater.instructions import (
     Create,
+    Delete,
     Free,
     Instruction,
     Leave,
@@ -30,6 +33,7 @@ from ungater.instructions import (
     Tell,
     Write,
 )
+from ungater.leaders import KIND as LEADER_SETS
 from ungater.placing import SOON, waits
 from ungater.record import Record
 from ungater.slots import finished, is_gated
@@ -54,7 +58,32 @@ def decide(record: Record, rules: Rules, now: float, wall: float = 0.0) -> list[
         return [Leave(), *waits(record, *why, now)]
     if owner.suspended and not owner.queue:
         return _suspended(record, rules)
-    return queued.decide(record, rules, now, wall)
+    return [*_misled(record, rules, now), *queued.decide(record, rules, now, wall)]
+
+
+def _misled(record: Record, rules: Rules, now: float) -> Iterator[Instruction]:
+    """Pods of a LeaderWorkerSet that were let go for one of its name that it replaced; their controller makes others.
+
+    They tell its name alone, so until the watch tells of the new one they are taken for the old one's. Pods that are
+    older than it may be meant to run on.
+    """
+    owner, mark = record.owner, rules.keys.workload
+    for pod in record.pods.values() if owner.kind == LEADER_SETS else ():
+        meta = pod.metadata
+        if (
+            (meta.annotations or {}).get(mark, owner.workload) == owner.workload
+            or (meta.creation_timestamp or "") < owner.created
+            or is_gated(pod, rules.keys.gate)
+            or finished(pod)
+            or meta.deletion_timestamp is not None
+            or record.deleting.get(meta.uid, 0.0) > now
+        ):
+            continue
+        text = (
+            f"pod {meta.name} was sent to a slot of an earlier {owner.kind} {owner.name}: it is deleted, and its "
+            f"replacement is placed with workload {owner.workload}"
+        )
+        yield Delete(pod, Reason.SLOT_MOVED, text)
 
 
 def _over(record: Record, rules: Rules, wall: float) -> list[Instruction]:

@@ -26,7 +26,6 @@ from crds.request import WISHES, ParsedRequest, RequestError, parse_request, par
 from engine.reasons import Reason
 from kube.objects import Affinity, NodeAffinity, NodeSelector, ObjectMeta, Pod, PodTemplate, controller_of, is_true
 from ungater.jobs import MAIN, OwnedPodSet, Owner, positive
-from ungater.leaders import KIND as LEADER_SETS
 from ungater.leaders import group_key
 from ungater.roles import rule_of
 from ungater.slots import finished, is_gated, rank_of
@@ -77,9 +76,7 @@ def of_pods(workload: ObjectMeta) -> bool:
     controller = controller_of(workload)
     if controller is None:
         return bool(workload.owner_references) and workload.name.startswith(f"{GROUP.lower()}-")
-    return controller.kind not in {JOB, "JobSet", LEADER_SETS} and workload.name.startswith(
-        f"{controller.kind.lower()}-"
-    )
+    return controller.kind not in {JOB, "JobSet"} and workload.name.startswith(f"{controller.kind.lower()}-")
 
 
 def owner_of_pods(key: str, pods: Iterable[Pod], keys: Keys, before: Owner | None = None) -> Owner:

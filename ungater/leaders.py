@@ -8,7 +8,7 @@ Rules
   ``podset-group-name`` share a domain. The rank is ``worker-index``; workers count theirs from 1.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -16,7 +16,7 @@ from crds.constants import WORKER_INDEX, Keys
 from crds.names import workload_name
 from crds.request import JOB_PATH, ParsedRequest, RequestError, parse_job_wish, parse_places
 from engine.model import Policy
-from kube.objects import Pod, PodTemplate, controller_of, is_true
+from kube.objects import ObjectMeta, Pod, PodTemplate, controller_of, is_true
 from kube.parents import LeaderWorkerSet
 from ungater.jobs import MAIN, OwnedPodSet, Owner, Ranks, positive
 from ungater.slots import finished
@@ -40,6 +40,20 @@ def group_key(pod: Pod) -> str:
 def set_of(key: str) -> str:
     """``namespace/name`` of the LeaderWorkerSet of a group."""
     return key.removeprefix(PREFIX).rpartition("/")[0]
+
+
+def has_pods(workload: ObjectMeta, groups: Collection[str]) -> bool:
+    """Whether a Workload, by its metadata, is that of a group with pods; ``groups``: the keys of those that have."""
+    controller = controller_of(workload)
+    if controller is None or controller.kind != KIND:
+        return False
+    name, uid = controller.name, controller.uid
+    own = (group for group in groups if set_of(group) == f"{workload.namespace}/{name}")
+    return any(workload.name == _workload(name, uid, group.rpartition("/")[2]) for group in own)
+
+
+def _workload(name: str, uid: str, index: str) -> str:
+    return workload_name(KIND, f"{name}-{index}", f"{uid}/{index}")
 
 
 def owner_of_group(
@@ -102,7 +116,7 @@ def owner_of_group(
         workload_class=labels.get(keys.priority_class, ""),
         most_execution=most,
         ready=sum(is_true(pod.status.conditions, "Ready") for pod in alive),
-        workload=workload_name(KIND, f"{meta.name}-{index}", f"{meta.uid}/{index}"),
+        workload=_workload(meta.name, meta.uid, index),
         role=_role,
     )
 

@@ -16,7 +16,7 @@ from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import Forbidden, Invalid
 from kube.events import EventRecorder
-from kube.objects import Job, Object, ResourceFlavor, Struct, condition, key
+from kube.objects import Job, Object, ResourceFlavor, Struct, condition, is_true, key
 from kube.parents import JobSet
 from kube.patches import PatchType
 from kube.resources import JOB_SETS, JOBS, WORKLOADS, Resource
@@ -304,9 +304,16 @@ class Living:
             record.evict = holdings.told(preemptors[0], record.key)  # planned while that was written: it goes after all
             return True
         self._evictions.forget(record.uid)
-        holdings.stay(record)
-        record.closing = False
+        self.keep(record)
         return True
+
+    def keep(self, record: Record) -> None:
+        """What it was to give back it keeps after all, unless it goes for somebody else, or that is stored already."""
+        record.closing = False
+        holdings, known = self._memory.holdings, record.known
+        stored = known is not None and is_true(known.conditions, conditions.EVICTED)
+        if record.evict is None and not stored and not holdings.preemptors_of(record.key):
+            holdings.stay(record)
 
     async def give_back(self, record: Record, back: instructions.Return) -> bool:
         """The eviction is over: remove the admission, and only then give away what it held."""

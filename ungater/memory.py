@@ -104,7 +104,7 @@ class Memory:
         ] = {}  # Jobs by the uid of the JobSet that made them, and theirs
         self.jobset_of: Callable[[str], JobSet | None] = lambda _: None  # by ``namespace/name``
         self.leaders_of: Callable[[str], LeaderWorkerSet | None] = lambda _: None  # by ``namespace/name``
-        self._parents: dict[str, str] = {}  # the other way round
+        self._parents: dict[str, str] = {}  # the other way round; also of Jobs that are gone before their pods
         self._leftover: dict[
             str, list[objects.Pod]
         ] = {}  # Workloads that are to be gone, and pods of their owners that came before that was seen
@@ -227,9 +227,11 @@ class Memory:
             self._stand_down(victims)
 
     def wish(self, record: Record) -> tuple[PodSet, ...]:
-        """What a job asks for, as queueing takes it: its pod sets that need pods."""
-        pod_sets = record.owner.pod_sets
-        wanted = pod_sets if len(pod_sets) == 1 else [one for one in pod_sets if one.count] or pod_sets[:1]
+        """What a job asks for, as queueing takes it: its pod sets that need pods, or all where it holds something."""
+        pod_sets, known = record.owner.pod_sets, record.known
+        holds = record.admission is not None or (known is not None and known.admission is not None)
+        whole = holds or len(pod_sets) == 1
+        wanted = pod_sets if whole else [one for one in pod_sets if one.count] or pod_sets[:1]
         return tuple([self.pod_set(record, one, _unresolved(one.request)) for one in wanted])
 
     def _rank(self, record: Record) -> int:
@@ -449,7 +451,7 @@ class Memory:
         if event.new is None:
             record.gone = workload.metadata.uid
             if record.known is None or record.known.uid == record.gone:
-                record.known, record.removing = None, False
+                self._unknown(record)
                 self._enqueue(record.uid, 0.0)
             return
         if not record.busy:
@@ -643,15 +645,22 @@ class Memory:
         self._look_at_parent(record)
 
     def _forget_child(self, job: objects.Job) -> None:
-        parent = self._parents.pop(job.metadata.uid, "")
-        children = self.children.get(parent)
-        if children is None:
+        uid = job.metadata.uid
+        parent = self._parents.get(uid, "")
+        children = self.children.get(parent, {})
+        if children.pop(uid, None) is None:
             return
-        children.pop(job.metadata.uid, None)
         if not children:
             del self.children[parent]
+        self._forget_parent(uid)
         if (record := self.records.get(parent)) is not None:
             self._look_at_parent(record)
+
+    def _forget_parent(self, uid: str) -> None:
+        """Forget whose a Job was, once it and its pods are gone: watches may tell of the pods later."""
+        parent = self._parents.get(uid)
+        if parent is not None and uid not in self.children.get(parent, ()) and not any(self.pods_of(uid)):
+            del self._parents[uid]
 
     def _look_at_parent(self, record: Record) -> None:
         jobset = self.jobset_of(record.owner.key)
@@ -713,8 +722,13 @@ class Memory:
             self._removed[record.known.uid] = None
             if len(self._removed) > REMOVED:
                 del self._removed[next(iter(self._removed))]
-            record.gone, record.known = record.known.uid, None
-        record.removing, record.told = False, None  # who comes now has heard nothing yet
+            record.gone = record.known.uid
+        self._unknown(record)
+
+    @staticmethod
+    def _unknown(record: Record) -> None:
+        """It has no Workload any more; who comes now, and the next Workload, have heard nothing yet."""
+        record.known, record.removing, record.told = None, False, None
 
     def leave_out(self, workload: str) -> None:
         """A Workload, by its key, whose pods are all gone: what it holds is nobody's, and it is to be removed.
@@ -738,12 +752,25 @@ class Memory:
             self._drop(record.uid)
             return False
         own = self._own_of(record.uid, record.pods.values(), record.own)
+        if own is not None and own.workload != record.own.workload:
+            return self._replaced(record)
         waits = own is not None and (own.queue or own.uid.startswith(LEADERS))
         if own is not None and own.over == GONE and waits and own.kind not in {POD, GROUP}:
             own = self._maybe_gone(record, own)
         elif record.pods:
             record.bare_since = None
         record.own = own or record.own
+        record.owner = self.view(record.own)
+        return True
+
+    def _replaced(self, record: Record) -> bool:
+        """A LeaderWorkerSet was made anew under its name. First what is held for the old one is given back."""
+        if record.known is None or record.own is None:
+            self._drop(record.uid)
+            for pod in tuple(record.pods.values()):
+                self._gather(pod)
+            return False
+        record.own = replace(record.own, over=GONE)
         record.owner = self.view(record.own)
         return True
 
@@ -858,6 +885,7 @@ class Memory:
         self._give_back(pod)
         self.arrivals.gone(pod)
         record = self._record_of(pod)
+        self._forget_parent(owner_key(pod, self.keys))
         if record is None or record.pods.pop(uid, None) is None:
             return
         record.intents.pop(uid, None)

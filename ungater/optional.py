@@ -1,4 +1,4 @@
-"""Watching a resource that a cluster may or may not serve: looked for again and again, never waited for.
+"""Watching a resource that a cluster may or may not serve: looked for again and again, never waited for without end.
 
 NodeResourceTopology is there only where somebody installed its CRD, and that may happen, or be undone, at any time.
 """
@@ -17,6 +17,7 @@ from kube.informer import Event, EventKind, Informer
 from kube.objects import Object
 from kube.resources import Resource
 from kube.watch import Observe
+from ungater.workqueue import backoff
 
 LOOK_SECONDS = 30.0
 FIRST_SECONDS = 10.0
@@ -110,16 +111,21 @@ class OptionalInformer(Generic[T]):
 
     async def run(self) -> None:
         """Look, list and watch, for ever; ends by cancellation only."""
+        failures = 0
         try:
             while True:
+                pause = self._look_seconds
                 try:
                     there = await self._served()
                 except (KubeError, msgspec.MsgspecError) as error:
+                    failures += 1
+                    pause = backoff(failures, longest=self._look_seconds)
                     log.warning("the API server does not say what it serves", error=str(error))
                 else:
+                    failures = 0
                     await self._turn(there)
                     self._looked.set()
-                await asyncio.sleep(self._look_seconds)
+                await asyncio.sleep(pause)
         finally:
             await self._stop()
 

@@ -283,8 +283,8 @@ def _count_gated(  # noqa: PLR0917
     if pod.metadata.deletion_timestamp is not None:
         return
     index = None if intent is None else slots.index(intent.values)
-    if intent is None:
-        result.waiting.append(pod)
+    if intent is None or (index is None and intent.deadline <= now):
+        result.waiting.append(pod)  # sent to a slot that moved, and gated still: if it went after all, this is refused
     elif index is not None:
         _use(result, index, rank(pod))
         if intent.deadline <= now:

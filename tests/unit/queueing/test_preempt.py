@@ -15,6 +15,7 @@ from queueing.flavors import put
 from queueing.model import Preemption, Reclaim, Rules, Within
 from queueing.preempt import plan
 from queueing.queues import Phase
+from queueing.scale import resize
 
 LOWER = Preemption(within=Within.LOWER)
 RECLAIM = Preemption(reclaim=Reclaim.ANY)
@@ -129,6 +130,18 @@ def test_a_queue_is_taken_from_only_as_long_as_it_borrows():
     run(state, queues)
     submit(queues, make_workload("large", "a", count=2, created=9.0))
     assert victims(run(state, queues)) == {"large": {"b1": Reason.RECLAIMED, "b2": Reason.RECLAIMED}}
+
+
+def test_who_waits_takes_back_what_somebody_borrows_by_growing():
+    state = make_state(2, 2)
+    queues = make_queues(make_queue("a", 16, cohort="c", preemption=RECLAIM), make_queue("b", 16, cohort="c"))
+    submit(queues, make_workload("v", "b", count=2, level=RACK), make_workload("w", "b", level=RACK, created=1.0))
+    run(state, queues)
+    resize(state, queues, "v", {"main": 1})
+    submit(queues, make_workload("large", "a", count=2, level=RACK, created=2.0))
+    assert victims(run(state, queues)) == {}  # a host of each rack is free, and nobody borrows
+    resize(state, queues, "w", {"main": 2})
+    assert victims(run(state, queues)) == {"large": {"v": Reason.RECLAIMED}}
 
 
 def test_preempting_while_borrowing_up_to_a_threshold():

@@ -1,5 +1,7 @@
 """Workloads that change while they hold something: elastic, reclaimable, moved."""
 
+import dataclasses
+
 import msgspec
 import pytest
 from queue_factories import (
@@ -125,6 +127,37 @@ def test_an_auto_level_is_kept_when_it_grows():
     run(state, queues)
     assert resize(state, queues, "w", {"main": 6}).counts == {"main": 6}
     assert state.assignments("w")["main"].source.topology.level == HOST
+
+
+def test_a_pod_set_that_had_no_pods_gets_them_in_the_flavors_of_the_others():
+    """A replicated job of a JobSet whose Jobs were done, and are made again by a restart."""
+    state, queues = make_state(2, 4), make_queues(make_queue("q", 32))
+    one = make_workload("w", count=2)
+    submit(queues, one)
+    assert keys(run(state, queues)) == ["w"]
+    done = make_pod_set(0, name="done")
+    submit(queues, msgspec.structs.replace(one, pod_sets=(*one.pod_sets, done)))
+    found = resize(state, queues, "w", {"main": 2, "done": 1})
+    assert isinstance(found, Resized)
+    assert (found.counts, found.grant.amounts) == ({"main": 2, "done": 1}, {KEY: 24})
+    assert found.grant.flavors["done"] == {GPU: "tas"}
+    again = resize(state, queues, "w", {"main": 2, "done": 0})
+    assert isinstance(again, Resized)
+    assert again.grant.amounts == {KEY: 16}
+
+
+def test_a_pod_set_whose_flavor_nobody_knows_waits_until_it_is_admitted_anew():
+    state, queues = make_state(2, 4), make_queues(make_queue("q", 32))
+    one = make_workload("w", count=2)
+    submit(queues, one)
+    run(state, queues)
+    grant = queues.entries["w"].grant
+    queues.entries["w"].grant = dataclasses.replace(grant, flavors={"main": {}})
+    submit(queues, msgspec.structs.replace(one, pod_sets=(*one.pod_sets, make_pod_set(0, name="done"))))
+    found = resize(state, queues, "w", {"done": 1})
+    assert isinstance(found, Refusal)
+    assert found.reason is Reason.INSUFFICIENT_QUOTA
+    assert "done" in found.message
 
 
 def test_only_admitted_ones_with_known_pod_sets_are_resized():

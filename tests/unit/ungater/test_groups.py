@@ -5,12 +5,15 @@ import pytest
 from support.owned import KEYS, slot_map
 from support.world import FLAVOR, NODES, World, stored_workload
 
+from crds.constants import WORKER_INDEX
 from crds.request import RequestError
 from engine.reasons import Reason
-from kube.objects import Pod, key
+from kube.objects import ObjectMeta, Pod, key
+from kube.parents import LeaderWorkerSet, LeaderWorkerSetSpec, LeaderWorkerTemplate
+from ungater import leaders
 from ungater.decide import decide
 from ungater.groups import GONE, GROUP, of_pods, owner_key, owner_of_pods, served
-from ungater.instructions import Free, Leave, Remove
+from ungater.instructions import Delete, Free, Leave, Remove
 from ungater.record import Told
 from ungater.slots import rank_of
 from ungater.workloads import Workload, belongs, known_of, new_workload
@@ -392,3 +395,62 @@ def test_pods_of_jobs_and_daemon_sets_make_no_record(world):
         world.put("pod", make_pod(kind.lower(), owner={**STATEFUL_SET, "kind": kind, "uid": kind}))
     assert world.memory.records == {}
     assert len(world.memory.stray) == 2
+
+
+def test_a_leader_worker_set_that_is_made_anew_under_its_name_is_another_workload(world):
+    """What the old one holds goes first; its Workload is not written any more, and no pod goes to its slots."""
+    labels = {leaders.NAME: "l", leaders.GROUP: "0", WORKER_INDEX: "0"}
+    pod = make_pod("l-0", owner=STATEFUL_SET, labels=labels)
+    template = msgspec.Raw(msgspec.json.encode({"spec": pod.spec}))
+
+    def whole(uid):
+        shape = LeaderWorkerSetSpec(leader_worker_template=LeaderWorkerTemplate(worker_template=template))
+        return LeaderWorkerSet(metadata=ObjectMeta(name="l", namespace="ns", uid=uid), spec=shape)
+
+    sets = {"ns/l": whole("u-1")}
+    memory, world.memory.leaders_of = world.memory, sets.get
+    world.put("pod", pod)
+    (old,) = memory.records.values()
+    old.known = known_of(stored_for(old))
+    sets["ns/l"] = whole("u-2")
+    assert memory.regroup(old)
+    assert decide(old, memory.rules, 0.0) == [Leave(), Remove(), Free()]
+    memory.removed(old)
+    assert not memory.regroup(old)
+    (new,) = memory.records.values()
+    assert (new.known, list(new.pods)) == (None, [pod.metadata.uid])
+    assert new.owner.workload != old.owner.workload
+
+
+@pytest.mark.parametrize(("born", "goes"), [("2026-11-21T00:00:04Z", False), ("2026-11-21T00:00:05Z", True)])
+def test_pods_let_go_for_a_leader_worker_set_that_was_replaced_are_replaced(world, born, goes):
+    """Those that are older than the new one may have been left running on purpose (--cascade=orphan)."""
+    labels = {leaders.NAME: "l", leaders.GROUP: "0", WORKER_INDEX: "0"}
+    shape = LeaderWorkerTemplate(worker_template=msgspec.Raw(msgspec.json.encode({"spec": make_pod("l-0").spec})))
+    meta = ObjectMeta(name="l", namespace="ns", uid="u-2", creation_timestamp="2026-11-21T00:00:05Z")
+    sets = {"ns/l": LeaderWorkerSet(metadata=meta, spec=LeaderWorkerSetSpec(leader_worker_template=shape))}
+    world.memory.leaders_of = sets.get
+    marks = {"annotations": {KEYS.workload: "of-another"}, "spec": {"schedulingGates": [], "nodeName": "r1-h1"}}
+    pod = make_pod("l-0", owner=STATEFUL_SET, labels=labels, creationTimestamp=born, **marks)
+    world.put("pod", pod)
+    (record,) = world.memory.records.values()
+    record.known = known_of(stored_for(record))
+    found = [one for one in decide(record, world.memory.rules, 1.0) if isinstance(one, Delete)]
+    assert [one.pod.metadata.name for one in found] == ["l-0"] * goes
+
+
+def test_the_workload_of_a_leader_worker_sets_group_without_pods_is_left_over(world):
+    """Its leader was deleted while no controller ran: its slots are nobody's until its Workload is removed."""
+    labels = {leaders.NAME: "l", leaders.GROUP: "0", WORKER_INDEX: "0"}
+    pod = make_pod("l-0", owner=STATEFUL_SET, labels=labels)
+    shape = LeaderWorkerTemplate(worker_template=msgspec.Raw(msgspec.json.encode({"spec": pod.spec})))
+    meta = ObjectMeta(name="l", namespace="ns", uid="u-1")
+    sets = {"ns/l": LeaderWorkerSet(metadata=meta, spec=LeaderWorkerSetSpec(leader_worker_template=shape))}
+    world.memory.leaders_of = sets.get
+    world.put("pod", pod)
+    (record,) = world.memory.records.values()
+    workload = stored_for(record).metadata
+    assert of_pods(workload)
+    assert leaders.has_pods(workload, {leaders.group_key(pod)})
+    assert not leaders.has_pods(workload, {"lws/ns/l/1", "lws/ns/other/0"})
+    assert not leaders.has_pods(make_pod(owner=STATEFUL_SET).metadata, {leaders.group_key(pod)})

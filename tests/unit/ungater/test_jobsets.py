@@ -263,6 +263,30 @@ def test_pods_that_came_before_their_job_are_taken_in(world):
     assert set(world.memory.records) == {"u-js"}, "its Jobs are no workloads of their own"
 
 
+def test_pods_that_are_heard_to_be_gone_after_their_job_keep_no_slot(world):
+    """A JobSet that restarts deletes its Jobs, and the watch of Jobs may be ahead of that of pods."""
+    world.put_set(make_jobset())
+    record, memory = world.memory.records["u-js"], world.memory
+    job = child("leader", 0, 1)
+    world.put("job", job)
+    world.put("pod", PODS[0])
+    world.drop("job", job)
+    assert list(record.pods) == [PODS[0].metadata.uid], "it holds its slot until it is gone"
+    world.drop("pod", PODS[0])
+    assert not record.pods
+    assert not memory._parents
+
+
+def test_a_replicated_job_that_is_done_is_still_known_to_queueing(world):
+    """It holds slots until they are given back, and wants them again when the JobSet restarts."""
+    world.put_set(make_jobset(annotations={KEYS.preferred[0]: "block"}))
+    record = world.admit_set()
+    for index in range(2):
+        world.put("job", child("workers", index, 2, succeeded=2, completedIndexes="0-1"))
+    assert [one.count for one in record.owner.pod_sets] == [1, 0]
+    assert [one.name for one in world.memory.wish(record)] == ["leader", "workers"]
+
+
 def test_what_its_jobs_do_not_need_any_more_is_given_back(world):
     world.put_set(make_jobset(annotations={KEYS.preferred[0]: "block"}))
     record = world.admit_set()

@@ -27,7 +27,7 @@ from ungater.decide import decide
 from ungater.instructions import Release
 from ungater.living import Living
 from ungater.metrics import Metrics
-from ungater.record import Nomination, Refused
+from ungater.record import Nomination, Refused, Told
 
 
 @pytest.fixture
@@ -74,6 +74,17 @@ def test_an_answer_about_a_workload_that_was_seen_to_be_deleted_is_old(world):
     assert record.known.uid == "another"
     world.put("workload", newer(stored, "10"))
     assert record.known.uid == "another", "what is still heard of the deleted one is old"
+
+
+def test_the_next_workload_says_anew_why_it_waits(world):
+    """Pods that came meanwhile, and the new object, have no event yet; the answer to the removal may never come."""
+    job = make_job("train", parallelism=2)
+    world.put("job", job)
+    world.admit(job)
+    record = record_of(world, job)
+    record.told, record.removing = Told("DoesNotFit", "m", 1.0), True
+    world.drop("workload", world.stores["workload"][record.key])
+    assert (record.told, record.removing) == (None, False)
 
 
 def test_one_that_was_made_again_while_a_write_was_on_its_way_counts_after_it(world):
@@ -187,9 +198,11 @@ async def test_what_was_to_be_given_back_and_is_kept_after_all_lets_pods_go_agai
     world.put("pod", pod)
     record = told(controller, world, job)
     record.pods = {pod.metadata.uid: pod}
-    record.closing = True  # the write that removes its admission met a conflict, and then it was resumed
+    controller.memory.queues.evict(record.key)
+    record.closing = True  # the write that evicts it met a conflict: it had been made active again
     await controller.reconcile(record.uid)
     assert not record.closing
+    assert not controller.memory.queues.evicting, "else it would never be given other slots"
     assert controller.sender._queue.qsize() == 1
 
 

@@ -82,6 +82,14 @@ def test_failed_and_succeeded_pods_hold_nothing():
     assert counted.succeeded == [1, 0]
 
 
+def test_a_pod_whose_patch_failed_and_whose_slot_moved_gets_another_slot():
+    """Should the patch have been made after all, the next one is refused: a gate that is gone pins the selector."""
+    pod = make_pod("p")
+    intents = {pod.metadata.uid: Intent(("b", "r", "gone"), deadline=10.0)}
+    assert count(TWO, [pod], intents, now=5.0).waiting == []
+    assert count(TWO, [pod], intents, now=10.0).waiting == [pod]
+
+
 def test_an_intent_holds_its_slot_and_keeps_it_when_it_is_sent_again():
     pod = make_pod("p", rank=3)
     intents = {pod.metadata.uid: Intent(("b", "r", "n1"), deadline=10.0)}
