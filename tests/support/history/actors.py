@@ -8,13 +8,29 @@ import random
 from collections import Counter
 from typing import Any
 
-from support.history.server import GROUP, POD_GROUPS, TRACKING, Json, Server, ended, is_group, over, owner_of
+from support.history.jobsets import FOREGROUND, JobSets
+from support.history.leaders import LeaderSets
+from support.history.server import (
+    GROUP,
+    NAMESPACE,
+    POD_GROUPS,
+    TRACKING,
+    Json,
+    Server,
+    ended,
+    is_group,
+    is_true,
+    over,
+    owner_of,
+    parent_of,
+)
+
+from crds.constants import WORKER_INDEX
 
 ORDINAL = "apps.kubernetes.io/pod-index"
 POD_INDEX = "kueue.x-k8s.io/pod-group-pod-index"
 TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 RANK = "batch.kubernetes.io/job-completion-index"
-NAMESPACE = "ns"
 RUNNING = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 
 
@@ -26,11 +42,13 @@ class Cluster:
         self.rng = rng
         self.finishing: set[str] = set()
         self.everything_ends = False
+        self._jobsets = JobSets(server, rng)
+        self._leaders = LeaderSets(server, rng)
         self._numbers = 0
 
     def step(self) -> bool:
         """One change somewhere; False where nobody has anything to do."""
-        parts = [self._jobs, self._sets, self._schedule, self._kubelets, self._collect]
+        parts = [self._jobs, self._jobsets.step, self._led, self._sets, self._schedule, self._kubelets, self._collect]
         self.rng.shuffle(parts)
         return any(part() for part in parts)
 
@@ -45,9 +63,10 @@ class Cluster:
         return self._orphans() or any(self._job(job) for job in jobs)
 
     def _orphans(self) -> bool:
-        uids = {job["metadata"]["uid"] for job in self.server.all("jobs")}
+        jobs = self.server.all("jobs")
+        uids = {job["metadata"]["uid"] for job in jobs if not job["metadata"].get("deletionTimestamp")}
         for pod in self.server.all("pods"):
-            if TRACKING in pod["metadata"].get("finalizers", ()) and owner_of(pod) not in uids:
+            if TRACKING in pod["metadata"].get("finalizers", ()) and parent_of(pod) not in uids:
                 self._untrack(pod)
                 return True
         return False
@@ -63,7 +82,7 @@ class Cluster:
         if job["metadata"].get("deletionTimestamp"):
             return False
         status = dict(job.get("status") or {})
-        pods = self.pods_of(uid)
+        pods = [pod for pod in self.server.all("pods") if parent_of(pod) == uid]
         done = [pod for pod in pods if TRACKING in pod["metadata"].get("finalizers", ()) and _counts(pod)]
         live = [pod for pod in pods if not ended(pod) and not pod["metadata"].get("deletionTimestamp")]
         indexed = spec.get("completionMode") == "Indexed"
@@ -87,14 +106,14 @@ class Cluster:
             if self._remove(live):
                 return True
             status.pop("startTime", None)
-            return self._set_status(job, self._counted(self._condition(status, "Suspended", "True"), pods))
-        if _true(status, "Suspended"):
-            status = self._condition(status, "Suspended", "False")
+            return self._set_status(job, self._counted(self.server.with_condition(status, "Suspended", "True"), pods))
+        if is_true(status, "Suspended"):
+            status = self.server.with_condition(status, "Suspended", "False")
         if "startTime" not in status:
             status["startTime"] = self.server.now()
         wanted = max(0, min(spec["parallelism"], spec["completions"] - status.get("succeeded", 0)))
         if status.get("succeeded", 0) >= spec["completions"]:
-            return self._set_status(job, self._counted(self._condition(status, "Complete", "True"), pods))
+            return self._set_status(job, self._counted(self.server.with_condition(status, "Complete", "True"), pods))
         excess = live[wanted:] if not indexed else _not_needed(live, spec["completions"])
         if self._remove(excess):
             return True
@@ -106,7 +125,7 @@ class Cluster:
     def _make_pod(self, job: Json, live: list[Json], status: Json, *, indexed: bool) -> None:
         meta, template = job["metadata"], job["spec"]["template"]
         self._numbers += 1
-        labels = {}
+        labels = dict(template["metadata"].get("labels") or {})
         if indexed:
             taken = {_rank(pod) for pod in live} | _ranks(status.get("completedIndexes", ""))
             labels[RANK] = str(next(rank for rank in range(job["spec"]["completions"]) if rank not in taken))
@@ -148,13 +167,6 @@ class Cluster:
         ready = sum(pod["status"]["phase"] == "Running" for pod in live)
         return {**status, "active": len(live), "ready": ready}
 
-    def _condition(self, status: Json, kind: str, value: str) -> Json:
-        conditions = status.get("conditions") or []
-        if any(found["type"] == kind and found["status"] == value for found in conditions):
-            return status
-        made = {"type": kind, "status": value, "lastTransitionTime": self.server.now(), "reason": kind, "message": ""}
-        return {**status, "conditions": [*(found for found in conditions if found["type"] != kind), made]}
-
     def _set_status(self, job: Json, status: Json) -> bool:
         job = self.server.get("jobs", job["metadata"]["name"], NAMESPACE)
         if job is None or (job.get("status") or {}) == status:
@@ -168,6 +180,9 @@ class Cluster:
         found = [*self.server.all("statefulsets"), *self.server.all(POD_GROUPS.plural)]
         self.rng.shuffle(found)
         return any(self._set(each) for each in found)
+
+    def _led(self) -> bool:
+        return self._leaders.step(all_end=self.everything_ends)
 
     def _set(self, owner: Json) -> bool:
         """podManagementPolicy Parallel: pods that are missing are made, and those that ended made again."""
@@ -276,7 +291,8 @@ class Cluster:
         if phase == "Pending":
             self.server.store(pod, {**pod, "status": RUNNING}, "kubelet", "status")
             return True
-        all_end = self.everything_ends and not {ORDINAL, POD_INDEX} & meta.get("labels", {}).keys()  # those run on
+        runs_on = {ORDINAL, POD_INDEX, WORKER_INDEX} & meta.get("labels", {}).keys()
+        all_end = self.everything_ends and not runs_on
         ends = owner_of(pod) and (all_end or owner_of(pod) in self.finishing)
         if phase == "Running" and ends and (all_end or self.rng.random() < 0.05):
             fails = not self.everything_ends and self.rng.random() < 0.1
@@ -293,14 +309,23 @@ class Cluster:
     # --- the garbage collector ------------------------------------------------------------------------------------
 
     def _collect(self) -> bool:
-        uids = {obj["metadata"]["uid"] for obj in self.server.objects.values()}
-        for plural in ("pods", "workloads"):
+        leaving = {
+            job["metadata"]["uid"]: job
+            for job in self.server.all("jobs")
+            if FOREGROUND in job["metadata"].get("finalizers", ())
+        }
+        uids = {obj["metadata"]["uid"] for obj in self.server.objects.values()} - set(leaving)
+        for plural in ("jobs", "pods", "workloads"):
             for obj in self.server.all(plural):
-                kept = plural == "workloads" and owner_of(obj).startswith("group-") and self.pods_of(owner_of(obj))
-                gone = owner_of(obj) and owner_of(obj) not in uids and not kept
-                if gone and not obj["metadata"].get("deletionTimestamp"):
+                owner = parent_of(obj) or owner_of(obj)
+                leaving.pop(owner, None)
+                kept = plural == "workloads" and owner.startswith("group-") and self.pods_of(owner)
+                if owner and owner not in uids and not kept and not obj["metadata"].get("deletionTimestamp"):
                     self.server.delete(obj, "garbage collector")
                     return True
+        for job in leaving.values():  # nothing depends on it any more
+            self.server.change(job, lambda new: new["metadata"].update(finalizers=[]), "garbage collector")
+            return True
         return False
 
 
@@ -333,10 +358,6 @@ def _selected(pod: Json, node: Json) -> bool:
     return not terms or any(
         all(node["metadata"]["name"] in field["values"] for field in term.get("matchFields") or ()) for term in terms
     )
-
-
-def _true(status: Json, kind: str) -> bool:
-    return any(found["type"] == kind and found["status"] == "True" for found in status.get("conditions") or ())
 
 
 def _counts(pod: Json) -> bool:

@@ -15,7 +15,7 @@ from unittest.mock import patch
 import structlog
 from support.history import loop as loops
 from support.history.actors import Cluster
-from support.history.judge import Judge, slices_of, wanted_by
+from support.history.judge import HOSTNAME, Judge, slices_of
 from support.history.server import Json, Server, is_set, over, owner_of, owners
 from support.history.users import Users
 from support.history.wire import Faults, Wire
@@ -174,8 +174,7 @@ class History:
         self.cluster.everything_ends = True
         self._activity.set()
         await self._settle(self._undone, SHORT)
-        for job in list(owners(self.server)):
-            self.server.delete(job, "user")
+        self.users.delete_all()
         await self._settle(self._left, SHORT)
         background.cancel()
         await self._end_term()
@@ -279,7 +278,7 @@ class History:
         jobs = {job["metadata"]["uid"]: job for job in owners(self.server)}
         stored = {
             f"ns/{each['metadata']['name']}": sorted(
-                (tuple(labels.values()), count) for labels, count in slices_of(each)
+                (tuple(slots.labels.values()), slots.count) for slots in slices_of(each)
             )
             for each in self.server.all("workloads")
             if owner_of(each) in jobs and not over(jobs[owner_of(each)]) and slices_of(each)
@@ -301,7 +300,11 @@ class History:
             workload = next(
                 (each for each in self.server.all("workloads") if owner_of(each) == job["metadata"]["uid"]), None
             )
-            if over(job) or not wanted_by(job) or (is_set(job) and workload is not None and slices_of(workload)):
+            if (
+                over(job)
+                or not self.judge.wanted(job)
+                or (is_set(job) and workload is not None and slices_of(workload))
+            ):
                 continue  # a set that could not grow beside its pods is let be
             if workload is None or self.judge.fits(job, workload, idle=True):
                 wrong.append(f"job {job['metadata']['name']} never had its turn: {workload and workload.get('status')}")
@@ -365,7 +368,7 @@ def _summary(key: tuple[str, str, str], old: Json | None, new: Json | None) -> l
         said += ["terminating"] if meta.get("deletionTimestamp") else []
         said += ["untracked"] if not meta.get("finalizers") else []
     elif plural == "workloads":
-        said += [[(labels["kubernetes.io/hostname"], count) for labels, count in slices_of(new)]]
+        said += [[(each.pod_set, each.labels[HOSTNAME], each.count) for each in slices_of(new)]]
         said += ["nominated"] if status.get("nomination") else []
         said += [f"{one['type']}={one['status']}({one['reason']})" for one in status.get("conditions") or ()]
         said += [] if spec.get("active", True) else ["inactive"]
@@ -376,6 +379,17 @@ def _summary(key: tuple[str, str, str], old: Json | None, new: Json | None) -> l
             {k: v for k, v in status.items() if k != "conditions"},
         ]
         said += [f"{one['type']}={one['status']}" for one in status.get("conditions") or ()]
+    elif plural == "jobsets":
+        said += ["suspended" if spec.get("suspend") else ""]
+        said += [
+            f"{one['name']}: {one['replicas']}x{one['template']['spec']['parallelism']}"
+            for one in spec["replicatedJobs"]
+        ]
+        said += [f"{one['type']}={one['status']}" for one in status.get("conditions") or ()]
+        said += [f"restarts {status.get('restarts', 0)}"]
+    elif plural == "leaderworkersets":
+        said += [f"{spec['replicas']} groups of {spec['leaderWorkerTemplate']['size']}"]
+        said += ["with a leader of its own"] if "leaderTemplate" in spec["leaderWorkerTemplate"] else []
     elif plural in {"statefulsets", "podgroups"}:
         said += [f"{spec['replicas']} pods"]
     elif plural == "nodes":

@@ -13,28 +13,56 @@ no slot, or a gated pod's Workload does not say why.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from support.history.actors import allocatable, ready, requests, usable
 from support.history.server import (
     CONTROLLER,
     MARK,
+    ROLE,
     Json,
     Key,
     Server,
     ended,
     gated,
     is_group,
+    is_jobset,
+    is_led,
     is_set,
+    is_true,
     labels_of,
     over,
     owner_of,
     owners,
+    parent_of,
 )
 
+from crds.constants import WORKER_INDEX
+from ungater.leaders import NAME
+
 HOSTNAME = "kubernetes.io/hostname"
+LEVELS = ("block", "rack", HOSTNAME)
+MAIN = "main"  # the pod set of those that have one
 LAG = 300.0  # seconds for which an older quota may still be what the controller knows
-Slices = list[tuple[dict[str, str], int]]
+
+
+class Slots(NamedTuple):
+    """So many slots of a pod set on a node."""
+
+    pod_set: str
+    labels: dict[str, str]
+    count: int
+
+
+class Part(NamedTuple):
+    """What an owner wants of a pod set at once from here on, were it not suspended."""
+
+    pod_set: str
+    template: Json
+    count: int
+
+
+Slices = list[Slots]
 
 
 class Judge:
@@ -49,6 +77,8 @@ class Judge:
         )  # uids of pods whose slots moved before they could start: they are to be replaced
         self._closed: dict[str, float] = {}  # when a node was last seen that takes no pods
         self._quotas: dict[str, list[tuple[float, int]]] = defaultdict(list)
+        self._held: dict[str, int] = {}  # cpu of a queue that a Workload had when it was deleted, by its name
+        self._renewed: dict[str, float] = {}  # when a LeaderWorkerSet of that name was deleted
         server.judge = self.changed
 
     def changed(self, key: Key, old: Json | None, new: Json | None, who: str) -> None:
@@ -58,6 +88,10 @@ class Judge:
             self._note_lost()
         if kind == "nodes" and not all(each is not None and usable(each) for each in (old, new)):
             self._closed[key[2]] = self.server.loop.now
+        if kind == "workloads" and new is None and old is not None:
+            self._held[_name(old)] = _cpu(old)
+        if kind == "leaderworkersets" and new is None:
+            self._renewed[key[2]] = self.server.loop.now
         if kind == "clusterqueues" and new is not None:
             self._quotas[key[2]].append((self.server.loop.now, _nominal(new)))
         elif kind == "workloads" and new is not None and new.get("status") != (old or {}).get("status"):
@@ -75,13 +109,14 @@ class Judge:
         if [each["name"] for each in admission["podSetAssignments"]] != names:
             yield f"{name}: pod sets {names}, assigned {admission['podSetAssignments']}"
         slices = slices_of(new)
-        keys = [tuple(sorted(labels.items())) for labels, _ in slices]
+        keys = [(each.pod_set, *sorted(each.labels.items())) for each in slices]
         if len(set(keys)) < len(keys):
             yield f"{name}: one slice twice in {slices}"
-        if any(count < 1 for _, count in slices):
+        if any(each.count < 1 for each in slices):
             yield f"{name}: an empty slice in {slices}"
-        if sum(count for _, count in slices) != sum(each["count"] for each in admission["podSetAssignments"]):
-            yield f"{name}: slices {slices} are not the counts of {admission}"
+        for part in admission["podSetAssignments"]:
+            if _slots(slices, part["name"]) != part["count"]:
+                yield f"{name}: slices {slices} are not the counts of {admission}"
         yield from _one_domain(new, slices)
         yield from self._full(slices, name)
         if before is not None:
@@ -99,19 +134,17 @@ class Judge:
             job = self._job(owner_of(workload))
             if job is None or over(job) or job["metadata"].get("deletionTimestamp"):
                 continue  # it gives back what it holds without a write
-            amounts = requests(workload["spec"]["podSets"][0]["template"]["spec"])
-            for labels, count in slices_of(workload):
-                for resource, amount in amounts.items():
-                    taken[labels[HOSTNAME]][resource] += amount * count
+            for node, amounts in _taken(workload):
+                taken[node].update(amounts)
         for pod in self.server.all("pods"):
             if "always" in pod["metadata"].get("labels", {}):
                 taken[pod["spec"]["nodeName"]].update(requests(pod["spec"]))
-        for labels, _ in slices:
-            node = self.server.get("nodes", labels[HOSTNAME])
+        for host in {each.labels[HOSTNAME]: None for each in slices}:
+            node = self.server.get("nodes", host)
             room = allocatable(node) if node is not None else {}
-            for resource, amount in taken[labels[HOSTNAME]].items():
+            for resource, amount in taken[host].items():
                 if node is not None and amount > room[resource]:
-                    yield f"{name}: node {labels[HOSTNAME]} is given {amount} of {room[resource]} {resource}"
+                    yield f"{name}: node {host} is given {amount} of {room[resource]} {resource}"
 
     def _note_lost(self) -> None:
         for pod in self.server.all("pods"):
@@ -123,7 +156,7 @@ class Judge:
 
     def _note_moved(self, workload: Json, slices: Slices) -> None:
         """Slots of a node that takes no pods went to another: so do the pods that were sent there and cannot start."""
-        for index, (labels, count) in enumerate(slices):
+        for index, (_, labels, count) in enumerate(slices):
             since = self._closed.get(labels[HOSTNAME])
             node = self.server.get("nodes", labels[HOSTNAME])
             if (node is not None and usable(node)) and (since is None or self.server.loop.now - since > LAG):
@@ -134,9 +167,9 @@ class Judge:
 
     def _crowded(self, workload: Json, slices: Slices) -> Iterator[str]:
         used = self._used(workload, slices)
-        for index, (labels, count) in enumerate(slices):
-            if used[index] > count:
-                yield f"{_name(workload)}: {used[index]} pods in slice {labels} of {count}"
+        for index, each in enumerate(slices):
+            if used[index] > each.count:
+                yield f"{_name(workload)}: {used[index]} pods in slice {each}"
 
     def _used(self, workload: Json, slices: Slices) -> Counter:
         """Pods that hold a slot, by slice."""
@@ -160,7 +193,8 @@ class Judge:
 
     def _over_quota(self, new: Json, before: Json | None) -> Iterator[str]:
         queue = _admission(new).get("clusterQueue", "")
-        if not queue or (before is not None and _cpu(new) <= _usage(before)):
+        had = _usage(before) if before is not None else self._held.pop(_name(new), 0)  # it was not given back between
+        if not queue or _cpu(new) <= had:
             return
         queues = {each["metadata"]["name"]: each for each in self.server.all("clusterqueues")}
         cohort = queues[queue]["spec"].get("cohortName") if queue in queues else None
@@ -191,6 +225,9 @@ class Judge:
             yield f"pod {name}: {who} removed its gate"
         if pod["metadata"].get("deletionTimestamp"):
             return  # it goes nowhere any more
+        if self._may_be_of_another(pod):
+            self._astray.add(pod["metadata"]["uid"])
+            return
         mine = [each for each in self.server.all("workloads") if owner_of(each) == owner_of(pod)]
         if not mine:
             if self._wants(owner_of(pod)):
@@ -208,6 +245,11 @@ class Judge:
             yield f"pod {name} was let go to {pod['spec'].get('nodeSelector')}, no slice of {_name(workload)}"
         else:
             yield from self._crowded(workload, slices)
+
+    def _may_be_of_another(self, pod: Json) -> bool:
+        """A LeaderWorkerSet's pods tell its name alone: until its watch is up to date they are one's of that name."""
+        since = self._renewed.get((pod["metadata"].get("labels") or {}).get(NAME, ""))
+        return since is not None and self.server.loop.now - since < LAG
 
     def _job(self, uid: str) -> Json | None:
         return next((owner for owner in owners(self.server) if owner["metadata"]["uid"] == uid), None)
@@ -229,7 +271,7 @@ class Judge:
 
     def _job_settled(self, job: Json, workload: Json | None, pods: list[Json], *, fits: bool) -> Iterator[str]:
         name = _name(job)
-        wanted = wanted_by(job)
+        wanted = self.wanted(job)
         if workload is None:
             if wanted or not is_set(job):
                 yield f"job {name} has no Workload"
@@ -257,22 +299,21 @@ class Judge:
                 yield f"pod {_name(pod)} sits at {pod['spec'].get('nodeSelector')}, no slice of {_name(workload)}"
             if gated(pod) and not _says_why(workload):
                 yield f"pod {_name(pod)} is gated, and {_name(workload)} does not say why"
-            told = (
-                job,
-                *((*pods, workload) if is_group(job) else (pod,)),
-            )  # of a group one pod tells, or none any more
-            if gated(pod) and not any(self.server.events.get(each["metadata"]["uid"]) for each in told):
+            told = {job["metadata"]["uid"], pod["metadata"]["uid"], parent_of(pod)}
+            if is_group(job):  # one pod tells, or none any more
+                told |= {each["metadata"]["uid"] for each in (*pods, workload)}
+            if gated(pod) and not any(self.server.events.get(uid) for uid in told):
                 yield f"pod {_name(pod)} is gated, and no event says why"
 
     def _admitted_settled(
         self, job: Json, workload: Json, pods: list[Json], running: int, *, fits: bool
     ) -> Iterator[str]:
-        slices, wanted = slices_of(workload), wanted_by(job)
-        if _is_true(workload, "Evicted"):
+        slices, wanted = slices_of(workload), self.wanted(job)
+        if is_true(workload.get("status"), "Evicted"):
             yield f"{_name(workload)} is on its way out still"
         if job["spec"].get("suspend"):
             return
-        total, used = sum(count for _, count in slices), sum(not gated(pod) and not ended(pod) for pod in pods)
+        total, used = _slots(slices), sum(not gated(pod) and not ended(pod) for pod in pods)
         if wanted and total > max(wanted, used):
             yield f"{_name(workload)} has {total} slots, and its job wants {wanted}"
         if running < wanted <= total and not self._has_lost(slices):
@@ -281,7 +322,7 @@ class Judge:
             yield f"set {_name(job)} waits with {wanted - total} pods, and they would fit"
 
     def _has_lost(self, slices: Slices) -> bool:
-        nodes = (self.server.get("nodes", labels[HOSTNAME]) for labels, _ in slices)
+        nodes = (self.server.get("nodes", each.labels[HOSTNAME]) for each in slices)
         return any(node is None or not usable(node) for node in nodes)
 
     def _held_up(self, job: Json, workload: Json) -> bool:
@@ -291,31 +332,63 @@ class Judge:
         return (
             not workload["spec"].get("active", True)
             or (job["spec"].get("suspend") and (not queued or by_hand))
-            or not wanted_by(job)
+            or not self.wanted(job)
         )
 
+    def parts(self, owner: Json) -> list[Part]:
+        """Its pod sets."""
+        if is_led(owner) and "leaderTemplate" in owner["spec"]:
+            spec = owner["spec"]
+            parts = (Part("leader", spec["leaderTemplate"], 1), Part("workers", spec["template"], spec["size"] - 1))
+            return [part for part in parts if part.count]
+        if not is_jobset(owner):
+            return [Part(MAIN, owner["spec"]["template"], _wanted(owner))]
+        jobs = [job for job in self.server.all("jobs") if parent_of(job) == owner["metadata"]["uid"]]
+        there = {job["metadata"]["name"]: job for job in jobs if not job["metadata"].get("deletionTimestamp")}
+        return [
+            Part(
+                each["name"],
+                each["template"]["spec"]["template"],
+                sum(
+                    _wanted(there.get(f"{owner['metadata']['name']}-{each['name']}-{index}", each["template"]))
+                    for index in range(each["replicas"])
+                ),
+            )
+            for each in owner["spec"]["replicatedJobs"]
+        ]
+
+    def wanted(self, owner: Json) -> int:
+        """Pods that it wants at once from here on, were it not suspended."""
+        return sum(part.count for part in self.parts(owner))
+
     def fits(self, job: Json, workload: Json, *, idle: bool = False) -> bool:
-        """Whether what it lacks could be admitted now, without anybody's leave; ``idle``: if it were alone."""
-        queue = labels_of(job).get("kueue.x-k8s.io/queue-name", "")
-        each, slices = requests(job["spec"]["template"]["spec"]), slices_of(workload)
-        count = wanted_by(job) - sum(count for _, count in slices)
-        if queue and not self._quota_left(queue, each["cpu"] * count, idle=idle):
+        """Whether what it lacks could surely be admitted now, without anybody's leave; ``idle``: if it were alone."""
+        queue, slices = labels_of(job).get("kueue.x-k8s.io/queue-name", ""), slices_of(workload)
+        lacks = [part._replace(count=part.count - _slots(slices, part.pod_set)) for part in self.parts(job)]
+        cpu = sum(requests(part.template["spec"])["cpu"] * part.count for part in lacks)
+        if queue and not self._quota_left(queue, cpu, idle=idle):
             return False
         free = self.free(idle=idle)
+        return all(
+            part.count
+            <= self._room(part, [each for each in slices if each.pod_set == part.pod_set], free)
+            - sum(_beside(part, other) for other in lacks if other is not part)
+            for part in lacks
+            if part.count
+        )
+
+    def _room(self, part: Part, slices: Slices, free: dict[str, Counter]) -> int:
+        """Most pods of a pod set that fit in one domain of its level, that of its slots where it has some."""
+        each = requests(part.template["spec"])
+        level = part.template["metadata"]["annotations"].get("kueue.x-k8s.io/require-topology")
+        upper = LEVELS[: LEVELS.index(level) + 1] if level else ()
         room: Counter = Counter()
-        whole = 0
-        annotations = job["spec"]["template"]["metadata"]["annotations"]
-        level = annotations.get("kueue.x-k8s.io/require-topology")
-        upper = ("block", "rack", HOSTNAME)[: ("block", "rack", HOSTNAME).index(level) + 1] if level else ()
         for node in self.server.all("nodes"):
-            if not usable(node):
-                continue
             name, labels = node["metadata"]["name"], node["metadata"]["labels"]
-            takes = max(0, min(free[name][resource] // amount for resource, amount in each.items() if amount))
-            whole += takes
-            if all(labels[key] == has[key] for has, _ in slices for key in upper):
+            if usable(node) and all(labels[key] == has.labels[key] for has in slices for key in upper):
+                takes = max(0, min(free[name][resource] // amount for resource, amount in each.items() if amount))
                 room[tuple(labels[key] for key in upper)] += takes
-        return max(room.values(), default=0) >= count if level else whole >= count
+        return max(room.values(), default=0)
 
     def free(self, *, idle: bool = False) -> dict[str, Counter]:
         """What is free on nodes: beside slots, and pods that are in none."""
@@ -326,10 +399,8 @@ class Judge:
             if not self._wants(owner_of(workload)):
                 slots.pop(owner_of(workload), None)
                 continue
-            amounts = requests(workload["spec"]["podSets"][0]["template"]["spec"])
-            for labels, count in slices_of(workload):
-                for resource, amount in amounts.items():
-                    everything[labels[HOSTNAME]][resource] -= amount * count
+            for node, amounts in _taken(workload):
+                everything[node].subtract(amounts)
         for pod in self.server.all("pods"):
             node = pod["spec"].get("nodeName")
             if not node or ended(pod) or (idle and owner_of(pod)):
@@ -356,29 +427,53 @@ class Judge:
         return used[name] + more <= _nominal(queue) and (not cohort or more <= total)
 
 
-def wanted_by(job: Json) -> int:
-    """Pods that it wants at once from here on, were it not suspended."""
+def _wanted(job: Json) -> int:
+    """Pods of a Job or a set at once, of a JobSet's Job template too."""
     status, spec = job.get("status") or {}, job["spec"]
-    if is_set(job):
+    if "replicas" in spec:
         return spec["replicas"]
-    return max(0, min(spec["parallelism"], spec["completions"] - status.get("succeeded", 0)))
+    return 0 if over(job) else max(0, min(spec["parallelism"], spec["completions"] - status.get("succeeded", 0)))
+
+
+def _beside(part: Part, other: Part) -> int:
+    """Places for pods of a pod set that those of another may take, wherever they go."""
+    own, its = (requests(each.template["spec"])["cpu"] for each in (part, other))
+    return other.count * max(1, -(-its // own))
 
 
 def slices_of(workload: Json) -> Slices:
-    """Its slots: labels and count of each slice, whatever the pod set."""
+    """Its slots."""
     admission = _admission(workload) or {"podSetAssignments": []}
-    found = (each.get("topologyAssignment") or {"slices": []} for each in admission["podSetAssignments"])
-    return [(entry["nodeLabels"], entry["count"]) for each in found for entry in each["slices"]]
+    return [
+        Slots(part["name"], entry["nodeLabels"], entry["count"])
+        for part in admission["podSetAssignments"]
+        for entry in (part.get("topologyAssignment") or {"slices": []})["slices"]
+    ]
+
+
+def _slots(slices: Slices, pod_set: str | None = None) -> int:
+    """How many there are, in all or of a pod set."""
+    return sum(each.count for each in slices if pod_set in {None, each.pod_set})
+
+
+def _taken(workload: Json) -> Iterator[tuple[str, dict[str, int]]]:
+    """What its slots take: node, and amounts by resource."""
+    amounts = {each["name"]: requests(each["template"]["spec"]) for each in workload["spec"]["podSets"]}
+    for pod_set, labels, count in slices_of(workload):
+        yield labels[HOSTNAME], {name: amount * count for name, amount in amounts[pod_set].items()}
 
 
 def slice_of(pod: Json, slices: Slices) -> int | None:
     """The slice that a pod was sent to."""
-    selector = pod["spec"].get("nodeSelector") or {}
+    selector, labels = pod["spec"].get("nodeSelector") or {}, pod["metadata"].get("labels", {})
+    pod_set = labels.get(ROLE, MAIN)
+    if any(each.pod_set in {"leader", "workers"} for each in slices):
+        pod_set = "leader" if labels.get(WORKER_INDEX) == "0" else "workers"
     return next(
         (
             index
-            for index, (labels, _) in enumerate(slices)
-            if all(selector.get(key) == value for key, value in labels.items())
+            for index, each in enumerate(slices)
+            if each.pod_set == pod_set and all(selector.get(key) == value for key, value in each.labels.items())
         ),
         None,
     )
@@ -391,13 +486,6 @@ def holds(pod: Json) -> bool:
 
 def _admission(workload: Json) -> Any:
     return (workload.get("status") or {}).get("admission")
-
-
-def _is_true(workload: Json, kind: str) -> bool:
-    return any(
-        found["type"] == kind and found["status"] == "True"
-        for found in (workload.get("status") or {}).get("conditions") or ()
-    )
 
 
 def _cpu(workload: Json) -> int:
@@ -414,14 +502,15 @@ def _nominal(queue: Json) -> int:
 
 
 def _one_domain(workload: Json, slices: Slices) -> Iterator[str]:
-    request = workload["spec"]["podSets"][0].get("topologyRequest") or {}
-    if request.get("policy") != "Required":
-        return
-    levels = ("block", "rack", HOSTNAME)
-    upper = levels[: levels.index(request["level"]) + 1]
-    domains = {tuple(labels[key] for key in upper) for labels, _ in slices}
-    if len(domains) > 1:
-        yield f"{_name(workload)}: required {request['level']}, but over {sorted(domains)}"
+    for pod_set in workload["spec"]["podSets"]:
+        request = pod_set.get("topologyRequest") or {}
+        if request.get("policy") != "Required":
+            continue
+        upper = LEVELS[: LEVELS.index(request["level"]) + 1]
+        own = [each for each in slices if each.pod_set == pod_set["name"]]
+        domains = {tuple(each.labels[key] for key in upper) for each in own}
+        if len(domains) > 1:
+            yield f"{_name(workload)}: required {request['level']}, but {pod_set['name']} over {sorted(domains)}"
 
 
 def _says_why(workload: Json) -> bool:

@@ -15,6 +15,7 @@ from support.history.loop import EPOCH, Loop
 
 from kube import resources
 from kube.resources import Resource
+from ungater.leaders import GROUP as GROUP_INDEX
 
 Json = dict[str, Any]
 Key = tuple[str, str, str]  # (plural, namespace, name)
@@ -23,9 +24,14 @@ POD_GROUPS = Resource(
     "users", "v1", "podgroups", "PodGroup"
 )  # what somebody wants who makes pods by hand: no API has it
 GROUP = "kueue.x-k8s.io/pod-group-name"
+ROLE = "jobset.sigs.k8s.io/replicatedjob-name"
+SET_UID = "jobset.sigs.k8s.io/jobset-uid"
+LEADER_SET = "simulated/leader-set"  # the uid of a pod's LeaderWorkerSet, of which real ones know the name alone
+LEADER_GROUP = "LeaderGroup"  # a group of a LeaderWorkerSet, which is no object
 GATE = "kueue.x-k8s.io/topology"
 MARK = "kueue.x-k8s.io/topology-workload"
 TRACKING = "batch.kubernetes.io/job-tracking"
+NAMESPACE = "ns"
 CONTROLLER = "controller"  # who writes for the code under test
 SERVED = {
     resource.plural: resource
@@ -34,7 +40,9 @@ SERVED = {
         resources.NODES,
         resources.PODS,
         resources.JOBS,
+        resources.JOB_SETS,
         resources.STATEFUL_SETS,
+        resources.LEADER_WORKER_SETS,
         POD_GROUPS,
         resources.WORKLOADS,
         resources.RESOURCE_FLAVORS,
@@ -43,7 +51,15 @@ SERVED = {
         resources.PRIORITY_CLASSES,
     )
 }
-STATUS = {"pods", "jobs", "workloads", "clusterqueues", "localqueues", "nodes"}  # those with a subresource status
+STATUS = {
+    "pods",
+    "jobs",
+    "jobsets",
+    "workloads",
+    "clusterqueues",
+    "localqueues",
+    "nodes",
+}  # those with a subresource status
 _PATH = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/[^/]+(?:/namespaces/(?P<namespace>[^/]+))?/(?P<plural>[a-z]+)"
     r"(?:/(?P<name>[^/]+))?(?:/(?P<sub>[a-z]+))?$"
@@ -86,6 +102,14 @@ class Server:
         """One object; not to be changed."""
         return self.objects.get((plural, namespace, name))
 
+    def with_condition(self, status: Json, kind: str, value: str) -> Json:
+        """The status with a condition, as a controller of jobs sets it."""
+        conditions = status.get("conditions") or []
+        if any(found["type"] == kind and found["status"] == value for found in conditions):
+            return status
+        made = {"type": kind, "status": value, "lastTransitionTime": self.now(), "reason": kind, "message": ""}
+        return {**status, "conditions": [*(found for found in conditions if found["type"] != kind), made]}
+
     def now(self) -> str:
         """The time as objects have it."""
         return datetime.fromtimestamp(EPOCH + self.loop.now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -113,7 +137,7 @@ class Server:
 
     def store(self, old: Json, new: Json, who: str, sub: str = "") -> Json:
         """Another version of an object; nothing where it is the same. Raises Refused."""
-        plural = _plural(old)
+        plural = plural_of(old)
         if sub == "status":
             new = {**old, "status": new.get("status", {})}
         elif plural in STATUS and who == CONTROLLER:
@@ -125,6 +149,8 @@ class Server:
             _pod_changes(old, new)
         if plural == "jobs":
             _job_changes(old, new)
+        if plural == "jobsets":
+            _jobset_changes(old, new)
         if old.get("spec") != new.get("spec"):
             new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
         return self._commit(_key(old), old, new, who)
@@ -132,7 +158,7 @@ class Server:
     def delete(self, obj: Json, who: str, *, grace: int | None = None) -> None:
         """Delete an object: a pod on a node terminates first, and finalizers hold up the end."""
         meta = obj["metadata"]
-        pod = _plural(obj) == "pods"
+        pod = plural_of(obj) == "pods"
         instant = not pod or grace == 0 or not obj["spec"].get("nodeName") or ended(obj)
         if instant and not meta.get("finalizers"):
             self._commit(_key(obj), obj, None, who)
@@ -175,7 +201,8 @@ class Server:
         if found is None:
             if path.startswith("/apis/kueue.x-k8s.io"):
                 raise Refused(404, "NotFound", path)
-            return encode({"resources": []})  # what this group serves, of what is optional
+            optional = resources.JOB_SETS, resources.LEADER_WORKER_SETS
+            return encode({"resources": [{"name": each.plural} for each in optional if each.root == path]})
         plural, namespace = found["plural"], found["namespace"] or ""
         if plural == "events":
             return self._event(method, body)
@@ -225,25 +252,56 @@ class Server:
 
 
 def owner_of(obj: Json) -> str:
-    """The uid of its controlling owner; of the pods and the Workload of a pod group, that of the group."""
+    """The uid of whoever is placed with it: its controlling owner, but for what is of a JobSet or a pod group."""
     meta = obj["metadata"]
-    if name := (meta.get("labels") or {}).get(GROUP):
+    labels = meta.get("labels") or {}
+    if whole := (meta.get("annotations") or {}).get(LEADER_SET):
+        return f"{whole}/{labels[GROUP_INDEX]}"
+    if obj.get("kind") == "Workload" and meta["name"].startswith("leaderworkerset-"):
+        return f"{parent_of(obj)}/{meta['name'].split('-')[2]}"
+    if SET_UID in labels:
+        return str(labels[SET_UID])
+    if name := labels.get(GROUP):
         return f"group-{name}"
     if obj.get("kind") == "Workload" and meta["name"].startswith("podgroup-"):
         return f"group-{meta['name'].removeprefix('podgroup-').rpartition('-')[0]}"
+    return parent_of(obj)
+
+
+def parent_of(obj: Json) -> str:
+    """The uid of its controlling owner; of the pods of a LeaderWorkerSet, that one's."""
+    if whole := (obj["metadata"].get("annotations") or {}).get(LEADER_SET):
+        return str(whole)
     return next((ref["uid"] for ref in obj["metadata"].get("ownerReferences", ()) if ref.get("controller")), "")
 
 
 def owners(server: "Server") -> Iterator[Json]:
-    """Whoever has pods that are to be placed: the Jobs, then the StatefulSets, then the pod groups."""
-    yield from server.all("jobs")
+    """Whoever has pods that are to be placed: Jobs, JobSets, StatefulSets, groups of LeaderWorkerSets, pod groups."""
+    yield from (job for job in server.all("jobs") if not parent_of(job))
+    yield from server.all("jobsets")
     yield from server.all("statefulsets")
+    for whole in server.all("leaderworkersets"):
+        yield from groups_of(whole)
     yield from server.all(POD_GROUPS.plural)
 
 
+def groups_of(whole: Json) -> list[Json]:
+    """The groups of a LeaderWorkerSet, each like an object."""
+    meta, spec = whole["metadata"], whole["spec"]
+    templates = spec["leaderWorkerTemplate"]
+    return [
+        {
+            "kind": LEADER_GROUP,
+            "metadata": {**meta, "name": f"{meta['name']}-{group}", "uid": f"{meta['uid']}/{group}"},
+            "spec": {**templates, "replicas": templates["size"], "template": templates["workerTemplate"]},
+        }
+        for group in range(spec["replicas"])
+    ]
+
+
 def is_set(owner: Json) -> bool:
-    """Whether it is a StatefulSet or a pod group, and no Job."""
-    return owner["kind"] in {"StatefulSet", POD_GROUPS.kind}
+    """Whether it is a StatefulSet, a group of a LeaderWorkerSet or a pod group, and no Job or JobSet."""
+    return owner["kind"] in {"StatefulSet", LEADER_GROUP, POD_GROUPS.kind}
 
 
 def is_group(owner: Json) -> bool:
@@ -251,8 +309,18 @@ def is_group(owner: Json) -> bool:
     return owner["kind"] == POD_GROUPS.kind
 
 
+def is_led(owner: Json) -> bool:
+    """Whether it is a group of a LeaderWorkerSet."""
+    return owner["kind"] == LEADER_GROUP
+
+
+def is_jobset(owner: Json) -> bool:
+    """Whether it is a JobSet."""
+    return owner["kind"] == resources.JOB_SETS.kind
+
+
 def labels_of(owner: Json) -> Json:
-    """Where an owner says its queue: one that is no Job on its pods."""
+    """Where an owner says its queue: one that cannot be suspended on its pods."""
     told = owner["spec"]["template"] if is_set(owner) else owner
     return told["metadata"].get("labels") or {}
 
@@ -266,13 +334,17 @@ def gated(pod: Json) -> bool:
 
 
 def over(job: Json) -> bool:
-    return any(
-        found["type"] in {"Complete", "Failed"} and found["status"] == "True"
-        for found in job.get("status", {}).get("conditions") or ()
-    )
+    return any(is_true(job.get("status"), kind) for kind in ("Complete", "Completed", "Failed"))
 
 
-def _plural(obj: Json) -> str:
+def is_true(status: Json | None, kind: str) -> bool:
+    """Whether a condition holds."""
+    conditions = (status or {}).get("conditions") or ()
+    return any(found["type"] == kind and found["status"] == "True" for found in conditions)
+
+
+def plural_of(obj: Json) -> str:
+    """What its kind is called in paths."""
     return _PLURALS[obj["kind"]]
 
 
@@ -281,7 +353,7 @@ _PLURALS = {resource.kind: resource.plural for resource in SERVED.values()}
 
 def _key(obj: Json) -> Key:
     meta = obj["metadata"]
-    return _plural(obj), meta.get("namespace", ""), meta["name"]
+    return plural_of(obj), meta.get("namespace", ""), meta["name"]
 
 
 def describe(resource: Resource) -> Json:
@@ -336,17 +408,21 @@ def _merged(into: Any, patch: Any) -> Any:
 
 
 def _json_patched(new: Json, operations: list[Json]) -> Json:
+    """RFC 6902, with changes of maps only."""
     for operation in operations:
-        *path, last = operation["path"].lstrip("/").split("/")
+        *path, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"][1:].split("/"))
         at: Any = new
         for part in path:
             at = at[int(part)] if isinstance(at, list) else at[part]
-        last = int(last) if isinstance(at, list) else last
         if operation["op"] == "test":
-            if at[last] != operation["value"]:
+            if (at[int(last)] if isinstance(at, list) else at.get(last)) != operation["value"]:
                 raise Refused(422, "Invalid", f"test of {operation['path']} failed")
-        else:
+        elif operation["op"] == "remove":
+            del at[last]
+        elif isinstance(at, list):
             assert operation["op"] == "replace", operation
+            at[int(last)] = operation["value"]
+        else:
             at[last] = operation["value"]
     return new
 
@@ -383,3 +459,10 @@ def _job_changes(old: Json, new: Json) -> None:
     status = old.get("status") or {}
     if not spec.get("suspend") or status.get("startTime"):
         raise Refused(422, "Invalid", "spec.template: field is immutable")
+
+
+def _jobset_changes(old: Json, new: Json) -> None:
+    """The pod templates are what a suspended one may change."""
+    spec, now = old["spec"], new["spec"]
+    if spec["replicatedJobs"] != now["replicatedJobs"] and not (spec.get("suspend") or now.get("suspend")):
+        raise Refused(422, "Invalid", "spec.replicatedJobs: field is immutable")

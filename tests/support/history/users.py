@@ -1,14 +1,17 @@
 """What people do to a cluster: submit, delete, scale and suspend what makes pods, edit queues, take nodes away."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from support.history.actors import NAMESPACE, Cluster
+from support.history.actors import Cluster
+from support.history.jobsets import drop
 from support.history.server import (
     CONTROLLER,
     GATE,
+    LEADER_GROUP,
     MARK,
+    NAMESPACE,
     POD_GROUPS,
     Json,
     Key,
@@ -16,10 +19,14 @@ from support.history.server import (
     describe,
     ended,
     is_group,
+    is_jobset,
+    is_led,
     is_set,
     over,
     owner_of,
     owners,
+    parent_of,
+    plural_of,
 )
 
 from crds.settings import Settings
@@ -27,6 +34,7 @@ from kube import resources
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 CLASS = "kueue.x-k8s.io/priority-class"
+COUNTS = (1, 1, 2, 2, 3, 4)
 LEVELS = ["block", "rack", "kubernetes.io/hostname"]
 REQUESTS = (
     {"kueue.x-k8s.io/require-topology": "rack"},
@@ -34,6 +42,14 @@ REQUESTS = (
     {"kueue.x-k8s.io/require-topology": "kubernetes.io/hostname"},
     {"kueue.x-k8s.io/prefer-topology": "rack"},
 )
+KINDS = (
+    (resources.STATEFUL_SETS,),
+    (resources.LEADER_WORKER_SETS,),
+    (POD_GROUPS,),
+    (resources.STATEFUL_SETS, resources.LEADER_WORKER_SETS, POD_GROUPS),
+)
+LIKE = {resource.kind: resource for resource in KINDS[-1]} | {LEADER_GROUP: resources.LEADER_WORKER_SETS}
+ANYWHERE = {"kueue.x-k8s.io/podset-unconstrained-topology": "true"}
 
 
 class Users:
@@ -48,7 +64,8 @@ class Users:
         self.cohort = rng.random() < 0.3
         self.preempts = rng.random() < 0.5
         self.sets = rng.choice((0.0, 0.0, 0.3, 0.8))  # share of what is submitted that is no Job
-        self.groups = rng.choice((0.0, 0.3, 1.0))  # share of pod groups in that; the others are StatefulSets
+        self.jobsets = rng.choice((0.0, 0.0, 0.3, 0.8))  # share of JobSets in what is; the others are Jobs
+        self.kinds = rng.choice(KINDS)  # of those
         self.meddles = rng.choice((0.0, 0.1, 0.4))  # share of the controller's writes after which somebody acts at once
         self.busy = True
         self._numbers = 0
@@ -70,6 +87,8 @@ class Users:
             self._protect,
             self._deactivate,
             self._forge,
+            self._fail,
+            self._drop_job,
         )
 
     def begin(self) -> None:
@@ -131,13 +150,13 @@ class Users:
 
     def saw(self, key: Key, who: str) -> None:
         """The controller wrote something about a job: somebody may do something to that job in the same moment."""
-        if who != CONTROLLER or key[0] not in {"workloads", "jobs"} or not self.busy:
+        if who != CONTROLLER or key[0] not in {"workloads", "jobs", "jobsets"} or not self.busy:
             return
         if self.rng.random() < self.meddles:
             self.server.loop.call_later(self.rng.random() * 0.1, self._meddle, key)
 
     def _meddle(self, key: Key) -> None:
-        owner = self.server.get("jobs", key[2], NAMESPACE) if key[0] == "jobs" else self._owner_of(key[2])
+        owner = self._owner_of(key[2]) if key[0] == "workloads" else self.server.get(key[0], key[2], NAMESPACE)
         if owner is not None and self.busy:
             self.rng.choice((self._delete, self._again, self._scale, self._suspend, self._delete_pod))(owner)
 
@@ -168,9 +187,14 @@ class Users:
             self._node_back()
         for workload in list(self.server.all("workloads")):
             self.server.change(workload, lambda new: new["spec"].update(active=True), "user")
-        for job in list(self.server.all("jobs")):
+        for job in list(owners(self.server)):
             if "by-hand" in job["metadata"].get("annotations", {}):
                 self._resumed(job)
+
+    def delete_all(self) -> None:
+        """Nobody wants anything any more."""
+        for owner in list(owners(self.server)):
+            self._gone_for(owner)
 
     def plain(self, settings: Settings) -> bool:
         """Whether nobody waits for another reason than room and quota."""
@@ -188,61 +212,114 @@ class Users:
         """Somebody wants pods; ``like``: under the name, and of the kind, of one that was there."""
         rng = self.rng
         self._numbers += 1
-        count = rng.choice((1, 1, 2, 2, 3, 4))
+        count = rng.choice(COUNTS)
         queue = rng.choice(("a", "a", "b", ""))
         labels = {QUEUE: queue} if queue else {}
         if queue and rng.random() < 0.5:
             labels[CLASS] = rng.choice(("low", "high"))
-        template = {
-            "metadata": {"annotations": dict(rng.choice(REQUESTS))},
+        if is_set(like) if like is not None else rng.random() < self.sets:
+            self._submit_set(like, count, labels, self._template(REQUESTS))
+            return
+        jobset = is_jobset(like) if like is not None else rng.random() < self.jobsets
+        spec = self._replicated() if jobset else self._job_spec(count, self._template(REQUESTS))
+        resource = resources.JOB_SETS if jobset else resources.JOBS
+        name = like["metadata"]["name"] if like else f"{'w' if jobset else 'j'}{self._numbers}"
+        job = _object(resource, name, {**spec, "suspend": bool(queue)}, labels=labels, annotations={})
+        job["metadata"]["namespace"] = NAMESPACE
+        made = self.server.create(resource.plural, job, "user")
+        if rng.random() < 0.5:
+            self.cluster.finishing.add(made["metadata"]["uid"])
+
+    def _template(self, requests: Sequence[Json]) -> Json:
+        return {
+            "metadata": {"annotations": dict(self.rng.choice(requests))},
             "spec": {
-                "containers": [_container(rng.choice((1, 1, 2)))],
+                "containers": [_container(self.rng.choice((1, 1, 2)))],
                 "schedulingGates": [{"name": GATE}],
                 "restartPolicy": "Never",
             },
         }
-        if is_set(like) if like is not None else rng.random() < self.sets:
-            self._submit_set(like, count, labels, template)
-            return
-        spec = {
-            "parallelism": count,
-            "completions": count,
-            "completionMode": rng.choice(("Indexed", "NonIndexed")),
-            "suspend": bool(queue),
-            "template": template,
-        }
-        name = like["metadata"]["name"] if like else f"j{self._numbers}"
-        job = _object(resources.JOBS, name, spec, labels=labels, annotations={})
-        job["metadata"]["namespace"] = NAMESPACE
-        made = self.server.create("jobs", job, "user")
-        if rng.random() < 0.5:
-            self.cluster.finishing.add(made["metadata"]["uid"])
+
+    def _job_spec(self, count: int, template: Json) -> Json:
+        mode = self.rng.choice(("Indexed", "NonIndexed"))
+        return {"parallelism": count, "completions": count, "completionMode": mode, "template": template}
+
+    def _replicated(self) -> Json:
+        """A JobSet's: one to three replicated jobs, of which some go anywhere."""
+        rng = self.rng
+        jobs = [
+            {
+                "name": name,
+                "replicas": rng.choice((1, 1, 2)),
+                "template": {"metadata": {}, "spec": self._job_spec(rng.choice((1, 1, 2)), template)},
+            }
+            for name, template in zip(
+                "abc", [self._template((*REQUESTS, ANYWHERE)) for _ in range(rng.choice((1, 2, 2, 3)))], strict=False
+            )
+        ]
+        return {"replicatedJobs": jobs, "failurePolicy": {"maxRestarts": rng.choice((0, 1, 2))}}
 
     def _submit_set(self, like: Json | None, count: int, labels: Json, template: Json) -> None:
         """Its pods name the queue, and it is never suspended."""
         template["metadata"]["labels"] = labels
         template["spec"]["restartPolicy"] = "Always"
-        group = like is None and self.rng.random() < self.groups
-        name = like["metadata"]["name"] if like else f"{'g' if group else 's'}{self._numbers}"
-        resource = POD_GROUPS if group else resources.STATEFUL_SETS
-        owner = _object(resource, name, {"replicas": count, "template": template})
+        resource = self.rng.choice(self.kinds) if like is None else LIKE[like["kind"]]
+        name = f"{resource.kind[0].lower()}{self._numbers}"
+        if like is not None:
+            name = self._whole(like)["metadata"]["name"]
+        spec: Json = {"replicas": count, "template": template}
+        if resource == resources.LEADER_WORKER_SETS:
+            spec = self._led(min(count, 3), template)
+        owner = _object(resource, name, spec)
         owner["metadata"]["namespace"] = NAMESPACE
         self.server.create(resource.plural, owner, "user")
 
+    def _led(self, size: int, template: Json) -> Json:
+        """The spec of a LeaderWorkerSet, whose leader may be another pod than its workers."""
+        rng = self.rng
+        templates: Json = {"size": size, "workerTemplate": template}
+        if rng.random() < 0.5:
+            leader = self._template((*REQUESTS, ANYWHERE))
+            leader["metadata"]["labels"] = template["metadata"]["labels"]
+            templates["leaderTemplate"] = leader
+        for each in (template, templates.get("leaderTemplate", template)):
+            each["spec"].pop("schedulingGates", None)  # the webhook gates the pods
+        ways = {"recreate": rng.random() < 0.5, "waits": rng.random() < 0.3}
+        return {"replicas": rng.choice((1, 1, 2)), **ways, "leaderWorkerTemplate": templates}
+
+    def _whole(self, owner: Json) -> Json:
+        """The object that somebody sees: of a group of a LeaderWorkerSet, that."""
+        if not is_led(owner):
+            return owner
+        return {
+            **owner,
+            **describe(resources.LEADER_WORKER_SETS),
+            "metadata": {**owner["metadata"], "name": owner["metadata"]["name"].rpartition("-")[0]},
+        }
+
     def _delete(self, owner: Json | None = None) -> None:
         if owner := owner or self._any_owner():
-            self.server.delete(owner, "user")
+            self._gone_for(owner)
+
+    def _gone_for(self, owner: Json) -> bool:
+        meta = self._whole(owner)["metadata"]
+        found = self.server.get(plural_of(self._whole(owner)), meta["name"], meta["namespace"])
+        if found is not None:
+            self.server.delete(found, "user")
+        return found is not None
 
     def _again(self, owner: Json | None = None) -> None:
         """One deleted and made again under its name."""
-        if owner := owner or self._any_owner():
-            self.server.delete(owner, "user")
-            if not is_group(owner):  # pods of the same group are the same group
-                self._submit(owner)
+        owner = owner or self._any_owner()
+        if owner is not None and self._gone_for(owner) and not is_group(owner):  # its pods would be the same group's
+            self._submit(owner)
 
     def _scale(self, owner: Json | None = None) -> None:
         owner = owner or self._any_owner()
-        if owner is None or over(owner) or is_group(owner):
+        if owner is None or over(owner) or is_group(owner) or is_jobset(owner):
+            return
+        if is_led(owner):
+            self._scale_led(owner)
             return
         count = self.rng.choice((0, 1, 2, 3, 4)) if self.rng.random() < 0.3 else self.rng.choice((1, 2, 3, 4))
         if is_set(owner):
@@ -250,15 +327,21 @@ class Users:
         elif owner["spec"]["completionMode"] == "Indexed":
             self.server.change(owner, lambda new: new["spec"].update(parallelism=count, completions=count), "user")
 
+    def _scale_led(self, owner: Json) -> None:
+        whole = self.server.get("leaderworkersets", self._whole(owner)["metadata"]["name"], NAMESPACE)
+        if whole is not None:
+            count = self.rng.choice((0, 1, 2))
+            self.server.change(whole, lambda new: new["spec"].update(replicas=count), "user")
+
     def _suspend(self, job: Json | None = None) -> None:
-        job = job or self._any("jobs")
+        job = job or self._any_owner()
         if job is not None and not is_set(job) and not over(job) and not job["spec"].get("suspend"):
             self.server.change(job, _suspended, "user")
 
     def _resume(self) -> None:
-        job = self._any("jobs", lambda job: "by-hand" in job["metadata"].get("annotations", {}))
-        if job is not None:
-            self._resumed(job)
+        held = [job for job in owners(self.server) if "by-hand" in job["metadata"].get("annotations", {})]
+        if held:
+            self._resumed(self.rng.choice(held))
 
     def _resumed(self, job: Json) -> None:
         def mutate(new: Json) -> None:
@@ -267,6 +350,20 @@ class Users:
                 new["spec"]["suspend"] = False
 
         self.server.change(job, mutate, "user")
+
+    def _fail(self) -> None:
+        """A Job is given up by its controller, as one whose deadline passed is."""
+        job = self._any("jobs", lambda job: not over(job) and (job.get("status") or {}).get("startTime"))
+        if job is None:
+            return
+        status = self.server.with_condition(job["status"], "Failed", "True")
+        self.server.store(job, {**job, "status": status}, "job controller", "status")
+
+    def _drop_job(self) -> None:
+        """One of a JobSet's Jobs is deleted: another is made."""
+        job = self._any("jobs", lambda job: parent_of(job) and not job["metadata"].get("deletionTimestamp"))
+        if job is not None:
+            drop(self.server, job, "user")
 
     def _quota(self) -> None:
         queue, amount = self._any("clusterqueues"), self.rng.randint(1, 8)
