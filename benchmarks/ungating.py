@@ -80,6 +80,8 @@ async def _measure(options: argparse.Namespace) -> list[Round]:
             # a b b a ...: neither variant always meets the warmer, or the fuller, server
             first, second = (_ungater, _bare) if number // 2 % 2 == 0 else (_bare, _ungater)
             variant = first if number % 2 == 0 else second
+            if number:
+                await _remove(made, f"round-{number - 1}")
             rounds.append(await _round(made, f"round-{number}", variant, options))
             print(f"{rounds[-1].variant}: {rounds[-1].rate:,.0f} patches a second", file=sys.stderr, flush=True)
     return rounds
@@ -97,7 +99,11 @@ async def _round(made: Plane, job: str, variant: Variant, options: argparse.Name
     components = _components(made)
     await components.kill("ungater")
     await made.client.create(JOBS, make_job(job, options.pods))
-    await _until(lambda: _all_gated(made.client, job, options.pods), f"{options.pods} gated pods")
+    await _until(lambda: _all_there(made.client, job, options.pods), f"{options.pods} pods")
+    if free := [pod for pod in await _pods(made.client, job) if not is_gated(pod, KEYS.gate)]:
+        sys.exit(
+            f"{len(free)} pods of {job} are not gated, {free[0].metadata.name} the first: is the webhook on its way?"
+        )
     await _quiet(made)
     before = _api_cpu(made)
     name, rate, cpu = await variant(made, job, options)
@@ -105,8 +111,6 @@ async def _round(made: Plane, job: str, variant: Variant, options: argparse.Name
     if name == "bare":
         components.spawn("ungater")  # so that `kill` of the next round finds it
         await components.wait_ready("ungater")
-    await made.client.delete(JOBS, job, "default", propagation="Background")
-    await _until(lambda: _all_gone(made.client, job), "the pods to go")
     return Round(
         variant=name,
         pods=options.pods,
@@ -114,6 +118,12 @@ async def _round(made: Plane, job: str, variant: Variant, options: argparse.Name
         cpu_ms=1000 * cpu / options.pods,
         api_cpu_ms=1000 * api / options.pods,
     )
+
+
+async def _remove(made: Plane, job: str) -> None:
+    """What one round has made, before the next one."""
+    await made.client.delete(JOBS, job, "default", propagation="Background")
+    await _until(lambda: _all_gone(made.client, job), "the pods to go")
 
 
 async def _ungater(made: Plane, job: str, options: argparse.Namespace) -> tuple[str, float, float]:
@@ -229,16 +239,22 @@ async def _quiet(made: Plane) -> None:
 
 
 async def _pods(client: Client, job: str) -> list[Pod]:
-    return await client.list(PODS, "default", label_selector=f"batch.kubernetes.io/job-name={job}", type=Pod)
+    return await client.list(PODS, "default", label_selector=_of_job(job), type=Pod)
 
 
-async def _all_gated(client: Client, job: str, count: int) -> bool:
-    found = await _pods(client, job)
-    return len(found) == count and all(is_gated(pod, KEYS.gate) for pod in found)
+def _of_job(job: str) -> str:
+    return f"batch.kubernetes.io/job-name={job}"
+
+
+async def _all_there(client: Client, job: str, count: int) -> bool:
+    # not the pods: reading thousands again and again is work for the server that is to create them
+    status = (await client.get(JOBS, job, "default")).get("status", {})
+    return int(status.get("active", 0)) >= count
 
 
 async def _all_gone(client: Client, job: str) -> bool:
-    return not await _pods(client, job)
+    page, _ = await anext(client.pages(PODS, "default", label_selector=_of_job(job), limit=1))
+    return not page.items
 
 
 async def _until(condition: Callable[[], Awaitable[bool]], what: str) -> None:

@@ -10,6 +10,7 @@ import json
 import os
 import time
 from contextlib import suppress
+from itertools import pairwise
 
 import pytest
 from support import fuzz
@@ -27,6 +28,7 @@ FIRST = int(os.environ.get("TOPOGATE_FUZZ_FIRST", "0"))
 WORKERS = 12
 WAIT_SECONDS = 20  # a body that does not come is given up after 10
 WARM_UP = min(COUNT // 2, 5000)
+PARTS = 10  # of the rest, after each of which memory is read
 MORE_BYTES = 24 << 20  # what a warm process may still take: 1,024 kept decisions a path, of 10 kB at the very most
 
 
@@ -130,14 +132,16 @@ async def test_whatever_is_sent_gets_an_answer_and_leaves_nothing_behind(cluster
             trust = await trust_of(client, namespace)
             stalled = [asyncio.create_task(stall(webhook, trust)) for _ in range(3)]
             assert b"200" not in await no_tls(webhook)
-            middle = FIRST + WARM_UP
-            found = await flood(webhook, trust, range(FIRST, middle))
-            warm, start = webhook.memory, time.monotonic()
-            found += await flood(webhook, trust, range(middle, FIRST + COUNT))
-            taken, memory = time.monotonic() - start, webhook.memory
+            found, memory, start = collections.Counter(), [], time.monotonic()
+            bounds = [0, *(WARM_UP + (COUNT - WARM_UP) * part // PARTS for part in range(PARTS + 1))]
+            for first, last in pairwise(bounds):
+                found += await flood(webhook, trust, range(FIRST + first, FIRST + last))
+                memory.append(webhook.memory)
+            rate = COUNT / (time.monotonic() - start)
+            mebibytes = ", ".join(f"{each / 2**20:.1f}" for each in memory)
             print(
-                f"seed {SEED}: {COUNT} mutated reviews, {(COUNT - WARM_UP) / taken:.0f}/s, answers {dict(found)}, "
-                f"memory {warm / 2**20:.1f} MiB after {WARM_UP}, {memory / 2**20:.1f} MiB in the end"
+                f"seed {SEED}: {COUNT} mutated reviews, {rate:.0f}/s, answers {dict(found)}, "
+                f"MiB after {WARM_UP} and each tenth of the rest: {mebibytes}"
             )
             for status, seconds in await asyncio.gather(*stalled):
                 assert status == 408
@@ -149,7 +153,7 @@ async def test_whatever_is_sent_gets_an_answer_and_leaves_nothing_behind(cluster
                 assert answer.review()["patch"]
             await connection.close()
             assert webhook.process.returncode is None
-            assert memory - warm < MORE_BYTES
+            assert memory[-1] - memory[0] < MORE_BYTES
             lines = [json.loads(line) for line in webhook.log.splitlines()]
             assert not [line for line in lines if line.get("exception") or line["level"] == "error"][:1], webhook.log
         # Real reviews, wrong ones, and wrong HTTP all came up in number.
