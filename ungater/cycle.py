@@ -19,7 +19,7 @@ from crds.preemption import victim_rules
 from crds.settings import Settings
 from engine.reasons import Reason
 from kube.client import Client
-from kube.errors import Conflict, KubeError
+from kube.errors import Conflict, KubeError, NotFound
 from kube.events import EventRecorder, reference
 from kube.informer import Event, Informer
 from kube.objects import (
@@ -399,8 +399,8 @@ class Controller:
                     break
             record.failures = 0
             self.bridge.looked(record)
-        except Conflict as error:
-            outcome = "conflict"
+        except (Conflict, NotFound) as error:
+            outcome = "conflict"  # or deleted; no event tells of one that came and went while a watch was broken
             log.info("workload changed meanwhile", error=str(error), **context)
             await self._refresh(record)
         except KubeError as error:
@@ -422,7 +422,7 @@ class Controller:
         try:
             known = await self.writer.read(record.owner.namespace, record.owner.workload)
         except REFUSED:
-            record.known = None
+            self.memory.unknown(record)
         else:
             self.memory.saw_workload(record, known)
         self.queue.add(record.uid, backoff(record.failures))

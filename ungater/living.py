@@ -362,6 +362,7 @@ class Living:
             record.removing = True
             await self._writer.remove(record.owner.namespace, record.known)
             self._memory.removed(record)
+            self._again(record.uid, 0.0)  # no event tells where it came and went while a watch was broken
         return False
 
 

@@ -451,7 +451,7 @@ class Memory:
         if event.new is None:
             record.gone = workload.metadata.uid
             if record.known is None or record.known.uid == record.gone:
-                self._unknown(record)
+                self.unknown(record)
                 self._enqueue(record.uid, 0.0)
             return
         if not record.busy:
@@ -723,10 +723,10 @@ class Memory:
             if len(self._removed) > REMOVED:
                 del self._removed[next(iter(self._removed))]
             record.gone = record.known.uid
-        self._unknown(record)
+        self.unknown(record)
 
     @staticmethod
-    def _unknown(record: Record) -> None:
+    def unknown(record: Record) -> None:
         """It has no Workload any more; who comes now, and the next Workload, have heard nothing yet."""
         record.known, record.removing, record.told = None, False, None
 

@@ -244,10 +244,13 @@ def _respec(record: Record) -> list[Instruction]:
 
 def _resize(record: Record, counted: Mapping[str, Tally], now: float) -> list[Instruction]:
     """More pods are asked for; what fewer of them leave is given back."""
-    done = _respec(record)
-    if any(pod_set.count > _has(record, pod_set) for pod_set in record.owner.pod_sets):
-        return [*done, Enter()]
-    return [*done, Leave(), *_give_back(record, counted, now)]
+    wish = Enter() if _grows(record) else Leave()
+    return [*_respec(record), wish, *_give_back(record, counted, now)]
+
+
+def _grows(record: Record) -> bool:
+    """Whether a pod set has more pods than are admitted."""
+    return any(pod_set.count > _has(record, pod_set) for pod_set in record.owner.pod_sets)
 
 
 def _give_back(record: Record, counted: Mapping[str, Tally], now: float) -> list[Instruction]:
@@ -282,7 +285,7 @@ def _shrink(record: Record, pod_set: OwnedPodSet, slots: SlotMap | None, count: 
     if record.shrink_at > now:
         return [LookAgain(record.shrink_at - now)]  # another look came first
     others = sum(_has(record, other) for other in record.owner.pod_sets if other is not pod_set)
-    if count or others:
+    if count or others or _grows(record):
         return [Shrink(slots, count, pod_set.name)]
     if record.owner.queue:
         return []  # it ends soon, or keeps its quota for the pods to come

@@ -11,6 +11,7 @@ from engine.model import Policy
 from kube.objects import Job, Pod, ResourceFlavor
 from kube.parents import JobSet
 from queueing.cycle import cycle
+from queueing.scale import grow
 from ungater import starting, workloads
 from ungater.decide import decide
 from ungater.instructions import Enter, Shrink, ShrinkLater, Ungate
@@ -300,6 +301,27 @@ def test_what_its_jobs_do_not_need_any_more_is_given_back(world):
     assert (shrink.pod_set, shrink.count) == ("workers", 2)
     smaller = world.memory.holdings.smaller(record, shrink.pod_set, shrink.slots, shrink.count)
     assert [part.count for part in smaller.parts] == [1, 2]
+
+
+@pytest.mark.parametrize("left", [2, 0])
+def test_what_some_do_not_need_is_nobodys_until_that_is_stored_also_where_others_need_more(world, left):
+    """Were it given away as soon as the others grow into it, two would have it stored for a moment."""
+    world.put_set(make_jobset(annotations={KEYS.preferred[0]: "block"}))
+    record, memory = world.admit_set(), world.memory
+    for role, index, count in JOBS:
+        world.put("job", child(role, index, count))
+    held = memory.holdings.smaller(record, "leader", record.slots_in["leader"].without({0: 1}), 0)
+    memory.hold(record, held)  # it was done once, and the JobSet was restarted
+    for index in range(2 - left // 2):
+        world.put("job", child("workers", index, 2, succeeded=2, completedIndexes="0-1"))
+    record.shrink_at = 1.0
+    found = decide(record, memory.rules, 100.0, 100.0)
+    (shrink,) = [one for one in found if isinstance(one, Shrink)]
+    assert (shrink.pod_set, shrink.count, Enter() in found) == ("workers", left, True)
+    memory.enter(record)
+    assert memory.queues.growing[record.key][0] == {"leader": 1}
+    (grown,) = grow(memory.state, memory.queues)
+    assert grown.counts == {"leader": 1, "workers": 4}
 
 
 def test_pods_of_a_lost_node_move_by_pod_set(world):

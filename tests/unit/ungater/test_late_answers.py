@@ -24,7 +24,7 @@ from ungater import conditions, workloads
 from ungater import cycle as loops
 from ungater.cycle import Controller
 from ungater.decide import decide
-from ungater.instructions import Release
+from ungater.instructions import Create, Release
 from ungater.living import Living
 from ungater.metrics import Metrics
 from ungater.record import Nomination, Refused, Told
@@ -282,6 +282,40 @@ async def test_a_plan_that_is_none_any_more_is_removed_however_often_that_fails(
     assert record.known.nomination is None
     controller.admitter.withdraw(record)
     assert spawned == []
+
+
+async def test_a_workload_of_whose_end_no_event_tells_is_made_again(world, controller):
+    """It was made and deleted while the watch was broken, so the next list has nothing that went."""
+    job = queued(world, "train")
+    record = told(controller, world, job)
+    record.known = make_known(record.owner)
+    world.stores["workload"].clear()
+
+    async def gone(*_args, **_options):
+        raise NotFound(404, "NotFound", "workload")
+
+    controller.writer.conditions = controller.writer.read = gone
+    record.refused = Refused(Reason.QUEUE_STOPPED, "m")
+    await controller.reconcile(record.uid)
+    assert record.known is None
+    assert isinstance(decide(record, controller.memory.rules, 0.0)[0], Create)
+
+
+async def test_a_removal_of_which_no_event_tells_is_followed_up(world, controller):
+    """A LeaderWorkerSet that was made anew under its name waits until the Workload of the old one is gone."""
+    job = queued(world, "train")
+    record = told(controller, world, job)
+    record.known = make_known(record.owner)
+    while controller.queue._waiting:
+        controller.queue.done(await controller.queue.get())
+
+    async def remove(*_args):
+        pass
+
+    controller.writer.remove = remove
+    await controller.living.remove(record)
+    assert record.known is None
+    assert record.uid in controller.queue._waiting
 
 
 @pytest.mark.parametrize("planned", [False, True])
