@@ -86,6 +86,11 @@ class ReviewServer(web.Server):
         self.limit = limit
         self.closing = closing
 
+    @property
+    def unheard(self) -> int:
+        """How many connections are there on which nothing came yet."""
+        return sum(isinstance(each, ReviewConnection) and not each.heard for each in self.connections)
+
     def __call__(self) -> RequestHandler:
         """The protocol of a new connection."""
         return ReviewConnection(self, loop=asyncio.get_running_loop(), **self._options)
@@ -98,7 +103,7 @@ class ReviewConnection(RequestHandler):
     (``_next_keepalive_close_time``). A test watches over that.
     """
 
-    __slots__ = ("_buffer", "_clock", "_ending", "_handed_over", "_late", "_server", "_wanted")
+    __slots__ = ("_buffer", "_clock", "_ending", "_handed_over", "_late", "_server", "_wanted", "heard")
 
     def __init__(self, server: ReviewServer, *, loop: asyncio.AbstractEventLoop, **options: Any) -> None:
         super().__init__(server, loop=loop, **options)
@@ -109,9 +114,11 @@ class ReviewConnection(RequestHandler):
         self._wanted: tuple[Answerer, int, int] | None = None  # who answers; where the body begins and ends
         self._late: asyncio.TimerHandle | None = None
         self._handed_over = False
+        self.heard = False
 
     def data_received(self, data: bytes) -> None:
         """Answer the review that is now complete, or wait for the rest of it, or hand over."""
+        self.heard = True
         if self._handed_over:
             super().data_received(data)
             return

@@ -9,13 +9,13 @@ before they are waits for them a little, and is then decided without a look at t
 gated all the same, and the controller says on the Workload what is wrong with the level.
 
 Drain: readyz fails at once, so that no new clients come; for ``webhook_drain_seconds`` everything is answered, but each
-answer closes its connection, so that clients which keep theirs move on as well; then the listeners close, and what is
-in flight is finished.
+answer closes its connection, so that clients which keep theirs move on as well; then the listeners close, those who
+have connected and sent nothing yet have a moment for that, and what is in flight is finished.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from time import perf_counter
+from time import monotonic, perf_counter
 from types import TracebackType
 from typing import Self
 
@@ -42,6 +42,7 @@ from webhook.answers import (
 )
 from webhook.connection import Answerer, ReviewServer
 from webhook.levels import FlavorLevels, LevelSource
+from webhook.listener import Listener
 from webhook.metrics import CONTENT_TYPE, TOO_LARGE, Metrics, PathStats
 from webhook.mutate import Rules
 from webhook.review import MALFORMED, Reply, Reviewer, Rulebook, for_jobs, for_jobsets, for_pods
@@ -61,6 +62,8 @@ KEEPALIVE_SECONDS = 150.0
 LINGER_SECONDS = 5.0
 HANDSHAKE_SECONDS = 10.0
 FINISH_SECONDS = 10.0  # for what is in flight at the end of a drain
+LAST_SECONDS = 1.0  # for the first request of those that connected just before the end
+LAST_LOOKS = 0.01
 
 Handler = Callable[[web.BaseRequest], Awaitable[Reply]]
 Routes = Mapping[str, tuple[str, Handler]]  # path -> method, handler
@@ -89,7 +92,7 @@ class WebhookServer:
         self._tls = tls
         self._conditions = dict(conditions or {})
         self._draining = False
-        self._listeners: list[tuple[asyncio.Server, web.Server]] = []
+        self._listeners: list[tuple[Listener, ReviewServer]] = []
         self.metrics = Metrics(tuple(REVIEWERS), expiry)
         self.port = self.metrics_port = self.health_port = 0
 
@@ -133,8 +136,14 @@ class WebhookServer:
 
     async def _close(self) -> None:
         """Take no new connections, finish what is in flight, and close."""
-        for listener, http in self._listeners:
+        self._draining = True
+        for listener, _ in self._listeners:
             listener.close()
+        end = monotonic() + LAST_SECONDS
+        while monotonic() < end and any(listener.making or http.unheard for listener, http in self._listeners):
+            await asyncio.sleep(LAST_LOOKS)
+        for listener, http in self._listeners:
+            listener.abort()
             http.pre_shutdown()  # ends idle connections; without it, the next line waits for them to the deadline
         await asyncio.gather(*(http.shutdown(timeout=FINISH_SECONDS) for _, http in self._listeners))
 
@@ -150,16 +159,10 @@ class WebhookServer:
             lingering_time=LINGER_SECONDS,
             auto_decompress=False,  # a small body must not become a huge one
         )
-        listener = await asyncio.get_running_loop().create_server(
-            http,
-            self._settings.bind_address,
-            port,
-            ssl=self._tls.context if secure else None,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS if secure else None,
-            backlog=1024,
-        )
+        tls = self._tls.context if secure else None
+        listener = await Listener.bind(self._settings.bind_address, port, http, tls=tls, handshake=HANDSHAKE_SECONDS)
         self._listeners.append((listener, http))
-        return int(listener.sockets[0].getsockname()[1])
+        return listener.port
 
     def _dispatch(self, routes: Routes) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
         async def handle(request: web.BaseRequest) -> web.StreamResponse:

@@ -1,8 +1,10 @@
 """The server itself, over real TLS connections on the loopback interface."""
 
 import asyncio
+import errno
 import json
 import re
+import socket
 import ssl
 import warnings
 from contextlib import suppress
@@ -18,7 +20,7 @@ from support.webhook_server import BUNDLE, HOST, REVIEW, TRUST, Unlisted, client
 from certs.authority import Lifetimes, create
 from certs.tls import ServerTls
 from crds.settings import Settings
-from webhook import answers, server
+from webhook import answers, listener, server
 from webhook.levels import FixedLevels
 from webhook.review import Reply
 from webhook.server import WebhookServer
@@ -287,9 +289,65 @@ async def test_a_drain_loses_no_request():
     assert closed > 6
 
 
+@pytest.mark.parametrize("turns", range(6))
+async def test_those_who_connect_in_the_moment_of_the_end_are_answered(turns):
+    """In the kernel's queue, accepted, or with a handshake under way: each of them holds its connection for made."""
+    async with serving() as running:
+        asked = asyncio.create_task(ask(socket.create_connection((HOST, running.port))))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        head = await asked
+    assert head.startswith(b"HTTP/1.1 200")
+    assert b"Connection: close" in head
+
+
+async def ask(connected):
+    connected.setblocking(False)
+    reader, writer = await asyncio.open_connection(sock=connected, ssl=TRUST, server_hostname=HOST)
+    writer.write(request_bytes(REVIEW).replace(b"Connection: close\r\n", b""))
+    head = await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+    with suppress(OSError, ssl.SSLError):
+        await writer.wait_closed()
+    return head
+
+
+async def test_those_who_connect_and_ask_nothing_do_not_hold_up_the_end(monkeypatch):
+    monkeypatch.setattr(server, "LAST_SECONDS", 0.05)
+    async with serving() as running:
+        with socket.create_connection((HOST, running.port)) as silent:
+            await running._close()
+            assert silent.recv(1) == b""
+
+
+async def test_out_of_descriptors_it_goes_on_once_there_are_some(monkeypatch):
+    monkeypatch.setattr(listener, "RETRY_SECONDS", 0.01)
+    errors = [OSError(errno.EMFILE, "Too many open files")] * 3
+
+    class Lacking:
+        def __init__(self, bound):
+            self.bound = bound
+
+        def accept(self):
+            if errors:
+                raise errors.pop()
+            return self.bound.accept()
+
+        def __getattr__(self, name):
+            return getattr(self.bound, name)
+
+    async with serving() as running:
+        taking = running._listeners[0][0]
+        taking._socket = Lacking(taking._socket)
+        async with asyncio.timeout(10):
+            assert b" 200 " in await raw(running.port, request_bytes(REVIEW))
+    assert not errors
+
+
 async def test_a_taken_port_is_an_error_and_leaves_nothing_open():
     async with serving() as running:
         settings_ = Settings(bind_address=HOST, webhook_port=0, metrics_port=0, health_port=running.health_port)
-        with pytest.raises(OSError, match="address already in use"):
+        with pytest.raises(OSError, match="Address already in use"):
             async with WebhookServer(settings_, FixedLevels({}), ServerTls()):
                 pytest.fail("it bound a port that was taken")
