@@ -147,6 +147,22 @@ class ReviewConnection(RequestHandler):
         self._forget()
         super().connection_lost(exc)
 
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what is no HTTP.
+
+        The error's frames hold the connection, and they the error: some 300 KB with its buffers for TLS, until the
+        garbage collector comes to them. Where it is the client's, nobody wants to see them.
+        """
+        if exc is not None and status < 500:
+            exc = exc.with_traceback(None)
+        return super().handle_error(request, status, exc, message)
+
     def _read_head(self) -> tuple[Answerer, int, int] | None:
         end = self._buffer.find(b"\r\n\r\n", 0, MAX_HEAD)
         head = parse_head(self._buffer[:end]) if end >= 0 else None

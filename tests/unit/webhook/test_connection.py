@@ -1,6 +1,7 @@
 """The short way reads nothing that aiohttp would read otherwise."""
 
 import asyncio
+import gc
 import inspect
 import re
 import ssl
@@ -129,6 +130,25 @@ def plain(body=REVIEW, path="/mutate-pod?timeout=10s"):
 def taken(running):
     """Whether each connection is still on the short way."""
     return [not each._handed_over for each in running._listeners[0][1].connections]
+
+
+@pytest.mark.parametrize("sent", [b"GARBAGE\r\n\r\n", request_bytes(b"{}"), request_bytes(REVIEW)])
+async def test_a_connection_that_was_closed_is_freed_at_once(sent):
+    """With its buffers for TLS it is large, and what only the garbage collector finds has memory grow until then."""
+    gc.collect()
+    gc.disable()
+    try:
+        async with serving() as running:
+            reader, writer = await connect(running)
+            writer.write(sent)
+            await reader.read()
+            await close(writer)
+            async with asyncio.timeout(10):
+                while running._listeners[0][1].connections:
+                    await asyncio.sleep(0.01)
+            assert not [one for one in gc.get_objects() if isinstance(one, connection.ReviewConnection)]
+    finally:
+        gc.enable()
 
 
 async def test_reviews_take_the_short_way_whole_or_in_pieces():
