@@ -2,7 +2,8 @@
 
 Rules
 - Fewer pods give back quota and slots at once (slots that no pod claims first). Pods that finished and are not made
-  again (reclaimable) are such pods.
+  again (reclaimable) are such pods. Whoever has others told of that by an API server asks for growth alone, and for
+  less once that is stored: until then two would have the same slots there.
 - More pods need quota and room for the difference, beside the others where the level is required; all pod sets or none.
   What does not fit now is tried again in the cycles after something was freed, before anybody new is admitted.
 - The new grant replaces the stored one; nothing else of the workload changes.
