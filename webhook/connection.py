@@ -17,6 +17,7 @@ Rules
 import asyncio
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -146,6 +147,21 @@ class ReviewConnection(RequestHandler):
         """Forget what was begun."""
         self._forget()
         super().connection_lost(exc)
+
+    async def start(self) -> None:
+        """Serve what aiohttp reads, until the connection ends.
+
+        Where reading was paused when the client left, asyncio's TLS waits for it to go on before it says goodbye, and
+        closing starts nothing more: such a connection never ended. So it goes on, to nobody.
+        """
+        transport = self.transport
+        try:
+            await super().start()
+        finally:
+            self.close()
+            if isinstance(transport, asyncio.Transport):
+                with suppress(AttributeError):  # it was closed twice: then it is over, and has forgotten its protocol
+                    transport.resume_reading()
 
     def handle_error(
         self,

@@ -151,6 +151,26 @@ async def test_a_connection_that_was_closed_is_freed_at_once(sent):
         gc.enable()
 
 
+@pytest.mark.parametrize("size", [7, 4096])
+@pytest.mark.parametrize("chunks", [4, 40, 400])
+@pytest.mark.parametrize("end", [b"", b"0\r\n\r\n", b"5\r\nabcdeXX64\r\n"])
+async def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(monkeypatch, size, chunks, end):
+    """Many chunks have aiohttp pause the reading, and then nobody heard that the client had left."""
+    monkeypatch.setattr(server, "LINGER_SECONDS", 0.05)
+    monkeypatch.setattr(answers, "BODY_SECONDS", 0.2)
+    chunk = b"%x\r\n%b\r\n" % (size, b"x" * size)
+    async with serving() as running:
+        _, writer = await connect(running)
+        writer.write(b"POST /mutate-pod HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await asyncio.sleep(0.01)
+        writer.write(chunk * chunks + end)
+        writer.transport.abort()
+        async with asyncio.timeout(5):
+            await asyncio.sleep(0.1)
+            while running._listeners[0][1].connections:
+                await asyncio.sleep(0.01)
+
+
 async def test_reviews_take_the_short_way_whole_or_in_pieces():
     async with serving() as running:
         reader, writer = await connect(running)
