@@ -20,6 +20,7 @@ from manifests.render import objects
 HOST = "127.0.0.1"
 WAIT_SECONDS = 60
 SECRET = "topogate-webhook-cert"
+ESTABLISHED, CLOSE_WAIT = "01", "08"  # in /proc/net/tcp
 
 
 async def apply_kinds(client):
@@ -45,6 +46,12 @@ class Webhook:
     def memory(self):
         """Resident bytes."""
         return usage(self.process.pid)[0]
+
+    @property
+    def connections(self):
+        """How many of its connections with those who send reviews are not closed on its side."""
+        rows = [line.split() for line in Path(f"/proc/{self.process.pid}/net/tcp").read_text().splitlines()[1:]]
+        return sum(row[1].endswith(f":{self.port:04X}") and row[3] in {ESTABLISHED, CLOSE_WAIT} for row in rows)
 
     @property
     def cpu_seconds(self):
