@@ -40,7 +40,6 @@ from certs.tls import ServerTls
 from crds.constants import HOSTNAME_LABEL, NUMA_RESOURCES, Keys
 from crds.settings import Settings
 from localcluster.process import usage
-from webhook import heap
 from webhook.answers import Answer, read_body
 from webhook.connection import ReviewServer
 from webhook.levels import FixedLevels
@@ -307,7 +306,6 @@ async def _topogate(tls: ServerTls) -> None:
     )
     settings = Settings(bind_address=HOST, webhook_port=0, metrics_port=0, health_port=0)
     async with WebhookServer(settings, FixedLevels(LEVELS), tls) as server:
-        heap.settle()  # as the command does
         _announce(server.port)
         await _parent_gone()
 

@@ -1,6 +1,7 @@
 """``topogate webhook``: run the mutating webhook until SIGTERM, then drain."""
 
 import asyncio
+import gc
 import signal
 from pathlib import Path
 from typing import Annotated
@@ -69,7 +70,6 @@ async def _run(settings: Settings, names: tuple[str, ...], kubeconfig: str | Non
     # Late, so that --help and a wrong setting answer at once.
     from kube.client import Client
     from kube.errors import ConfigError
-    from webhook import heap
     from webhook.server import serve
 
     stop = asyncio.Event()
@@ -81,4 +81,10 @@ async def _run(settings: Settings, names: tuple[str, ...], kubeconfig: str | Non
     except ConfigError as error:
         raise Failure(str(error)) from error
     async with client:
-        await serve(settings, client, hosts=names, stop=stop, on_bound=lambda _server: heap.settle())
+        await serve(settings, client, hosts=names, stop=stop, on_bound=lambda _server: _settle_heap())
+
+
+def _settle_heap() -> None:
+    """Modules and decoders stay for good: keep full garbage collections from walking them."""
+    gc.collect()
+    gc.freeze()
