@@ -166,7 +166,7 @@ async def test_a_queue_that_was_deleted_meanwhile_and_a_server_that_refuses_stop
     assert "conditions" in await here.status(name)
     stranger = await as_account(here.namespace, "default")
     fresh = await here.make("c", 8)
-    assert await QueueStatus(stranger, here.source).look() == queue_status.AFTER_FAILURE
+    assert await QueueStatus(stranger, here.source).look() >= queue_status.AFTER_FAILURE
     assert await here.status(fresh) == {}
 
 
