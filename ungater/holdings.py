@@ -88,11 +88,8 @@ class Holdings:
         if record.lost:
             self.moving.setdefault(record.key, ())
             return
-        admission = record.admission
-        parts = {part.name: part.count for part in admission.parts} if admission is not None else {}
         # What fewer pods leave is not in it: that is somebody else's only once it is stored that they have less.
-        counts = {one.name: one.count for one in record.owner.pod_sets if one.count > parts.get(one.name, 0)}
-        self.queues.wish(record.key, counts or None)
+        self.queues.wish(record.key, record.growing or None)
 
     def rest(self, record: Record) -> None:
         """One that holds something wants nothing else, until `want` is called again."""

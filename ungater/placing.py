@@ -109,7 +109,7 @@ def _let_go(record: Record, keys: Keys, now: float) -> list[Instruction]:
     for pod_set in record.owner.pod_sets:
         if pod_set.name in record.slots_in:
             continue
-        left, waiting = _has(record, pod_set), []
+        left, waiting = record.admitted(pod_set.name), []
         for pod in record.pods_of(pod_set):
             intent = record.intents.get(pod.metadata.uid)
             if finished(pod) or (intent is not None and intent.gone):
@@ -244,13 +244,8 @@ def _respec(record: Record) -> list[Instruction]:
 
 def _resize(record: Record, counted: Mapping[str, Tally], now: float) -> list[Instruction]:
     """More pods are asked for; what fewer of them leave is given back."""
-    wish = Enter() if _grows(record) else Leave()
+    wish = Enter() if record.growing else Leave()
     return [*_respec(record), wish, *_give_back(record, counted, now)]
-
-
-def _grows(record: Record) -> bool:
-    """Whether a pod set has more pods than are admitted."""
-    return any(pod_set.count > _has(record, pod_set) for pod_set in record.owner.pod_sets)
 
 
 def _give_back(record: Record, counted: Mapping[str, Tally], now: float) -> list[Instruction]:
@@ -268,15 +263,9 @@ def _give_back(record: Record, counted: Mapping[str, Tally], now: float) -> list
                 return _shrink(record, pod_set, smaller, smaller.total, now)
         else:
             keep = max(pod_set.count, sum(not finished(pod) for pod in record.pods_of(pod_set)))
-            if keep < _has(record, pod_set):
+            if keep < record.admitted(pod_set.name):
                 return _shrink(record, pod_set, None, keep, now)
     return []
-
-
-def _has(record: Record, pod_set: OwnedPodSet) -> int:
-    """How many pods of a pod set are admitted."""
-    part = record.admission.part(pod_set.name) if record.admission is not None else None
-    return part.count if part is not None else 0
 
 
 def _shrink(record: Record, pod_set: OwnedPodSet, slots: SlotMap | None, count: int, now: float) -> list[Instruction]:
@@ -284,8 +273,8 @@ def _shrink(record: Record, pod_set: OwnedPodSet, slots: SlotMap | None, count: 
         return [ShrinkLater()]
     if record.shrink_at > now:
         return [LookAgain(record.shrink_at - now)]  # another look came first
-    others = sum(_has(record, other) for other in record.owner.pod_sets if other is not pod_set)
-    if count or others or _grows(record):
+    others = sum(record.admitted(other.name) for other in record.owner.pod_sets if other is not pod_set)
+    if count or others or record.growing:
         return [Shrink(slots, count, pod_set.name)]
     if record.owner.queue:
         return []  # it ends soon, or keeps its quota for the pods to come

@@ -253,6 +253,16 @@ class Record:
         slots = self.slots_in.get(pod_set.name)
         return layers_of(pod_set.request.slices, slots.levels) if slots is not None and pod_set.request else ()
 
+    def admitted(self, pod_set: str) -> int:
+        """How many pods of a pod set are admitted."""
+        part = self.admission.part(pod_set) if self.admission is not None else None
+        return part.count if part is not None else 0
+
+    @property
+    def growing(self) -> dict[str, int]:
+        """The pod sets that have more pods than are admitted, with how many they have."""
+        return {one.name: one.count for one in self.owner.pod_sets if one.count > self.admitted(one.name)}
+
     @property
     def uid(self) -> str:
         """Uid of the job: the key of everything in the controller."""

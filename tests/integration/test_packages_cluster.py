@@ -235,10 +235,10 @@ def test_kustomize_applies_and_applies_again(clean, kubectl):
         "deployment/topogate-ungater",
         "-n",
         NAMESPACE,
-        "--timeout=180s",
+        "--timeout=60s",
     )
     version = get(kubectl, "deployment", "topogate-ungater", "-n", NAMESPACE)["metadata"]["generation"]
     kubectl(*apply)
     assert get(kubectl, "deployment", "topogate-ungater", "-n", NAMESPACE)["metadata"]["generation"] == version
-    kubectl("delete", "-k", "manifests/overlays/with-agent", "--ignore-not-found", "--timeout=240s")
+    kubectl("delete", "-k", "manifests/overlays/with-agent", "--ignore-not-found", "--timeout=120s")
     assert blocking(kubectl) == []

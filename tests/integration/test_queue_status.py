@@ -158,7 +158,10 @@ async def test_numbers_wait_a_little_and_conditions_do_not(here, client, monkeyp
     await until(counted, "the numbers, once their time has come")
 
 
-async def test_a_queue_that_was_deleted_meanwhile_and_a_server_that_refuses_stop_nothing(here, client, as_account):
+async def test_a_queue_that_was_deleted_meanwhile_and_a_server_that_refuses_stop_nothing(
+    here, client, as_account, monkeypatch
+):
+    monkeypatch.setattr(queue_status, "MOST_OF_A_CORE", 1e9)  # else one look on a loaded machine makes the pause longer
     name = await here.make("a", 8)
     gone = await here.make("gone", 8)
     await client.delete(CLUSTER_QUEUES, gone)
@@ -166,7 +169,7 @@ async def test_a_queue_that_was_deleted_meanwhile_and_a_server_that_refuses_stop
     assert "conditions" in await here.status(name)
     stranger = await as_account(here.namespace, "default")
     fresh = await here.make("c", 8)
-    assert await QueueStatus(stranger, here.source).look() >= queue_status.AFTER_FAILURE
+    assert await QueueStatus(stranger, here.source).look() == queue_status.AFTER_FAILURE
     assert await here.status(fresh) == {}
 
 

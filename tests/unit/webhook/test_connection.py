@@ -132,6 +132,14 @@ def taken(running):
     return [not each._handed_over for each in running._listeners[0][1].connections]
 
 
+async def over(running):
+    """Wait until the server has no connection any more."""
+    async with asyncio.timeout(5):
+        while taken(running):
+            await asyncio.sleep(0.01)
+    assert not running._listeners[0][1].connections
+
+
 @pytest.mark.parametrize("sent", [b"GARBAGE\r\n\r\n", request_bytes(b"{}"), request_bytes(REVIEW)])
 async def test_a_connection_that_was_closed_is_freed_at_once(sent):
     """With its buffers for TLS it is large, and what only the garbage collector finds has memory grow until then."""
@@ -143,9 +151,7 @@ async def test_a_connection_that_was_closed_is_freed_at_once(sent):
             writer.write(sent)
             await reader.read()
             await close(writer)
-            async with asyncio.timeout(10):
-                while running._listeners[0][1].connections:
-                    await asyncio.sleep(0.01)
+            await over(running)
             assert not [one for one in gc.get_objects() if isinstance(one, connection.ReviewConnection)]
     finally:
         gc.enable()
@@ -162,13 +168,13 @@ async def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(monkeypa
     async with serving() as running:
         _, writer = await connect(running)
         writer.write(b"POST /mutate-pod HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # the head alone is read first
+        async with asyncio.timeout(5):
+            while not taken(running):
+                await asyncio.sleep(0.01)
         writer.write(chunk * chunks + end)
         writer.transport.abort()
-        async with asyncio.timeout(5):
-            await asyncio.sleep(0.1)
-            while running._listeners[0][1].connections:
-                await asyncio.sleep(0.01)
+        await over(running)
 
 
 async def test_reviews_take_the_short_way_whole_or_in_pieces():
