@@ -9,7 +9,13 @@ BIN := $(VENV)/bin
 TEST_WORKERS ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test unit lint format types bench generate lock clean
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+# make image BASE=python:3.13-slim@sha256:... TAG=registry.example.com/topogate:0.1.0 ENGINE=podman
+TAG ?= topogate:$(VERSION)
+BASE ?=
+ENGINE ?=
+
+.PHONY: help demo test unit lint format types bench generate lock image sbom clean
 
 help:
 	@echo "make demo      a local control plane, Topogate installed, real Jobs placed"
@@ -18,6 +24,8 @@ help:
 	@echo "make lint      format, lint, types, import contracts, generated files"
 	@echo "make bench     placement, ungating, webhook and whole path, as ratios"
 	@echo "make generate  the CRDs from their models, the chart from the manifests, the messages of the kubelet's podresources API"
+	@echo "make image     the image, upon a base with a digest (BASE=...@sha256:..., or image/base.txt), and its bill of materials"
+	@echo "make sbom      what is in the image of Topogate's own, as CycloneDX"
 	@echo "make clean     what was built in this folder (the control plane's cache stays)"
 
 # The stamp is newer than what it was made from, so that a changed lock file installs again.
@@ -64,6 +72,12 @@ generate: $(VENV)/.ready
 lock: $(VENV)/.ready
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements.lock
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
+
+image: sbom
+	@$(BIN)/python -m image.build --tag "$(TAG)" --base "$(BASE)" --engine "$(ENGINE)"
+
+sbom: $(VENV)/.ready
+	@$(BIN)/python -m image.sbom dist/topogate-$(VERSION).cdx.json
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache benchmarks/results *.egg-info

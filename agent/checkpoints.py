@@ -1,7 +1,8 @@
 """The kubelet's files: its configuration, and what its CPU, memory and device managers have given out.
 
-They are whole at any moment, for the kubelet replaces them by renaming. Fields that nobody reads here are passed over,
-so a newer kubelet's file still reads. Checksums are not looked at: what the kubelet cannot use it deletes itself.
+They are whole at any moment, for the kubelet replaces them by renaming, and so does who copies them. Fields that nobody
+reads here are passed over, so a newer kubelet's file still reads. Checksums are not looked at: what the kubelet cannot
+use it deletes itself.
 """
 
 from pathlib import Path
@@ -10,15 +11,12 @@ from typing import Any, Literal, TypeVar
 import msgspec
 import yaml
 
-from agent import cpuset
+from agent import copies, cpuset
+from agent.copies import CPU_STATE, DEVICE_STATE, MEMORY_STATE
 from agent.cpuset import Cpus
 
 T = TypeVar("T")
 
-CPU_STATE = "cpu_manager_state"
-MEMORY_STATE = "memory_manager_state"
-DEVICE_STATE = "device-plugins/kubelet_internal_checkpoint"
-CONFIG = "config.yaml"
 NO_ZONE = -1  # the device manager's zone of a device that has none
 
 
@@ -173,4 +171,4 @@ def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise Unreadable(f"{path}: {error.strerror}") from error
+        raise Unreadable(f"{path}: {copies.note(str(path)) or error.strerror}") from error

@@ -1,10 +1,11 @@
 """Reads the kubelet: its configuration, its managers' files and its podresources API. Blocks; call it in a thread."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from agent import checkpoints
+from agent import checkpoints, copies
 from agent.checkpoints import Devices, Unreadable
 from agent.held import Reading
 from agent.podresources.client import Answer, Client, Unavailable
@@ -20,7 +21,7 @@ class Reader:
 
     def __init__(self, settings: Settings) -> None:
         self.folder = Path(settings.agent_kubelet_directory)
-        self.config = Path(settings.agent_kubelet_config or self.folder / checkpoints.CONFIG)
+        self.config = Path(settings.agent_kubelet_config or self.folder / copies.CONFIG)
         socket = Path(settings.agent_pod_resources_socket or self.folder / "pod-resources" / "kubelet.sock")
         self._client = Client(socket)
 
@@ -28,6 +29,9 @@ class Reader:
         """Everything at one time; what cannot be read is None and told. Never raises for the kubelet's sake."""
         problems: list[str] = []
         answer = self._answer(problems)
+        if copies.silent_seconds(str(self.folder), time.time()) > copies.SILENT_SECONDS:
+            text = f"{self.folder}: the copies of the kubelet's files are old: container kubelet-files does not run"
+            return Reading(None, None, None, None, answer, (*problems, text))
         return Reading(
             config=_tried(lambda: checkpoints.read_config(self.config), problems),
             cpu=_tried(lambda: checkpoints.read_cpu(self.folder), problems),
@@ -39,7 +43,7 @@ class Reader:
 
     def signature(self) -> Signature:
         """Differs when one of the files was written or replaced."""
-        names = (checkpoints.CPU_STATE, checkpoints.MEMORY_STATE, checkpoints.DEVICE_STATE)
+        names = (copies.CPU_STATE, copies.MEMORY_STATE, copies.DEVICE_STATE)
         return tuple(_signature(path) for path in (self.config, *(self.folder / name for name in names)))
 
     def close(self) -> None:
@@ -48,9 +52,9 @@ class Reader:
 
     def _devices(self, answer: Answer | None) -> Devices:
         """A kubelet that never met a device plugin has no file, only the folder for plugins."""
-        path = self.folder / checkpoints.DEVICE_STATE
+        path = self.folder / copies.DEVICE_STATE
         met = answer is not None and bool(answer.allocatable.devices)
-        if not met and not path.exists() and path.parent.is_dir():
+        if not met and not path.exists() and path.parent.is_dir() and not copies.note(str(path)):
             return Devices((), {})
         return checkpoints.read_devices(self.folder)
 

@@ -2,18 +2,17 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
 import pynvml
-from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from agent.cycle import Agent
 from agent.metrics import Metrics
 from crds.settings import Settings
 from kube.client import Client
 from kube.events import EventRecorder
+from serving.server import serving
 
 COMPONENT = "topogate-agent"
 
@@ -30,9 +29,11 @@ async def run(
     recorder = EventRecorder(client, COMPONENT)
     node = settings.agent_node_name or socket.gethostname().lower()
     agent = Agent(settings, client, node, nvml=pynvml, metrics=metrics, recorder=recorder)
-    async with _serving(settings.bind_address, settings.health_port, metrics, agent) as port:
+    async with serving(
+        settings, client, metrics.registry, ready=lambda: agent.ready, alive=lambda: agent.alive
+    ) as ports:
         if on_port is not None:
-            on_port(port)
+            on_port(ports.health)
         tasks = [asyncio.create_task(agent.run()), asyncio.create_task(recorder.run())]
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -42,30 +43,3 @@ async def run(
             await tasks[1]
         with suppress(asyncio.CancelledError):
             await tasks[0]  # raises what ended it
-
-
-@asynccontextmanager
-async def _serving(address: str, port: int, metrics: Metrics, agent: Agent) -> AsyncIterator[int]:
-    async def healthz(_: web.Request) -> web.Response:
-        return _answer(agent.alive, "stuck")
-
-    async def readyz(_: web.Request) -> web.Response:
-        return _answer(agent.ready, "not ready")
-
-    async def scrape(_: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-    app = web.Application()
-    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", scrape)])
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, address, port)
-        await site.start()
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
-
-
-def _answer(holds: bool, otherwise: str) -> web.Response:
-    return web.Response(text="ok\n") if holds else web.Response(status=503, text=f"{otherwise}\n")

@@ -28,7 +28,7 @@ from kube import convert, objects
 from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.resources import JOBS
-from ungater.jobs import Owner, owner_of
+from ungater.jobs import Owner, id_of, owner_of
 from ungater.machines import Described
 from ungater.memory import Memory
 from ungater.record import Record
@@ -147,7 +147,7 @@ async def report(client: Client, namespace: str, name: str, *, domain: str | Non
         raise Failure(f"no Job {name} in namespace {namespace}; `kubectl get jobs -n {namespace}` lists them")
     read = await mirror.read(client)
     memory = mirror.memory_of(read, settings.model_copy(update={"domain": keys.domain}))
-    found = memory.records.get(job.metadata.uid) if job is not None else None
+    found = memory.records.get(id_of(job)) if job is not None else None
     if job is None:
         found = explain_owner.find(memory, namespace, kind, name)
     owner = owner_of(job, keys) if job is not None and found is None else explain_owner.seen(found)
@@ -167,7 +167,7 @@ async def report(client: Client, namespace: str, name: str, *, domain: str | Non
             reason, message = queues.why(reading, key)
     request = owner.request if isinstance(owner.request, ParsedRequest) else None
     pod_set = max(owner.pod_sets, key=lambda one: one.count)
-    room, freed = _lacking(memory, owner.uid, reason, held) if state == "Waiting" else ((), None)
+    room, freed = _lacking(memory, owner.id, reason, held) if state == "Waiting" else ((), None)
     return Report(
         job=f"{namespace}/{name}",
         kind=owner.kind,
@@ -204,7 +204,13 @@ def _in(workload: Workload, owner: Owner) -> bool:
 
 
 def _pods_of(pods: Sequence[objects.Pod], owner: Owner) -> list[objects.Pod]:
-    return [pod for pod in pods if (of := objects.controller_of(pod.metadata)) and of.uid == owner.uid]
+    return [
+        pod
+        for pod in pods
+        if pod.metadata.namespace == owner.namespace
+        and (of := objects.controller_of(pod.metadata))
+        and of.uid == owner.uid
+    ]
 
 
 def _lacking(

@@ -2,7 +2,6 @@
 
 from cli.output import Failure
 from ungater.jobs import Owner
-from ungater.leaders import PREFIX
 from ungater.memory import Memory
 from ungater.record import Record
 
@@ -53,7 +52,4 @@ def _is(owner: Owner, kind: str, name: str) -> bool:
 
 def full_name(owner: Owner) -> str:
     """The name, with what tells several workloads of one owner apart: the group's index, or the kind of pods."""
-    if owner.uid.startswith(PREFIX) or (owner.controller and not owner.members):
-        part = owner.uid.rpartition("/")[2]
-        return f"{owner.name}-{part}" if part and part != owner.name else owner.name
-    return owner.name
+    return f"{owner.name}-{owner.part}" if owner.part else owner.name

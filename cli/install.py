@@ -58,6 +58,13 @@ def install(
             "Kueue's kinds are.",
         ),
     ] = None,
+    metrics_authentication: Annotated[
+        bool | None,
+        typer.Option(
+            "--metrics-authentication/--no-metrics-authentication",
+            help="Let only those read metrics whom Kubernetes lets, over TLS, or no longer; default as it is.",
+        ),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until all pods of it run.")] = True,
     timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait.")] = WAIT_SECONDS,
     dry_run: Annotated[
@@ -72,7 +79,7 @@ def install(
     Installing twice changes nothing. With `-o yaml` or `-o json` the objects are printed and nothing is applied.
     """
     _check_place(out_of_cluster, webhook_url)
-    wish = Wish(domain, namespace, image, webhook_url, agent, kueue)
+    wish = Wish(domain, namespace, image, webhook_url, agent, kueue, metrics_authentication)
     if output is not OutputFormat.TABLE:
         _print_objects(render.objects(asyncio.run(installation.plan(None, wish))), output)
         return
@@ -91,6 +98,8 @@ def install(
             await _show(installation.remove_agent(client, options))
         if kueue is False:
             await _show(installation.remove_kueue(client, options))
+        if metrics_authentication is False:
+            await _show(installation.remove_metrics_authentication(client, options))
         with progress("Waiting for the API server to serve the kinds"):
             await installation.wait_established(client, timeout)
         if wait and not out_of_cluster:

@@ -66,6 +66,7 @@ class Wish:
     webhook_url: str = ""
     agent: bool | None = None
     kueue: bool | None = None
+    metrics_authentication: bool | None = None
 
 
 class _Gate(msgspec.Struct, frozen=True):
@@ -137,6 +138,9 @@ async def plan(client: Client | None, wish: Wish) -> render.Options:
     agent = wish.agent
     if agent is None:
         agent = client is not None and await _has_agent(client, settings.namespace)
+    metrics = wish.metrics_authentication
+    if metrics is None:
+        metrics = client is not None and await _read(client, resources.CLUSTER_ROLES, render.METRICS, "") is not None
     options = render.Options(
         domain=domain,
         namespace=settings.namespace,
@@ -144,6 +148,7 @@ async def plan(client: Client | None, wish: Wish) -> render.Options:
         webhook_url=settings.webhook_url,
         agent=agent,
         kueue=bool(found) if wish.kueue is None else wish.kueue,
+        metrics_authentication=metrics,
     )
     return replace(options, config=_config(config, options))
 
@@ -187,6 +192,12 @@ def remove_agent(client: Client, options: render.Options) -> AsyncIterator[Step]
 def remove_kueue(client: Client, options: render.Options) -> AsyncIterator[Step]:
     """Take away the right to answer Kueue's checks."""
     return _remove_part(client, replace(options, kueue=False), replace(options, kueue=True))
+
+
+def remove_metrics_authentication(client: Client, options: render.Options) -> AsyncIterator[Step]:
+    """Take away the right to ask whose token it was."""
+    without = replace(options, metrics_authentication=False)
+    return _remove_part(client, without, replace(options, metrics_authentication=True))
 
 
 async def _remove_part(client: Client, without: render.Options, whole: render.Options) -> AsyncIterator[Step]:
@@ -238,7 +249,8 @@ async def installed(client: Client, namespace: str, domain: str = "") -> render.
     settings = _settings({"namespace": namespace} | ({"domain": domain} if domain else {}))
     config = await _installed_config(client, namespace)
     found = _parse(config, namespace).get("domain", DEFAULT_DOMAIN) if config else settings.domain
-    return render.Options(domain=domain or found, namespace=namespace, agent=True, kueue=True)
+    made = render.Options(domain=domain or found, namespace=namespace)
+    return replace(made, agent=True, kueue=True, metrics_authentication=True)
 
 
 async def uninstall(client: Client, options: render.Options, *, delete_crds: bool) -> AsyncIterator[Step]:

@@ -27,4 +27,5 @@ def rules(found: configuration.Settings) -> Rules:
         fair=found.fair_sharing,
         victims=victim_rules(found),
         pods=found.preempt_plain_pods,
+        override=found.reclaim_overrides_budgets,
     )

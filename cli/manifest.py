@@ -18,6 +18,7 @@ from kube import objects
 from kube.parents import JobSet, LeaderWorkerSet
 from ungater.leaders import GROUP, NAME
 from ungater.memory import Memory
+from webhook import large
 from webhook import objects as seen
 from webhook.checks import Route
 from webhook.jobsets import mutate_jobset
@@ -71,14 +72,17 @@ def read(files: Sequence[str], namespace: str) -> tuple[list[Found], list[str]]:
 class Maker:
     """Makes what would come of objects, one after the other: each gets names and uids of its own."""
 
-    def __init__(self, memory: Memory, keys: Keys, namespace: str, created: str) -> None:
+    def __init__(
+        self, memory: Memory, keys: Keys, namespace: str, created: str, *, require_queue: bool = False
+    ) -> None:
         self._keys = keys
         self._namespace = namespace
         self._created = created
         self._numbers = 0
         self._leaders_of = memory.leaders_of
         routes = {name: _route(memory, *name) for name in memory.queues.local}
-        self._rules = Rules(keys, dict(memory.flavors), {name: route for name, route in routes.items() if name[1]})
+        queues = {name: route for name, route in routes.items() if name[1]}
+        self._rules = Rules(keys, dict(memory.flavors), queues, require_queue)
 
     def make(self, one: Found) -> Manifest:
         """Raises Failure where a field is not what it has to be."""
@@ -94,7 +98,8 @@ class Maker:
     def job(self, one: Found, made: Manifest) -> None:
         """A Job."""
         body = {**one.body, "metadata": self._metadata(one.body, made.name, made.namespace, None)}
-        decision = mutate_job(_read(one, body, seen.Job), self._rules)
+        job, beyond = _read(one, body, seen.Job), large.of_object("Job", msgspec.json.encode(body))
+        decision = mutate_job(job, self._rules, beyond=beyond)
         if not _noted(made, decision):
             body = self._suspended(patched(body, decision.patch))
             made.jobs.append(_read(one, body, objects.Job))
@@ -102,7 +107,8 @@ class Maker:
     def job_set(self, one: Found, made: Manifest) -> None:
         """A JobSet: its Jobs are part of it, and come later."""
         body = {**one.body, "metadata": self._metadata(one.body, made.name, made.namespace, None)}
-        decision = mutate_jobset(_read(one, body, seen.JobSet), self._rules)
+        job_set, beyond = _read(one, body, seen.JobSet), large.of_object("JobSet", msgspec.json.encode(body))
+        decision = mutate_jobset(job_set, self._rules, beyond=beyond)
         if not _noted(made, decision):
             body = self._suspended(patched(body, decision.patch))
             made.job_sets.append(_read(one, body, JobSet))
@@ -134,7 +140,8 @@ class Maker:
             raise one.fail("spec.replicas", f"{groups} groups of {size} pods: expected at most {MOST_PODS} pods")
         roles = ["leaderTemplate" if shape.get("leaderTemplate") else "workerTemplate", "workerTemplate"]
         templates = [_mapping(one, shape, role, f"{path}.{role}") for role in roles]
-        decisions = [self._decide_pod(one, template) for template in templates]
+        owner = {**self._owner(one, made), "kind": "StatefulSet"}  # which of them is told by the pods' labels
+        decisions = [self._decide_pod(one, template, owner) for template in templates]
         asks = any(decision.patch for decision in decisions) or self._asks(one, body)
         for role, decision in dict(zip(roles, decisions, strict=True)).items():
             if _noted(made, decision):
@@ -144,7 +151,6 @@ class Maker:
                 need = f"neither a topology request nor the label {self._keys.queue_name}"
                 made.warnings += (f"{path}.{role}: carries {need}: its pods are not gated and go anywhere",)
         made.leader_sets.append(_read(one, body, LeaderWorkerSet))
-        owner = {**self._owner(one, made), "kind": "StatefulSet"}  # which of them is told by the pods' labels
         for group in range(groups):
             for at in range(size):
                 labels = {NAME: made.name, GROUP: str(group), WORKER_INDEX: str(at)}
@@ -169,17 +175,22 @@ class Maker:
         spec = _mapping(one, one.body, "spec")
         template = _mapping(one, spec, "template", "spec.template")
         count = _count(one, spec, "replicas", "spec")
-        decision = self._decide_pod(one, template) if count else Decision()
+        decision = self._decide_pod(one, template, owner) if count else Decision()
         for at in range(count):
             if not self._add_pod(one, made, _labelled(template, labels(at)), f"{made.name}-{at}", owner, decision):
                 return
 
     def _asks(self, one: Found, body: Json) -> bool:
         """Whether an object's own metadata ask for a topology or a queue."""
-        return bool(self._decide_pod(one, {"metadata": body["metadata"], "spec": {}}).patch)
+        decision = self._decide_pod(one, {"metadata": body["metadata"], "spec": {}})
+        return bool(decision.patch) or decision.denied is not None
 
-    def _decide_pod(self, one: Found, body: Json) -> Decision:
-        return mutate_pod(_read(one, body, seen.Pod), self._rules)
+    def _decide_pod(self, one: Found, body: Json, owner: Json | None = None) -> Decision:
+        """What the webhook decides about a pod of this template that belongs to this controller."""
+        if owner is not None and isinstance(body.get("metadata", {}), dict):
+            body = {**body, "metadata": {**body.get("metadata", {}), "ownerReferences": [owner]}}
+        beyond = large.of_object("Pod", msgspec.json.encode(body))
+        return mutate_pod(_read(one, body, seen.Pod), self._rules, beyond=beyond)
 
     def _add_pod(
         self, one: Found, made: Manifest, body: Json, name: str, owner: Json | None, decision: Decision

@@ -4,6 +4,7 @@ Commands that say what the controller would do ask the controller's code, on the
 """
 
 import asyncio
+import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import TypeVar
@@ -36,11 +37,13 @@ from kube.resources import (
 )
 from kube.topologies import FlexTopo, NodeResourceTopology
 from ungater.groups import owner_key
+from ungater.guard import Guard
 from ungater.inside import Options, Sources
 from ungater.memory import Memory
 from ungater.workloads import Workload
 
 T = TypeVar("T", bound=objects.Object)
+MOST_LINES = 8  # about what was left out
 
 
 async def read(client: Client) -> Dump:
@@ -114,10 +117,30 @@ async def _live(kubeconfig: str | None, context: str | None) -> tuple[Dump, Sett
         return dump, found, client.connection.namespace
 
 
-def memory_of(found: Dump, settings: Settings) -> Memory:
-    """What the controller would know. Raises Failure where an object has a field that cannot be read."""
-    keys = settings.keys
-    memory = Memory(keys, lambda _uid, _after: None, options=Options.of(settings), queueing=installed.rules(settings))
+class _LeftOut(Guard):
+    """Objects that cannot be read are left out, as the controller does it, and told in a line each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[str] = []
+
+    def failed(self, kind: str, key: str, error: Exception) -> None:
+        self.told.append(f"{kind} {key} cannot be read: {error}")
+
+
+def memory_of(found: Dump, settings: Settings, *, whole: bool = False) -> Memory:
+    """What the controller would know. What cannot be read of it is told on stderr, and left out.
+
+    ``whole``: Failure instead.
+    """
+    keys, guard = settings.keys, _LeftOut()
+    memory = Memory(
+        keys,
+        lambda _uid, _after: None,
+        options=Options.of(settings),
+        queueing=installed.rules(settings),
+        guard=guard,
+    )
     nodes = {node.metadata.name: node for node in found.nodes}
     memory.inside.sources = Sources(nodes.get, found.topologies.get, found.flexes.get)
     by_owner: dict[str, list[objects.Pod]] = defaultdict(list)
@@ -133,18 +156,21 @@ def memory_of(found: Dump, settings: Settings) -> Memory:
     memory.jobset_of = {objects.key(one): one for one in found.job_sets}.get
     memory.leaders_of = {objects.key(one): one for one in found.leaders}.get
     memory.cluster_queues = queues.get
-    try:
-        memory.load(
-            found.nodes,
-            found.flavors,
-            found.priority_classes,
-            found.jobs,
-            found.pods,
-            jobsets=found.job_sets,
-            namespaces=found.namespaces,
-            cluster_queues=found.cluster_queues,
-            local_queues=found.local_queues,
-        )
-    except ValueError as error:
-        raise Failure(f"the cluster cannot be read: {error}") from None
+    memory.load(
+        found.nodes,
+        found.flavors,
+        found.priority_classes,
+        found.jobs,
+        found.pods,
+        jobsets=found.job_sets,
+        namespaces=found.namespaces,
+        cluster_queues=found.cluster_queues,
+        local_queues=found.local_queues,
+    )
+    if whole and guard.told:
+        raise Failure(guard.told[0])
+    for line in guard.told[:MOST_LINES]:
+        sys.stderr.write(f"left out: {line}\n")
+    if len(guard.told) > MOST_LINES:
+        sys.stderr.write(f"left out: {len(guard.told) - MOST_LINES} more objects\n")
     return memory

@@ -149,7 +149,8 @@ def command(
     found, passed = manifest.read(files, where)
     if passed:
         stderr().print(f"not looked at: {', '.join(manifest.kinds_of(passed))}", markup=False, soft_wrap=True)
-    answers = report(mirror.memory_of(dump, settings), found, where, time.time())
+    memory = mirror.memory_of(dump, settings)
+    answers = report(memory, found, where, time.time(), require_queue=settings.require_queue)
     emit(answers, output, table=render(answers))
     states = {answer.state for answer in answers}
     if State.REFUSED in states:
@@ -158,9 +159,11 @@ def command(
         raise typer.Exit(WAITS)
 
 
-def report(memory: Memory, found: Sequence[Found], namespace: str, now: float) -> list[Answer]:
+def report(
+    memory: Memory, found: Sequence[Found], namespace: str, now: float, *, require_queue: bool = False
+) -> list[Answer]:
     """What would become of all of them, submitted together and in this order. Failure where an object is malformed."""
-    maker = Maker(memory, memory.keys, namespace, timestamp(now))
+    maker = Maker(memory, memory.keys, namespace, timestamp(now), require_queue=require_queue)
     made = [maker.make(one) for one in found]
     accepted = [one for one in made if not one.denied]
     jobs = [job for one in accepted for job in one.jobs]
@@ -181,7 +184,7 @@ def report(memory: Memory, found: Sequence[Found], namespace: str, now: float) -
     # Each group of a LeaderWorkerSet is a workload of its own, which is told by its own name.
     titles = {pod.metadata.uid: one.title for one in accepted if not one.leader_sets for pod in one.pods}
     answers += [_answer(memory, outcome, titles) for outcome in outcomes]
-    managed = {uid for outcome in outcomes for uid in (outcome.record.uid, *_pod_uids(outcome.record))}
+    managed = {uid for outcome in outcomes for uid in (outcome.record.owner.uid, *outcome.record.pods)}
     answers += [_left_alone(one) for one in accepted if not managed & _uids(one)]
     if warnings and answers:
         answers[0] = msgspec.structs.replace(answers[0], warnings=(*answers[0].warnings, *warnings))
@@ -190,10 +193,6 @@ def report(memory: Memory, found: Sequence[Found], namespace: str, now: float) -
 
 def _uids(one: Manifest) -> set[str]:
     return {obj.metadata.uid for obj in (*one.jobs, *one.job_sets, *one.pods)}
-
-
-def _pod_uids(record: Record) -> Iterator[str]:
-    yield from record.pods
 
 
 def _refused(one: Manifest) -> Answer:

@@ -98,7 +98,7 @@ class _Stage:
 def _stored(memory: Memory, record: Record) -> Workload:
     """Its Workload, as the API server would have stored it."""
     body = new_workload(record.owner, memory.priority(record.owner))
-    body["metadata"] |= {"uid": f"workload-{record.uid}", "resourceVersion": "1", "generation": 1}
+    body["metadata"] |= {"uid": f"workload-{record.id}", "resourceVersion": "1", "generation": 1}
     return msgspec.json.decode(msgspec.json.encode(body), type=Workload)
 
 

@@ -77,7 +77,7 @@ def recorded(files: Sequence[str], keys: Keys, levels: Sequence[str], *, empty: 
     if not dump.nodes:
         raise Failure(f"{', '.join(files)}: there is no Node; expected the output of kubectl get nodes,pods -o yaml")
     try:
-        found = mirror.memory_of(dump, Settings(domain=keys.domain)).state
+        found = mirror.memory_of(dump, Settings(domain=keys.domain), whole=True).state
         queues = tuple(map(cluster_queue, dump.cluster_queues))
         local = tuple(map(local_queue, dump.local_queues))
     except (ValueError, Failure) as error:

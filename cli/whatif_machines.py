@@ -185,7 +185,7 @@ def _amounts(quantities: Mapping[str, Quantity]) -> tuple[tuple[str, int], ...]:
 def amount_of(resource: str, value: Quantity) -> int:
     """A quantity in the engine's units; raises ValueError with the resource where it is none."""
     try:
-        return quantity.parse(resource, str(value))
+        return quantity.bounded(quantity.parse(resource, str(value)))
     except ValueError as error:
         raise ValueError(f"{resource}: {error}") from error
 

@@ -178,7 +178,7 @@ def _server(form: FileForm) -> Server:
 
 def _amount(name: str, value: float | str) -> int:
     try:
-        return quantity.parse(name, value)
+        return quantity.bounded(quantity.parse(name, value))
     except ValueError as error:
         raise ValueError(f"allocatable.{name}: {error}") from error
 

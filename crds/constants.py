@@ -25,6 +25,10 @@ JOB_SET_ROLE = "jobset.sigs.k8s.io/replicatedjob-name"
 JOB_SET_INDEX = "jobset.sigs.k8s.io/job-index"
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 
+# What stands in spec.managedBy where the controller that Kubernetes or JobSet itself brings is meant.
+JOB_CONTROLLER = "kubernetes.io/job-controller"
+JOB_SET_CONTROLLER = "jobset.sigs.k8s.io/jobset-controller"
+
 NUMA_POLICY = f"{GROUP}/numa-policy"
 NUMA_RESOURCES = f"{GROUP}/numa-resources"
 GPU_LINK = f"{GROUP}/gpu-link"
@@ -33,6 +37,10 @@ EVICT_BY = f"{GROUP}/evict-by"
 SLICE = "slice"  # its value for gangs that may lose some of their slices
 NUMA_PLACEMENT_PREDICTED = f"{GROUP}/numa-placement-predicted"
 NUMA_PLACEMENT_OBSERVED = f"{GROUP}/numa-placement-observed"
+ADMITTED_QUOTA = f"{GROUP}/admitted-quota"  # by which quota a pod runs that was let go (`crds.admitted_quota`)
+
+# On pods: the quota that their workload was admitted with; written with the patch that removes the gate.
+ADMITTED_QUOTA = f"{GROUP}/admitted-quota"
 
 # What others write on nodes, and read on pods.
 GPU_STATES = "gpu-topology.acme.com/gpu-states"

@@ -32,7 +32,7 @@ class DeviceAnnotation(BaseModel):
     )
 
     resource: Annotated[str, Field(min_length=1, max_length=317)]
-    key: Annotated[str, Field(min_length=1, max_length=317)]
+    key: Annotated[str, Field(min_length=1, max_length=317, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?$")]
     value: Literal["index", "id"] = "index"
 
 

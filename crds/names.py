@@ -5,11 +5,13 @@ import re
 
 MAX_NAME = 63
 _HASH_LENGTH = 10
+_MAX_KIND = 32
 
 # A label key: optional DNS subdomain and slash, then a qualified name.
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL_KEY = re.compile(rf"({_LABEL}(\.{_LABEL})*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?")
 _MAX_PREFIX = 253
+_OTHER = re.compile(r"[^a-z0-9]")
 
 
 def is_label_key(text: str) -> bool:
@@ -24,5 +26,14 @@ def workload_name(kind: str, name: str, uid: str) -> str:
     a DNS label, so dots of the job's name become dashes.
     """
     digest = hashlib.sha256(uid.encode()).hexdigest()[:_HASH_LENGTH]
-    head = f"{kind}-{name}".lower().replace(".", "-")[: MAX_NAME - _HASH_LENGTH - 1].rstrip("-")
+    head = f"{kind_prefix(kind)}{_plain(name)}"[: MAX_NAME - _HASH_LENGTH - 1].rstrip("-")
     return f"{head}-{digest}"
+
+
+def kind_prefix(kind: str) -> str:
+    """How the names of the Workloads of a kind begin. Whoever makes a pod writes what he likes for its owner's kind."""
+    return f"{_plain(kind)[:_MAX_KIND].strip('-') or 'pods'}-"
+
+
+def _plain(text: str) -> str:
+    return _OTHER.sub("-", text.lower())

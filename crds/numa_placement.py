@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from engine.numa.machine import NumaPlacement, ZoneUse
-from engine.quantity import format_quantity, parse
+from engine.quantity import bounded, format_quantity, parse
 
 ZONE_PREFIX = "node-"
 MAX_ZONE = 4095  # the kernel's limit
@@ -112,7 +112,7 @@ def _use(entry: _Entry) -> ZoneUse:
 
 
 def _amount(resource: str, value: Any) -> int:
-    amount = parse(resource, value)
+    amount = bounded(parse(resource, value))
     if amount < 0:
         raise ValueError(f"{resource}: negative")
     return amount

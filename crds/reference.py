@@ -46,7 +46,8 @@ def _key_rows() -> Iterator[str]:
         yield _row(" or ".join(f"`{key}`" for key in spellings), "annotation on a Job or a pod template", meaning)
     yield _row(f"`{keys.queue_name}`", "label on a Job", "its LocalQueue")
     yield _row(f"`{keys.pod_group}`", "label on a pod without a Job", "pods of one group are one workload")
-    yield _row(f"`{keys.pod_group_total}`", "annotation on a pod without a Job", "how many pods there will be")
+    total = "annotation on a pod of a group, or of a controller other than a Job"
+    yield _row(f"`{keys.pod_group_total}`", total, "how many pods there will be")
     index = f"`{keys.domain}/{POD_GROUP_INDEX}`"
     yield _row(index, "label on a pod of a group", "its rank, from 0; else the label of its controller counts")
     yield _row(f"`{keys.gate}`", "scheduling gate, written", "holds the pod until its place is known")

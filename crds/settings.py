@@ -79,9 +79,11 @@ class Settings(BaseModel):
     bind_address: str = "0.0.0.0"  # noqa: S104 - a pod serves on its own address
     """Where a component listens."""
     health_port: Port = 8081
-    """Plain HTTP: /healthz, /readyz; the ungater serves /metrics here too."""
+    """Plain HTTP: /healthz, /readyz; ungater and agent serve /metrics here too, unless it is authenticated."""
     metrics_port: Port = 8443
-    """TLS: /metrics of the webhook."""
+    """TLS: /metrics of the webhook, and of all components where it is authenticated."""
+    metrics_authentication: Literal["none", "kubernetes"] = "none"
+    """Who reads /metrics: whoever reaches the port, or whose token Kubernetes lets get it."""
 
     webhook_port: Port = 9443
     """TLS: /mutate-job, /mutate-jobset, /mutate-pod, /healthz, /readyz."""
@@ -95,6 +97,8 @@ class Settings(BaseModel):
     """The Mutating- and ValidatingWebhookConfiguration."""
     webhook_max_body_bytes: int = Field(default=8 * 1024 * 1024, ge=1024)
     """Largest review that is read; a review holds the object twice."""
+    webhook_max_connections: int = Field(default=256, ge=16, le=65536)
+    """Connections for reviews at a time, some 300 KB each; the slow, then those idle longest, make room for others."""
     webhook_drain_seconds: Seconds = 10.0
     """How long a stopping webhook still answers."""
 
@@ -119,7 +123,13 @@ class Settings(BaseModel):
     """An own write that was never seen again is forgotten after this."""
     replacement_timeout_seconds: Seconds = 300.0
     """A lost node's pods must have a new place by then."""
+    missing_pods_timeout_seconds: Seconds = 60.0
+    """What is held for pods that were never made goes back so long after the admission, or after the last one came."""
+    missing_pods_recovery_timeout_seconds: Seconds = 900.0
+    """The same for pods that were there and went, and for those that come in order, after others."""
 
+    require_queue: bool = False
+    """A Job, JobSet or pod that asks for a topology and names no queue is refused."""
     fair_sharing: bool = False
     """Queues of a cohort take turns, and are preempted, by dominant resource share."""
     queue_patience_seconds: Seconds = 300.0
@@ -138,6 +148,10 @@ class Settings(BaseModel):
     """Pods of lower priority that no queue admitted may be evicted too, by queues that preempt."""
     eviction_patience_seconds: Seconds = 60.0
     """A preemption waits so long for a PodDisruptionBudget that refuses; then other victims are looked for."""
+    reclaim_overrides_budgets: bool = True
+    """Where a queue takes back its nominal quota, budgets of those who borrow it do not count after that time."""
+    reclaim_grace_seconds: Seconds = 600.0
+    """Pods of those who borrow get no longer than this to stop where nominal quota is taken back."""
     wait_for_pods_ready_timeout_seconds: Seconds | None = None
     """All pods of a queued workload must be ready so long after its admission, or it is put back; absent: no limit."""
     wait_for_pods_ready_recovery_timeout_seconds: Seconds | None = None
@@ -162,10 +176,14 @@ class Settings(BaseModel):
     device_annotations: DeviceAnnotations = DEVICE_ANNOTATIONS
     """Annotations that tell device plugins which devices were chosen."""
 
-    kueue_never_fits: Literal["Retry", "Reject", "Wait"] = "Retry"
-    """Under Kueue, for what can never be placed: quota back and again later, deactivated, or kept with its quota."""
+    kueue_never_fits: Literal["Reject", "Retry", "Wait"] = "Reject"
+    """Under Kueue, for what can never be placed: tried again, then deactivated; tried for ever; kept with its quota."""
     kueue_never_fits_seconds: Seconds = 30.0
-    """So long it must be so; until then the check waits."""
+    """So long it must be so, and the quota has been kept; until then the check waits."""
+    kueue_reject_seconds: Seconds = 600.0
+    """With `Reject`: so long it must be so before it is deactivated, in case nodes or flavors come."""
+    kueue_wait_seconds: float = Field(default=3600.0, ge=0, le=86_400)
+    """Under Kueue, who had no place for so long gives its quota to others for a minute; doubled each time; 0: never."""
 
     leader_election: bool = True
     """Whether a lease is taken before anything is done."""

@@ -117,7 +117,7 @@ class Constraints:
                 yield Reason.POD_AFFINITY, labelled & self._own(self.pod_set.affinity)
 
     def _repelled(self) -> Iterator[tuple[Reason, Mask]]:
-        for other in self.state.neighbours.repelling(self.state.cluster.at):
+        for other in self.state.neighbours.repelling(self.state.cluster.at, self.pod_set.namespace):
             if reaches(other.term, other.pods.namespace, self.pod_set.namespace, self.pod_set.labels):
                 yield Reason.POD_ANTI_AFFINITY, ~self._near(other.term.topology_key, [other.pods])
 

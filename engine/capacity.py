@@ -77,8 +77,7 @@ class Capacity:
 
     def _row(self, rows: Ints, resource: str) -> Ints:
         """One number a leaf; zeros for a resource that nobody named yet."""
-        row = self._table.rows.get(resource)
-        return np.zeros(self.tree.size, np.int64) if row is None else rows[row][self._where]
+        return self._table.amounts(rows, resource, self._where)
 
     def _sums(self, leaves: "np.ndarray[tuple[int, ...], np.dtype[np.int64 | np.bool_]]", rank: int) -> Ints:
         leaves = leaves.astype(np.int64)

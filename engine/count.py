@@ -76,7 +76,7 @@ class Shape:
     """One pod's needs, compiled: (row, amount) with amount > 0, the node filter, and what kubelets look at.
 
     ``linked``: its devices have to be linked, so nodes of which that is not known take none. ``most``: more than that
-    no node was ever asked to take.
+    no node was ever asked to take. ``lacking``: what it needs and no node has, so that none takes any.
     """
 
     needs: list[tuple[int, int]]
@@ -84,6 +84,7 @@ class Shape:
     inside: PodShape | None = None
     linked: bool = False
     most: int = 1
+    lacking: tuple[str, ...] = ()
     _cached: tuple[Ints, Ints] | None = None
 
     @property
@@ -99,13 +100,11 @@ class Shape:
         """Compile the shape of a pod set in a flavor."""
         amounts = {PODS: 1, **pod_set.requests}
         rows = table.rows
-        for resource in amounts:
-            if resource not in rows:
-                table.row(resource)
         inside = inner(pod_set.shape)
         linked = inside is not None and bool(must_link(inside))
-        needs = [(rows[resource], amount) for resource, amount in amounts.items() if amount > 0]
-        return cls(needs, NodeFilter.of(pod_set, tree.flavor.tolerations), inside, linked)
+        needs = [(rows[resource], amount) for resource, amount in amounts.items() if amount > 0 and resource in rows]
+        which = NodeFilter.of(pod_set, tree.flavor.tolerations)
+        return cls(needs, which, inside, linked, lacking=table.lacking(amounts))
 
     def fit(self, nodes: NodeColumns, selection: Selection, out: Ints | None = None, spare: Ints | None = None) -> Ints:
         """How many pods fit each selected node now. ``out`` and ``spare`` may lend memory of that size."""
@@ -124,6 +123,8 @@ class Shape:
         self, nodes: NodeColumns, selection: Selection, out: Ints | None = None, spare: Ints | None = None
     ) -> Ints:
         """The same by the amounts of whole nodes alone."""
+        if self.lacking:
+            return _zeros(nodes.table.free[0][selection], out)
         if isinstance(selection, slice):
             found = self._whole(nodes.table.free, selection, out, spare)
         else:
@@ -139,6 +140,8 @@ class Shape:
         The answer lies in memory that the next question is answered in.
         """
         selection = tree.span
+        if self.lacking:
+            return _zeros(tree.other, tree.other)
         found = self._whole(nodes.table.alloc, selection, tree.other, tree.spare)
         for reason, mask in self.filter.parts(nodes, selection):
             if reason is not Reason.NODE_NOT_READY and reason is not Reason.NODE_UNSCHEDULABLE:
@@ -177,6 +180,12 @@ class Shape:
         whole = table.free.reshape(-1)[table.offsets[rows] + index] // amounts
         found: Ints = np.maximum(np.minimum.reduce(whole), 0)
         return found
+
+
+def _zeros(like: Ints, out: Ints | None) -> Ints:
+    found = np.empty_like(like) if out is None else out
+    found[:] = 0
+    return found
 
 
 def _cut(found: Ints, admitted: Ints, selection: Selection, *, blind: bool) -> None:
@@ -247,6 +256,8 @@ def known_shape(nodes: NodeColumns, tree: Tree, pod_set: PodSet) -> Known:
     )
     shapes = tree.shapes
     known = shapes.pop(key, None)
+    if known is not None and any(resource in nodes.table.rows for resource in known.shape.lacking):
+        known = None  # a node has it now
     if known is None:
         shape = Shape.of(nodes.table, tree, pod_set)
         out = shapes.pop(next(iter(shapes))).counts.leaf if len(shapes) >= SHAPES_KEPT else tree.lend()

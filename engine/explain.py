@@ -185,7 +185,7 @@ class _View:
         table = self.state.cluster.table
         needs = {PODS: 1, **self.pod_set.requests}
         return {
-            resource: int((np.maximum(table.free[table.row(resource)][index], 0) // amount).sum())
+            resource: int((np.maximum(table.amounts(table.free, resource, index), 0) // amount).sum())
             for resource, amount in needs.items()
             if amount > 0
         }

@@ -89,6 +89,20 @@ class Ledger:
             self.held[workload] = slots
         return before
 
+    def charge_new(self, resources: Collection[str], undone: Iterable[Mapping[str, Slots]]) -> None:
+        """Charge what slots hold of resources that no node had until now; ``undone``: slots that may come back."""
+        table = self.nodes.table
+        for parts, held in (*((parts, True) for parts in self.held.values()), *((parts, False) for parts in undone)):
+            for slots in parts.values():
+                requests = slots.assignment.requests
+                if not any(resource in requests for resource in resources):
+                    continue
+                before, slots.vector = slots.vector, table.vector(requests)
+                more = slots.vector.copy()
+                more[: len(before)] -= before
+                for at, units in zip(slots.index.tolist(), slots.held.tolist(), strict=True) if held else ():
+                    table.charge(at, more * units)
+
     def release_all(self, workloads: Iterable[str]) -> dict[str, dict[str, Slots]]:
         """Give back what several workloads hold; returns it."""
         before = {workload: self.held.pop(workload) for workload in workloads if workload in self.held}

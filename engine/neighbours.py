@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from engine.ledger import Slots
     from engine.nodes import NodeRecord
 
+ANYWHERE = ""  # the place of terms that look into several namespaces
+
 GroupKey = tuple[str, tuple[tuple[str, str], ...]]
-_Key = TypeVar("_Key", GroupKey, tuple[str, PodTerm])
+TermKey = tuple[str, PodTerm]  # the namespace of the pods, and their term
+_Key = TypeVar("_Key", GroupKey, TermKey)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +54,7 @@ class Neighbours:
 
     def __init__(self) -> None:
         self._by_labels: dict[GroupKey, PodGroup] | None = None
-        self._repelling: dict[tuple[str, PodTerm], PodGroup] = {}
+        self._repelling: dict[str, dict[TermKey, PodGroup]] = {}  # by the one namespace that a term looks into
         self._held: dict[int, Slots] = {}
 
     @property
@@ -62,7 +65,11 @@ class Neighbours:
     def note(self, pod: Pod, record: "NodeRecord", by: int) -> None:
         """A pod came (by = 1) or went (by = -1)."""
         for term in pod.anti_affinity:
-            _count(self._repelling, (pod.namespace, term), (pod.namespace, {}), record, by)
+            where = _looks_into(term, pod.namespace)
+            there = self._repelling.setdefault(where, {})
+            _count(there, (pod.namespace, term), (pod.namespace, {}), record, by)
+            if not there:
+                del self._repelling[where]
         if self._by_labels is not None:
             _count(self._by_labels, (pod.namespace, tuple(pod.labels.items())), (pod.namespace, pod.labels), record, by)
 
@@ -73,10 +80,11 @@ class Neighbours:
         else:
             self._held.pop(id(slots), None)
 
-    def repelling(self, at: "Sequence[NodeRecord]") -> Iterator[Repelling]:
-        """Every required anti-affinity term of others, with the nodes it counts on."""
-        for (_, term), pods in self._repelling.items():
-            yield Repelling(term, pods)
+    def repelling(self, at: "Sequence[NodeRecord]", namespace: str) -> Iterator[Repelling]:
+        """Every required anti-affinity term of others that may reach a namespace, with the nodes it counts on."""
+        for where in dict.fromkeys((namespace, ANYWHERE)):
+            for (_, term), pods in self._repelling.get(where, {}).items():
+                yield Repelling(term, pods)
         for slots in self._held.values():
             held, source = held_group(slots, at), slots.assignment.source
             if held is not None and source is not None:
@@ -94,6 +102,13 @@ class Neighbours:
         """Count one pod into the groups by labels."""
         assert self._by_labels is not None  # noqa: S101  (the caller made it)
         _count(self._by_labels, (pod.namespace, tuple(pod.labels.items())), (pod.namespace, pod.labels), record, 1)
+
+
+def _looks_into(term: PodTerm, owner: str) -> str:
+    """The one namespace in which a term selects pods; `ANYWHERE` where that may be several."""
+    if term.unsupported or term.namespaces is None or len(term.namespaces) > 1:
+        return ANYWHERE
+    return term.namespaces[0] if term.namespaces else owner
 
 
 def _count(

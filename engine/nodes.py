@@ -7,6 +7,7 @@ flavor's that are not in an earlier one, then the rest.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from engine.table import Ints, LabelColumn, Table
 from engine.tree import Path, Tree
 
 SortKey = tuple[tuple[NaturalKey, ...], NaturalKey]
+NAMELESS: Final = 256  # records without node and pods that are kept until the order of nodes changes
 
 
 class NodeRecord:
@@ -49,6 +51,9 @@ class Nodes:
         self.at: list[NodeRecord] = []
         self.known: dict[str, Node] = {}
         self.view: Mapping[str, Node] = MappingProxyType(self.known)
+        self._labelled: dict[str, int] = {}  # by label key: how many nodes have it
+        self._unlabelled = LabelColumn(0)
+        self._nameless = 0  # records that nothing needs any more, since they were last dropped
         self.flavors: dict[str, Flavor] = {}
         self._trees: dict[str, Tree] = {}
         self.stale = True
@@ -78,8 +83,23 @@ class Nodes:
         if old is None or (old.taints, old.unschedulable, old.ready) != (node.taints, node.unschedulable, node.ready):
             self.table.set_status(record.index, node)
         if old is None or old.labels != node.labels:
+            self._count_labels(record, old, node)
             self._set_labels(record, node)
         return True
+
+    def _count_labels(self, record: NodeRecord, old: Node | None, new: Node | None) -> None:
+        """Note which keys there are: a column is made of no other, and dropped with the last node that has its key."""
+        before, after = (set(node.labels) if node is not None else set() for node in (old, new))
+        for key in after - before:
+            if key not in self._labelled:
+                self.table.relabelled(record.index)  # whoever asked for it before was told that no node has it
+            self._labelled[key] = self._labelled.get(key, 0) + 1
+        for key in before - after:
+            self._labelled[key] -= 1
+            if not self._labelled[key]:
+                del self._labelled[key]
+                if self.table.labels.pop(key, None) is not None:
+                    self.table.relabelled(record.index)
 
     def _set_labels(self, record: NodeRecord, node: Node) -> None:
         self.table.set_labels(record.index, node.labels)
@@ -95,9 +115,16 @@ class Nodes:
             record = self.by_name[name]
             record.node = None
             self.table.clear(record.index)
+            self._count_labels(record, node, None)
             self.stale |= bool(record.paths)
             record.paths, record.keys = {}, {}
         return node
+
+    def emptied(self, record: NodeRecord) -> None:
+        """The last pod left a node. Pods may name nodes that are not there: their records go once they are many."""
+        if record.node is None:
+            self._nameless += 1
+            self.stale |= self._nameless >= NAMELESS
 
     def set_flavor(self, flavor: Flavor) -> Flavor | None:
         """Take in a flavor; returns the one of that name before."""
@@ -140,8 +167,15 @@ class Nodes:
         return None if record is None else record.index
 
     def label_column(self, key: str) -> LabelColumn:
-        """The column of a label key, made on first use (one pass over the nodes), then kept up to date."""
+        """The column of a label key, made on first use (one pass over the nodes), then kept up to date.
+
+        Of a key that no node has none is made: anybody may ask for any number of keys.
+        """
         column = self.table.labels.get(key)
+        if column is None and key not in self._labelled:
+            if len(self._unlabelled.codes) < self.table.size:
+                self._unlabelled = LabelColumn(self.table.capacity)
+            return self._unlabelled
         if column is None:
             column = self.table.labels[key] = LabelColumn(self.table.capacity)
             for index, record in enumerate(self.at):
@@ -180,6 +214,7 @@ class Nodes:
         return moves
 
     def _drop_unused(self, kept: set[NodeRecord]) -> None:
+        self._nameless = 0
         for record in [r for r in self.at if r.node is None and not r.pods and r not in kept]:
             del self.by_name[record.name]
         if len(self.by_name) != len(self.at):

@@ -41,8 +41,7 @@ class Outlook:
         table = state.cluster.table
         amounts = {PODS: 1, **pod_set.requests}
         needs = tuple((resource, amount) for resource, amount in amounts.items() if amount > 0)
-        rows = [table.row(resource) for resource, _ in needs]
-        free = tuple(table.free[row][tree.span] for row in rows)
+        free = tuple(table.amounts(table.free, resource, tree.span) for resource, _ in needs)
         passing = np.ones(tree.size, np.int64)
         for _, mask in NodeFilter.of(pod_set, tree.flavor.tolerations).parts(state.cluster.columns, tree.span):
             passing *= mask

@@ -14,10 +14,10 @@ from engine.fit import Fit
 from engine.group import place_group
 from engine.model import PodSet
 from engine.placement import Assignment, Placement, Refusal, WorkloadRequest
-from engine.resize import extend, replace, shrink
+from engine.resize import enlarge, extend, replace, shrink
 from engine.state import ClusterState
 
-__all__ = ["extend", "place", "replace", "shrink"]
+__all__ = ["enlarge", "extend", "place", "replace", "shrink"]
 
 ORDERS: Final = 24  # orders of pod sets tried before a workload is refused
 

@@ -2,6 +2,9 @@
 
 Grammar: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/. Fractions are rounded up, as
 Kubernetes does, so that a request is never charged below what it asks for.
+
+What is more than 2^63 - 1 is that much, as for the API server. Of what a pod asks for or a node has it is still too
+much: the engine adds up amounts of all nodes, and of all pods of a node, in 64 bits. There it is `bounded`.
 """
 
 import re
@@ -10,39 +13,84 @@ from functools import lru_cache
 from typing import Final
 
 CPU: Final = "cpu"
+LARGEST: Final = (1 << 63) - 1
+MOST: Final = 1 << 46  # of one pod or node: 64 TiB; of 2^16 of them together 2^62
 
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_QUANTITY: Final = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d{1,3})|([KMGTPE]i|[numkMGTPE]))?")
+_QUANTITY: Final = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]+)|([KMGTPE]i|[numkMGTPE]))?")
+_DIGITS: Final = 64  # of a number: what is behind them matters only in that it is there
+_EXPONENT: Final = 2 * _DIGITS  # beyond, a number is 0 or `LARGEST` whatever its digits are
+_REMEMBERED: Final = 64  # characters of a text that is worth remembering
 
 
 def parse(resource: str, value: str | float) -> int:
-    """The amount of ``resource`` that ``value`` stands for, rounded up.
+    """The amount of ``resource`` that ``value`` stands for, rounded up, within `LARGEST`.
 
     Returns milli-CPU for ``cpu``, else units (bytes for memory). Raises ValueError naming the resource and the text
     where it is no quantity.
     """
     if type(value) is int:
-        return value * 1000 if resource == CPU else value
-    return _parse(resource, str(value))
+        return _limited(value * 1000 if resource == CPU else value, LARGEST)
+    text = str(value)
+    if len(resource) + len(text) > _REMEMBERED:
+        return _parse.__wrapped__(resource, text)
+    return _parse(resource, text)
+
+
+def bounded(amount: int) -> int:
+    """An amount of one pod, or of a part of a machine, with which the engine can count: `MOST` where it is more.
+
+    No node has as much (`of_node`), so a pod that asks for it fits none.
+    """
+    return _limited(amount, MOST)
+
+
+def of_node(amount: int) -> int:
+    """What a node has, with which the engine can count: less than `MOST`."""
+    return _limited(amount, MOST - 1)
+
+
+def _limited(amount: int, most: int) -> int:
+    return min(max(amount, -most), most)
 
 
 @lru_cache(maxsize=4096)
 def _parse(resource: str, text: str) -> int:
     amount = _exact(resource, text)
-    return -((-amount * (1000 if resource == CPU else 1)) // 1)
+    return _limited(-((-amount * (1000 if resource == CPU else 1)) // 1), LARGEST)
 
 
 def _exact(resource: str, text: str) -> Fraction:
     match = _QUANTITY.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"{resource}: {text!r} is no quantity; expected a number such as 2, 500m, 1.5 or 64Gi")
-    number, exponent, suffix = match.groups()
+    if match is None or not (match[2] or match[3]):
+        shown = text if len(text) <= _REMEMBERED else f"{text[:_REMEMBERED]}..."
+        raise ValueError(f"{resource}: {shown!r} is no quantity; expected a number such as 2, 500m, 1.5 or 64Gi")
+    sign, whole, part, exponent, suffix = match.groups()
+    number = _number(whole.lstrip("0"), part or "")
     if exponent:
-        return Fraction(number) * Fraction(10) ** int(exponent[1:])
-    if suffix in _BINARY:
-        return Fraction(number) * (1 << _BINARY[suffix])
-    return Fraction(number) * Fraction(10) ** _DECIMAL[suffix or ""]
+        number *= Fraction(10) ** _within(exponent)
+    elif suffix in _BINARY:
+        number *= 1 << _BINARY[suffix]
+    else:
+        number *= Fraction(10) ** _DECIMAL[suffix or ""]
+    return -number if sign == "-" else number
+
+
+def _number(whole: str, part: str) -> Fraction:
+    """A decimal number by its digits. Digits without end are cut off such that nothing is rounded down."""
+    if len(whole) > _DIGITS:
+        whole = "9" * _DIGITS
+    if len(part) > _DIGITS:
+        part = part[:_DIGITS] + ("1" if part[_DIGITS:].strip("0") else "")
+    return Fraction(int(whole or "0")) + Fraction(int(part or "0"), 10 ** len(part))
+
+
+def _within(exponent: str) -> int:
+    """A power of ten that is as good as the one that is written."""
+    digits = exponent.lstrip("+-").lstrip("0")
+    size = _EXPONENT if len(digits) > 3 else min(int(digits or "0"), _EXPONENT)
+    return -size if exponent.startswith("-") else size
 
 
 def format_quantity(resource: str, amount: int) -> str:

@@ -29,14 +29,20 @@ class Reason(StrEnum):
     WAITS_FOR_ARRIVALS = "WaitsForArrivals"  # pods on their way to a node come first: their kubelet might refuse one
     SLOT_OCCUPIED = "SlotOccupied"  # a pod that terminates still holds the slot of its replacement
 
+    ASKS_FOR_MORE = "AsksForMore"  # a pod asks for more than its workload was admitted with
+    OTHER_QUEUE = "OtherQueue"  # a pod names another queue than the one that its workload was admitted in
+
     # A request is refused.
     INVALID_REQUEST = "InvalidRequest"
+    TOO_LARGE = "TooLarge"  # its pod template asks for more things than are taken into account
     UNKNOWN_LEVEL = "UnknownLevel"
     CONTRADICTING_REQUESTS = "ContradictingRequests"
+    UNKNOWN_PRIORITY_CLASS = "UnknownPriorityClass"  # the label names none that counts for the workload
     UNSUPPORTED_CONSTRAINT = "UnsupportedConstraint"  # an (anti-)affinity or spread constraint the count cannot honour
     OWNER_MISMATCH = "OwnerMismatch"  # a pod names a workload that is not its owner's
     UNSUPPORTED_OWNER = "UnsupportedOwner"  # a gated pod whose owner is no job that is served
     NOT_GATED = "NotGated"  # a request without the gate: made while the webhook was away
+    INTERNAL_ERROR = "InternalError"  # the controller could not handle it, and others go on
     UNGATE_FAILED = "UngateFailed"  # the API server refuses the patch that would let the pod go
     NODE_DELETED = "NodeDeleted"
     SLOT_MOVED = "SlotMoved"  # a pod was ungated to a place that is no longer its slot
@@ -68,6 +74,7 @@ class Reason(StrEnum):
     GPU_RECOVERED = "GpuRecovered"
 
     # A workload waits in a queue.
+    QUEUE_REQUIRED = "QueueRequired"  # it names none, and the setting requireQueue makes one compulsory
     NO_QUEUE = "NoQueue"  # no such LocalQueue, or its ClusterQueue is missing
     QUEUE_STOPPED = "QueueStopped"
     NAMESPACE_NOT_SELECTED = "NamespaceNotSelected"
@@ -89,6 +96,7 @@ class Reason(StrEnum):
     OUTSIDE_QUEUES = "OutsideQueues"  # a pod that no queue admitted
     PODS_READY_TIMEOUT = "PodsReadyTimeout"
     REPLACEMENT_TIMEOUT = "ReplacementTimeout"  # a lost node's pods found no other place in time
+    PODS_MISSING = "PodsMissing"  # nobody made the pods that something was held for
     CHECK_REJECTED = "AdmissionCheckRejected"
     CHECK_RETRY = "AdmissionCheckRetry"
     QUEUE_DRAINED = "QueueDrained"  # stopPolicy HoldAndDrain

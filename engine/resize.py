@@ -9,7 +9,7 @@ from engine.choose import Pick
 from engine.fit import Fit
 from engine.growth import Growth, leaves_of, merged
 from engine.ledger import with_slices
-from engine.model import PodSet, Policy, SliceLayer
+from engine.model import PODS, PodSet, Policy, SliceLayer
 from engine.placement import Assignment, Refusal, Slice
 from engine.reasons import Reason
 from engine.refill import Refill, refill
@@ -26,6 +26,58 @@ def extend(state: ClusterState, workload: str, pod_set: PodSet, by: int) -> Assi
     """
     held = _held(state, workload, pod_set.name)
     return held if by <= 0 else _grown(state, held, held.slices, pod_set, by, frozenset())
+
+
+def enlarge(state: ClusterState, workload: str, pod_set: PodSet, by: int) -> Assignment | Refusal:
+    """The whole new assignment with ``by`` more pods, for pods that ask for more than those that it was made for.
+
+    Slots that no pod claims and that their node is too small for now go elsewhere (same required domain). Pods that
+    claim theirs stay, and take what they take. Raises ValueError where the workload holds no such pod set.
+    """
+    held = _held(state, workload, pod_set.name)
+    others = [part for name, part in state.assignments(workload).items() if name != pod_set.name]
+    checkpoint = state.begin()
+    try:
+        larger = _asking(held, pod_set)
+        state.reserve(workload, [*others, larger])
+        gone = _crowding(state, workload, larger)
+        if not gone:
+            return larger if by <= 0 else _grown(state, larger, larger.slices, pod_set, by, frozenset())
+        stays = [part for part in (_less(part, gone) for part in larger.slices) if part.count]
+        state.reserve(workload, [*others, with_slices(larger, stays)] if stays else others)
+        return _grown(state, larger, stays, pod_set, by + sum(gone.values()), frozenset(gone))
+    finally:
+        state.rollback(checkpoint)
+
+
+def _asking(held: Assignment, pod_set: PodSet) -> Assignment:
+    """The same slots for what a pod of the pod set asks for."""
+    return Assignment(
+        pod_set=held.pod_set,
+        flavor=held.flavor,
+        levels=held.levels,
+        requests=pod_set.requests,
+        slices=held.slices,
+        source=pod_set,
+    )
+
+
+def _crowding(state: ClusterState, workload: str, part: Assignment) -> dict[str, int]:
+    """By node that is over-committed now: how many slots that no pod claims have to leave it."""
+    gone: dict[str, int] = {}
+    asks = {PODS: 1, **part.requests}
+    for name in {name for piece in part.slices for name, _ in piece.nodes}:
+        free = state.free(name)
+        over = (-(free.get(resource, 0) // amount) for resource, amount in asks.items() if amount > 0)
+        crowd = min(max(over, default=0), state.unclaimed_on(workload, part.pod_set, name))
+        if crowd > 0:
+            gone[name] = crowd
+    return gone
+
+
+def _less(part: Slice, gone: Mapping[str, int]) -> Slice:
+    nodes = tuple((name, pods - gone.get(name, 0)) for name, pods in part.nodes if pods > gone.get(name, 0))
+    return Slice(part.values, part.count - sum(gone.get(name, 0) for name, _ in part.nodes), nodes)
 
 
 def replace(state: ClusterState, workload: str, pod_set: PodSet, lost: Collection[str]) -> Assignment | Refusal:

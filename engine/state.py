@@ -81,10 +81,21 @@ class ClusterState:
 
     def set_node(self, node: Node) -> bool:
         """Take in a node; True where anything changed (a heartbeat changes nothing)."""
-        old = self.cluster.known.get(node.name)
+        old, resources = self.cluster.known.get(node.name), len(self.cluster.table.rows)
         if not self.cluster.set_node(node):
             return False
+        if len(self.cluster.table.rows) > resources:
+            self._charge_new(tuple(self.cluster.table.rows)[resources:])
         return self._changed(partial(self.remove_node, node.name) if old is None else partial(self.set_node, old))
+
+    def _charge_new(self, resources: Collection[str]) -> None:
+        """Charge what was asked for of resources that no node had until now."""
+        table = self.cluster.table
+        for pod in self._pods.values():
+            if any(resource in pod.requests for resource in resources):
+                index = self.cluster.record(pod.node).index
+                table.charge(index, table.vector({name: pod.requests.get(name, 0) for name in resources}, pods=0))
+        self.ledger.charge_new(resources, self._undone())
 
     def remove_node(self, name: str) -> bool:
         """Forget a node. Its pods and held slots stay charged to its name, should it come back."""
@@ -195,6 +206,8 @@ class ClusterState:
         vector = table.vector(pod.requests)
         table.charge(record.index, vector if sign > 0 else -vector)
         record.pods += sign
+        if not record.pods:
+            self.cluster.emptied(record)
         self.neighbours.note(pod, record, sign)
         numa = self.cluster.numa
         if sign > 0:
@@ -324,6 +337,16 @@ class ClusterState:
         self.version = checkpoint.version
         self.cluster.numa.rollback(checkpoint.numa, last=not self._open)
 
+    @property
+    def depth(self) -> int:
+        """How many transactions are open."""
+        return len(self._open)
+
+    def rollback_to(self, depth: int) -> None:
+        """Undo and close what was begun since so many transactions were open; nothing where that is closed."""
+        if self.depth > depth:
+            self.rollback(self._open[depth])
+
     def commit(self, checkpoint: Checkpoint) -> None:
         """Keep every change since ``checkpoint``; an outer transaction may still undo them."""
         self._close(checkpoint)
@@ -352,8 +375,7 @@ class ClusterState:
 
     def rebuild(self) -> None:
         """Bring nodes into tree order. Called when needed; changes nothing that can be seen from outside."""
-        undone = [undo.before for undo in self._undo if isinstance(undo, _PutBack)]
-        undone += [parts for undo in self._undo if isinstance(undo, _PutAllBack) for parts in undo.before.values()]
+        undone = self._undone()
         kept = None if self._open else self.ledger.records()
         moves = self.cluster.rebuild(kept)
         self.ledger.moved(moves)
@@ -366,6 +388,12 @@ class ClusterState:
             homed = {name: self._rehomed(workload, slots) for name, slots in parts.items()}
             self.ledger.put(workload, homed)
             self._tell_numa(workload, parts, homed)
+
+    def _undone(self) -> list[dict[str, Slots]]:
+        """What comes back with a rollback."""
+        undone = [undo.before for undo in self._undo if isinstance(undo, _PutBack)]
+        undone += [parts for undo in self._undo if isinstance(undo, _PutAllBack) for parts in undo.before.values()]
+        return undone
 
     def _rehomed(self, workload: str, slots: Slots) -> Slots:
         return self.ledger.restored(workload, slots.assignment) if slots.homeless else slots

@@ -3,6 +3,8 @@
 ``free[r, i]`` is always ``alloc[r, i]`` less everything charged to node i, and may be negative. The index of a node is
 its place in tree order; ``permute`` moves everything when that order changes. The log says which nodes changed, so that
 counts made earlier are corrected instead of made anew.
+
+A row is made for what a node has, never for what a pod asks for: whoever makes pods could name any number of resources.
 """
 
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 _Number = TypeVar("_Number", np.int64, np.int32)
 LOG_KEPT: Final = 4096
+_REMEMBERED: Final = 32  # amounts of a vector that is kept
+_SPARE: Final = 1024  # codes beyond those in use that cost nothing
 _HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
@@ -96,6 +100,8 @@ class Table:
 
     def set_alloc(self, index: int, amounts: Amounts) -> None:
         """Set what a node has; what is charged to it stays charged."""
+        for resource in amounts:
+            self._row(resource)
         vector = self.vector(amounts, pods=0)
         self.free[:, index] += vector - self.alloc[:, index]
         self.alloc[:, index] = vector
@@ -120,42 +126,78 @@ class Table:
         """Update the label columns that exist."""
         changed = [column.set(index, labels.get(key)) for key, column in self.labels.items()]
         if any(changed):
-            self.labels_version += 1
-            self.touch(index)
+            self.relabelled(index)
+
+    def relabelled(self, index: int) -> None:
+        """A node has other labels, in a column or in one that is not there yet."""
+        self.labels_version += 1
+        self.touch(index)
 
     def permute(self, order: Ints) -> None:
         """Node ``order[i]`` becomes node i. Nodes that are not named are dropped."""
         self.alloc, self.free = (self._permuted(rows, order) for rows in (self.alloc, self.free))
         self.status = self._permuted(self.status, order)
+        self.labels = {key: column for key, column in self.labels.items() if len(column.values) <= self._worth_keeping}
         for column in self.labels.values():
             column.codes = self._permuted(column.codes, order)
         self.size = len(order)
         self.layout += 1
-        uses = np.bincount(self.status[: self.size], minlength=len(self.statuses))
-        self.status_uses = uses.tolist()
+        self._count_statuses()
         self.log_start, self.log = self.log_end + 1, []
+
+    @property
+    def _worth_keeping(self) -> int:
+        """How many codes a column has at most: nodes come and go for months, and a host name never comes again."""
+        return 2 * self.capacity + _SPARE
+
+    def _count_statuses(self) -> None:
+        """Count who has which status, and drop those that nobody has any more where they are many."""
+        codes = self.status[: self.size]
+        uses = np.bincount(codes, minlength=len(self.statuses))
+        if len(self.statuses) > _SPARE + 2 * int(np.count_nonzero(uses)):
+            kept = [0, *(code for code in np.flatnonzero(uses).tolist() if code)]
+            moved = np.zeros(len(self.statuses), np.int32)
+            moved[kept] = np.arange(len(kept))
+            self.status[: self.size] = moved[codes]
+            self.statuses = [self.statuses[code] for code in kept]
+            self._status_code = {status: code for code, status in enumerate(self.statuses)}
+            uses = uses[kept]
+        self.status_uses = uses.tolist()
 
     # -- usage ------------------------------------------------------------------------------------------------
 
     def vector(self, amounts: Amounts, pods: int = 1) -> Ints:
-        """Amounts in row order, with ``pods`` of the resource pods where ``amounts`` does not say. Do not modify."""
+        """Amounts in row order, with ``pods`` of the resource pods where ``amounts`` does not say. Do not modify.
+
+        A resource that no node has is not in it.
+        """
         key = (*amounts.items(), ("", pods))
         found = self._vectors.get(key)
         if found is not None and len(found) == len(self.rows):
             return found
-        for resource in amounts:
-            self.row(resource)
         made = np.zeros(len(self.rows), np.int64)
         made[0] = pods
         for resource, amount in amounts.items():
-            made[self.rows[resource]] = amount
-        if len(self._vectors) > LOG_KEPT:
-            self._vectors.clear()
-        self._vectors[key] = made
+            if (row := self.rows.get(resource)) is not None:
+                made[row] = amount
+        if len(key) <= _REMEMBERED:
+            if len(self._vectors) > LOG_KEPT:
+                self._vectors.clear()
+            self._vectors[key] = made
         return made
 
-    def row(self, resource: str) -> int:
-        """The row of a resource; a resource nobody named before gets one."""
+    def lacking(self, amounts: Amounts) -> tuple[str, ...]:
+        """What is asked for and no node has."""
+        return tuple(resource for resource, amount in amounts.items() if amount > 0 and resource not in self.rows)
+
+    def amounts(self, rows: Ints, resource: str, selection: "slice | Ints") -> Ints:
+        """The amounts of a resource on some nodes, in ``free`` or ``alloc``; zeros where no node has the resource."""
+        row = self.rows.get(resource)
+        found: Ints = rows[0 if row is None else row][selection]
+        return np.zeros_like(found) if row is None else found
+
+    def _row(self, resource: str) -> int:
+        """The row of a resource that a node has; made where it is the first."""
         row = self.rows.get(resource)
         if row is None:
             row = self.rows[resource] = len(self.rows)

@@ -23,6 +23,7 @@ from engine.model import (
     TopologyRequest,
 )
 from engine.numa.machine import NumaPlacement, PodShape
+from engine.quantity import of_node
 from kube import objects
 from kube.requests import is_sidecar, parsed, pod_requests
 from kube.shapes import pod_shape
@@ -33,6 +34,7 @@ __all__ = ["flavor", "label_selector", "node", "occupies", "pod", "pod_requests"
 INDEX_LABELS = frozenset({"batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index"})
 ANY_ADDRESSES = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 -- compared with, not bound to
 FINISHED = frozenset({"Succeeded", "Failed"})
+MOST_TERMS = 64  # of a pod that runs, which keep others off
 
 
 def node(wire: objects.Node) -> Node:
@@ -40,7 +42,7 @@ def node(wire: objects.Node) -> Node:
     return Node(
         name=wire.metadata.name,
         labels=wire.metadata.labels or {},
-        allocatable=parsed(wire.status.allocatable),
+        allocatable={name: of_node(amount) for name, amount in parsed(wire.status.allocatable).items()},
         taints=tuple(Taint(key=taint.key, effect=taint.effect, value=taint.value) for taint in wire.spec.taints or ()),
         unschedulable=wire.spec.unschedulable,
         ready=objects.is_true(wire.status.conditions, "Ready"),
@@ -74,7 +76,7 @@ def pod(
         requests=pod_requests(wire.spec, wire.status),
         namespace=namespace,
         labels=labels,
-        anti_affinity=_pod_terms(_anti_affinity(wire.spec), wire.metadata.labels or {}, namespace),
+        anti_affinity=_repelling(_anti_affinity(wire.spec), wire.metadata.labels or {}, namespace),
         claim=claim,
         shape=shape,
         placement=placement,
@@ -180,6 +182,18 @@ def _anti_affinity(spec: objects.PodSpec) -> objects.PodAffinity | None:
 def _pod_terms(wire: objects.PodAffinity | None, labels: Mapping[str, str], namespace: str) -> tuple[PodTerm, ...]:
     required = wire.required_during_scheduling_ignored_during_execution if wire else None
     return tuple(_pod_term(term, labels, namespace) for term in required or ())
+
+
+def _repelling(wire: objects.PodAffinity | None, labels: Mapping[str, str], namespace: str) -> tuple[PodTerm, ...]:
+    """What keeps others off a pod that runs: each placement looks at it, so of many terms only the keys are kept.
+
+    Such a pod keeps everybody off, by the first so many keys: rather too few places than a pod sent where none is.
+    """
+    found = wire.required_during_scheduling_ignored_during_execution if wire else None
+    if found is None or len(found) <= MOST_TERMS:
+        return _pod_terms(wire, labels, namespace)
+    keys = sorted({term.topology_key for term in found}, key=lambda key: (key != HOSTNAME_LABEL, key))
+    return tuple(PodTerm(topology_key=key, selector=(), unsupported="so many terms") for key in keys[:MOST_TERMS])
 
 
 def _pod_term(wire: objects.PodAffinityTerm, labels: Mapping[str, str], namespace: str) -> PodTerm:

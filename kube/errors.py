@@ -17,6 +17,7 @@
         ├── Conflict                409: the resourceVersion, uid or field manager is not the expected one
         │   └── AlreadyExists       409 with reason AlreadyExists
         ├── Gone                    410: the resourceVersion or continue token is too old
+        ├── TooLarge                413
         ├── Invalid                 422
         ├── TooManyRequests         429: overloaded, or an eviction that a PodDisruptionBudget forbids
         └── ServerError             5xx
@@ -150,6 +151,10 @@ class Gone(ApiError):
     """410: history before this resourceVersion is compacted away."""
 
 
+class TooLarge(ApiError):
+    """413: the object is larger than the server takes."""
+
+
 class Invalid(ApiError):
     """422: the object breaks its schema or a validation rule."""
 
@@ -169,6 +174,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
     404: NotFound,
     409: Conflict,
     410: Gone,
+    413: TooLarge,
     422: Invalid,
     429: TooManyRequests,
 }

@@ -4,6 +4,8 @@ They are served only where somebody installed them. Facts of their APIs: jobset.
 leaderworkerset.x-k8s.io/v1.
 """
 
+from typing import Any
+
 import msgspec
 
 from kube.objects import Condition, JobSpec, Object, ObjectMeta, Struct
@@ -22,13 +24,30 @@ class ReplicatedJob(Struct, frozen=True):
     name: str = ""
     replicas: int = 1
     template: JobTemplate = JobTemplate()
+    depends_on: tuple[Any, ...] | None = None
+
+
+class StartupPolicy(Struct, frozen=True):
+    """JobSet startup policy."""
+
+    startup_policy_order: str = ""
 
 
 class JobSetSpec(Struct, frozen=True):
     """JobSet spec."""
 
     suspend: bool = False
+    managed_by: str = ""
     replicated_jobs: tuple[ReplicatedJob, ...] = ()
+    startup_policy: StartupPolicy | None = None
+
+    @property
+    def in_order(self) -> bool:
+        """Whether some Jobs are made only once those of others are ready or done."""
+        policy = self.startup_policy
+        return (policy is not None and policy.startup_policy_order == "InOrder") or any(
+            one.depends_on for one in self.replicated_jobs
+        )
 
 
 class JobSetStatus(Struct, frozen=True):
@@ -67,6 +86,7 @@ class LeaderWorkerSetSpec(Struct, frozen=True):
 
     replicas: int = 1
     leader_worker_template: LeaderWorkerTemplate = LeaderWorkerTemplate()
+    startup_policy: str = ""  # LeaderReady: workers are made once their leader is ready
 
 
 class LeaderWorkerSet(Object, frozen=True):

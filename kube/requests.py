@@ -13,7 +13,7 @@ fills in on a pod but not on a template, ``SetDefaults_Pod`` of Kubernetes 1.36.
 from collections.abc import Iterable
 
 from engine.model import Amounts
-from engine.quantity import parse
+from engine.quantity import bounded, parse
 from kube.objects import Container, ContainerStatus, PodSpec, PodStatus, Quantities, ResourceRequirements, condition
 
 HUGE_PAGES = "hugepages-"
@@ -35,7 +35,7 @@ def pod_requests(spec: PodSpec, status: PodStatus | None = None) -> Amounts:
         if spec.resources is not None:
             total |= _pod_level(spec.resources, _aggregate(spec, PodStatus()), status)
     _add(total, parsed(spec.overhead))
-    return {name: amount for name, amount in total.items() if amount}
+    return {name: bounded(amount) for name, amount in total.items() if amount}
 
 
 def pod_level_requests(spec: PodSpec) -> Amounts:
@@ -49,8 +49,8 @@ def pod_level_requests(spec: PodSpec) -> Amounts:
 
 
 def parsed(quantities: Quantities | None) -> Amounts:
-    """Quantities as amounts."""
-    return {name: parse(name, value) for name, value in quantities.items()} if quantities else {}
+    """Quantities as amounts, each within `engine.quantity.MOST`."""
+    return {name: bounded(parse(name, value)) for name, value in quantities.items()} if quantities else {}
 
 
 def is_sidecar(container: Container) -> bool:

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from engine.model import Amounts
 from engine.numa.machine import CPU, HUGEPAGES, MEMORY, Container, Kind, PodShape, Qos, TopologyPolicy
 from kube import objects
-from kube.requests import is_sidecar, parsed, pod_level_requests
+from kube.limits import too_many_parts
+from kube.requests import is_sidecar, parsed, pod_level_requests, pod_requests
 
 _CLASSES = {str(found): found for found in Qos}
 _COMPUTE = (CPU, MEMORY)
@@ -28,9 +29,14 @@ def pod_shape(
 ) -> PodShape:
     """The shape of a pod or a template. ``qos_class``: of the pod's status, "" where there is none.
 
+    Of a pod of more containers or resources than are taken into account (`kube.limits`) it is its sum.
+
     Raises:
         ValueError: a quantity cannot be parsed.
     """
+    if too_many_parts(spec):
+        whole = Container(kind=Kind.APP, name="", requests=_aligned(pod_requests(spec)), limits=())
+        return PodShape(containers=(whole,), qos=Qos.BURSTABLE)
     return PodShape(
         containers=tuple(_containers(spec)),
         qos=_CLASSES.get(qos_class) or _qos(spec),

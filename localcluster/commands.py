@@ -110,7 +110,7 @@ def _api_server(layout: Layout, options: Options) -> list[str]:
         f"--tls-cert-file={pki / 'apiserver.crt'}",
         f"--tls-private-key-file={pki / 'apiserver.key'}",
         f"--client-ca-file={pki / 'ca.crt'}",
-        "--authorization-mode=RBAC",
+        *_authorization(options),
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={pki / 'service-account.pub'}",
         f"--service-account-signing-key-file={pki / 'service-account.key'}",
@@ -122,6 +122,12 @@ def _api_server(layout: Layout, options: Options) -> list[str]:
         *(["--watch-cache-sizes=" + ",".join(f"{name}#0" for name in options.uncached)] if options.uncached else []),
         *_feature_gates(options),
     ]
+
+
+def _authorization(options: Options) -> list[str]:
+    """Roles alone, unless the arguments that are added bring a configuration, which takes no mode beside it."""
+    added = options.extra_args.get(API_SERVER, ())
+    return [] if any(each.startswith("--authorization-config") for each in added) else ["--authorization-mode=RBAC"]
 
 
 def _flow_control(options: Options) -> list[str]:

@@ -23,9 +23,11 @@ FOLDERS = (
     "manifests/kueue",
     "manifests/cert-manager",
     "manifests/monitoring",
+    "manifests/metrics-authentication",
 )
 
 CERT_MANAGER = '(eq .Values.certificates.source "cert-manager")'
+AUTHENTICATED = '(eq .Values.metrics.authentication "kubernetes")'
 _WORDS = {DEFAULT_DOMAIN: "{{ .Values.domain }}", NAMESPACE: "{{ .Release.Namespace }}"}
 _NOT_IN_A_CHART = frozenset({"../../crds", "namespace.yaml"})  # crds is a folder of its own; helm makes the namespace
 
@@ -184,8 +186,8 @@ def _include(name: str, value: str = "", indent: int = 0) -> str:
     return f'{{{{- include "topogate.{name}" {argument} | nindent {indent} }}}}'
 
 
-def _pods(component: str, priority: str) -> list[Edit]:
-    """Edits of a pod template with one container."""
+def _pods(component: str, priority: str, *, containers: int = 1) -> list[Edit]:
+    """Edits of a pod template; the component's container is the one with nothing behind ``resources:``."""
     return [
         swap(
             "template:\n  metadata:\n    labels:",
@@ -193,15 +195,28 @@ def _pods(component: str, priority: str) -> list[Edit]:
             f"      {_include('labels', component, 6)}",
         ),
         swap(f"priorityClassName: {priority}", _include("scheduling", component)),
-        swap("image: topogate:0.1.0", _include("image")),
+        swap("image: topogate:0.1.0", _include("image"), count=containers),
         block("resources:", f"resources:\n  {{{{- toYaml .Values.{component}.resources | nindent 2 }}}}"),
     ]
 
 
-def _from(port: str, value: str, *, count: int = 1) -> Edit:
+def _from(port: str, value: str) -> Edit:
     """Who may reach a port."""
     old = f"- ports:\n  - {port}"
-    return swap(old, f"{old}\n  {_include('from', f'networkPolicy.{value}', 2)}", count=count)
+    return swap(old, f"{old}\n  {_include('from', f'networkPolicy.{value}', 2)}")
+
+
+def _metrics_from(count: int) -> Edit:
+    """Who may read metrics."""
+    return block(
+        "from: # Prometheus, by the label of its namespace", _include("from", "networkPolicy.metricsFrom"), count=count
+    )
+
+
+def _either(authenticated: str, otherwise: str = "") -> str:
+    """Lines for metrics that are authenticated, or for others."""
+    other = f"{{{{- else }}}}\n{otherwise}\n" if otherwise else ""
+    return f"{{{{- if {AUTHENTICATED} }}}}\n{authenticated}\n{other}{{{{- end }}}}"
 
 
 def _labels(monitor: str, count: int) -> Edit:
@@ -217,6 +232,8 @@ def _api_server(count: int) -> Edit:
 
 _PART_OF = "app.kubernetes.io/part-of: topogate"
 _ENV = "env: # by which replicas know of each other's certificates"
+_AUTHENTICATES = "- name: TOPOGATE_METRICS_AUTHENTICATION\n  value: kubernetes"
+_BEARER = "bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token"
 _OWN_AUTHORITY = ("  name: topogate-self-signed", "  name: topogate-ca", "  name: topogate")
 
 # By file or by folder.
@@ -247,18 +264,23 @@ EDITS: Mapping[str, Sequence[Edit]] = {
         ),
         document("kind: Secret", f"not {CERT_MANAGER}"),
     ],
+    "manifests/base/policy-ungater.yaml": [
+        swap(
+            "expression: \"['BAIDU_COM_DEVICE_IDX']\"",
+            'expression: {{ include "topogate.devices" . | quote }}',
+        )
+    ],
     "manifests/base/network.yaml": [
         _api_server(2),
         _from("{port: 9443, protocol: TCP} # admission reviews, from the API server", "webhookFrom"),
-        _from("{port: 8443, protocol: TCP} # metrics", "metricsFrom"),
-        _from("{port: 8081, protocol: TCP} # metrics", "metricsFrom"),
+        _metrics_from(2),
     ],
     "manifests/base/webhook.yaml": [
         swap("replicas: 2", "replicas: {{ .Values.webhook.replicas }}"),
         *_pods("webhook", "system-cluster-critical"),
         swap(
             _ENV,
-            f"{_ENV}\n{{{{- if {CERT_MANAGER} }}}}\n"
+            f"{_ENV}\n{_either(_AUTHENTICATES)}\n{{{{- if {CERT_MANAGER} }}}}\n"
             "- name: TOPOGATE_CERTIFICATE_SOURCE\n  value: cert-manager\n{{- end }}",
         ),
     ],
@@ -268,6 +290,7 @@ EDITS: Mapping[str, Sequence[Edit]] = {
             "replicas: {{ .Values.ungater.replicas }} # one leads, the others wait for its lease",
         ),
         *_pods("ungater", "system-cluster-critical"),
+        swap("env:", f"env:\n{_either(_AUTHENTICATES)}"),
     ],
     "manifests/base/admission.yaml": [
         swap(
@@ -276,15 +299,32 @@ EDITS: Mapping[str, Sequence[Edit]] = {
             f"    cert-manager.io/inject-ca-from: {{{{ .Release.Namespace }}}}/topogate-webhook\n  {{{{- end }}}}",
         )
     ],
-    "manifests/agent/network.yaml": [_api_server(1), _from("{port: 8081, protocol: TCP} # metrics", "metricsFrom")],
+    "manifests/agent/network.yaml": [_api_server(1), _metrics_from(1)],
     "manifests/agent/daemonset.yaml": [
-        *_pods("agent", "system-node-critical"),
+        *_pods("agent", "system-node-critical", containers=2),
+        swap("env:", f"env:\n{_either(_AUTHENTICATES)}"),
         block("nodeSelector:", ""),
         block("tolerations: # of all nodes, those with GPUs are tainted most often", ""),
         swap("path: /var/lib/kubelet", "path: {{ .Values.agent.kubeletDirectory }}"),
+        swap("path: /var/lib/kubelet/pod-resources", "path: {{ .Values.agent.kubeletDirectory }}/pod-resources"),
+    ],
+    "manifests/monitoring/services.yaml": [
+        swap(
+            "port: 8081\ntargetPort: health",
+            _either("port: 8443\ntargetPort: metrics", "port: 8081\ntargetPort: health"),
+            count=2,
+        ),
+        document("  name: topogate-agent-metrics", ".Values.agent.enabled"),
     ],
     "manifests/monitoring/monitors.yaml": [
         _labels("serviceMonitor", 3),
+        swap("scheme: https", f"scheme: https\n{_either(_BEARER)}"),
+        swap(
+            "scheme: http",
+            _either(f"scheme: https\ntlsConfig:\n  insecureSkipVerify: true\n{_BEARER}", "scheme: http"),
+            count=2,
+        ),
+        document("  name: topogate-agent", ".Values.agent.enabled"),
         word("interval: 30s", "interval: {{ .Values.monitoring.serviceMonitor.interval }}"),
     ],
     "manifests/monitoring/alerts.yaml": [
@@ -307,5 +347,6 @@ WHEN: Mapping[str, str] = {
     "manifests/agent/network.yaml": "and .Values.agent.enabled .Values.networkPolicy.enabled",
     "manifests/cert-manager": CERT_MANAGER,
     "manifests/monitoring": ".Values.monitoring.serviceMonitor.enabled",
+    "manifests/metrics-authentication": AUTHENTICATED,
     "manifests/monitoring/alerts.yaml": ".Values.monitoring.prometheusRule.enabled",
 }

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from crds.constants import DEFAULT_DOMAIN, NAMESPACE
+from crds.settings import from_mapping
 
 Json = dict[str, Any]
 
@@ -22,13 +23,16 @@ CONFIG_MAP = "topogate-config"
 CONFIG_KEY = "config.yaml"
 WEBHOOK_CONFIGURATION = "topogate-webhook"
 POLICY = "topogate-pods"
+DEVICE_POLICY = "topogate-ungater-pods"
 LEASE = "topogate-ungater"
 AGENT = "topogate-agent"
+METRICS = "topogate-metrics-authentication"
 PART_OF = {"app.kubernetes.io/part-of": "topogate"}
 
 _CRDS = "../../crds"
 _AGENT_AFTER = "ungater.yaml"  # before the rules that refuse what the components do not know
 _KUEUE_AFTER = "rbac-ungater.yaml"
+_METRICS_AFTER = "rbac-users.yaml"
 _IN_CLUSTER_ONLY = frozenset({"Deployment", "Service", "PodDisruptionBudget"})  # and the policies of their pods
 
 
@@ -39,7 +43,8 @@ class Options:
     ``image`` empty: the one of the base. ``webhook_url``: components run outside of the cluster, and the API server
     reaches the webhook there (``https://host:port``); there are then no Deployments and no Service. ``config``: the
     text of the settings file; empty: the one of the base. ``agent``: with the DaemonSet, in a namespace of its own.
-    ``kueue``: with what it takes to answer Kueue's admission checks.
+    ``kueue``: with what it takes to answer Kueue's admission checks. ``metrics_authentication``: metrics are for those
+    whom Kubernetes lets read them.
     """
 
     domain: str = DEFAULT_DOMAIN
@@ -49,6 +54,7 @@ class Options:
     config: str = ""
     agent: bool = False
     kueue: bool = False
+    metrics_authentication: bool = False
 
 
 def objects(options: Options | None = None) -> list[Json]:
@@ -66,7 +72,8 @@ def _objects(wanted: Options) -> tuple[Json, ...]:
 
 def _texts(options: Options) -> Iterator[str]:
     """Every manifest in the order of the kustomizations."""
-    base, agent, kueue = (files("manifests") / part for part in ("base", "agent", "kueue"))
+    folders = ("base", "agent", "kueue", "metrics-authentication")
+    base, agent, kueue, metrics = (files("manifests") / part for part in folders)
     for entry in _resources(base):
         if entry == _CRDS:
             continue
@@ -78,6 +85,8 @@ def _texts(options: Options) -> Iterator[str]:
                 (kueue / own).read_text(encoding="utf-8").replace(NAMESPACE, options.namespace)
                 for own in _resources(kueue)
             )
+        if entry == _METRICS_AFTER and options.metrics_authentication:
+            yield from (_localised((metrics / own).read_text(encoding="utf-8"), options) for own in _resources(metrics))
         if entry == _AGENT_AFTER and options.agent:
             yield from (_localised((agent / own).read_text(encoding="utf-8"), options) for own in _resources(agent))
 
@@ -118,6 +127,9 @@ def _kept(obj: Json, options: Options) -> bool:
 
 
 def _adapted(obj: Json, options: Options) -> Json:
+    if obj["kind"] in {"Deployment", "DaemonSet"} and options.metrics_authentication:
+        variable = {"name": "TOPOGATE_METRICS_AUTHENTICATION", "value": "kubernetes"}
+        obj["spec"]["template"]["spec"]["containers"][0]["env"].insert(0, variable)
     match obj["kind"]:
         case "Deployment" | "DaemonSet" if options.image:
             for container in obj["spec"]["template"]["spec"]["containers"]:
@@ -128,4 +140,13 @@ def _adapted(obj: Json, options: Options) -> Json:
                 webhook["clientConfig"] = {"url": options.webhook_url.rstrip("/") + path}
         case "ConfigMap" if options.config:
             obj["data"][CONFIG_KEY] = options.config
+        case "ValidatingAdmissionPolicy" if options.config and obj["metadata"]["name"] == DEVICE_POLICY:
+            devices = next(one for one in obj["spec"]["variables"] if one["name"] == "devices")
+            devices["expression"] = str(_device_keys(options.config))
     return obj
+
+
+def _device_keys(config: str) -> list[str]:
+    """The annotations that device plugins read, as the settings name them."""
+    settings = from_mapping(yaml.safe_load(config) or {}, source=CONFIG_KEY)
+    return sorted({one.key for one in settings.device_annotations})

@@ -32,11 +32,13 @@ DECIDED = frozenset(
         "webhookSecret",
         "webhookConfiguration",
         "certificateSource",
+        "metricsAuthentication",
         "leaseName",
         "agentNodeName",
         "agentSysfs",
         "agentProc",
         "agentKubeletDirectory",
+        "agentPodResourcesSocket",
     }
 )
 
@@ -148,8 +150,8 @@ class NetworkPolicies(_Section):
     """The only destination."""
     webhook_from: list[Json] = []
     """Peers that may call the webhook, which is the API server; empty: any."""
-    metrics_from: list[Json] = []
-    """Peers that may read metrics; empty: any."""
+    metrics_from: list[Json] = [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}]
+    """Peers that may read metrics: by default namespaces with the label metrics=enabled; empty: any."""
 
 
 class Crds(_Section):
@@ -205,6 +207,13 @@ class Monitoring(_Section):
     """Grafana."""
 
 
+class Metrics(_Section):
+    """Who reads metrics."""
+
+    authentication: Literal["none", "kubernetes"] = "none"
+    """Whoever reaches the port; or, over TLS, whose token may get /metrics (ClusterRole topogate-metrics-reader)."""
+
+
 class Kueue(_Section):
     """The right to answer Kueue's admission check."""
 
@@ -243,6 +252,8 @@ class Values(_Section):
     """The webhook's serving certificate."""
     network_policy: NetworkPolicies = NetworkPolicies()
     """Who may talk to whom."""
+    metrics: Metrics = Metrics()
+    """Who reads metrics: docs/metrics.md."""
     crds: Crds = Crds()
     """The kinds of topogate.dev."""
     monitoring: Monitoring = Monitoring()

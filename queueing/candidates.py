@@ -26,12 +26,14 @@ from queueing.units import units_of
 class Mode:
     """Whose workloads may be taken: of other queues up to ``others`` (None: of no other queue).
 
-    ``borrowing``: whether the preemptor may end up above its nominal quota.
+    ``borrowing``: whether the preemptor may end up above its nominal quota. ``overriding``: budgets of other queues'
+    workloads do not count: whoever borrows could else make what it borrows its own.
     """
 
     others: int | None
     borrowing: bool
     reason: Reason = Reason.IN_CLUSTER_QUEUE
+    overriding: bool = False
 
 
 def modes(queues: Queues, entry: Entry, option: Option) -> Iterator[Mode]:
@@ -40,11 +42,17 @@ def modes(queues: Queues, entry: Entry, option: Option) -> Iterator[Mode]:
     queue, priority = quotas.queues[entry.queue], entry.workload.priority
     most = priority - 1 if policy.reclaim is Reclaim.LOWER else (1 << 62)
     if queue.cohort and policy.reclaim is not Reclaim.NEVER:
+        owed = not quotas.borrows(entry.queue, option.amounts)
+        protected = queues.spared or queues.budgets.guarded
+        last = Mode(most, borrowing=False, reason=Reason.RECLAIMED, overriding=True)
+        overriding = [last] if owed and protected and queues.rules.override else []
         if queues.rules.fair:
             yield Mode(most, borrowing=True, reason=Reason.FAIR_SHARING)
+            yield from overriding
             return
-        if not quotas.borrows(entry.queue, option.amounts):
+        if owed:
             yield Mode(most, borrowing=False, reason=Reason.RECLAIMED)
+            yield from overriding
         elif policy.borrowing:
             most = priority - 1 if policy.threshold is None else min(priority - 1, policy.threshold)
             yield Mode(most, borrowing=True, reason=Reason.RECLAIMED_WHILE_BORROWING)
@@ -126,8 +134,8 @@ class Candidates:
             found |= (queue == OUTSIDE_NUMBER) & (priority < mine.outranks)
         found &= occupancy.alive[:size]
         queues = self.queues
-        kept = (*queues.spared, *queues.budgets.guarded)
-        for key in (*queues.nominated, *queues.evicting, *queues.fresh, *queues.losing, *kept):
+        protected = (key for key in (*queues.spared, *queues.budgets.guarded) if self._protected(key))
+        for key in (*queues.nominated, *queues.evicting, *queues.fresh, *queues.losing, *protected):
             for unit in occupancy.units(key):
                 found[occupancy.numbers[unit]] = False
         return found
@@ -182,9 +190,7 @@ class Candidates:
         """Whether the policies allow one victim, whatever else is taken."""
         key = other.workload.key
         queues = self.queues
-        if other.phase is not Phase.ADMITTED or key in queues.fresh or key in queues.spared or key in queues.losing:
-            return False
-        if key in queues.budgets.guarded:
+        if other.phase is not Phase.ADMITTED or key in queues.fresh or key in queues.losing or self._protected(key):
             return False
         held = self.queues.quotas.held.get(key)
         if held is None or held.leaving:
@@ -195,6 +201,13 @@ class Candidates:
             newer = within is Within.LOWER_OR_NEWER and other.workload.created > mine.created
             return within is not Within.NEVER and (priority < mine.priority or (priority == mine.priority and newer))
         return self.mode.others is not None and priority <= self.mode.others and other.queue in others
+
+    def _protected(self, key: str) -> bool:
+        """Whether a budget keeps a holder from being a victim."""
+        if key not in self.queues.spared and key not in self.queues.budgets.guarded:
+            return False
+        other = self.queues.entries.get(key)
+        return not self.mode.overriding or other is None or other.queue == self.entry.queue
 
     def _lacking(self) -> set[FlavorResource]:
         """The quotas that do not suffice."""

@@ -12,6 +12,8 @@ Rules
 - Quota: who comes after the claimant may not take quota that the claimant was seen to lack, except a queue within its
   own nominal quota.
 - Who comes before a claimant (higher priority) is not stopped by its claim.
+- Without a queue nobody claims: a job that asks for all nodes would close them to everybody who has quota. So a large
+  job without a queue may wait for as long as small ones come.
 - A claimant waits only for what runs, and for claimants before it: there is no cycle, so no deadlock.
 """
 
@@ -29,6 +31,7 @@ from engine.table import Ints
 from queueing.flavors import Option
 from queueing.model import FlavorResource, Order
 from queueing.queues import Entry, Phase, Queues
+from queueing.shield import Shield
 
 _HELD = PodSet(name="claim", count=0, requests={PODS: 1}, topology=TopologyRequest(policy=Policy.UNCONSTRAINED))
 
@@ -62,47 +65,57 @@ class Claim:
         return f"{self.key}\0claim"
 
 
-def renew(state: ClusterState, queues: Queues, now: float) -> list[Entry]:
+def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:
     """End the claims of those who do not wait any more, let the next ones claim, and close what became free.
 
     Returns those who have waited long and were not looked at since the start: before anybody else is, in their order.
     """
     unseen: list[Entry] = []
+    now = shield.now
     for claim in list(queues.claims.values()):
         settle(state, queues, claim, now)
     while queues.aging and queues.aging[0][0] <= now:
         _, key = heapq.heappop(queues.aging)
         entry = queues.entries.get(key)
-        if entry is None or not _waits(entry) or entry.since + queues.rules.patience > now:
+        if entry is None or not _waits(entry) or not _keeps_room(queues, entry):
+            continue
+        if entry.since + queues.rules.patience > now:
             continue
         if entry.group is not None and entry.group.refusal is None:
             unseen.append(entry)
             heapq.heappush(queues.aging, (now + queues.rules.patience, key))
         else:
-            _enlist(state, queues, entry, now)
+            with shield(key):
+                _enlist(state, queues, entry, now)
     for slot, heap in list(queues.aged.items()):
-        _next(state, queues, now, slot, heap)
+        _next(state, queues, shield, slot, heap)
     for claim in queues.claims.values():
         rooms = tuple(queues.rooms.get(flavor, 0) for flavor in claim.option.rooms)
         lacks = any(True for _ in queues.quotas.missing(claim.entry.queue, claim.option.amounts))
         if (rooms, lacks) != (claim.seen, claim.lacks):
             claim.seen = rooms
-            close(state, queues, claim)
+            with shield(claim.key):
+                close(state, queues, claim)
     return sorted(unseen, key=lambda entry: entry.order)
 
 
-def refused(state: ClusterState, queues: Queues, entry: Entry, now: float) -> None:
+def refused(state: ClusterState, queues: Queues, entry: Entry, shield: Shield) -> None:
     """One was refused for the first time: if it waits for long already, nobody behind it takes its room."""
-    if entry.since + queues.rules.patience > now or entry.workload.key in queues.claims or not _may_claim(entry):
+    now = shield.now
+    if (
+        entry.since + queues.rules.patience > now
+        or entry.workload.key in queues.claims
+        or not _may_claim(queues, entry)
+    ):
         return
     slot = _enlist(state, queues, entry, now)
     if slot in queues.aged:
-        _next(state, queues, now, slot, queues.aged[slot])
+        _next(state, queues, shield, slot, queues.aged[slot])
 
 
 def settle(state: ClusterState, queues: Queues, claim: Claim, now: float) -> bool:
     """End a claim that is of no use any more; True where it goes on."""
-    if _may_claim(claim.entry) and not claim.hopeless:
+    if _may_claim(queues, claim.entry) and not claim.hopeless:
         return True
     end(state, queues, claim)
     if _waits(claim.entry):
@@ -114,16 +127,21 @@ def _waits(entry: Entry) -> bool:
     return entry.phase is Phase.WAITING
 
 
-def _may_claim(entry: Entry) -> bool:
-    """Whether it waits for others to end."""
+def _may_claim(queues: Queues, entry: Entry) -> bool:
+    """Whether it waits for others to end, in a queue of those that keep room."""
     group = entry.group
-    return _waits(entry) and group is not None and not group.aside
+    return _waits(entry) and group is not None and not group.aside and _keeps_room(queues, entry)
+
+
+def _keeps_room(queues: Queues, entry: Entry) -> bool:
+    queue = queues.quotas.queues.get(entry.queue)
+    return queue is not None and queue.claims
 
 
 def _enlist(state: ClusterState, queues: Queues, entry: Entry, now: float) -> str:
     """Put one in the line for the claim on the first flavor that could ever take it. Which line; "" if in none."""
     group = entry.group
-    if group is None or not _may_claim(entry):
+    if group is None or not _may_claim(queues, entry):
         heapq.heappush(queues.aging, (now + queues.rules.patience, entry.workload.key))  # it does not wait for others
         return ""
     option = next(
@@ -140,32 +158,37 @@ def _enlist(state: ClusterState, queues: Queues, entry: Entry, now: float) -> st
     return slot
 
 
-def _next(state: ClusterState, queues: Queues, now: float, slot: str, heap: list[tuple[Order, str]]) -> None:
+def _next(state: ClusterState, queues: Queues, shield: Shield, slot: str, heap: list[tuple[Order, str]]) -> None:
     """The first in the line for one claim takes it, unless somebody has it."""
     while heap:
         order, key = heap[0]
-        entry = queues.entries.get(key)
-        if entry is None or not _waits(entry) or entry.order != order or key in queues.claims or entry.group is None:
+        entry, option = queues.entries.get(key), None
+        stands = entry is not None and _waits(entry) and entry.order == order and key not in queues.claims
+        if entry is not None and stands:
+            with shield(key):
+                option = _claimable(state, queues, slot, entry)
+        if entry is None or option is None:
             heapq.heappop(heap)
-            continue
-        if not _may_claim(entry):
-            heapq.heappop(heap)
-            heapq.heappush(queues.aging, (now + queues.rules.patience, key))
-            continue
-        options = [o for o in queues.options_of(state, entry.group).found if not o.rooms or slot in o.rooms]
-        option = next((o for o in options if queues.quotas.ever(entry.queue, o.amounts)), None)
-        if option is None:
-            heapq.heappop(heap)
-            heapq.heappush(queues.aging, (now + queues.rules.patience, key))
+            if entry is not None and stands and _waits(entry):
+                heapq.heappush(queues.aging, (shield.now + queues.rules.patience, key))
             continue
         if any(_meets(queues, claim, entry, option) for claim in queues.claims.values()):
             return
         heapq.heappop(heap)
         claim = queues.claims[key] = Claim(entry, option)
         claim.seen = tuple(queues.rooms.get(flavor, 0) for flavor in option.rooms)
-        close(state, queues, claim)
+        with shield(key):
+            close(state, queues, claim)
         return
     del queues.aged[slot]
+
+
+def _claimable(state: ClusterState, queues: Queues, slot: str, entry: Entry) -> Option | None:
+    """What one may claim in this line; None where nothing."""
+    if not _may_claim(queues, entry) or entry.group is None:
+        return None
+    options = [o for o in queues.options_of(state, entry.group).found if not o.rooms or slot in o.rooms]
+    return next((o for o in options if queues.quotas.ever(entry.queue, o.amounts)), None)
 
 
 def _meets(queues: Queues, claim: Claim, entry: Entry, option: Option) -> bool:
@@ -259,6 +282,16 @@ def _leaves(state: ClusterState, queues: Queues, claim: Claim, outlook: Outlook,
 
 def _leaf_name(outlook: Outlook, domain: int) -> tuple[str, ...]:
     return (outlook.tree.names[domain],) if outlook.rank > outlook.tree.last else ()
+
+
+def keeping(queues: Queues, entry: Entry, rooms: Iterable[str]) -> list[Claim]:
+    """The claims of those before this workload that keep room in some of these flavors."""
+    wanted = set(rooms)
+    return [
+        claim
+        for claim in queues.claims.values()
+        if claim.order < entry.order and not claim.lacks and wanted & set(claim.option.rooms)
+    ]
 
 
 def barred(queues: Queues, entry: Entry, option: Option) -> Claim | None:

@@ -17,8 +17,10 @@ from engine.state import ClusterState
 from queueing import claims, messages, scale
 from queueing.line import Group, Line
 from queueing.look import Fits, Preempts, Waits, look
+from queueing.model import asks_of
 from queueing.plans import Victim
 from queueing.queues import Entry, Grant, Phase, Queues
+from queueing.shield import Failed, Shield
 
 if TYPE_CHECKING:
     from queueing.model import Order, Workload
@@ -83,6 +85,7 @@ class Decisions:
     waiting: list[Waiting] = field(default_factory=list)
     evict: list[Evict] = field(default_factory=list)
     resized: list[scale.Resized] = field(default_factory=list)
+    failed: list[Failed] = field(default_factory=list)
     given_up: list[Waiting] = field(default_factory=list)
     more: bool = False
     next_time: float | None = None
@@ -91,27 +94,35 @@ class Decisions:
 def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> Decisions:
     """One cycle with about ``limit`` looks at most; a search for victims counts for several.
 
-    ``now`` in seconds, on the clock of the workloads' creation times.
+    ``now`` in seconds, on the clock of the workloads' creation times. An error that one workload leads to is that
+    workload's alone (`Failed`).
     """
     made = Decisions()
+    shield = Shield(state, queues, now, made.failed)
     queues.fresh &= queues.storing  # the others are stored by now
     # 1. Time: who was put off and is due waits again.
     queues.due(now)
     # 2. Drained queues: what is admitted there goes.
     made.evict += _drained(queues)
     # 3. Nominated: one whose victims are all gone is admitted, into the room that was kept for it.
-    _made_room(state, queues, now, made)
+    for key in list(queues.nominated):
+        with shield(key):
+            _made_room(state, queues, now, key, made)
     # 4. Claims: who has waited too long keeps the room and the quota it needs from those behind it. After a restart,
     #    who has is looked at before anybody else.
-    for entry in claims.renew(state, queues, now):
+    for entry in claims.renew(state, queues, shield):
         if (group := entry.group) is not None and group.head == entry.order and _may_be_next(group):
-            _decide(state, queues, now, group, made)
+            with shield(entry.workload.key):
+                _decide(state, queues, shield, group, made)
     # 5. Growth: who is admitted and wants more pods gets them before anybody new.
-    made.resized += scale.grow(state, queues)
+    for key in scale.eager(queues):
+        with shield(key):
+            made.resized += scale.grow(state, queues, key)
     # 6. Turns: one queue after the other, the first of each, until nobody is left or the limit is reached.
-    turns = _Turns(state, queues)
+    turns = _Turns(state, queues, shield)
     for group in turns.first(limit):
-        _decide(state, queues, now, group, made)
+        with shield(head_of(group)):
+            _decide(state, queues, shield, group, made)
     # 7. Admissions help few: who looks at other pods, who may take back what somebody borrows now, and who waits until
     #    those that were just admitted may be victims.
     queues.wake(set(chain.from_iterable(queues.took(one.grant) for one in made.admitted)))
@@ -135,22 +146,22 @@ def _drained(queues: Queues) -> Iterator[Evict]:
             yield Evict(key, Reason.QUEUE_DRAINED, f"cluster queue {entry.queue} is drained (stopPolicy HoldAndDrain)")
 
 
-def _made_room(state: ClusterState, queues: Queues, now: float, made: Decisions) -> None:
-    for key in list(queues.nominated):
-        entry = queues.entries[key]
-        grant = entry.grant
-        if entry.victims or grant is None:
-            continue
-        if _overfull(state, queues, entry.workload, grant):
-            queues.back(state, key, now)
-            text = "a node of the room that was made for it is lost, or too small now; it waits again"
-            made.given_up.append(Waiting(key, Reason.PENDING, text))
-            continue
-        if _quota_on_its_way(queues, key, grant):
-            continue
-        queues.grant(state, key, grant)
-        queues.fresh.add(key)
-        made.admitted.append(Admitted(key, grant, _admitted(grant, partly=False), preempted=True))
+def _made_room(state: ClusterState, queues: Queues, now: float, key: str, made: Decisions) -> None:
+    """Admit one for whom all victims are gone."""
+    entry = queues.entries[key]
+    grant = entry.grant
+    if entry.victims or grant is None:
+        return
+    if _overfull(state, queues, entry.workload, grant):
+        queues.back(state, key, now)
+        text = "a node of the room that was made for it is lost, or too small now; it waits again"
+        made.given_up.append(Waiting(key, Reason.PENDING, text))
+        return
+    if _quota_on_its_way(queues, key, grant):
+        return
+    queues.grant(state, key, grant)
+    queues.fresh.add(key)
+    made.admitted.append(Admitted(key, grant, _admitted(grant, partly=False), preempted=True))
 
 
 def _quota_on_its_way(queues: Queues, key: str, grant: Grant) -> bool:
@@ -193,27 +204,27 @@ class _Turns:
     nobody joins at the present round: it neither catches up nor falls behind.
     """
 
-    def __init__(self, state: ClusterState, queues: Queues) -> None:
+    def __init__(self, state: ClusterState, queues: Queues, shield: Shield) -> None:
         self.state = state
         self.queues = queues
+        self.shield = shield
         self.heap: list[tuple[float, int, bool, Order, str]] = []
         for line in queues.lines.values():
             self.enter(line)
         heapq.heapify(self.heap)
 
-    def enter(self, line: Line) -> bool:
+    def enter(self, line: Line) -> None:
         """A queue takes part if it has somebody to look at."""
-        group = line.next()
-        if group is None or line.queue not in self.queues.quotas.queues:
-            line.active = False
-            return False
-        if not line.active:
-            line.active, line.turn = True, max(line.turn, self.queues.turn)
-        head = group.head
-        assert head is not None  # noqa: S101  (``next`` gives groups that have one)
-        share, borrows = self._claim(line, group)
-        heapq.heappush(self.heap, (share, line.turn, borrows, head, line.queue))
-        return True
+        while (group := line.next()) is not None and line.queue in self.queues.quotas.queues:
+            if not line.active:
+                line.active, line.turn = True, max(line.turn, self.queues.turn)
+            with self.shield(head_of(group)):
+                share, borrows = self._claim(line, group)
+                head = group.head
+                assert head is not None  # noqa: S101  (``next`` gives groups that have one)
+                heapq.heappush(self.heap, (share, line.turn, borrows, head, line.queue))
+                return
+        line.active = False
 
     def _claim(self, line: Line, group: Group) -> tuple[float, bool]:
         quotas = self.queues.quotas
@@ -240,33 +251,47 @@ class _Turns:
             self.enter(line)
 
 
-def _decide(state: ClusterState, queues: Queues, now: float, group: Group, made: Decisions) -> None:
+def head_of(group: Group) -> str:
+    """The key of the first of a group."""
+    return group.head[2] if group.head is not None else ""
+
+
+def _decide(state: ClusterState, queues: Queues, shield: Shield, group: Group, made: Decisions) -> None:
     """Look at the first of a group, hold what it gets, or park the group."""
     head = group.head
     assert head is not None  # noqa: S101  (``_Turns`` gives groups that have one)
     entry = queues.entries[head[2]]
     lifted = [claim for claim in queues.claims.values() if claim.order >= entry.order]
     claims.open_(state, lifted)
-    outcome = look(state, queues, entry)
+    try:
+        _look_at(state, queues, shield, entry, made)
+    finally:
+        for claim in lifted:
+            with shield(claim.key):
+                if claims.settle(state, queues, claim, shield.now):
+                    claims.close(state, queues, claim)
+                    claims.settle(state, queues, claim, shield.now)
+
+
+def _look_at(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, made: Decisions) -> None:
+    key, outcome = entry.workload.key, look(state, queues, entry)
     match outcome:
         case Fits(option, assignments, counts):
-            grant = Grant(entry.queue, counts, option.flavors, option.amounts, assignments)
-            queues.grant(state, head[2], grant)
-            queues.fresh.add(head[2])
+            asks = asks_of(entry.workload)
+            grant = Grant(entry.queue, counts, option.flavors, option.amounts, assignments, asks)
+            queues.grant(state, key, grant)
+            queues.fresh.add(key)
             partly = any(counts[p.name] < p.count for p in entry.workload.pod_sets)
-            made.admitted.append(Admitted(head[2], grant, _admitted(grant, partly=partly), partly))
+            made.admitted.append(Admitted(key, grant, _admitted(grant, partly=partly), partly))
         case Preempts(option, plan, counts):
-            grant = Grant(entry.queue, counts, option.flavors, option.amounts, plan.assignments)
+            asks = asks_of(entry.workload)
+            grant = Grant(entry.queue, counts, option.flavors, option.amounts, plan.assignments, asks)
             parts = {victim.key: victim.domains for victim in plan.victims if victim.domains}
-            queues.grant(state, head[2], grant, nominated=[victim.key for victim in plan.victims], parts=parts)
-            made.preempting.append(Preempting(head[2], grant, plan.victims, messages.preempting(plan)))
+            queues.grant(state, key, grant, nominated=[victim.key for victim in plan.victims], parts=parts)
+            made.preempting.append(Preempting(key, grant, plan.victims, messages.preempting(plan)))
         case Waits():
-            if _wait(queues, now, entry, outcome, made):
-                claims.refused(state, queues, entry, now)
-    for claim in lifted:
-        if claims.settle(state, queues, claim, now):
-            claims.close(state, queues, claim)
-            claims.settle(state, queues, claim, now)
+            if _wait(queues, shield.now, entry, outcome, made):
+                claims.refused(state, queues, entry, shield)
 
 
 def _wait(queues: Queues, now: float, entry: Entry, waits: Waits, made: Decisions) -> bool:

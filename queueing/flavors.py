@@ -18,7 +18,7 @@ from engine.place import place
 from engine.placement import Assignment, Placement, Refusal, WorkloadRequest
 from engine.reasons import Reason
 from engine.state import ClusterState
-from queueing.model import AUTO, ClusterQueue, PlainFlavor, Quantities, Workload, plain, usage
+from queueing.model import AUTO, ClusterQueue, PlainFlavor, Quantities, Workload, digest, plain, usage
 
 MOST_OPTIONS: Final = 64
 
@@ -45,7 +45,7 @@ class Option:
     @cached_property
     def request(self) -> bytes:
         """Equal for options that the engine answers alike."""
-        return msgspec.msgpack.encode([(room, [plain(p) for p in pod_sets]) for room, pod_sets in self.parts])
+        return digest([(room, [plain(p) for p in pod_sets]) for room, pod_sets in self.parts])
 
 
 @dataclass(frozen=True)

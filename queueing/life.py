@@ -22,7 +22,9 @@ import msgspec
 from engine.reasons import Reason
 
 MOST_DOUBLINGS: Final = 32
-_SLOW: Final = frozenset({Reason.PODS_READY_TIMEOUT, Reason.CHECK_RETRY, Reason.REPLACEMENT_TIMEOUT})  # back off
+_SLOW: Final = frozenset(
+    {Reason.PODS_READY_TIMEOUT, Reason.PODS_MISSING, Reason.CHECK_RETRY, Reason.REPLACEMENT_TIMEOUT}
+)  # back off
 _LAST: Final = frozenset({Reason.CHECK_REJECTED, Reason.MAXIMUM_EXECUTION_TIME})  # it does not come back
 
 

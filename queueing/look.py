@@ -14,7 +14,7 @@ from engine.placement import Assignment, Refusal
 from engine.reasons import Reason
 from engine.state import ClusterState
 from queueing import messages
-from queueing.claims import barred
+from queueing.claims import barred, keeping, open_
 from queueing.flavors import Option, options, put, scaled
 from queueing.model import looks_at_pods
 from queueing.plans import Plan
@@ -144,6 +144,8 @@ class _Look:
             waits.events |= dict.fromkeys(("room", flavor) for flavor in option.rooms)
             if _looks_at_pods(option):
                 waits.events["placed",] = waits.events["gone",] = None
+            if found.reason is Reason.BEHIND_OTHERS:
+                waits.events |= {("claim", key): None for key in queues.claims}
             waits.add(found)
             return None
         return found
@@ -163,11 +165,26 @@ class _Look:
         if known is not None and known[0] == now:
             return known[1]
         found = put(self.state, self.entry.workload.key, option)
+        if isinstance(found, Refusal):
+            found = self._kept(option) or found
         if isinstance(found, Refusal) and not _looks_at_pods(option):
             if len(queues.memo) >= MEMO:
                 queues.memo.clear()
             queues.memo[key] = (now, found)
         return found
+
+    def _kept(self, option: Option) -> Refusal | None:
+        """Who keeps the room that an option would have else; None where there is none."""
+        kept = keeping(self.queues, self.entry, option.rooms)
+        if not kept:
+            return None
+        checkpoint = self.state.begin()
+        try:
+            open_(self.state, kept)
+            found = put(self.state, self.entry.workload.key, option)
+        finally:
+            self.state.rollback(checkpoint)
+        return None if isinstance(found, Refusal) else messages.behind_in_room([claim.key for claim in kept])
 
     def preempts(self, option: Option) -> Plan | None:
         """Victims for an option; None where none would do."""

@@ -92,6 +92,13 @@ def behind(claimant: str, pool: str) -> Refusal:
     return Refusal(Reason.BEHIND_OTHERS, text)
 
 
+def behind_in_room(claimants: Sequence[str]) -> Refusal:
+    """Room is there, but kept."""
+    waited = "have waited long and come" if len(claimants) > 1 else "has waited long and comes"
+    text = f"the room that it would have is kept for {' and '.join(claimants)}, which {waited} first"
+    return Refusal(Reason.BEHIND_OTHERS, text)
+
+
 def preempting(plan: "Plan") -> str:
     """What a preemptor waits for."""
     names = [

@@ -5,6 +5,7 @@ seconds on one clock, the one that `now` is read from; creation times must be on
 """
 
 from enum import StrEnum
+from hashlib import blake2b
 from typing import Final
 
 import msgspec
@@ -98,7 +99,7 @@ class ClusterQueue(_Struct, frozen=True):
     namespaces, None selects none, () all. ``borrow_first``: borrow in a flavor before the next flavor is tried
     (whenCanBorrow MayStopSearch); ``preempt_first``: likewise preempt (whenCanPreempt MayStopSearch). ``weight``: share
     in fair sharing, in thousandths. ``unlimited``: no quota at all, for workloads without a queue. ``checks``:
-    admission checks that must be ready between quota and admission.
+    admission checks that must be ready between quota and admission. ``claims``: who waits long keeps room from others.
     """
 
     name: str
@@ -112,6 +113,7 @@ class ClusterQueue(_Struct, frozen=True):
     stop: Stop = Stop.NONE
     weight: int = 1000
     unlimited: bool = False
+    claims: bool = True
 
 
 class LocalQueue(_Struct, frozen=True):
@@ -174,12 +176,14 @@ class Rules(_Struct, frozen=True):
     ``patience``: seconds after which one that waits keeps the room it needs from those behind it. ``fair``: queues of a
     cohort take turns by dominant resource share, and victims are taken from those above theirs. ``victims``: which
     victims are the least. ``pods``: pods that no queue admitted may be victims too, where their priority is lower.
+    ``override``: who borrows is a victim also where budgets protect it, for a queue that takes back nominal quota.
     """
 
     patience: float = 300.0
     fair: bool = False
     victims: VictimRules = VictimRules()
     pods: bool = False
+    override: bool = False
 
 
 Order = tuple[int, float, str]
@@ -198,7 +202,12 @@ def shape(workload: Workload) -> bytes:
 
     The labels that tell one job's pods from another's are left out, unless the pods themselves look at labels.
     """
-    return msgspec.msgpack.encode(([plain(pod_set) for pod_set in workload.pod_sets], workload.at_least))
+    return digest([plain(pod_set) for pod_set in workload.pod_sets], workload.at_least)
+
+
+def digest(*parts: object) -> bytes:
+    """What stands for all of this where answers are remembered: templates may be large, and anybody makes them."""
+    return blake2b(msgspec.msgpack.encode(parts), digest_size=32).digest()
 
 
 def plain(pod_set: PodSet) -> PodSet:
@@ -212,6 +221,21 @@ def plain(pod_set: PodSet) -> PodSet:
 def looks_at_pods(pod_set: PodSet) -> bool:
     """Whether where its pods may go depends on whose pods are where."""
     return bool(pod_set.affinity or pod_set.anti_affinity or pod_set.spread)
+
+
+def asks_of(workload: Workload) -> dict[str, Amounts]:
+    """What one pod of each pod set asks for."""
+    return {pod_set.name: pod_set.requests for pod_set in workload.pod_sets}
+
+
+def exceeds(asked: Amounts, granted: Amounts) -> bool:
+    """Whether somebody asks for more than was granted, of anything."""
+    return any(amount > granted.get(resource, 0) for resource, amount in asked.items())
+
+
+def at_least(one: Amounts, other: Amounts) -> Amounts:
+    """The larger of two amounts of each resource."""
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
 
 
 def usage(requests: Amounts, count: int) -> Amounts:

@@ -13,13 +13,14 @@ Rules
 - A gang goes whole, or by its slices where it declared that; pods that no queue admitted may be taken where the rules
   say so, and only by pods that outrank them in Kubernetes too (`queueing.units`).
 - Who could not be evicted, as far as that is known, is no candidate, nor are victims of a plan who could not be evicted
-  together (`queueing.budgets`).
+  together (`queueing.budgets`); but for one who takes back nominal quota, where nobody else would do and the rules say
+  so.
 """
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby, islice
 from typing import Final
 
@@ -28,7 +29,7 @@ from engine.placement import Assignment, Refusal
 from engine.preempt.model import Rules as VictimRules
 from engine.reasons import Reason
 from engine.state import ClusterState
-from queueing.candidates import Candidates, modes
+from queueing.candidates import Candidates, Mode, modes
 from queueing.flavors import Option, prefixes, put
 from queueing.inner import MOST_NODES, Holder, Inner
 from queueing.leftover import Leftover, counted, leftover, partly_free
@@ -57,17 +58,18 @@ def plan(state: ClusterState, queues: Queues, entry: Entry, option: Option) -> P
     depth = queues.quotas.begin()
     try:
         queues.quotas.free_all(queues.sharing(entry.queue, queues.evicting))  # their quota is on its way back already
-        return _within_budgets(queues, lambda: _search(state, queues, entry, option))
+        for mode in modes(queues, entry, option):
+            search = partial(_search, state, queues, entry, option, mode)
+            found = search() if mode.overriding else _within_budgets(queues, search)
+            if found is not None:
+                return found
+        return None
     finally:
         queues.quotas.rollback(depth)
 
 
-def _search(state: ClusterState, queues: Queues, entry: Entry, option: Option) -> Plan | None:
-    for mode in modes(queues, entry, option):
-        found = _Search(Candidates(state, queues, entry, option, mode)).run()
-        if found is not None:
-            return found
-    return None
+def _search(state: ClusterState, queues: Queues, entry: Entry, option: Option, mode: Mode) -> Plan | None:
+    return _Search(Candidates(state, queues, entry, option, mode)).run()
 
 
 def _within_budgets(queues: Queues, search: Callable[[], Plan | None]) -> Plan | None:

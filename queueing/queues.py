@@ -17,6 +17,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from engine.model import Amounts
 from engine.placement import Assignment, Refusal
 from engine.reasons import Reason
 from engine.state import ClusterState
@@ -40,7 +41,7 @@ from queueing.model import (
 )
 from queueing.occupancy import Occupancies, Occupancy, Owner
 from queueing.quota import Held, Quotas
-from queueing.units import Path, holder_of, pod_unit, slice_level, split
+from queueing.units import Path, holder_of, orphan, pod_unit, slice_level, split
 
 if TYPE_CHECKING:
     from queueing.claims import Claim
@@ -69,6 +70,8 @@ HOLDING = (Phase.NOMINATED, Phase.ADMITTED)
 class Grant:
     """What a workload is given: ``counts`` of pods by pod set, a flavor for each resource, and where the pods go.
 
+    ``asks``: by pod set, what one of its pods may take; () of one of which that is not known.
+
     This is what ``status.admission`` stores, and all that is needed to take a workload in again after a restart.
     """
 
@@ -77,6 +80,7 @@ class Grant:
     flavors: Mapping[str, Mapping[str, str]]
     amounts: Quantities
     assignments: tuple[Assignment, ...]
+    asks: Mapping[str, Amounts] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -98,6 +102,7 @@ class Entry:
     pods: set[str] = field(default_factory=set)
     drained: bool = False
     outside: OutsidePod | None = None  # it is no workload but this pod
+    errors: int = 0  # that it led to since it last changed, which nobody had foreseen
 
 
 class Queues:
@@ -231,7 +236,7 @@ class Queues:
             )
         elif entry.workload != workload:
             self._leave_line(entry)
-            entry.workload, entry.order, entry.shape = workload, order(workload), shape(workload)
+            entry.workload, entry.order, entry.shape, entry.errors = workload, order(workload), shape(workload), 0
         if entry.phase in {Phase.STUCK, Phase.WAITING}:
             self._route(entry)
 
@@ -345,6 +350,18 @@ class Queues:
         counts[priority] = counts.get(priority, 0) + by
         if not counts[priority]:
             del counts[priority]
+
+    def keep_charging(self, pod: str, queue: str, amounts: Quantities) -> None:
+        """A pod (``namespace/name``) runs that no workload answers for: it takes this, whatever the limits are."""
+        self.quotas.hold(orphan(pod), Held(queue, amounts))
+
+    def stop_charging(self, pod: str) -> bool:
+        """Such a pod is gone, or its workload answers for it. True where it took anything: others may be helped."""
+        held = self.quotas.free(orphan(pod))
+        if held is None:
+            return False
+        self._gave_quota(held.queue, held.amounts)
+        return True
 
     def holder(self, unit: str) -> Entry:
         """Whose unit it is (`queueing.units`)."""
@@ -514,10 +531,13 @@ class Queues:
 
     def gave_back(self, state: ClusterState, grant: Grant) -> None:
         """Quota and room of a grant, or part of it, are free again."""
-        pool = self.quotas.pool(grant.queue)
-        self.pools[pool] = self.pools.get(pool, 0) + 1
         self.freed(_helped(state, grant))
-        self.wake(("quota", pool, *name) for name in grant.amounts)
+        self._gave_quota(grant.queue, grant.amounts)
+
+    def _gave_quota(self, queue: str, amounts: Quantities) -> None:
+        pool = self.quotas.pool(queue)
+        self.pools[pool] = self.pools.get(pool, 0) + 1
+        self.wake(("quota", pool, *name) for name in amounts)
 
     def took(self, grant: Grant) -> Iterator[Event]:
         """Whom it may help that this was taken: who looks at other pods, and who may take back what is borrowed now."""

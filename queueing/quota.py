@@ -285,6 +285,16 @@ class Quotas:
             undo()
             self._open = nested
 
+    @property
+    def depth(self) -> int:
+        """How many transactions are open."""
+        return len(self._open)
+
+    def rollback_to(self, depth: int) -> None:
+        """Undo and close what was begun since so many transactions were open; nothing where that is closed."""
+        if self.depth > depth:
+            self.rollback(depth + 1)
+
     def commit(self, depth: int) -> None:
         """Keep every change since ``begin`` returned ``depth``; an outer transaction may still undo them."""
         del self._open[depth - 1 :]

@@ -6,6 +6,8 @@ Rules
   less once that is stored: until then two would have the same slots there.
 - More pods need quota and room for the difference, beside the others where the level is required; all pod sets or none.
   What does not fit now is tried again in the cycles after something was freed, before anybody new is admitted.
+- So do pods that ask for more than was granted to each (`Grant.asks`), as a rolling update may bring them: all pods of
+  their pod set are charged alike. Slots that their node is too small for then go elsewhere, like those of lost nodes.
 - The new grant replaces the stored one; nothing else of the workload changes.
 """
 
@@ -15,15 +17,15 @@ from dataclasses import dataclass
 
 import msgspec
 
-from engine.model import PodSet
-from engine.place import extend, place, replace, shrink
+from engine.model import Amounts, PodSet
+from engine.place import enlarge, extend, place, replace, shrink
 from engine.placement import Assignment, Refusal, WorkloadRequest
 from engine.reasons import Reason
 from engine.state import ClusterState
 from queueing import messages
 from queueing.claims import barred
 from queueing.flavors import Option
-from queueing.model import AUTO, ClusterQueue, Quantities, usage
+from queueing.model import AUTO, ClusterQueue, Quantities, asks_of, exceeds, usage
 from queueing.queues import Entry, Grant, Phase, Queues
 
 
@@ -50,11 +52,12 @@ def resize(state: ClusterState, queues: Queues, key: str, counts: Mapping[str, i
     entry = _admitted(queues, key)
     grant = _grant(entry)
     held = {pod_set.name: 0 for pod_set in entry.workload.pod_sets} | dict(grant.counts)
+    dearer = {name for name in counts if _is_dearer(entry, name)}
     unknown = counts.keys() - held.keys()
     if unknown:
         raise ValueError(f"{key} has no pod set {', '.join(sorted(unknown))}")
     fewer = {name: count for name, count in counts.items() if count < held[name]}
-    more = {name: count for name, count in counts.items() if count > held[name]}
+    more = {name: max(count, held[name]) for name, count in counts.items() if count > held[name] or name in dearer}
     if fewer:
         _apply(state, queues, entry, _shrunk(state, entry, fewer))
     grown = _grown(state, queues, entry, more) if more else None
@@ -93,23 +96,27 @@ def move(
     return Resized(key, _grant(entry))
 
 
-def grow(state: ClusterState, queues: Queues) -> list[Resized]:
-    """Try those who want more pods than they hold, where something was freed since they were refused."""
-    made: list[Resized] = []
-    for key in sorted(queues.growing, key=lambda one: queues.entries[one].order):
-        wish, seen = queues.growing[key]
-        now = queues.freed_so_far(key)
-        if now == seen or key in queues.losing:
-            continue
-        found = resize(state, queues, key, wish)
-        refusal = found if isinstance(found, Refusal) else found.refusal if found is not None else None
-        if refusal is None:
-            del queues.growing[key]
-        else:
-            queues.growing[key] = wish, queues.freed_so_far(key)
-            queues.entries[key].refusal = refusal
-        made += [found] if isinstance(found, Resized) else []
-    return made
+def eager(queues: Queues) -> list[str]:
+    """Those who want more pods than they hold, where something was freed since they were refused; in their order."""
+    keys = [
+        key
+        for key, (_, seen) in queues.growing.items()
+        if key not in queues.losing and queues.freed_so_far(key) != seen
+    ]
+    return sorted(keys, key=lambda key: queues.entries[key].order)
+
+
+def grow(state: ClusterState, queues: Queues, key: str) -> list[Resized]:
+    """Try to give one of them what it wants."""
+    wish, _ = queues.growing[key]
+    found = resize(state, queues, key, wish)
+    refusal = found if isinstance(found, Refusal) else found.refusal if found is not None else None
+    if refusal is None:
+        del queues.growing[key]
+    else:
+        queues.growing[key] = wish, queues.freed_so_far(key)
+        queues.entries[key].refusal = refusal
+    return [found] if isinstance(found, Resized) else []
 
 
 def _admitted(queues: Queues, key: str) -> Entry:
@@ -124,12 +131,21 @@ def _grant(entry: Entry) -> Grant:
     return entry.grant
 
 
-def _amounts(entry: Entry, counts: Mapping[str, int], flavors: Mapping[str, Mapping[str, str]]) -> Quantities:
-    """What quota so many pods take in these flavors."""
+def _is_dearer(entry: Entry, name: str) -> bool:
+    """Whether the pods of a pod set ask for more than was granted to each; also where that is not known."""
+    granted = _grant(entry).asks.get(name)
+    asked = asks_of(entry.workload).get(name, {})
+    return granted is not None and exceeds(asked, granted)
+
+
+def _amounts(
+    asks: Mapping[str, Amounts], counts: Mapping[str, int], flavors: Mapping[str, Mapping[str, str]]
+) -> Quantities:
+    """What quota so many pods take in these flavors. ``asks``: of one pod, by pod set."""
     found: Quantities = {}
-    for pod_set in entry.workload.pod_sets:
-        takes = usage(pod_set.requests, counts.get(pod_set.name, 0))
-        for resource, flavor in flavors.get(pod_set.name, {}).items():
+    for name, requests in asks.items():
+        takes = usage(requests, counts.get(name, 0))
+        for resource, flavor in flavors.get(name, {}).items():
             found[flavor, resource] = found.get((flavor, resource), 0) + takes.get(resource, 0)
     return found
 
@@ -154,7 +170,8 @@ def _shrunk(state: ClusterState, entry: Entry, fewer: Mapping[str, int]) -> Gran
         for part in state.assignments(key).values()
     ]
     kept = tuple(part for part in parts if part.count)
-    return Grant(grant.queue, counts, grant.flavors, _amounts(entry, counts, grant.flavors), kept)
+    asks = {pod_set.name: grant.asks.get(pod_set.name, pod_set.requests) for pod_set in entry.workload.pod_sets}
+    return Grant(grant.queue, counts, grant.flavors, _amounts(asks, counts, grant.flavors), kept, grant.asks)
 
 
 def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str, int]) -> Grant | Refusal:
@@ -166,7 +183,8 @@ def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str,
     if isinstance(flavors, Refusal):
         return flavors
     counts = {**grant.counts, **more}
-    amounts = _amounts(entry, counts, flavors)
+    asks = {**asks_of(entry.workload), **{name: ask for name, ask in grant.asks.items() if name not in more}}
+    amounts = _amounts(asks, counts, flavors)
     delta = {name: amount - grant.amounts.get(name, 0) for name, amount in amounts.items()}
     if not queue.unlimited:
         missing = list(queues.quotas.missing(grant.queue, delta))
@@ -186,7 +204,7 @@ def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str,
         parts = tuple(state.assignments(key).values())
     finally:
         state.rollback(checkpoint)
-    return Grant(grant.queue, counts, flavors, amounts, parts)
+    return Grant(grant.queue, counts, flavors, amounts, parts, asks)
 
 
 def _flavors(queue: ClusterQueue, entry: Entry, names: Collection[str]) -> Mapping[str, Mapping[str, str]] | Refusal:
@@ -217,7 +235,9 @@ def _more(
     key = entry.workload.key
     held = state.assignments(key).get(name)
     if held is not None:
-        found = extend(state, key, _sized(entry, held.levels, name, count), count - held.count)
+        pod_set = _sized(entry, held.levels, name, count)
+        grown = enlarge if exceeds(pod_set.requests, held.requests) else extend
+        found = grown(state, key, pod_set, count - held.count)
         return found if isinstance(found, Refusal) else (found,)
     rooms = [flavor for flavor in granted if flavor in state.flavors]
     if not granted:

@@ -17,6 +17,7 @@ from queueing.model import Workload
 Path = tuple[str, ...]
 _END: Final = "\0"
 _POD: Final = "pod "  # no legal start of a workload's key
+_ORPHAN: Final = "orphan "  # nor this
 
 
 def slice_level(workload: Workload) -> str:
@@ -35,6 +36,11 @@ def part_of(key: str, domain: Path) -> str:
 def pod_unit(pod: str) -> str:
     """The name of a pod (``namespace/name``) that no queue admitted."""
     return _POD + pod
+
+
+def orphan(pod: str) -> str:
+    """Under which name a pod (``namespace/name``) holds quota that no workload answers for; no unit is called so."""
+    return _ORPHAN + pod
 
 
 def is_pod(unit: str) -> bool:

@@ -72,9 +72,9 @@ def _columns(state: ClusterState, fit: Fit, pod_set: PodSet, placing: Placing) -
     """(free, allocatable, what one pod asks), by scored resource and leaf."""
     table, where = state.cluster.table, fit.tree.where(np.arange(fit.tree.size))
     scored = list(_scored(pod_set, placing))
-    rows = [table.row(resource) for resource in scored]
     asks = np.array([[pod_set.requests.get(resource, 0)] for resource in scored], np.int64)
-    return table.free[rows][:, where], table.alloc[rows][:, where], asks
+    free, have = (np.stack([table.amounts(rows, name, where) for name in scored]) for rows in (table.free, table.alloc))
+    return free, have, asks
 
 
 def _scored(pod_set: PodSet, placing: Placing) -> Iterator[str]:

@@ -20,6 +20,7 @@ from kube.objects import condition
 from queueing import life
 from queueing.cycle import Admitted, Decisions, Evict, Preempting, Waiting, cycle
 from queueing.queues import HOLDING, Grant, Phase
+from queueing.shield import Failed, in_words
 from ungater import conditions
 from ungater.admission import COUNTED, elsewhere, reclaimed, refused_text, told
 from ungater.announce import FINE, announce
@@ -78,6 +79,8 @@ class Admitter:
         return made.more
 
     def _carry_out(self, made: Decisions) -> None:
+        for failed in made.failed:
+            self._fail(failed)
         for gone in made.given_up:
             self.give_up(gone)
         for admitted in made.admitted:
@@ -90,11 +93,22 @@ class Admitter:
         for evict in made.evict:
             self._drain(evict)
         for waiting in made.waiting:
-            self._wait(waiting)
+            with self._memory.guard("workload", waiting.key):
+                self._wait(waiting)
         for key in self._memory.queues.growing:
             entry, record = self._memory.queues.entries[key], self._memory.record_of(key)
             if entry.refusal is not None and record is not None:
-                self._refuse(record, entry.refusal)
+                with self._memory.guard("workload", key):
+                    self._refuse(record, entry.refusal)
+
+    def _fail(self, failed: Failed) -> None:
+        """One led to an error that nobody foresaw. It is put off; it and an administrator hear why."""
+        self._memory.guard.failed("workload", failed.key, failed.error)
+        record = self._memory.record_of(failed.key)
+        if record is None:
+            return
+        record.refused, record.refused_at = Refused(Reason.INTERNAL_ERROR, in_words(failed.error)), time.monotonic()
+        self._again(record.id, 0.0)
 
     def _with(self, key: str, write: Callable[[Record], Awaitable[None]]) -> None:
         """Write for a record, after the writes that are under way for it."""
@@ -111,15 +125,15 @@ class Admitter:
         try:
             async with record.lock, self._writes:
                 await write(record)
-        except Exception:
-            # A bug, with this workload: all others are served. What is stored is taken over from its events.
-            log.exception("a write failed", workload=record.key)
+        except Exception as error:  # noqa: BLE001  (told by the guard)
+            # With this workload alone: all others are served. What is stored is taken over from its events.
+            self._memory.guard.failed("workload", record.key, error)
             record.failures += 1
             delay = backoff(record.failures)
             self._memory.undo(record, time.time() + delay)
-            self._again(record.uid, delay)
+            self._again(record.id, delay)
         if record.failures <= failures:
-            self._again(record.uid, 0.0)
+            self._again(record.id, 0.0)
 
     # --- admissions ------------------------------------------------------------------------------------------------
 
@@ -195,7 +209,7 @@ class Admitter:
 
     def _stands(self, record: Record, grant: Grant) -> bool:
         entry = self._memory.queues.entries.get(record.key)
-        return entry is not None and entry.grant is grant and record.uid in self._memory.records
+        return entry is not None and entry.grant is grant and record.id in self._memory.records
 
     def _failed(self, record: Record, error: KubeError) -> None:
         record.failures += 1
@@ -203,7 +217,7 @@ class Admitter:
         if record.grant is not None:
             self._memory.holdings.rest(record)  # else the room that it gives back would have it tried again at once
         self._memory.undo(record, time.time() + delay)
-        self._again(record.uid, delay)
+        self._again(record.id, delay)
         log.warning("admission was not stored", workload=record.key, error=str(error))
         if isinstance(error, NotFound):
             record.known = None
@@ -243,7 +257,7 @@ class Admitter:
                 text = conditions.shorten(losing.message)
                 announce(self._recorder, other, FINE, Reason.PREEMPTED, "Evict", message=text)
                 log.info("loses slices", workload=victim.key, message=text)
-            self._again(other.uid, 0.0)
+            self._again(other.id, 0.0)
 
     def _drain(self, evict: Evict) -> None:
         record, entry = self._memory.record_of(evict.key), self._memory.queues.entries[evict.key]
@@ -254,7 +268,7 @@ class Admitter:
             self.give_up(Waiting(evict.key, evict.reason, evict.message))
             return
         record.evict = life.Evict(reason=evict.reason, message=evict.message)
-        self._again(record.uid, 0.0)
+        self._again(record.id, 0.0)
 
     def give_up(self, gone: Waiting) -> None:
         """Remove a nomination that came to nothing."""
@@ -282,7 +296,7 @@ class Admitter:
                 known = await self._writer.conditions(record.owner.namespace, record.known, wanted, more)
         except KubeError as error:
             record.failures += 1
-            self._again(record.uid, backoff(record.failures))
+            self._again(record.id, backoff(record.failures))
             log.warning("a nomination was not removed", workload=record.key, error=str(error))
         finally:
             self._memory.written(record, known)
@@ -304,7 +318,7 @@ class Admitter:
         record.refused = Refused(refusal.reason, refused_text(self._memory, record, refusal))
         if record.refused != before:
             log.info("waits", workload=record.key, reason=str(refusal.reason), message=record.refused.message)
-            self._again(record.uid, 0.0)
+            self._again(record.id, 0.0)
 
     def _move(self) -> None:
         """Other slots for lost ones, where something was freed since they were refused."""
@@ -318,10 +332,14 @@ class Admitter:
             if now == seen or record.busy or record.sending or key in memory.queues.evicting:
                 continue  # the end of the write has it looked at again; a pod that is let go now goes to a slot of now
             memory.holdings.moving[key] = now
-            found = elsewhere(memory, record)
-            if isinstance(found, Refusal):
-                self._refuse(record, found)
-                continue
+            with memory.guard("workload", key):
+                self._move_one(record)
+
+    def _move_one(self, record: Record) -> None:
+        found = elsewhere(self._memory, record)
+        if isinstance(found, Refusal):
+            self._refuse(record, found)
+        else:
             self.replace(record, found)
 
     def replace(self, record: Record, grant: Grant) -> None:

@@ -34,7 +34,7 @@ def job_reference(record: Record) -> ObjectReference:
         kind=owner.kind,
         namespace=owner.namespace,
         name=owner.name,
-        uid=owner.controller or owner.uid,
+        uid=owner.uid,
     )
 
 

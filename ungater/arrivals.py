@@ -181,14 +181,14 @@ class Arrivals:
         if not why:
             return True
         record.held[uid] = Held(node, held.shape, held.since, why)
-        self._waiting.setdefault(node, {})[record.uid] = record
+        self._waiting.setdefault(node, {})[record.id] = record
         waited = now - held.since
         if why is Doubt.REFUSED and waited >= MOVE:
-            self._left_out.setdefault(record.uid, {})[node, held.shape] = now + AGAIN
-            self._enqueue(record.uid, 0.0)
+            self._left_out.setdefault(record.id, {})[node, held.shape] = now + AGAIN
+            self._enqueue(record.id, 0.0)
         steps = (waited + AGAIN,) if why is Doubt.PROMISED else ()  # those may get other slots without a word
         self._enqueue(
-            record.uid, min((step - waited for step in (MOVE, PATIENCE, *steps) if step > waited), default=AGAIN)
+            record.id, min((step - waited for step in (MOVE, PATIENCE, *steps) if step > waited), default=AGAIN)
         )
         return False
 
@@ -251,7 +251,7 @@ class Arrivals:
         if held is None or any(other.node == held.node for other in record.held.values()):
             return
         waiting = self._waiting.get(held.node, {})
-        waiting.pop(record.uid, None)
+        waiting.pop(record.id, None)
         if not waiting:
             self._waiting.pop(held.node, None)
 
@@ -259,7 +259,7 @@ class Arrivals:
         """The job has no slots any more."""
         for uid in tuple(record.held):
             self.stop_waiting(record, uid)
-        self._left_out.pop(record.uid, None)
+        self._left_out.pop(record.id, None)
 
     def sweep(self) -> None:
         """Have those looked at again whose node was left out for long enough; to be called now and then."""
@@ -273,7 +273,7 @@ class Arrivals:
 
     def left_out(self, record: Record, shape: PodShape, now: float | None = None) -> frozenset[str]:
         """The nodes that would refuse such pods of the job as things stand."""
-        found = self._left_out.get(record.uid)
+        found = self._left_out.get(record.id)
         if not found:
             return frozenset()
         now = self._clock() if now is None else now

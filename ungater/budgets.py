@@ -72,7 +72,7 @@ class BudgetWatch:
         helped = False
         if self._reselected:
             records = self._memory.records.values()
-            self._dirty |= {record.uid for record in records if record.owner.namespace in self._reselected}
+            self._dirty |= {record.id for record in records if record.owner.namespace in self._reselected}
             self._reselected.clear()
         for uid in self._dirty:
             record = self._memory.records.get(uid)

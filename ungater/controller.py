@@ -14,9 +14,9 @@ from crds.settings import Settings
 from kube.client import Client
 from kube.events import EventRecorder
 from kube.lease import LeaderElector
+from serving.server import serving
 from ungater.cycle import Controller
 from ungater.metrics import Metrics
-from ungater.serve import serving
 
 COMPONENT = "topogate-ungater"
 log = structlog.get_logger()
@@ -87,16 +87,16 @@ async def run(
 ) -> None:
     """Run until ``stop`` is set or the task is cancelled.
 
-    ``on_port`` is told the port of /healthz, /readyz and /metrics (``health_port`` 0 takes any free one).
+    ``on_port`` is told the port of /healthz and /readyz (``health_port`` 0 takes any free one).
 
     Raises:
         OSError: the port is taken.
     """
     process = Process(settings, client)
-    async with serving(settings.bind_address, settings.health_port, process.metrics, lambda: process.ready) as port:
+    async with serving(settings, client, process.metrics.registry, ready=lambda: process.ready) as ports:
         if on_port is not None:
-            on_port(port)
-        log.info("serving", port=port)
+            on_port(ports.health)
+        log.info("serving", port=ports.health, metrics_port=ports.metrics)
         working = asyncio.create_task(process.run())
         waiting = [working] if stop is None else [working, asyncio.create_task(stop.wait())]
         try:

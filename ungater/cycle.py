@@ -19,13 +19,14 @@ from crds.preemption import victim_rules
 from crds.settings import Settings
 from engine.reasons import Reason
 from kube.client import Client
-from kube.errors import Conflict, KubeError, NotFound
+from kube.errors import BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound, TooLarge
 from kube.events import EventRecorder, reference
 from kube.informer import Event, Informer
 from kube.objects import (
     Job,
     Namespace,
     Node,
+    OwnerReference,
     Pod,
     PodDisruptionBudget,
     PriorityClass,
@@ -55,7 +56,8 @@ from kube.resources import (
 from kube.topologies import FlexTopo, NodeResourceTopology
 from queueing import model
 from queueing.life import LifeRules
-from ungater import conditions, decide
+from queueing.shield import in_words
+from ungater import conditions, decide, missing_pods
 from ungater.admission import reclaimed
 from ungater.admitting import Admitter, admitted_as, pending
 from ungater.announce import FINE, announce
@@ -64,11 +66,13 @@ from ungater.conditions import Wanted
 from ungater.evictions import Evictions
 from ungater.flavor_status import FlavorSource, FlavorStatus
 from ungater.groups import of_pods, owner_key
+from ungater.guard import Guard
 from ungater.inside import Options
 from ungater.instructions import (
     Create,
     Deactivate,
     Delete,
+    Doubt,
     Enter,
     Evict,
     EvictPods,
@@ -77,11 +81,13 @@ from ungater.instructions import (
     Instruction,
     Leave,
     LookAgain,
+    MissingPods,
     Readmit,
     Release,
     Remove,
     Respec,
     Return,
+    Shorten,
     Shrink,
     ShrinkLater,
     Start,
@@ -90,35 +96,40 @@ from ungater.instructions import (
     Ungate,
     Write,
 )
-from ungater.kueue.answers import NeverFits
+from ungater.jobs import JOB, JOB_API, JOB_SET, JOB_SET_API
 from ungater.kueue.bridge import Bridge
 from ungater.kueue.objects import versions_of
+from ungater.kueue.retries import Limits, NeverFits
 from ungater.leaders import group_key, has_pods
-from ungater.living import Living
+from ungater.living import Living, Reclaim
 from ungater.machines import Described
 from ungater.memory import Memory
 from ungater.metrics import Metrics
 from ungater.optional import OptionalInformer
-from ungater.placing import SHRINK_AFTER
 from ungater.predictions import Predictions
 from ungater.queue_status import QueueStatus, Source
 from ungater.record import Admission, Record, Told, Trouble
+from ungater.resizing import SHRINK_AFTER
 from ungater.sender import Sender, seconds_of
 from ungater.slots import Slot
+from ungater.unowned import Unowned
 from ungater.workloads import Workload, known_of, unhealthy_nodes
 from ungater.workqueue import WorkQueue, backoff
-from ungater.writer import REFUSED, Overtaken, Writer
+from ungater.writer import REFUSED, NameTakenError, Overtaken, Writer
 
+LASTING = (BadRequest, Forbidden, Invalid, TooLarge, NameTakenError)  # answers that stay the same until somebody acts
 WORKERS = 16  # looks at jobs, and creations of Workloads, at a time
 EVICTIONS = 8  # pods at a time
 FIRST_LOOKS = 30.0  # seconds at most, after a start, until somebody is admitted though others were not looked at yet
 PAUSE = 0.05  # seconds between two cycles that only freed capacity asked for
+UNOWNED = 20.0  # seconds between looks at Workloads that are nobody's
 SWEEP = 2.0  # seconds between looks at what nobody announces: deadlines, strays, gauges
 LAZY_TICK = 0.5
 LAZY_BATCH = 64
 QUIET = 1.0  # seconds without a patch, after which lazy writes are welcome
 LAZY_AT_MOST = 30.0  # seconds that a lazy write is put off while others are busy
 SYNC_SECONDS = 120.0
+LONGEST = 300.0  # seconds until one that led to an error that nobody foresaw is looked at again
 
 LEAVING = (Release, Return, Evict, EvictPods, Suspend, Deactivate)
 
@@ -135,6 +146,7 @@ class Controller:
         self.metrics = metrics
         self.recorder = recorder
         self.queue = WorkQueue()
+        self.guard = Guard(metrics.failed)
         self.memory = Memory(
             settings.keys,
             self.queue.add,
@@ -146,8 +158,14 @@ class Controller:
                 fair=settings.fair_sharing,
                 victims=victim_rules(settings),
                 pods=settings.preempt_plain_pods,
+                override=settings.reclaim_overrides_budgets,
             ),
             life=_life_rules(settings),
+            missing_pods=MissingPods(
+                settings.missing_pods_timeout_seconds, settings.missing_pods_recovery_timeout_seconds
+            ),
+            require_queue=settings.require_queue,
+            guard=self.guard,
         )
         self.memory.inside.tell = self._tell_machine
         self.memory.troubles.tell = self._tell_trouble
@@ -160,12 +178,16 @@ class Controller:
             again=self.queue.add,
             metrics=metrics,
             recorder=recorder,
+            guard=self.guard,
         )
         self._signal = asyncio.Event()
         self._lazy: dict[str, float] = {}  # uid -> when its lazy write is due
         self._lazily: set[str] = set()  # uids whose lazy writes are to be made at the next look
         self._group: asyncio.TaskGroup | None = None
         self._pods: Informer[Pod] | None = None
+        self._jobs: Informer[Job] | None = None
+        self._unowned = Unowned(self.memory.serves, self._there)
+        self._unowned_at = 0.0
         self._workloads: Informer[Workload] | None = None
         self._standing: QueueStatus
         self._jobsets: OptionalInformer[JobSet]
@@ -177,6 +199,7 @@ class Controller:
             again=self.queue.add,
             recorder=recorder,
             metrics=metrics,
+            guard=self.guard,
         )
         self._budgets = BudgetWatch(self.memory, settings.keys)
         self.admitter = Admitter(
@@ -193,6 +216,7 @@ class Controller:
             recorder=recorder,
             metrics=metrics,
             patience=settings.eviction_patience_seconds,
+            reclaim=Reclaim(settings.reclaim_overrides_budgets, int(settings.reclaim_grace_seconds)),
         )
         self._carry: dict[type, Callable[[Record, Any], Awaitable[bool]]] = {
             Create: self._create,
@@ -210,16 +234,26 @@ class Controller:
             Deactivate: living.deactivate,
             Remove: lambda record, _: living.remove(record),
         }
+        self._sweeps: dict[str, Callable[[], None]] = {
+            "refusals": self._end_refusals,
+            "arrivals": self.memory.arrivals.sweep,
+            "missing": self.memory.forget_missing,
+            "unproved": self.memory.judge_unproved,
+            "strays": self._tell_strays,
+            "unowned": self._remove_unowned,
+            "metrics": self._tell_metrics,
+        }
         self._unseen: set[str] = set()  # uids known at the start, not looked at yet; keys of Workloads to be removed
         self._all_seen = asyncio.Event()
         self._looks = 0  # the id of a look in logs
         self._outcomes = {name: metrics.reconciles.labels(name) for name in ("done", "conflict", "error", "bug")}
-        self.bridge = Bridge(
-            client,
-            self.memory,
-            never_fits=NeverFits(settings.kueue_never_fits),
-            patience=settings.kueue_never_fits_seconds,
+        limits = Limits(
+            NeverFits(settings.kueue_never_fits),
+            settings.kueue_never_fits_seconds,
+            settings.kueue_reject_seconds,
+            settings.kueue_wait_seconds,
         )
+        self.bridge = Bridge(client, self.memory, limits)
         self.ready = False
 
     # --- life ----------------------------------------------------------------------------------------------------
@@ -259,17 +293,17 @@ class Controller:
                 log.info("leading", nodes=len(nodes), pods=len(pods), jobs=len(self.memory.records))
                 for _ in range(WORKERS):
                     group.create_task(self._work())
-                for loop in (
-                    self.sender.run,
-                    self.evictions.run,
-                    self._cycles,
-                    self._lazy_loop,
-                    self._sweep_loop,
-                    self.bridge.run,
-                    self._standing.run,
-                    self._flavor_status.run,
+                for name, loop in (
+                    ("sender", self.sender.run),
+                    ("evictions", self.evictions.run),
+                    ("cycles", self._cycles),
+                    ("lazy", self._lazy_loop),
+                    ("sweep", self._sweep_loop),
+                    ("kueue", self.bridge.run),
+                    ("queues", self._standing.run),
+                    ("flavors", self._flavor_status.run),
                 ):
-                    group.create_task(loop())
+                    group.create_task(self.guard.forever(name, loop))
         finally:
             self.ready = False
             self.queue.close()
@@ -281,7 +315,7 @@ class Controller:
         memory.inside.sources.node = nodes.store.get
         flavors = Informer(client, RESOURCE_FLAVORS, ResourceFlavor, on_event=self._on_flavor, observe=observe)
         classes = Informer(client, PRIORITY_CLASSES, PriorityClass, on_event=memory.on_class, observe=observe)
-        jobs = Informer(client, JOBS, Job, on_event=memory.on_job, observe=observe)
+        self._jobs = jobs = Informer(client, JOBS, Job, on_event=memory.on_job, observe=observe)
         indexers = {"owner": lambda pod: (owner_key(pod, memory.keys),), "node": _node_name}
         self._pods = pods = Informer(client, PODS, Pod, indexers=indexers, on_event=self._on_pod, observe=observe)
         memory.pods_on = lambda name: pods.by_index("node", name)
@@ -384,6 +418,7 @@ class Controller:
         try:
             if not self.memory.regroup(record):
                 return
+            missing_pods.note(record, time.monotonic())
             instructions = decide.decide(record, self.memory.rules, time.monotonic(), time.time())
             if record.closing and not any(isinstance(one, LEAVING) for one in instructions):
                 self.living.keep(record)
@@ -407,15 +442,29 @@ class Controller:
             outcome = "error"
             self._later(record)
             log.warning("API server refused or did not answer", error=str(error), failures=record.failures, **context)
-        except Exception:
+        except Exception as error:  # noqa: BLE001  (told by the guard)
             outcome = "bug"
-            self._later(record)
-            log.exception("reconcile failed", **context)
+            await self._poisoned(record, error)
         self._outcomes[outcome].inc()
+
+    async def _poisoned(self, record: Record, error: Exception) -> None:
+        """A look failed otherwise than foreseen: say so, and leave the job alone for a while."""
+        self.guard.failed("workload", record.key, error)
+        record.failures += 1
+        self.queue.add(record.id, backoff(record.failures, longest=LONGEST))
+        text, known = in_words(error), record.known
+        if text not in record.noted:
+            record.noted.add(text)
+            announce(self.recorder, record, "Warning", Reason.INTERNAL_ERROR, "Admit", message=text)
+        wanted = (Wanted(conditions.QUOTA_RESERVED, False, Reason.INTERNAL_ERROR, text),)
+        if record.admission is None and known is not None and not conditions.is_so(known.conditions, wanted):
+            namespace = record.owner.namespace
+            with suppress(KubeError, Overtaken):
+                await self.living.writing(record, lambda known: self.writer.conditions(namespace, known, wanted))
 
     def _later(self, record: Record) -> None:
         record.failures += 1
-        self.queue.add(record.uid, backoff(record.failures))
+        self.queue.add(record.id, backoff(record.failures))
 
     async def _refresh(self, record: Record) -> None:
         record.failures += 1
@@ -425,25 +474,29 @@ class Controller:
             self.memory.unknown(record)
         else:
             self.memory.saw_workload(record, known)
-        self.queue.add(record.uid, backoff(record.failures))
+        self.queue.add(record.id, backoff(record.failures))
 
     async def _carry_out(self, record: Record, instruction: Instruction) -> bool:
         """Do it; True where something was awaited, so that the rest may be stale."""
         memory = self.memory
         match instruction:
-            case Enter(lost, until):
-                record.lost = lost
+            case Enter(lost, until, asked):
+                record.lost, record.asked = lost, asked
                 record.lost_at = (record.lost_at or time.time()) if lost else None
                 memory.enter(record, until)
-                self._saw(record.uid)
+                self._saw(record.id)
                 self.admitter.withdraw(record)
             case Leave():
-                record.lost, record.lost_at = {}, None
+                record.lost, record.lost_at, record.asked = {}, None, {}
                 memory.leave(record)
                 self.admitter.withdraw(record)
             case Free():
-                self.evictions.forget(record.uid)
+                self.evictions.forget(record.id)
                 memory.free(record)
+            case Shorten(counts):
+                record.late = {**record.late, **counts}
+            case Doubt():
+                memory.doubts.note(record.owner.namespace)
             case Tell():
                 self._tell(record, instruction)
             case Delete(pod, reason, message, at_once):
@@ -451,9 +504,9 @@ class Controller:
                 self.sender.delete(record, pod, at_once=at_once)
             case ShrinkLater():
                 record.shrink_at = time.monotonic() + SHRINK_AFTER
-                self.queue.add(record.uid, SHRINK_AFTER)
+                self.queue.add(record.id, SHRINK_AFTER)
             case LookAgain(after):
-                self.queue.add(record.uid, after)
+                self.queue.add(record.id, after)
             case _:
                 return await self._carry[type(instruction)](record, instruction)
         return False
@@ -492,8 +545,20 @@ class Controller:
         try:
             async with record.lock:
                 known = await self.writer.create(record.owner, self.memory.priority(record.owner))
+        except KubeError as error:
+            if isinstance(error, LASTING) or "too large" in str(error):
+                text = f"its Workload cannot be made: {error}"
+                self._tell(record, Tell("Warning", Reason.WRITE_FAILED, "Admit", text, once="unmakeable"))
+            raise
         finally:
             self.memory.written(record, known)
+        if self.memory.unknown_class(record.owner):
+            label, named = self.memory.keys.priority_class, record.owner.workload_class
+            text = (
+                f"label {label}: {named} is no WorkloadPriorityClass, and not the PriorityClass of the pods: the "
+                "priority of the pods counts"
+            )
+            announce(self.recorder, record, "Warning", Reason.UNKNOWN_PRIORITY_CLASS, "Admit", message=text)
         return True
 
     async def _respec(self, record: Record, _: Respec) -> bool:
@@ -511,24 +576,24 @@ class Controller:
             return False
         more = unhealthy_nodes(known, write.lost, time.time()) if write.lost is not None else {}
         if conditions.is_so(known.conditions, write.wanted) and not more:
-            self._lazy.pop(record.uid, None)
+            self._lazy.pop(record.id, None)
             return False
-        if write.delay and record.uid not in self._lazily:
-            self._lazy.setdefault(record.uid, time.monotonic() + write.delay)
+        if write.delay and record.id not in self._lazily:
+            self._lazy.setdefault(record.id, time.monotonic() + write.delay)
             return False
-        self._lazily.discard(record.uid)
-        self._lazy.pop(record.uid, None)
+        self._lazily.discard(record.id)
+        self._lazy.pop(record.id, None)
         namespace = record.owner.namespace
         await self.living.writing(record, lambda known: self.writer.conditions(namespace, known, write.wanted, more))
         if record.owner.over or (record.owner.queue and not write.delay):
-            self.queue.add(record.uid)  # the time for which it is kept begins, or its life goes on
+            self.queue.add(record.id)  # the time for which it is kept begins, or its life goes on
         return True
 
     async def _release(self, record: Record, release: Release) -> bool:
         """Remove the admission, and only then give the capacity away: nobody else may be told of it before."""
         record.closing = True
         if record.sending:
-            self.queue.add(record.uid, PAUSE)  # a patch on its way may still use a slot
+            self.queue.add(record.id, PAUSE)  # a patch on its way may still use a slot
             return False
         if record.known is None or await self._store(record, None, release.wanted):
             self.memory.free(record)
@@ -544,7 +609,7 @@ class Controller:
 
     async def _shrink(self, record: Record, shrink: Shrink) -> bool:
         record.shrink_at = None
-        smaller = self.memory.holdings.smaller(record, shrink.pod_set, shrink.slots, shrink.count)
+        smaller = self.memory.holdings.smaller(record, shrink.pod_set, shrink.slots, shrink.count, shrink.asks)
         if await self._store(record, smaller, ()):
             self.memory.hold(record, smaller)
         return True
@@ -587,9 +652,10 @@ class Controller:
                     await self._signal.wait()
             except TimeoutError:
                 pass
-            self._budgets.refresh()
             self._signal.clear()
             generation = memory.generation
+            with self.guard("budget", ""):
+                self._budgets.refresh()
             while admitter.cycle():
                 await asyncio.sleep(0)
             if memory.generation != generation:
@@ -617,15 +683,19 @@ class Controller:
                     again <= now for again in record.deleting.values()
                 ):
                     self.queue.add(uid)
-            if self.memory.troubles.ended():
-                self.memory.stir()
-            self.memory.arrivals.sweep()
-            self.memory.forget_missing()
-            self.metrics.set_machines(*self.memory.inside.counts())
-            self._tell_strays()
-            self.metrics.set_pending(self.memory.pending())
-            self.metrics.set_heard(self._heard())
-            self.metrics.set_capacity(self.memory.state)
+            for name, look in self._sweeps.items():
+                with self.guard("sweep", name):
+                    look()
+
+    def _tell_metrics(self) -> None:
+        self.metrics.set_machines(*self.memory.inside.counts())
+        self.metrics.set_pending(self.memory.pending())
+        self.metrics.set_heard(self._heard())
+        self.metrics.set_capacity(self.memory.state)
+
+    def _end_refusals(self) -> None:
+        if self.memory.troubles.ended():
+            self.memory.stir()
 
     def _heard(self) -> Iterator[tuple[Resource, float]]:
         """When the API server last said anything of each resource."""
@@ -699,6 +769,32 @@ class Controller:
             workloads, failures = left, failures + 1
             if workloads:
                 await asyncio.sleep(backoff(failures))
+
+    def _remove_unowned(self) -> None:
+        now = time.monotonic()
+        if self._workloads is None or now < self._unowned_at:
+            return
+        self._unowned_at = now + UNOWNED
+        for workload in self._unowned.look(self._workloads.store.values(), now):
+            self._spawn(self._remove(workload))
+
+    async def _remove(self, workload: Workload) -> None:
+        try:
+            await self.writer.remove(workload.metadata.namespace, known_of(workload))
+        except KubeError as error:
+            log.warning("a Workload that is nobody's is still there", workload=key(workload), error=str(error))
+        else:
+            log.info("removed a Workload that is nobody's", workload=key(workload))
+
+    def _there(self, namespace: str, owner: OwnerReference) -> bool:
+        """Whether a Job or JobSet exists: all of them that are ours have a record."""
+        name, kind = f"{namespace}/{owner.name}", (owner.kind, owner.api_version)
+        found: Job | JobSet | None = None
+        if kind == (JOB, JOB_API) and self._jobs is not None:
+            found = self._jobs.store.get(name)
+        elif kind == (JOB_SET, JOB_SET_API):
+            found = self._jobsets.store.get(name)
+        return found is not None and found.metadata.uid == owner.uid
 
     def _tell_strays(self) -> None:
         """Say why gated pods of owners that are not served stay gated; not at once, as their job may follow them."""

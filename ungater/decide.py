@@ -34,6 +34,7 @@ from ungater.instructions import (
     Write,
 )
 from ungater.leaders import KIND as LEADER_SETS
+from ungater.missing_pods import awaited
 from ungater.placing import SOON, waits
 from ungater.record import Record
 from ungater.slots import finished, is_gated
@@ -54,8 +55,10 @@ def decide(record: Record, rules: Rules, now: float, wall: float = 0.0) -> list[
         return [Leave(), not_ours(record, rules.keys)]
     if record.known is None:
         return [Create()]
-    if record.admission is None and record.known.admission is None and (why := trouble(record, rules)) is not None:
-        return [Leave(), *waits(record, *why, now)]
+    if record.admission is None and record.known.admission is None:
+        why = trouble(record, rules) or _awaited(record, rules, now)
+        if why is not None:
+            return [Leave(), *waits(record, *why, now)]
     if owner.suspended and not owner.queue:
         return _suspended(record, rules)
     return [*_misled(record, rules, now), *queued.decide(record, rules, now, wall)]
@@ -130,6 +133,9 @@ def trouble(record: Record, rules: Rules) -> tuple[Reason, str] | None:
     owner = record.owner
     if isinstance(owner.request, RequestError):
         return owner.request.reason, str(owner.request)
+    if rules.require_queue and not owner.queue:
+        label = rules.keys.queue_name
+        return Reason.QUEUE_REQUIRED, f"it names no queue (label {label}), and nothing is placed without one here"
     if not owner.queue and record.known is not None and not record.known.active:
         return Reason.DEACTIVATED, "it is inactive (spec.active is false), and placed when that is set to true"
     for request in (pod_set.request for pod_set in owner.pod_sets):
@@ -142,6 +148,11 @@ def trouble(record: Record, rules: Rules) -> tuple[Reason, str] | None:
     if (owner.queue or not owner.suspended) and owner.count == 0:
         return Reason.PENDING, "the job asks for no pods now (parallelism 0)"
     return None
+
+
+def _awaited(record: Record, rules: Rules, now: float) -> tuple[Reason, str] | None:
+    """Why one without a queue is placed only once its pods exist, where some do not."""
+    return awaited(record, doubted=rules.doubted(record.owner.namespace, now))
 
 
 def _suspended(record: Record, rules: Rules) -> list[Instruction]:

@@ -10,6 +10,8 @@ Rules
   Job's accounting just before, as the Job controller itself does it when it suspends a Job: its tracking finalizer
   goes. A dry run asks the budgets first, and where they refuse after all the finalizer comes back.
 - The pod's own grace period holds.
+- Who takes back nominal quota may override a budget: the pod is deleted then. It may also bound the time that a pod has
+  to stop, which else its owner chooses.
 """
 
 import asyncio
@@ -24,9 +26,12 @@ from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError, TooManyRequests
 from kube.events import EventRecorder, reference
-from kube.objects import Pod, controller_of
+from kube.objects import Pod, controller_of, key
 from kube.patches import PatchType
 from kube.resources import PODS
+from ungater.conditions import moment
+from ungater.guard import Guard
+from ungater.jobs import is_job
 from ungater.metrics import Metrics
 from ungater.workqueue import backoff
 
@@ -36,6 +41,7 @@ LONGEST_DELAY: Final = 60.0
 GONE_AFTER: Final = 2.0  # seconds until one that was found gone is looked for: not every conflict means another pod
 SEEN_AFTER: Final = 30.0  # seconds in which the informer should have shown that the pod is going
 TIMEOUT: Final = 15.0  # seconds for one call, a wait that the API server asks for included
+SPARE: Final = 5.0  # seconds that clocks may differ, and a deletion takes until it is seen
 
 log = structlog.get_logger()
 
@@ -55,6 +61,8 @@ class _Try:
     uid: str  # of the workload's owner, as given to `evict`
     pod: Pod
     why: str
+    overriding: bool = False
+    most_grace: int | None = None
     failures: int = 0
     not_before: float = 0.0
     blocked: Blocked | None = field(default=None)
@@ -71,13 +79,17 @@ class Evictions:
         again: Callable[[str, float], None],
         recorder: EventRecorder,
         metrics: Metrics,
+        guard: Guard,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
+        self._wall = wall
         self._concurrency = concurrency
         self._again = again
         self._recorder = recorder
         self._metrics = metrics
+        self._guard = guard
         self._clock = clock
         self._tries: dict[str, _Try] = {}  # by pod uid
         self._of: dict[str, set[str]] = {}  # workload -> its pods here
@@ -89,25 +101,36 @@ class Evictions:
             for _ in range(self._concurrency):
                 group.create_task(self._work())
 
-    def evict(self, uid: str, pod: Pod, why: str) -> None:
+    def evict(self, uid: str, pod: Pod, why: str, *, overriding: bool = False, most_grace: int | None = None) -> None:
         """Evict ``pod`` of workload ``uid`` soon; nothing where that is under way or its next attempt is not due.
 
-        ``why`` is for the pod's event and the log.
+        ``why`` is for the pod's event and the log. ``overriding``: whatever budgets say. ``most_grace``: seconds that
+        it has to stop at most; one that terminates already, and has longer, gets no more.
         """
         meta = pod.metadata
-        if meta.deletion_timestamp is not None:
+        if meta.deletion_timestamp is not None and not self._lingers(pod, most_grace):
             self._forget_pod(meta.uid)
             return
         found = self._tries.get(meta.uid)
         if found is None:
-            found = self._tries[meta.uid] = _Try(uid, pod, why)
+            found = self._tries[meta.uid] = _Try(uid, pod, why, overriding)
             self._of.setdefault(uid, set()).add(meta.uid)
+        elif meta.deletion_timestamp is not None and found.pod.metadata.deletion_timestamp is None:
+            pass  # it terminates, and takes too long
+        elif overriding and not found.overriding and found.blocked is not None:
+            found.overriding = True  # at once, whatever the last refusal asked to wait
         elif (left := found.not_before - self._clock()) > 0:
             if left < float("inf"):
                 self._again(uid, left)  # this look came before the one that was asked for then, and took its place
             return
-        found.pod, found.why, found.not_before = pod, why, float("inf")  # until the attempt ends
+        found.pod, found.why, found.most_grace = pod, why, most_grace
+        found.not_before = float("inf")  # until the attempt ends
         self._queue.put_nowait(found)
+
+    def _lingers(self, pod: Pod, most: int | None) -> bool:
+        """Whether a pod that terminates has more time left than it may have."""
+        end = moment(pod.metadata.deletion_timestamp)
+        return most is not None and end is not None and end - self._wall() > most + SPARE
 
     def blocked(self, uid: str) -> Blocked | None:
         """What has held up the evictions of a workload for the longest time; None where nothing does."""
@@ -132,35 +155,53 @@ class Evictions:
             if self._tries.get(one.pod.metadata.uid) is not one:
                 continue  # forgotten while it waited
             try:
-                await self._evict(one.pod)
+                await self._evict(one)
             except NotFound:
                 self._metrics.evictions.labels("gone").inc()
                 self._forget_pod(one.pod.metadata.uid)
                 self._again(one.uid, GONE_AFTER)
             except KubeError as error:
                 self._refused(one, error)
+            except Exception as error:  # noqa: BLE001  (told by the guard)
+                self._guard.failed("pod", key(one.pod), error)
+                self._refused(one, KubeError(f"{type(error).__name__}: {error}"))
             else:
                 self._granted(one)
 
-    async def _evict(self, pod: Pod) -> None:
+    async def _evict(self, one: _Try) -> None:
         """Raises KubeError; the pod is then counted by its Job as before."""
-        if not tracked(pod):
-            await self._post(pod, dry_run=False)
+        pod, most = one.pod, one.most_grace
+        terminates, asked = pod.metadata.deletion_timestamp is not None, pod.spec.termination_grace_period_seconds or 0
+        grace = most if most is not None and (terminates or asked > most) else None
+        post = self._delete if one.overriding or terminates else self._post
+        if terminates or not tracked(pod):
+            await post(pod, grace, dry_run=False)
             return
-        await self._post(pod, dry_run=True)
+        await post(pod, grace, dry_run=True)
         await count(self._client, pod, counted=False)
         try:
-            await self._post(pod, dry_run=False)
+            await post(pod, grace, dry_run=False)
         except NotFound:
             raise
         except KubeError:
             await count(self._client, pod, counted=True)
             raise
 
-    async def _post(self, pod: Pod, *, dry_run: bool) -> None:
+    async def _post(self, pod: Pod, grace: int | None, *, dry_run: bool) -> None:
         meta = pod.metadata
         try:
-            await self._client.evict(meta.name, meta.namespace, uid=meta.uid, dry_run=dry_run, timeout=TIMEOUT)
+            await self._client.evict(
+                meta.name, meta.namespace, uid=meta.uid, grace_period=grace, dry_run=dry_run, timeout=TIMEOUT
+            )
+        except Conflict as error:
+            raise _made_again(pod) from error
+
+    async def _delete(self, pod: Pod, grace: int | None, *, dry_run: bool) -> None:
+        meta = pod.metadata
+        try:
+            await self._client.delete(
+                PODS, meta.name, meta.namespace, uid=meta.uid, grace_period=grace, dry_run=dry_run, timeout=TIMEOUT
+            )
         except Conflict as error:
             raise _made_again(pod) from error
 
@@ -192,8 +233,7 @@ class Evictions:
 
 def tracked(pod: Pod) -> bool:
     """Whether a Job would count the end of this pod as a failure."""
-    owner = controller_of(pod.metadata)
-    return owner is not None and owner.kind == "Job" and TRACKING in pod.metadata.finalizers
+    return is_job(controller_of(pod.metadata)) and TRACKING in pod.metadata.finalizers
 
 
 async def count(client: Client, pod: Pod, *, counted: bool) -> None:

@@ -20,38 +20,48 @@ from functools import partial
 
 import msgspec
 
-from crds.constants import Keys
-from crds.names import workload_name
+from crds.constants import ADMITTED_QUOTA, Keys
+from crds.names import kind_prefix, workload_name
 from crds.request import WISHES, ParsedRequest, RequestError, parse_request, parse_wish, pods_in_all
 from engine.reasons import Reason
-from kube.objects import Affinity, NodeAffinity, NodeSelector, ObjectMeta, Pod, PodTemplate, controller_of, is_true
-from ungater.jobs import MAIN, OwnedPodSet, Owner, positive
+from kube.objects import (
+    Affinity,
+    NodeAffinity,
+    NodeSelector,
+    ObjectMeta,
+    Pod,
+    PodTemplate,
+    controller_of,
+    is_true,
+)
+from ungater.jobs import JOB, JOB_API, MAIN, SUSPENDABLE, OwnedPodSet, Owner, identity, is_job, positive
 from ungater.leaders import group_key
 from ungater.roles import rule_of
 from ungater.slots import finished, is_gated, rank_of
 
-JOB, POD, GROUP = "Job", "Pod", "PodGroup"
+POD, GROUP = "Pod", "PodGroup"
 GONE = "Gone"  # none of its pods is left
-NOT_SERVED = frozenset({JOB, "DaemonSet", "Node"})
+NOT_SERVED = frozenset({(JOB, JOB_API), ("DaemonSet", "apps/v1"), ("Node", "v1")})
+GROUPS = ":group/"  # no id of an owner begins so: a namespace has no colon in its name
 MEMBERS = 16  # pods of a group that own its Workload
-_WRITTEN = ("kubectl.kubernetes.io/last-applied-configuration",)
+_WRITTEN = ("kubectl.kubernetes.io/last-applied-configuration", ADMITTED_QUOTA)
 
 
 def owner_key(pod: Pod, keys: Keys) -> str:
-    """What the pods of one owner have in common: the uid of a controller or of a bare pod, or namespace and group."""
-    controller = controller_of(pod.metadata)
-    if controller is not None and controller.kind == JOB:
-        return controller.uid
+    """What the pods of one owner have in common (`Owner.id`): namespace and uid of controller or bare pod, or group."""
+    controller, namespace = controller_of(pod.metadata), pod.metadata.namespace
+    if controller is not None and is_job(controller):
+        return identity(namespace, controller.uid)
     group = (pod.metadata.labels or {}).get(keys.pod_group)
     if group:
-        return f"group/{pod.metadata.namespace}/{group}"
+        return f"{GROUPS}{namespace}/{group}"
     if controller is None:
-        return pod.metadata.uid
+        return identity(namespace, pod.metadata.uid)
     if (of_leader := group_key(pod)) != "":
         return of_leader
     role = role_of(pod, keys)
     alone = role != MAIN and keys.pod_group_total not in (pod.metadata.annotations or {})
-    return f"{controller.uid}/{role}" if alone else controller.uid
+    return identity(namespace, controller.uid) + (f"/{role}" if alone else "")
 
 
 def role_of(pod: Pod, keys: Keys) -> str:
@@ -66,7 +76,7 @@ def role_of(pod: Pod, keys: Keys) -> str:
 def served(pod: Pod, keys: Keys) -> bool:
     """Whether the pod is ours to place without a Job: it waits behind our gate, or was let go by us."""
     controller = controller_of(pod.metadata)
-    if controller is not None and controller.kind in NOT_SERVED:
+    if controller is not None and (controller.kind, controller.api_version) in NOT_SERVED:
         return False
     return is_gated(pod, keys.gate) or keys.workload in (pod.metadata.annotations or {})
 
@@ -75,8 +85,9 @@ def of_pods(workload: ObjectMeta) -> bool:
     """Whether a Workload was made for pods that no Job owns; by its metadata."""
     controller = controller_of(workload)
     if controller is None:
-        return bool(workload.owner_references) and workload.name.startswith(f"{GROUP.lower()}-")
-    return controller.kind not in {JOB, "JobSet"} and workload.name.startswith(f"{controller.kind.lower()}-")
+        return bool(workload.owner_references) and workload.name.startswith(kind_prefix(GROUP))
+    suspendable = (controller.kind, controller.api_version) in SUSPENDABLE
+    return not suspendable and workload.name.startswith(kind_prefix(controller.kind))
 
 
 def owner_of_pods(key: str, pods: Iterable[Pod], keys: Keys, before: Owner | None = None) -> Owner:
@@ -86,10 +97,14 @@ def owner_of_pods(key: str, pods: Iterable[Pod], keys: Keys, before: Owner | Non
         if before is None:
             raise AssertionError(f"{key}: no pods")
         return replace(before, over=GONE, outcome=f"no pod of {before.kind} {before.name} is left")
-    alive = [pod for pod in found if not finished(pod)]
     kind, api_version, name, uid = _identity(key, found[0])
-    total, wrong = _total(found, keys)
+    total, wrong = _total(found, keys) if kind != POD else (0, None)  # a pod is one pod, whatever it says
     roles = _roles(found, keys, total)
+    alone = roles[0] if key == f"{identity(found[0].metadata.namespace, uid)}/{roles[0]}" else ""
+    workload = _workload(key, kind, name, f"{uid}/{alone}" if alone else uid)
+    ours = [pod for pod in found if is_gated(pod, keys.gate) or _mark(pod, keys) in {None, workload}]
+    found = ours or found
+    alive = [pod for pod in ours if not finished(pod)]
     pod_sets: list[OwnedPodSet] = []
     for role in roles:
         try:
@@ -107,16 +122,16 @@ def owner_of_pods(key: str, pods: Iterable[Pod], keys: Keys, before: Owner | Non
         queue = _queue(found, keys)
         most = positive(labels.get(keys.max_execution), f"metadata.labels[{keys.max_execution}]")
     except RequestError as error:
-        queue, wrong = "", wrong or error
+        queue, wrong = labels.get(keys.queue_name, ""), wrong or error  # that of the first: it may run already
     done = sum(pod.status.phase == "Succeeded" for pod in found)
-    role = roles[0] if key.endswith(f"/{roles[0]}") and kind != GROUP else ""
     return Owner(
         kind=kind,
         api_version=api_version,
         namespace=found[0].metadata.namespace,
         name=name,
-        uid=key,
-        controller=uid if uid != key else "",
+        uid=uid,
+        known_as=key,
+        part=alone,
         created=before.created if before is not None else found[0].metadata.creation_timestamp or "",
         pod_sets=tuple(pod_sets),
         wrong=wrong,
@@ -128,11 +143,22 @@ def owner_of_pods(key: str, pods: Iterable[Pod], keys: Keys, before: Owner | Non
         workload_class=labels.get(keys.priority_class, ""),
         most_execution=most,
         ready=sum(is_true(pod.status.conditions, "Ready") for pod in alive),
-        workload=workload_name(kind, f"{name}-{role}" if role else name, key),
+        workload=workload,
         open_ended=not total and kind != POD,
         members=_members(kind, found, before),
         role=partial(role_of, keys=keys) if len(pod_sets) > 1 else role_main,
     )
+
+
+def _mark(pod: Pod, keys: Keys) -> str | None:
+    """The workload that a pod was let go for; None where it was not."""
+    return (pod.metadata.annotations or {}).get(keys.workload)
+
+
+def _workload(key: str, kind: str, name: str, uid: str) -> str:
+    """The name of the Workload; ``uid`` tells the owner from others of its name, of a group its key does."""
+    role = uid.partition("/")[2]
+    return workload_name(kind, f"{name}-{role}" if role else name, uid or key.removeprefix(":"))
 
 
 def role_main(_: Pod) -> str:
@@ -192,8 +218,8 @@ def _queue(pods: Sequence[Pod], keys: Keys) -> str:
 
 def _identity(key: str, pod: Pod) -> tuple[str, str, str, str]:
     """Kind, API version, name and uid of the owner."""
-    if key.startswith("group/"):
-        return GROUP, "v1", key.rsplit("/", 1)[1], key
+    if key.startswith(GROUPS):
+        return GROUP, "v1", key.rsplit("/", 1)[1], ""
     controller = controller_of(pod.metadata)
     if controller is None:
         return POD, "v1", pod.metadata.name, pod.metadata.uid

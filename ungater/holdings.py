@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from crds.constants import EVICT_BY, SLICE
-from engine.model import PodSet
+from engine.model import Amounts, PodSet
 from engine.placement import Assignment, Slice
 from engine.reasons import Reason
 from engine.state import ClusterState
@@ -41,8 +41,7 @@ class Holdings:
     ) -> None:
         self.state = state
         self.queues = Queues(rules)
-        self.queues.set_cluster_queue(model.ClusterQueue(name=UNQUEUED, unlimited=True))
-        self.uids: dict[str, str] = {}  # of the job, by the key of its workload
+        self.queues.set_cluster_queue(model.ClusterQueue(name=UNQUEUED, unlimited=True, claims=False))
         self.moving: dict[str, tuple[int, ...]] = {}  # who wants other places for slots, and what was free when tried
         self._left: dict[str, Grant] = {}  # what those had who move, until it is stored
         self.pod_priority: Callable[[Owner], int | None] = lambda _: None  # of a job's pods in Kubernetes
@@ -61,7 +60,6 @@ class Holdings:
     def workload(self, record: Record, pod_sets: tuple[PodSet, ...], priority: int) -> model.Workload:
         """The job as queueing sees it. ``pod_sets``: those that need pods."""
         owner, known = record.owner, record.known
-        self.uids[record.key] = record.uid
         if not owner.queue and (owner.namespace, "") not in self.queues.local:
             self.queues.set_local_queue(model.LocalQueue(namespace=owner.namespace, name="", cluster_queue=UNQUEUED))
         created = moment(owner.created) or 0.0
@@ -89,7 +87,8 @@ class Holdings:
             self.moving.setdefault(record.key, ())
             return
         # What fewer pods leave is not in it: that is somebody else's only once it is stored that they have less.
-        self.queues.wish(record.key, record.growing or None)
+        same = {name: record.admitted(name) for name in record.asked}
+        self.queues.wish(record.key, {**same, **record.growing} or None)
 
     def rest(self, record: Record) -> None:
         """One that holds something wants nothing else, until `want` is called again."""
@@ -115,11 +114,19 @@ class Holdings:
 
     def told(self, preemptor: str, victim: str) -> life.Evict:
         """What a victim is told whose eviction was planned before a restart, or that is told at every look."""
-        ours, other = self.queues.entries[preemptor].queue, self.queues.holder(victim)
-        detail = Reason.FAIR_SHARING if self.queues.rules.fair else Reason.RECLAIMED
+        entry, other, quotas = self.queues.entries[preemptor], self.queues.holder(victim), self.queues.quotas
+        ours = entry.queue
+        borrows = entry.grant is not None and any(quotas.over(ours, key) > 0 for key in entry.grant.amounts)
+        detail = Reason.RECLAIMED_WHILE_BORROWING if borrows else Reason.RECLAIMED
+        detail = Reason.FAIR_SHARING if self.queues.rules.fair else detail
         detail = Reason.IN_CLUSTER_QUEUE if ours == other.queue else detail
         detail = Reason.OUTSIDE_QUEUES if other.outside is not None else detail
         return life.preempted(detail, messages.preempted(preemptor, ours, detail))
+
+    def reclaimed(self, victim: str) -> bool:
+        """Whether one that loses some of its slices does so because a queue takes back its nominal quota."""
+        preemptor = next(iter(self.preemptors_of(victim)), None)
+        return preemptor is not None and self.told(preemptor, victim).detail is Reason.RECLAIMED
 
     def losing(self, key: str) -> Losing | None:
         """The domains in which an admitted workload loses its slices, and why; None where it loses none."""
@@ -230,7 +237,6 @@ class Holdings:
         entry = self.queues.entries.get(record.key)
         held = entry is not None and entry.phase in HOLDING
         self.queues.forget(self.state, record.key)
-        self.uids.pop(record.key, None)
         return held
 
     # --- as stored, and as queueing has it ---------------------------------------------------------------------------
@@ -239,14 +245,16 @@ class Holdings:
         """A stored admission as queueing takes it back."""
         assignments = tuple(self.assignment(record, part) for part in admission.parts if part.slots is not None)
         counts = {part.name: part.count for part in admission.parts}
+        asks = {part.name: asked for part in admission.parts if (asked := part.asks) is not None}
+        asks |= {one.pod_set: one.requests for one in assignments if one.pod_set not in asks}
         if not admission.queue:
-            return Grant(UNQUEUED, counts, {name: {} for name in counts}, {}, assignments)
+            return Grant(UNQUEUED, counts, {name: {} for name in counts}, {}, assignments, asks)
         amounts: model.Quantities = {}
         for part in admission.parts:
             for resource, flavor in part.flavors.items():
                 amounts[flavor, resource] = amounts.get((flavor, resource), 0) + part.usage.get(resource, 0)
         flavors = {part.name: dict(part.flavors) for part in admission.parts}
-        return Grant(admission.queue, counts, flavors, amounts, assignments)
+        return Grant(admission.queue, counts, flavors, amounts, assignments, asks)
 
     def assignment(self, record: Record, part: Part, slots: SlotMap | None = None) -> Assignment:
         """Stored slots as the engine takes them back."""
@@ -260,7 +268,7 @@ class Holdings:
             pod_set=part.name,
             flavor=next(named, slots.flavor),
             levels=slots.levels,
-            requests=convert.pod_requests(owned.template.spec),
+            requests=part.asks or convert.pod_requests(owned.template.spec),
             shape=owned.shape,
             slices=(Slice(values=slot.values, count=slot.count) for slot in slots.slots),
         )
@@ -272,7 +280,8 @@ class Holdings:
         parts = []
         for pod_set in record.owner.pod_sets:
             name, count = pod_set.name, grant.counts.get(pod_set.name, 0)
-            requests = convert.pod_requests(pod_set.template.spec)
+            asked = grant.asks.get(name)
+            requests = convert.pod_requests(pod_set.template.spec) if asked is None else asked
             held = by_name.get(name)
             slots = self.slots_of(held) if held is not None else None
             if queue:
@@ -282,14 +291,16 @@ class Holdings:
             parts.append(Part(name, count, flavors if count else {}, usage if count else {}, slots))
         return Admission(queue, tuple(parts))
 
-    def smaller(self, record: Record, pod_set: str, slots: SlotMap | None, count: int) -> Admission:
-        """The admission with fewer pods in one of its pod sets."""
+    def smaller(
+        self, record: Record, pod_set: str, slots: SlotMap | None, count: int, asks: Amounts | None = None
+    ) -> Admission:
+        """The admission with fewer pods in one of its pod sets; with ``asks``, pods that take no more than that."""
         admission = record.admission
         if admission is None:
             raise AssertionError(f"{record.key}: holds nothing")
         return Admission(
             admission.queue,
-            tuple(_fewer(part, slots, count) if part.name == pod_set else part for part in admission.parts),
+            tuple(_fewer(part, slots, count, asks) if part.name == pod_set else part for part in admission.parts),
         )
 
     def slots_of(self, assignment: Assignment) -> SlotMap:
@@ -335,6 +346,8 @@ def _leaving(key: str) -> str:
     return f"{key}\0leaves"
 
 
-def _fewer(part: Part, slots: SlotMap | None, count: int) -> Part:
+def _fewer(part: Part, slots: SlotMap | None, count: int, asks: Amounts | None) -> Part:
     usage = {name: amount // max(1, part.count) * count for name, amount in part.usage.items()}
+    if asks is not None and part.usage:
+        usage = model.usage(asks, count)
     return Part(part.name, count, part.flavors, usage if count else {}, slots if slots and slots.total else None)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from crds.constants import Keys
+from engine.model import Amounts
 from engine.reasons import Reason
 from kube.objects import Pod
 from queueing.life import LifeRules
@@ -30,11 +31,13 @@ class Respec(_Instruction, frozen=True):
 class Enter(_Instruction, frozen=True):
     """Wait for a place; with slots already, for more of them, or for others in place of the ``lost``.
 
-    ``until``: not before that time (seconds since the epoch).
+    ``until``: not before that time (seconds since the epoch). ``asked``: by pod set, what its pods ask for where that
+    is more than was granted to each.
     """
 
     lost: Moves = {}
     until: float = 0.0
+    asked: Mapping[str, Amounts] = {}
 
 
 class Leave(_Instruction, frozen=True):
@@ -43,6 +46,16 @@ class Leave(_Instruction, frozen=True):
 
 class Free(_Instruction, frozen=True):
     """Give all capacity back at once; nothing is written."""
+
+
+class Shorten(_Instruction, frozen=True):
+    """Pods did not come in time: by pod set, as many as it gets from now on, until more are there."""
+
+    counts: Mapping[str, int]
+
+
+class Doubt(_Instruction, frozen=True):
+    """Pods of a workload without a queue never came: others of its namespace wait for theirs before they are placed."""
 
 
 class Release(_Instruction, frozen=True):
@@ -129,11 +142,15 @@ class Readmit(_Instruction, frozen=True):
 
 
 class Shrink(_Instruction, frozen=True):
-    """Write the smaller admission of a pod set, then give the difference back; ``slots`` None where pods have none."""
+    """Write the smaller admission of a pod set, then give the difference back; ``slots`` None where pods have none.
+
+    ``asks``: what each of its pods takes, where that is less than was granted.
+    """
 
     slots: SlotMap | None
     count: int
     pod_set: str = MAIN
+    asks: Amounts | None = None
 
 
 ANYWHERE = -1  # no slice: the pod has quota alone
@@ -172,6 +189,8 @@ Instruction = (
     | Enter
     | Leave
     | Free
+    | Shorten
+    | Doubt
     | Release
     | Return
     | Evict
@@ -200,6 +219,14 @@ class Losing(_Instruction, frozen=True):
 
 
 @dataclass(frozen=True)
+class MissingPods:
+    """So many seconds have pods to come for which something is held: those that never were there, and others."""
+
+    never: float = 60.0
+    again: float = 900.0
+
+
+@dataclass(frozen=True)
 class Rules:
     """What holds for all jobs: our keys, each flavor's levels by its name, and which places are lost.
 
@@ -216,6 +243,9 @@ class Rules:
     missing: Callable[[str], float | None] = lambda _node: None
     avoided: Callable[[Record, OwnedPodSet, float], Collection[str]] = lambda *_: ()
     life: LifeRules = field(default_factory=LifeRules)
+    missing_pods: MissingPods = field(default_factory=MissingPods)
+    require_queue: bool = False  # what asks for a topology without a queue is not placed
+    doubted: Callable[[str, float], bool] = lambda _namespace, _now: False  # whether pods of others there did not come
     checks: Callable[[Record], Collection[str]] = lambda _record: ()  # the admission checks that it needs
     losing: Callable[[Record], Losing | None] = lambda _record: None  # slices that are to make room for somebody
     outsiders: Callable[[Record], tuple[tuple[Pod, str], ...]] = lambda _record: ()  # pods that are to make room for it

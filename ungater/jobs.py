@@ -6,20 +6,32 @@ view. Nothing outside of this module reads a Job.
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 import msgspec
 
 from crds.constants import JOB_INDEX_LABEL, Keys
 from crds.names import workload_name
-from crds.request import WISHES, NumaWish, ParsedRequest, RequestError, parse_job_request, parse_job_wish, parse_wish
+from crds.request import (
+    WISHES,
+    NumaWish,
+    ParsedRequest,
+    RequestError,
+    parse_job_request,
+    parse_job_wish,
+    parse_wish,
+    pods_in_all,
+)
 from engine.numa.machine import PodShape
 from engine.reasons import Reason
+from kube.limits import over_limits
 from kube.objects import (
     Condition,
     Container,
     Job,
+    Object,
+    OwnerReference,
     Pod,
     PodSpec,
     PodTemplate,
@@ -34,6 +46,12 @@ from ungater.slices import Interval, whole
 from ungater.slots import is_gated, number, rank_of
 
 MAIN = "main"
+SHOWN = 64  # characters of a value that is refused
+REMEMBERED = 16 * 1024  # bytes of the containers of which the shape is remembered
+MOST_PODS = (1 << 31) - 1  # of a pod set: what the API takes
+JOB, JOB_API = "Job", "batch/v1"
+JOB_SET, JOB_SET_API = "JobSet", "jobset.x-k8s.io/v1alpha2"
+SUSPENDABLE = frozenset({(JOB, JOB_API), (JOB_SET, JOB_SET_API)})
 _Parts = tuple[tuple[Container, ...] | None, tuple[Container, ...] | None, ResourceRequirements | None]
 _encode = msgspec.msgpack.encode
 _decode = msgspec.msgpack.Decoder(_Parts).decode
@@ -79,11 +97,20 @@ class OwnedPodSet:
     request: ParsedRequest | None = None
     wishes: Mapping[str, str] = field(default_factory=dict)  # numa-policy and its like, as annotations
     told_by: Ranks | None = None  # where ranks are told; None: by whichever label is known (`RANK_LABELS`)
+    idle: int = 0  # of ``count``: slots that no pod needs any more, of slices that others of their pods are still in
 
     @cached_property
     def shape(self) -> PodShape:
         """What kubelets look at in its pods."""
         return shape_of(self.template.spec, {**(self.template.metadata.annotations or {}), **self.wishes})
+
+    @cached_property
+    def excess(self) -> RequestError | None:
+        """Which limit its template does not keep (`kube.limits`): it would cost all others more than its share."""
+        found = next(over_limits(self.template, f"podSets[{self.name}].template."), None)
+        if found is None:
+            return None
+        return RequestError(Reason.TOO_LARGE, found.field, str(found.found), found.message)
 
     def rank(self, pod: Pod) -> int | None:
         """The rank of one of its pods; None where it has none."""
@@ -99,8 +126,23 @@ class OwnedPodSet:
         return rank - sum(high - low + 1 for low, high in self.done[:index])
 
 
+def is_job(controller: OwnerReference | None) -> bool:
+    """Whether this is a Job: one of another API group that is called so is any controller."""
+    return controller is not None and (controller.kind, controller.api_version) == (JOB, JOB_API)
+
+
+def id_of(owner: Object) -> str:
+    """The id of a Job or JobSet."""
+    return identity(owner.metadata.namespace, owner.metadata.uid)
+
+
 def _main(_: Pod) -> str:
     return MAIN
+
+
+def identity(namespace: str, uid: str) -> str:
+    """The id of an object that owns pods: who refers to it from another namespace means another one."""
+    return f"{namespace}/{uid}"
 
 
 @dataclass(frozen=True)
@@ -135,17 +177,27 @@ class Owner:
     open_ended: bool = False  # nobody tells how many pods it will have
     members: tuple[tuple[str, str], ...] = ()  # of a group of pods: names and uids of those that own its Workload
     role: Callable[[Pod], str] = _main  # the name of a pod's pod set, where there are several
-    controller: str = ""  # uid of the object that owns its Workload, where that is not ``uid``
+    known_as: str = ""  # its id, where that is not its namespace and uid alone
+    part: str = ""  # what tells several workloads of one object apart: the kind of pods, or the group's index
+    in_order: bool = False  # some of its pods are made only once others are ready or done
+
+    @cached_property
+    def id(self) -> str:
+        """What the controller knows it by: a uid alone tells nothing, as anybody may write one into a reference."""
+        return self.known_as or identity(self.namespace, self.uid)
 
     @property
     def suspendable(self) -> bool:
         """Whether it is suspended while it waits; else its pods are there, behind the gate."""
-        return self.kind in {"Job", "JobSet"}
+        return (self.kind, self.api_version) in SUSPENDABLE
 
     @property
     def request(self) -> ParsedRequest | RequestError | None:
         """What it asks for: the request of its first pod set that has one, or what is wrong with it."""
-        return self.wrong or next((one.request for one in self.pod_sets if one.request is not None), None)
+        if self.wrong is not None:
+            return self.wrong
+        excess = next((one.excess for one in self.pod_sets if one.excess is not None), None)
+        return excess or next((one.request for one in self.pod_sets if one.request is not None), None)
 
     @property
     def count(self) -> int:
@@ -178,7 +230,9 @@ class Owner:
 def shape_of(spec: PodSpec, annotations: Mapping[str, str], *, qos_class: str = "") -> PodShape:
     """The shape of a pod with the wishes in its annotations; one that cannot be read counts as none here."""
     wishes = tuple([(key, annotations[key]) for key in WISHES if key in annotations])
-    return _shape(_encode((spec.init_containers, spec.containers, spec.resources)), wishes, qos_class)
+    parts = _encode((spec.init_containers, spec.containers, spec.resources))
+    known = _shape if len(parts) <= REMEMBERED else _shape.__wrapped__  # anybody may make many large ones
+    return known(parts, wishes, qos_class)
 
 
 @lru_cache(maxsize=4096)  # most pods have a twin
@@ -222,12 +276,23 @@ def owner_of(job: Job, keys: Keys, before: Owner | None = None) -> Owner:
     ranks = _ranks(job)
     told_by = Ranks(JOB_INDEX_LABEL) if ranks is not None else None
     pod_set = OwnedPodSet(
-        MAIN, count, _full(job), template, raw, done, ranks, least, request=request, wishes=wishes, told_by=told_by
+        MAIN,
+        count,
+        _full(job),
+        template,
+        raw,
+        done,
+        ranks,
+        least,
+        request=request,
+        wishes=wishes,
+        told_by=told_by,
+        idle=max(0, count - _count(job)),
     )
     suspended_at, resumed_at = suspension(job.status.conditions)
     return Owner(
-        kind="Job",
-        api_version="batch/v1",
+        kind=JOB,
+        api_version=JOB_API,
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
@@ -240,7 +305,7 @@ def owner_of(job: Job, keys: Keys, before: Owner | None = None) -> Owner:
         queue=(meta.labels or {}).get(keys.queue_name, ""),
         priority_class=template.spec.priority_class_name,
         ready=(job.status.ready or 0) + kept + _uncounted(job),
-        workload=before.workload if before else workload_name("Job", meta.name, meta.uid),
+        workload=before.workload if before else workload_name(JOB, meta.name, meta.uid),
         workload_class=(meta.labels or {}).get(keys.priority_class, ""),
         most_execution=most,
         suspended_at=suspended_at,
@@ -287,10 +352,24 @@ def positive(text: str | None, field: str) -> int | None:
     """A whole number above 0; None where nothing is said. Raises RequestError."""
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and 0 < int(text) < 1 << 31):
-        message = f'{field}: Invalid value: "{text}": expected a whole number above 0'
-        raise RequestError(Reason.INVALID_REQUEST, field, text, message)
+    if pods_in_all(text) is None:
+        shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+        message = f'{field}: Invalid value: "{shown}": expected a whole number above 0'
+        raise RequestError(Reason.INVALID_REQUEST, field, shown, message)
     return int(text)
+
+
+def too_many(pod_set: OwnedPodSet, field: str) -> RequestError | None:
+    """What is wrong where a pod set has more pods than a Workload can say; ``field`` is what says how many."""
+    if pod_set.full <= MOST_PODS:
+        return None
+    text = f"{field}: Too many: pod set {pod_set.name} has {pod_set.full} pods; a workload has at most {MOST_PODS}"
+    return RequestError(Reason.INVALID_REQUEST, field, str(pod_set.full), text)
+
+
+def at_most(pod_set: OwnedPodSet) -> OwnedPodSet:
+    """The pod set with as many pods as a Workload can say."""
+    return replace(pod_set, count=min(pod_set.count, MOST_PODS), full=min(pod_set.full, MOST_PODS))
 
 
 def _uncounted(job: Job) -> int:

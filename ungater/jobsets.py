@@ -22,6 +22,7 @@ from kube.objects import (
     Condition,
     Job,
     ObjectMeta,
+    OwnerReference,
     Pod,
     PodTemplate,
     condition,
@@ -30,31 +31,63 @@ from kube.objects import (
     version_of,
 )
 from kube.parents import JobSet, ReplicatedJob
-from ungater.jobs import OwnedPodSet, Owner, Progress, Ranks, positive, progress, ranks_in, suspension
+from ungater.jobs import (
+    JOB_SET,
+    JOB_SET_API,
+    OwnedPodSet,
+    Owner,
+    Progress,
+    Ranks,
+    at_most,
+    positive,
+    progress,
+    ranks_in,
+    suspension,
+    too_many,
+)
 from ungater.slices import Interval, whole
-from ungater.slots import is_gated
+from ungater.slots import is_gated, number
 
-KIND, API_VERSION = "JobSet", "jobset.x-k8s.io/v1alpha2"
 MOST_POD_SETS = 8  # of a Workload
 _OVER = {"Completed": "Complete", "Failed": "Failed"}
 
 
-def parent_of(job: ObjectMeta) -> str:
-    """The uid of the JobSet that controls a Job; "" where none does."""
+def parent_of(job: ObjectMeta) -> OwnerReference | None:
+    """The JobSet that a Job says controls it; None where it names none. Anybody may say so (`made_by`)."""
     found = controller_of(job)
-    return found.uid if found is not None and (found.kind, found.api_version) == (KIND, API_VERSION) else ""
+    return found if found is not None and (found.kind, found.api_version) == (JOB_SET, JOB_SET_API) else None
+
+
+def made_by(jobset: JobSet, job: ObjectMeta) -> bool:
+    """Whether a JobSet makes Jobs of this name and these labels.
+
+    Source: ``GenJobName`` and ``labelAndAnnotateObject`` of the JobSet controller.
+    """
+    if (at := _place(job)) is None or job.namespace != jobset.metadata.namespace:
+        return False
+    role, index = at
+    named = job.name == f"{jobset.metadata.name}-{role}-{index}"
+    return named and any(one.name == role for one in jobset.spec.replicated_jobs)
+
+
+def _place(job: ObjectMeta) -> tuple[str, int] | None:
+    """(replicated job, number) of one of its Jobs; None where the labels tell none."""
+    labels = job.labels or {}
+    role, index = labels.get(JOB_SET_ROLE, ""), number(labels.get(JOB_SET_INDEX))
+    return (role, index) if role and index is not None else None
 
 
 def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before: Owner | None = None) -> Owner:
     """The neutral view of a JobSet and the Jobs that it made. ``before``: the view of an earlier version."""
     meta, labels = jobset.metadata, jobset.metadata.labels or {}
-    there = {
-        (labels_.get(JOB_SET_ROLE, ""), labels_.get(JOB_SET_INDEX, "")): job
-        for job in children
-        if job.metadata.namespace == meta.namespace
-        and job.metadata.deletion_timestamp is None
-        and (labels_ := job.metadata.labels or {})
-    }
+    there: dict[str, dict[int, Job]] = {}
+    for job in children:
+        if (
+            job.metadata.deletion_timestamp is None
+            and made_by(jobset, job.metadata)
+            and (place := _place(job.metadata))
+        ):
+            there.setdefault(place[0], {})[place[1]] = job
     wrong: RequestError | None = None
     pod_sets, ready, most = [], 0, None
     for at, replicated in enumerate(jobset.spec.replicated_jobs):
@@ -64,7 +97,9 @@ def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before:
             own = _request(jobset, at, template, keys)
         except RequestError as error:
             wrong = wrong or error
-        pod_set, has = _pod_set(replicated, template, own, there)
+        pod_set, has = _pod_set(replicated, template, own, there.get(replicated.name, {}))
+        if (many := too_many(pod_set, f"spec.replicatedJobs[{at}].replicas")) is not None:
+            wrong, pod_set = wrong or many, at_most(pod_set)
         pod_sets.append(pod_set)
         ready += has
     if any(one.request is not None for one in pod_sets):
@@ -77,8 +112,8 @@ def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before:
     suspended_at, resumed_at = suspension(jobset.status.conditions)
     over = _over(jobset)
     return Owner(
-        kind=KIND,
-        api_version=API_VERSION,
+        kind=JOB_SET,
+        api_version=JOB_SET_API,
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
@@ -91,7 +126,7 @@ def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before:
         queue=labels.get(keys.queue_name, ""),
         priority_class=pod_sets[0].template.spec.priority_class_name if pod_sets else "",
         ready=ready,
-        workload=before.workload if before else workload_name(KIND, meta.name, meta.uid),
+        workload=before.workload if before else workload_name(JOB_SET, meta.name, meta.uid),
         workload_class=labels.get(keys.priority_class, ""),
         most_execution=most,
         suspended_at=suspended_at,
@@ -99,6 +134,7 @@ def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before:
         outcome=over.message if over is not None else "",
         version=version_of(meta.resource_version),
         role=_role,
+        in_order=jobset.spec.in_order,
     )
 
 
@@ -151,18 +187,20 @@ def _pod_set(
     replicated: ReplicatedJob,
     template: PodTemplate,
     own: tuple[ParsedRequest | None, Mapping[str, str]],
-    there: Mapping[tuple[str, str], Job],
+    there: Mapping[int, Job],
 ) -> tuple[OwnedPodSet, int]:
-    """One replicated job as a pod set, and how many of its pods are ready."""
+    """One replicated job as a pod set, and how many of its pods are ready. ``there``: its Jobs by number.
+
+    Those that are not there are not counted one by one: anybody may ask for two thousand million of them.
+    """
     missing = progress(Job(spec=replicated.template.spec))
-    jobs = [
-        progress(job) if (job := there.get((replicated.name, str(index)))) is not None else missing
-        for index in range(replicated.replicas)
-    ]
+    jobs = {index: progress(there[index]) for index in sorted(there) if index < replicated.replicas}
     request, wishes = own
     full, size = missing.full * replicated.replicas, missing.ranks
     done = tuple(_done(jobs, size)) if size is not None else ()
-    count, kept = min(sum(job.count for job in jobs), full), 0
+    others = missing.count * (replicated.replicas - len(jobs))
+    count, kept = min(sum(job.count for job in jobs.values()) + others, full), 0
+    needed = count
     if request is not None and request.slices and (step := request.slices[0].size) > 1:
         done, alone = whole(done, step), done
         kept = min(ranks_in(alone) - ranks_in(done), full)
@@ -178,11 +216,12 @@ def _pod_set(
         request=request,
         wishes=wishes,
         told_by=None if size is None else Ranks(JOB_INDEX_LABEL, 0, JOB_SET_INDEX, replicated.replicas, size),
+        idle=count - needed,
     )
-    return pod_set, sum(job.ready for job in jobs) + kept
+    return pod_set, sum(job.ready for job in jobs.values()) + kept
 
 
-def _done(jobs: Iterable[Progress], size: int) -> Iterable[Interval]:
-    for index, job in enumerate(jobs):
+def _done(jobs: Mapping[int, Progress], size: int) -> Iterable[Interval]:
+    for index, job in jobs.items():
         for low, high in job.done:
             yield index * size + low, index * size + high

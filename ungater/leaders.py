@@ -22,7 +22,7 @@ from ungater.jobs import MAIN, OwnedPodSet, Owner, Ranks, positive
 from ungater.slots import finished
 
 KIND, API_VERSION = "LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1"
-PREFIX = "lws/"
+PREFIX = ":lws/"  # as `GROUPS`, no id of another owner begins so
 NAME, GROUP = "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index"
 LEADER, WORKERS = "leader", "workers"
 _decode = msgspec.json.Decoder(PodTemplate).decode
@@ -61,16 +61,17 @@ def owner_of_group(
 ) -> Owner:
     """The neutral view of one group."""
     meta, found, index = whole.metadata, list(pods), key.rpartition("/")[2]
-    labels = {**next(((pod.metadata.labels or {}) for pod in found), {}), **(meta.labels or {})}
     shape = whole.spec.leader_worker_template
     raws = [(WORKERS, shape.size - 1, shape.worker_template)]
     if shape.has_leader:
         raws.insert(0, (LEADER, 1, shape.leader_template))
     else:
         raws = [(MAIN, shape.size, shape.worker_template)]
+    labels = dict(meta.labels or {})
     wrong, pod_sets, most = None, [], None
     for name, count, raw in raws:
         template, path = _decode(raw), f"spec.leaderWorkerTemplate.{'leader' if name == LEADER else 'worker'}Template"
+        labels = {**(template.metadata.labels or {}), **labels}  # not its pods': a pod of one it replaced has its name
         own, below = meta.annotations or {}, template.metadata.annotations or {}
         request, wishes = None, {}
         try:
@@ -104,8 +105,9 @@ def owner_of_group(
         api_version=API_VERSION,
         namespace=meta.namespace,
         name=meta.name,
-        uid=key,
-        controller=meta.uid,
+        uid=meta.uid,
+        known_as=key,
+        part=index,
         created=before.created if before is not None else meta.creation_timestamp or "",
         pod_sets=tuple(pod_sets),
         wrong=wrong,
@@ -118,6 +120,7 @@ def owner_of_group(
         ready=sum(is_true(pod.status.conditions, "Ready") for pod in alive),
         workload=_workload(meta.name, meta.uid, index),
         role=_role,
+        in_order=whole.spec.startup_policy == "LeaderReady",
     )
 
 

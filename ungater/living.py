@@ -7,6 +7,7 @@ then somebody else gets what it held.
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -16,7 +17,7 @@ from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import Forbidden, Invalid
 from kube.events import EventRecorder
-from kube.objects import Job, Object, ResourceFlavor, Struct, condition, is_true, key
+from kube.objects import Job, Object, Pod, ResourceFlavor, Struct, condition, is_true, key
 from kube.parents import JobSet
 from kube.patches import PatchType
 from kube.resources import JOB_SETS, JOBS, WORKLOADS, Resource
@@ -28,7 +29,8 @@ from ungater.admission import anew, fits
 from ungater.admitting import Admitter
 from ungater.announce import announce
 from ungater.conditions import Wanted, is_so, timestamp
-from ungater.evictions import Evictions
+from ungater.evictions import Blocked, Evictions
+from ungater.jobs import JOB
 from ungater.memory import Memory
 from ungater.metrics import Metrics
 from ungater.record import Admission, Known, Record
@@ -51,6 +53,14 @@ class _Stored(Object, frozen=True):
     spec: _Templates = _Templates()
 
 
+@dataclass(frozen=True)
+class Reclaim:
+    """How nominal quota is taken back: whether against budgets at last, and how long pods have to stop at most."""
+
+    overrides: bool = True
+    grace: int = 600  # seconds
+
+
 class Living:
     """See the module's rules.
 
@@ -70,6 +80,7 @@ class Living:
         recorder: EventRecorder,
         metrics: Metrics,
         patience: float,
+        reclaim: Reclaim,
     ) -> None:
         self._client = client
         self._memory = memory
@@ -81,6 +92,7 @@ class Living:
         self._recorder = recorder
         self._metrics = metrics
         self._patience = patience
+        self._reclaim = reclaim
         self.flavors: Mapping[str, ResourceFlavor] = {}
 
     async def writing(self, record: Record, write: Callable[[Known], Awaitable[Known]]) -> bool:
@@ -189,7 +201,7 @@ class Living:
         try:
             await self._patched(record, body)
         except Invalid:
-            if owner.kind != starting.JOB:
+            if owner.kind != JOB:
                 raise
             # The template of a job that was started can be changed after this; from Kubernetes 1.36 on also without,
             # as soon as its controller has seen the suspension.
@@ -232,14 +244,9 @@ class Living:
         ):
             return await self._spare(record, Reason.QUOTA_RESERVED, "nobody waits for its room any more")
         self._leaving(record)
-        for pod in evict.pods:
-            self._evictions.evict(record.uid, pod, evict.why)
-        blocked = self._evictions.blocked(record.uid)
-        if blocked is None:
-            return False
-        waited = time.monotonic() - blocked.since
-        if waited < self._patience:
-            self._again(record.uid, self._patience - waited)
+        reclaims = _is_reclaimed(record) and self._reclaim.overrides
+        blocked = self._evict_each(record, evict.pods, evict.why, reclaims=reclaims)
+        if blocked is None or reclaims:
             return False
         preemptors = self._memory.holdings.preemptors_of(record.key)
         self._given_up(record.key, preemptors, blocked.message)
@@ -254,14 +261,10 @@ class Living:
     async def evict_some(self, record: Record, evict: instructions.EvictSome) -> bool:
         """Evict pods of slices that are to go, or pods that no queue admitted; a budget that refuses ends the plan."""
         queues = self._memory.queues
-        for pod, why in evict.pods:
-            self._evictions.evict(record.uid, pod, why)
-        blocked = self._evictions.blocked(record.uid)
-        if blocked is None:
-            return False
-        waited = time.monotonic() - blocked.since
-        if waited < self._patience:
-            self._again(record.uid, self._patience - waited)
+        reclaims = self._reclaim.overrides and self._memory.holdings.reclaimed(record.key)
+        why = next((why for _, why in evict.pods), "")
+        blocked = self._evict_each(record, [pod for pod, _ in evict.pods], why, reclaims=reclaims)
+        if blocked is None or reclaims:
             return False
         until = time.time() + SPARED
         if record.key in queues.nominated:
@@ -271,9 +274,29 @@ class Living:
         else:
             preemptors = self._memory.holdings.preemptors_of(record.key)
             queues.spare(record.key, until)
-        self._evictions.forget(record.uid)
+        self._evictions.forget(record.id)
         self._given_up(record.key, preemptors, blocked.message)
         return False
+
+    def _evict_each(self, record: Record, pods: Iterable[Pod], why: str, *, reclaims: bool) -> Blocked | None:
+        """Evict pods; what a budget says that refused for longer than is waited for.
+
+        ``reclaims``: nominal quota is taken back, so that after this a budget does not count, and pods cannot take as
+        long to stop as they like.
+        """
+        blocked = self._evictions.blocked(record.id)
+        waited = time.monotonic() - blocked.since if blocked is not None else 0.0
+        late = blocked is not None and waited >= self._patience
+        overriding, most = reclaims and late, self._reclaim.grace if reclaims else None
+        if overriding and blocked is not None:
+            why = f"{why}; {blocked.message}: that does not count for what was borrowed (reclaimOverridesBudgets)"
+        for pod in pods:
+            self._evictions.evict(record.id, pod, why, overriding=overriding, most_grace=most)
+        blocked = self._evictions.blocked(record.id)
+        if blocked is None or late:
+            return blocked
+        self._again(record.id, self._patience - waited)
+        return None
 
     def _given_up(self, victim: str, preemptors: Iterable[str], why: str) -> None:
         """A budget refused for too long: who waits for it makes another plan."""
@@ -303,7 +326,7 @@ class Living:
         if preemptors := holdings.preemptors_of(record.key):
             record.evict = holdings.told(preemptors[0], record.key)  # planned while that was written: it goes after all
             return True
-        self._evictions.forget(record.uid)
+        self._evictions.forget(record.id)
         self.keep(record)
         return True
 
@@ -319,7 +342,7 @@ class Living:
         """The eviction is over: remove the admission, and only then give away what it held."""
         self._leaving(record)
         if record.sending:
-            self._again(record.uid, SENDING)  # a patch on its way may still use a slot
+            self._again(record.id, SENDING)  # a patch on its way may still use a slot
             return False
         await self._restore(record)
         now, known = time.time(), record.known
@@ -338,7 +361,7 @@ class Living:
         )
         if not written:
             return True
-        self._evictions.forget(record.uid)
+        self._evictions.forget(record.id)
         if back.leave:
             self._memory.free(record)
         else:
@@ -362,7 +385,7 @@ class Living:
             record.removing = True
             await self._writer.remove(record.owner.namespace, record.known)
             self._memory.removed(record)
-            self._again(record.uid, 0.0)  # no event tells where it came and went while a watch was broken
+            self._again(record.id, 0.0)  # no event tells where it came and went while a watch was broken
         return False
 
 
@@ -370,6 +393,12 @@ def _is_victim(record: Record) -> bool:
     """Whether it is on its way out for somebody else."""
     found = condition(record.known.conditions, conditions.EVICTED) if record.known is not None else None
     return found is not None and found.reason == str(Reason.PREEMPTED)
+
+
+def _is_reclaimed(record: Record) -> bool:
+    """Whether it is on its way out because another queue takes back its nominal quota."""
+    found = condition(record.known.conditions, conditions.PREEMPTED) if record.known is not None else None
+    return _is_victim(record) and found is not None and found.reason == str(Reason.RECLAIMED)
 
 
 def _admitted_for(known: Known, now: float) -> int:

@@ -10,13 +10,15 @@ Rules
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
+import msgspec
 import structlog
 
-from crds.constants import Keys
+from crds.constants import JOB_CONTROLLER, JOB_SET_CONTROLLER, Keys
 from crds.request import ParsedRequest, unresolved
 from engine.closed import closed
-from engine.model import PodSet, Policy, TopologyRequest
+from engine.model import Pod, PodSet, Policy, TopologyRequest
 from engine.numa.machine import NumaPlacement
 from engine.numa.score import ZoneScore
 from engine.reasons import Reason
@@ -28,18 +30,22 @@ from kube.queues import ClusterQueue, LocalQueue, checks, cluster_queue, local_q
 from kube.topologies import FlexTopo, NodeResourceTopology
 from queueing import model
 from queueing.life import LifeRules
+from queueing.model import at_least
 from queueing.queues import Grant, Queues
 from ungater import swaps
 from ungater.arrivals import Arrivals
 from ungater.conditions import ADMITTED
 from ungater.groups import GONE, GROUP, POD, owner_key, owner_of_pods, served
+from ungater.guard import Guard
 from ungater.holdings import Holdings
 from ungater.inside import Inside, Options, worth_a_look
-from ungater.instructions import Rules
-from ungater.jobs import OwnedPodSet, Owner, owner_of
-from ungater.jobsets import owner_of_jobset, parent_of
+from ungater.instructions import MissingPods, Rules
+from ungater.jobs import OwnedPodSet, Owner, id_of, identity, owner_of
+from ungater.jobsets import made_by, owner_of_jobset, parent_of
 from ungater.leaders import PREFIX as LEADERS
 from ungater.leaders import owner_of_group, set_of
+from ungater.missing_pods import Doubts
+from ungater.orphans import Orphans
 from ungater.outside import may_be_evicted, outside
 from ungater.predictions import promise_again
 from ungater.record import Admission, Known, Record
@@ -50,9 +56,11 @@ from ungater.workloads import Workload, belongs, known_of
 BATCH_A_POD = 0.0002  # seconds of waiting for more pods, for each pod the job has
 LEAST_BATCH = 0.1
 REMOVED = 10_000  # Workloads that were deleted, and of which something may still be heard
+UNPROVED = 10.0  # seconds for which a Job is believed that names a JobSet nobody has seen
 BARE = 10.0  # seconds for which an owner without pods keeps its place in a queue
 
 Enqueue = Callable[[str, float], None]
+T = TypeVar("T", bound=objects.Object)
 log = structlog.get_logger()
 
 
@@ -69,10 +77,14 @@ class Memory:
         options: Options | None = None,
         queueing: model.Rules | None = None,
         life: LifeRules | None = None,
+        missing_pods: MissingPods | None = None,
+        require_queue: bool = False,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        guard: Guard | None = None,
     ) -> None:
         options = options or Options()
+        self.guard = guard or Guard()
         self.keys = keys
         self.state = ClusterState(
             reconstruct_available=options.reconstruct_available, numa_score=ZoneScore(options.numa_score)
@@ -84,13 +96,14 @@ class Memory:
         self._missing: dict[str, float] = {}  # deleted nodes: since when, on the monotonic clock
         self.arrivals = Arrivals(self.state, self.inside, enqueue, self.record_of, clock=clock, wall=wall)
         self.holdings = Holdings(self.state, queueing, wall)
+        self.orphans = Orphans(self.holdings.queues, keys.gate, self._dead)
         self.holdings.pod_priority = self._pod_priority
         self.generation = 0  # grows when something could help those who wait
-        self.records: dict[str, Record] = {}  # by job uid
+        self.records: dict[str, Record] = {}  # by id of the job (`Owner.id`)
         self.flavors: dict[str, tuple[str, ...]] = {}
         self.priorities: dict[str, int] = {}
         self.workload_priorities: dict[str, int] = {}  # by WorkloadPriorityClass
-        self.default_priority = 0
+        self._defaults: dict[str, int] = {}  # of the PriorityClasses that hold for pods that name none
         self.stray: dict[str, objects.Pod | None] = {}  # gated pods that no served job owns; None: it was told
         self.live = False
         self.layout = 0  # grows when nodes or flavors change
@@ -99,22 +112,26 @@ class Memory:
         self.pods_on: Callable[[str], Iterable[objects.Pod]] = lambda _: ()  # by node name
         self.workload_of: Callable[[str], Workload | None] = lambda _: None
         self.cluster_queues: Callable[[str], ClusterQueue | None] = lambda _: None
-        self.children: dict[
-            str, dict[str, objects.Job]
-        ] = {}  # Jobs by the uid of the JobSet that made them, and theirs
+        self.children: dict[str, dict[str, objects.Job]] = {}  # Jobs by the id of the JobSet that made them, and theirs
         self.jobset_of: Callable[[str], JobSet | None] = lambda _: None  # by ``namespace/name``
         self.leaders_of: Callable[[str], LeaderWorkerSet | None] = lambda _: None  # by ``namespace/name``
         self._parents: dict[str, str] = {}  # the other way round; also of Jobs that are gone before their pods
+        self._unled: dict[str, set[str]] = {}  # by LeaderWorkerSet that was not seen: groups that have pods
+        self._unproved: dict[str, float] = {}  # ids of Jobs whose JobSet was not seen: since when, by the clock
         self._leftover: dict[
             str, list[objects.Pod]
         ] = {}  # Workloads that are to be gone, and pods of their owners that came before that was seen
         self._removed: dict[str, None] = {}  # uids of Workloads that we deleted, whose end was not seen yet
-        self.groups: dict[str, str] = {}  # owners that are known by their pods alone: uid -> key of the Workload
+        self.groups: dict[str, str] = {}  # owners that are known by their pods alone: id -> key of the Workload
+        self._ids: dict[str, str] = {}  # of all owners, by key of the Workload
         self.view: Callable[[Owner], Owner] = lambda owner: owner  # a job as everything here is to look at it
         self._enqueue = enqueue
         self._signal = signal
         self._batch = batch_seconds
         self._life = life or LifeRules()
+        self._missing_pods = missing_pods or MissingPods()
+        self._require_queue = require_queue
+        self.doubts = Doubts(clock)
         self._rules: Rules | None = None
 
     # --- reading -------------------------------------------------------------------------------------------------
@@ -131,6 +148,9 @@ class Memory:
                 missing=self._missing_since,
                 avoided=self.avoided,
                 life=self._life,
+                missing_pods=self._missing_pods,
+                require_queue=self._require_queue,
+                doubted=self.doubts.about,
                 checks=self.checks_of,
                 losing=lambda record: self.holdings.losing(record.key),
                 outsiders=self._outsiders,
@@ -144,21 +164,29 @@ class Memory:
 
     def record_of(self, key: str) -> Record | None:
         """The job of a workload, by the workload's key."""
-        return self.records.get(self.holdings.uids.get(key, ""))
+        return self.records.get(self._ids.get(key, ""))
 
     def priority(self, owner: Owner) -> int:
         """The priority of a job: of the class that its label names, else of its pods, as the API server will give it.
 
-        The label names a WorkloadPriorityClass where that kind is served and has it, else a PriorityClass.
+        The label names a WorkloadPriorityClass. It may name the PriorityClass of the pods too, which changes nothing.
+        One of others is not theirs to have: who may use it is decided where pods are admitted.
         """
         if owner.priority is not None:
             return owner.priority
-        for found in (self.workload_priorities, self.priorities):
-            if owner.workload_class in found:
-                return found[owner.workload_class]
-        if owner.priority_class:
-            return self.priorities.get(owner.priority_class, 0)
-        return self.default_priority
+        if owner.workload_class in self.workload_priorities:
+            return self.workload_priorities[owner.workload_class]
+        return self._pod_priority(owner)
+
+    def unknown_class(self, owner: Owner) -> bool:
+        """Whether a job's label names no class that counts for it."""
+        named = owner.workload_class
+        return bool(named) and named not in self.workload_priorities and named != owner.priority_class
+
+    @property
+    def default_priority(self) -> int:
+        """Of pods that name no class: of several defaults the API server takes the lowest."""
+        return min(self._defaults.values(), default=0)
 
     def _pod_priority(self, owner: Owner) -> int:
         """The priority of a job's pods, as kube-scheduler compares them."""
@@ -180,7 +208,7 @@ class Memory:
     ) -> PodSet:
         """The engine's view of one pod set, whose pods keep off nodes that refused such pods a short time ago."""
         several = len(record.owner.pod_sets) > 1
-        return convert.pod_set(
+        found = convert.pod_set(
             owned.name,
             owned.count if count is None else count,
             owned.template,
@@ -190,6 +218,8 @@ class Memory:
             shape=owned.shape,
             without=self.avoided(record, owned),
         )
+        more = at_least(record.asked.get(owned.name, {}), record.granted(owned.name) or {})
+        return msgspec.structs.replace(found, requests=at_least(found.requests, more)) if more else found
 
     def avoided(self, record: Record, owned: OwnedPodSet, now: float | None = None) -> frozenset[str]:
         """The nodes that the pods of a pod set keep off now: they refused such a pod, or would as things stand."""
@@ -275,41 +305,44 @@ class Memory:
         local_queues: Iterable[LocalQueue] = (),
     ) -> None:
         """Build everything from what was listed; events count from here on. ``pods_of`` must answer already."""
-        for wire in sorted(flavors, key=objects.key):
-            self._set_flavor(wire)
-        for namespace in namespaces:
-            self.queues.set_namespace(namespace.metadata.name, namespace.metadata.labels or {})
-        for queue in cluster_queues:
-            self._set_cluster_queue(queue)
-        for local in local_queues:
-            self.queues.set_local_queue(local_queue(local))
-        for priority_class in classes:
-            self._set_class(priority_class)
-        for node in sorted(nodes, key=objects.key):
-            self.state.set_node(convert.node(node))
-            self.inside.refresh(node.metadata.name)
-        for job in sorted(jobs, key=objects.key):
-            self._set_job(job)
-        for jobset in sorted(jobsets, key=objects.key):
-            self._set_jobset(jobset)
+        self._each("flavor", sorted(flavors, key=objects.key), self._set_flavor)
+        self._each("namespace", namespaces, self._set_namespace)
+        self._each("clusterqueue", cluster_queues, self._set_cluster_queue)
+        self._each("localqueue", local_queues, self._set_local_queue)
+        self._each("priorityclass", classes, self._set_class)
+        self._each("node", sorted(nodes, key=objects.key), self._load_node)
+        self._each("job", sorted(jobs, key=objects.key), self._set_job)
+        self._each("jobset", sorted(jobsets, key=objects.key), self._set_jobset)
         self._take_in(tuple(pods))
         self.live = True
 
     def _take_in(self, pods: Sequence[objects.Pod]) -> None:
         """The pods that there are, once their jobs are known."""
-        for pod in pods:
-            self._gather(pod)
-        for pod in pods:
-            self._note_outside(pod)
-        for one in tuple(self.records.values()):
-            self._nominate(one)
-        for pod in pods:
-            self._charge(pod)
-            self._note_arrival(pod)
-            if (record := self._record_of(pod)) is None:
-                self._note_stray(pod)
-            elif refused(pod):
-                self.troubles.leave_out(record, pod)  # told by whoever led when it happened
+        self._each("pod", pods, self._gather)
+        self._each("pod", pods, self._note_outside)
+        for record in tuple(self.records.values()):
+            with self.guard("workload", record.key):
+                self._nominate(record)
+        self._each("pod", pods, self._load_pod)
+
+    def _load_pod(self, pod: objects.Pod) -> None:
+        self._charge(pod)
+        self._pay(pod, self._record_of(pod))
+        self._note_arrival(pod)
+        if (record := self._record_of(pod)) is None:
+            self._note_stray(pod)
+        elif refused(pod):
+            self.troubles.leave_out(record, pod)  # told by whoever led when it happened
+
+    def _load_node(self, node: objects.Node) -> None:
+        self.state.set_node(convert.node(node))
+        self.inside.refresh(node.metadata.name)
+
+    def _each(self, kind: str, found: Iterable[T], take: Callable[[T], object]) -> None:
+        """Take in objects one by one; what one leads to that nobody had foreseen costs that one alone."""
+        for one in found:
+            with self.guard(kind, objects.key(one)):
+                take(one)
 
     def _nominate(self, record: Record) -> None:
         """After a restart, a preemption that was under way goes on where it stood; its victims are told again."""
@@ -325,7 +358,7 @@ class Memory:
             if victim is not None:
                 if key not in self.queues.losing:
                     victim.evict = self.holdings.told(record.key, key)
-                self._enqueue(victim.uid, 0.0)
+                self._enqueue(victim.id, 0.0)
 
     # --- events --------------------------------------------------------------------------------------------------
 
@@ -379,7 +412,7 @@ class Memory:
     def on_namespace(self, event: Event[objects.Namespace]) -> None:
         """A namespace came, or has other labels."""
         if self.live and event.new is not None:
-            self.queues.set_namespace(event.key, event.new.metadata.labels or {})
+            self._set_namespace(event.new)
             self._signal()
 
     def on_cluster_queue(self, event: Event[ClusterQueue]) -> None:
@@ -397,7 +430,7 @@ class Memory:
         if not self.live:
             return
         if event.new is not None:
-            self.queues.set_local_queue(local_queue(event.new))
+            self._set_local_queue(event.new)
         elif event.old is not None:
             self.queues.remove_local_queue(event.old.metadata.namespace, event.old.metadata.name)
         self._signal()
@@ -408,6 +441,7 @@ class Memory:
             self._set_class(event.new)
         else:
             self.priorities.pop(event.key, None)
+            self._defaults.pop(event.key, None)
 
     def on_workload_class(self, event: Event[objects.PriorityClass]) -> None:
         """A WorkloadPriorityClass came, changed or went; it counts for jobs that are looked at from now on."""
@@ -421,8 +455,9 @@ class Memory:
         if not self.live:
             return
         if event.old is not None and (event.new is None or event.new.metadata.uid != event.old.metadata.uid):
-            self._drop(event.old.metadata.uid)
+            self._drop(id_of(event.old))
             self._forget_child(event.old)
+            self._unproved.pop(id_of(event.old), None)
         if event.new is not None:
             self._set_job(event.new)
 
@@ -431,7 +466,7 @@ class Memory:
         if not self.live:
             return
         if event.old is not None and (event.new is None or event.new.metadata.uid != event.old.metadata.uid):
-            self._drop(event.old.metadata.uid)
+            self._drop(id_of(event.old))
         if event.new is not None:
             self._set_jobset(event.new)
 
@@ -452,7 +487,7 @@ class Memory:
             record.gone = workload.metadata.uid
             if record.known is None or record.known.uid == record.gone:
                 self.unknown(record)
-                self._enqueue(record.uid, 0.0)
+                self._enqueue(record.id, 0.0)
             return
         if not record.busy:
             self.saw_workload(record, known_of(workload))
@@ -469,12 +504,17 @@ class Memory:
         if new is None:
             return
         same = old is not None and old.metadata.uid == new.metadata.uid
+        if same and old is not None and owner_key(old, self.keys) != owner_key(new, self.keys):
+            self._forget_pod(old)  # somebody relabelled it, or it has another owner: it is nobody's twice
+            same = False
         self._gather(new)
         record = self._record_of(new)
         if not (same and old is not None and _charged_alike(old, new)):
             if record is not None and new.spec.node_name and self._marked(record, new):
-                self._settle(record, new)
+                with self.guard("pod", event.key):
+                    self._settle(record, new)
             self._charge(new)
+            self._pay(new, record)
         self._note_arrival(new)
         if record is None:
             self._note_stray(new)
@@ -493,7 +533,7 @@ class Memory:
             return
         record.known = known
         self._take_over(record, known)
-        self._enqueue(record.uid, 0.0)
+        self._enqueue(record.id, 0.0)
 
     def _take_over(self, record: Record, known: Known) -> None:
         if known.admission is not None and not known.admission.same(record.admission) and _holds(record.owner):
@@ -507,7 +547,7 @@ class Memory:
         record.busy -= 1
         if not record.busy and record.missed:
             record.missed = False
-            self._enqueue(record.uid, 0.0)
+            self._enqueue(record.id, 0.0)
         if known is not None and known.uid != record.gone:
             record.known = known
             self._take_over(record, known)
@@ -520,7 +560,7 @@ class Memory:
 
         Nothing where the job went while a write was on its way: its Workload goes too, and nobody would give it back.
         """
-        if self.records.get(record.uid) is not record:
+        if self.records.get(record.id) is not record:
             return
         before = record.grant
         workload = self.holdings.workload(record, self.wish(record), self._rank(record))
@@ -528,6 +568,7 @@ class Memory:
         record.shrink_at = None
         for pod in record.pods.values():
             self._charge(pod)
+            self._pay(pod, record)
         if not self.live:
             promise_again(self.state, self.inside, record)
         elif before is not None:
@@ -541,6 +582,7 @@ class Memory:
         for pod in record.pods.values():
             if pod.spec.node_name:
                 self._charge(pod)
+            self._pay(pod, record)
 
     def free(self, record: Record) -> None:
         """Give back all that is held for the job; it waits for nothing any more."""
@@ -549,6 +591,7 @@ class Memory:
         if self.holdings.free(record):
             self.stir(())
         self._stand_down(victims)
+        self._leave_pods(record)
 
     def back(self, record: Record, until: float = 0.0) -> None:
         """Give back all that is held for the job; it waits again, not before ``until``."""
@@ -556,12 +599,28 @@ class Memory:
         record.refused = None
         self.holdings.back(record, until)
         self.stir(())
+        self._leave_pods(record)
+
+    def _leave_pods(self, record: Record) -> None:
+        """What is held for a job was given back: pods of it that run on are charged by themselves."""
+        for pod in record.pods.values():
+            self._pay(pod, record)
+
+    def _pay(self, pod: objects.Pod, record: Record | None) -> None:
+        """Charge a pod by itself where it runs and no workload answers for it, and no more where one does."""
+        mark = (pod.metadata.annotations or {}).get(self.keys.workload)
+        if record is not None and mark not in {None, record.owner.workload}:
+            record = None
+        if self.orphans.judge(pod, record):
+            self._signal()
 
     def _clear(self, record: Record) -> None:
+        self.orphans.remember(record)
         record.intents.clear()
         record.exchanges.clear()
         self.arrivals.stop_all(record)
         record.shrink_at = None
+        record.asked = {}
         record.patches.clear()
         record.closing = False
 
@@ -582,7 +641,7 @@ class Memory:
         for key in victims:
             victim = self.record_of(key)
             if victim is not None:
-                self._enqueue(victim.uid, 0.0)
+                self._enqueue(victim.id, 0.0)
 
     # --- inside --------------------------------------------------------------------------------------------------
 
@@ -607,27 +666,67 @@ class Memory:
                 "a ClusterQueue cannot be read; what was known of it counts", queue=wire.metadata.name, error=error
             )
 
+    def _set_namespace(self, wire: objects.Namespace) -> None:
+        self.queues.set_namespace(wire.metadata.name, wire.metadata.labels or {})
+
+    def _set_local_queue(self, wire: LocalQueue) -> None:
+        self.queues.set_local_queue(local_queue(wire))
+
     def _set_class(self, wire: objects.PriorityClass) -> None:
         self.priorities[wire.metadata.name] = wire.value
+        self._defaults.pop(wire.metadata.name, None)
         if wire.global_default:
-            self.default_priority = wire.value
+            self._defaults[wire.metadata.name] = wire.value
 
     def _set_job(self, job: objects.Job) -> None:
-        if (parent := parent_of(job.metadata)) != "":
+        if (parent := self._parent(job)) != "":
+            self._drop(id_of(job))  # where it was taken for a workload of its own
             self._set_child(parent, job)
             return
-        record = self.records.get(job.metadata.uid)
+        if job.spec.managed_by not in {"", JOB_CONTROLLER}:
+            self._drop(id_of(job))  # another controller's, who makes its pods elsewhere, or not at all
+            return
+        record = self.records.get(id_of(job))
         self._set_own(record, owner_of(job, self.keys, record.own if record else None))
 
+    def _parent(self, job: objects.Job) -> str:
+        """The id of the JobSet that made a Job; "" where none did, whatever the Job says.
+
+        One that was not seen is believed in: watches tell of it before or after its Jobs. But for a Job that names a
+        queue that ends after a while, as else any Job could run past its queue.
+        """
+        named, namespace = parent_of(job.metadata), job.metadata.namespace
+        if named is None:
+            return ""
+        jobset = self.jobset_of(f"{namespace}/{named.name}")
+        if jobset is not None and jobset.metadata.uid == named.uid:
+            believed = made_by(jobset, job.metadata)
+        elif self.keys.queue_name in (job.metadata.labels or {}):
+            believed = self._clock() - self._unproved.setdefault(id_of(job), self._clock()) < UNPROVED
+        else:
+            believed = True
+        return identity(namespace, named.uid) if believed else ""
+
+    def judge_unproved(self) -> None:
+        """Look again at Jobs that name a queue and a JobSet that nobody saw; to be called now and then."""
+        now = self._clock()
+        for uid in [uid for uid, since in self._unproved.items() if now - since >= UNPROVED]:
+            job = self.children.get(self._parents.get(uid, ""), {}).get(uid)
+            if job is not None and not self._parent(job):
+                self._forget_child(job)
+                self._set_job(job)
+
     def _set_jobset(self, jobset: JobSet) -> None:
-        uid = jobset.metadata.uid
+        uid = id_of(jobset)
         record, children = self.records.get(uid), self.children.get(uid, {})
-        if jobset.spec.replicated_jobs:
+        if jobset.spec.managed_by not in {"", JOB_SET_CONTROLLER}:
+            self._drop(uid)
+        elif jobset.spec.replicated_jobs:
             self._set_own(record, owner_of_jobset(jobset, children.values(), self.keys, record.own if record else None))
 
     def _set_child(self, parent: str, job: objects.Job) -> None:
         """A Job that a JobSet made: its pods are the JobSet's."""
-        uid = job.metadata.uid
+        uid = id_of(job)
         new = uid not in self._parents
         self._parents[uid] = parent
         self.children.setdefault(parent, {})[uid] = job
@@ -635,7 +734,7 @@ class Memory:
         if record is None:
             return
         if new:
-            for pod in self._pods_of(uid, record.owner.namespace):
+            for pod in self._pods_of(uid):
                 self.stray.pop(pod.metadata.uid, None)
                 self.queues.remove_pod(objects.key(pod))
                 record.pods[pod.metadata.uid] = pod
@@ -645,7 +744,7 @@ class Memory:
         self._look_at_parent(record)
 
     def _forget_child(self, job: objects.Job) -> None:
-        uid = job.metadata.uid
+        uid = id_of(job)
         parent = self._parents.get(uid, "")
         children = self.children.get(parent, {})
         if children.pop(uid, None) is None:
@@ -664,13 +763,13 @@ class Memory:
 
     def _look_at_parent(self, record: Record) -> None:
         jobset = self.jobset_of(record.owner.key)
-        if jobset is not None and jobset.metadata.uid == record.uid:
+        if jobset is not None and id_of(jobset) == record.id:
             self._set_jobset(jobset)
 
     def _set_own(self, record: Record | None, own: Owner) -> None:
         if own.request is None and not own.gated and not own.queue:
             if record is not None:
-                self._drop(own.uid)
+                self._drop(own.id)
             return
         if record is None:
             self._new_record(own)
@@ -678,11 +777,11 @@ class Memory:
         if record.own is not None and own.version < record.own.version:
             return  # older than what came of our own write
         record.own = own
-        self.review(own.uid)
+        self.review(own.id)
 
     def saw_job(self, job: objects.Job | JobSet) -> None:
         """Take over what the API server made of our own write."""
-        if job.metadata.uid not in self.records:
+        if id_of(job) not in self.records:
             return
         if isinstance(job, JobSet):
             self._set_jobset(job)
@@ -705,9 +804,12 @@ class Memory:
         key = owner_key(pod, self.keys)
         if key in self.records or not served(pod, self.keys):
             return
-        pods = {other.metadata.uid: other for other in (*self._pods_of(key, pod.metadata.namespace), pod)}
+        pods = {other.metadata.uid: other for other in (*self._pods_of(key), pod)}
         own = self._own_of(key, pods.values())
+        if own is not None and not any(self._is_own(own, other) for other in pods.values()):
+            return  # all of them were let go for another workload, and run on without it (`ungater.orphans`)
         if own is None:
+            self._unled.setdefault(set_of(key), set()).add(key)
             return
         if (waiting := self._leftover.get(own.workload_key)) is not None:
             waiting.append(pod)
@@ -715,6 +817,12 @@ class Memory:
         self.groups[key] = own.workload_key
         self._new_record(own, after=self._batch if own.open_ended and self.live else 0.0)
         self.records[key].pods |= pods
+
+    def _is_own(self, own: Owner, pod: objects.Pod) -> bool:
+        """Whether a pod waits for its owner's workload, or was let go for it; a LeaderWorkerSet's is made anew else."""
+        if is_gated(pod, self.keys.gate) or own.id.startswith(LEADERS):
+            return True
+        return (pod.metadata.annotations or {}).get(self.keys.workload) == own.workload
 
     def removed(self, record: Record) -> None:
         """Its Workload was deleted by us; whatever is still heard of that one is old, also by a record made anew."""
@@ -737,6 +845,10 @@ class Memory:
         """
         self._leftover[workload] = []
 
+    def serves(self, workload: str) -> bool:
+        """Whether a job is known for the Workload of this key, or its removal is under way."""
+        return workload in self._ids or workload in self._leftover
+
     def cleared(self, workload: str) -> None:
         """A Workload is seen to be gone: pods of its owner that came meanwhile have another made."""
         for pod in self._leftover.pop(workload, ()):
@@ -746,15 +858,15 @@ class Memory:
 
     def regroup(self, record: Record) -> bool:
         """Look at the pods of an owner that is known by them alone; False where it is gone, and forgotten now."""
-        if record.uid not in self.groups or record.own is None:
+        if record.id not in self.groups or record.own is None:
             return True
         if not record.pods and record.known is None:
-            self._drop(record.uid)
+            self._drop(record.id)
             return False
-        own = self._own_of(record.uid, record.pods.values(), record.own)
+        own = self._own_of(record.id, record.pods.values(), record.own)
         if own is not None and own.workload != record.own.workload:
             return self._replaced(record)
-        waits = own is not None and (own.queue or own.uid.startswith(LEADERS))
+        waits = own is not None and (own.queue or own.id.startswith(LEADERS))
         if own is not None and own.over == GONE and waits and own.kind not in {POD, GROUP}:
             own = self._maybe_gone(record, own)
         elif record.pods:
@@ -766,7 +878,7 @@ class Memory:
     def _replaced(self, record: Record) -> bool:
         """A LeaderWorkerSet was made anew under its name. First what is held for the old one is given back."""
         if record.known is None or record.own is None:
-            self._drop(record.uid)
+            self._drop(record.id)
             for pod in tuple(record.pods.values()):
                 self._gather(pod)
             return False
@@ -788,7 +900,7 @@ class Memory:
         record.bare_since = now if record.bare_since is None else record.bare_since
         if now - record.bare_since >= BARE:
             return own
-        self._enqueue(record.uid, BARE)
+        self._enqueue(record.id, BARE)
         pod_sets = tuple([replace(one, count=0) for one in own.pod_sets]) if own.open_ended else own.pod_sets
         return replace(own, over="", ready=0, pod_sets=pod_sets)
 
@@ -798,8 +910,8 @@ class Memory:
         if not self.live or whole is None:
             return
         head = f"{LEADERS}{event.key}/"
-        for index in range(whole.spec.replicas):
-            for pod in self.pods_of(f"{head}{index}"):
+        for group in sorted(self._unled.pop(event.key, ())):
+            for pod in self.pods_of(group):
                 self._gather(pod)
         for uid in self.groups:
             if uid.startswith(head):
@@ -807,17 +919,14 @@ class Memory:
 
     def _owner_of(self, workload: Workload) -> Record | None:
         """Whose Workload it is: that of its controlling owner; of a group of pods, by its name."""
-        reference = objects.controller_of(workload.metadata)
-        if reference is not None and reference.uid in self.records:
-            return self.records.get(reference.uid)
-        key = objects.key(workload)
-        uid = next((uid for uid, name in self.groups.items() if name == key), "")
-        return self.records.get(uid)
+        record = self.records.get(self._ids.get(objects.key(workload), ""))
+        return record if record is not None and belongs(workload, record.owner) else None
 
     def _new_record(self, own: Owner, after: float = 0.0) -> None:
         owner = self.view(own)
-        record = self.records[owner.uid] = Record(owner, own=own)
-        record.pods = {pod.metadata.uid: pod for pod in self._pods_of(owner.uid, owner.namespace)}
+        record = self.records[owner.id] = Record(owner, own=own)
+        self._ids[record.key] = owner.id
+        record.pods = {pod.metadata.uid: pod for pod in self._pods_of(owner.id)}
         workload = self.workload_of(owner.workload_key)
         if workload is not None and belongs(workload, owner) and workload.metadata.uid not in self._removed:
             record.known = known_of(workload)
@@ -827,23 +936,23 @@ class Memory:
         for uid, pod in record.pods.items():
             self.stray.pop(uid, None)
             self.queues.remove_pod(objects.key(pod))
-        self._enqueue(owner.uid, after)
+        self._enqueue(owner.id, after)
 
     def _drop(self, uid: str) -> None:
         record = self.records.pop(uid, None)
         self.groups.pop(uid, None)
         if record is not None:
+            if self._ids.get(record.key) == uid:
+                del self._ids[record.key]
             self.free(record)
 
-    def _pods_of(self, uid: str, namespace: str) -> Iterable[objects.Pod]:
-        """The pods of an owner and of its Jobs. Pods of other namespaces may name it too, and are none of its."""
-        uids = (uid, *self.children.get(uid, ()))
-        return (pod for one in uids for pod in self.pods_of(one) if pod.metadata.namespace == namespace)
+    def _pods_of(self, uid: str) -> Iterable[objects.Pod]:
+        """The pods of an owner and of its Jobs."""
+        return (pod for one in (uid, *self.children.get(uid, ())) for pod in self.pods_of(one))
 
     def _record_of(self, pod: objects.Pod) -> Record | None:
         key = owner_key(pod, self.keys)
-        record = self.records.get(self._parents.get(key, key))
-        return record if record is not None and record.owner.namespace == pod.metadata.namespace else None
+        return self.records.get(self._parents.get(key, key))
 
     def _pod_of(self, record: Record, old: objects.Pod | None, new: objects.Pod) -> None:
         uid = new.metadata.uid
@@ -852,11 +961,11 @@ class Memory:
         if not gated and uid in record.intents:
             sent = record.intents.pop(uid)  # our own patch, seen at last
             if not self._stands(record, sent.values):
-                self._enqueue(record.uid, 0.0)
+                self._enqueue(record.id, 0.0)
             return
         if old is not None and _same_to_slots(old, new, self.keys.gate):
             return
-        self._enqueue(record.uid, self._delay(record))
+        self._enqueue(record.id, self._delay(record))
 
     def _stands(self, record: Record, values: Sequence[str]) -> bool:
         """Whether there is a slot with these values still, on a node that can take its pod where it is one node."""
@@ -883,9 +992,15 @@ class Memory:
         uid = pod.metadata.uid
         self.stray.pop(uid, None)
         self._give_back(pod)
+        if self.orphans.gone(pod):
+            self._signal()
         self.arrivals.gone(pod)
         record = self._record_of(pod)
-        self._forget_parent(owner_key(pod, self.keys))
+        self._forget_parent(key := owner_key(pod, self.keys))
+        if (unled := self._unled.get(set_of(key))) is not None and not any(self.pods_of(key)):
+            unled.discard(key)
+            if not unled:
+                del self._unled[set_of(key)]
         if record is None or record.pods.pop(uid, None) is None:
             return
         record.intents.pop(uid, None)
@@ -894,7 +1009,7 @@ class Memory:
         record.troubles.pop(uid, None)
         self.arrivals.stop_waiting(record, uid)
         swaps.forget(record, pod)
-        self._enqueue(record.uid, self._delay(record))
+        self._enqueue(record.id, self._delay(record))
 
     def _charge(self, pod: objects.Pod) -> None:
         """Charge a bound pod that has not finished, with its claim; others take nothing."""
@@ -903,9 +1018,13 @@ class Memory:
         if finished(pod):
             self._give_back(pod)
             return
-        shape, placement = self.inside.of_pod(pod, self._in_flight(pod))
-        observed = placement is not None and self.inside.observed(pod)
-        self.state.set_pod(convert.pod(pod, self._claim(pod), shape=shape, placement=placement, observed=observed))
+        try:
+            shape, placement = self.inside.of_pod(pod, self._in_flight(pod))
+            observed = placement is not None and self.inside.observed(pod)
+            self.state.set_pod(convert.pod(pod, self._claim(pod), shape=shape, placement=placement, observed=observed))
+        except Exception as error:  # noqa: BLE001  (told by the guard)
+            self.guard.failed("pod", objects.key(pod), error)
+            self.state.set_pod(Pod(key=objects.key(pod), node=pod.spec.node_name, requests={}))  # one pod, at least
         record = self._record_of(pod)
         if record is not None and record.owner.queue:
             self.queues.bind(objects.key(pod), record.key)

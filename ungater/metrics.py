@@ -115,6 +115,12 @@ class Metrics:
         self.misaligned = Counter(
             "topogate_misaligned_pods", "Pods that got other NUMA zones than were predicted.", registry=registry
         )
+        self.poisoned = Counter(
+            "topogate_poisoned_objects",
+            "Errors that an object led to and nobody had foreseen; it is left alone, and all others go on.",
+            ["kind"],
+            registry=registry,
+        )
         self._pending = Table(
             "topogate_pending_workloads", "Workloads without a place, by why they wait.", ("reason",), registry
         )
@@ -188,6 +194,10 @@ class Metrics:
         )
 
     # --- told while it happens -----------------------------------------------------------------------------------
+
+    def failed(self, kind: str) -> None:
+        """An object of this kind led to an error that nobody had foreseen."""
+        self.poisoned.labels(kind).inc()
 
     def signal(self, resource: Resource, signal: Signal, value: float) -> None:
         """What an informer tells (`kube.watch.Observe`)."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from crds.constants import HOSTNAME_LABEL, Keys
+from crds.constants import ADMITTED_QUOTA, HOSTNAME_LABEL, Keys
 from kube.objects import NodeSelectorTerm, Pod, Requirement
 from ungater.slots import Slot
 
@@ -24,7 +24,10 @@ Terms = tuple[NodeSelectorTerm, ...]
 
 
 class UngatePatches:
-    """Patches for the pods of one pod set; keep one for as long as its slots stay the same."""
+    """Patches for the pods of one pod set; keep one for as long as its slots stay the same.
+
+    ``selector``: what its flavors add; ``quota``: by which quota its pods run (`crds.admitted_quota`), "" without any.
+    """
 
     def __init__(
         self,
@@ -33,9 +36,13 @@ class UngatePatches:
         pod_set: str,
         levels: tuple[str, ...],
         selector: Mapping[str, str] = _NOTHING,
+        *,
+        quota: str = "",
     ) -> None:
         self._keys = keys
         self._annotations = {keys.workload: workload, keys.pod_set: pod_set}
+        if quota:
+            self._annotations[ADMITTED_QUOTA] = quota
         self.levels = levels
         self._selector = selector
         self._made: dict[tuple[Slot, tuple[str, ...], Terms], tuple[bytes, bytes, bytes]] = {}

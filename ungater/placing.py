@@ -3,14 +3,16 @@
 Plain functions of what was seen, like `ungater.decide`.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from crds.constants import Keys
 from engine.reasons import Reason
 from kube.objects import Pod, is_true
 from ungater import conditions as names
+from ungater import granted, missing_pods
 from ungater.conditions import Wanted
+from ungater.granted import Barred
 from ungater.instructions import (
     ANYWHERE,
     Delete,
@@ -19,26 +21,35 @@ from ungater.instructions import (
     Leave,
     LookAgain,
     Release,
-    Respec,
     Rules,
-    Shrink,
-    ShrinkLater,
     Tell,
     Ungate,
     Write,
 )
 from ungater.jobs import OwnedPodSet
 from ungater.record import Known, Record
-from ungater.slots import SlotMap, Tally, assign, finished, is_gated, surplus, tally
+from ungater.resizing import give_back, resize
+from ungater.slots import SlotMap, Tally, assign, finished, is_gated, tally
 
-SHRINK_AFTER = 1.0  # seconds: pods of a job finish together, and one write is enough for them
 SOON = 4.0  # seconds: for what nobody waits for; often a later state makes the write needless
 DETAILS_AFTER = 10.0  # seconds: the same reason in other words
 RETELL_AFTER = 60.0  # seconds between two events that only differ in their details
 
 NODE_BACK = 20.0  # seconds in which a deleted node may come back; Kubernetes gives it forty and more
 
-_STUCK = frozenset({str(Reason.SLOT_OCCUPIED), str(Reason.PARTLY_PLACED), str(Reason.WAITS_FOR_ARRIVALS)})
+_STUCK = frozenset(
+    map(
+        str,
+        (
+            Reason.SLOT_OCCUPIED,
+            Reason.PARTLY_PLACED,
+            Reason.WAITS_FOR_ARRIVALS,
+            Reason.ASKS_FOR_MORE,
+            Reason.OTHER_QUEUE,
+            Reason.PODS_MISSING,
+        ),
+    )
+)
 _HELD_LONG = 5.0  # seconds after which pods that wait for others on their way are worth a word
 
 
@@ -66,7 +77,11 @@ def _is_news(record: Record, reason: str, message: str, now: float) -> bool:
 def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
     """Pods go to their slots, those that are astray are replaced, and what is missing is asked for."""
     if not record.slots_in:
-        return [*_let_go(record, rules.keys, now), *_resize(record, {}, now), *_ready(record)]
+        gone, barred = _let_go(record, rules.keys, now)
+        if elsewhere := granted.elsewhere(record, barred, rules.keys.gate):
+            return [Leave(), Release(elsewhere)]
+        told = _say_barred(record, barred, now) or _say_missing(record, rules, now) or _ready(record)
+        return [*gone, *resize(record, {}, granted.asked(record, barred), now), *told]
     pod_sets, keys = record.owner.pod_sets, rules.keys
     counted = {
         pod_set.name: tally(
@@ -86,6 +101,11 @@ def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
     looks = [
         _Look.of(record, pod_set, counted[pod_set.name], rules, now) for pod_set in pod_sets if pod_set.name in counted
     ]
+    gone, barred = _let_go(record, keys, now)
+    barred += (one for look in looks for one in look.barred)
+    if elsewhere := granted.elsewhere(record, barred, keys.gate):
+        return [Leave(), Release(elsewhere)]
+    asked = granted.asked(record, barred)
     moves = {look.name: look.moves for look in looks if look.moves}
     for look in looks:
         for _, index in look.going:
@@ -95,17 +115,22 @@ def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
         *(step for look in looks for step in _replace(record, look.counted, now)),
         *(Ungate(pod, index) for look in looks for pod, index in look.counted.resend if not look.crowded(index)),
         *(Ungate(pod, index) for look in looks for pod, index in look.going),
-        *_let_go(record, keys, now),
-        *((_give_back(record, counted, now) or [Enter(moves)]) if moves else _resize(record, counted, now)),
-        *_say(record, looks, now),
+        *gone,
+        *(
+            (give_back(record, counted, now) or [Enter(moves, asked=asked)])
+            if moves
+            else resize(record, counted, asked, now)
+        ),
+        *(_say_barred(record, barred, now) or _say_missing(record, rules, now) or _say(record, looks, now)),
     ]
 
 
-def _let_go(record: Record, keys: Keys, now: float) -> list[Instruction]:
+def _let_go(record: Record, keys: Keys, now: float) -> tuple[list[Instruction], list[Barred]]:
     """Pods that have quota and no slots go anywhere; those of a job that is suspended while it waits were not gated."""
-    if record.owner.suspendable or record.admission is None:
-        return []
     done: list[Instruction] = []
+    barred: list[Barred] = []
+    if record.owner.suspendable or record.admission is None:
+        return done, barred
     for pod_set in record.owner.pod_sets:
         if pod_set.name in record.slots_in:
             continue
@@ -121,8 +146,12 @@ def _let_go(record: Record, keys: Keys, now: float) -> list[Instruction]:
             elif pod.metadata.deletion_timestamp is None:
                 waiting.append(pod)
         waiting.sort(key=lambda pod: pod.metadata.name)
-        done += (Ungate(pod, ANYWHERE) for pod in waiting[: max(0, left)])
-    return done
+        for pod in waiting[: max(0, left)]:
+            if (bar := Barred.of(record, pod_set.name, pod, keys)) is None:
+                done.append(Ungate(pod, ANYWHERE))
+            else:
+                barred.append(bar)
+    return done, barred
 
 
 @dataclass(frozen=True)
@@ -137,6 +166,7 @@ class _Look:
     refused: tuple[int, ...]
     moves: tuple[tuple[int, int], ...]
     unplaced: int
+    barred: tuple[Barred, ...] = ()
 
     def crowded(self, index: int) -> bool:
         """Whether more pods are in a slice than it has slots now: a patch that failed is not tried until one went."""
@@ -154,10 +184,12 @@ class _Look:
         refused = _refused(slots, counted, placed, rules.avoided(record, pod_set, now))
         moves = tuple(sorted({**refused, **lost}.items()))
         held_back = {index for index, _ in moves}
-        going = tuple([(pod, index) for pod, index in placed if index not in held_back])
+        bars = {pod.metadata.uid: Barred.of(record, pod_set.name, pod, rules.keys) for pod, _ in placed}
+        barred = tuple([one for one in bars.values() if one is not None])
+        going = tuple([(pod, at) for pod, at in placed if at not in held_back and bars[pod.metadata.uid] is None])
         unplaced = len(counted.waiting) - len(placed)
         only_refused = tuple(sorted(refused.keys() - lost.keys()))
-        return cls(pod_set.name, slots, counted, going, tuple(sorted(lost)), only_refused, moves, unplaced)
+        return cls(pod_set.name, slots, counted, going, tuple(sorted(lost)), only_refused, moves, unplaced, barred)
 
 
 def _lost(  # noqa: PLR0917
@@ -232,54 +264,26 @@ def _replace(record: Record, counted: Tally, now: float) -> list[Instruction]:
     return [*done, *(LookAgain(due - now) for due in sorted(waits_until)[:1] if due > now)]
 
 
-def _respec(record: Record) -> list[Instruction]:
-    """The Workload's counts follow the job's, except where the job has fewer pods because only those were admitted."""
-    known, full = record.known, tuple([pod_set.full for pod_set in record.owner.pod_sets])
-    if known is None or known.counts == full or len(known.counts) != len(full):
+def _say_barred(record: Record, barred: Sequence[Barred], now: float) -> list[Instruction]:
+    """Why pods that are not what was admitted stay gated."""
+    found = granted.told(record, barred)
+    if found is None:
         return []
-    if known.least and len(full) == 1 and known.least <= full[0] < known.counts[0]:
+    return _warn(record, *found, now)
+
+
+def _say_missing(record: Record, rules: Rules, now: float) -> list[Instruction]:
+    """That some of its pods were not made in time, as long as they are not there."""
+    if not record.late:
         return []
-    return [Respec()]
+    return _warn(record, Reason.PODS_MISSING, missing_pods.message(record, rules.missing_pods), now)
 
 
-def _resize(record: Record, counted: Mapping[str, Tally], now: float) -> list[Instruction]:
-    """More pods are asked for; what fewer of them leave is given back."""
-    wish = Enter() if record.growing else Leave()
-    return [*_respec(record), wish, *_give_back(record, counted, now)]
-
-
-def _give_back(record: Record, counted: Mapping[str, Tally], now: float) -> list[Instruction]:
-    """What fewer pods leave, one pod set after the other."""
-    if record.owner.wrong is not None:
-        return []  # how many there are is not known
-    for pod_set in record.owner.pod_sets:
-        if pod_set.name in counted:
-            slots, kept = record.slots_in[pod_set.name], counted[pod_set.name]
-            if pod_set.count >= slots.total:
-                continue
-            give = surplus(slots, kept, pod_set.count, record.layers_of(pod_set))
-            smaller = slots.without(give)
-            if give:
-                return _shrink(record, pod_set, smaller, smaller.total, now)
-        else:
-            keep = max(pod_set.count, sum(not finished(pod) for pod in record.pods_of(pod_set)))
-            if keep < record.admitted(pod_set.name):
-                return _shrink(record, pod_set, None, keep, now)
-    return []
-
-
-def _shrink(record: Record, pod_set: OwnedPodSet, slots: SlotMap | None, count: int, now: float) -> list[Instruction]:
-    if record.shrink_at is None:
-        return [ShrinkLater()]
-    if record.shrink_at > now:
-        return [LookAgain(record.shrink_at - now)]  # another look came first
-    others = sum(record.admitted(other.name) for other in record.owner.pod_sets if other is not pod_set)
-    if count or others or record.growing:
-        return [Shrink(slots, count, pod_set.name)]
-    if record.owner.queue:
-        return []  # it ends soon, or keeps its quota for the pods to come
-    message = "the job asks for no pods now (parallelism 0)"
-    return [Release(tuple(Wanted(type_, False, Reason.PENDING, message) for type_ in names.HOLDING))]
+def _warn(record: Record, reason: Reason, message: str, now: float) -> list[Instruction]:
+    said: list[Instruction] = [Write((Wanted(names.PODS_READY, False, reason, message),), delay=SOON, lost=())]
+    if _is_news(record, reason, message, now):
+        said.append(Tell("Warning", reason, "Place", message))
+    return said
 
 
 def _say(record: Record, looks: Sequence[_Look], now: float) -> list[Instruction]:

@@ -13,6 +13,7 @@ from engine.reasons import Reason
 from kube.objects import Pod, condition, is_true
 from queueing import life
 from ungater import conditions as names
+from ungater import missing_pods
 from ungater.conditions import Wanted, moment, timestamp
 from ungater.instructions import (
     Deactivate,
@@ -58,8 +59,11 @@ def decide(record: Record, rules: Rules, now: float, wall: float) -> list[Instru
     leaving = seen.evicted is not None or any(isinstance(one, Evict) for one in done)
     if leaving or seen.admitted_at is None or seen.suspended:
         return done
-    losing = rules.losing(record)
-    return [*done, *(lost(record, losing, rules, now) if losing is not None else running(record, rules, now))]
+    losing, missing = rules.losing(record), missing_pods.decide(record, rules.missing_pods, now)
+    if any(not isinstance(one, LookAgain) for one in missing):
+        return [*done, *missing]
+    going_on = lost(record, losing, rules, now) if losing is not None else running(record, rules, now)
+    return [*done, *missing, *going_on]
 
 
 def _waiting(record: Record, known: Known, rules: Rules, now: float, wall: float) -> Iterator[Instruction]:
@@ -79,7 +83,7 @@ def _waiting(record: Record, known: Known, rules: Rules, now: float, wall: float
 def _edited(owner: Owner, known: Known) -> bool:
     """Whether the Workload no longer says what the job asks for. Pods that no template made have none to copy."""
     if not owner.queue:
-        return owner.kind in {"Job", "JobSet"} and known.copy_of != fingerprint(owner)
+        return owner.suspendable and known.copy_of != fingerprint(owner)
     copy = fingerprint(owner) if owner.suspendable else known.copy_of
     counts, least = tuple([one.full for one in owner.pod_sets]), max([one.least for one in owner.pod_sets])
     said = known.counts, known.queue, known.least, known.most_execution, known.copy_of

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from engine.model import PODS, Amounts
 from engine.numa.machine import NumaPlacement, PodShape
 from engine.preempt.model import Strategy
 from engine.reasons import Reason
@@ -15,7 +16,7 @@ from ungater.jobs import MAIN, OwnedPodSet, Owner
 from ungater.kueue.objects import PodSetUpdate
 from ungater.patches import UngatePatches
 from ungater.slices import Layer, layers_of
-from ungater.slots import Intent, SlotMap
+from ungater.slots import Intent, SlotMap, finished
 
 Moves = Mapping[str, tuple[tuple[int, int], ...]]  # by pod set: (slice, how many of its slots), slices ascending
 Exchange = tuple[NumaPlacement, NumaPlacement]  # (what was promised, what the pod will get instead)
@@ -30,6 +31,13 @@ class Part:
     flavors: Mapping[str, str]
     usage: Mapping[str, int]
     slots: SlotMap | None = None
+
+    @property
+    def asks(self) -> Amounts | None:
+        """What one of its pods may take of a queue's quota; None where that is not known."""
+        if not self.usage or not self.count:
+            return None
+        return {name: amount // self.count for name, amount in self.usage.items() if name != PODS}
 
 
 @dataclass(frozen=True)
@@ -65,10 +73,11 @@ class Admission:
 
 def _alike(mine: Part, theirs: Part) -> bool:
     same_slots = theirs.slots is None if mine.slots is None else mine.slots.same(theirs.slots)
-    return same_slots and (mine.name, mine.count, dict(mine.flavors)) == (
+    return same_slots and (mine.name, mine.count, dict(mine.flavors), dict(mine.usage)) == (
         theirs.name,
         theirs.count,
         dict(theirs.flavors),
+        dict(theirs.usage),
     )
 
 
@@ -176,6 +185,21 @@ class Held:
     why: Doubt = Doubt.NONE
 
 
+@dataclass(frozen=True)
+class Came:
+    """The pods of a pod set that holds slots or quota; times in seconds of the clock (`ungater.missing_pods`).
+
+    ``most``: how many there were at once since the admission; ``need``: how many are to be there. ``grew_at``: when
+    either rose last; ``changed_at``: when ``there`` changed last.
+    """
+
+    most: int
+    there: int
+    need: int
+    grew_at: float
+    changed_at: float
+
+
 @dataclass
 class Record:
     """One job: what was seen, what is held for it, and what was started for it."""
@@ -194,6 +218,9 @@ class Record:
     deleting: dict[str, float] = field(default_factory=dict)  # by pod uid: when the deletion is asked for again
     refused: Refused | None = None
     lost: Moves = field(default_factory=dict)  # slots that need another place
+    asked: Mapping[str, Amounts] = field(default_factory=dict)  # by pod set: what pods ask for that get no place for it
+    came: dict[str, Came] | None = None  # by pod set; None where they were not counted since the start
+    late: dict[str, int] = field(default_factory=dict)  # pod sets whose pods did not come in time: as many as it gets
     troubles: dict[str, Trouble] = field(default_factory=dict)  # by pod uid
     swaps: dict[str, NumaPlacement] = field(default_factory=dict)  # by pod uid: what came to it by an exchange
     exchanges: dict[tuple[str, str], list[Exchange]] = field(default_factory=dict)  # by pod set and node: on their way
@@ -253,20 +280,36 @@ class Record:
         slots = self.slots_in.get(pod_set.name)
         return layers_of(pod_set.request.slices, slots.levels) if slots is not None and pod_set.request else ()
 
+    def granted(self, pod_set: str) -> Amounts | None:
+        """What each pod of a pod set may take, by its admission; None where that is not known."""
+        return self.grant.asks.get(pod_set) if self.grant is not None else None
+
     def admitted(self, pod_set: str) -> int:
         """How many pods of a pod set are admitted."""
         part = self.admission.part(pod_set) if self.admission is not None else None
         return part.count if part is not None else 0
 
-    @property
-    def growing(self) -> dict[str, int]:
-        """The pod sets that have more pods than are admitted, with how many they have."""
-        return {one.name: one.count for one in self.owner.pod_sets if one.count > self.admitted(one.name)}
+    def there(self, pod_set: OwnedPodSet) -> int:
+        """How many pods of a pod set exist and have not finished."""
+        intents = self.intents
+        return sum(
+            not finished(pod) and not ((sent := intents.get(pod.metadata.uid)) is not None and sent.gone)
+            for pod in self.pods_of(pod_set)
+        )
+
+    def wanted(self, pod_set: OwnedPodSet) -> int:
+        """How many slots a pod set is to have now; one whose pods did not come in time gets no more than it has."""
+        return min(pod_set.count, self.late.get(pod_set.name, pod_set.count))
 
     @property
-    def uid(self) -> str:
-        """Uid of the job: the key of everything in the controller."""
-        return self.owner.uid
+    def growing(self) -> dict[str, int]:
+        """The pod sets that are to have more pods than are admitted, with how many."""
+        return {one.name: many for one in self.owner.pod_sets if (many := self.wanted(one)) > self.admitted(one.name)}
+
+    @property
+    def id(self) -> str:
+        """Id of the job: the key of everything in the controller."""
+        return self.owner.id
 
     @property
     def key(self) -> str:

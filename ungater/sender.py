@@ -14,16 +14,18 @@ from functools import partial
 import msgspec
 import structlog
 
+from crds.admitted_quota import AdmittedQuota, encode
 from crds.constants import Keys
 from engine.numa.machine import NumaPlacement
 from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import Forbidden, Invalid, KubeError, NotFound
 from kube.events import EventRecorder, reference
-from kube.objects import Pod, ResourceFlavor
+from kube.objects import Pod, ResourceFlavor, key
 from kube.patches import PatchType
 from kube.resources import PODS
 from ungater.evictions import count, tracked
+from ungater.guard import Guard
 from ungater.metrics import Metrics
 from ungater.patches import UngatePatches
 from ungater.record import Record
@@ -48,6 +50,7 @@ class Sender:
         again: Callable[[str, float], None],
         metrics: Metrics,
         recorder: EventRecorder,
+        guard: Guard,
     ) -> None:
         self._client = client
         self._keys = keys
@@ -56,6 +59,7 @@ class Sender:
         self._again = again
         self._metrics = metrics
         self._recorder = recorder
+        self._guard = guard
         self._ungated = metrics.patches.labels("ungated")
         self._queue: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         self.last_sent = 0.0  # monotonic
@@ -80,18 +84,30 @@ class Sender:
         attempts = before.attempts + 1 if before else 1
         deadline = time.monotonic() + self._timeout
         record.intents[pod.metadata.uid] = Intent(slot.values, deadline, attempts, placement=placement)
-        self._queue.put_nowait(partial(self._ungate, record, pod, slot, annotations))
+        self._later(record, pod, partial(self._ungate, record, pod, slot, annotations))
 
     def delete(self, record: Record, pod: Pod, *, at_once: bool = False) -> None:
         """Delete a pod soon, ``at_once`` without waiting for it to stop; not again before the timeout."""
         record.deleting[pod.metadata.uid] = time.monotonic() + self._timeout
-        self._queue.put_nowait(partial(self._delete, record, pod, 0 if at_once else None))
+        self._later(record, pod, partial(self._delete, record, pod, 0 if at_once else None))
+
+    def _later(self, record: Record, pod: Pod, send: Callable[[], Awaitable[None]]) -> None:
+        self._queue.put_nowait(partial(self._guarded, record, pod, send))
+
+    async def _guarded(self, record: Record, pod: Pod, send: Callable[[], Awaitable[None]]) -> None:
+        """Send; an error that nobody foresaw is this pod's alone, which is looked at again when its time is over."""
+        sent = False
+        with self._guard("pod", key(pod)):
+            await send()
+            sent = True
+        if not sent:
+            self._again(record.id, self._timeout)
 
     async def _work(self) -> None:
         while True:
             send = await self._queue.get()
             self.last_sent = time.monotonic()
-            await send()
+            await send()  # never raises what is not the end of all
 
     def _stands(self, record: Record, pod: Pod, slot: Slot) -> bool:
         """Whether the intent still holds after the wait in the queue."""
@@ -111,11 +127,7 @@ class Sender:
         meta, slots, name = pod.metadata, record.slots_of(pod), record.pod_set_of(pod)
         levels, patches = slots.levels if slots is not None else (), record.patches.get(name)
         if patches is None or patches.levels != levels:
-            part = record.admission.part(name) if record.admission is not None and not levels else None
-            used = [self.flavors[flavor] for flavor in part.flavors.values() if flavor in self.flavors] if part else []
-            patches = record.patches[name] = UngatePatches(
-                self._keys, record.owner.workload, name, levels, labels_of(used)
-            )
+            patches = record.patches[name] = self._patches(record, name, levels)
         body = patches.body(pod, slot, annotations)
         record.sending += 1
         try:
@@ -131,7 +143,17 @@ class Sender:
         finally:
             record.sending -= 1
             if record.lost and not record.sending:
-                self._again(record.uid, 0.0)  # its slots are not moved before
+                self._again(record.id, 0.0)  # its slots are not moved before
+
+    def _patches(self, record: Record, name: str, levels: tuple[str, ...]) -> UngatePatches:
+        """What all pods of a pod set are sent."""
+        admission = record.admission
+        part = admission.part(name) if admission is not None else None
+        flavors = part.flavors if part is not None else {}
+        used = [self.flavors[flavor] for flavor in flavors.values() if flavor in self.flavors] if not levels else []
+        queue = admission.queue if admission is not None else ""
+        quota = encode(AdmittedQuota(queue, dict(flavors))) if queue else ""
+        return UngatePatches(self._keys, record.owner.workload, name, levels, labels_of(used), quota=quota)
 
     def _note(self, record: Record, pod: Pod, *, after: float | None = None, gone: bool = False) -> None:
         intent = record.intents.get(pod.metadata.uid)
@@ -143,7 +165,7 @@ class Sender:
         intent = record.intents.get(pod.metadata.uid)
         delay = backoff(intent.attempts if intent else 1)
         self._note(record, pod, after=delay)
-        self._again(record.uid, delay)
+        self._again(record.id, delay)
         refused = isinstance(error, Invalid | Forbidden)
         self._metrics.patches.labels("refused" if refused else "failed").inc()
         log.warning("pod was not ungated", workload=record.key, pod=pod.metadata.name, error=str(error))
@@ -162,7 +184,7 @@ class Sender:
         except KubeError as error:
             delay = backoff(1)
             record.deleting[meta.uid] = time.monotonic() + delay
-            self._again(record.uid, delay)
+            self._again(record.id, delay)
             log.warning("pod was not deleted", workload=record.key, pod=meta.name, error=str(error))
 
 

@@ -20,12 +20,11 @@ import msgspec
 from crds.constants import Keys
 from kube.objects import PodTemplate, ResourceFlavor, Toleration
 from kube.patches import escape as pointer
-from ungater.jobs import OwnedPodSet, Owner
+from ungater.jobs import JOB, OwnedPodSet, Owner
 from ungater.kueue.objects import PodSetUpdate
 from ungater.record import Admission, Known, Part
 
 Body = dict[str, Any] | list[dict[str, Any]]
-JOB = "Job"
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _DIRECTIVES = ("nodeSelector", "tolerations", "schedulingGates")
 _META = ("labels", "annotations")

@@ -55,7 +55,7 @@ class Troubles:
     def leave_out(self, record: Record, pod: Pod) -> float:
         """No pod like this one goes to its node for a while; returns the seconds."""
         seconds = self._refusals.note(record.shape_of(pod), pod.spec.node_name, pod.status.reason, self._clock())
-        self._enqueue(record.uid, seconds)
+        self._enqueue(record.id, seconds)
         return seconds
 
     def changed(self, node: str, records: Iterable[Record]) -> None:
@@ -63,7 +63,7 @@ class Troubles:
         if self._refusals and self._refusals.changed(node):
             for record in records:
                 if any(trouble.node == node and trouble.refused for trouble in record.troubles.values()):
-                    self._enqueue(record.uid, SHORT)
+                    self._enqueue(record.id, SHORT)
 
     def forget(self, node: str) -> None:
         """The node is gone."""

@@ -20,7 +20,7 @@ from kube.objects import Condition, Object, Struct, controller_of
 from queueing import life
 from queueing.units import is_pod, pod_of, pod_unit
 from ungater.conditions import moment, plain, timestamp
-from ungater.jobs import MAIN, OwnedPodSet, Owner, Ranks
+from ungater.jobs import JOB, JOB_API, MAIN, OwnedPodSet, Owner, Ranks
 from ungater.kueue.objects import PodSetUpdate
 from ungater.record import Admission, Known, Nomination, Part
 from ungater.slots import Slot, SlotMap
@@ -224,9 +224,9 @@ def _references(owner: Owner) -> list[dict[str, Any]]:
         "apiVersion": owner.api_version,
         "kind": owner.kind,
         "name": owner.name,
-        "uid": owner.controller or owner.uid,
+        "uid": owner.uid,
     }
-    return [{**about, "controller": True, "blockOwnerDeletion": owner.kind == "Job"}]
+    return [{**about, "controller": True, "blockOwnerDeletion": (owner.kind, owner.api_version) == (JOB, JOB_API)}]
 
 
 def belongs(workload: Object, owner: Owner) -> bool:
@@ -234,11 +234,7 @@ def belongs(workload: Object, owner: Owner) -> bool:
     controller = controller_of(workload.metadata)
     if owner.members:
         return controller is None and workload.metadata.name == owner.workload
-    return (
-        controller is not None
-        and controller.uid == (owner.controller or owner.uid)
-        and workload.metadata.name == owner.workload
-    )
+    return controller is not None and controller.uid == owner.uid and workload.metadata.name == owner.workload
 
 
 def _wishes(owner: Owner, priority: int) -> dict[str, Any]:

@@ -31,6 +31,10 @@ REFUSED = (
 LONGEST_PAUSE = 5.0
 
 
+class NameTakenError(KubeError):
+    """An object of the Workload's name belongs to somebody else."""
+
+
 class Overtaken(Exception):  # noqa: N818 - it is news, not an error
     """Somebody else wrote the Workload meanwhile; ``found`` is what the API server has."""
 
@@ -57,7 +61,7 @@ class Writer:
         except AlreadyExists:
             found = await self._client.get(WORKLOADS, owner.workload, owner.namespace, type=Workload)
             if not workloads.belongs(found, owner):
-                raise KubeError(f"workload {found.metadata.name} is there and belongs to another owner") from None
+                raise NameTakenError(f"workload {found.metadata.name} is there, and belongs to another owner") from None
             return known_of(found)
 
     async def spec(self, owner: Owner, known: Known, priority: int) -> Known:

@@ -8,7 +8,7 @@ from crds.constants import GROUP, HOSTNAME_LABEL, NUMA_POLICY, NUMA_RESOURCES, K
 from crds.request import JOB_PATH, TEMPLATE_PATH, ParsedRequest, level_in
 from engine.model import Policy
 from webhook.checks import OWN, OWN_REQUESTS, Route, queue_of, queue_path
-from webhook.objects import Job, Pod, annotations_of
+from webhook.objects import Job, Pod, annotations_of, controller_of, labels_of
 
 MAX_WARNINGS = 8
 MAX_LENGTH = 256  # the API server cuts longer ones
@@ -40,6 +40,22 @@ def on_queue(job: Job, keys: Keys, route: Route | None, *, known: bool) -> Itera
         yield f'{path}: "{queue}": {where} has no such LocalQueue: the Job waits, suspended, until it has'
     elif route.trouble:
         yield f'{path}: "{queue}": {route.trouble}: the Job waits, suspended, until that changes'
+
+
+def on_manager(manager: str, kind: str) -> str:
+    """It is another controller's."""
+    return f'spec.managedBy: "{manager}": the {kind} is that controller\'s: Topogate neither queues nor places it'
+
+
+def on_lone_total(pod: Pod, keys: Keys) -> Iterator[str]:
+    """How many pods there will be, said by one that belongs to nothing."""
+    if keys.pod_group_total not in annotations_of(pod.metadata) or controller_of(pod.metadata) is not None:
+        return
+    if not labels_of(pod.metadata).get(keys.pod_group):
+        yield (
+            f"metadata.annotations[{keys.pod_group_total}] has no effect: a pod without a controller and without the "
+            f"label {keys.pod_group} is a workload by itself"
+        )
 
 
 def on_lone_wishes(job: Job, keys: Keys) -> Iterator[str]:

@@ -22,6 +22,7 @@ from webhook.review import TEXT_TYPE, Reply
 log = structlog.get_logger(__name__)
 
 BODY_SECONDS = 10.0  # a client that sends more slowly is a broken one
+ANSWER_SECONDS = 10.0  # and so is one that reads more slowly
 LOG_SECONDS = 1.0
 LOG_CHARACTERS = 300
 
@@ -47,7 +48,12 @@ class Answer(web.StreamResponse):
         if transport is None:
             raise ConnectionResetError("the client is gone")
         transport.write(message(self._reply, keep_alive=bool(self._keep_alive), with_body=request.method != "HEAD"))
-        await request.writer.drain()
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await request.writer.drain()
+        except TimeoutError:
+            transport.abort()
+            raise ConnectionResetError("the client does not read its answer") from None
 
     async def write_eof(self, data: bytes = b"") -> None:
         """Nothing is left to write."""
@@ -65,6 +71,7 @@ def text(status: int, line: str) -> Reply:
     return Reply(status, f"{line}\n".encode(), "", TEXT_TYPE)
 
 
+HEAD_LATE = text(408, "the head did not arrive in time")
 BODY_LATE = text(408, "the body did not arrive in time")
 
 
@@ -83,21 +90,23 @@ async def read_body(request: web.BaseRequest, limit: int) -> bytes:
         else:
             async with asyncio.timeout(BODY_SECONDS):
                 body = await _read_on(request, limit)
+    # The stream keeps its error, and the error's frames the body, until the garbage collector comes.
+    except ConnectionError as error:
+        raise ConnectionResetError(str(error.with_traceback(None))) from None
     except (web.RequestPayloadError, HttpProcessingError, ValueError) as error:
-        raise BodyBrokenError(str(error)) from error
+        raise BodyBrokenError(str(error.with_traceback(None))) from None
     if len(body) > limit:
         raise BodyTooLargeError
     return body
 
 
 async def _read_on(request: web.BaseRequest, limit: int) -> bytes:
-    parts, size = [], 0
+    body = bytearray()
     while part := await request.content.readany():
-        parts.append(part)
-        size += len(part)
-        if size > limit:
+        body += part
+        if len(body) > limit:
             raise BodyTooLargeError
-    return b"".join(parts)
+    return bytes(body)
 
 
 @lru_cache(maxsize=64)

@@ -81,6 +81,17 @@ def check_group(pod: Pod, keys: Keys) -> Iterator[Problem]:
         yield Problem(INVALID, f'{at}: Invalid value: "{total}": expected a whole number above 0')
 
 
+def check_has_queue(asks: bool, queue: str | None, keys: Keys) -> Iterator[Problem]:
+    """Where administrators have made queues compulsory, who asks for a topology names one."""
+    if asks and not queue:
+        yield Problem(
+            FORBIDDEN,
+            f"{queue_path(keys)}: Required value: in this cluster nothing is placed without a queue, as its "
+            "administrators say (requireQueue in Topogate's settings): add this label with the name of a LocalQueue of "
+            "your namespace (kubectl get localqueues)",
+        )
+
+
 def check_wishes(job: Job, template: Pod) -> Iterator[Problem]:
     """What is wrong with the wishes on a Job itself: they go into its template, and may not contradict that."""
     own, below = annotations_of(job.metadata), annotations_of(template.metadata)

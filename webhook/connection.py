@@ -8,15 +8,18 @@ that connection from then on.
 
 Rules
 - The hand-over is at the start of a request that was not answered, and there is no way back: the two never both read.
+  aiohttp's way has one answer, which closes the connection: an API server is not on it, and others have it no cheaper.
 - A head is taken only if each of its lines is what RFC 9112 allows and none asks for anything (transfer coding,
   connection options, expectations, upgrades).
 - Nothing waits here. Where an answer would have to (flavors not listed yet, a client that does not read), aiohttp's
   way is taken.
+- On either way the first head has `HEAD_SECONDS` from when the connection was made, later ones from their first byte;
+  a body, and the reading of an answer, have their time in `answers`. The connection's place (`crowd`) hears of it all.
 """
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -25,11 +28,14 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from webhook import answers
+from webhook.crowd import Crowd, Place
 from webhook.review import Reply
 
+HEAD_SECONDS = 10.0
 MAX_HEAD = 4096
 MAX_UNSENT = 64 * 1024
 
+_BEGIN = b"POST /"
 _REQUEST_LINE = re.compile(rb"POST (/[!->@-~]*)(?:\?[!-~]*)? HTTP/1\.1\Z")
 _HEADER = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\t -~]*?)[ \t]*\Z")
 _LENGTH = re.compile(rb"[0-9]{1,12}\Z")
@@ -38,6 +44,7 @@ _SPECIAL = frozenset(
 )
 
 Answerer = Callable[[bytes], Reply | None]  # None: it would have to wait
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 @lru_cache(maxsize=512)
@@ -69,32 +76,48 @@ class ReviewServer(web.Server):
     """An `aiohttp.web.Server` whose connections first try the short way.
 
     ``routes``: path -> what answers its reviews. ``limit``: bytes of a body, at most. ``closing``: whether connections
-    shall be closed after their next answer.
+    shall be closed after their next answer. ``crowd``: who may be connected; None: as many as come.
     """
 
     def __init__(
         self,
-        handler: Callable[[web.BaseRequest], Any],
+        handler: Handler,
         *,
         routes: Mapping[str, Answerer],
         limit: int,
         closing: Callable[[], bool],
+        crowd: Crowd | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(handler, **options)
+        super().__init__(_told(handler), **options)
         self._options = options
         self.routes = routes
         self.limit = limit
         self.closing = closing
+        self.crowd = crowd or Crowd()
 
     @property
     def unheard(self) -> int:
         """How many connections are there on which nothing came yet."""
         return sum(isinstance(each, ReviewConnection) and not each.heard for each in self.connections)
 
-    def __call__(self) -> RequestHandler:
-        """The protocol of a new connection."""
-        return ReviewConnection(self, loop=asyncio.get_running_loop(), **self._options)
+    def __call__(self, place: Place | None = None) -> RequestHandler:
+        """The protocol of a new connection; ``place`` None: one is taken, which there has to be."""
+        loop = asyncio.get_running_loop()
+        if place is None and (place := self.crowd.enter(loop.time())) is None:
+            raise ConnectionRefusedError("no place is left")
+        return ReviewConnection(self, place, loop=loop, **self._options)
+
+
+def _told(handler: Handler) -> Handler:
+    """The handler, which tells its connection that a head is whole."""
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        if isinstance(connection := request.protocol, ReviewConnection):
+            connection.begin()
+        return await handler(request)
+
+    return handle
 
 
 class ReviewConnection(RequestHandler):
@@ -104,34 +127,73 @@ class ReviewConnection(RequestHandler):
     (``_next_keepalive_close_time``). A test watches over that.
     """
 
-    __slots__ = ("_buffer", "_clock", "_ending", "_handed_over", "_late", "_server", "_wanted", "heard")
+    __slots__ = (
+        "_clock",
+        "_ending",
+        "_given",
+        "_handed_over",
+        "_late",
+        "_part",
+        "_place",
+        "_server",
+        "_wanted",
+        "heard",
+    )
 
-    def __init__(self, server: ReviewServer, *, loop: asyncio.AbstractEventLoop, **options: Any) -> None:
+    def __init__(self, server: ReviewServer, place: Place, *, loop: asyncio.AbstractEventLoop, **options: Any) -> None:
         super().__init__(server, loop=loop, **options)
         self._server = server
+        self._place = place
         self._clock = loop
         self._ending = False
-        self._buffer = b""
+        self._part = bytearray()  # of a request whose head is there
         self._wanted: tuple[Answerer, int, int] | None = None  # who answers; where the body begins and ends
-        self._late: asyncio.TimerHandle | None = None
+        self._late: asyncio.TimerHandle | None = None  # what is waited for is late then
         self._handed_over = False
+        self._given = 0  # bytes that were handed over
         self.heard = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Expect a request."""
+        super().connection_made(transport)
+        if isinstance(transport, asyncio.Transport):
+            transport.set_write_buffer_limits(high=MAX_UNSENT)
+            self._place.end = transport.abort
+        self._expect(HEAD_SECONDS)
 
     def data_received(self, data: bytes) -> None:
         """Answer the review that is now complete, or wait for the rest of it, or hand over."""
-        self.heard = True
+        if not self.heard:
+            self.heard = True
+            self._place.heard()
         if self._handed_over:
-            super().data_received(data)
+            self._pass_on(data)
             return
-        self._buffer = data if not self._buffer else self._buffer + data
+        if self._wanted is None and not self._part:
+            wanted = self._read_head(data)
+            if wanted is not None and len(data) == wanted[2]:  # as nearly all come
+                self._answer(wanted, data)
+                return
+        self._place.asks(self._clock.time())
+        self._part += data
         if self._wanted is None:
-            self._wanted = self._read_head()
-        if self._wanted is None or len(self._buffer) > self._wanted[2]:
-            self._hand_over()
-        elif len(self._buffer) == self._wanted[2]:
-            self._answer(*self._wanted)
-        elif self._late is None:
-            self._late = self._clock.call_later(answers.BODY_SECONDS, self._give_up)
+            if self._head_to_come():
+                if self._late is None:
+                    self._expect(HEAD_SECONDS)
+                return
+            self._wanted = self._read_head(self._part)
+            if self._wanted is not None:
+                self._expect(answers.BODY_SECONDS)
+        if self._wanted is None or len(self._part) > self._wanted[2]:
+            self._hand_over(bytes(self._part))
+        elif len(self._part) < self._wanted[2]:
+            self._place.holds(len(self._part))
+        else:
+            self._answer(self._wanted, self._part)
+
+    def begin(self) -> None:
+        """A head is whole on aiohttp's way: what comes now has its time there."""
+        self._expect(None)
 
     def close(self) -> None:
         """Take no more requests: aiohttp calls it when the server shuts down."""
@@ -144,9 +206,10 @@ class ReviewConnection(RequestHandler):
         super().force_close()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Forget what was begun."""
+        """Forget what was begun, and leave the place to another."""
         self._forget()
         super().connection_lost(exc)
+        self._place.leave()
 
     async def start(self) -> None:
         """Serve what aiohttp reads, until the connection ends.
@@ -179,9 +242,15 @@ class ReviewConnection(RequestHandler):
             exc = exc.with_traceback(None)
         return super().handle_error(request, status, exc, message)
 
-    def _read_head(self) -> tuple[Answerer, int, int] | None:
-        end = self._buffer.find(b"\r\n\r\n", 0, MAX_HEAD)
-        head = parse_head(self._buffer[:end]) if end >= 0 else None
+    def _head_to_come(self) -> bool:
+        """Whether what came may be the beginning of a head that is read here."""
+        part = self._part
+        started = part.startswith(_BEGIN) or _BEGIN.startswith(part)
+        return started and len(part) < MAX_HEAD and b"\r\n\r\n" not in part and not self._ending
+
+    def _read_head(self, data: bytes | bytearray) -> tuple[Answerer, int, int] | None:
+        end = data.find(b"\r\n\r\n", 0, MAX_HEAD)
+        head = parse_head(bytes(data[:end])) if end >= 0 else None
         if head is None or self._ending:
             return None
         path, length = head
@@ -190,30 +259,48 @@ class ReviewConnection(RequestHandler):
             return None
         return answerer, end + 4, end + 4 + length
 
-    def _answer(self, answerer: Answerer, begin: int, _end: int) -> None:
+    def _answer(self, wanted: tuple[Answerer, int, int], data: bytes | bytearray) -> None:
+        answerer, begin, _ = wanted
         transport = self.transport
         slow_reader = transport is None or transport.get_write_buffer_size() > MAX_UNSENT
-        reply = None if slow_reader else answerer(self._buffer[begin:])
+        body = data[begin:] if isinstance(data, bytes) else bytes(memoryview(data)[begin:])
+        reply = None if slow_reader else answerer(body)
         if reply is None or transport is None:
-            self._hand_over()
+            self._hand_over(bytes(data))
             return
         self._forget()
         close = self._server.closing() or reply.status != 200
         transport.write(answers.message(reply, keep_alive=not close))
-        self._next_keepalive_close_time = self._clock.time() + self.keepalive_timeout
+        now = self._clock.time()
+        self._next_keepalive_close_time = now + self.keepalive_timeout
+        self._place.answered(now, known=reply.status == 200)
         if close:
             self._end()
 
-    def _hand_over(self) -> None:
-        data = self._buffer
-        self._forget()
+    def _hand_over(self, data: bytes) -> None:
+        self._part.clear()
+        self._wanted = None
         self._handed_over = True
+        if self._late is None:
+            self._expect(HEAD_SECONDS)
+        self._pass_on(data)
+
+    def _pass_on(self, data: bytes) -> None:
+        self._given += len(data)
+        self._place.holds(min(self._given, self._server.limit))
         super().data_received(data)
+
+    def _expect(self, seconds: float | None) -> None:
+        """Give up after so long; None: what was expected is there."""
+        if self._late is not None:
+            self._late.cancel()
+        self._late = None if seconds is None else self._clock.call_later(seconds, self._give_up)
 
     def _give_up(self) -> None:
         self._late = None
-        if self.transport is not None:
-            self.transport.write(answers.message(answers.BODY_LATE, keep_alive=False))
+        if self.transport is not None and self.heard:  # who asked nothing expects no answer
+            late = answers.HEAD_LATE if self._wanted is None else answers.BODY_LATE
+            self.transport.write(answers.message(late, keep_alive=False))
         self._forget()
         self._end()
 
@@ -223,7 +310,8 @@ class ReviewConnection(RequestHandler):
         self.force_close()
 
     def _forget(self) -> None:
-        self._buffer, self._wanted = b"", None
+        self._part.clear()
+        self._wanted = None
         if self._late is not None:
             self._late.cancel()
             self._late = None

@@ -3,7 +3,8 @@
 asyncio's own server fails a connection that it took in the turn of the loop in which it is closed, and its client waits
 for the handshake without end (python/cpython#109564). This one asks the loop for no more than to watch the socket and
 to make a connection of one that was accepted. So it knows which are being made, and it can take those that wait in the
-kernel's queue before it closes: their clients hold them for made.
+kernel's queue before it closes: their clients hold them for made. Where there is no place for one more
+(`webhook.crowd`), it takes none until there is, and the others wait in that queue.
 """
 
 import asyncio
@@ -11,37 +12,47 @@ import errno
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Self
 
 import structlog
 
+from webhook.crowd import Crowd, Place
+
 BACKLOG = 1024
+AT_ONCE = 64  # taken in one turn of the loop
 RETRY_SECONDS = 1.0  # until connections are taken again where a resource was lacking
 _LACKING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 log = structlog.get_logger(__name__)
 
+Make = Callable[[Place], asyncio.Protocol]
+
 
 class Listener:
     """Takes connections from its making on. ``port``: where.
 
-    ``make``: the protocol of a new connection. ``tls``: None for a plain one. ``handshake``: seconds for one, at most.
+    ``make``: the protocol of a new connection, which leaves its place when it ends. ``crowd``: who may be there.
+    ``tls``: None for plain ones. ``seconds``: for a handshake and for the end of a connection, at most.
     """
 
     def __init__(
         self,
         bound: socket.socket,
-        make: Callable[[], asyncio.Protocol],
+        make: Make,
+        crowd: Crowd,
         *,
         tls: ssl.SSLContext | None,
-        handshake: float,
+        seconds: tuple[float, float],
     ) -> None:
         self._socket = bound
         self._make = make
+        self._crowd = crowd
         self._tls = tls
-        self._handshake = handshake if tls is not None else None
+        self._seconds = seconds if tls is not None else (None, None)
         self._loop = asyncio.get_running_loop()
         self._making: set[asyncio.Task[None]] = set()
+        self._held: socket.socket | None = None  # the newcomer for which there was no place
         self._retry: asyncio.TimerHandle | None = None
         self.port = int(bound.getsockname()[1])
         self._watch()
@@ -51,10 +62,11 @@ class Listener:
         cls,
         address: str,
         port: int,
-        make: Callable[[], asyncio.Protocol],
+        make: Make,
+        crowd: Crowd,
         *,
         tls: ssl.SSLContext | None,
-        handshake: float,
+        seconds: tuple[float, float],
     ) -> Self:
         """Listen on the first that ``address`` means. Raises OSError."""
         found = await asyncio.get_running_loop().getaddrinfo(
@@ -63,7 +75,7 @@ class Listener:
         family, *_, where = found[0]
         bound = socket.create_server(where, family=family, backlog=BACKLOG)
         bound.setblocking(False)
-        return cls(bound, make, tls=tls, handshake=handshake)
+        return cls(bound, make, crowd, tls=tls, seconds=seconds)
 
     @property
     def making(self) -> int:
@@ -71,14 +83,16 @@ class Listener:
         return len(self._making)
 
     def close(self) -> None:
-        """Take those that wait in the queue, and then no more."""
+        """Take those that wait in the queue and have a place, and then no more."""
         if self._socket.fileno() < 0:
             return
-        self._loop.remove_reader(self._socket)
-        self._accept()
-        if self._retry is not None:
-            self._retry.cancel()
+        self._pause()
+        while self._held is None and self._take_some():
+            pass
+        self._pause()
         self._socket.close()
+        if self._held is not None:
+            self._held.close()
 
     def abort(self) -> None:
         """Give up the connections that are being made."""
@@ -86,31 +100,72 @@ class Listener:
             task.cancel()
 
     def _watch(self) -> None:
-        self._retry = None
+        """Take connections as they come; one that waits for its place first."""
+        self._pause()
         self._loop.add_reader(self._socket, self._accept)
+        if self._held is not None:
+            self._loop.call_soon(self._accept)
+
+    def _pause(self, seconds: float | None = None) -> None:
+        """Take none for so long, or until there is room; None: until `_watch` is called."""
+        self._loop.remove_reader(self._socket)
+        self._crowd.on_room = None
+        if self._retry is not None:
+            self._retry.cancel()
+        self._retry = None if seconds is None else self._loop.call_later(seconds, self._watch)
 
     def _accept(self) -> None:
-        for _ in range(BACKLOG):
+        if self._socket.fileno() >= 0:
+            self._take_some()
+
+    def _take_some(self) -> bool:
+        """Take some of those that wait; whether there may be more."""
+        for _ in range(AT_ONCE):
             try:
-                accepted, _ = self._socket.accept()
+                accepted = self._held or self._socket.accept()[0]
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
+                return False
             except OSError as error:
                 if error.errno not in _LACKING:
                     raise
                 # The socket stays readable, and the loop would do nothing else.
                 log.warning("no connection can be taken", error=str(error), retry_seconds=RETRY_SECONDS)
-                self._loop.remove_reader(self._socket)
-                self._retry = self._loop.call_later(RETRY_SECONDS, self._watch)
-                return
-            task = self._loop.create_task(self._connect(accepted))
+                self._pause(RETRY_SECONDS)
+                return False
+            now = self._loop.time()
+            place = self._crowd.enter(now)
+            self._held = accepted if place is None else None
+            if place is None:
+                self._pause(self._crowd.wait(now))
+                self._crowd.on_room = self._watch
+                return False
+            task = self._loop.create_task(self._connect(accepted, place))
+            place.end, place.unread = task.cancel, partial(_unread, accepted)
             self._making.add(task)
             task.add_done_callback(self._making.discard)
+        return True
 
-    async def _connect(self, accepted: socket.socket) -> None:
+    async def _connect(self, accepted: socket.socket, place: Place) -> None:
+        handshake, goodbye = self._seconds
         try:
             await self._loop.connect_accepted_socket(
-                self._make, accepted, ssl=self._tls, ssl_handshake_timeout=self._handshake
+                lambda: self._make(place),
+                accepted,
+                ssl=self._tls,
+                ssl_handshake_timeout=handshake,
+                ssl_shutdown_timeout=goodbye,
             )
         except OSError as error:  # SSLError is one; so is a handshake that takes too long
+            place.leave()
             log.debug("a connection was not made", error=str(error))
+        except BaseException:
+            place.leave()
+            raise
+
+
+def _unread(accepted: socket.socket) -> bool:
+    """Whether bytes of the client wait to be read."""
+    try:
+        return bool(accepted.recv(1, socket.MSG_PEEK))
+    except OSError:  # there are none, or it is over
+        return False

@@ -5,13 +5,26 @@ are the key under which its decision is kept, and they are also all that `mutate
 found cannot differ from one that is made. A change of the flavors starts with nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from crds.constants import GROUP
+from crds.constants import GROUP, Keys
+from webhook.checks import Problem
 from webhook.jobsets import mutate_jobset
 from webhook.mutate import CREATE, Decision, Rules, mutate_job, mutate_pod
-from webhook.objects import Gate, Job, JobSet, JobSpec, Metadata, Pod, PodSpec, labels_of
+from webhook.objects import (
+    Gate,
+    Job,
+    JobSet,
+    JobSpec,
+    Metadata,
+    OwnerReference,
+    Pod,
+    PodSpec,
+    controller_of,
+    is_of_a_job,
+    labels_of,
+)
 
 MAX_ENTRIES = 1024
 MAX_CHARACTERS = 2048  # of a key as it is printed, so that all entries together stay small
@@ -20,9 +33,10 @@ _OTHER = ("other.invalid/annotation", "")  # stands for all that are not ours: w
 
 AnnotationsKey = tuple[tuple[str, str], ...] | None  # None: no metadata
 SpecKey = tuple[str | None, str | None, tuple[str, ...] | None] | None  # node name, scheduler name, gates
-PodKey = tuple[AnnotationsKey, SpecKey]
+PodKey = tuple[AnnotationsKey, SpecKey, str | None, bool]  # whose it is (see `_owner_key`); whether it is of a group
 QueueKey = tuple[str | None, str] | None  # namespace and queue; None: no queue
-JobKey = tuple[AnnotationsKey, QueueKey, tuple[bool | None, int | None, int | None, PodKey | None] | None]
+Counts = tuple[bool | None, int | None, int | None, str | None, PodKey | None]  # with the manager before the template
+JobKey = tuple[AnnotationsKey, QueueKey, Counts | None]
 
 T = TypeVar("T")
 
@@ -36,30 +50,32 @@ class Decisions(Generic[T]):
         self._prefixes = (f"{rules.keys.domain}/", f"{GROUP}/")
         self._kept: dict[PodKey | JobKey, T] = {}
 
-    def on_pod(self, pod: Pod, operation: str = CREATE, old: Pod | None = None) -> T:
+    def on_pod(self, pod: Pod, operation: str = CREATE, old: Pod | None = None, beyond: Sequence[Problem] = ()) -> T:
         """What `mutate.mutate_pod` decides."""
-        queued = self.rules.keys.queue_name in labels_of(pod.metadata)  # rare, and refused
-        if operation != CREATE or queued:
-            return self._finish(mutate_pod(pod, self.rules, operation, old))
+        queued = self.rules.keys.queue_name in labels_of(pod.metadata)  # its name may be wrong in many ways
+        if operation != CREATE or queued or beyond:
+            return self._finish(mutate_pod(pod, self.rules, operation, old, beyond))
         key = self._pod_key(pod)
         kept = self._kept.get(key)
         if kept is None:
-            kept = self._keep(key, self._finish(mutate_pod(_pod(key), self.rules)))
+            kept = self._keep(key, self._finish(mutate_pod(_pod(key, self.rules.keys.pod_group), self.rules)))
         return kept
 
-    def on_job(self, job: Job, operation: str = CREATE, old: Job | None = None) -> T:
+    def on_job(self, job: Job, operation: str = CREATE, old: Job | None = None, beyond: Sequence[Problem] = ()) -> T:
         """What `mutate.mutate_job` decides."""
-        if operation != CREATE:
-            return self._finish(mutate_job(job, self.rules, operation, old))
+        if operation != CREATE or beyond:
+            return self._finish(mutate_job(job, self.rules, operation, old, beyond))
         key = self._job_key(job)
         kept = self._kept.get(key)
         if kept is None:
-            kept = self._keep(key, self._finish(mutate_job(_job(key, self.rules.keys.queue_name), self.rules)))
+            kept = self._keep(key, self._finish(mutate_job(_job(key, self.rules.keys), self.rules)))
         return kept
 
-    def on_jobset(self, jobset: JobSet, operation: str = CREATE, old: JobSet | None = None) -> T:
+    def on_jobset(
+        self, jobset: JobSet, operation: str = CREATE, old: JobSet | None = None, beyond: Sequence[Problem] = ()
+    ) -> T:
         """What `jobsets.mutate_jobset` decides. Few are made, and hardly two alike: nothing is kept."""
-        return self._finish(mutate_jobset(jobset, self.rules, operation, old))
+        return self._finish(mutate_jobset(jobset, self.rules, operation, old, beyond))
 
     def _keep(self, key: PodKey | JobKey, made: T) -> T:
         if len(self._kept) >= MAX_ENTRIES:
@@ -69,7 +85,10 @@ class Decisions(Generic[T]):
         return made
 
     def _pod_key(self, pod: Pod) -> PodKey:
-        return self._annotations_key(pod.metadata), _spec_key(pod.spec)
+        metadata = pod.metadata
+        labels = metadata.labels if metadata is not None else None
+        grouped = bool(labels and labels.get(self.rules.keys.pod_group))
+        return self._annotations_key(metadata), _spec_key(pod.spec), _owner_key(metadata), grouped
 
     def _job_key(self, job: Job) -> JobKey:
         metadata, spec = job.metadata, job.spec
@@ -79,7 +98,7 @@ class Decisions(Generic[T]):
         counts = None
         if spec is not None:
             template = None if spec.template is None else self._pod_key(spec.template)
-            counts = (spec.suspend, spec.parallelism, spec.completions, template)
+            counts = (spec.suspend, spec.parallelism, spec.completions, spec.managed_by, template)
         return self._annotations_key(metadata), queue, counts
 
     def _annotations_key(self, metadata: Metadata | None) -> AnnotationsKey:
@@ -102,19 +121,32 @@ def _spec_key(spec: PodSpec | None) -> SpecKey:
     return spec.node_name, spec.scheduler_name, None if gates is None else tuple([gate.name for gate in gates])
 
 
-def _pod(key: PodKey) -> Pod:
+def _owner_key(metadata: Metadata | None) -> str | None:
+    """What matters of a pod's controller: None where it has none, "Job", or "" for any other."""
+    if metadata is None or not metadata.owner_references or controller_of(metadata) is None:
+        return None
+    return "Job" if is_of_a_job(metadata) else ""
+
+
+def _pod(key: PodKey, group_label: str) -> Pod:
     """The object that a key stands for."""
-    annotations, spec = key
-    return Pod(_metadata(annotations), None if spec is None else _spec(spec))
+    annotations, spec, owner, grouped = key
+    metadata = _metadata(annotations)
+    if metadata is not None and owner is not None:
+        metadata.owner_references = [OwnerReference("batch/v1" if owner else "", owner, controller=True)]
+    if metadata is not None and grouped:
+        metadata.labels = {group_label: "group"}
+    return Pod(metadata, None if spec is None else _spec(spec))
 
 
-def _job(key: JobKey, queue_label: str) -> Job:
+def _job(key: JobKey, keys: Keys) -> Job:
     annotations, queue, counts = key
-    metadata = _metadata(annotations, queue, queue_label)
+    metadata = _metadata(annotations, queue, keys.queue_name)
     if counts is None:
         return Job(metadata)
-    suspend, parallelism, completions, template = counts
-    return Job(metadata, JobSpec(suspend, parallelism, completions, None if template is None else _pod(template)))
+    suspend, parallelism, completions, manager, template = counts
+    pod = None if template is None else _pod(template, keys.pod_group)
+    return Job(metadata, JobSpec(suspend, parallelism, completions, pod, manager))
 
 
 def _metadata(annotations: AnnotationsKey, queue: QueueKey = None, queue_label: str = "") -> Metadata | None:

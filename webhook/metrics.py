@@ -1,6 +1,6 @@
 """The webhook's metrics: plain counters on the hot path, turned into series only when somebody asks.
 
-About 50 series: two paths, four verdicts, twelve buckets.
+About 70 series: three paths, five verdicts, twelve buckets.
 """
 
 from bisect import bisect_left
@@ -10,6 +10,7 @@ from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTO
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from webhook.crowd import Why
 from webhook.review import VERDICTS
 
 BUCKETS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 1.0)  # seconds
@@ -35,10 +36,20 @@ class PathStats:
 
 
 class Metrics(Collector):
-    """Everything there is to see of one webhook. ``expiry``: end of its certificate in Unix seconds, or None."""
+    """Everything there is to see of one webhook.
 
-    def __init__(self, paths: tuple[str, ...], expiry: Callable[[], float | None] = lambda: None) -> None:
+    ``expiry``: end of its certificate in Unix seconds, or None. ``connections``: how many there are for reviews.
+    """
+
+    def __init__(
+        self,
+        paths: tuple[str, ...],
+        expiry: Callable[[], float | None] = lambda: None,
+        connections: Callable[[], int] = lambda: 0,
+    ) -> None:
         self.paths = {path: PathStats() for path in paths}
+        self.closed = dict.fromkeys(map(str, Why), 0)
+        self._connections = connections
         self.ready = False
         self._expiry = expiry
         self._registry = CollectorRegistry()
@@ -66,6 +77,13 @@ class Metrics(Collector):
             latency.add_metric((path,), _cumulative(stats.buckets), stats.seconds)
         yield requests
         yield latency
+        closed = CounterMetricFamily(
+            "topogate_webhook_connections_closed", "Connections closed to make room.", labels=("reason",)
+        )
+        for why, count in self.closed.items():
+            closed.add_metric((why,), count)
+        yield closed
+        yield GaugeMetricFamily("topogate_webhook_connections", "Connections for reviews.", value=self._connections())
         yield GaugeMetricFamily("topogate_webhook_ready", "Whether readyz says so.", value=int(self.ready))
         if (expiry := self._expiry()) is not None:
             yield GaugeMetricFamily(

@@ -10,7 +10,8 @@ Rules
 - So has a pod with a queue that no Job owns: it waits behind the gate.
 - A pod that carries a request never goes on without our gate: either it has it already, or gets it, or is refused.
 - A Job that exists is refused a change of its request or queue, never anything else: status updates and finalizers
-  pass.
+  pass. A pod template that loses the gate, as one of a suspended Job can, gets it back.
+- A Job that another controller manages (``spec.managedBy``) is left to it.
 - Nothing is remembered and nothing is written, so a dry run differs in nothing.
 """
 
@@ -21,7 +22,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from crds.constants import Keys
+from crds.constants import JOB_CONTROLLER, Keys
 from crds.request import (
     JOB_PATH,
     TEMPLATE_PATH,
@@ -36,7 +37,18 @@ from crds.request import (
 from engine.model import Policy
 from webhook import advice, checks
 from webhook.checks import INVALID, Flavors, Problem, Route, Routes
-from webhook.objects import Gate, Job, Metadata, Pod, PodSpec, annotations_of, is_suspended, labels_of
+from webhook.objects import (
+    Gate,
+    Job,
+    JobSet,
+    Metadata,
+    Pod,
+    PodSpec,
+    annotations_of,
+    is_of_a_job,
+    is_suspended,
+    labels_of,
+)
 
 MAIN = "main"
 CREATE, UPDATE = "CREATE", "UPDATE"
@@ -48,11 +60,15 @@ _TEMPLATE_POINTER = "/spec/template"
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a decision depends on beside the object. ``flavors`` None: neither they nor the queues are known yet."""
+    """What a decision depends on beside the object. ``flavors`` None: neither they nor the queues are known yet.
+
+    ``require_queue``: whoever asks for a topology has to name a queue.
+    """
 
     keys: Keys
     flavors: Flavors | None
     queues: Routes = field(default_factory=dict)
+    require_queue: bool = False
 
 
 class Add(msgspec.Struct, frozen=True, gc=False, tag_field="op", tag="add"):
@@ -75,8 +91,15 @@ _NO_TEMPLATE = Pod()
 _NO_WISHES: Mapping[str, str] = {}
 
 
-def mutate_job(job: Job, rules: Rules, operation: str = CREATE, old: Job | None = None) -> Decision:
-    """Decide about a Job that is created or updated (``old``: what it was)."""
+def mutate_job(
+    job: Job, rules: Rules, operation: str = CREATE, old: Job | None = None, beyond: Sequence[Problem] = ()
+) -> Decision:
+    """Decide about a Job that is created or updated (``old``: what it was).
+
+    ``beyond``: what else is wrong with it, should it be ours.
+    """
+    if (manager := other_manager(job, JOB_CONTROLLER)) is not None:
+        return Decision(warnings=advice.trim(iter((advice.on_manager(manager, "Job"),))))
     if operation == UPDATE and (old is None or not _request_changed(old, job, rules.keys)):
         return _scale_job(job, old, rules.keys)
     template, queue = _template(job), checks.queue_of(job, rules.keys)
@@ -94,6 +117,8 @@ def mutate_job(job: Job, rules: Rules, operation: str = CREATE, old: Job | None 
         *checks.check_template(template, rules.keys, _TEMPLATE),
         *checks.check_pod_set(template, rules.keys, _TEMPLATE, MAIN),
         *(checks.check_slices(job, request) if request is not None else ()),
+        *(checks.check_has_queue(request is not None, queue, rules.keys) if rules.require_queue else ()),
+        *beyond,
     ]
     if problems:
         return deny(problems)
@@ -115,36 +140,45 @@ def _scale_job(job: Job, old: Job | None, keys: Keys) -> Decision:
     return deny(problems) if problems else UNTOUCHED
 
 
-def mutate_pod(pod: Pod, rules: Rules, operation: str = CREATE, old: Pod | None = None) -> Decision:  # noqa: ARG001
-    """Decide about a Pod that is created.
+def mutate_pod(
+    pod: Pod,
+    rules: Rules,
+    operation: str = CREATE,
+    old: Pod | None = None,  # noqa: ARG001
+    beyond: Sequence[Problem] = (),
+) -> Decision:
+    """Decide about a Pod that is created. ``beyond``: what else is wrong with it, should it be ours.
 
-    One that has our gate came through its Job, whose level was checked then: it is not checked again, lest a flavor
-    that is gone keeps a running Job from replacing its pods. The controller says so on the Workload.
+    One of a Job that has our gate came through that, and was checked then: it is not checked again, lest a flavor that
+    is gone keeps a running Job from replacing its pods. The controller says so on the Workload.
     """
     if operation != CREATE:
         return UNTOUCHED
     annotations = annotations_of(pod.metadata)
-    gated = _has_gate(pod.spec, rules.keys)
+    of_job = is_of_a_job(pod.metadata)
+    checked = of_job and has_gate(pod.spec, rules.keys)
     try:
         request = parse_request(annotations, rules.keys)
         queue = labels_of(pod.metadata).get(rules.keys.queue_name)
         if request is None and queue is None:
             return UNTOUCHED
         request = request or ParsedRequest(Policy.UNCONSTRAINED, None, checks.queue_path(rules.keys))
-        if not gated and rules.flavors is not None and not (queue and request.policy is Policy.UNCONSTRAINED):
+        if not checked and rules.flavors is not None and not (queue and request.policy is Policy.UNCONSTRAINED):
             check_level(request, rules.flavors)
     except RequestError as error:
         return deny([Problem(INVALID, str(error))])
-    alone = () if gated else checks.check_group(pod, rules.keys)
-    if problems := [*checks.check_template(pod, rules.keys, ""), *alone]:
+    alone = () if checked else checks.check_group(pod, rules.keys)
+    queued = checks.check_has_queue(not of_job, queue, rules.keys) if rules.require_queue else ()
+    if problems := [*checks.check_template(pod, rules.keys, ""), *alone, *queued, *beyond]:
         return deny(problems)
     patch = tuple(stamp(pod, request, rules.keys, ""))
-    if gated:
+    if checked:
         return Decision(patch) if patch else UNTOUCHED
     warnings = chain(
         advice.on_level(request, rules.flavors or {}, unchecked=rules.flavors is None),
         advice.on_template(pod, ""),
         advice.on_wishes(pod),
+        advice.on_lone_total(pod, rules.keys),
         advice.on_spelling(annotations, rules.keys, JOB_PATH),
     )
     return Decision(patch, advice.trim(warnings))
@@ -172,6 +206,12 @@ def _admit_job(job: Job, request: ParsedRequest, rules: Rules, operation: str, o
 def _leave_job(job: Job, keys: Keys) -> Decision:
     """A Job without a request is left alone, whatever else it says; it is told of what then has no effect."""
     return Decision(warnings=advice.trim(chain(advice.on_lone_wishes(job, keys), _spelling(job, keys))))
+
+
+def other_manager(job: Job | JobSet, own: str) -> str | None:
+    """Which controller manages it, where that is not the one that comes with its kind (``own``)."""
+    manager = job.spec.managed_by if job.spec is not None else None
+    return manager if manager != own else None
 
 
 def _handed_down(job: Job, keys: Keys) -> dict[str, str]:
@@ -239,7 +279,7 @@ def stamp(  # noqa: PLR0917
         missing[key] = value
     if missing:
         yield from _add_annotations(pod.metadata, missing, f"{at}/metadata")
-    if not _has_gate(pod.spec, keys):
+    if not has_gate(pod.spec, keys):
         gate = Gate(keys.gate)
         if pod.spec is not None and pod.spec.scheduling_gates:
             yield Add(f"{at}/spec/schedulingGates/-", gate)
@@ -263,7 +303,8 @@ def _escape(segment: str) -> str:
     return segment.replace("~", "~0").replace("/", "~1")
 
 
-def _has_gate(spec: PodSpec | None, keys: Keys) -> bool:
+def has_gate(spec: PodSpec | None, keys: Keys) -> bool:
+    """Whether a pod (template) carries our gate."""
     gates = spec.scheduling_gates if spec is not None else None
     return any(gate.name == keys.gate for gate in gates or ())
 
@@ -274,9 +315,11 @@ def _template(job: Job) -> Pod:
 
 
 def _request_changed(old: Job, new: Job, keys: Keys) -> bool:
-    """Whether an update touches request or queue. Of a Job that is being deleted nothing matters any more."""
+    """Whether an update touches request or queue, or takes the gate. Of a Job that goes nothing matters any more."""
     if new.metadata is not None and new.metadata.deletion_timestamp:
         return False
+    if has_gate(_template(old).spec, keys) and not has_gate(_template(new).spec, keys):
+        return True
     return _requests(old, keys) != _requests(new, keys) or checks.queue_of(old, keys) != checks.queue_of(new, keys)
 
 

@@ -10,6 +10,14 @@ class _Struct(msgspec.Struct, gc=False, rename="camel"):
     pass
 
 
+class OwnerReference(_Struct):
+    """Who an object belongs to."""
+
+    api_version: str = ""
+    kind: str = ""
+    controller: bool | None = None
+
+
 class Metadata(_Struct):
     """Metadata of a Job, a Pod or a pod template."""
 
@@ -17,6 +25,7 @@ class Metadata(_Struct):
     labels: dict[str, str] | None = None
     namespace: str | None = None
     deletion_timestamp: str | None = None
+    owner_references: list[OwnerReference] | None = None
 
 
 class Gate(_Struct):
@@ -47,6 +56,7 @@ class JobSpec(_Struct):
     parallelism: int | None = None
     completions: int | None = None
     template: Pod | None = None
+    managed_by: str | None = None
 
 
 class Job(_Struct):
@@ -75,6 +85,7 @@ class JobSetSpec(_Struct):
     """A JobSet's spec."""
 
     suspend: bool | None = None
+    managed_by: str | None = None
     replicated_jobs: list[ReplicatedJob] | None = None
 
 
@@ -93,6 +104,18 @@ def annotations_of(metadata: Metadata | None) -> dict[str, str]:
 def labels_of(metadata: Metadata | None) -> dict[str, str]:
     """The labels; empty where there are none."""
     return (metadata.labels if metadata is not None else None) or {}
+
+
+def controller_of(metadata: Metadata | None) -> OwnerReference | None:
+    """The controlling owner, if there is one."""
+    owners = metadata.owner_references if metadata is not None else None
+    return next((owner for owner in owners if owner.controller), None) if owners else None
+
+
+def is_of_a_job(metadata: Metadata | None) -> bool:
+    """Whether a Job controls it: one of Kubernetes' own, not something of the same name."""
+    owner = controller_of(metadata)
+    return owner is not None and (owner.api_version, owner.kind) == ("batch/v1", "Job")
 
 
 def is_suspended(job: Job | None) -> bool:

@@ -5,12 +5,13 @@
 - Anything else: what `mutate` decides. The answer keeps the review's uid and apiVersion.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 import structlog
 
+from webhook import large
 from webhook.checks import FORBIDDEN, INVALID, Problem
 from webhook.memo import Decisions
 from webhook.mutate import CREATE, Decision, Rules
@@ -100,6 +101,9 @@ class Verdict(NamedTuple):
     tail: bytes
 
 
+Decide = Callable[[Decisions[Verdict], Any, str, Any, Sequence[Problem]], Verdict]
+
+
 class Rulebook:
     """The rules in force, and the decisions made under them so far. Make another where a rule changes."""
 
@@ -111,7 +115,7 @@ class Rulebook:
 class Reviewer:
     """Answers the reviews of one kind. Make one with `for_jobs`, `for_jobsets` or `for_pods`."""
 
-    def __init__(self, kind: str, shape: type, decide: Callable[[Decisions[Verdict], Any, str, Any], Verdict]) -> None:
+    def __init__(self, kind: str, shape: type, decide: Decide) -> None:
         self._kind = kind
         self._decide = decide
         self._decode: Callable[[bytes], Review[Any]] = msgspec.json.Decoder(Review[shape]).decode  # type: ignore[valid-type]
@@ -135,8 +139,9 @@ class Reviewer:
             return _malformed("request.uid: Required value")
         if request.object is None:
             return _reply(review, _UNTOUCHED)
-        verdict = self._decide(rulebook.decisions, request.object, request.operation or CREATE, request.old_object)
-        return _reply(review, verdict)
+        operation = request.operation or CREATE
+        beyond = large.of_review(self._kind, body) if len(body) > large.LARGE_BYTES and operation == CREATE else ()
+        return _reply(review, self._decide(rulebook.decisions, request.object, operation, request.old_object, beyond))
 
     def _explain(self, body: bytes, error: Exception) -> Reply:
         """An answer for what did not decode: a denial where at least the review around the object is whole."""

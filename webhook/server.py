@@ -1,7 +1,7 @@
 """The webhook as a server: what is served where, readiness, drain.
 
 - ``webhook_port``, TLS: POST /mutate-job, /mutate-jobset, /mutate-pod; GET /healthz, /readyz.
-- ``metrics_port``, TLS: GET /metrics, /healthz, /readyz.
+- ``metrics_port``, TLS: GET /metrics, /healthz, /readyz; metrics for those who may read them, where that is asked.
 - ``health_port``, plain, for the kubelet: GET /healthz, /readyz.
 
 It is ready once a certificate is loaded, its CA is published, and flavors and queues are listed. A review that comes
@@ -11,9 +11,12 @@ gated all the same, and the controller says on the Workload what is wrong with t
 Drain: readyz fails at once, so that no new clients come; for ``webhook_drain_seconds`` everything is answered, but each
 answer closes its connection, so that clients which keep theirs move on as well; then the listeners close, those who
 have connected and sent nothing yet have a moment for that, and what is in flight is finished.
+
+Each port has so many connections and no more (`webhook.crowd`): those of reviews by ``webhook_max_connections``.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import monotonic, perf_counter
 from types import TracebackType
@@ -31,6 +34,7 @@ from engine.reasons import Reason
 from kube.client import Client
 from kube.events import EventRecorder
 from kube.objects import ObjectReference
+from serving.access import Access, by_api_server
 from webhook.answers import (
     BODY_LATE,
     Answer,
@@ -40,7 +44,10 @@ from webhook.answers import (
     read_body,
     text,
 )
+from webhook.checks import Flavors
+from webhook.checks import Routes as Queues
 from webhook.connection import Answerer, ReviewServer
+from webhook.crowd import Crowd, Why
 from webhook.levels import FlavorLevels, LevelSource
 from webhook.listener import Listener
 from webhook.metrics import CONTENT_TYPE, TOO_LARGE, Metrics, PathStats
@@ -61,6 +68,10 @@ LEVELS_WAIT_SECONDS = 2.0
 KEEPALIVE_SECONDS = 150.0
 LINGER_SECONDS = 5.0
 HANDSHAKE_SECONDS = 10.0
+GOODBYE_SECONDS = 5.0
+LARGEST_BODIES = 8  # so many of the largest may be under way at once
+SEEN_CONNECTIONS = 32  # of those who look at metrics and health: at most so many at each port
+TELL_SECONDS = 10.0  # between two lines about connections that had to go
 FINISH_SECONDS = 10.0  # for what is in flight at the end of a drain
 LAST_SECONDS = 1.0  # for the first request of those that connected just before the end
 LAST_LOOKS = 0.01
@@ -74,7 +85,7 @@ Conditions = Mapping[str, Callable[[], bool]]  # what must hold to be ready -> w
 class WebhookServer:
     """Serves reviews. An async context: bound inside, closed at once after it; call `drain` first to leave gracefully.
 
-    ``conditions`` must all hold for readyz to say so.
+    ``conditions`` must all hold for readyz to say so. ``access``: who may read metrics; None: whoever reaches the port.
     """
 
     def __init__(
@@ -85,15 +96,22 @@ class WebhookServer:
         *,
         conditions: Conditions | None = None,
         expiry: Callable[[], float | None] = lambda: None,
+        access: Access | None = None,
     ) -> None:
         self._settings = settings
-        self._keys = settings.keys
         self._levels = levels
         self._tls = tls
         self._conditions = dict(conditions or {})
+        self._access = access
         self._draining = False
         self._listeners: list[tuple[Listener, ReviewServer]] = []
-        self.metrics = Metrics(tuple(REVIEWERS), expiry)
+        self._reviewing = Crowd(
+            settings.webhook_max_connections,
+            most_bytes=LARGEST_BODIES * settings.webhook_max_body_bytes,
+            tell=self._note_closed,
+        )
+        self._told = -math.inf
+        self.metrics = Metrics(tuple(REVIEWERS), expiry, lambda: len(self._reviewing))
         self.port = self.metrics_port = self.health_port = 0
 
     async def __aenter__(self) -> Self:
@@ -107,10 +125,12 @@ class WebhookServer:
             reviews[path] = ("POST", self._reviews(reviewer, short[path], stats))
         settings = self._settings
         seen: Routes = {"/metrics": ("GET", self._metrics), **health}
+        port, most = settings.webhook_port, SEEN_CONNECTIONS
+        looking, probing = (Crowd(most, strangers=most, tell=self._note_closed) for _ in range(2))
         try:
-            self.port = await self._listen({**reviews, **health}, settings.webhook_port, secure=True, short=short)
-            self.metrics_port = await self._listen(seen, settings.metrics_port, secure=True)
-            self.health_port = await self._listen(health, settings.health_port, secure=False)
+            self.port = await self._listen({**reviews, **health}, port, self._reviewing, secure=True, short=short)
+            self.metrics_port = await self._listen(seen, settings.metrics_port, looking, secure=True)
+            self.health_port = await self._listen(health, settings.health_port, probing, secure=False)
         except BaseException:
             await self._close()
             raise
@@ -147,12 +167,15 @@ class WebhookServer:
             http.pre_shutdown()  # ends idle connections; without it, the next line waits for them to the deadline
         await asyncio.gather(*(http.shutdown(timeout=FINISH_SECONDS) for _, http in self._listeners))
 
-    async def _listen(self, routes: Routes, port: int, *, secure: bool, short: Mapping[str, Answerer] = NOTHING) -> int:
+    async def _listen(
+        self, routes: Routes, port: int, crowd: Crowd, *, secure: bool, short: Mapping[str, Answerer] = NOTHING
+    ) -> int:
         http = ReviewServer(
             self._dispatch(routes),
             routes=short,
             limit=self._settings.webhook_max_body_bytes,
             closing=lambda: self._draining,
+            crowd=crowd,
             access_log=None,
             logger=ProtocolLog(),
             keepalive_timeout=KEEPALIVE_SECONDS,
@@ -160,9 +183,17 @@ class WebhookServer:
             auto_decompress=False,  # a small body must not become a huge one
         )
         tls = self._tls.context if secure else None
-        listener = await Listener.bind(self._settings.bind_address, port, http, tls=tls, handshake=HANDSHAKE_SECONDS)
+        address, seconds = self._settings.bind_address, (HANDSHAKE_SECONDS, GOODBYE_SECONDS)
+        listener = await Listener.bind(address, port, http, crowd, tls=tls, seconds=seconds)
         self._listeners.append((listener, http))
         return listener.port
+
+    def _note_closed(self, why: Why) -> None:
+        """Somebody had to go to make room."""
+        self.metrics.closed[why] += 1
+        if monotonic() - self._told > TELL_SECONDS:
+            self._told = monotonic()
+            log.warning("connections are closed to make room", connections=len(self._reviewing), **self.metrics.closed)
 
     def _dispatch(self, routes: Routes) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
         async def handle(request: web.BaseRequest) -> web.StreamResponse:
@@ -174,15 +205,17 @@ class WebhookServer:
                 reply = text(405, f"{path} takes {method}")
             else:
                 reply = await handler(request)
-            close = self._draining or not request.keep_alive or reply.status in (400, 408, 413)
-            return Answer(reply, keep_alive=not close)
+            return Answer(reply, keep_alive=False)
 
         return handle
+
+    def _rules(self, flavors: Flavors | None, queues: Queues | None = None) -> Rules:
+        return Rules(self._settings.keys, flavors, queues or {}, self._settings.require_queue)
 
     def _answerer(self, reviewer: Reviewer, stats: PathStats) -> Answerer:
         """The decision on a body that is whole; None as long as the flavors are not known."""
         levels, offered = self._levels, None
-        rulebook = Rulebook(Rules(self._keys, {}))
+        rulebook = Rulebook(self._rules({}))
 
         def answer(body: bytes) -> Reply | None:
             nonlocal rulebook, offered
@@ -191,7 +224,7 @@ class WebhookServer:
             if offer is None:
                 return None
             if offered is not offer:
-                rulebook, offered = Rulebook(Rules(self._keys, offer.flavors, offer.queues)), offer
+                rulebook, offered = Rulebook(self._rules(offer.flavors, offer.queues)), offer
             reply = reviewer.answer(body, rulebook)
             stats.observe(reply.verdict, perf_counter() - start)
             return reply
@@ -220,7 +253,7 @@ class WebhookServer:
         return review
 
     def _unchecked(self, reviewer: Reviewer, body: bytes, stats: PathStats) -> Reply:
-        reply = reviewer.answer(body, Rulebook(Rules(self._keys, None)))
+        reply = reviewer.answer(body, Rulebook(self._rules(None)))
         stats.observe(reply.verdict, LEVELS_WAIT_SECONDS)
         return reply
 
@@ -232,7 +265,11 @@ class WebhookServer:
         self.metrics.ready = not missing
         return text(503, f"not ready: {', '.join(missing)}") if missing else text(200, "ok")
 
-    async def _metrics(self, _request: web.BaseRequest) -> Reply:
+    async def _metrics(self, request: web.BaseRequest) -> Reply:
+        if self._access is not None:
+            verdict = await self._access.check(request.headers.get("Authorization"))
+            if verdict.status != 200:
+                return text(verdict.status, verdict.text)
         self.metrics.ready = not self.missing()
         return Reply(200, await asyncio.to_thread(self.metrics.render), "", CONTENT_TYPE)
 
@@ -272,6 +309,7 @@ async def serve(
             "flavors and queues are not listed": lambda: levels.current() is not None,
         },
         expiry=lambda: manager.bundle.not_after.timestamp() if manager.bundle is not None else None,
+        access=Access(by_api_server(client)) if settings.metrics_authentication == "kubernetes" else None,
     )
     async with server, asyncio.TaskGroup() as group:
         background = [group.create_task(each.run()) for each in (levels, manager, recorder)]

@@ -108,7 +108,8 @@ def audited(log):
         resource = "/".join(filter(None, (target["resource"], target.get("subresource"))))
         right = (entry["verb"], f"{resource}.{target.get('apiGroup', '')}".rstrip("."))
         used[account[1]][right] += 1
-        if entry["annotations"].get("authorization.k8s.io/decision") == "forbid":
+        refused_by_policy = entry.get("responseStatus", {}).get("code") == 403
+        if entry["annotations"].get("authorization.k8s.io/decision") == "forbid" or refused_by_policy:
             forbidden.append((account[1], *right, target.get("name", "")))
     return used, forbidden
 

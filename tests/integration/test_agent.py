@@ -1,6 +1,10 @@
 """The agent on a real API server, under its own service account: it writes what is so, and only when it changes."""
 
+import contextlib
 import json
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -9,7 +13,7 @@ from support.jobs import until
 from support.kubelet import GIB
 from support.nvml import recorded
 
-from agent import cycle
+from agent import copies, cycle
 from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
 from crds.numa_placement import decode
 from kube.errors import Forbidden, NotFound
@@ -77,6 +81,43 @@ async def observed(client, namespace, name):
 def ready(found):
     (condition,) = found["status"]["conditions"]
     return condition["status"], condition["reason"]
+
+
+@contextlib.contextmanager
+def copied(source, target):
+    """The files of a kubelet, kept as copies beside the agent, as the DaemonSet does it."""
+    target.mkdir()
+    command = [sys.executable, "-I", "-m", "agent.copies", str(source), str(target)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+async def test_an_agent_that_sees_copies_of_the_kubelets_files_knows_the_state_exactly(
+    client, account, node, namespace, tmp_path
+):
+    kubelet = dgx(tmp_path / "kubelet")
+    pod = await pod_on(client, node, namespace, "train")
+    sees = {
+        "agent_kubelet_directory": str(tmp_path / "copies"),
+        "agent_pod_resources_socket": str(kubelet.socket),
+    }
+    with copied(kubelet.folder, tmp_path / "copies") as copier:
+        async with agent_on(node, account, tmp_path, kubelet=kubelet, **sees) as running:
+            await flex_topo(client, node, lambda found: ready(found) == ("True", "Ready"))
+            kubelet.hold(pod["metadata"]["uid"], namespace=namespace, pod="train", cpus="48-51,176-179")
+            await observed(client, namespace, "train")
+            await flex_topo(client, node, lambda found: found["status"]["cpus"].get("assignments"))
+            copier.terminate()
+            copier.wait()
+            os.utime(tmp_path / "copies" / copies.ALIVE, (1, 1))
+            found = await flex_topo(client, node, lambda found: ready(found)[0] == "False")
+            (condition,) = found["status"]["conditions"]
+            assert "kubelet-files does not run" in condition["message"]
+            assert found["status"]["cpus"]["assignments"]
+            await running.turned(1)
 
 
 async def test_it_publishes_all_it_knows_and_then_only_what_changes(client, account, node, namespace, tmp_path):

@@ -10,6 +10,7 @@ from kube.events import EventRecorder
 from kube.objects import Pod
 from kube.resources import JOBS, POD_DISRUPTION_BUDGETS, PODS
 from ungater.evictions import Evictions, tracked
+from ungater.guard import Guard
 from ungater.metrics import Metrics
 
 pytestmark = pytest.mark.cluster
@@ -25,7 +26,12 @@ async def jobs(client, namespace, nodes):
 async def evictions(client):
     recorder = EventRecorder(client, "topogate-test")
     made = Evictions(
-        client, concurrency=4, again=lambda uid, after: asked.append((uid, after)), recorder=recorder, metrics=Metrics()
+        client,
+        concurrency=4,
+        again=lambda uid, after: asked.append((uid, after)),
+        recorder=recorder,
+        metrics=Metrics(),
+        guard=Guard(),
     )
     made.asked = asked = []
     made.recorder = recorder

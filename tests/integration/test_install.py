@@ -226,6 +226,36 @@ def test_beside_kueue_its_domain_is_refused(clean, install, kubectl, there):
     assert role not in outcomes(install(**OUTSIDE))
 
 
+def test_authenticated_metrics_stay_until_they_are_taken_back(clean, install, kubectl):
+    role = "clusterrole/topogate-metrics-authentication"
+    assert role not in outcomes(install(**OUTSIDE))
+    assert outcomes(install(metrics_authentication=True, **OUTSIDE))[role] == "created"
+    assert set(outcomes(install(**OUTSIDE)).values()) == {"unchanged", "kept"}
+    printed = outcomes(install(metrics_authentication=False, **OUTSIDE))
+    gone = {name for name, outcome in printed.items() if outcome == "deleted"}
+    binding = "clusterrolebinding/topogate-metrics-authentication"
+    assert gone == {role, binding, "clusterrole/topogate-metrics-reader"}
+    assert role not in outcomes(install(**OUTSIDE))
+
+
+def test_the_policy_follows_device_annotations_that_somebody_set(clean, install, kubectl):
+    """After the settings were edited, another install lets the ungater write what they name."""
+    install(**OUTSIDE)
+    config = yaml.safe_dump(
+        {
+            **yaml.safe_load(get(kubectl, "configmap", render.CONFIG_MAP, "-n", NAMESPACE)["data"]["config.yaml"]),
+            "deviceAnnotations": [{"resource": "nvidia.com/gpu", "key": "nvidia.com/use-gpuuuid", "value": "id"}],
+        }
+    )
+    patch = json.dumps({"data": {"config.yaml": config}})
+    kubectl("patch", "configmap", render.CONFIG_MAP, "-n", NAMESPACE, "--patch", patch)
+    assert outcomes(install(**OUTSIDE))["validatingadmissionpolicy/topogate-ungater-pods"] == "configured"
+    policy = get(kubectl, "validatingadmissionpolicy", "topogate-ungater-pods")
+    (devices,) = [one["expression"] for one in policy["spec"]["variables"] if one["name"] == "devices"]
+    assert devices == "['nvidia.com/use-gpuuuid']"
+    kubectl("delete", "configmap", render.CONFIG_MAP, "-n", NAMESPACE)
+
+
 def test_dry_run_changes_nothing(clean, install, kubectl, there):
     printed = install(dry_run=True, namespace="new")
     assert set(outcomes(printed).values()) == {"created"}
@@ -498,9 +528,9 @@ def test_a_namespace_of_somebody_else_stays(installed, uninstall, kubectl, there
 
 
 def test_pods_that_would_wait_for_ever_are_named_and_can_be_ungated(clean, install, uninstall, kubectl):
-    install(**OUTSIDE)  # nobody serves that: only gated objects get past the webhook
-    kubectl("create", "-f", "-", stdin=json.dumps(gated("Pod", "waiting")))
+    install(**OUTSIDE)  # nobody serves that
     kubectl("delete", "mutatingwebhookconfiguration", "topogate-webhook")
+    kubectl("create", "-f", "-", stdin=json.dumps(gated("Pod", "waiting")))
     kubectl("create", "-f", "-", stdin=json.dumps(gated("Job", "maker")))
     shown = uninstall().err
     for part in ("1 pods still wait", "default/waiting", "--ungate", "1 unfinished Jobs", "default/maker"):

@@ -15,7 +15,8 @@ import yaml
 from support import kueue_kinds
 from support.cluster_checker import snapshot, violations
 from support.jobs import RACK_LABEL, Running, Watched, install_crds, job, make_flavor, nodes_of, racks_of, until
-from support.kueue import PRIORITY, QUEUE_NAME, Kueue, true
+from support.kueue import PRIORITY, QUEUE_NAME, Kueue, now, true
+from support.kueue_queue import condition
 
 from cli.explain import report
 from crds.constants import DEFAULT_DOMAIN, Keys
@@ -23,7 +24,7 @@ from kube.client import Client
 from kube.resources import JOBS, PODS, RESOURCE_FLAVORS, WORKLOADS, resource_of
 from localcluster.nodes import GROUP_LABEL
 from manifests import render
-from ungater.kueue import bridge
+from ungater.kueue import bridge, retries
 from ungater.kueue.answers import NOTHING_TO_PLACE
 from ungater.kueue.objects import CONTROLLER
 
@@ -33,6 +34,7 @@ DOMAIN = "topogate.dev"
 KEYS = Keys(DOMAIN)
 POOL = "example.com/pool"
 THING = {"apiGroup": "x.dev", "kind": "Thing", "name": "x"}
+NEXT_STEP = retries.next_step
 PAGE = Path(__file__).parents[2] / "docs" / "kueue.md"
 
 
@@ -71,14 +73,16 @@ class Site(Watched):
         self.made.append((kind, name))
         await self.kueue.make(kind, name, spec)
 
-    async def queue(self, name, *flavors, checks, gpus=1000):
+    async def queue(self, name, *flavors, checks, gpus=1000, strategy="BestEffortFIFO"):
         """A LocalQueue and ClusterQueue of this name."""
-        quota = {"name": "nvidia.com/gpu", "nominalQuota": gpus}
-        offered = [{"name": flavor, "resources": [quota]} for flavor in flavors]
-        group = {"coveredResources": ["nvidia.com/gpu"], "flavors": offered}
-        strategy = {"admissionChecks": [{"name": check} for check in checks]}
+        quota = [{"name": "nvidia.com/gpu", "nominalQuota": gpus}, {"name": "cpu", "nominalQuota": 1000}]
+        offered = [{"name": flavor, "resources": quota} for flavor in flavors]
+        group = {"coveredResources": ["nvidia.com/gpu", "cpu"], "flavors": offered}
+        spec = {"namespaceSelector": {}, "queueingStrategy": strategy, "resourceGroups": [group]}
+        if checks:
+            spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": check} for check in checks]}
         cluster = f"{name}-{self.namespace}"
-        await self.make("ClusterQueue", cluster, {"admissionChecksStrategy": strategy, "resourceGroups": [group]})
+        await self.make("ClusterQueue", cluster, spec)
         await self.kueue.make("LocalQueue", name, {"clusterQueue": cluster})
 
     async def submit(self, name, pods=2, *, queue="team", level=RACK_LABEL, gpus=8, priority=0):
@@ -286,9 +290,52 @@ async def test_a_place_is_kept_over_a_restart_while_another_check_keeps_the_job_
     await site.state("third", "Pending", "DoesNotFit")
     assert await site.places("kept") == kept
     assert (await site.kueue.check("kept", site.check))["state"] == "Ready"
-    await pass_check(site, other, "kept")
+    await say(site, other, "kept", "Ready")
     await site.land("kept")
     assert await site.places("kept") == kept
+
+
+async def test_a_place_is_given_to_others_as_soon_as_another_check_sends_the_job_away(site):
+    """Kueue evicts it only when the delay is over."""
+    other = await another_check(site)
+    await site.queue("slow", site.namespace, checks=[site.check, other])
+    await site.submit("kept", queue="slow")
+    await site.state("kept", "Ready")
+    await site.submit("second")
+    await site.land("second")
+    await site.submit("third")
+    await site.state("third", "Pending", "DoesNotFit")
+    await say(site, other, "kept", "Retry", requeueAfterSeconds=300)
+    await site.land("third")
+    await site.state("kept", "Pending", f"check {other} says Retry")
+    assert true(await site.kueue.workload("kept"), "QuotaReserved")
+
+
+async def test_a_job_whose_queue_was_stopped_is_not_admitted_by_the_answer_of_before(site):
+    other = await another_check(site)
+    await site.queue("slow", site.namespace, checks=[site.check, other])
+    await site.submit("kept", queue="slow")
+    await site.state("kept", "Ready")
+    await say(site, other, "kept", "Ready")
+    await site.land("kept")
+    await site.submit("held", queue="slow")
+    await site.state("held", "Ready")
+    await stop(site, "slow", "Hold")
+    await site.state("held", "Pending", "no place is kept")
+    await site.submit("third")
+    await site.land("third")
+    await say(site, other, "held", "Ready")
+    await stop(site, "slow", "None")
+    await site.state("held", "Pending", "DoesNotFit")
+    assert await site.suspended("held")
+    await site.delete("third")
+    await site.land("held")
+
+
+async def stop(site, queue, policy):
+    await site.client.patch(
+        site.kueue.kinds["LocalQueue"], queue, site.namespace, body={"spec": {"stopPolicy": policy}}
+    )
 
 
 async def another_check(site):
@@ -300,16 +347,16 @@ async def another_check(site):
     return name
 
 
-async def pass_check(site, check, job):
+async def say(site, check, job, state, **more):
     name = (await site.kueue.workload(job))["metadata"]["name"]
-    passed = {"name": check, "state": "Ready", "message": ""}
-    await answer(site.client, site.kueue.workload_kind, name, site.namespace, {"admissionChecks": [passed]})
+    said = {"name": check, "state": state, "message": "", **more}
+    await answer(site.client, site.kueue.workload_kind, name, site.namespace, {"admissionChecks": [said]})
 
 
 async def answer(client, resource, name, namespace, status):
     """As the controller of another check writes."""
     for entries in status.values():
-        entries[0]["lastTransitionTime"] = "2026-11-21T00:00:00Z"
+        entries[0]["lastTransitionTime"] = now()
     meta = {"name": name, **({"namespace": namespace} if namespace else {})}
     body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, "status": status}
     await client.apply(resource, body, field_manager="example.com/other", subresource="status")
@@ -377,13 +424,13 @@ async def test_slots_of_a_reservation_that_ended_unseen_are_given_back_before_ot
 
     async def again():
         admission = (await site.kueue.workload("moved"))["status"].get("admission")
-        return admission and admission["podSetAssignments"][0]["flavors"] == {"nvidia.com/gpu": flavors[1]}
+        return admission and set(admission["podSetAssignments"][0]["flavors"].values()) == {flavors[1]}
 
     await until(again, "quota in the other flavor")
     await site.running_controller.start()
     await site.state("moved", "Ready")
     assert all("-y-" in node for node in await site.places("moved"))
-    await pass_check(site, other, "moved")
+    await say(site, other, "moved", "Ready")
     await site.land("moved")
 
 
@@ -411,38 +458,130 @@ async def test_a_flavor_whose_pods_kueue_places_itself_and_a_check_with_paramete
     assert (condition["type"], condition["status"], condition["reason"]) == ("Active", "False", "BadParametersRef")
 
 
+LEVEL = "example.com/no-such-level"
+
+
+async def tight(site, **options):
+    """A queue with quota for one job, which one that fits no rack has taken, and another that would run."""
+    await site.queue("tight", site.namespace, checks=[site.check], gpus=16, **options)
+    await site.submit("hopeless", pods=3, gpus=5, queue="tight")
+    await site.state("hopeless", "Pending", "NeverFits: ")
+    await site.submit("other", queue="tight")
+
+    async def tried():
+        return condition(await site.kueue.workload("other"), "QuotaReserved").get("status") == "False"
+
+    await until(tried, "other to be tried in vain")
+
+
+async def requeued_at(site, name):
+    """When Kueue tries the workload again; "" where it does not wait for anything."""
+    return (await site.kueue.workload(name))["status"].get("requeueState", {}).get("requeueAt", "")
+
+
+@pytest.mark.parametrize("strategy", ["BestEffortFIFO", "StrictFIFO"])
+async def test_nobody_waits_behind_one_that_can_never_be_placed(kinds, client, namespace, nodes, strategy):
+    async with open_site(client, namespace, nodes, kueue_never_fits_seconds=3) as site:
+        await tight(site, strategy=strategy)
+        await site.land("other")
+        away = await site.state("hopeless", "Pending", "NeverFits: ")
+        assert away["retryCount"] >= 1
+        if strategy == "BestEffortFIFO":  # in the other, others may come first without that
+            assert f"others have its quota until {await requeued_at(site, 'hopeless')}" in away["message"]
+        workload = await site.kueue.workload("hopeless")
+        assert "admission" not in workload["status"]
+        assert workload["spec"]["active"]
+        await site.event("hopeless", "NeverFits")
+
+
+async def test_where_kueue_gives_the_quota_back_before_it_is_told_the_delay_all_of_it_is_done_again(
+    kinds, client, namespace, nodes, monkeypatch
+):
+    """As it is where the controller or the API server is slow: here it sees two evictions too late."""
+    late = []
+
+    def slowly(workload, check, told, now):
+        count = check.retry_count or 0
+        if 0 < count <= 2:
+            late.append(count)
+            return None
+        return NEXT_STEP(workload, check, told, now)
+
+    monkeypatch.setattr(retries, "next_step", slowly)
+    async with open_site(client, namespace, nodes, kueue_never_fits_seconds=25) as site:
+        await tight(site)
+        await site.land("other")  # sooner than with further patience
+        assert set(late) == {1, 2}
+        assert (await site.kueue.check("hopeless", site.check))["retryCount"] >= 3
+
+
+async def test_one_that_was_sent_away_comes_back_and_runs_when_there_are_nodes_for_it(
+    kinds, client, namespace, nodes, monkeypatch
+):
+    monkeypatch.setattr(retries, "FIRST_BACKOFF", 3)
+    async with open_site(client, namespace, nodes, kueue_never_fits_seconds=3) as site:
+        await tight(site)
+        await site.land("other")
+        await nodes(blocks=1, racks=1, hosts=3, prefix=f"{namespace}-more-", group=namespace)
+        await site.delete("other")
+        await site.land("hopeless", 3)
+
+
+async def test_one_that_only_waits_gives_its_quota_to_others_for_a_while_and_is_not_deactivated(
+    kinds, client, namespace, nodes, monkeypatch
+):
+    monkeypatch.setattr(retries, "WANTED_AGAIN", 0.5)
+    async with open_site(client, namespace, nodes, kueue_wait_seconds=1) as site:
+        for name in ("first", "second"):
+            await site.submit(name, gpus=5)
+            await site.land(name)
+        await site.queue("tight", site.namespace, checks=[site.check], gpus=16)
+        await site.submit("large", queue="tight")
+        await site.state("large", "Pending", "DoesNotFit: ")
+        await asyncio.sleep(2)
+        assert (await site.kueue.workload("large"))["status"]["admission"], "nobody waits for its quota"
+        await site.submit("small", pods=1, gpus=3, queue="tight")
+        await site.land("small", 1)
+        await site.state("large", "Pending", "others have its quota until")
+        assert (await site.kueue.workload("large"))["spec"]["active"]
+
+
 async def test_a_level_that_is_none_is_said_and_what_follows_is_a_setting(kinds, client, namespace, nodes):
-    async with open_site(client, namespace, nodes, kueue_never_fits="Wait") as site:
-        await site.submit("wait", level="example.com/no-such-level")
+    async with open_site(client, namespace, nodes, kueue_never_fits="Wait", kueue_never_fits_seconds=1) as site:
+        await site.submit("wait", level=LEVEL)
         found = await site.state("wait", "Pending", "UnknownLevel: ")
-        assert "example.com/no-such-level" in found["message"]
+        assert LEVEL in found["message"]
+        await asyncio.sleep(2)
         assert (await site.kueue.workload("wait"))["status"]["admission"]
         await site.delete("wait")
-        for policy in ("Retry", "Reject"):
-            await site.running_controller.crash()
-            site.running_controller = Running(
-                client, domain=DOMAIN, kueue_never_fits=policy, kueue_never_fits_seconds=1
-            )
-            await site.running_controller.start()
-            await refused(site, policy.lower(), deactivated=policy == "Reject")
-        await site.running_controller.crash()
+        await again(site, kueue_never_fits="Retry", kueue_never_fits_seconds=1, kueue_reject_seconds=1)
+        await site.submit("retry", level=LEVEL)
+        await site.state("retry", "Pending", "others have its quota until")
+        assert (await site.kueue.workload("retry"))["spec"]["active"]
+        await again(site, kueue_never_fits="Reject", kueue_never_fits_seconds=1, kueue_reject_seconds=1)
+        await rejected(site, "reject", level=LEVEL)
 
 
-async def refused(site, name, *, deactivated):
-    await site.submit(name, level="example.com/no-such-level")
-    await site.state(name, "Pending", "UnknownLevel: ")
-    await site.state(
-        name, "Pending", f"Reset to Pending after eviction. Previously: {'Rejected' if deactivated else 'Retry'}"
-    )
+async def again(site, **settings):
+    """Another controller, with other settings."""
+    await site.running_controller.crash()
+    site.running_controller = Running(site.client, domain=DOMAIN, **settings)
+    await site.running_controller.start()
+
+
+async def rejected(site, name, **job):
+    await site.submit(name, **job)
+    await site.state(name, "Pending", "Reset to Pending after eviction. Previously: Rejected")
 
     async def given_back():
         workload = await site.kueue.workload(name)
         return not workload["status"].get("admission") and workload
 
     workload = await until(given_back, "the quota to be given back")
-    assert workload["spec"]["active"] is not deactivated
-    assert ("requeueAt" in workload["status"].get("requeueState", {})) is not deactivated
-    assert (await site.kueue.check(name, site.check)).get("retryCount", 0) == (0 if deactivated else 1)
+    assert not workload["spec"]["active"]
+    assert await requeued_at(site, name) == ""
+    assert (await site.kueue.check(name, site.check)).get("retryCount", 0) == 0
+    assert "UnknownLevel" in condition(workload, "Evicted")["message"]
     await site.event(name, "UnknownLevel")
 
 

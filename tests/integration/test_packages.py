@@ -41,6 +41,11 @@ def test_lint_has_nothing_to_say(given):
         ),
         ({"certificates": {"source": "cert-manager"}}, "cert-manager", None),
         ({"agent": {"enabled": True}, "monitoring": MONITORING}, "monitoring", None),
+        (
+            {"agent": {"enabled": True}, "monitoring": MONITORING, "metrics": {"authentication": "kubernetes"}},
+            "authenticated-monitoring",
+            None,
+        ),
     ],
 )
 def test_all_ways_to_install_make_the_same_objects(given, overlay, options):
@@ -48,6 +53,36 @@ def test_all_ways_to_install_make_the_same_objects(given, overlay, options):
     assert by_helm == by_kustomize
     if options is not None:
         assert by_kustomize == essence(packages.install(**options))
+
+
+def test_authenticated_metrics_are_the_same_by_the_chart_and_the_command():
+    made = essence(helm({"agent": {"enabled": True}, "metrics": {"authentication": "kubernetes"}}))
+    assert made == essence(packages.install(agent=True, metrics_authentication=True))
+    plain = essence(helm({"agent": {"enabled": True}}))
+    more = {("ClusterRole", "", f"topogate-metrics-{name}") for name in ("authentication", "reader")}
+    assert made.keys() - plain.keys() == {*more, ("ClusterRoleBinding", "", "topogate-metrics-authentication")}
+
+
+def test_the_ungater_may_write_the_device_annotations_that_the_settings_name():
+    rules = [{"resource": "a/b", "key": key} for key in ("x.y/z", "UPPER_CASE", "x.y/z")]
+    for settings in ({}, {"deviceAnnotations": rules}):
+        key = ("ValidatingAdmissionPolicy", "", "topogate-ungater-pods")
+        given = {"logFormat": "json", **settings}
+        made = packages.install(config=yaml.safe_dump(given)) if settings else packages.install()
+        assert essence(helm({"settings": settings}))[key] == essence(made)[key]
+
+
+def test_metrics_are_open_to_namespaces_with_the_label_alone():
+    """kubebuilder's label; on whatever port they are."""
+    for obj in [*helm({"agent": {"enabled": True}}), *packages.install(agent=True)]:
+        if obj["kind"] != "NetworkPolicy":
+            continue
+        for rule in obj["spec"]["ingress"]:
+            ports = {port["port"] for port in rule["ports"]}
+            assert (ports == {9443}) is ("from" not in rule), obj["metadata"]["name"]
+            if "from" in rule:
+                assert ports <= {8081, 8443}
+                assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"metrics": "enabled"}}}]
 
 
 def test_another_namespace_and_domain_leave_no_trace_of_the_defaults():
@@ -87,6 +122,7 @@ OTHER = {
     ("certificates", "certManager", "renewBefore"): "1h",
     ("certificates", "certManager", "issuerRef"): {"name": "corp"},
     ("agent", "kubeletDirectory"): "/other",
+    ("metrics", "authentication"): "kubernetes",
     ("networkPolicy", "apiServer", "ports"): [1234],
     ("monitoring", "serviceMonitor", "interval"): "7s",
 }

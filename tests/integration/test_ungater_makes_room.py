@@ -120,3 +120,39 @@ async def test_plain_pods_of_lower_priority_make_room_where_a_setting_allows_it(
         told = await jobs.event("plain-2", "Evicted")
         assert "no queue admitted" in told["note"]
         assert "nomination" not in await jobs.status("high")
+
+
+async def test_nominal_quota_is_taken_back_from_who_borrows_it_whatever_its_budget_says(client, namespace, nodes):
+    """A budget that allows nothing, and pods that may take a month to stop, keep nobody from their own."""
+    await install_crds(client)
+    await nodes(blocks=1, racks=1, hosts=2, prefix=f"{namespace}-", group=namespace)
+    await make_flavor(client, namespace, namespace)
+    cohort = {"cohortName": namespace}
+    reclaim = {"preemption": {"reclaimWithinCohort": "Any"}}
+    await make_queue(client, namespace, "own", 16, flavors=(namespace,), **cohort, **reclaim)
+    await make_queue(client, namespace, "other", 0, flavors=(namespace,), **cohort)
+    jobs = Queued(client, namespace)
+    labels = {"matchLabels": {"batch.kubernetes.io/job-name": "borrows"}}
+    budget = {"metadata": {"name": "mine"}, "spec": {"maxUnavailable": 0, "selector": labels}}
+    async with Running(client, eviction_patience_seconds=2.0, reclaim_grace_seconds=5.0):
+        await jobs.submit("borrows", 2, queue="other", pod_spec={"terminationGracePeriodSeconds": 2_592_000})
+        before = {pod["metadata"]["uid"] for pod in await jobs.running("borrows", 2)}
+        await client.create(POD_DISRUPTION_BUDGETS, budget, namespace)
+
+        async def counted():
+            found = await client.get(POD_DISRUPTION_BUDGETS, "mine", namespace)
+            return found.get("status", {}).get("conditions")
+
+        await until(counted, "the budget to be looked at")
+        await jobs.submit("owns", 2, queue="own")
+        first = min(pod["metadata"]["name"] for pod in await jobs.pods("borrows"))
+        told = await jobs.event(first, "EvictionBlocked")
+        assert "mine" in told["note"]
+        assert len(await jobs.running("owns", 2)) == 2
+        assert not before & {pod["metadata"]["uid"] for pod in await client.list(PODS, namespace)}
+        assert (await jobs.job("borrows"))["status"].get("failed", 0) == 0
+        note = (await jobs.event("borrows", "Preempted"))["note"]
+        assert "takes back its nominal quota" in note
+    for name in ("own", "other"):
+        await client.delete(CLUSTER_QUEUES, f"{namespace}-{name}")
+    await client.delete(RESOURCE_FLAVORS, namespace)

@@ -2,14 +2,11 @@
 
 import asyncio
 import base64
-import ssl
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import replace
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from support import jobsets
-from support.ports import free_port
 from support.reviews import (
     BLOCK,
     DOMAIN,
@@ -26,170 +23,34 @@ from support.reviews import (
     make_pod,
     pod_spec,
 )
+from support.webhook_installed import delete, flavor, kubectl, queued, refused, serving, until
 
-from certs.authority import Bundle, Lifetimes, create
-from certs.options import Options as CertOptions
-from crds.settings import Settings
-from kube.client import Client
-from kube.config import Connection, Static
-from kube.errors import ApiError, NotFound, ServerError
+from certs.authority import Lifetimes, create
+from kube.errors import ApiError
 from kube.patches import PatchType
 from kube.resources import (
     CLUSTER_QUEUES,
     DEPLOYMENTS,
     JOB_SETS,
     JOBS,
-    LOCAL_QUEUES,
     MUTATING_WEBHOOKS,
     PODS,
     RESOURCE_FLAVORS,
-    SECRETS,
-    resource_of,
 )
-from manifests.render import Options, objects
-from webhook.server import serve
 
 pytestmark = pytest.mark.cluster
-
-WAIT_SECONDS = 30
-SYSTEM = "topogate-system"
-SECRET = "topogate-webhook-cert"
-_KINDS = ("Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role")
-INSTALLED = {*_KINDS, "RoleBinding", "Secret", "MutatingWebhookConfiguration"}
-
-
-def flavor(name, *levels):
-    return {
-        "apiVersion": "topogate.dev/v1alpha1",
-        "kind": "ResourceFlavor",
-        "metadata": {"name": name},
-        "spec": {"nodeLabels": {"pool": name}, "topology": {"levels": list(levels)}},
-    }
-
-
-async def until(condition, what):
-    try:
-        async with asyncio.timeout(WAIT_SECONDS):
-            while not await condition():
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        pytest.fail(f"waited {WAIT_SECONDS} s in vain for {what}")
-
-
-async def delete(client, *address):
-    with suppress(NotFound):
-        await client.delete(*address)
-
-
-class Webhook:
-    """One installation, and the server that belongs to it."""
-
-    def __init__(self, cluster, client, port):
-        self.cluster = cluster
-        self.client = client
-        self.port = port
-        self._stop = self._task = None
-
-    async def start(self):
-        bound = asyncio.get_running_loop().create_future()
-        self._stop = asyncio.Event()
-        settings = Settings(
-            bind_address="127.0.0.1",
-            webhook_port=self.port,
-            metrics_port=0,
-            health_port=0,
-            webhook_url=f"https://127.0.0.1:{self.port}",
-            webhook_drain_seconds=0.01,
-        )
-
-        async def run():
-            token = await self.client.request_token("topogate-webhook", SYSTEM, 3600)
-            trust = ssl.create_default_context(cadata=self.cluster.ca_pem.decode())
-            connection = Connection(self.cluster.api_url, trust, Static(f"Bearer {token}"))
-            async with Client(connection) as own:
-                options = replace(CertOptions.from_settings(settings), check_seconds=0.1, settle_seconds=2.0)
-                await serve(settings, own, stop=self._stop, on_bound=bound.set_result, options=options)
-
-        self._task = asyncio.create_task(run())
-        await asyncio.wait({bound, self._task}, return_when=asyncio.FIRST_COMPLETED)
-        self.server = bound.result()
-
-        async def ready():
-            return not self.server.missing()
-
-        await until(ready, "the webhook to be ready")
-
-    async def stop(self):
-        self._stop.set()
-        await self._task
-
-    async def stored(self):
-        """The certificates in the Secret."""
-        data = (await self.client.get(SECRETS, SECRET, SYSTEM))["data"]
-        return Bundle(*(base64.b64decode(data[name]) for name in ("ca.crt", "tls.crt", "tls.key", "ca.key")))
-
-    async def store(self, bundle):
-        """Put certificates into the Secret, as if an earlier webhook had made them."""
-        parts = {
-            "ca.crt": bundle.ca_pem,
-            "tls.crt": bundle.cert_pem,
-            "tls.key": bundle.key_pem,
-            "ca.key": bundle.ca_key_pem,
-        }
-        data = {name: base64.b64encode(part).decode() for name, part in parts.items()}
-        await self.client.patch(SECRETS, SECRET, SYSTEM, body={"data": data}, content_type=PatchType.MERGE)
-
-    async def until_called(self, namespace):
-        """API servers learn of a new configuration, and of a new caBundle, from a watch."""
-
-        async def stamped():
-            try:
-                job = await self.client.create(JOBS, make_job({PREFER: "auto"}), namespace, dry_run=True)
-            except ServerError:
-                return False
-            return POD_SET in job["spec"]["template"]["metadata"].get("annotations", {})
-
-        await until(stamped, "the API server to call the webhook")
-
-
-@asynccontextmanager
-async def installed(client, url):
-    made = [obj for obj in objects(Options(webhook_url=url)) if obj["kind"] in INSTALLED]
-    for obj in made:
-        await client.apply(resource_of(obj), obj, obj["metadata"].get("namespace"), field_manager="test")
-    await until(lambda: _served(client), "the API server to serve ResourceFlavors")
-    try:
-        yield
-    finally:
-        await delete(client, MUTATING_WEBHOOKS, "topogate-webhook")
-        await delete(client, SECRETS, SECRET, SYSTEM)
-
-
-async def _served(client):
-    with suppress(NotFound):
-        await client.list(RESOURCE_FLAVORS)
-        return True
-    return False
 
 
 @pytest.fixture
 async def webhook(cluster, client, namespace):
-    port = free_port()
-    running = Webhook(cluster, client, port)
-    async with AsyncExitStack() as stack:
-        await stack.enter_async_context(installed(client, f"https://127.0.0.1:{port}"))
-        await client.create(RESOURCE_FLAVORS, flavor("tas", BLOCK, RACK, HOST))
-        stack.push_async_callback(delete, client, RESOURCE_FLAVORS, "tas")
-        await running.start()
-        stack.push_async_callback(running.stop)
-        await running.until_called(namespace)
+    async with serving(cluster, client, namespace) as running:
         yield running
 
 
-async def refused(call):
-    with pytest.raises(ApiError) as caught:
-        await call
-    return caught.value
+@pytest.fixture
+async def queue(client, namespace):
+    async with queued(client, namespace) as name:
+        yield name
 
 
 async def test_a_job_is_stamped_and_stays_as_it_is(webhook, client, namespace):
@@ -264,21 +125,6 @@ async def test_the_api_server_speaks_as_the_short_way_expects(webhook, client, n
     assert not any(connection._handed_over for connection in connections)
 
 
-@pytest.fixture
-async def queue(client, namespace):
-    """LocalQueue team-a of the test's namespace, before ClusterQueue gpu of flavor tas."""
-    quota = {"name": "cpu", "nominalQuota": 8}
-    groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "tas", "resources": [quota]}]}]
-    body = {"metadata": {"name": "gpu"}, "spec": {"resourceGroups": groups, "namespaceSelector": {}}}
-    version = {"apiVersion": "topogate.dev/v1alpha1"}
-    await client.create(CLUSTER_QUEUES, {**version, "kind": "ClusterQueue", **body})
-    body = {"metadata": {"name": "team-a"}, "spec": {"clusterQueue": "gpu"}}
-    await client.create(LOCAL_QUEUES, {**version, "kind": "LocalQueue", **body}, namespace)
-    yield "team-a"
-    await delete(client, LOCAL_QUEUES, "team-a", namespace)
-    await delete(client, CLUSTER_QUEUES, "gpu")
-
-
 async def test_a_queued_job_is_suspended_and_asked_about_its_queues_levels(webhook, client, cluster, namespace, queue):
     job = await client.create(JOBS, make_job({REQUIRE: RACK}, labels={QUEUE: queue}), namespace)
     assert job["spec"]["suspend"] is True
@@ -338,25 +184,6 @@ async def test_the_queue_of_a_job_changes_only_while_it_is_suspended(webhook, cl
     await change({"spec": {"suspend": False}})
     error = await refused(change({"metadata": {"labels": {QUEUE: None}}}))
     assert f'("{queue}")' in error.message
-
-
-async def kubectl(cluster, *arguments, obj):
-    """Exit status and standard error of a kubectl that is given an object."""
-    import yaml
-
-    process = await asyncio.create_subprocess_exec(
-        cluster.kubectl,
-        "--kubeconfig",
-        cluster.kubeconfig,
-        *arguments,
-        "-f",
-        "-",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, stderr = await process.communicate(yaml.safe_dump(obj).encode())
-    return process.returncode, stderr.decode()
 
 
 async def test_kubectl_shows_what_is_wrong_and_what_is_right(webhook, cluster, namespace):

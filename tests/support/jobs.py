@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import yaml
+from support.accounts import as_ungater
 
 from crds.constants import Keys
 from crds.settings import Settings
@@ -99,10 +100,14 @@ def job(
 
 
 class Running:
-    """A controller in this process; stop it like a crash: its task is cancelled wherever it stands."""
+    """A controller in this process; stop it like a crash: its task is cancelled wherever it stands.
+
+    It has the rights of its own account, and its policies hold (`support.accounts.as_ungater`).
+    """
 
     def __init__(self, client: Client, **settings: Any) -> None:
         self._client = client
+        self._own: Client | None = None
         values = {"leader_election": False, "bind_address": "127.0.0.1", "health_port": 0, **settings}
         self.settings = Settings(**values)
         self.port = 0
@@ -122,7 +127,8 @@ class Running:
             self.port = port
             bound.set()
 
-        self._task = asyncio.create_task(run(self.settings, self._client, on_port=on_port))
+        self._own = await as_ungater(self._client, self.settings)
+        self._task = asyncio.create_task(run(self.settings, self._own or self._client, on_port=on_port))
         waiting = asyncio.create_task(bound.wait())
         await asyncio.wait([self._task, waiting], timeout=WAIT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
@@ -135,6 +141,9 @@ class Running:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
             self._task = None
+        if self._own is not None:
+            await self._own.close()
+            self._own = None
 
 
 async def until(condition: Callable[[], Awaitable[Any]], what: str, *, seconds: float = WAIT_SECONDS) -> Any:

@@ -123,9 +123,11 @@ class JobSets:
             "controller": True,
             "blockOwnerDeletion": True,
         }
-        name = f"{meta['name']}-{role['name']}-{index}"
+        name, own = f"{meta['name']}-{role['name']}-{index}", role["template"].get("metadata", {})
+        labels = {**own.get("labels", {}), **labels}
+        annotations = own.get("annotations", {})
         return {
-            "metadata": {"name": name, "labels": labels, "ownerReferences": [owner]},
+            "metadata": {"name": name, "labels": labels, "annotations": annotations, "ownerReferences": [owner]},
             "spec": {**spec, "suspend": jobset["spec"].get("suspend", False)},
         }
 

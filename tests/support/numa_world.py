@@ -10,7 +10,8 @@ from crds.numa_placement import encode
 from engine.model import HOSTNAME_LABEL
 from kube.informer import Event, EventKind
 from kube.objects import Condition, Node, NodeInfo, NodeStatus, ObjectMeta
-from ungater.jobs import owner_of
+from ungater.groups import owner_key
+from ungater.jobs import id_of, owner_of
 from ungater.memory import Memory
 
 ZONE = {"cpu": 8, "memory": 64 * GI, GPU: 4}
@@ -43,9 +44,7 @@ class NumaWorld(World):
 
     def make(self):
         memory = Memory(KEYS, lambda uid, _after: self.asked.append(uid), clock=lambda: self.now)
-        memory.pods_of = lambda uid: [
-            pod for pod in self.stores["pod"].values() if any(ref.uid == uid for ref in pod.metadata.owner_references)
-        ]
+        memory.pods_of = lambda uid: [pod for pod in self.stores["pod"].values() if owner_key(pod, KEYS) == uid]
         memory.pods_on = lambda name: [pod for pod in self.stores["pod"].values() if pod.spec.node_name == name]
         memory.workload_of = self.stores["workload"].get
         memory.inside.sources.node = self.stores["node"].get
@@ -59,7 +58,7 @@ class NumaWorld(World):
         self.memory.on_topology(Event(EventKind.MODIFIED if old else EventKind.ADDED, name, old, new))
 
     def record(self, job):
-        return self.memory.records[job.metadata.uid]
+        return self.memory.records[id_of(job)]
 
     def free(self, name="r1-h1", memory=None):
         """Free GPUs of each zone of a node."""

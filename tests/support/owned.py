@@ -31,6 +31,7 @@ def make_job(
     spec: Mapping | None = None,
     deleted: bool = False,
     uid: str = "",
+    managed: str = "",
 ) -> Job:
     request = {KEYS.required[0]: "rack"} if request is None else request
     template = {
@@ -55,6 +56,7 @@ def make_job(
             "completionMode": "Indexed" if indexed else "NonIndexed",
             "suspend": suspend,
             "template": template,
+            **({"managedBy": managed} if managed else {}),
         },
         "status": dict(status or {}),
     }
@@ -98,7 +100,15 @@ def make_pod(
             "labels": {} if rank is None else {JOB_INDEX_LABEL: str(rank)},
             "annotations": {KEYS.workload: owner.workload} if at is not None and marked else {},
             "creationTimestamp": created,
-            "ownerReferences": [{"kind": owner.kind, "name": owner.name, "uid": owner.uid, "controller": True}],
+            "ownerReferences": [
+                {
+                    "apiVersion": owner.api_version,
+                    "kind": owner.kind,
+                    "name": owner.name,
+                    "uid": owner.uid,
+                    "controller": True,
+                }
+            ],
             **({"deletionTimestamp": "2026-11-21T00:01:00Z"} if terminating else {}),
         },
         "spec": {

@@ -37,6 +37,11 @@ VALUE_SETS: dict[str, Json] = {
             "dashboards": {"enabled": True},
         },
     },
+    "authenticated": {
+        "agent": {"enabled": True},
+        "metrics": {"authentication": "kubernetes"},
+        "monitoring": {"serviceMonitor": {"enabled": True}},
+    },
     "small": {
         "webhook": {"replicas": 1, "priorityClassName": ""},
         "ungater": {"replicas": 1, "priorityClassName": ""},

@@ -41,7 +41,13 @@ def workload(name, queue="a", pods=2, *, namespace="team", priority=0, held=None
     if held is not None:
         assignment = {"name": "main", "count": pods, "flavors": {GPU: "tas"}, "resourceUsage": {GPU: str(4 * pods)}}
         status["admission"] = {"clusterQueue": held, "podSetAssignments": [assignment]}
-    owner = {"kind": "Job", "name": name.removeprefix("job-"), "uid": f"{name}-owner", "controller": True}
+    owner = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": name.removeprefix("job-"),
+        "uid": f"{name}-owner",
+        "controller": True,
+    }
     metadata = {"creationTimestamp": made, "ownerReferences": [owner]}
     spec = {"queueName": queue, "priority": priority, "podSets": [pod_set], **spec}
     return wire(Workload, name, spec, status, namespace, **metadata)

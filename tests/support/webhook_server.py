@@ -22,10 +22,10 @@ REVIEW = json.dumps(make_review(make_pod({REQUIRE: RACK}))).encode()
 
 
 @asynccontextmanager
-async def serving(levels=None, **arguments):
-    settings_ = Settings(
-        bind_address=HOST, webhook_port=0, metrics_port=0, health_port=0, webhook_max_body_bytes=100_000
-    )
+async def serving(levels=None, settings=None, **arguments):
+    """``settings``: those that differ from the defaults."""
+    free = {"bind_address": HOST, "webhook_port": 0, "metrics_port": 0, "health_port": 0}
+    settings_ = Settings(**free, **{"webhook_max_body_bytes": 100_000, **(settings or {})})
     tls = ServerTls()
     tls.load(BUNDLE.cert_pem, BUNDLE.key_pem)
     async with WebhookServer(settings_, levels or FixedLevels(FLAVORS), tls, **arguments) as running:

@@ -19,6 +19,8 @@ from kube.objects import (
 )
 from queueing.cycle import cycle
 from ungater import workloads
+from ungater.groups import owner_key
+from ungater.jobs import id_of
 from ungater.memory import Memory
 from ungater.record import Admission, Known
 from ungater.workloads import Workload
@@ -57,9 +59,7 @@ class World:
 
     def make(self):
         memory = Memory(KEYS, lambda uid, _after: self.asked.append(uid))
-        memory.pods_of = lambda uid: [
-            pod for pod in self.stores["pod"].values() if any(ref.uid == uid for ref in pod.metadata.owner_references)
-        ]
+        memory.pods_of = lambda uid: [pod for pod in self.stores["pod"].values() if owner_key(pod, KEYS) == uid]
         memory.workload_of = self.stores["workload"].get
         return memory
 
@@ -82,7 +82,7 @@ class World:
 
     def refused(self, job):
         """Wait, and be refused by a cycle: the refusal."""
-        record = self.memory.records[job.metadata.uid]
+        record = self.memory.records[id_of(job)]
         record.known = record.known or make_known(record.owner)
         self.memory.enter(record)
         assert not cycle(self.memory.state, self.memory.queues, 0.0).admitted
@@ -90,7 +90,7 @@ class World:
 
     def admit(self, job):
         """Wait, be admitted by a cycle, store and admit, as the shell does."""
-        record = self.memory.records[job.metadata.uid]
+        record = self.memory.records[id_of(job)]
         record.known = record.known or make_known(record.owner)
         self.memory.enter(record)
         made = next(one for one in cycle(self.memory.state, self.memory.queues, 0.0).admitted if one.key == record.key)
@@ -103,7 +103,7 @@ class World:
 
 
 def stored_workload(owner, admission, version="7"):
-    reference = OwnerReference(kind="Job", name=owner.name, uid=owner.uid, controller=True)
+    reference = OwnerReference(api_version="batch/v1", kind="Job", name=owner.name, uid=owner.uid, controller=True)
     admission = admission if isinstance(admission, Admission) else make_admission(admission)
     body = workloads.status_patch(Known("w", "u", "6", 1, (1,)), (), admission=admission)["status"]["admission"]
     return Workload(

@@ -3,14 +3,14 @@
 Rules
 - The check is Ready only while our own Workload has its admission stored, for exactly the flavors and the count that
   Kueue assigned. What it adds to the pods stays as it is from then on.
-- What can never be placed gets what the setting says (`NeverFits`); everything else stays Pending, with the reason.
+- Without a place it says what `retries.verdict` says: Pending with the reason, or that the quota is given back.
+- What Kueue leaves Ready without quota (it does where a queue is stopped) is Pending again, before it has quota anew.
 - News are written at once, the same in other words rarely, and nothing while Kueue is at it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -25,35 +25,8 @@ from ungater.kueue.objects import PENDING, READY, REJECTED, RETRY, CheckState, W
 
 LOOKING = "Topogate looks for a place"
 NOTHING_TO_PLACE = "the pods ask for no topology: nothing to place"
-FIRST_BACKOFF, LONGEST_BACKOFF = 60, 1800  # seconds, as Kueue's own checks wait
+NOTHING_KEPT = "Kueue took its quota back: no place is kept"
 DETAILS_AFTER = 10.0  # seconds: the same reason in other words
-_MORE_DOUBLINGS = 5  # from the first to the longest
-
-# Whatever becomes free, these do not go away by waiting: nodes, flavors or the job itself must change.
-HOPELESS = frozenset(
-    {
-        Reason.NEVER_FITS,
-        Reason.NO_FLAVOR,
-        Reason.NO_NODES,
-        Reason.UNKNOWN_LEVEL,
-        Reason.INVALID_REQUEST,
-        Reason.CONTRADICTING_REQUESTS,
-        Reason.UNSUPPORTED_CONSTRAINT,
-        Reason.UNSUPPORTED_OWNER,
-        Reason.NOT_GATED,
-    }
-)
-
-
-class NeverFits(StrEnum):
-    """What a check says of a workload that can never be placed."""
-
-    RETRY = "Retry"  # the quota goes back to others, and it is tried again later, each time after a longer while
-    REJECT = "Reject"  # Kueue deactivates it
-    WAIT = "Wait"  # it stays Pending, and keeps its quota
-
-
-_WAITING = {NeverFits.RETRY: RETRY, NeverFits.REJECT: REJECTED, NeverFits.WAIT: PENDING}
 
 
 @dataclass(frozen=True)
@@ -78,9 +51,14 @@ def asks(workload: Workload, keys: Keys) -> bool:
     )
 
 
-def answer(workload: Workload, check: CheckState, side: Side, policy: NeverFits) -> CheckState | None:
-    """The check as it should be; None where it is to be left alone. Without times."""
-    if not has_quota(workload) or check.state in {RETRY, REJECTED}:
+def answer(workload: Workload, check: CheckState, side: Side, unplaced: str) -> CheckState | None:
+    """The check as it should be; None where it is to be left alone. Without times.
+
+    ``unplaced``: the state of one that has quota and no place.
+    """
+    if not has_quota(workload):
+        return _without_quota(workload, check, side)
+    if check.state in {RETRY, REJECTED}:
         return None  # Kueue is at it
     if not side.asks:
         return CheckState(name=check.name, state=READY, message=NOTHING_TO_PLACE)
@@ -88,14 +66,25 @@ def answer(workload: Workload, check: CheckState, side: Side, policy: NeverFits)
         # Of one that is Ready the updates cannot change any more: Kueue may have started the job with them.
         updates = check.pod_set_updates if check.state == READY else _updates(workload, side)
         return CheckState(name=check.name, state=READY, message=side.where, pod_set_updates=updates)
+    return _unplaced(workload, check, side, unplaced)
+
+
+def _unplaced(workload: Workload, check: CheckState, side: Side, state: str) -> CheckState | None:
     if is_true(workload.status.conditions, kueue.ADMITTED):
         return None  # it runs; what became of its slots is on our Workload
-    if not side.message and check.state == PENDING:
+    if not side.message and check.state == state == PENDING:
         return None  # no news yet, and soon there is some
     message = shorten(f"{side.reason}: {side.message}" if side.reason else side.message or LOOKING)
-    state = _WAITING[policy] if side.reason in HOPELESS else PENDING
-    delay = backoff(workload, check) if state == RETRY else None
-    return CheckState(name=check.name, state=state, message=message, requeue_after_seconds=delay)
+    return CheckState(name=check.name, state=state, message=message)
+
+
+def _without_quota(workload: Workload, check: CheckState, side: Side) -> CheckState | None:
+    """An eviction resets the checks. Where a queue is stopped nobody does, and new quota would admit it at once."""
+    if is_true(workload.status.conditions, kueue.QUOTA_RESERVED) or is_true(workload.status.conditions, kueue.FINISHED):
+        return None  # on its way out
+    if not side.asks or workload.metadata.deletion_timestamp is not None or check.state in {PENDING, RETRY}:
+        return None
+    return CheckState(name=check.name, state=PENDING, message=NOTHING_KEPT)
 
 
 def _updates(workload: Workload, side: Side) -> tuple[kueue.PodSetUpdate, ...] | None:
@@ -105,13 +94,6 @@ def _updates(workload: Workload, side: Side) -> tuple[kueue.PodSetUpdate, ...] |
     name = workload.spec.pod_sets[0].name if workload.spec.pod_sets else "main"
     update = kueue.PodSetUpdate(name=name, node_selector=side.selector or None, tolerations=side.tolerations or None)
     return (update,)
-
-
-def backoff(workload: Workload, check: CheckState) -> int:
-    """Seconds until a workload that can never be placed is looked at again: doubled each time."""
-    state = workload.status.requeue_state
-    times = max(check.retry_count or 0, (state.count or 0) if state else 0)
-    return min(LONGEST_BACKOFF, FIRST_BACKOFF << min(times, _MORE_DOUBLINGS))
 
 
 def due(before: CheckState, wanted: CheckState, since: float | None) -> float | None:

@@ -5,14 +5,16 @@ Rules
   by ``review``.
 - An answer names the version of the Workload that it was decided on: where Kueue took the quota back meanwhile, the API
   server refuses it, and the news that come then decide again.
+- What follows a Retry (`retries.next_step`) waits for nothing of ours: Kueue requeues a moment after it evicted.
 - Everything can be rebuilt from the API server; nothing here is the truth.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 
+import msgspec
 import structlog
 
 from kube import objects as core
@@ -22,11 +24,12 @@ from kube.informer import Event
 from kube.objects import controller_of, version_of
 from ungater import conditions
 from ungater import decide as jobs
-from ungater.jobs import Owner
-from ungater.kueue import answers, decide, objects
-from ungater.kueue.answers import NeverFits, Side
+from ungater.jobs import Owner, identity
+from ungater.kueue import answers, decide, objects, retries
+from ungater.kueue.answers import Side
 from ungater.kueue.decide import Known, Standing
-from ungater.kueue.objects import CONTROLLER, CheckState
+from ungater.kueue.objects import CONTROLLER, PENDING, RETRY, CheckState
+from ungater.kueue.retries import HOPELESS, Limits, Told
 from ungater.living import KINDS
 from ungater.memory import Memory
 from ungater.optional import OptionalInformer
@@ -36,8 +39,9 @@ from ungater.workqueue import WorkQueue, backoff
 WORKERS = 8
 LOOK_SECONDS = 30.0  # between two looks whether Kueue is there
 FIRST_SECONDS = 30.0  # a start without Kueue's Workloads gives back the places of jobs that Kueue has not started yet
+WANTED_SECONDS = 2.0  # for which it is known whose quota is waited for
 _CHECK = "check "  # before a check's name in the queue: no namespace has a blank
-_NO_DELAY = "requeueAfterSeconds"
+_NO_DELAY = "v1beta1"  # where there is no newer version of the API, it has no requeueAfterSeconds
 
 log = structlog.get_logger()
 
@@ -45,25 +49,18 @@ log = structlog.get_logger()
 class Bridge:
     """Between Kueue and ``memory``. Runs nothing where Kueue is not there."""
 
-    def __init__(
-        self,
-        client: Client,
-        memory: Memory,
-        *,
-        never_fits: NeverFits = NeverFits.RETRY,
-        patience: float = 30.0,
-    ) -> None:
+    def __init__(self, client: Client, memory: Memory, limits: Limits) -> None:
         self._client = client
         self._memory = memory
-        self._never_fits = never_fits
-        self._patience = patience  # seconds for which it must be so that a workload can never be placed
-        self._hopeless: dict[str, float] = {}  # by key of a Workload: since when it is
+        self._limits = limits
+        self._hopeless: dict[str, float] = {}  # by key of a Workload: since when (epoch seconds) it can never be placed
+        self._told: dict[str, Told] = {}  # by key of a Workload: with its last Retry, until that is done with
+        self._waited_for: tuple[float, retries.Wanted] = (0.0, retries.Wanted())  # when that was looked at
         self._queue = WorkQueue()
         self._of_owner: dict[str, set[str]] = {}  # keys of Workloads by the uid of their owner
         self._standing: dict[str, Standing] = {}  # by the uid of the job
         self._written: dict[str, tuple[float, int]] = {}  # by key of a Workload: when, and the version that came of it
         self._failures: dict[str, int] = {}
-        self._delays = True  # whether the API has requeueAfterSeconds
         self.checks: OptionalInformer[objects.AdmissionCheck] = self._informer(
             objects.CHECKS, objects.AdmissionCheck, self._on_check
         )
@@ -107,19 +104,19 @@ class Bridge:
 
     def view(self, owner: Owner) -> Owner:
         """The job as it is to be looked at."""
-        stands = self._standing.get(owner.uid)
-        seen = decide.view(owner, stands, self._of_owner.get(owner.uid, ()))
+        stands = self._standing.get(owner.id)
+        seen = decide.view(owner, stands, self._of_owner.get(owner.id, ()))
         if stands is not None and owner.suspended and not seen.suspended:
-            record = self._memory.records.get(owner.uid)
+            record = self._memory.records.get(owner.id)
             if self._strayed(record, stands):
                 return owner  # slots of an earlier reservation are given back first
         return seen
 
     def looked(self, record: Record) -> None:
         """A job was looked at: its check may have another answer now."""
-        if record.uid in self._standing:
-            self._memory.review(record.uid)
-        for key in self._of_owner.get(record.uid, ()):
+        if record.id in self._standing:
+            self._memory.review(record.id)
+        for key in self._of_owner.get(record.id, ()):
             self._queue.add(key)
 
     def flavors_changed(self) -> None:
@@ -150,13 +147,12 @@ class Bridge:
 
     def _on_workload(self, event: Event[objects.Workload]) -> None:
         for workload in filter(None, (event.old, event.new)):
-            owner = controller_of(workload.metadata)
-            keys = self._of_owner.setdefault(owner.uid if owner else "", set())
+            keys = self._of_owner.setdefault(_owner_id(workload), set())
             keys.discard(event.key)
             if workload is event.new:
                 keys.add(event.key)
         if event.new is None:
-            for remembered in (self._written, self._failures, self._hopeless):
+            for remembered in (self._written, self._failures, self._hopeless, self._told):
                 remembered.pop(event.key, None)
         for uid in _owners(event):
             if not self._of_owner[uid]:
@@ -242,11 +238,10 @@ class Bridge:
         checks = decide.checks_of(workload, self._known())
         if not checks:
             return
-        side, now = self._side(workload), time.monotonic()
-        if side is None:
+        now = time.monotonic()
+        wanted = self._after_retry(key, workload, checks) or self._wanted(key, workload, checks)
+        if wanted is None:
             return  # the job is looked at when that is done, and this with it
-        policy = self._policy(key, side, now)
-        wanted = [answers.answer(workload, check, side, policy) or check for check in checks]
         since = None if at is None else now - at
         due = [
             when for old, new in zip(checks, wanted, strict=True) if (when := answers.due(old, new, since)) is not None
@@ -258,35 +253,81 @@ class Bridge:
             return
         found = await self._write(resource, workload, wanted)
         self._written[key] = (now, _version(found))
+        self._remember(key, workload, checks[0], wanted[0])
         log.info("answered Kueue", workload=key, state=wanted[0].state, message=wanted[0].message)
 
-    def _policy(self, key: str, side: Side, now: float) -> NeverFits:
-        """What is said of what can never be placed: nothing final at once, for nodes may be away for a moment."""
-        if side.reason not in answers.HOPELESS:
+    def _after_retry(self, key: str, workload: objects.Workload, checks: Sequence[CheckState]) -> list[CheckState]:
+        """The checks where Kueue has followed a Retry; none where there is nothing to do about that."""
+        if self._old_api:
+            return []
+        now, told = time.time(), self._told.get(key, Told())
+        steps = [retries.next_step(workload, check, told, now) for check in checks]
+        return [step or check for step, check in zip(steps, checks, strict=True)] if any(steps) else []
+
+    def _wanted(self, key: str, workload: objects.Workload, checks: Sequence[CheckState]) -> list[CheckState] | None:
+        """The checks as they should be; None while what they follow from is being written."""
+        side = self._side(workload)
+        if side is None:
+            return None
+        times = retries.times_of(workload, checks)
+        unplaced = self._unplaced(key, workload, side, times)
+        wanted = [answers.answer(workload, check, side, unplaced) or check for check in checks]
+        if self._old_api:
+            delay = retries.backoff(times, hopeless=side.reason in HOPELESS)
+            wanted = [_delayed(check, delay) for check in wanted]
+        return wanted
+
+    def _remember(self, key: str, workload: objects.Workload, before: CheckState, said: CheckState) -> None:
+        """What was said with a Retry, until Kueue has noted for how long, or there is a place."""
+        if said.state == RETRY and said.requeue_after_seconds is None:
+            self._told[key] = retries.remembered(workload, said, self._told.get(key))
+        elif said.state not in {RETRY, before.state}:
+            self._told.pop(key, None)
+
+    def _unplaced(self, key: str, workload: objects.Workload, side: Side, times: int) -> str:
+        """What is said of one that has no place."""
+        now = time.time()
+        if side.reason in HOPELESS:
+            self._hopeless.setdefault(key, now)
+        elif side.placed or side.reason is not None:
             self._hopeless.pop(key, None)
-            return self._never_fits
-        left = self._hopeless.setdefault(key, now) + self._patience - now
-        if left <= 0:
-            return self._never_fits
-        self._queue.add(key, left)
-        return NeverFits.WAIT
+        if side.placed or not side.asks or not decide.waits(workload):
+            return PENDING
+        if (told := self._told.get(key)) is not None and told.at_once(side):
+            return RETRY
+        since = self._hopeless.get(key) if side.reason in HOPELESS else None
+
+        def others() -> bool:
+            return self._wanted_queues(now).of(workload)
+
+        found = retries.verdict(workload, side, self._limits, since=since, times=times, others=others, now=now)
+        if found.look is not None:
+            self._queue.add(key, found.look)
+        return found.state
+
+    def _wanted_queues(self, now: float) -> retries.Wanted:
+        """Whose quota is waited for; looking at all Workloads takes time, so it is known for a moment."""
+        at, found = self._waited_for
+        if abs(now - at) >= WANTED_SECONDS:
+            found = retries.wanted(self.workloads.store.values(), now)
+            self._waited_for = now, found
+        return found
+
+    @property
+    def _old_api(self) -> bool:
+        resource = self.workloads.resource
+        return resource is not None and resource.version == _NO_DELAY
 
     async def _write(self, resource: Any, workload: objects.Workload, checks: list[CheckState]) -> objects.Workload:
-        while True:
-            body = answers.body(resource.api_version, workload, checks, time.time(), delays=self._delays)
-            try:
-                return await self._client.apply(
-                    resource, body, subresource="status", field_manager=CONTROLLER, type=objects.Workload
-                )
-            except KubeError as error:
-                if not self._delays or _NO_DELAY not in str(error):
-                    raise
-                self._delays = False  # an older Kueue
+        body = answers.body(resource.api_version, workload, checks, time.time(), delays=not self._old_api)
+        return await self._client.apply(
+            resource, body, subresource="status", field_manager=CONTROLLER, type=objects.Workload
+        )
 
     def _side(self, workload: objects.Workload) -> Side | None:
         """What there is of us for this Workload; None while that is being written."""
         owner = controller_of(workload.metadata)
-        record = self._memory.records.get(owner.uid) if owner else None
+        record = self._memory.records.get(_owner_id(workload))
         if not answers.asks(workload, self._memory.keys) and (record is None or record.owner.request is None):
             return Side(asks=False)
         if record is not None:
@@ -297,7 +338,7 @@ class Bridge:
         return Side(asks=True, reason=reason, message=message)
 
     def _side_of(self, record: Record, workload: str) -> Side:
-        stands, rules = self._standing.get(record.uid), self._memory.rules
+        stands, rules = self._standing.get(record.id), self._memory.rules
         if stands is None or stands.workload != workload or stands.restriction is None:
             return Side(asks=True, reason=stands.never, message=stands.missing) if stands else Side(asks=True)
         if self._placed(record, stands):
@@ -338,9 +379,18 @@ class Bridge:
 
 
 def _owners(event: Event[objects.Workload]) -> Iterable[str]:
-    """The uids of the owners before and after, each once."""
-    owners = (controller_of(workload.metadata) for workload in (event.old, event.new) if workload is not None)
-    return dict.fromkeys(owner.uid if owner else "" for owner in owners)
+    """The ids of the owners before and after, each once."""
+    return dict.fromkeys(_owner_id(workload) for workload in (event.old, event.new) if workload is not None)
+
+
+def _owner_id(workload: objects.Workload) -> str:
+    """The id of the job that controls a Workload; "" where none does."""
+    owner = controller_of(workload.metadata)
+    return identity(workload.metadata.namespace, owner.uid) if owner is not None else ""
+
+
+def _delayed(check: CheckState, seconds: int) -> CheckState:
+    return msgspec.structs.replace(check, requeue_after_seconds=seconds) if check.state == RETRY else check
 
 
 def _version(workload: objects.Workload) -> int:

@@ -103,6 +103,11 @@ def has_quota(workload: Workload) -> bool:
     )
 
 
+def waits(workload: Workload) -> bool:
+    """Whether it has quota and is not admitted yet."""
+    return has_quota(workload) and not is_true(workload.status.conditions, kueue.ADMITTED)
+
+
 def standing(workloads: Iterable[Workload], known: Known) -> Standing | None:
     """How Kueue stands to the job of these Workloads; None where our check has no part in it."""
     evicted: Standing | None = None
@@ -112,8 +117,11 @@ def standing(workloads: Iterable[Workload], known: Known) -> Standing | None:
             continue
         key = objects.key(workload)
         if has_quota(workload):
-            if any(check.state in {RETRY, REJECTED} for check in checks):
-                return Standing(key, evicted=True)
+            if (other := _ending(workload)) is not None:
+                missing = (
+                    "" if other in checks else f"check {other.name} says {other.state}: Kueue takes the quota back"
+                )
+                return Standing(key, missing=missing, evicted=True)
             restriction, missing = restrict(workload, known)
             never = Reason.UNSUPPORTED_OWNER if len(_assigned(workload)) > 1 else None
             return Standing(key, restriction, workload.spec.priority, missing=missing, never=never)
@@ -122,6 +130,12 @@ def standing(workloads: Iterable[Workload], known: Known) -> Standing | None:
         ):
             evicted = Standing(key, evicted=True)
     return evicted
+
+
+def _ending(workload: Workload) -> CheckState | None:
+    """The check, of whomever, for whose answer Kueue will take the quota back, however long that takes."""
+    states = workload.status.admission_checks or ()
+    return next((check for check in states if check.state in {RETRY, REJECTED}), None)
 
 
 def _assigned(workload: Workload) -> Sequence[kueue.PodSetAssignment]:

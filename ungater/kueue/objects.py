@@ -9,8 +9,8 @@ Facts of the API that the rest of this package relies on
   the next reservation on.
 - When all checks are Ready, Kueue sets Admitted and resumes the job. What the flavors' node labels and tolerations and
   all ``podSetUpdates`` add to the pod template may not contradict what is there, or each other.
-- Retry evicts: the quota is given back, and the workload is not looked at again for ``requeueAfterSeconds``. Rejected
-  evicts and sets ``spec.active`` to false.
+- Retry evicts, and what becomes of the quota is a story of its own (`retries`). Rejected sets ``spec.active`` to false
+  and evicts; up to 0.19.2 no later ``spec.active: true`` brings such a workload back, only a new Workload does.
 """
 
 from typing import Any
@@ -26,6 +26,8 @@ CONTROLLER = "topogate.dev/topology"  # spec.controllerName of our checks, and t
 PENDING, READY, RETRY, REJECTED = "Pending", "Ready", "Retry", "Rejected"
 ACTIVE = "Active"
 QUOTA_RESERVED, ADMITTED, EVICTED, FINISHED = "QuotaReserved", "Admitted", "Evicted", "Finished"
+REQUEUED = "Requeued"
+BY_CHECK = "AdmissionCheck"  # reason of Evicted where a check said Retry
 MAX_MESSAGE = 32_768
 
 

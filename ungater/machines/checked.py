@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TypeVar
 
-from engine.quantity import parse
+from engine.quantity import bounded, parse
 from kube.objects import Quantity
 
 MAX_CPU = 65_535
@@ -46,7 +46,7 @@ class Problems:
         if value is None:
             return None
         try:
-            amount = parse(resource, value)
+            amount = bounded(parse(resource, value))
         except ValueError:
             self.add(field, value, "a quantity, such as 8 or 64Gi")
             return None

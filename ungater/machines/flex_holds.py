@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from engine.numa.machine import CPU, NumaPlacement, ZoneUse
+from engine.quantity import bounded
 from kube.topologies import FlexTopoStatus, Holder, MemoryAssignment
 from ungater.machines.checked import cpu_mask
 from ungater.machines.flex_hardware import Hardware
@@ -38,7 +39,7 @@ def holds(status: FlexTopoStatus, hardware: Hardware, columns: Columns) -> dict[
 
     def note(pod: str, zone: int, resource: str, amount: int) -> None:
         amounts = uses[pod][zone]
-        amounts[resource] = amounts.get(resource, 0) + amount
+        amounts[resource] = bounded(amounts.get(resource, 0) + amount)
 
     cpus: dict[str, int] = defaultdict(int)
     for assignment in (status.cpus.assignments if status.cpus else None) or ():

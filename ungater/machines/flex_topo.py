@@ -24,6 +24,7 @@ from engine.numa.machine import (
     State,
     TopologyPolicy,
 )
+from engine.quantity import bounded
 from kube import objects
 from kube.links import XPU_RESOURCE, device_links
 from kube.topologies import Device, FlexTopo, FlexTopoStatus, KubeletConfig, MemoryZone
@@ -200,8 +201,8 @@ def _memory(read: _Reading) -> tuple[MemoryCells, ...] | None:
             if amount.free > amount.allocatable:
                 place = f"status.memory.zones[{at}].amounts[{amount.type}].free"
                 problems.add(place, amount.free, f"at most what is allocatable, {amount.allocatable}")
-            free = min(amount.free, amount.allocatable)
-            read.columns.put(amount.type, wire.zone, (amount.total, amount.allocatable, free))
+            total, allocatable = bounded(amount.total), bounded(amount.allocatable)
+            read.columns.put(amount.type, wire.zone, (total, allocatable, min(bounded(amount.free), allocatable)))
     if set(found) != set(zones):
         if read.ready:
             problems.missing("status.memory.zones", "the Memory Manager's state of every NUMANode")

@@ -318,7 +318,7 @@ class History:
             **held,
             "records": memory.records,
             "entries": memory.queues.entries,
-            "uids": memory.holdings.uids,
+            "ids": memory._ids,
             "moving": memory.holdings.moving,
             "evicting": memory.queues.evicting,
         }

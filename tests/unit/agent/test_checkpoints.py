@@ -3,7 +3,7 @@ import shutil
 import pytest
 from support.tree import DATA
 
-from agent import checkpoints
+from agent import checkpoints, copies
 from agent.checkpoints import Block, Unreadable
 
 UID = "0c7c1f52-0000-4000-8000-000000000001"
@@ -34,9 +34,9 @@ def test_the_managers_files(folder):
 
 
 def test_managers_that_are_off(folder):
-    (folder / checkpoints.CPU_STATE).write_text('{"policyName":"none","defaultCpuSet":"","checksum":1}')
-    (folder / checkpoints.MEMORY_STATE).write_text('{"policyName":"None","machineState":{},"checksum":1}')
-    (folder / checkpoints.DEVICE_STATE).write_text(
+    (folder / copies.CPU_STATE).write_text('{"policyName":"none","defaultCpuSet":"","checksum":1}')
+    (folder / copies.MEMORY_STATE).write_text('{"policyName":"None","machineState":{},"checksum":1}')
+    (folder / copies.DEVICE_STATE).write_text(
         '{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{"x.y/gone":null}},"Checksum":1}'
     )
     assert checkpoints.read_cpu(folder).entries == {}
@@ -48,19 +48,19 @@ def test_managers_that_are_off(folder):
 @pytest.mark.parametrize(
     ("name", "text", "why"),
     [
-        (checkpoints.CPU_STATE, "", "truncated"),
-        (checkpoints.CPU_STATE, '{"policyName":"static","defaultCpuSet":"0-x"}', "is no CPU list"),
-        (checkpoints.CPU_STATE, '{"policyName":"static","entries":{"u":["1"]}}', "Expected `object`"),
-        (checkpoints.MEMORY_STATE, '{"policyName":"Static","machineState":{"a":{}}}', "invalid literal"),
-        (checkpoints.DEVICE_STATE, '{"Checksum":1}', "missing required field `Data`"),
+        (copies.CPU_STATE, "", "truncated"),
+        (copies.CPU_STATE, '{"policyName":"static","defaultCpuSet":"0-x"}', "is no CPU list"),
+        (copies.CPU_STATE, '{"policyName":"static","entries":{"u":["1"]}}', "Expected `object`"),
+        (copies.MEMORY_STATE, '{"policyName":"Static","machineState":{"a":{}}}', "invalid literal"),
+        (copies.DEVICE_STATE, '{"Checksum":1}', "missing required field `Data`"),
     ],
 )
 def test_a_broken_file_is_named(folder, name, text, why):
     (folder / name).write_text(text)
     read = {
-        checkpoints.CPU_STATE: checkpoints.read_cpu,
-        checkpoints.MEMORY_STATE: checkpoints.read_memory,
-        checkpoints.DEVICE_STATE: checkpoints.read_devices,
+        copies.CPU_STATE: checkpoints.read_cpu,
+        copies.MEMORY_STATE: checkpoints.read_memory,
+        copies.DEVICE_STATE: checkpoints.read_devices,
     }[name]
     with pytest.raises(Unreadable, match=why) as error:
         read(folder)

@@ -1,9 +1,10 @@
-"""Pages that name what the code says: log lines and reasons."""
+"""Pages that name what the code says: log lines and reasons, policies and tests."""
 
 import re
 from pathlib import Path
 
 from engine.reasons import Reason
+from manifests import render
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "logs.md").read_text()
@@ -37,3 +38,15 @@ def test_reasons_that_the_page_names_exist():
     named = set(re.findall(r"`([A-Z][A-Za-z]+)`", part))
     assert named <= {str(reason) for reason in Reason}
     assert {"Admitted", "KubeletRefused"} <= named
+
+
+def test_the_security_page_names_policies_roles_and_tests_that_exist():
+    page = (ROOT / "docs" / "security.md").read_text()
+    names = {obj["metadata"]["name"] for obj in render.objects(render.Options(agent=True))}
+    assert set(re.findall(r"`(topogate-[a-z-]+)`", page)) <= names | {"topogate-system", "topogate-system-agent"}
+    tests = {path.name: path for path in (ROOT / "tests").rglob("test_*.py")}
+    named = set(re.findall(r"`(?:tests/\w+/)?(test_\w+\.py)`", page))
+    assert named <= tests.keys()
+    assert len(named) > 4
+    for path in re.findall(r"`((?:tests|manifests|docs)/[\w./-]+)`", page):
+        assert (ROOT / path).exists(), path

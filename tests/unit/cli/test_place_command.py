@@ -1,6 +1,7 @@
 """`topogate place --dry-run` on snapshots: where pods would go, why not, what would have to be freed, and bad input."""
 
 import json
+from functools import partial
 
 import pytest
 import yaml
@@ -8,8 +9,10 @@ from test_defrag_command import DOMAIN, FLAVOR, GPU, HOST, RACK, container, fore
 from test_tree_command import running
 from typer.testing import CliRunner
 
+from cli import mirror
 from cli.main import app
 from cli.output import Failure
+from crds.settings import Settings
 
 NODES = [node(f"r{rack}h{host}", f"r{rack}") for rack in (1, 2) for host in (1, 2)]
 REQUIRED = {f"{DOMAIN}/podset-required-topology": RACK}
@@ -227,6 +230,21 @@ def test_a_request_that_the_webhook_refuses(tmp_path):
         ("job/fine", "Placed"),
     ]
     assert "no-such-level" in answers[0]["message"]
+
+
+def test_where_a_queue_is_required_all_that_name_none_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(mirror, "Settings", partial(Settings, require_queue=True))
+    group = of_pods("StatefulSet", "ring", 2, 1)
+    total = {**REQUIRED, f"{DOMAIN}/pod-group-total-count": "2"}
+    for asks in (job("train", 1, 1), group, leader_worker_set()):
+        (answer,) = ask(tmp_path, asks, status=4)
+        assert answer["state"] == "Refused"
+        assert f"metadata.labels[{DOMAIN}/queue-name]: Required value" in answer["message"]
+    group = of_pods("StatefulSet", "ring", 2, 1, request=total)
+    group["spec"]["template"]["metadata"]["labels"] = {f"{DOMAIN}/queue-name": "q"}
+    (answer,) = ask(tmp_path, group, status=3)
+    assert answer["state"] == "Waits"
+    assert not any("has no effect" in text for text in answer["warnings"]), "its pods have a controller"
 
 
 def test_a_suspended_job_waits(tmp_path):

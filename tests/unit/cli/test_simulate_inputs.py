@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from cli import dump as dumps
+from cli import mirror
 from cli.output import Failure
 from cli.simulate_cluster import generated, recorded
 from cli.simulate_jobs import jobs_in
@@ -15,6 +16,7 @@ from cli.simulate_options import Made
 from cli.simulate_policies import policies
 from cli.simulate_trace import level_named, read, seconds, write
 from crds.constants import Keys
+from crds.settings import Settings
 from engine.model import HOSTNAME_LABEL, Policy
 from simulator.generate import generate
 from simulator.model import Placing
@@ -341,3 +343,12 @@ def test_machines_of_generated_clusters():
         cluster(kubelet="restricted")
     with pytest.raises(Failure, match="--cpu"):
         cluster(cpu="many")
+
+
+def test_what_cannot_be_read_of_a_cluster_is_left_out_and_told(tmp_path, capsys):
+    bad = [{**node(f"bad-{number:02}"), "status": {"allocatable": {"cpu": "8x"}}} for number in range(10)]
+    memory = mirror.memory_of(dumps.read([dumped(tmp_path, node("n1"), *bad)]), Settings())
+    assert list(memory.state.nodes) == ["n1"]
+    first, *_, last = capsys.readouterr().err.splitlines()
+    assert first.startswith("left out: node bad-00 cannot be read: cpu: '8x' is no quantity")
+    assert last == "left out: 2 more objects"

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from crds.numa_placement import decode, encode, misaligned, resolve, zone_id, zone_name
 from engine.numa.machine import NumaPlacement, ZoneUse
+from engine.quantity import MOST
 
 
 def _placed(*uses, devices=None):
@@ -27,9 +28,7 @@ def test_the_record_is_that_of_the_design():
     ]
 
 
-_AMOUNTS = st.dictionaries(
-    st.sampled_from(["cpu", "memory", "hugepages-1Gi", "nvidia.com/gpu"]), st.integers(0, 1 << 60)
-)
+_AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory", "hugepages-1Gi", "nvidia.com/gpu"]), st.integers(0, MOST))
 _USES = st.lists(st.tuples(st.integers(0, 4095), _AMOUNTS), min_size=1, max_size=8, unique_by=lambda use: use[0])
 
 

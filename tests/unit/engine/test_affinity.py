@@ -68,6 +68,22 @@ def test_a_term_that_could_not_be_expressed_keeps_away_too_much_rather_than_too_
     assert list(nodes_of(ask(state, pods(4, labels=WEB, namespace="a")))) == ["n1"]
 
 
+def test_terms_that_look_into_other_namespaces_are_not_looked_at():
+    state = racks({"b1/r1": [8], "b1/r2": [8]})
+    state.set_pod(web("other/a", namespace="other", anti_affinity=(term(), term(namespaces=("third",)))))
+    state.set_pod(web("other/b", namespace="other", anti_affinity=(term(namespaces=("a", "b")),)))
+    at = state.cluster.at
+    assert [len(list(state.neighbours.repelling(at, name))) for name in ("default", "other", "third", "a")] == [
+        1,
+        2,
+        2,
+        1,
+    ]
+    state.remove_pod("other/a")
+    state.remove_pod("other/b")
+    assert not state.neighbours.any_repel
+
+
 def test_slots_that_are_only_held_repel_too():
     state = racks({"b1/r1": [8], "b1/r2": [8]})
     lonely = pods(1, labels={"app": "db"}, anti_affinity=(term(RACK),))

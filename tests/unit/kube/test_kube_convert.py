@@ -237,3 +237,26 @@ def test_a_flavor():
     )
     assert convert.flavor(msgspec.convert(wire, objects.ResourceFlavor)) == expected
     assert convert.flavor(msgspec.convert({"spec": {"nodeLabels": {"a": "b"}}}, objects.ResourceFlavor)) is None
+
+
+def running_with(terms):
+    wire = {
+        "metadata": {"name": "p", "namespace": "ns"},
+        "spec": {
+            "nodeName": "n",
+            "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}},
+        },
+    }
+    return convert.pod(msgspec.json.decode(msgspec.json.encode(wire), type=objects.Pod))
+
+
+def test_a_pod_that_keeps_others_off_by_very_many_terms_keeps_all_off():
+    """Each placement looks at each term, and anybody may run such pods."""
+    terms = [{"topologyKey": f"k{n % 70}", "labelSelector": {"matchLabels": {"a": f"{n}"}}} for n in range(4000)]
+    few = running_with(terms[: convert.MOST_TERMS]).anti_affinity
+    assert len(few) == convert.MOST_TERMS
+    assert all(term.selector for term in few)
+    many = running_with([*terms, {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}]).anti_affinity
+    assert len(many) == convert.MOST_TERMS
+    assert many[0].topology_key == "kubernetes.io/hostname"
+    assert all(term.selector == () and term.unsupported for term in many)

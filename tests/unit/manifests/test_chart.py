@@ -226,9 +226,9 @@ def test_monitors_find_the_pods():
     for path in (MONITORING / "services.yaml", MONITORING / "monitors.yaml", *(ROOT / "manifests").glob("*/*.yaml")):
         for obj in filter(None, yaml.safe_load_all(path.read_text())):
             objects[obj["kind"], obj.get("metadata", {}).get("name")] = obj
-    for component in ("webhook", "ungater"):
+    for component, kind in (("webhook", "Deployment"), ("ungater", "Deployment"), ("agent", "DaemonSet")):
         service = objects["Service", f"topogate-{component}-metrics"]
-        template = objects["Deployment", f"topogate-{component}"]["spec"]["template"]
+        template = objects[kind, f"topogate-{component}"]["spec"]["template"]
         assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
         ports = {port["name"]: port["containerPort"] for port in template["spec"]["containers"][0]["ports"]}
         (port,) = service["spec"]["ports"]
@@ -237,11 +237,9 @@ def test_monitors_find_the_pods():
         assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
         assert [endpoint["port"] for endpoint in monitor["endpoints"]] == [port["name"]]
     agent = objects["DaemonSet", "topogate-agent"]
-    monitor = objects["PodMonitor", "topogate-agent"]["spec"]
+    monitor = objects["ServiceMonitor", "topogate-agent"]["spec"]
     assert monitor["namespaceSelector"]["matchNames"] == [agent["metadata"]["namespace"]] == [f"{NAMESPACE}-agent"]
-    assert monitor["selector"]["matchLabels"].items() <= agent["spec"]["template"]["metadata"]["labels"].items()
-    (container,) = agent["spec"]["template"]["spec"]["containers"]
-    assert monitor["podMetricsEndpoints"][0]["port"] in {port["name"] for port in container["ports"]}
+    assert objects["Service", "topogate-agent-metrics"]["metadata"]["namespace"] == agent["metadata"]["namespace"]
 
 
 def test_the_registries_are_what_components_serve():

@@ -3,8 +3,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from agent import copies
 from crds.constants import DEFAULT_DOMAIN, NAMESPACE, Keys
+from crds.device_annotations import DEFAULT
+from crds.request import WISHES
 from crds.settings import Settings, from_mapping
+from kube.config import SERVICE_ACCOUNT
 from kube.resources import resource_of
 from manifests import render
 from manifests.render import Options
@@ -14,6 +18,11 @@ MANIFESTS = Path(__file__).parents[3] / "manifests"
 
 def of_kind(kind, options=None):
     return [obj for obj in render.objects(options) if obj["kind"] == kind]
+
+
+def named(kind, name, options=None):
+    (found,) = [obj for obj in of_kind(kind, options) if obj["metadata"]["name"] == name]
+    return found
 
 
 def text(options=None):
@@ -52,13 +61,17 @@ def test_another_domain_and_namespace_leave_no_trace_of_the_default():
 def test_rules_know_every_key(domain):
     keys = Keys(domain)
     (webhooks,) = of_kind("MutatingWebhookConfiguration", Options(domain=domain))
-    (policy,) = of_kind("ValidatingAdmissionPolicy", Options(domain=domain))
+    policy = named("ValidatingAdmissionPolicy", render.POLICY, Options(domain=domain))
     for key in keys.requests:
         for webhook in webhooks["webhooks"]:
             assert f"'{key}'" in webhook["matchConditions"][0]["expression"]
         assert f"'{key}'" in yaml.safe_dump(policy, width=10_000)
     for key in (keys.gate, keys.workload, keys.pod_set):
         assert f"'{key}'" in yaml.safe_dump(policy, width=10_000)
+    carries, _, changed = (each["expression"] for each in webhooks["webhooks"][0]["matchConditions"])
+    for key in WISHES:
+        assert f"'{key}'" in carries
+        assert f"'{key}'" in changed
 
 
 def test_the_agent_has_a_namespace_of_its_own():
@@ -73,30 +86,82 @@ def test_the_agent_has_a_namespace_of_its_own():
         for obj in of_kind("Namespace", options)
     }
     assert levels == {"tg": "restricted", "tg-agent": "privileged"}
-    for policy in of_kind("ValidatingAdmissionPolicy", options):
+    for name in (render.POLICY, "topogate-agent", "topogate-agent-events"):
+        policy = named("ValidatingAdmissionPolicy", name, options)
         assert "system:serviceaccount:tg-agent:topogate-agent" in yaml.safe_dump(policy, width=10_000)
+
+
+def test_every_policy_is_bound_and_denies():
+    options = Options(agent=True)
+    policies = {obj["metadata"]["name"]: obj for obj in of_kind("ValidatingAdmissionPolicy", options)}
+    bindings = {obj["spec"]["policyName"]: obj for obj in of_kind("ValidatingAdmissionPolicyBinding", options)}
+    assert policies.keys() == bindings.keys()
+    assert {policy["spec"]["failurePolicy"] for policy in policies.values()} == {"Fail"}
+    assert all(binding["spec"]["validationActions"] == ["Deny"] for binding in bindings.values())
+    assert not any("paramKind" in policy["spec"] for policy in policies.values())  # stale after they were made anew
+
+
+def test_the_policy_names_the_device_annotations_of_the_settings():
+    def devices(config=""):
+        policy = named("ValidatingAdmissionPolicy", render.DEVICE_POLICY, Options(config=config))
+        (found,) = [one["expression"] for one in policy["spec"]["variables"] if one["name"] == "devices"]
+        return yaml.safe_load(found)
+
+    assert devices() == devices("domain: kueue.x-k8s.io\n") == [one.key for one in DEFAULT]
+    rules = [{"resource": "a/b", "key": key} for key in ("x.y/z", "UPPER_CASE", "x.y/z")]
+    assert devices(yaml.safe_dump({"deviceAnnotations": rules})) == ["UPPER_CASE", "x.y/z"]
+    assert devices("deviceAnnotations: []\n") == []
 
 
 def test_the_agent_writes_nothing_on_its_node():
     (daemon,) = of_kind("DaemonSet", Options(agent=True))
     pod = daemon["spec"]["template"]["spec"]
     assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
-    (container,) = pod["containers"]
-    context = container["securityContext"]
-    assert context == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
+    containers = {container["name"]: container for container in pod["containers"]}
+    assert containers.keys() == {"agent", "kubelet-files"}
+    for container in containers.values():
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
     on_host = {volume["name"] for volume in pod["volumes"] if "hostPath" in volume}
-    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
-    assert on_host == {"sys", "kubelet"}
-    assert all(mounts[name]["readOnly"] for name in on_host)
-    assert mounts["nothing"]["mountPath"] == mounts["kubelet"]["mountPath"] + "/pods"
+    assert on_host == {"sys", "kubelet", "pod-resources"}
+    mounts = {
+        name: {mount["name"]: mount for mount in container["volumeMounts"]} for name, container in containers.items()
+    }
+    for own in mounts.values():
+        assert all(mount["readOnly"] for volume, mount in own.items() if volume in on_host)
+    container, copier = containers["agent"], containers["kubelet-files"]
     variables = {entry["name"]: entry.get("value", "") for entry in container["env"]}
     known = {name: value for name, value in variables.items() if name.startswith("TOPOGATE_")}
     from_mapping({}, env=known)  # every variable is one that there is
     assert {name.removeprefix("TOPOGATE_").lower() for name in known} <= Settings.model_fields.keys()
+    assert variables["TOPOGATE_AGENT_KUBELET_DIRECTORY"] == mounts["agent"]["copies"]["mountPath"] == copier["args"][1]
+    socket = variables["TOPOGATE_AGENT_POD_RESOURCES_SOCKET"]
+    assert socket == mounts["agent"]["pod-resources"]["mountPath"] + "/kubelet.sock"
+
+
+def test_who_has_the_agents_token_does_not_see_the_kubelets_credentials():
+    (daemon,) = of_kind("DaemonSet", Options(agent=True))
+    pod = daemon["spec"]["template"]["spec"]
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    mounts = {
+        container["name"]: {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        for container in pod["containers"]
+    }
+    assert pod["automountServiceAccountToken"] is False
+    assert [name for name, own in mounts.items() if "account" in own] == ["agent"]
+    assert mounts["agent"]["account"] == str(SERVICE_ACCOUNT)
+    sources = [source for source in volumes["account"]["projected"]["sources"] if "serviceAccountToken" in source]
+    assert len(sources) == 1
+    assert [name for name, own in mounts.items() if "kubelet" in own] == ["kubelet-files"]
+    seen = {volumes[name]["hostPath"]["path"] for name in mounts["agent"] if "hostPath" in volumes[name]}
+    assert seen == {"/sys", "/var/lib/kubelet/pod-resources"}
+    assert mounts["kubelet-files"].keys() == {"kubelet", "nothing", "copies"}
+    assert mounts["kubelet-files"]["nothing"] == mounts["kubelet-files"]["kubelet"] + "/pods"
+    most = int(volumes["copies"]["emptyDir"]["sizeLimit"].removesuffix("Mi")) << 20
+    assert most >= 2 * len(copies.NAMES) * copies.MOST_BYTES  # each old and new at once
 
 
 def test_the_webhook_is_closed_and_narrow():

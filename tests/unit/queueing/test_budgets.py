@@ -3,8 +3,9 @@
 import pytest
 from queue_factories import make_queue, make_queues, make_state, make_workload, run, submit
 
+from engine.reasons import Reason
 from queueing.budgets import Budgets
-from queueing.model import Preemption, Within
+from queueing.model import Preemption, Reclaim, Rules, Within
 
 LOWER = Preemption(within=Within.LOWER)
 
@@ -81,3 +82,65 @@ def test_what_is_told_of_budgets_and_holders():
     budgets.forget("one")
     assert list(budgets.guarded) == []
     assert budgets.over([(1, "a")]) is None
+
+
+# --- what was borrowed -----------------------------------------------------------------------------------------------
+
+
+def borrowed(*, override=True, fair=False, **mine):
+    """Two queues of two machines each, of which the other borrows one, and a budget that lets nobody of it go."""
+    own = make_queue("own", 16, cohort="c", preemption=Preemption(reclaim=Reclaim.ANY, **mine))
+    queues = make_queues(own, make_queue("other", 16, cohort="c"), rules=Rules(override=override, fair=fair))
+    state = make_state(1, 4)
+    submit(queues, *(make_workload(f"b{i}", queue="other", created=float(i)) for i in range(3)))
+    run(state, queues)
+    for number in range(3):
+        queues.budgets.take(f"b{number}", {"keep": 1})
+    submit(queues, make_workload("first", queue="own", priority=1, created=5.0))
+    run(state, queues)
+    return state, queues
+
+
+def whom(decisions):
+    return {victim.key: victim.reason for plan in decisions.preempting for victim in plan.victims}
+
+
+@pytest.mark.parametrize("fair", [False, True])
+def test_a_budget_keeps_nobody_from_taking_back_its_nominal_quota(fair):
+    state, queues = borrowed(fair=fair)
+    submit(queues, make_workload("mine", queue="own", created=9.0))
+    assert whom(run(state, queues)) == {"b2": Reason.RECLAIMED}
+
+
+def test_but_where_the_rules_do_not_say_so():
+    state, queues = borrowed(override=False)
+    submit(queues, make_workload("mine", queue="own", created=9.0))
+    assert whom(run(state, queues)) == {}
+
+
+def test_those_whom_no_budget_keeps_go_first():
+    state, queues = borrowed()
+    queues.budgets.take("b0", {})
+    submit(queues, make_workload("mine", queue="own", created=9.0))
+    assert whom(run(state, queues)) == {"b0": Reason.RECLAIMED}
+
+
+def test_one_who_was_spared_goes_too():
+    state, queues = borrowed()
+    for number in range(3):
+        queues.budgets.take(f"b{number}", {})
+        queues.spare(f"b{number}", 1e9)
+    submit(queues, make_workload("mine", queue="own", created=9.0))
+    assert whom(run(state, queues)) == {"b2": Reason.RECLAIMED}
+
+
+def test_budgets_hold_for_who_would_borrow_itself_and_within_a_queue():
+    state, queues = borrowed(borrowing=True)
+    submit(queues, make_workload("large", queue="own", count=2, priority=5, created=9.0))
+    assert whom(run(state, queues)) == {}, "with what it has, two machines more are above its nominal quota"
+    state, queues = borrowed(within=Within.LOWER)
+    queues.budgets.take("first", {"keep": 1})
+    for number in range(3):
+        queues.forget(state, f"b{number}")
+    submit(queues, make_workload("high", queue="own", count=4, priority=5, created=9.0))
+    assert whom(run(state, queues)) == {}, "the budget of its own queue's workload counts"

@@ -15,7 +15,7 @@ from queue_factories import (
 
 from engine.reasons import Reason
 from queueing.cycle import cycle
-from queueing.model import Rules
+from queueing.model import ClusterQueue, Rules
 
 PATIENT = Rules(patience=1e9)
 RULES = Rules(patience=100.0)
@@ -146,6 +146,38 @@ def test_one_of_higher_priority_is_not_stopped_by_a_claim():
     queues.forget(state, "w0")
     assert keys(cycle(state, queues, 201.0)) == ["urgent"]
     assert list(queues.claims) == ["large"]
+
+
+def test_who_would_have_the_room_of_a_claim_is_told_whose_it_is():
+    state = make_state(1, 2)
+    queues = make_queues(make_queue("q", 48), rules=RULES)
+    submit(queues, make_workload("w0"), make_workload("w1"))
+    cycle(state, queues, 1.0)
+    submit(queues, make_workload("large", count=2, created=2.0), now=2.0)
+    cycle(state, queues, 2.0)
+    cycle(state, queues, 200.0)
+    queues.forget(state, "w0")
+    submit(queues, make_workload("late", created=4.0), make_workload("more", count=3, created=5.0), now=200.0)
+    told = {one.key: one for one in cycle(state, queues, 201.0).waiting}
+    assert told["late"].reason is Reason.BEHIND_OTHERS
+    assert "kept for large, which has waited long" in told["late"].message
+    assert told["more"].reason is not Reason.BEHIND_OTHERS, "it would not fit anyway"
+    queues.forget(state, "large")
+    assert keys(cycle(state, queues, 202.0)) == ["late"]
+
+
+def test_without_a_queue_nobody_keeps_room_from_others():
+    state = make_state(1, 2)
+    queues = make_queues(make_queue("q", 48), ClusterQueue(name="none", unlimited=True, claims=False), rules=RULES)
+    submit(queues, make_workload("w0"), make_workload("w1"))
+    cycle(state, queues, 1.0)
+    submit(queues, make_workload("greedy", "none", count=2, created=2.0), now=2.0)
+    for now in (2.0, 200.0, 400.0):
+        cycle(state, queues, now)
+    assert not queues.claims
+    queues.forget(state, "w0")
+    submit(queues, make_workload("late", created=4.0), now=401.0)
+    assert keys(cycle(state, queues, 401.0)) == ["late"]
 
 
 def test_quota_is_kept_from_those_who_borrow_it():

@@ -1,12 +1,16 @@
 """Evictions under way: what is tried again, and when."""
 
 import asyncio
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 from support.owned import make_pod
 
-from kube.errors import Conflict, ConnectionFailed
+from kube.errors import Conflict, ConnectionFailed, TooManyRequests
+from ungater.conditions import timestamp
 from ungater.evictions import GONE_AFTER, Evictions
+from ungater.guard import Guard
 from ungater.metrics import Metrics
 
 
@@ -18,6 +22,7 @@ def test_a_look_before_the_next_attempt_is_due_asks_for_another_then():
         again=lambda uid, after: asked.append((uid, after)),
         recorder=None,
         metrics=Metrics(),
+        guard=Guard(),
         clock=lambda: now[0],
     )
     pod = make_pod(gated=False, node="n1")
@@ -48,9 +53,83 @@ async def test_after_a_conflict_the_pod_is_looked_for_again():
         again=lambda uid, after: asked.put_nowait((uid, after)),
         recorder=None,
         metrics=Metrics(),
+        guard=Guard(),
     )
     running = asyncio.create_task(evictions.run())
     for _ in range(2):
         evictions.evict("job", make_pod(gated=False, node="n1"), "makes room")
         assert await asyncio.wait_for(asked.get(), 5) == ("job", GONE_AFTER)
     running.cancel()
+
+
+WALL = 1_800_000_000.0
+
+
+class Asked:
+    """Notes what is asked for; evictions are refused by a budget."""
+
+    def __init__(self):
+        self.calls = []
+
+    async def evict(self, name, _namespace, *, grace_period, **_options):
+        self.calls.append(("evict", name, grace_period))
+        raise TooManyRequests(429, "TooManyRequests", "a budget forbids it")
+
+    async def delete(self, _resource, name, _namespace, *, grace_period, **_options):
+        self.calls.append(("delete", name, grace_period))
+
+
+@pytest.fixture
+async def asked():
+    client = Asked()
+    recorder = SimpleNamespace(event=lambda *_: None)
+    made = Evictions(
+        client,
+        concurrency=1,
+        again=lambda *_: None,
+        recorder=recorder,
+        metrics=Metrics(),
+        guard=Guard(),
+        wall=lambda: WALL,
+    )
+    running = asyncio.create_task(made.run())
+    client.evictions = made
+    yield client
+    running.cancel()
+
+
+async def settled(client, calls):
+    for _ in range(100):
+        if len(client.calls) >= calls:
+            break
+        await asyncio.sleep(0)
+    return client.calls
+
+
+def stops_slowly(left=None):
+    pod = make_pod("slow", gated=False, node="n1", spec={"terminationGracePeriodSeconds": 2_592_000})
+    if left is None:
+        return pod
+    return msgspec.structs.replace(
+        pod, metadata=msgspec.structs.replace(pod.metadata, deletion_timestamp=timestamp(WALL + left))
+    )
+
+
+async def test_a_budget_is_overridden_at_once_where_that_is_asked_for(asked):
+    asked.evictions.evict("job", make_pod("p", gated=False, node="n1"), "makes room")
+    assert await settled(asked, 1) == [("evict", "p", None)]
+    await asyncio.sleep(0)
+    assert asked.evictions.blocked("job") is not None
+    asked.evictions.evict("job", make_pod("p", gated=False, node="n1"), "makes room")
+    asked.evictions.evict("job", make_pod("p", gated=False, node="n1"), "quota", overriding=True)
+    assert (await settled(asked, 2))[1:] == [("delete", "p", None)]
+
+
+async def test_a_pod_may_not_take_longer_to_stop_than_it_is_given(asked):
+    asked.evictions.evict("job", stops_slowly(), "quota", most_grace=600)
+    assert await settled(asked, 1) == [("evict", "slow", 600)]
+    asked.evictions.evict("job", stops_slowly(left=2_000_000.0), "quota", most_grace=600)
+    assert (await settled(asked, 2))[1:] == [("delete", "slow", 600)]
+    asked.evictions.evict("job", stops_slowly(left=500.0), "quota", most_grace=600)
+    asked.evictions.evict("job", stops_slowly(left=2_000_000.0), "makes room")
+    assert len(await settled(asked, 3)) == 2, "one that stops in time, or whose owner owes nothing, is left alone"

@@ -1,5 +1,7 @@
 """Pods that no Job owns, seen as owners."""
 
+import re
+
 import msgspec
 import pytest
 from support.owned import KEYS, slot_map
@@ -19,6 +21,7 @@ from ungater.slots import rank_of
 from ungater.workloads import Workload, belongs, known_of, new_workload
 
 STATEFUL_SET = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u-db", "controller": True}
+JOB = {**STATEFUL_SET, "apiVersion": "batch/v1", "kind": "Job"}
 GATE = [{"name": KEYS.gate}]
 
 
@@ -55,12 +58,13 @@ def owner_of(*pods, before=None):
 @pytest.mark.parametrize(
     ("pod", "key"),
     [
-        (make_pod("p"), "u-p"),
-        (make_pod("p", owner=STATEFUL_SET), "u-db"),
-        (make_pod("p", owner={**STATEFUL_SET, "controller": False}), "u-p"),
-        (grouped("p"), "group/ns/ring"),
-        (grouped("p", owner=STATEFUL_SET), "group/ns/ring"),
-        (grouped("p", owner={**STATEFUL_SET, "kind": "Job"}), "u-db"),
+        (make_pod("p"), "ns/u-p"),
+        (make_pod("p", owner=STATEFUL_SET), "ns/u-db"),
+        (make_pod("p", owner={**STATEFUL_SET, "controller": False}), "ns/u-p"),
+        (grouped("p"), ":group/ns/ring"),
+        (grouped("p", owner=STATEFUL_SET), ":group/ns/ring"),
+        (grouped("p", owner=JOB), "ns/u-db"),
+        (grouped("p", owner={**JOB, "apiVersion": "made.up/v1"}), ":group/ns/ring"),
     ],
 )
 def test_whose_a_pod_is(pod, key):
@@ -70,7 +74,8 @@ def test_whose_a_pod_is(pod, key):
 def test_which_pods_are_served():
     assert served(make_pod(), KEYS)
     assert served(make_pod(owner=STATEFUL_SET), KEYS)
-    assert not served(make_pod(owner={**STATEFUL_SET, "kind": "Job"}), KEYS)
+    assert not served(make_pod(owner=JOB), KEYS)
+    assert served(make_pod(owner={**JOB, "apiVersion": "made.up/v1"}), KEYS), "anybody may call an owner so"
     assert not served(make_pod(owner={**STATEFUL_SET, "kind": "DaemonSet"}), KEYS)
     let_go = make_pod(spec={"schedulingGates": []})
     assert not served(let_go, KEYS)
@@ -154,7 +159,7 @@ def replica(role, index, total=None, **more):
 
 def test_kinds_of_pods_of_one_controller_are_pod_sets_where_their_number_is_known():
     pods = [replica("master", 0, 3, cpu="4"), replica("worker", 0, 3), replica("worker", 1, 3)]
-    assert {owner_key(pod, KEYS) for pod in pods} == {"u-bert"}
+    assert {owner_key(pod, KEYS) for pod in pods} == {"ns/u-bert"}
     waits = owner_of(*pods[:2])
     assert waits.wrong.reason is Reason.PENDING
     assert "2 of 3 pods are there" in str(waits.wrong)
@@ -168,14 +173,14 @@ def test_kinds_of_pods_of_one_controller_are_pod_sets_where_their_number_is_know
 
 def test_else_each_kind_is_a_workload_by_itself():
     pods = [replica("Master", 0), replica("Worker", 0)]
-    assert [owner_key(pod, KEYS) for pod in pods] == ["u-bert/master", "u-bert/worker"]
+    assert [owner_key(pod, KEYS) for pod in pods] == ["ns/u-bert/master", "ns/u-bert/worker"]
     owner = owner_of(pods[1])
-    assert (owner.uid, owner.controller) == ("u-bert/worker", "u-bert")
+    assert (owner.id, owner.uid, owner.part) == ("ns/u-bert/worker", "u-bert", "worker")
     assert owner.workload.startswith("pytorchjob-bert-worker-")
     (reference,) = new_workload(owner, 0)["metadata"]["ownerReferences"]
     assert reference["uid"] == "u-bert"
     head = {**TORCH, "apiVersion": "ray.io/v1", "kind": "RayCluster", "uid": "u-ray"}
-    assert owner_key(make_pod("h", owner=head, labels={"ray.io/group": "headgroup"}), KEYS) == "u-ray/headgroup"
+    assert owner_key(make_pod("h", owner=head, labels={"ray.io/group": "headgroup"}), KEYS) == "ns/u-ray/headgroup"
 
 
 def test_pods_of_a_group_that_differ_say_so():
@@ -254,8 +259,8 @@ def test_the_first_pod_of_an_owner_makes_a_record_and_the_last_one_takes_it_alon
     world.memory._enqueue = lambda uid, after: waits.append((uid, after))
     for pod in pods:
         world.put("pod", pod)
-    assert set(waits) == {("u-db", 1.0)}  # nobody told how many will come
-    record = world.memory.records["u-db"]
+    assert set(waits) == {("ns/u-db", 1.0)}  # nobody told how many will come
+    record = world.memory.records["ns/u-db"]
     assert world.memory.regroup(record)
     assert record.owner.pod_sets[0].count == 2
     assert not world.memory.stray
@@ -268,7 +273,7 @@ def test_the_first_pod_of_an_owner_makes_a_record_and_the_last_one_takes_it_alon
 def test_a_workload_stays_known_until_it_is_deleted(world):
     pod = ranked("db-0", 0)
     world.put("pod", pod)
-    record = world.memory.records["u-db"]
+    record = world.memory.records["ns/u-db"]
     body = new_workload(record.owner, 0) | {"status": {}}
     body["metadata"] |= {"uid": "w", "resourceVersion": "1"}
     workload = msgspec.json.decode(msgspec.json.encode(body), type=Workload)
@@ -296,7 +301,7 @@ def test_pods_wait_until_a_workload_is_removed_whose_pods_all_went_unseen(world)
     """Its slots may be somebody else's by now; pods that came again would be let go to them."""
     first, second = ranked("db-0", 0), ranked("db-1", 1)
     world.put("pod", first)
-    workload = stored_for(world.memory.records["u-db"])
+    workload = stored_for(world.memory.records["ns/u-db"])
     world.stores["workload"][key(workload)] = workload
     del world.stores["pod"][key(first)]
     world.memory = memory = world.restarted()
@@ -306,15 +311,15 @@ def test_pods_wait_until_a_workload_is_removed_whose_pods_all_went_unseen(world)
     world.drop("pod", second)
     assert memory.records == {}
     world.drop("workload", workload)
-    assert memory.records["u-db"].known is None
-    assert list(memory.records["u-db"].pods) == [first.metadata.uid]
+    assert memory.records["ns/u-db"].known is None
+    assert list(memory.records["ns/u-db"].pods) == [first.metadata.uid]
 
 
 def test_what_is_heard_late_of_a_workload_that_was_removed_counts_for_nobody(world):
     """Its pods are gone, and it too; others come, and then the watch tells how it was made."""
     first, second = ranked("db-0", 0), ranked("db-1", 1)
     world.put("pod", first)
-    record = world.memory.records["u-db"]
+    record = world.memory.records["ns/u-db"]
     record.known = known_of(workload := stored_for(record))
     world.drop("pod", first)
     record.told = Told("DoesNotFit", "m", 1.0)
@@ -323,7 +328,7 @@ def test_what_is_heard_late_of_a_workload_that_was_removed_counts_for_nobody(wor
     assert not world.memory.regroup(record)
     world.put("pod", second)
     world.put("workload", workload)
-    assert world.memory.records["u-db"].known is None
+    assert world.memory.records["ns/u-db"].known is None
     world.drop("workload", workload)
     assert not world.memory._removed
 
@@ -332,24 +337,24 @@ def test_what_is_stored_for_pods_that_all_ended_is_held_until_it_is_removed(worl
     """Others may come: a start that gave it to somebody else would give it twice."""
     pod = ranked("db-0", 0, phase="Failed")
     world.put("pod", pod)
-    owner = world.memory.records["u-db"].owner
+    owner = world.memory.records["ns/u-db"].owner
     assert owner.over == GONE
     workload = stored_workload(owner, slot_map(("b/r1/r1-h1", 1)))
     world.stores["workload"][key(workload)] = workload
     memory = world.restarted()
-    assert memory.state.assignments(memory.records["u-db"].key)
+    assert memory.state.assignments(memory.records["ns/u-db"].key)
 
 
 def test_the_place_in_line_stays_when_pods_are_replaced(world):
     old, new = (ranked(name, 0, creationTimestamp=f"2026-01-01T00:0{at}:00Z") for at, name in enumerate(("old", "new")))
     world.put("pod", old)
-    workload = stored_for(world.memory.records["u-db"])
+    workload = stored_for(world.memory.records["ns/u-db"])
     world.put("workload", workload)
     turns = []
     for pods in ((old,), (new,)):
         world.stores["pod"] = {key(pod): pod for pod in pods}
         memory = world.restarted()
-        memory.enter(memory.records["u-db"])
+        memory.enter(memory.records["ns/u-db"])
         (entry,) = memory.queues.entries.values()
         turns.append(entry.workload.created)
     assert turns[0] == turns[1]
@@ -367,18 +372,18 @@ def test_after_a_start_nobody_waits_for_more_pods_of_those_that_are_there(world)
 
     world.make = noting
     world.restarted()
-    assert set(waits) == {("u-db", 0.0)}
+    assert set(waits) == {("ns/u-db", 0.0)}
 
 
 def test_a_group_finds_its_workload_by_name(world):
     world.put("pod", grouped("a", "2"))
-    record = world.memory.records["group/ns/ring"]
+    record = world.memory.records[":group/ns/ring"]
     body = new_workload(record.owner, 0) | {"status": {}}
     body["metadata"] |= {"uid": "w", "resourceVersion": "1"}
     world.put("workload", msgspec.json.decode(msgspec.json.encode(body), type=Workload))
     assert record.known is not None
     again = world.restarted()
-    assert again.records["group/ns/ring"].known is not None
+    assert again.records[":group/ns/ring"].known is not None
     assert again.groups == world.memory.groups
 
 
@@ -391,10 +396,43 @@ def test_a_bare_pod_and_a_group_that_is_complete_wait_for_nobody(world):
 
 
 def test_pods_of_jobs_and_daemon_sets_make_no_record(world):
-    for kind in ("Job", "DaemonSet"):
-        world.put("pod", make_pod(kind.lower(), owner={**STATEFUL_SET, "kind": kind, "uid": kind}))
+    for kind, version in (("Job", "batch/v1"), ("DaemonSet", "apps/v1"), ("Node", "v1")):
+        owner = {**STATEFUL_SET, "kind": kind, "apiVersion": version, "uid": kind}
+        world.put("pod", make_pod(kind.lower(), owner=owner))
     assert world.memory.records == {}
-    assert len(world.memory.stray) == 2
+    assert len(world.memory.stray) == 3
+
+
+@pytest.mark.parametrize("kind", ["Job", "DaemonSet", "Node", "JobSet", "LeaderWorkerSet", "Pod", "PodGroup"])
+def test_who_calls_an_owner_like_one_of_kubernetes_has_any_owner(world, kind):
+    owner = {**STATEFUL_SET, "kind": kind, "apiVersion": "made.up/v1"}
+    world.put("pod", make_pod("a", owner=owner))
+    (record,) = world.memory.records.values()
+    assert (record.id, record.owner.suspendable) == ("ns/u-db", False)
+
+
+def test_pods_of_another_namespace_that_name_an_owner_are_none_of_its(world):
+    world.put("pod", make_pod("a", owner=STATEFUL_SET))
+    world.put("pod", make_pod("b", owner=STATEFUL_SET, namespace="thief"))
+    assert {uid: list(record.pods) for uid, record in world.memory.records.items()} == {
+        "ns/u-db": ["u-a"],
+        "thief/u-db": ["u-b"],
+    }
+    assert {uid: list(record.pods) for uid, record in world.restarted().records.items()} == {
+        "ns/u-db": ["u-a"],
+        "thief/u-db": ["u-b"],
+    }
+    workloads = {record.key for record in world.memory.records.values()}
+    assert len({key.partition("/")[0] for key in workloads}) == 2
+
+
+@pytest.mark.parametrize("kind", ["My Kind", "Ünïcode", "---", "K" * 63, "a/b", "group"])
+def test_whatever_an_owner_is_called_its_workload_has_a_legal_name(kind):
+    owner = owner_of(make_pod("a", owner={**STATEFUL_SET, "kind": kind}))
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", owner.workload)
+    assert len(owner.workload) <= 63
+    workload = msgspec.convert(new_workload(owner, 0)["metadata"], ObjectMeta)
+    assert of_pods(workload)
 
 
 def test_a_leader_worker_set_that_is_made_anew_under_its_name_is_another_workload(world):
@@ -452,5 +490,5 @@ def test_the_workload_of_a_leader_worker_sets_group_without_pods_is_left_over(wo
     workload = stored_for(record).metadata
     assert of_pods(workload)
     assert leaders.has_pods(workload, {leaders.group_key(pod)})
-    assert not leaders.has_pods(workload, {"lws/ns/l/1", "lws/ns/other/0"})
+    assert not leaders.has_pods(workload, {":lws/ns/l/1", ":lws/ns/other/0"})
     assert not leaders.has_pods(make_pod(owner=STATEFUL_SET).metadata, {leaders.group_key(pod)})

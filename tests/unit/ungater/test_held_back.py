@@ -126,10 +126,10 @@ def test_a_pod_whose_containers_are_placed_one_by_one_waits_until_it_is_seen_wha
     assert (held.node, held.why) == (NODE, Doubt.ORDER)
     world.woken()
     world.comes(first)
-    assert world.woken() == {second[0].uid}
+    assert world.woken() == {second[0].id}
     assert not world.may_go(second)
     world.comes(first, zone=1)
-    assert second[0].uid in world.woken()
+    assert second[0].id in world.woken()
     assert world.may_go(second)
     world.go(second)
     assert not second[0].held
@@ -188,7 +188,7 @@ def test_nobody_waits_for_one_that_never_arrives(world):
     first, second = world.gated("first", GPUS), world.gated("second", STEPWISE)
     world.go(first)
     assert not world.may_go(second)
-    assert 0 < min(after for uid, after in world.later if uid == second[0].uid) <= PATIENCE
+    assert 0 < min(after for uid, after in world.later if uid == second[0].id) <= PATIENCE
     world.now += PATIENCE
     assert world.may_go(second)
 
@@ -203,12 +203,12 @@ def test_one_that_is_gone_is_waited_for_no_more(world, how):
     uid = pod.metadata.uid
     if how == "gone":
         world.drop("pod", pod)
-        assert second[0].uid in world.woken()
+        assert second[0].id in world.woken()
     elif how == "deleted":
         world.put("pod", make_pod(pod.metadata.name, owner=record.owner, rank=0, at=HERE, terminating=True))
     elif how == "finished":
         world.comes(first, status={"phase": "Failed"})
-        assert second[0].uid in world.woken()
+        assert second[0].id in world.woken()
     else:
         record.intents[uid] = replace(record.intents[uid], gone=True)
     assert world.may_go(second)
@@ -230,7 +230,7 @@ def test_after_a_restart_what_is_on_its_way_is_seen_from_the_pods(world):
     world.go(first)
     world.comes(first)
     world.memory = world.restarted()
-    second = world.memory.records[second[0].uid], second[1]
+    second = world.memory.records[second[0].id], second[1]
     assert not world.may_go(second)
     world.comes(first, zone=1)
     assert world.may_go(second)
@@ -277,7 +277,7 @@ def test_one_that_would_be_refused_goes_elsewhere_after_a_moment(world):
     world.now += AGAIN
     assert world.memory.avoided(record, record.owner.pod_sets[0]) == set()
     world.memory.arrivals.sweep()
-    assert world.woken() == {record.uid}
+    assert world.woken() == {record.id}
     assert not world.may_go(third)
     assert world.memory.avoided(record, record.owner.pod_sets[0]) == {NODE}
     world.drop("pod", world.stores["pod"]["ns/gpus-0"])

@@ -8,16 +8,19 @@ from support.world import FLAVOR, NODES, World, stored_workload
 from crds.constants import JOB_INDEX_LABEL, JOB_SET_INDEX, JOB_SET_ROLE
 from crds.request import RequestError
 from engine.model import Policy
-from kube.objects import Job, Pod, ResourceFlavor
+from engine.reasons import Reason
+from kube.objects import Job, OwnerReference, Pod, ResourceFlavor
 from kube.parents import JobSet
 from queueing.cycle import cycle
-from queueing.scale import grow
+from queueing.scale import eager, grow
 from ungater import starting, workloads
 from ungater.decide import decide
 from ungater.instructions import Enter, Shrink, ShrinkLater, Ungate
-from ungater.jobsets import owner_of_jobset
+from ungater.jobsets import made_by, owner_of_jobset
+from ungater.memory import UNPROVED
 
 GATE = [{"name": KEYS.gate}]
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
 
 
 def template(cpu="1", annotations=None, **spec):
@@ -95,7 +98,7 @@ def pod(role, index, rank, *, at=None, node="", mark=""):
             "uid": f"u-{role}-{index}-{rank}",
             "labels": labels,
             "annotations": {KEYS.workload: mark} if mark else {},
-            "ownerReferences": [{"kind": "Job", "name": role, "uid": f"u-{role}-{index}", "controller": True}],
+            "ownerReferences": [{**JOB, "name": role, "uid": f"u-{role}-{index}"}],
         },
         "spec": spec,
         "status": {"phase": "Pending"},
@@ -162,11 +165,13 @@ class Sets(World):
 
     def __init__(self):
         self.jobsets = {}
+        self.now = 100.0
         super().__init__()
 
     def make(self):
         memory = super().make()
         memory.jobset_of = self.jobsets.get
+        memory._clock = lambda: self.now
         return memory
 
     def put_set(self, jobset):
@@ -180,7 +185,7 @@ class Sets(World):
         return memory
 
     def admit_set(self):
-        record = self.memory.records["u-js"]
+        record = self.memory.records["ns/u-js"]
         record.known = make_known(record.owner)
         self.memory.enter(record)
         (made,) = cycle(self.memory.state, self.memory.queues, 0.0).admitted
@@ -233,8 +238,8 @@ def test_all_pod_sets_are_placed_by_one_decision_and_pods_go_in_rank_order(world
     world.put("pod", bound)
     assert sum(world.memory.state.free(node.metadata.name)["cpu"] for node in NODES) == held, "it fills its own slot"
     again = world.restarted()
-    assert again.records["u-js"].slots_in == record.slots_in
-    assert again.records["u-js"].pods == record.pods
+    assert again.records["ns/u-js"].slots_in == record.slots_in
+    assert again.records["ns/u-js"].pods == record.pods
     assert {n: again.state.free(n) for n in again.state.nodes} == {
         n: world.memory.state.free(n) for n in world.memory.state.nodes
     }
@@ -242,7 +247,7 @@ def test_all_pod_sets_are_placed_by_one_decision_and_pods_go_in_rank_order(world
 
 def test_all_of_it_or_nothing(world):
     world.put_set(make_jobset())
-    record = world.memory.records["u-js"]
+    record = world.memory.records["ns/u-js"]
     record.known = make_known(record.owner)
     world.memory.enter(record)
     world.put_set(make_jobset(replicas=4))
@@ -256,18 +261,18 @@ def test_pods_that_came_before_their_job_are_taken_in(world):
     for one in PODS:
         world.put("pod", one)
     world.put_set(make_jobset())
-    record = world.memory.records["u-js"]
+    record = world.memory.records["ns/u-js"]
     assert not record.pods
     for role, index, count in JOBS:
         world.put("job", child(role, index, count))
     assert len(record.pods) == 5
-    assert set(world.memory.records) == {"u-js"}, "its Jobs are no workloads of their own"
+    assert set(world.memory.records) == {"ns/u-js"}, "its Jobs are no workloads of their own"
 
 
 def test_pods_that_are_heard_to_be_gone_after_their_job_keep_no_slot(world):
     """A JobSet that restarts deletes its Jobs, and the watch of Jobs may be ahead of that of pods."""
     world.put_set(make_jobset())
-    record, memory = world.memory.records["u-js"], world.memory
+    record, memory = world.memory.records["ns/u-js"], world.memory
     job = child("leader", 0, 1)
     world.put("job", job)
     world.put("pod", PODS[0])
@@ -294,7 +299,7 @@ def test_what_its_jobs_do_not_need_any_more_is_given_back(world):
     for role, index, count in JOBS:
         world.put("job", child(role, index, count))
     world.put("job", child("workers", 0, 2, succeeded=2, completedIndexes="0-1"))
-    record.owner = world.memory.records["u-js"].owner
+    record.owner = world.memory.records["ns/u-js"].owner
     assert [one for one in decide(record, world.memory.rules, 100.0, 100.0) if isinstance(one, ShrinkLater)]
     record.shrink_at = 1.0
     (shrink,) = [one for one in decide(record, world.memory.rules, 100.0, 100.0) if isinstance(one, Shrink)]
@@ -320,7 +325,8 @@ def test_what_some_do_not_need_is_nobodys_until_that_is_stored_also_where_others
     assert (shrink.pod_set, shrink.count, Enter() in found) == ("workers", left, True)
     memory.enter(record)
     assert memory.queues.growing[record.key][0] == {"leader": 1}
-    (grown,) = grow(memory.state, memory.queues)
+    (key,) = eager(memory.queues)
+    (grown,) = grow(memory.state, memory.queues, key)
     assert grown.counts == {"leader": 1, "workers": 4}
 
 
@@ -360,3 +366,83 @@ def test_starting_and_putting_back():
     back = starting.restore(owner_of(suspend=True, workers=started), kept)
     assert {"op": "remove", "path": f"{at}/nodeSelector"} in back
     assert {"op": "add", "path": f"{at}/schedulingGates", "value": GATE} in back
+
+
+# --- Jobs and numbers that anybody may write -----------------------------------------------------------
+
+
+def test_a_jobset_of_any_size_is_read_in_no_time():
+    owner = owner_of(children=[child("workers", 1, 2, active=2, ready=2)], replicas=20_000_000)
+    workers = owner.pod_sets[1]
+    assert (workers.count, workers.full, owner.ready) == (40_000_000, 40_000_000, 2)
+    assert owner.wrong is None
+    assert workers.rank(PODS[-1]) == 3
+    done = owner_of(children=[child("workers", 7, 2, completedIndexes="0-1", succeeded=2)], replicas=20_000_000)
+    assert (done.pod_sets[1].count, done.pod_sets[1].done) == (39_999_998, ((14, 15),))
+
+
+def test_one_with_more_pods_than_a_workload_can_say_is_refused_by_its_field():
+    owner = owner_of(replicas=(1 << 31) - 1)
+    assert owner.wrong.reason is Reason.INVALID_REQUEST
+    assert "spec.replicatedJobs[1].replicas: Too many: pod set workers has 4294967294 pods" in str(owner.wrong)
+    assert owner.pod_sets[1].full == (1 << 31) - 1, "its Workload can be made, and says why it waits"
+
+
+@pytest.mark.parametrize(
+    ("change", "counts"),
+    [
+        ({}, True),
+        ({"name": "js-workers-9"}, False),
+        ({"labels": {}}, False),
+        ({"labels": {JOB_SET_ROLE: "workers", JOB_SET_INDEX: "x"}}, False),
+        ({"labels": {JOB_SET_ROLE: "others", JOB_SET_INDEX: "1"}, "name": "js-others-1"}, False),
+        ({"namespace": "thief"}, False),
+    ],
+)
+def test_a_job_is_a_jobsets_only_where_that_makes_such_jobs(change, counts):
+    made = child("workers", 1, 2)
+    made = msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, **change))
+    assert made_by(make_jobset(), made.metadata) is counts
+
+
+def queued(job, name="j", **meta):
+    labels = {**(job.metadata.labels or {}), KEYS.queue_name: "team"}
+    changed = msgspec.structs.replace(job.metadata, name=name, labels=labels, **meta)
+    return msgspec.structs.replace(job, metadata=changed)
+
+
+def test_a_job_with_a_queue_that_claims_a_jobset_that_does_not_make_it_is_its_own(world):
+    world.put_set(make_jobset())
+    world.put("job", queued(child("workers", 1, 2), uid="u-forged"))
+    assert set(world.memory.records) == {"ns/u-js", "ns/u-forged"}
+    assert not world.memory.records["ns/u-forged"].owner.suspended, "its life has it suspended"
+
+
+def test_a_jobset_that_nobody_sees_is_believed_in_for_a_while(world):
+    world.put_set(make_jobset())
+    world.put("job", queued(child("workers", 1, 2), uid="u-forged", owner_references=ref("u-nobody")))
+    assert set(world.memory.records) == {"ns/u-js"}
+    world.memory.judge_unproved()
+    assert set(world.memory.records) == {"ns/u-js"}
+    world.now += UNPROVED
+    world.memory.judge_unproved()
+    assert set(world.memory.records) == {"ns/u-js", "ns/u-forged"}
+    world.drop("job", queued(child("workers", 1, 2), uid="u-forged", owner_references=ref("u-nobody")))
+    assert not world.memory._unproved
+
+
+def test_children_of_a_jobset_in_another_namespace_are_none_of_its(world):
+    world.put_set(make_jobset())
+    stolen = child("workers", 1, 2)
+    meta = msgspec.structs.replace(stolen.metadata, namespace="thief", uid="u-stolen")
+    world.put("job", msgspec.structs.replace(stolen, metadata=meta))
+    record = world.memory.records["ns/u-js"]
+    before = record.owner
+    assert "thief/u-stolen" not in world.memory.children.get("ns/u-js", {})
+    assert record.owner == before
+
+
+def ref(uid):
+    return (
+        OwnerReference(api_version="jobset.x-k8s.io/v1alpha2", kind="JobSet", name="other", uid=uid, controller=True),
+    )

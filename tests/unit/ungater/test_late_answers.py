@@ -25,7 +25,8 @@ from ungater import cycle as loops
 from ungater.cycle import Controller
 from ungater.decide import decide
 from ungater.instructions import Create, Release
-from ungater.living import Living
+from ungater.jobs import id_of
+from ungater.living import Living, Reclaim
 from ungater.metrics import Metrics
 from ungater.record import Nomination, Refused, Told
 
@@ -110,7 +111,7 @@ def test_what_a_suspended_job_has_stored_is_held_until_it_is_removed(world):
     slots = record_of(world, job).slots
     world.put("job", make_job("train", parallelism=2, suspend=True))
     memory = world.restarted()
-    record = memory.records[job.metadata.uid]
+    record = memory.records[id_of(job)]
     assert record.slots.same(slots)
     assert isinstance(decide(record, memory.rules, 0.0)[-1], Release)
 
@@ -137,7 +138,17 @@ async def test_what_becomes_of_a_workload_while_its_job_is_patched_is_not_lost(w
     stored = world.stores["workload"][record.key]
     client = Client(lambda: world.put("workload", newer(stored, "9", active=False)), job)
     living = Living(
-        client, world.memory, None, None, None, keys=KEYS, again=None, recorder=None, metrics=Metrics(), patience=1.0
+        client,
+        world.memory,
+        None,
+        None,
+        None,
+        keys=KEYS,
+        again=None,
+        recorder=None,
+        metrics=Metrics(),
+        patience=1.0,
+        reclaim=Reclaim(),
     )
     await living.suspend(record)
     assert (record.known.active, record.busy) == (False, 0)
@@ -158,7 +169,7 @@ def told(controller, world, job):
     controller.memory.workload_of = world.stores["workload"].get
     controller.memory.cluster_queues = world.stores["cluster_queue"].get
     controller.memory.load(*stores, **queues)
-    return controller.memory.records[job.metadata.uid]
+    return controller.memory.records[id_of(job)]
 
 
 async def test_what_changes_while_its_workload_is_made_is_not_lost(world, controller):
@@ -172,7 +183,7 @@ async def test_what_changes_while_its_workload_is_made_is_not_lost(world, contro
         world.stores["workload"][record.key] = newer(made, "9", active=False)
 
     controller.writer._client = Client(edited, made)
-    await controller.reconcile(record.uid)
+    await controller.reconcile(record.id)
     assert (record.known.resource_version, record.known.active) == ("9", False)
 
 
@@ -184,10 +195,10 @@ async def test_a_look_that_comes_while_a_write_is_on_its_way_is_made_after_it(wo
     record.busy += 1
     while controller.queue._waiting:
         controller.queue.done(await controller.queue.get())
-    await controller.reconcile(record.uid)
-    assert record.uid not in controller.queue._waiting
+    await controller.reconcile(record.id)
+    assert record.id not in controller.queue._waiting
     controller.memory.written(record, None)
-    assert record.uid in controller.queue._waiting
+    assert record.id in controller.queue._waiting
 
 
 async def test_what_was_to_be_given_back_and_is_kept_after_all_lets_pods_go_again(world, controller):
@@ -200,7 +211,7 @@ async def test_what_was_to_be_given_back_and_is_kept_after_all_lets_pods_go_agai
     record.pods = {pod.metadata.uid: pod}
     controller.memory.queues.evict(record.key)
     record.closing = True  # the write that evicts it met a conflict: it had been made active again
-    await controller.reconcile(record.uid)
+    await controller.reconcile(record.id)
     assert not record.closing
     assert not controller.memory.queues.evicting, "else it would never be given other slots"
     assert controller.sender._queue.qsize() == 1
@@ -248,10 +259,10 @@ async def test_an_admission_that_is_written_again_waits_for_its_checks_again(con
 
     controller.writer.admission = admission
     record.known = make_known(record.owner)
-    await controller.reconcile(record.uid)
+    await controller.reconcile(record.id)
     record.known = make_known(record.owner)
     record.owner = dataclasses.replace(record.owner, suspended=False)
-    await controller.reconcile(record.uid)
+    await controller.reconcile(record.id)
     (waits, more), (runs, nothing) = found
     assert (waits[conditions.ADMITTED], more["admissionChecks"][0]["state"]) == (False, "Pending")
     assert (runs[conditions.ADMITTED], nothing) == (True, None), "one that runs has passed them"
@@ -296,7 +307,7 @@ async def test_a_workload_of_whose_end_no_event_tells_is_made_again(world, contr
 
     controller.writer.conditions = controller.writer.read = gone
     record.refused = Refused(Reason.QUEUE_STOPPED, "m")
-    await controller.reconcile(record.uid)
+    await controller.reconcile(record.id)
     assert record.known is None
     assert isinstance(decide(record, controller.memory.rules, 0.0)[0], Create)
 
@@ -315,7 +326,7 @@ async def test_a_removal_of_which_no_event_tells_is_followed_up(world, controlle
     controller.writer.remove = remove
     await controller.living.remove(record)
     assert record.known is None
-    assert record.uid in controller.queue._waiting
+    assert record.id in controller.queue._waiting
 
 
 @pytest.mark.parametrize("planned", [False, True])

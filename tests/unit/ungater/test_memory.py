@@ -12,7 +12,7 @@ from kube.objects import (
     PriorityClass,
 )
 from ungater.admission import elsewhere
-from ungater.jobs import owner_of
+from ungater.jobs import id_of, owner_of
 from ungater.slots import Intent
 
 
@@ -53,7 +53,7 @@ def test_a_pod_that_was_sent_to_a_node_that_went_meanwhile_is_looked_at_when_its
     job = make_job(parallelism=2)
     world.put("job", job)
     slots, owner = world.admit(job), owner_of(job, KEYS)
-    record = world.memory.records[job.metadata.uid]
+    record = world.memory.records[id_of(job)]
     values, name = slots.slots[0].values, slots.slots[0].node
     for number, lost in enumerate((False, True)):
         pod = make_pod(f"p{number}", owner=owner)
@@ -64,7 +64,7 @@ def test_a_pod_that_was_sent_to_a_node_that_went_meanwhile_is_looked_at_when_its
         world.asked.clear()
         world.put("pod", make_pod(f"p{number}", owner=owner, at=values))
         assert record.intents == {}
-        assert world.asked == ([owner.uid] if lost else [])
+        assert world.asked == ([owner.id] if lost else [])
 
 
 def test_a_pod_of_another_job_cannot_claim_a_slot(world):
@@ -74,7 +74,7 @@ def test_a_pod_of_another_job_cannot_claim_a_slot(world):
     pod = make_pod("t", owner=thief, at=slots.slots[0].values, node=slots.slots[0].node, spec=CPU)
     world.put("pod", pod)
     assert sum(free(world.memory).values()) == 5000
-    assert world.memory.records[job.metadata.uid].pods == {}
+    assert world.memory.records[id_of(job)].pods == {}
 
 
 def test_finished_pods_and_finished_jobs_give_back(world):
@@ -111,13 +111,13 @@ def test_a_record_that_another_hand_wrote_is_taken_over_and_our_own_echo_is_not(
     job = make_job(parallelism=2)
     world.put("job", job)
     slots = world.admit(job)
-    record = world.memory.records[job.metadata.uid]
+    record = world.memory.records[id_of(job)]
     world.asked.clear()
     world.put("workload", stored_workload(record.owner, slots))
     assert world.asked == []
     other = slots.without({0: 1})
     world.put("workload", stored_workload(record.owner, other, version="8"))
-    assert (record.slots, world.asked) == (other, [record.uid])
+    assert (record.slots, world.asked) == (other, [record.id])
     world.put("workload", stored_workload(record.owner, slots, version="7"))
     assert record.slots == other, "an older version changes nothing"
 
@@ -136,7 +136,7 @@ def test_pods_of_a_lost_node_get_another_place_in_their_rack_and_the_rest_stays(
     world.put("job", job)
     before = world.admit(job)
     rack = before.slots[0].values[1]
-    record = world.memory.records[job.metadata.uid]
+    record = world.memory.records[id_of(job)]
     lost = next(i for i, slot in enumerate(before.slots) if slot.count == 1)
     name = before.slots[lost].values[-1]
     held = free(world.memory)
@@ -160,7 +160,7 @@ def test_gated_pods_that_nobody_serves_are_remembered_until_their_job_comes(worl
     assert list(world.memory.stray) == ["uid-p"]
     world.put("job", job)
     assert world.memory.stray == {}
-    assert list(world.memory.records[job.metadata.uid].pods) == ["uid-p"]
+    assert list(world.memory.records[id_of(job)].pods) == ["uid-p"]
 
 
 def test_priorities_follow_the_classes(world):

@@ -13,6 +13,7 @@ from crds.numa_placement import decode, encode
 from engine.reasons import Reason
 from ungater.admission import elsewhere, refused_text
 from ungater.avoided import LONG
+from ungater.jobs import id_of
 from ungater.predictions import Predictions
 
 
@@ -199,7 +200,7 @@ def test_a_restart_ends_in_the_same_placements(world):
     left = again.state.placements(record.key, "main", slot.node)
     assert world.free(slot.node, again) == world.free(slot.node) == [0, 0]
     assert sorted(zones_of(left)) == sorted(zones_of([first, third, fourth]))
-    predictions = Predictions(again.state, again.records[job.metadata.uid])
+    predictions = Predictions(again.state, again.records[id_of(job)])
     waiting = make_pod("w", owner=record.owner, rank=0)
     assert sorted(zones_of([predictions.take(waiting, slot), predictions.take(waiting, slot)])) == zones_of(
         [first, third]
@@ -212,7 +213,7 @@ def test_after_a_restart_nodes_that_refused_are_still_left_out(world):
     (placement,) = world.memory.state.placements(world.record(job).key, "main", slot.node)
     world.put("pod", sent(world, job, 0, slot, placement, node=slot.node, phase="Failed", reason="SMTAlignmentError"))
     again = world.restarted()
-    record = again.records[job.metadata.uid]
+    record = again.records[id_of(job)]
     assert again.rules.avoided(record, record.owner.pod_sets[0], world.now) == {slot.node}
     assert record.troubles == {}, "told by whoever led then"
 

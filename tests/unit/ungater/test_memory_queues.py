@@ -17,10 +17,11 @@ from queueing.model import order
 from queueing.queues import Phase
 from ungater import starting, workloads
 from ungater.admission import anew, fits
-from ungater.jobs import owner_of
+from ungater.jobs import id_of, owner_of
 from ungater.record import Nomination
 from ungater.workloads import Workload
 
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
 CPU = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
 
 
@@ -56,7 +57,7 @@ def queued(world, name, pods=2, **more):
 
 
 def record_of(world, job):
-    return world.memory.records[job.metadata.uid]
+    return world.memory.records[id_of(job)]
 
 
 def held(memory):
@@ -77,7 +78,7 @@ def store(world, record, **status):
         namespace=record.owner.namespace,
         uid=record.known.uid,
         resource_version=str(int(record.known.resource_version) + 1),
-        owner_references=({"kind": "Job", "name": record.owner.name, "uid": record.uid, "controller": True},),
+        owner_references=({**JOB, "name": record.owner.name, "uid": record.owner.uid},),
     )
     plain = msgspec.to_builtins(Workload(metadata=meta, status=made))
     world.put("workload", msgspec.convert(plain, Workload))
@@ -97,7 +98,7 @@ def test_quota_and_slots_are_held_together_and_a_restart_ends_with_the_same(worl
     assert held(again) == held(world.memory)
     assert again.queues.quotas.used("cq", ("gpu", "cpu")) == 2000
     assert again.queues.entries[record.key].pods == {"ns/p"}
-    assert again.records[record.uid].admission.same(record.admission)
+    assert again.records[record.id].admission.same(record.admission)
 
 
 def test_a_plan_is_taken_up_again_and_its_victims_are_told(world):
@@ -116,7 +117,7 @@ def test_a_plan_is_taken_up_again_and_its_victims_are_told(world):
     again = world.restarted()
     assert held(again)[record.key][0] is Phase.NOMINATED
     assert held(again)[record.key][2] == {victim.key}
-    told = again.records[victim.uid].evict
+    told = again.records[victim.id].evict
     assert (told.reason, told.detail) == (Reason.PREEMPTED, Reason.IN_CLUSTER_QUEUE)
     assert record.key in told.message
     # Where its victim is gone meanwhile, the next cycle admits it into the room that was kept for it.
@@ -296,13 +297,39 @@ def test_flavors_without_a_topology_take_quota_alone(world):
     assert held(world.restarted()) == held(world.memory)
 
 
-def test_the_label_names_a_workload_priority_class_else_a_priority_class(world):
-    world.put("class", PriorityClass(metadata=ObjectMeta(name="urgent"), value=9))
-    owner = owner_of(make_job(labels={KEYS.priority_class: "urgent"}), KEYS)
-    assert world.memory.priority(owner) == 9
-    world.memory.workload_priorities["urgent"] = 70
-    assert world.memory.priority(owner) == 70
+def test_the_label_names_a_workload_priority_class_or_the_class_that_the_pods_have_too(world):
+    world.put("class", PriorityClass(metadata=ObjectMeta(name="system-node-critical"), value=2_000_001_000))
+    owner = owner_of(make_job(labels={KEYS.priority_class: "system-node-critical"}), KEYS)
+    assert world.memory.priority(owner) == 0, "a class that its pods were not admitted with is not theirs to have"
+    assert world.memory.unknown_class(owner)
+    same = owner_of(
+        make_job(
+            labels={KEYS.priority_class: "system-node-critical"}, spec={"priorityClassName": "system-node-critical"}
+        ),
+        KEYS,
+    )
+    assert world.memory.priority(same) == 2_000_001_000
+    assert not world.memory.unknown_class(same)
+    world.memory.workload_priorities["system-node-critical"] = 70
+    assert world.memory.priority(owner) == world.memory.priority(same) == 70
     assert world.memory.priority(owner_of(make_job(), KEYS)) == 0
+
+
+def test_the_default_priority_goes_with_its_class(world):
+    plain = owner_of(make_job(), KEYS)
+    default = PriorityClass(metadata=ObjectMeta(name="usual"), value=50, global_default=True)
+    world.put("class", default)
+    assert world.memory.priority(plain) == 50
+    lower = PriorityClass(metadata=ObjectMeta(name="lower"), value=20, global_default=True)
+    world.put("class", lower)
+    assert world.memory.priority(plain) == 20, "of several the API server takes the lowest"
+    world.drop("class", lower)
+    assert world.memory.priority(plain) == 50
+    world.put("class", PriorityClass(metadata=ObjectMeta(name="usual"), value=50))
+    assert world.memory.priority(plain) == 0
+    world.put("class", default)
+    world.drop("class", default)
+    assert world.memory.priority(plain) == 0
 
 
 def test_an_older_version_of_a_job_than_our_own_write_made_changes_nothing(world):

@@ -21,7 +21,7 @@ class Heard:
         self.queued = []
         self.told = []
         self.troubles = Troubles(lambda uid, after: self.queued.append((uid, after)), lambda: self.now)
-        self.troubles.tell = lambda record, trouble: self.told.append((record.uid, trouble))
+        self.troubles.tell = lambda record, trouble: self.told.append((record.id, trouble))
 
 
 @pytest.fixture
@@ -45,11 +45,11 @@ def test_a_refusal_is_told_once_and_its_node_left_out(heard):
     heard.troubles.note(record, bound, failed)
     heard.troubles.note(record, failed, failed)
     ((uid, trouble),) = heard.told
-    assert uid == record.uid
+    assert uid == record.id
     assert trouble.refused
     assert (trouble.node, trouble.reason, trouble.seconds) == ("n1", "TopologyAffinityError", LONG)
     assert "the kubelet of n1 refused pod a: TopologyAffinityError (Resources cannot be allocated)" in trouble.message
-    assert heard.queued == [(record.uid, LONG)]
+    assert heard.queued == [(record.id, LONG)]
     assert heard.troubles.avoided(record.owner.pod_sets[0].shape) == {"n1"}
     assert "n1 (TopologyAffinityError, again in 15 s)" in heard.troubles.listed(record)
     heard.now += LONG
@@ -76,7 +76,7 @@ def test_a_change_inside_the_node_brings_its_jobs_back_earlier(heard):
     heard.troubles.changed("n2", [record, other])
     assert heard.queued == []
     heard.troubles.changed("n1", [record, other])
-    assert heard.queued == [(record.uid, SHORT)]
+    assert heard.queued == [(record.id, SHORT)]
     heard.now += SHORT
     assert heard.troubles.avoided(record.owner.pod_sets[0].shape) == frozenset()
 

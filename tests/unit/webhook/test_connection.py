@@ -193,36 +193,24 @@ async def test_reviews_take_the_short_way_whole_or_in_pieces():
 
 
 @pytest.mark.parametrize(
-    "first",
+    ("sent", "status"),
     [
-        b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
-        plain(path="/nowhere"),
-        plain()[:20],
+        (b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", b"200"),
+        (plain(path="/nowhere"), b"404"),
+        (plain().replace(b"Content-Length", b"TE: trailers\r\nContent-Length"), b"200"),
+        (plain() + plain(), b"200"),
     ],
 )
-async def test_what_is_handed_over_is_answered_and_so_is_all_that_follows(first):
+async def test_what_is_handed_over_is_answered_once_and_the_connection_is_closed(sent, status):
     async with serving() as running:
         reader, writer = await connect(running)
-        writer.write(first)
-        await writer.drain()
-        if first == plain()[:20]:
-            await asyncio.sleep(0.02)
-            writer.write(plain()[20:])
-        await read_answer(reader)
-        assert taken(running) == [False]
-        writer.write(plain())
+        writer.write(sent)
         head, _ = await read_answer(reader)
-        assert head.startswith(b"HTTP/1.1 200")
+        assert head[9:12] == status
+        assert b"Connection: close" in head
+        assert await reader.read() == b""
         await close(writer)
-
-
-async def test_requests_that_come_together_are_all_answered_in_order():
-    async with serving() as running:
-        reader, writer = await connect(running)
-        writer.write(plain() + plain(b"{}") + plain())
-        status = [(await read_answer(reader))[0][9:12] for _ in range(2)]
-        assert status == [b"200", b"400"]
-        await close(writer)
+        await over(running)
 
 
 async def test_a_malformed_review_gets_400_and_its_connection_is_closed():
@@ -234,6 +222,68 @@ async def test_a_malformed_review_gets_400_and_its_connection_is_closed():
         assert b"Connection: close" in head
         assert b"apiVersion" in body
         assert await reader.read() == b""
+        await close(writer)
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        plain()[:3],  # as a review begins
+        plain()[:40],
+        b"GET /healthz HTTP/1.1\r\nHost: x",  # as nothing of the short way does
+        b"POST /mutate-pod HTTP/1.1\r\nHost: x\r\n" + b"X: %b\r\n" % (b"y" * 50) * 100,  # too long for it
+    ],
+)
+@pytest.mark.parametrize("before", [False, True], ids=["first", "later"])
+async def test_a_head_that_stops_gets_408(monkeypatch, begun, before):
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.2)
+    async with serving() as running:
+        reader, writer = await connect(running)
+        if before:
+            writer.write(plain())
+            await read_answer(reader)
+        writer.write(begun)
+        async with asyncio.timeout(5):
+            head, body = await read_answer(reader)
+            assert head.startswith(b"HTTP/1.1 408")
+            assert b"head" in body
+            assert await reader.read() == b""
+        await close(writer)
+        await over(running)
+
+
+async def test_a_head_that_trickles_has_no_more_time_for_it(monkeypatch):
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.3)
+    async with serving() as running, asyncio.timeout(10):
+        reader, writer = await connect(running)
+        writer.write(plain()[:40])
+        answer = asyncio.create_task(reader.read())
+        while not answer.done():
+            writer.write(b"x")
+            await asyncio.sleep(0.05)
+        assert answer.result().startswith(b"HTTP/1.1 408")
+        await close(writer)
+
+
+async def test_who_connects_and_says_nothing_is_let_go_without_a_word(monkeypatch):
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.1)
+    async with serving() as running:
+        reader, writer = await connect(running)
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
+        await close(writer)
+        await over(running)
+
+
+async def test_one_that_was_answered_may_be_silent_for_longer(monkeypatch):
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.1)
+    async with serving() as running:
+        reader, writer = await connect(running)
+        for _ in range(2):
+            writer.write(plain())
+            await read_answer(reader)
+            await asyncio.sleep(0.3)
+        assert taken(running) == [True]
         await close(writer)
 
 

@@ -1,5 +1,6 @@
 """A decision that is kept is the decision that would be made."""
 
+import dataclasses
 import json
 import string
 
@@ -30,19 +31,42 @@ from webhook.mutate import Rules, mutate_job, mutate_pod
 from webhook.objects import Job, Pod
 
 RULES = Rules(Keys(), FLAVORS, {("a", "q"): Route("cq", ("tas",)), ("b", "q"): Route("cq", (), "it is on hold")})
-KEPT = Decisions(RULES, lambda decision: decision)  # shared by all examples, so that they find what others left
+STRICT = dataclasses.replace(RULES, require_queue=True)
+KEPT = [
+    Decisions(rules, lambda decision: decision) for rules in (RULES, STRICT)
+]  # shared: examples find what others left
 
-OTHERS = ("topogate.dev/gpu-link", "topogate.dev/numa-placement-observed", "example.com/a", "plain")
+OTHERS = (
+    f"{DOMAIN}/pod-group-total-count",
+    "topogate.dev/gpu-link",
+    "topogate.dev/numa-placement-observed",
+    "example.com/a",
+    "plain",
+)
 annotations = st.none() | st.dictionaries(
     st.sampled_from((REQUIRE, KUEUE_REQUIRED, PREFER, UNCONSTRAINED, POD_SET, f"{DOMAIN}/requires-topology", *OTHERS)),
-    st.sampled_from([BLOCK, RACK, HOST, "auto", "true", "main", "prefer", "x"]),
+    st.sampled_from([BLOCK, RACK, HOST, "auto", "true", "main", "prefer", "x", "4"]),
     max_size=4,
 )
 names = st.none() | st.sampled_from(["", "default-scheduler", "other"])
 gates = st.none() | st.lists(st.sampled_from([GATE, "other.example/gate"]).map(lambda name: {"name": name}), max_size=3)
 labels = st.none() | st.sampled_from(["q", "r", ""]).map(lambda name: {QUEUE: name}) | st.just({"a": "b"})
+groups = st.sampled_from(["", "ring"]).map(lambda name: {f"{DOMAIN}/pod-group-name": name})
+owners = st.none() | st.lists(
+    st.fixed_dictionaries(
+        {"apiVersion": st.sampled_from(["batch/v1", "made.up/v1"]), "kind": st.sampled_from(["Job", "Ring"])},
+        optional={"controller": st.none() | st.booleans()},
+    ),
+    max_size=2,
+)
 metadata = st.none() | st.fixed_dictionaries(
-    {}, optional={"annotations": annotations, "labels": labels, "namespace": st.sampled_from(["a", "b"])}
+    {},
+    optional={
+        "annotations": annotations,
+        "labels": labels | groups,
+        "namespace": st.sampled_from(["a", "b"]),
+        "ownerReferences": owners,
+    },
 )
 specs = st.none() | st.fixed_dictionaries(
     {}, optional={"nodeName": names, "schedulerName": names, "schedulingGates": gates}
@@ -60,6 +84,7 @@ jobs = st.fixed_dictionaries(
                 "suspend": st.none() | st.booleans(),
                 "parallelism": counts,
                 "completions": counts,
+                "managedBy": st.none() | st.sampled_from(["kubernetes.io/job-controller", "example.com/x"]),
                 "template": st.none() | pods,
             },
         ),
@@ -72,23 +97,23 @@ def decode(value, kind):
 
 
 @settings(max_examples=600)
-@given(pods)
-def test_of_a_pod(value):
+@given(pods, st.sampled_from([RULES, STRICT]))
+def test_of_a_pod(value, rules):
     pod = decode(value, Pod)
-    assert KEPT.on_pod(pod) == mutate_pod(pod, RULES)
+    assert KEPT[rules.require_queue].on_pod(pod) == mutate_pod(pod, rules)
 
 
 @settings(max_examples=600)
-@given(jobs)
-def test_of_a_job(value):
+@given(jobs, st.sampled_from([RULES, STRICT]))
+def test_of_a_job(value, rules):
     job = decode(value, Job)
-    assert KEPT.on_job(job) == mutate_job(job, RULES)
+    assert KEPT[rules.require_queue].on_job(job) == mutate_job(job, rules)
 
 
 @given(jobs, jobs)
 def test_of_an_update(old, new):
     before, after = decode(old, Job), decode(new, Job)
-    assert KEPT.on_job(after, "UPDATE", before) == mutate_job(after, RULES, "UPDATE", before)
+    assert KEPT[False].on_job(after, "UPDATE", before) == mutate_job(after, RULES, "UPDATE", before)
 
 
 def test_pods_that_differ_elsewhere_share_one():

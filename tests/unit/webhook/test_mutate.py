@@ -484,10 +484,24 @@ def test_a_bare_pod_gets_gate_and_annotations():
     assert after["metadata"]["annotations"] == {KUEUE_PREFERRED: RACK, PREFER: RACK, POD_SET: "main"}
 
 
+def owned_by(obj, kind, api_version):
+    owner = {"apiVersion": api_version, "kind": kind, "name": "o", "uid": "u", "controller": True}
+    obj["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Other", "name": "o", "uid": "v"}, owner]
+    return obj
+
+
 def test_a_pod_of_a_stamped_job_is_left_alone_even_where_the_flavor_is_gone():
     pod = make_pod({REQUIRE: RACK, POD_SET: "main"}, gates=[GATE])
-    assert plain(decide_pod(pod, Rules(Keys(), {}))) == []
+    assert plain(decide_pod(owned_by(pod, "Job", "batch/v1"), Rules(Keys(), {}))) == []
     assert "make one first" in refusal(decide_pod(make_pod({REQUIRE: RACK}), Rules(Keys(), {})))
+
+
+@pytest.mark.parametrize("owner", [None, ("Job", "made.up/v1"), ("Job", "batch/v1beta1"), ("StatefulSet", "apps/v1")])
+def test_a_pod_that_was_gated_by_another_than_a_job_is_reviewed_like_any(owner):
+    pod = make_pod({REQUIRE: RACK, POD_SET: "main"}, gates=[GATE])
+    if owner is not None:
+        owned_by(pod, *owner)
+    assert "make one first" in refusal(decide_pod(pod, Rules(Keys(), {})))
 
 
 def test_a_pod_is_not_touched_by_updates():
@@ -611,4 +625,99 @@ def test_what_a_pod_without_a_job_cannot_ask_for():
     assert 'queue-name]: Invalid value: "Team A": expected the name of a LocalQueue' in message
     assert 'pod-group-total-count]: Invalid value: "many": expected a whole number above 0' in message
     pod["spec"]["schedulingGates"] = [{"name": GATE}]
-    assert decide_pod(pod).denied is None  # as a pod of a Job is
+    assert refusal(decide_pod(pod)) == message, "it says itself that it is gated"
+    assert decide_pod(owned_by(pod, "Job", "batch/v1")).denied is None, "its Job was reviewed"
+
+
+# -- gates that are taken away --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", [{}, {"labels": {QUEUE: "team-a"}}])
+def test_a_suspended_job_that_loses_its_gate_gets_it_back(more):
+    stamped = {REQUIRE: RACK, POD_SET: "main"}
+    old = make_job({REQUIRE: RACK}, template=stamped, gates=[GATE], suspend=True, **more)
+    new = make_job({REQUIRE: RACK}, template=stamped, gates=[], suspend=True, **more)
+    after = patched(new, plain(decide_job(new, operation="UPDATE", old=old)))
+    assert after["spec"]["template"]["spec"]["schedulingGates"] == [{"name": GATE}]
+
+
+def test_a_job_that_gives_up_request_and_gate_together_is_a_plain_one():
+    old = make_job({REQUIRE: RACK}, template={REQUIRE: RACK, POD_SET: "main"}, gates=[GATE], suspend=True)
+    assert plain(decide_job(make_job(suspend=True), operation="UPDATE", old=old)) == []
+
+
+# -- a queue is compulsory ------------------------------------------------------------------------------------
+
+STRICT = Rules(Keys(), FLAVORS, require_queue=True)
+
+
+@pytest.mark.parametrize(
+    "job", [make_job({REQUIRE: RACK}), make_job(template={UNCONSTRAINED: "true"}), make_job({REQUIRE: RACK}, labels={})]
+)
+def test_a_job_that_asks_and_names_no_queue_is_refused_where_one_is_required(job):
+    decision = decide_job(job, STRICT)
+    assert decision.denied.code == 403
+    assert decision.denied.message.startswith(f"metadata.labels[{QUEUE}]: Required value: in this cluster nothing is")
+    assert "requireQueue" in decision.denied.message
+    assert decide_job(job).denied is None
+    assert decide_job({**job, "metadata": {**job["metadata"], "labels": {QUEUE: "q"}}}, STRICT).denied is None
+
+
+def test_where_a_queue_is_required_jobs_that_ask_for_nothing_pass():
+    for job in (make_job(), make_job({UNCONSTRAINED: "false"}), make_job({"topogate.dev/gpu-link": "prefer"})):
+        assert plain(decide_job(job, STRICT)) == []
+
+
+def test_where_a_queue_is_required_a_job_cannot_lose_its_own():
+    old = make_job({REQUIRE: RACK}, labels={QUEUE: "q"}, gates=[GATE], suspend=True)
+    new = make_job({REQUIRE: RACK}, gates=[GATE], suspend=True)
+    assert "requireQueue" in refusal(decide_job(new, STRICT, "UPDATE", old))
+    older = make_job({REQUIRE: RACK})  # from before it was required
+    assert plain(decide_job({**older, "status": {"active": 1}}, STRICT, "UPDATE", older)) == []
+
+
+@pytest.mark.parametrize("gates", [[], [GATE]])
+@pytest.mark.parametrize("owner", [None, ("StatefulSet", "apps/v1"), ("Job", "made.up/v1")])
+def test_a_pod_that_asks_and_names_no_queue_is_refused_where_one_is_required(gates, owner):
+    pod = make_pod({REQUIRE: RACK}, gates=gates)
+    if owner is not None:
+        owned_by(pod, *owner)
+    decision = decide_pod(pod, STRICT)
+    assert decision.denied.code == 403
+    assert f"metadata.labels[{QUEUE}]: Required value" in decision.denied.message
+    pod["metadata"]["labels"] = {QUEUE: "q"}
+    assert decide_pod(pod, STRICT).denied is None
+
+
+@pytest.mark.parametrize("gates", [[], [GATE]])
+def test_pods_of_a_job_need_no_queue_of_their_own(gates):
+    pod = owned_by(make_pod({REQUIRE: RACK, POD_SET: "main"}, gates=gates), "Job", "batch/v1")
+    assert {"name": GATE} in patched(pod, plain(decide_pod(pod, STRICT)))["spec"]["schedulingGates"]
+
+
+# -- those of others ------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_another_controller_manages_is_left_to_it():
+    job = make_job({REQUIRE: "no level"}, labels={QUEUE: "team-a"}, managedBy="example.com/other")
+    decision = decide_job(job, STRICT)
+    assert (plain(decision), len(decision.warnings)) == ([], 1)
+    assert decision.warnings[0].startswith('spec.managedBy: "example.com/other": the Job is that controller')
+    assert plain(decide_job(job, operation="UPDATE", old=make_job())) == []
+    own = make_job({REQUIRE: RACK}, managedBy="kubernetes.io/job-controller")
+    assert patched(own, plain(decide_job(own)))["spec"]["template"]["spec"]["schedulingGates"] == [{"name": GATE}]
+
+
+def test_a_total_on_a_pod_that_belongs_to_nothing_is_told_to_mean_nothing():
+    total = f"{DOMAIN}/pod-group-total-count"
+
+    def told(pod):
+        return [text for text in decide_pod(pod).warnings if f"metadata.annotations[{total}] has no effect" in text]
+
+    lone = make_pod({REQUIRE: RACK, total: "16"})
+    assert told(lone)
+    lone["metadata"]["labels"] = {f"{DOMAIN}/pod-group-name": ""}
+    assert told(lone), "a group without a name is none"
+    lone["metadata"]["labels"] = {f"{DOMAIN}/pod-group-name": "ring"}
+    assert not told(lone)
+    assert not told(owned_by(make_pod({REQUIRE: RACK, total: "16"}), "PyTorchJob", "kubeflow.org/v1"))

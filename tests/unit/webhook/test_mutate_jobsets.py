@@ -1,5 +1,7 @@
 """What becomes of JobSets on their way into the API server."""
 
+import copy
+
 import msgspec
 import pytest
 from support.reviews import (
@@ -107,3 +109,94 @@ def test_what_is_refused(jobset, text):
     decision = decide(jobset)
     assert decision.denied is not None
     assert text in decision.denied.message
+
+
+# -- numbers --------------------------------------------------------------------------------------------------
+
+
+def with_replicas(*replicas, parallelism=2, **more):
+    jobset = make_jobset({REQUIRE: RACK}, jobs=[f"j{number}" for number in range(len(replicas))])
+    for job, count in zip(jobset["spec"]["replicatedJobs"], replicas, strict=True):
+        job["replicas"] = count
+        job["template"]["spec"] |= {"parallelism": parallelism, "completions": parallelism, **more}
+    return jobset
+
+
+@pytest.mark.parametrize("replicas", [(20_000_000,), (2**30 - 1,), (2**29, 2**29 - 1), (0,), (-5, 3)])
+def test_replicas_are_judged_by_arithmetic(replicas):
+    assert decide(with_replicas(*replicas)).denied is None
+
+
+@pytest.mark.parametrize("replicas", [(2**31 - 1,), (2**29, 2**29), (2**30, -(2**30))])
+def test_more_pods_than_a_number_holds_are_refused(replicas):
+    message = decide(with_replicas(*replicas)).denied.message
+    total = 2 * sum(max(count, 0) for count in replicas)
+    assert message.startswith(f"spec.replicatedJobs: Too many pods: {total} at once (j0 {2 * replicas[0]}")
+    assert message.endswith("at most 2147483647")
+
+
+def test_the_pods_that_run_at_once_count():
+    assert decide(with_replicas(2**31 - 1, parallelism=2**31 - 1, completions=0)).denied is None
+    assert decide(with_replicas(2**31 - 1, parallelism=2**31 - 1, completions=1)).denied is None
+
+
+# -- a queue is compulsory, and stands on the JobSet -------------------------------------------------------------
+
+
+def test_one_that_asks_and_names_no_queue_is_refused_where_one_is_required():
+    strict = Rules(Keys(DOMAIN), FLAVORS, require_queue=True)
+    asks = make_jobset()
+    templates(asks)[1]["metadata"]["annotations"] = {PREFER: RACK}
+    for jobset in (asks, make_jobset({REQUIRE: RACK})):
+        denied = mutate_jobset(decode(jobset), strict).denied
+        assert denied.code == 403
+        assert denied.message.startswith(f"metadata.labels[{QUEUE}]: Required value: ")
+        jobset["metadata"]["labels"] = {QUEUE: "q"}
+        assert mutate_jobset(decode(jobset), strict).denied is None
+    assert mutate_jobset(decode(make_jobset()), strict) == UNTOUCHED
+
+
+@pytest.mark.parametrize(("own", "refused"), [(None, True), ("other", True), ("q", False)])
+def test_a_queue_on_a_job_template_is_the_jobsets_or_refused(own, refused):
+    jobset = make_jobset(labels={QUEUE: own} if own else None)
+    jobset["spec"]["replicatedJobs"][1]["template"]["metadata"] = {"labels": {QUEUE: "q"}}
+    decision = decide(jobset)
+    assert (decision.denied is not None) == refused
+    if refused:
+        at = f'spec.replicatedJobs[1].template.metadata.labels[{QUEUE}]: Forbidden: "q"'
+        assert decision.denied.message.startswith(at)
+
+
+def test_a_suspended_one_that_loses_a_gate_gets_it_back():
+    old = after(make_jobset({REQUIRE: RACK}, suspend=True))
+    new = copy.deepcopy(old)
+    del templates(new)[1]["spec"]["schedulingGates"]
+    made = patched(new, msgspec.to_builtins(decide(new, "UPDATE", old).patch))
+    assert made == old
+
+
+# -- those of others ------------------------------------------------------------------------------------------
+
+
+def managed(manager, **more):
+    jobset = make_jobset({REQUIRE: RACK}, labels={QUEUE: "q"}, **more)
+    jobset["spec"]["managedBy"] = manager
+    return jobset
+
+
+def test_one_that_another_controller_manages_is_left_to_it():
+    decision = decide(managed("kueue.x-k8s.io/multikueue"))
+    assert (decision.patch, decision.denied) == ((), None)
+    assert decision.warnings[0].startswith('spec.managedBy: "kueue.x-k8s.io/multikueue": the JobSet is that')
+    assert decide(managed("jobset.sigs.k8s.io/jobset-controller")).patch
+
+
+def test_one_cannot_come_back_from_another_controller():
+    message = decide(managed(None), "UPDATE", managed("example.com/x")).denied.message
+    assert message.startswith('spec.managedBy: Forbidden: it was "example.com/x"')
+
+
+def test_jobs_of_one_are_managed_by_nobody_else():
+    message = decide(with_replicas(1, managedBy="example.com/x")).denied.message
+    assert message.startswith('spec.replicatedJobs[0].template.spec.managedBy: Forbidden: "example.com/x"')
+    assert decide(with_replicas(1, managedBy="kubernetes.io/job-controller")).denied is None

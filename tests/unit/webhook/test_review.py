@@ -3,14 +3,15 @@ import json
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.reviews import FLAVORS, RACK, REQUIRE, answer_of, make_job, make_pod, make_review, patch_of
+from support.reviews import FLAVORS, RACK, REQUIRE, answer_of, make_job, make_jobset, make_pod, make_review, patch_of
 
 from crds.constants import Keys
+from webhook import large
 from webhook.mutate import Rules
-from webhook.review import Rulebook, for_jobs, for_pods
+from webhook.review import Rulebook, for_jobs, for_jobsets, for_pods
 
 RULES = Rulebook(Rules(Keys(), FLAVORS))
-REVIEWERS = {"Job": for_jobs(), "Pod": for_pods()}
+REVIEWERS = {"Job": for_jobs(), "JobSet": for_jobsets(), "Pod": for_pods()}
 
 
 def ask(review, kind=None, rules=RULES):
@@ -146,20 +147,48 @@ def places(value, path=()):
         yield from places(member, (*path, key))
 
 
+LOOKED_AT = {
+    "nodeSelector": {"a": "b"},
+    "tolerations": [{"key": "a", "operator": "Exists"}],
+    "initContainers": [{"name": "i", "resources": {"limits": {"cpu": 1}}, "ports": [{"hostPort": 80}]}],
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}]
+            }
+        },
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "t", "labelSelector": {"matchLabels": {"a": "b"}}, "namespaces": ["n"]}
+            ]
+        },
+    },
+    "topologySpreadConstraints": [{"topologyKey": "t", "whenUnsatisfiable": "DoNotSchedule", "matchLabelKeys": ["a"]}],
+}
 VALID = {
     "Job": make_review(
         make_job({REQUIRE: RACK}, template={REQUIRE: RACK, "topogate.dev/gpu-link": "prefer"}, gates=["a"]),
         operation="UPDATE",
         old=make_job({REQUIRE: RACK}),
     ),
-    "Pod": make_review(make_pod({REQUIRE: RACK}, gates=["a"], schedulerName="s")),
+    "JobSet": make_review(
+        make_jobset({REQUIRE: RACK}, jobs=["a"], template=make_job(managedBy="a", spec=LOOKED_AT)["spec"])
+    ),
+    "Pod": make_review(make_pod({REQUIRE: RACK}, gates=["a"], schedulerName="s", **LOOKED_AT)),
 }
 
 
+@pytest.mark.parametrize("least", [0, large.LARGE_BYTES], ids=["as a large one", "as a small one"])
 @pytest.mark.parametrize("kind", REVIEWERS)
 @settings(max_examples=400)
 @given(data=st.data())
-def test_a_wrong_value_anywhere_in_a_review_is_answered(kind, data):
+def test_a_wrong_value_anywhere_in_a_review_is_answered(kind, least, data):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(large, "LARGE_BYTES", least)
+        answer_a_wrong_value(kind, data)
+
+
+def answer_a_wrong_value(kind, data):
     review = json.loads(json.dumps(VALID[kind]))
     *parents, last = data.draw(st.sampled_from(sorted(places(review), key=str)))
     target = review
@@ -190,3 +219,59 @@ def test_a_bug_is_a_refusal_and_not_a_crash(monkeypatch, capsys):
     reply = reviewer.answer(json.dumps(make_review(make_job())).encode(), RULES)
     assert reply.status == 400
     assert "ZeroDivisionError" in capsys.readouterr().out
+
+
+# -- large objects ----------------------------------------------------------------------------------------------------
+
+
+def with_resources(count, padding=0):
+    names = {f"example.com/r{number}": "1" for number in range(count)}
+    container = {"name": "c", "image": "i", "resources": {"limits": names}}
+    return {"containers": [container], "volumes": [{"name": "x" * padding}]}
+
+
+LARGE = {
+    "Pod": (lambda asks: make_pod(asks, **with_resources(500)), ""),
+    "Job": (lambda asks: make_job(asks, spec=with_resources(500)), "spec.template."),
+    "JobSet": (
+        lambda asks: make_jobset(asks, template=make_job(spec=with_resources(500))["spec"]),
+        "spec.replicatedJobs[1].template.spec.template.",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_a_large_object_keeps_the_limits_or_is_refused(kind):
+    of, path = LARGE[kind]
+    response = answer_of(ask(make_review(of({REQUIRE: RACK}))))
+    assert response["allowed"] is False
+    assert response["status"]["code"] == 422
+    assert f"{path}spec.containers: Too many: 500 different resource names" in response["status"]["message"]
+    assert answer_of(ask(make_review(of({}))))["allowed"], "it is none of ours"
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_an_update_of_a_large_object_is_not_refused_for_what_it_was_before(kind):
+    of, _ = LARGE[kind]
+    review = make_review(of({REQUIRE: RACK}), operation="UPDATE", old=of({REQUIRE: RACK}))
+    assert answer_of(ask(review))["allowed"]
+
+
+def test_a_large_object_within_the_limits_passes_and_a_small_one_is_not_looked_at():
+    fine = make_pod({REQUIRE: RACK}, **with_resources(64, padding=10_000))
+    assert answer_of(ask(make_review(fine)))["allowed"]
+    small = make_pod({REQUIRE: RACK}, **with_resources(65))
+    assert answer_of(ask(make_review(small)))["allowed"], "the controller says so"
+
+
+@pytest.mark.parametrize("spec", [{"tolerations": 5}, {"tolerations": [None]}, {"affinity": {"nodeAffinity": []}}])
+def test_a_large_object_that_cannot_be_read_is_judged_by_others(spec):
+    pod = make_pod({REQUIRE: RACK}, **with_resources(500), **spec)
+    assert answer_of(ask(make_review(pod)))["allowed"]
+
+
+def test_many_problems_of_a_large_object_make_a_short_message():
+    jobset = make_jobset(
+        {REQUIRE: RACK}, jobs=[f"j{n}" for n in range(200)], template=make_job(spec=with_resources(500))["spec"]
+    )
+    assert len(answer_of(ask(make_review(jobset)))["status"]["message"]) <= 4096

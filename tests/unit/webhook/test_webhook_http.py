@@ -20,6 +20,7 @@ from support.webhook_server import BUNDLE, HOST, REVIEW, TRUST, Unlisted, client
 from certs.authority import Lifetimes, create
 from certs.tls import ServerTls
 from crds.settings import Settings
+from serving.access import ALLOWED, NOT_KNOWN, Access, Verdict
 from webhook import answers, listener, server
 from webhook.levels import FixedLevels
 from webhook.review import Reply
@@ -183,6 +184,22 @@ async def test_health_is_served_plain_for_the_kubelet():
             assert response.status == 404
 
 
+async def test_metrics_are_for_those_who_may_read_them_where_that_is_asked():
+    async def review(token):
+        return {"good": ALLOWED, "poor": Verdict(403, "it may not")}.get(token, NOT_KNOWN)
+
+    async with serving(access=Access(review)) as running, client_of(running) as session:
+        url = f"https://{HOST}:{running.metrics_port}"
+        for token, status in (("", 401), ("poor", 403), ("made-up", 401), ("good", 200)):
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
+            async with session.get(f"{url}/metrics", headers=headers) as response:
+                assert response.status == status
+                said = await response.text()
+        assert "topogate_webhook_requests_total" in said
+        async with session.get(f"{url}/healthz") as response:
+            assert response.status == 200
+
+
 async def test_metrics_count_by_path_and_verdict():
     async with serving(expiry=BUNDLE.not_after.timestamp) as running, client_of(running) as session:
         denied = json.dumps(make_review(make_job({REQUIRE: "cloud.example/row"}))).encode()
@@ -198,7 +215,7 @@ async def test_metrics_count_by_path_and_verdict():
     assert 'topogate_webhook_review_seconds_count{path="/mutate-pod"} 2.0' in text
     expiry = re.search(r"^topogate_webhook_certificate_expiry_timestamp_seconds (.*)$", text, re.MULTILINE)
     assert float(expiry[1]) == BUNDLE.not_after.timestamp()
-    assert len([line for line in text.splitlines() if line.startswith("topogate_")]) < 60
+    assert len([line for line in text.splitlines() if line.startswith("topogate_")]) < 70
 
 
 async def test_before_the_flavors_are_known_a_review_waits_and_is_then_warned(monkeypatch):

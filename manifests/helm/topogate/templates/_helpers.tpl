@@ -16,6 +16,15 @@ imagePullPolicy: {{ . }}
 {{- toYaml (merge (dict "domain" .Values.domain "namespace" .Release.Namespace) .Values.settings) }}
 {{- end }}
 
+{{- /* Annotations that device plugins read, for the policy that lets the ungater write them. */ -}}
+{{- define "topogate.devices" -}}
+{{- $keys := list -}}
+{{- range .Values.settings.deviceAnnotations | default (list (dict "key" "BAIDU_COM_DEVICE_IDX")) -}}
+{{- $keys = append $keys (squote .key) -}}
+{{- end -}}
+[{{ $keys | uniq | sortAlpha | join ", " }}]
+{{- end }}
+
 {{- define "topogate.labels" -}}
 {{- with .own.podLabels }}
 {{- toYaml . }}

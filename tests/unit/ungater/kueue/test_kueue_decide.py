@@ -18,9 +18,10 @@ from ungater.jobsets import owner_of_jobset
 from ungater.kueue import answers as a
 from ungater.kueue import decide as d
 from ungater.kueue import objects as kueue
-from ungater.kueue.answers import NeverFits, Side
+from ungater.kueue.answers import Side
 from ungater.kueue.decide import Restriction, Standing
 from ungater.kueue.objects import PENDING, READY, REJECTED, RETRY, CheckState
+from ungater.kueue.retries import HOPELESS
 
 TAINTED = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
 
@@ -159,6 +160,14 @@ def test_what_kueue_takes_back_is_evicted(changes):
     assert stands(make_workload(**changes)) == Standing("ns/job-train", evicted=True)
 
 
+@pytest.mark.parametrize("state", [RETRY, REJECTED])
+def test_nothing_is_kept_for_one_that_another_check_sends_away_however_long_kueue_waits_with_that(state):
+    found = stands(make_workload(checks=(("topology", READY), ("other", state))))
+    assert found.evicted
+    assert f"check other says {state}" in found.missing
+    assert d.view(make_owner(suspend=True), found).suspended
+
+
 def test_a_finished_workload_is_not_evicted_again():
     assert stands(make_workload(true=("Evicted", "Finished"))) is None
 
@@ -188,7 +197,7 @@ def test_a_jobset_with_one_replicated_job_is_looked_at_as_kueue_will_start_it():
 
 def test_several_pod_sets_are_never_placed_and_one_whose_flavor_comes_may_be():
     assert stands(make_workload(pod_sets=2)).never is Reason.UNSUPPORTED_OWNER
-    assert Reason.UNSUPPORTED_OWNER in a.HOPELESS, "so that its quota goes back to others"
+    assert Reason.UNSUPPORTED_OWNER in HOPELESS, "so that its quota goes back to others"
     assert stands(make_workload(), known=d.Known({"topology"}, {}, {})).never is None
 
 
@@ -293,8 +302,8 @@ def test_slots_outside_of_what_was_assigned_have_strayed():
 # --- the check of a Workload
 
 
-def answer(workload, side, policy=NeverFits.RETRY):
-    return a.answer(workload, workload.status.admission_checks[0], side, policy)
+def answer(workload, side, unplaced=PENDING):
+    return a.answer(workload, workload.status.admission_checks[0], side, unplaced)
 
 
 PLACED = Side(True, True, "4 pods in b/r", selector={"group": "a"}, tolerations=(decode(Toleration, TAINTED),))
@@ -326,28 +335,17 @@ def test_who_waits_is_pending_with_the_reason():
     assert (lost.state, lost.message) == (PENDING, a.LOOKING)
 
 
-@pytest.mark.parametrize(
-    ("policy", "state"), [(NeverFits.RETRY, RETRY), (NeverFits.REJECT, REJECTED), (NeverFits.WAIT, PENDING)]
-)
-@pytest.mark.parametrize("reason", [Reason.NEVER_FITS, Reason.UNKNOWN_LEVEL])
-def test_what_never_fits_gets_what_the_setting_says(policy, state, reason):
-    found = answer(make_workload(), Side(True, reason=reason, message="m"), policy)
-    assert (found.state, found.message) == (state, f"{reason}: m")
-    assert found.requeue_after_seconds == (60 if state == RETRY else None)
-
-
-@pytest.mark.parametrize(("times", "seconds"), [(0, 60), (1, 120), (3, 480), (9, 1800)])
-def test_each_retry_waits_longer(times, seconds):
-    side = Side(True, reason=Reason.NEVER_FITS, message="m")
-    assert answer(make_workload(requeues=times), side).requeue_after_seconds == seconds
-    assert answer(make_workload(retryCount=times), side).requeue_after_seconds == seconds
+@pytest.mark.parametrize("state", [PENDING, RETRY, REJECTED])
+def test_one_without_a_place_gets_the_state_that_was_decided_with_the_reason_and_no_delay(state):
+    found = answer(make_workload(), Side(True, reason=Reason.NEVER_FITS, message="m"), state)
+    assert found == CheckState(name="topology", state=state, message="NeverFits: m")
 
 
 @pytest.mark.parametrize(
     "workload",
     [
         make_workload(true=()),
-        make_workload(true=("QuotaReserved", "Evicted")),
+        make_workload(true=("QuotaReserved", "Evicted"), checks=(("topology", READY),)),
         make_workload(checks=(("topology", RETRY),)),
         make_workload(checks=(("topology", REJECTED),)),
         make_workload(active=False),
@@ -358,8 +356,28 @@ def test_what_kueue_is_at_is_left_alone(workload):
         assert answer(workload, side) is None
 
 
+@pytest.mark.parametrize(
+    ("changes", "state"),
+    [
+        ({"checks": (("topology", READY),)}, PENDING),
+        ({"checks": (("topology", REJECTED),)}, PENDING),
+        ({"checks": (("topology", PENDING),)}, None),
+        ({"checks": (("topology", RETRY),)}, None),  # that is for `retries.next_step`
+        ({"checks": (("topology", READY),), "deleted": True}, None),
+        ({"checks": (("topology", READY),), "true": ("Finished",)}, None),
+    ],
+)
+def test_a_check_that_kueue_leaves_ready_without_quota_is_pending_again(changes, state):
+    """Where a queue is stopped Kueue 0.19.2 takes quota back without resetting the checks; new quota would admit."""
+    found = answer(make_workload(**{"true": (), "admitted": False, **changes}), PLACED)
+    assert (found and found.state) == state
+    assert answer(make_workload(**{"true": (), "admitted": False, **changes}), Side(False)) is None
+
+
 def test_a_running_job_stays_ready_whatever_becomes_of_its_slots():
-    assert answer(make_workload(true=("QuotaReserved", "Admitted")), Side(True, reason=Reason.DOES_NOT_FIT)) is None
+    for state in (PENDING, RETRY, REJECTED):
+        running = make_workload(true=("QuotaReserved", "Admitted"))
+        assert answer(running, Side(True, reason=Reason.DOES_NOT_FIT), state) is None
 
 
 def test_a_waiting_one_that_lost_its_slots_is_pending_again():
@@ -430,11 +448,13 @@ def test_where_the_api_has_no_delay_the_time_of_return_is_said_as_it_was_then():
     flags=st.fixed_dictionaries({name: st.booleans() for name in ("admitted", "active", "deleted")}),
     suspended=st.booleans(),
     side=st.sampled_from(
-        [PLACED, Side(False), Side(True), *(Side(True, reason=why, message="m") for why in (*a.HOPELESS, "DoesNotFit"))]
+        [PLACED, Side(False), Side(True), *(Side(True, reason=why, message="m") for why in (*HOPELESS, "DoesNotFit"))]
     ),
-    policy=st.sampled_from(NeverFits),
+    unplaced=st.sampled_from([PENDING, RETRY, REJECTED]),
 )
-def test_whatever_kueue_says_only_what_has_quota_is_placed_or_answered(*, true, states, flags, suspended, side, policy):
+def test_whatever_kueue_says_only_what_has_quota_is_placed_or_answered(
+    *, true, states, flags, suspended, side, unplaced
+):
     checks = [(f"c{number}", state) for number, state in enumerate(states)]
     workload = make_workload(true=sorted(true), checks=checks, **flags)
     known = d.Known({"c0", "c1"}, KNOWN.flavors, {})
@@ -447,14 +467,14 @@ def test_whatever_kueue_says_only_what_has_quota_is_placed_or_answered(*, true, 
         assert set(states) <= {PENDING, READY}
         assert states
     for check in workload.status.admission_checks:
-        wanted = a.answer(workload, check, side, policy)
+        wanted = a.answer(workload, check, side, unplaced)
         if wanted is None:
             continue
-        assert held
-        assert check.state in {PENDING, READY}
-        assert (wanted.state == READY) == (side.placed or not side.asks)
-        assert wanted.state in {READY, PENDING} or side.reason in a.HOPELESS
-        assert wanted.state == READY or "Admitted" not in true, "what runs is never sent back"
+        assert held or (wanted.state == PENDING and check.state in {READY, REJECTED} and "QuotaReserved" not in true)
+        assert check.state in {PENDING, READY} or not held
+        assert (wanted.state == READY) == (held and (side.placed or not side.asks))
+        assert wanted.state in {READY, PENDING, unplaced}
+        assert wanted.state == READY or "Admitted" not in true or not held, "what runs is never sent back"
 
 
 def test_owners_that_are_not_served_are_named():

@@ -1,0 +1,1 @@
+"""The image and what is said of it: `make image`, `make sbom`."""

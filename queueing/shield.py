@@ -1,0 +1,76 @@
+"""What one workload costs when something about it was not foreseen: a place in line, and nobody else anything.
+
+Rules
+- An error that a workload leads to in a cycle ends what was tried for it. What it was given meanwhile it gives back.
+- It is put off, for longer each time, and said to have failed. One that is admitted keeps what is stored, and what it
+  wanted more is forgotten until it says so again.
+- Nothing is swallowed: the shell logs every error with its trace, counts it, and tells people (`Failed`).
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from engine.placement import Refusal
+from engine.reasons import Reason
+from engine.state import ClusterState
+from queueing.queues import Phase, Queues
+
+FIRST: Final = 30.0  # seconds until it is tried again, doubled each time
+LONGEST: Final = 3600.0
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Nobody expected what a workload led to: it was put off until ``until`` (seconds, as `cycle`'s ``now``)."""
+
+    key: str
+    error: Exception
+    until: float
+
+
+@dataclass(frozen=True)
+class Shield:
+    """Keeps errors with the workloads that led to them; ``failed`` gets them."""
+
+    state: ClusterState
+    queues: Queues
+    now: float
+    failed: list[Failed]
+
+    @contextmanager
+    def __call__(self, key: str) -> Iterator[None]:
+        """Do something for a workload."""
+        quotas, depths = self.queues.quotas, (self.state.depth, self.queues.quotas.depth)
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  (told in full: see the module)
+            self.state.rollback_to(depths[0])
+            quotas.rollback_to(depths[1])
+            self._put_off(key, error)
+
+    def _put_off(self, key: str, error: Exception) -> None:
+        queues, entry = self.queues, self.queues.entries.get(key)
+        if entry is None:
+            self.failed.append(Failed(key, error, self.now))
+            return
+        entry.errors += 1
+        until = self.now + min(LONGEST, FIRST * 2.0 ** min(entry.errors - 1, 16))
+        self.failed.append(Failed(key, error, until))
+        queues.wish(key, None)
+        if entry.phase is Phase.ADMITTED and not self._new(key):
+            return
+        queues.release(self.state, key)
+        queues.put_off(key, until)
+        entry.refusal = Refusal(Reason.INTERNAL_ERROR, in_words(error))
+        queues.news.pop(key, None)
+
+    def _new(self, key: str) -> bool:
+        """Whether it was admitted in this cycle, and that is not stored."""
+        return key in self.queues.fresh and key not in self.queues.storing
+
+
+def in_words(error: Exception) -> str:
+    """For people; the log has the trace."""
+    return f"the controller could not handle it ({type(error).__name__}: {error}): this is an error of Topogate's"

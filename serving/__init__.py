@@ -1,0 +1,1 @@
+"""/healthz, /readyz and /metrics of a component, and who may read the metrics."""

@@ -1,0 +1,139 @@
+"""Whether the bearer of a token may read /metrics, as the API server says: TokenReview, then SubjectAccessReview.
+
+Rules
+- Who may is asked of the API server, and remembered for a minute, who may not for ten seconds. Where it cannot be
+  asked, whoever could read in the last five minutes still can: an API server that is away takes nobody's eyes.
+- Tokens are not kept, but their hashes.
+- However many come with tokens that are none, the API server is asked a few times a second at most.
+"""
+
+import asyncio
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import structlog
+
+from kube.client import Client
+from kube.errors import KubeError
+from kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
+
+PATH, VERB = "/metrics", "get"
+ALLOWED_SECONDS = 60.0
+REFUSED_SECONDS = 10.0
+STALE_SECONDS = 300.0
+REVIEW_SECONDS = 5.0  # deadline of one call
+REVIEWS_PER_SECOND = 5.0
+REVIEWS_AT_ONCE = 10  # how many may come in a burst
+REMEMBERED = 256
+MOST_TOKEN = 16_384  # characters
+
+log = structlog.get_logger()
+_FIELDS = ("groups", "uid", "extra")
+
+
+class Verdict(NamedTuple):
+    """An HTTP status and what is said with it."""
+
+    status: int
+    text: str
+
+
+ALLOWED = Verdict(200, "")
+NO_TOKEN = Verdict(401, "a bearer token is required: Authorization: Bearer TOKEN")
+NOT_KNOWN = Verdict(401, "the API server does not know this token, or not any more")
+TOO_MANY = Verdict(429, "too many tokens that are not known yet: try again in a second")
+
+
+@dataclass
+class _Known:
+    verdict: Verdict
+    at: float  # monotonic
+
+    def fresh(self, now: float) -> bool:
+        return now - self.at < (ALLOWED_SECONDS if self.verdict is ALLOWED else REFUSED_SECONDS)
+
+    def usable(self, now: float) -> bool:
+        """Whether it still counts where the API server cannot be asked."""
+        return self.verdict is ALLOWED and now - self.at < STALE_SECONDS
+
+
+Review = Callable[[str], Awaitable[Verdict]]  # of a token; raises KubeError where nobody could be asked
+
+
+class Access:
+    """Who may read the metrics of this component, by ``review``. ``clock`` is monotonic."""
+
+    def __init__(self, review: Review, clock: Callable[[], float] = time.monotonic) -> None:
+        self._review = review
+        self._clock = clock
+        self._known: OrderedDict[bytes, _Known] = OrderedDict()
+        self._asking: dict[bytes, asyncio.Task[Verdict]] = {}
+        self._left, self._filled = float(REVIEWS_AT_ONCE), clock()
+
+    async def check(self, header: str | None) -> Verdict:
+        """The verdict on a request with this Authorization header. Never raises for a client's sake."""
+        scheme, _, token = (header or "").strip().partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token or len(token) > MOST_TOKEN or not token.isascii():
+            return NO_TOKEN
+        key, now = hashlib.sha256(token.encode()).digest(), self._clock()
+        known = self._known.get(key)
+        if known is not None and known.fresh(now):
+            self._known.move_to_end(key)
+            return known.verdict
+        if (task := self._asking.get(key)) is None:
+            if not self._may_ask(now):
+                return known.verdict if known is not None and known.usable(now) else TOO_MANY
+            task = self._asking[key] = asyncio.create_task(self._ask(key, token))
+            task.add_done_callback(lambda _: self._asking.pop(key, None))
+        return await asyncio.shield(task)  # a client that leaves takes nobody's answer
+
+    def _may_ask(self, now: float) -> bool:
+        self._left = min(float(REVIEWS_AT_ONCE), self._left + (now - self._filled) * REVIEWS_PER_SECOND)
+        self._filled = now
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True
+
+    async def _ask(self, key: bytes, token: str) -> Verdict:
+        try:
+            verdict = await self._review(token)
+        except KubeError as error:
+            known = self._known.get(key)
+            log.warning("nobody could be asked who reads metrics", error=str(error))
+            if known is not None and known.usable(self._clock()):
+                return known.verdict
+            return Verdict(503, "the API server cannot be asked whether this token may read metrics")
+        self._known[key] = _Known(verdict, self._clock())
+        self._known.move_to_end(key)
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        return verdict
+
+
+def by_api_server(client: Client) -> Review:
+    """The reviews of the API server."""
+
+    async def review(token: str) -> Verdict:
+        made = {"apiVersion": TOKEN_REVIEWS.api_version, "kind": TOKEN_REVIEWS.kind, "spec": {"token": token}}
+        answer = await client.create(TOKEN_REVIEWS, made, timeout=REVIEW_SECONDS)
+        status: Mapping[str, Any] = answer.get("status") or {}
+        if not status.get("authenticated"):
+            return NOT_KNOWN
+        user: Mapping[str, Any] = status.get("user") or {}
+        name = str(user.get("username", ""))
+        spec = {"user": name, "nonResourceAttributes": {"path": PATH, "verb": VERB}}
+        spec |= {field: user[field] for field in _FIELDS if user.get(field)}
+        asked = {"apiVersion": SUBJECT_ACCESS_REVIEWS.api_version, "kind": SUBJECT_ACCESS_REVIEWS.kind, "spec": spec}
+        answer = await client.create(SUBJECT_ACCESS_REVIEWS, asked, timeout=REVIEW_SECONDS)
+        if (answer.get("status") or {}).get("allowed"):
+            return ALLOWED
+        text = f"{name} may not {VERB} the non-resource URL {PATH}: bind it to ClusterRole topogate-metrics-reader"
+        return Verdict(403, text)
+
+    return review

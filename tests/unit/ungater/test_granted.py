@@ -1,0 +1,384 @@
+"""What is let go is what was admitted, and what runs is paid for until it ends."""
+
+import dataclasses
+
+import msgspec
+import pytest
+from support.owned import KEYS, make_known
+from support.world import FLAVOR, NODES, World, stored_workload
+
+from crds.admitted_quota import AdmittedQuota, decode, encode
+from crds.constants import ADMITTED_QUOTA
+from crds.request import RequestError
+from engine.reasons import Reason
+from kube.objects import Namespace, ObjectMeta, Pod, PodStatus
+from kube.queues import ClusterQueue, LocalQueue
+from queueing.cycle import cycle
+from ungater import workloads
+from ungater.conditions import HOLDING, Wanted, merge
+from ungater.decide import decide
+from ungater.instructions import Enter, Leave, Release, Respec, Shrink, ShrinkLater, Tell, Ungate, Write
+from ungater.memory import Memory
+
+OWNER = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u-db", "controller": True}
+CPU = ("gpu", "cpu")
+
+
+def read(body, kind):
+    return msgspec.json.decode(msgspec.json.encode(body), type=kind)
+
+
+HELD = merge((), [Wanted(type_, True, Reason.ADMITTED, "") for type_ in HOLDING], generation=1, now=1.0) or ()
+
+
+class Queued(World):
+    """A StatefulSet's pods in a queue of 4 CPUs, on four nodes of 2."""
+
+    def __init__(self, quota=4):
+        super().__init__()
+        self.put("flavor", FLAVOR)
+        for node in NODES:
+            self.put("node", node)
+        self.put("namespace", Namespace(metadata=ObjectMeta(name="ns", labels={"team": "a"})))
+        flavor = {"name": "gpu", "resources": [{"name": "cpu", "nominalQuota": quota}]}
+        group = {"coveredResources": ["cpu"], "flavors": [flavor]}
+        spec = {"resourceGroups": [group], "namespaceSelector": {}}
+        self.put("cluster_queue", read({"metadata": {"name": "cq"}, "spec": spec}, ClusterQueue))
+        for name in ("team", "other"):
+            local = {"metadata": {"namespace": "ns", "name": name}, "spec": {"clusterQueue": "cq"}}
+            self.put("local_queue", read(local, LocalQueue))
+
+    @property
+    def record(self):
+        return self.memory.records["ns/u-db"]
+
+    def pod(self, name, cpu="1", *, queue="team", owner=OWNER, request="unconstrained", total=None, **meta):
+        unconstrained = {KEYS.unconstrained: "true"} if request == "unconstrained" else {KEYS.required[0]: request}
+        more = {} if total is None else {KEYS.pod_group_total: str(total)}
+        body = {
+            "metadata": {
+                "name": name,
+                "namespace": "ns",
+                "uid": f"u-{name}",
+                "labels": {KEYS.queue_name: queue} if queue else {},
+                "annotations": {**unconstrained, **more},
+                "ownerReferences": [owner] if owner else [],
+                "creationTimestamp": f"2026-11-21T00:00:{len(self.stores['pod']):02}Z",
+                **meta,
+            },
+            "spec": {
+                "schedulingGates": [{"name": KEYS.gate}],
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
+            },
+            "status": {"phase": "Pending"},
+        }
+        made = read(body, Pod)
+        self.put("pod", made)
+        return made
+
+    def run(self, pod, slot, *, quota="cq", **change):
+        """Let a pod go and have it run, as the ungating patch and kube-scheduler do."""
+        annotations = {**pod.metadata.annotations, KEYS.workload: self.record.owner.workload}
+        if quota:
+            annotations[ADMITTED_QUOTA] = encode(AdmittedQuota(quota, {"cpu": "gpu"}))
+        levels = dict(zip(FLAVOR.spec.topology.levels, slot.values, strict=True))
+        spec = msgspec.structs.replace(pod.spec, scheduling_gates=None, node_selector=levels, node_name=slot.node)
+        meta = msgspec.structs.replace(pod.metadata, annotations=annotations, **change)
+        made = msgspec.structs.replace(pod, metadata=meta, spec=spec)
+        self.put("pod", made)
+        return made
+
+    def change(self, pod, **change):
+        made = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, **change))
+        self.put("pod", made)
+        return made
+
+    def admitted(self, *, asked=None):
+        """Wait and be admitted, or be given more; what the last cycle refused is returned."""
+        record = self.record
+        record.known = record.known or make_known(record.owner)
+        self.memory.regroup(record)
+        record.asked = asked or {}
+        self.memory.enter(record)
+        made = cycle(self.memory.state, self.memory.queues, 0.0)
+        for one in (*made.admitted, *made.resized):
+            admission = self.memory.holdings.admission_of(record, one.grant)
+            self.memory.admit(record, admission, one.grant)
+            self.stored(admission)
+        return self.memory.queues.entries[record.key].refusal
+
+    def stored(self, admission):
+        """The admission is stored, and its Workload seen."""
+        record = self.record
+        known = workloads.known_of(stored_workload(record.owner, admission))
+        record.known = dataclasses.replace(
+            known,
+            queue=record.owner.queue,
+            conditions=HELD,
+        )
+
+    def told(self):
+        self.memory.regroup(self.record)
+        return decide(self.record, self.memory.rules, 100.0, 100.0)
+
+    def used(self, memory: Memory | None = None):
+        return (memory or self.memory).queues.quotas.used("cq", CPU)
+
+
+@pytest.fixture
+def world():
+    return Queued()
+
+
+def gone(instructions):
+    return [one.pod.metadata.name for one in instructions if isinstance(one, Ungate)]
+
+
+def running(world, *sizes):
+    """An admitted StatefulSet whose pods run, each of the size of the first."""
+    pods = [world.pod(f"db-{at}", cpu) for at, cpu in enumerate(sizes)]
+    world.admitted()
+    slots = [slot for slot in world.record.slots.slots for _ in range(slot.count)]
+    return [world.run(pod, slot) for pod, slot in zip(pods, slots, strict=True)]
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_that_asks_for_more_than_was_admitted_does_not_go(world):
+    world.pod("db-0", "100m")
+    world.pod("db-1", "100m")
+    world.admitted()
+    assert gone(world.told()) == ["db-0", "db-1"]
+    for name in ("db-0", "db-1"):
+        world.drop("pod", world.stores["pod"][f"ns/{name}"])
+        world.pod(name, "2")
+    instructions = world.told()
+    assert gone(instructions) == []
+    (wish,) = [one for one in instructions if isinstance(one, Enter)]
+    assert wish.asked == {"main": {"cpu": 2000}}
+    said = next(one for one in instructions if isinstance(one, Write)).wanted[0]
+    assert said.reason is Reason.ASKS_FOR_MORE
+    assert "pod db-0 (and 1 more) asks for cpu 2, and workload" in said.message
+    assert "admitted with cpu 100m for each" in said.message
+    assert any(isinstance(one, Tell) and one.reason is Reason.ASKS_FOR_MORE for one in instructions)
+
+
+def test_it_goes_once_more_is_admitted_and_all_are_charged_alike(world):
+    running(world, "1", "1")
+    world.drop("pod", world.stores["pod"]["ns/db-1"])
+    world.pod("db-1", "2")
+    assert world.admitted(asked={"main": {"cpu": 2000}}) is None
+    assert world.used() == 4000
+    assert gone(world.told()) == ["db-1"]
+    stored = world.record.known.admission
+    assert stored.part().usage == {"cpu": 4000, "pods": 2}
+    assert stored.part().asks == {"cpu": 2000}
+
+
+def test_where_quota_lacks_it_waits_and_says_so(world):
+    running(world, "1", "1", "1")
+    world.drop("pod", world.stores["pod"]["ns/db-2"])
+    world.pod("db-2", "2")
+    refusal = world.admitted(asked={"main": {"cpu": 2000}})
+    assert refusal.reason is Reason.INSUFFICIENT_QUOTA
+    assert world.used() == 3000
+    assert gone(world.told()) == []
+
+
+def test_a_slot_whose_node_is_too_small_for_the_larger_pod_goes_elsewhere(world):
+    world = Queued(quota=8)
+    first = running(world, "1", "1")
+    assert len({pod.spec.node_name for pod in first}) == 1, "both on one node of 2 CPUs"
+    world.drop("pod", world.stores["pod"]["ns/db-1"])
+    world.pod("db-1", "2")
+    assert world.admitted(asked={"main": {"cpu": 2000}}) is None
+    assert len(world.record.slots.slots) == 2
+    assert all(amount >= 0 for name in world.memory.state.nodes for amount in world.memory.state.free(name).values())
+
+
+def test_a_restart_knows_what_was_granted_to_each(world):
+    running(world, "1", "1")
+    world.put("workload", stored_workload_of(world))
+    world.drop("pod", world.stores["pod"]["ns/db-1"])
+    world.pod("db-1", "2")
+    again = world.restarted()
+    record = again.records["ns/u-db"]
+    again.regroup(record)
+    assert record.granted("main") == {"cpu": 1000}
+    assert gone(decide(record, again.rules, 100.0, 100.0)) == []
+
+
+def stored_workload_of(world):
+    record = world.record
+    made = stored_workload(record.owner, record.admission)
+    reference = msgspec.structs.replace(made.metadata.owner_references[0], kind="StatefulSet", api_version="apps/v1")
+    return msgspec.structs.replace(
+        made, metadata=msgspec.structs.replace(made.metadata, owner_references=(reference,), uid=record.known.uid)
+    )
+
+
+def test_what_all_pods_ask_less_is_given_back(world):
+    running(world, "2", "2")
+    for name in ("db-0", "db-1"):
+        world.drop("pod", world.stores["pod"][f"ns/{name}"])
+        world.pod(name, "500m")
+    assert any(isinstance(one, ShrinkLater) for one in world.told())
+    world.record.shrink_at = 1.0
+    (shrink,) = [one for one in world.told() if isinstance(one, Shrink)]
+    assert (shrink.count, shrink.asks) == (2, {"cpu": 500})
+    smaller = world.memory.holdings.smaller(world.record, "main", shrink.slots, shrink.count, shrink.asks)
+    world.memory.hold(world.record, smaller)
+    assert world.used() == 1000
+    assert gone(world.told()) == ["db-0", "db-1"]
+
+
+def test_as_long_as_one_pod_asks_for_it_nothing_is_given_back(world):
+    running(world, "2", "2")
+    world.drop("pod", world.stores["pod"]["ns/db-1"])
+    world.pod("db-1", "500m")
+    world.record.shrink_at = 1.0
+    assert not any(isinstance(one, Shrink) for one in world.told())
+
+
+def test_pods_of_a_group_that_switch_their_requests_after_the_first_do_not_go(world):
+    group = {"labels": {KEYS.pod_group: "ring", KEYS.queue_name: "team"}}
+    world.pod("p0", "0", owner=None, total=2, **group)
+    record = world.memory.records[":group/ns/ring"]
+    record.known = make_known(record.owner)
+    world.memory.enter(record)
+    (made,) = cycle(world.memory.state, world.memory.queues, 0.0).admitted
+    world.memory.admit(record, world.memory.holdings.admission_of(record, made.grant), made.grant)
+    record.known = make_known(record.owner, admission=record.admission, conditions=HELD)
+    world.drop("pod", world.stores["pod"]["ns/p0"])
+    world.pod("p1", "2", owner=None, total=2, **group)
+    world.memory.regroup(record)
+    instructions = decide(record, world.memory.rules, 100.0, 100.0)
+    assert gone(instructions) == []
+    assert any(isinstance(one, Enter) and one.asked == {"main": {"cpu": 2000}} for one in instructions)
+
+
+# --- queues ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_of_another_queue_does_not_go(world):
+    running(world, "1", "1")
+    world.drop("pod", world.stores["pod"]["ns/db-1"])
+    world.pod("db-1", queue="other", request="rack")
+    instructions = world.told()
+    assert isinstance(world.record.owner.wrong, RequestError), "pods of two queues are no new workload of either"
+    assert world.record.owner.queue == "team"
+    assert gone(instructions) == []
+    said = next(one for one in instructions if isinstance(one, Write)).wanted[0]
+    assert said.reason is Reason.OTHER_QUEUE
+    assert "pod db-1 names another queue than workload" in said.message
+
+
+def test_once_none_runs_the_workload_waits_in_the_queue_that_its_pods_name(world):
+    running(world, "1", "1")
+    for name in ("db-0", "db-1"):
+        world.drop("pod", world.stores["pod"][f"ns/{name}"])
+    world.pod("db-0", queue="other")
+    leave, release = world.told()
+    assert isinstance(leave, Leave)
+    assert isinstance(release, Release)
+    assert {one.reason for one in release.wanted} == {Reason.OTHER_QUEUE}
+    world.memory.free(world.record)
+    record = world.record
+    record.known = dataclasses.replace(record.known, admission=None, conditions=())
+    assert world.used() == 0
+    assert [type(one) for one in world.told()] == [Respec]
+
+
+# --- who pays --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"owner_references": ()},  # kubectl delete --cascade=orphan
+        {"owner_references": (), "labels": {}},
+        {"labels": {KEYS.pod_group: "mine"}},
+    ],
+)
+def test_running_pods_that_are_orphaned_or_relabelled_are_charged_until_they_end(world, change):
+    first, second = running(world, "1", "1")
+    world.put("workload", stored_workload_of(world))
+    for pod in (first, second):
+        world.change(pod, **change)
+    world.memory.free(world.record)
+    assert world.used() == 2000
+    assert set(world.memory.records) == {"ns/u-db"}, "they are no workload of their own, which would hold as much again"
+    world.drop("workload", world.stores["workload"][world.record.key])
+    again = world.restarted()
+    assert again.records == {}
+    assert world.used(again) == 2000, "a restart knows it too"
+    for memory in (world.memory, again):
+        world.memory = memory
+        done = msgspec.structs.replace(world.stores["pod"]["ns/db-0"], status=PodStatus(phase="Succeeded"))
+        world.put("pod", done)
+        assert world.used(memory) == 1000
+        world.put("pod", msgspec.structs.replace(done, status=first.status))
+    world.drop("pod", world.stores["pod"]["ns/db-0"])
+    world.drop("pod", world.stores["pod"]["ns/db-1"])
+    assert world.used() == 0
+
+
+def test_pods_that_stop_slowly_after_their_owner_is_gone_are_charged_until_they_do(world):
+    pods = running(world, "1", "1")
+    pods = [world.change(pod, deletion_timestamp="2026-11-21T00:05:00Z") for pod in pods]
+    world.memory._drop("ns/u-db")
+    assert world.used() == 2000
+    world.drop("pod", pods[0])
+    assert world.used() == 1000
+
+
+def test_pods_that_stop_on_a_lost_node_keep_nobody_from_their_quota(world):
+    pods = running(world, "1", "1")
+    pods = [world.change(pod, deletion_timestamp="2026-11-21T00:05:00Z") for pod in pods]
+    world.drop("node", world.stores["node"][pods[0].spec.node_name])
+    world.memory._drop("ns/u-db")
+    assert world.used() == 0
+
+
+def test_while_their_workload_answers_for_them_they_are_not_charged_twice(world):
+    running(world, "1", "1")
+    assert world.used() == 2000
+
+
+def test_orphans_stand_beside_a_workload_that_is_made_again(world):
+    for pod in running(world, "1", "1"):
+        world.change(pod, owner_references=())
+    world.memory._drop("ns/u-db")
+    again = {**OWNER, "uid": "u-again"}
+    world.pod("new-0", "2", owner=again)
+    world.pod("new-1", "2", owner=again)
+    record = world.memory.records["ns/u-again"]
+    record.known = make_known(record.owner)
+    world.memory.regroup(record)
+    world.memory.enter(record)
+    assert not cycle(world.memory.state, world.memory.queues, 0.0).admitted, "2 of 4 are theirs"
+    assert world.memory.queues.entries[record.key].refusal.reason is Reason.INSUFFICIENT_QUOTA
+    for name in ("db-0", "db-1"):
+        world.drop("pod", world.stores["pod"][f"ns/{name}"])
+    assert cycle(world.memory.state, world.memory.queues, 1.0).admitted
+
+
+def test_pods_that_an_owner_adopts_are_none_that_it_has_slots_for(world):
+    for pod in running(world, "1", "1"):
+        world.change(pod, owner_references=())
+    world.memory._drop("ns/u-db")
+    again = {**OWNER, "uid": "u-again"}
+    reference = read({"metadata": {"ownerReferences": [again]}}, Pod).metadata.owner_references
+    for name in ("db-0", "db-1"):
+        world.change(world.stores["pod"][f"ns/{name}"], owner_references=reference)
+    world.pod("db-2", owner=again)
+    record = world.memory.records["ns/u-again"]
+    assert record.owner.count == 1
+
+
+def test_what_a_pod_says_of_its_quota_is_read_or_passed_over():
+    quota = AdmittedQuota("cq", {"cpu": "gpu"})
+    assert decode(encode(quota)) == quota
+    for text in (None, "", "{", "[]", '{"clusterQueue": 7}', '{"flavors": {}}'):
+        assert decode(text) is None

@@ -1,0 +1,277 @@
+"""What is held for pods that nobody makes goes back."""
+
+import dataclasses
+
+import msgspec
+import pytest
+from support.owned import (
+    KEYS,
+    LEVELS,
+    make_admission,
+    make_job,
+    make_known,
+    make_owner,
+    make_pod,
+    make_record,
+    slot_map,
+)
+from support.world import FLAVOR, NODES, World
+
+from engine.reasons import Reason
+from kube.objects import Condition
+from queueing import life
+from ungater import instructions as i
+from ungater import missing_pods
+from ungater.conditions import ADMITTED, EVICTED, PODS_READY, QUOTA_RESERVED, timestamp
+from ungater.decide import decide
+
+SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
+WALL = 1_800_000_000.0
+LIFE = life.LifeRules(backoff=10.0)
+
+
+def condition(type_, status="True", reason="x", at=WALL - 10):
+    return Condition(type=type_, status=status, reason=str(reason), message="m", last_transition_time=timestamp(at))
+
+
+def rules(**more):
+    return i.Rules(KEYS, {"gpu": LEVELS}, life=LIFE, missing_pods=i.MissingPods(60.0, 900.0), **more)
+
+
+def held(pods=(), *conditions, queue="", slots=SLOTS, owner=None, **more):
+    owner = owner or make_owner(labels={KEYS.queue_name: queue} if queue else {}, **more)
+    admission = make_admission(slots, queue="cq" if queue else "", count=4)
+    known = make_known(
+        owner, admission=admission, conditions=[condition(QUOTA_RESERVED), condition(ADMITTED), *conditions]
+    )
+    record = make_record(owner, slots=slots, admission=admission, known=known, pods=pods, started=True)
+    record.came = {}  # nothing was held when it was looked at last
+    return record
+
+
+def look(record, now, **more):
+    missing_pods.note(record, now)
+    return decide(record, rules(**more), now, WALL)
+
+
+def kinds(instructions):
+    return {type(one) for one in instructions}
+
+
+def running(*names):
+    return [make_pod(name, at=("b", "r", "n1"), node="n1", phase="Running") for name in names]
+
+
+def put(record, *pods):
+    record.pods |= {pod.metadata.uid: pod for pod in pods}
+
+
+@pytest.mark.parametrize("queue", ["", "team"])
+@pytest.mark.parametrize("slots", [SLOTS, None])
+def test_where_no_pod_comes_the_workload_is_evicted_after_a_short_time(queue, slots):
+    if not queue and slots is None:
+        return  # without a queue and slots nothing is held
+    record = held(queue=queue, slots=slots)
+    assert i.LookAgain(60.0) in look(record, 100.0)
+    assert i.LookAgain(1.0) in look(record, 159.0)
+    found = look(record, 160.0)
+    (evict,) = [one for one in found if isinstance(one, i.Evict)]
+    assert evict.reason is Reason.PODS_MISSING
+    assert "0 of 4 pods exist" in evict.message
+    assert "Job train" in evict.message
+    assert (i.Doubt() in found) == (not queue), "a queue has quota, so what it holds is paid for"
+    assert not kinds(found) & {i.Ungate, i.Shrink, i.Shorten}
+
+
+def test_it_waits_longer_each_time():
+    record = held([], condition(EVICTED, reason=Reason.PODS_MISSING))
+    (back,) = look(record, 100.0)
+    assert (back.until, back.requeues) == (WALL, 1)
+    record.known = dataclasses.replace(record.known, requeues=3)
+    (back,) = look(record, 100.0)
+    assert (back.until, back.requeues) == (WALL - 10 + 80.0, 4)
+
+
+def test_where_some_are_there_the_slots_of_the_others_go_back():
+    record = held(running("a"))
+    assert i.LookAgain(60.0) in look(record, 100.0)
+    assert look(record, 160.0) == [i.Doubt(), i.Shorten({"main": 1}), i.LookAgain(0.0)]
+    record.late = {"main": 1}
+    assert i.ShrinkLater() in look(record, 160.0)
+    record.shrink_at = 160.0
+    (shrink,) = [one for one in look(record, 161.0) if isinstance(one, i.Shrink)]
+    assert (shrink.count, [slot.count for slot in shrink.slots.slots]) == (1, [1])
+    (said,) = [one for one in look(record, 161.0) if isinstance(one, i.Write)]
+    assert said.wanted[0].type == PODS_READY
+    assert said.wanted[0].reason is Reason.PODS_MISSING
+    assert "1 of 4 pods exist" in said.wanted[0].message
+
+
+def test_quota_without_slots_goes_back_too():
+    owner = make_owner(labels={KEYS.queue_name: "team"})
+    record = held(running("a"), queue="team", slots=None, owner=owner)
+    look(record, 100.0)
+    assert i.Shorten({"main": 1}) in look(record, 160.0)
+    record.late, record.shrink_at = {"main": 1}, 160.0
+    (shrink,) = [one for one in look(record, 161.0) if isinstance(one, i.Shrink)]
+    assert (shrink.slots, shrink.count) == (None, 1)
+
+
+def test_pods_that_come_later_are_more_and_no_others():
+    one = slot_map(("b/r/n1", 1))
+    record = held(running("a"), slots=one)
+    record.late = {"main": 1}
+    assert i.Leave() in look(record, 200.0), "nothing more is wanted, though the job has four"
+    put(record, make_pod("b"))
+    assert i.Enter() in look(record, 201.0)
+    assert record.growing == {"main": 2}
+    put(record, make_pod("c"), make_pod("d"))
+    look(record, 202.0)
+    assert record.late == {}, "all are there"
+    assert record.growing == {"main": 4}
+
+
+def test_each_that_comes_gives_the_others_time_but_coming_again_does_not():
+    record = held()
+    look(record, 100.0)
+    put(record, make_pod("a"))
+    look(record, 150.0)
+    assert i.LookAgain(1.0) in look(record, 209.0)
+    record.pods.clear()
+    look(record, 209.2)
+    put(record, make_pod("again"))
+    look(record, 209.5)
+    assert i.Shorten({"main": 1}) in look(record, 210.0), "one pod that goes and comes holds nothing for three others"
+
+
+def test_pods_that_were_there_have_more_time_to_come_again():
+    record = held(running("a", "b", "c", "d"))
+    look(record, 100.0)
+    for name in ("c", "d"):
+        del record.pods[f"uid-{name}"]
+    assert i.LookAgain(900.0) in look(record, 500.0)
+    assert i.LookAgain(1.0) in look(record, 1399.0)
+    assert i.Shorten({"main": 2}) in look(record, 1400.0)
+    assert i.Doubt() not in look(record, 1400.0), "they did come once"
+
+
+def test_after_a_restart_pods_are_taken_to_have_been_there():
+    record = held()
+    record.came = None
+    assert i.LookAgain(900.0) in look(record, 100.0)
+    assert i.Evict in kinds(look(record, 1000.0))
+
+
+def test_what_was_given_back_is_known_after_a_restart():
+    record = held(running("a"), condition(PODS_READY, "False", Reason.PODS_MISSING), slots=slot_map(("b/r/n1", 1)))
+    record.came = None
+    assert i.Leave() in look(record, 100.0)
+    assert record.late == {"main": 1}
+
+
+def test_pods_that_come_in_order_have_more_time():
+    record = held(running("a"), owner=dataclasses.replace(make_owner(), in_order=True))
+    assert i.LookAgain(900.0) in look(record, 100.0)
+    assert i.Shorten({"main": 1}) in look(record, 1000.0)
+
+
+def test_before_a_job_is_started_nobody_waits_for_its_pods():
+    record = held(queue="team", suspend=True)
+    look(record, 100.0)
+    record.own = record.owner = make_owner(labels={KEYS.queue_name: "team"})
+    assert i.LookAgain(60.0) in look(record, 1000.0)
+    elsewhere = held()
+    elsewhere.own = make_owner(suspend=True)  # placed for a queue that is not ours, which starts it later
+    look(elsewhere, 100.0)
+    assert not kinds(look(elsewhere, 5000.0)) & {i.Evict, i.Shorten}
+
+
+def test_slots_of_ranks_that_are_done_wait_for_no_pod():
+    status = {"completedIndexes": "0", "succeeded": 1, "active": 3}
+    request = {KEYS.required[0]: "rack", KEYS.slice_size: "2", KEYS.slice_level: "kubernetes.io/hostname"}
+    owner = make_owner(indexed=True, request=request, status=status)
+    assert (owner.count, owner.pod_sets[0].idle) == (4, 1)
+    record = held(running("b", "c", "d"), owner=owner)
+    look(record, 100.0)
+    assert not kinds(look(record, 5000.0)) & {i.Evict, i.Shorten}
+
+
+# --- without a queue -------------------------------------------------------------------------------------------------
+
+
+def waiting(*conditions, pods=(), **more):
+    owner = make_owner(**more)
+    return make_record(owner, known=make_known(owner, conditions=conditions), pods=pods)
+
+
+def test_without_a_queue_one_whose_pods_did_not_come_is_placed_when_all_are_there():
+    record = waiting(condition(EVICTED, reason=Reason.PODS_MISSING), pods=[make_pod("a")])
+    leave, write, *_ = look(record, 100.0)
+    assert (leave, write.wanted[0].reason) == (i.Leave(), Reason.PODS_MISSING)
+    assert "1 of 4 pods exist: they did not come" in write.wanted[0].message
+    put(record, *(make_pod(name) for name in "bcd"))
+    assert look(record, 100.0) == [i.Enter()]
+
+
+def test_so_is_what_comes_after_it_in_its_namespace():
+    doubts = missing_pods.Doubts(lambda: 100.0)
+    assert not doubts.about("ns", 100.0)
+    doubts.note("ns")
+    record = waiting()
+    leave, write, *_ = look(record, 101.0, doubted=doubts.about)
+    assert (leave, write.wanted[0].reason) == (i.Leave(), Reason.PODS_MISSING)
+    assert "pods of others in namespace ns" in write.wanted[0].message
+    assert look(waiting(pods=[make_pod(name) for name in "abcd"]), 101.0, doubted=doubts.about) == [i.Enter()]
+    assert look(record, 101.0 + missing_pods.DOUBT, doubted=doubts.about) == [i.Enter()]
+    assert not doubts.about("other", 101.0)
+
+
+def test_one_with_a_queue_waits_for_no_pods():
+    record = make_record(make_owner(labels={KEYS.queue_name: "team"}, suspend=True))
+    assert look(record, 101.0, doubted=lambda *_: True) == [i.Enter()]
+
+
+def test_where_a_queue_is_compulsory_nothing_is_placed_without_one():
+    leave, write, tell = look(waiting(), 100.0, require_queue=True)
+    assert leave == i.Leave()
+    assert {write.wanted[0].reason, tell.reason} == {Reason.QUEUE_REQUIRED}
+    assert KEYS.queue_name in write.wanted[0].message
+    assert i.Enter() in look(
+        make_record(make_owner(labels={KEYS.queue_name: "t"}, suspend=True)), 1.0, require_queue=True
+    )
+    assert not kinds(look(held(running("a", "b", "c", "d")), 100.0, require_queue=True)) & {i.Evict, i.Release}
+
+
+# --- of others -------------------------------------------------------------------------------------------------------
+
+
+def world():
+    found = World()
+    found.put("flavor", FLAVOR)
+    for node in NODES:
+        found.put("node", node)
+    return found
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_a_job_that_another_controller_manages_is_that_controllers(live):
+    cluster = world()
+    job = make_job(managed="kueue.x-k8s.io/multikueue")
+    cluster.put("job", job)
+    memory = cluster.memory if live else cluster.restarted()
+    assert memory.records == {}
+    cluster.put("job", make_job("own", managed="kubernetes.io/job-controller"))
+    memory = cluster.memory if live else cluster.restarted()
+    assert len(memory.records) == 1
+
+
+def test_a_total_on_a_bare_pod_means_nothing():
+    cluster = world()
+    pod = make_pod("alone")
+    annotations = {KEYS.required[0]: "rack", KEYS.pod_group_total: "16"}
+    pod = msgspec.structs.replace(
+        pod, metadata=msgspec.structs.replace(pod.metadata, owner_references=(), annotations=annotations)
+    )
+    cluster.put("pod", pod)
+    (record,) = cluster.memory.records.values()
+    assert (record.owner.count, record.owner.wrong) == (1, None)

@@ -1,0 +1,62 @@
+"""Workloads that are nobody's any more are removed; those of anybody stay."""
+
+import msgspec
+import pytest
+from support.owned import make_job, make_owner, slot_map
+from support.world import FLAVOR, NODES, World, stored_workload
+
+from ungater.unowned import AFTER, Unowned
+
+
+def workload(**meta):
+    made = stored_workload(make_owner(), slot_map(("b/r/n1", 1)))
+    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, **meta))
+
+
+def looks(found, *, served=False, there=False):
+    unowned = Unowned(lambda _key: served, lambda _namespace, _owner: there)
+    assert unowned.look([found], 100.0) == []
+    assert unowned.look([found], 99.0 + AFTER) == []
+    return unowned.look([found], 100.0 + AFTER) == [found]
+
+
+def test_one_that_its_owner_left_behind_goes_after_a_while():
+    assert looks(workload(owner_references=()))
+
+
+def test_so_does_that_of_a_job_that_is_not_ours_any_more():
+    assert looks(workload(), there=True)
+    assert not looks(workload()), "of an owner that is gone it goes with it; of other kinds not all are known"
+
+
+@pytest.mark.parametrize("found", [workload(), workload(owner_references=())])
+def test_that_of_a_job_that_is_known_stays(found):
+    assert not looks(found, served=True, there=True)
+
+
+def test_one_that_goes_already_is_left_alone():
+    assert not looks(workload(owner_references=(), deletion_timestamp="2026-11-21T00:00:00Z"))
+
+
+def test_time_counts_from_when_it_became_so_and_for_each_by_itself():
+    unowned = Unowned(lambda _key: False, lambda _namespace, _owner: False)
+    first, second = workload(owner_references=(), uid="1"), workload(owner_references=(), uid="2")
+    unowned.look([first], 0.0)
+    unowned.look([first, second], 30.0)
+    assert unowned.look([first, second], AFTER) == [first]
+    unowned.look([second], 70.0)
+    assert unowned.look([first, second], 90.0) == [second]
+
+
+def test_the_memory_says_whose_workloads_are_known():
+    world = World()
+    world.put("flavor", FLAVOR)
+    for node in NODES:
+        world.put("node", node)
+    world.put("job", make_job())
+    (record,) = world.memory.records.values()
+    assert world.memory.serves(record.key)
+    world.put("job", make_job(managed="example.com/other"))
+    assert not world.memory.serves(record.key)
+    world.memory.leave_out(record.key)
+    assert world.memory.serves(record.key), "it is being removed already"

@@ -1,0 +1,106 @@
+"""What was granted to each pod of a workload, compared with what its pods ask for and which queue they name.
+
+Plain functions of what was seen, like `ungater.decide`.
+
+Rules
+- Quota and room are given for so many pods that each take so much. A pod goes only if it takes no more, and names no
+  other queue: whoever makes pods could else have admitted what is small, and run what is large. Once none of the pods
+  runs that were admitted in another queue, the workload waits in the one that they name.
+- Where pods ask for more, as after a rolling update, more is asked for, for all pods of the pod set alike; they go once
+  that is admitted. Where all of them ask for less, the difference is given back.
+- Of pods that a Job makes, its template when it was admitted tells what they take; a quota or default that is added to
+  the pods alone counts like any other difference.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from crds.constants import Keys
+from engine.model import Amounts
+from engine.quantity import format_quantity
+from engine.reasons import Reason
+from kube.objects import Pod
+from kube.requests import pod_requests
+from queueing.model import at_least, exceeds
+from ungater.conditions import HOLDING, Wanted
+from ungater.jobs import OwnedPodSet
+from ungater.record import Record
+from ungater.slots import finished, is_gated
+
+
+@dataclass(frozen=True)
+class Barred:
+    """A pod that is not let go, though there is a place for it: it is not what was admitted.
+
+    ``asks``: what it asks for, where that is more; {} where it names another queue.
+    """
+
+    pod: Pod
+    pod_set: str
+    asks: Amounts
+
+    @classmethod
+    def of(cls, record: Record, pod_set: str, pod: Pod, keys: Keys) -> "Barred | None":
+        """None for a pod that may go."""
+        granted, known = record.granted(pod_set), record.known
+        asks = pod_requests(pod.spec) if granted is not None else {}
+        if granted is not None and exceeds(asks, granted):
+            return cls(pod, pod_set, asks)
+        queue = (pod.metadata.labels or {}).get(keys.queue_name)
+        if queue and known is not None and not record.owner.suspendable and queue != known.queue:
+            return cls(pod, pod_set, {})
+        return None
+
+
+def asked(record: Record, barred: Sequence[Barred]) -> dict[str, Amounts]:
+    """By pod set, what is to be granted to each of its pods so that those that ask for more may go."""
+    found: dict[str, Amounts] = {}
+    for one in barred:
+        if one.asks:
+            found[one.pod_set] = at_least(found.get(one.pod_set) or record.granted(one.pod_set) or {}, one.asks)
+    return found
+
+
+def elsewhere(record: Record, barred: Sequence[Barred], gate: str) -> tuple[Wanted, ...]:
+    """What is said of a workload that waits anew in the queue that its pods name; () where some of them run still."""
+    first = next((one for one in barred if not one.asks), None)
+    if first is None or not all(is_gated(pod, gate) or finished(pod) for pod in record.pods.values()):
+        return ()
+    message = f"pod {first.pod.metadata.name} and all others name another queue than the one it was admitted in"
+    return tuple([Wanted(type_, False, Reason.OTHER_QUEUE, message) for type_ in HOLDING])
+
+
+def less(record: Record, pod_set: OwnedPodSet) -> Amounts | None:
+    """What each pod of a pod set takes, where all of them ask for less than was granted; else None."""
+    granted = record.granted(pod_set.name)
+    if granted is None or record.owner.suspendable or not exceeds(granted, pod_requests(pod_set.template.spec)):
+        return None
+    found: Amounts = {}
+    for pod in record.pods_of(pod_set):
+        if not finished(pod):
+            found = at_least(found, pod_requests(pod.spec, pod.status))
+    return found if found and exceeds(granted, found) and not exceeds(found, granted) else None
+
+
+def told(record: Record, barred: Sequence[Barred]) -> tuple[Reason, str] | None:
+    """Why pods that are not what was admitted stay gated; None where there are none."""
+    first = min(barred, key=lambda one: (not one.asks, one.pod.metadata.name), default=None)
+    if first is None:
+        return None
+    workload, others = record.owner.workload, f" (and {len(barred) - 1} more)" if len(barred) > 1 else ""
+    pod = f"pod {first.pod.metadata.name}{others}"
+    if not first.asks:
+        queue = f"queue {record.known.queue}" if record.known is not None and record.known.queue else "no queue"
+        return Reason.OTHER_QUEUE, (
+            f"{pod} names another queue than workload {workload}, which was admitted in {queue}: it stays gated until "
+            "no pod of that workload runs any more"
+        )
+    granted = record.granted(first.pod_set) or {}
+    over = {name: amount for name, amount in sorted(first.asks.items()) if amount > granted.get(name, 0)}
+    more = ", ".join(f"{name} {format_quantity(name, amount)}" for name, amount in over.items())
+    had = ", ".join(f"{name} {format_quantity(name, granted.get(name, 0))}" for name in over)
+    why = f": {record.refused.message}" if record.refused is not None else ""
+    return Reason.ASKS_FOR_MORE, (
+        f"{pod} asks for {more}, and workload {workload} was admitted with {had} for each: it goes once more is "
+        f"admitted{why}"
+    )

@@ -1,0 +1,59 @@
+"""Errors that nobody expected: each is one object's, is counted and logged, and stops nothing else.
+
+Whatever anybody may create, the API server stores. So what is done for one object is done within a `Guard`: its error
+costs that object what was to be done, and no other object anything. An error is logged with its trace the first time,
+and then no more than counted; metric and alert are there so that somebody looks.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from traceback import extract_tb
+
+import structlog
+
+from ungater.workqueue import backoff
+
+REMEMBERED = 1024  # errors that were logged
+LONGEST_PAUSE = 30.0  # seconds until a loop that failed goes on
+
+log = structlog.get_logger()
+
+
+class Guard:
+    """See the module. ``count(kind)`` counts an error."""
+
+    def __init__(self, count: Callable[[str], None] = lambda _kind: None) -> None:
+        self._count = count
+        self._logged: dict[tuple[str, str, str], None] = {}
+
+    @contextmanager
+    def __call__(self, kind: str, key: str) -> Iterator[None]:
+        """Do something for one object; what it raises ends here."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  (it is told by ``failed``)
+            self.failed(kind, key, error)
+
+    def failed(self, kind: str, key: str, error: Exception) -> None:
+        """Something that was done for an object failed otherwise than foreseen."""
+        self._count(kind)
+        trace = extract_tb(error.__traceback__)
+        where = f"{type(error).__name__} {trace[-1].filename}:{trace[-1].lineno}" if trace else type(error).__name__
+        seen = (kind, key, where)
+        if seen in self._logged:
+            return
+        if len(self._logged) >= REMEMBERED:
+            self._logged.clear()
+        self._logged[seen] = None
+        log.error("unexpected: this object is left alone, all others go on", kind=kind, object=key, exc_info=error)
+
+    async def forever(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
+        """Run what never ends; where it fails, begin it again after a pause. Ends by cancellation only."""
+        failures = 0
+        while True:
+            began = asyncio.get_running_loop().time()
+            with self("loop", name):
+                await loop()
+            failures = failures + 1 if asyncio.get_running_loop().time() - began < LONGEST_PAUSE else 1
+            await asyncio.sleep(backoff(failures, longest=LONGEST_PAUSE))

@@ -1,0 +1,211 @@
+"""How long a workload keeps quota for which it has no place, and how it gives it back: plain functions.
+
+What Kueue does with a check that says Retry (0.15 to 0.19.2: ``WorkloadReconciler``, pkg/cache/queue)
+- With ``requeueAfterSeconds``: it evicts when that time is over. Until then the quota is kept for nothing.
+- Without: it evicts at once, and requeues at once. Those who found no quota are woken a second later; so the same
+  workload has its quota back before them, unless the ClusterQueue is StrictFIFO.
+- A delay that is told after the eviction and before the requeueing is noted in ``requeueState``, and keeps the workload
+  away for so long. As long as the check says Retry after that, it gets no quota.
+
+So giving back has three steps, each one write: Retry; when Kueue has evicted, Retry with the delay; when it has noted
+that, Pending. Where the second comes too late, a reservation tells so, and all of it is done again at once. Older
+Kueues know no ``requeueAfterSeconds``; they are told by ``requeueState`` at once (`answers.body`).
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from engine.reasons import Reason
+from kube.objects import condition, is_true
+from ungater.conditions import moment, timestamp
+from ungater.kueue import objects as kueue
+from ungater.kueue.answers import Side, shorten
+from ungater.kueue.objects import PENDING, REJECTED, RETRY, CheckState, Workload
+
+FIRST_BACKOFF, LONGEST_BACKOFF = 60, 1800  # seconds, as Kueue's own checks wait
+TRIES = 5  # of one that has its quota back too early, before it is given time again
+WANTED_AGAIN = 30.0  # seconds between two looks whether somebody waits for quota that is kept for long
+_DOUBLINGS = 5  # from the first to the longest
+_EVICTED_BY_RETRY = f"Reset to Pending after eviction. Previously: {RETRY}"  # Kueue's words: resetChecksOnEviction
+_NO_REASON = "it had no place"  # where the controller has started anew since it knew
+
+# Only a change of the job helps against these, and a job cannot be changed: it must be made again.
+_FINAL = frozenset(
+    {
+        Reason.INVALID_REQUEST,
+        Reason.CONTRADICTING_REQUESTS,
+        Reason.UNSUPPORTED_OWNER,
+        Reason.NOT_GATED,
+    }
+)
+# Whatever becomes free, neither do these go away by waiting: nodes or flavors must change.
+HOPELESS = _FINAL | {
+    Reason.NEVER_FITS,
+    Reason.NO_FLAVOR,
+    Reason.NO_NODES,
+    Reason.UNKNOWN_LEVEL,
+    Reason.UNSUPPORTED_CONSTRAINT,
+}
+
+
+class NeverFits(StrEnum):
+    """What a check says of a workload that can never be placed."""
+
+    REJECT = "Reject"  # Retry for some time, then Kueue deactivates it
+    RETRY = "Retry"  # the quota goes to others, and it is tried again, each time after a longer while
+    WAIT = "Wait"  # it stays Pending, and keeps its quota
+
+
+@dataclass(frozen=True)
+class Limits:
+    """In seconds. ``never_fits``: hopeless for so long; ``reject``: and then for so long; ``wait``: 0 is for ever."""
+
+    policy: NeverFits = NeverFits.REJECT
+    never_fits: float = 30.0
+    reject: float = 600.0
+    wait: float = 3600.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is said of a workload that has quota and no place; ``look``: seconds until it may be something else."""
+
+    state: str
+    look: float | None = None
+
+
+@dataclass(frozen=True)
+class Told:
+    """What was said with a Retry, and how many seconds the workload is to stay away. Known until Kueue has noted that.
+
+    ``tries``: how often it may be said again at once, where Kueue gave the quota back before it was told the delay.
+    """
+
+    message: str = _NO_REASON
+    seconds: int = FIRST_BACKOFF
+    hopeless: bool = False
+    tries: int = 0
+
+    def at_once(self, side: Side) -> bool:
+        """Whether one that has its quota back is to be sent away again without further patience."""
+        return self.tries > 0 and side.reason is not None and (side.reason in HOPELESS) == self.hopeless
+
+
+def verdict(
+    workload: Workload,
+    side: Side,
+    limits: Limits,
+    *,
+    since: float | None,
+    times: int,
+    others: Callable[[], bool],
+    now: float,
+) -> Verdict:
+    """Whether it may keep its quota. ``since``: from when on it is hopeless; times are seconds since the epoch.
+
+    ``times``: how often it was sent away. ``others``: whether any wait for its quota, asked where its time is over.
+    """
+    reserved = condition(workload.status.conditions, kueue.QUOTA_RESERVED)
+    held = now - (_moment(reserved.last_transition_time if reserved else None) or now)
+    if since is not None:
+        if limits.policy is NeverFits.WAIT:
+            return Verdict(PENDING)
+        left = limits.never_fits - min(held, now - since)
+        if left > 0:
+            return Verdict(PENDING, left)
+        last = side.reason in _FINAL or now - since >= limits.reject
+        return Verdict(REJECTED if last and limits.policy is NeverFits.REJECT else RETRY)
+    if not limits.wait:
+        return Verdict(PENDING)
+    left = limits.wait * 2 ** min(times, _DOUBLINGS) - held
+    if left > 0:
+        return Verdict(PENDING, left)
+    return Verdict(RETRY) if others() else Verdict(PENDING, WANTED_AGAIN)
+
+
+def backoff(times: int, *, hopeless: bool) -> int:
+    """Seconds to stay away: doubled each time for one that is hopeless; else it is the time with quota that doubles."""
+    return min(LONGEST_BACKOFF, FIRST_BACKOFF << min(times, _DOUBLINGS)) if hopeless else FIRST_BACKOFF
+
+
+def times_of(workload: Workload, checks: Iterable[CheckState]) -> int:
+    """How often it has been sent away by these checks; older Kueues count for all of them."""
+    state = workload.status.requeue_state
+    return max((state.count or 0) if state else 0, *(check.retry_count or 0 for check in checks), 0)
+
+
+def remembered(workload: Workload, said: CheckState, before: Told | None) -> Told:
+    """What is to be known of this Retry; ``before``: of an earlier one whose delay Kueue has not noted."""
+    if before is not None and before.tries:
+        return replace(before, tries=before.tries - 1)
+    ours = [check for check in workload.status.admission_checks or () if check.name == said.name]
+    hopeless = said.message.partition(":")[0] in HOPELESS
+    return Told(said.message, backoff(times_of(workload, ours), hopeless=hopeless), hopeless, TRIES)
+
+
+def next_step(workload: Workload, check: CheckState, told: Told, now: float) -> CheckState | None:
+    """The second and third step of giving quota back; None where it is not the time for either."""
+    conditions, state = workload.status.conditions, workload.status.requeue_state
+    if is_true(conditions, kueue.FINISHED) or not workload.spec.active or workload.metadata.deletion_timestamp:
+        return None
+    reserved, evicted = is_true(conditions, kueue.QUOTA_RESERVED), condition(conditions, kueue.EVICTED)
+    leaving = evicted is not None and evicted.status == "True"
+    again = _moment(state.requeue_at if state else None)
+    if check.state == RETRY and (leaving or not reserved):
+        back = (_moment(check.last_transition_time) or now) + (check.requeue_after_seconds or 0)
+        noted = again is not None and again >= back
+        message = f"{told.message}; others have its quota until {timestamp(again)}" if again and noted else told.message
+        pending = CheckState(name=check.name, state=PENDING, message=shorten(message))
+        return pending if noted or back <= now else None  # Kueue notes it with its next write
+    by_check = leaving and evicted is not None and evicted.reason == kueue.BY_CHECK
+    by_us = by_check and check.state == PENDING and check.message == _EVICTED_BY_RETRY
+    in_time = reserved or not is_true(conditions, kueue.REQUEUED)
+    if not by_us or (again or now) > now:
+        return None
+    if not in_time:  # Kueue would keep it from its queue for good, but the reason need not be gone
+        return CheckState(name=check.name, state=PENDING, message=told.message)
+    return CheckState(name=check.name, state=RETRY, message=told.message, requeue_after_seconds=told.seconds)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The ClusterQueues whose quota somebody waits for. ``unknown``: somebody waits, and nobody knows for whose."""
+
+    queues: frozenset[str] = frozenset()
+    unknown: bool = False
+
+    def of(self, workload: Workload) -> bool:
+        """Whether others may wait for the quota that it has."""
+        admission = workload.status.admission
+        return self.unknown or (admission is not None and admission.cluster_queue in self.queues)
+
+
+def wanted(workloads: Iterable[Workload], now: float) -> Wanted:
+    """Whose quota is waited for, as far as Workloads with quota tell which LocalQueue is of which ClusterQueue."""
+    found = tuple(workloads)
+    of_local = {_local(each): each.status.admission.cluster_queue for each in found if each.status.admission}
+    queues = {of_local.get(_local(each), "") for each in found if _waits_for_quota(each, now)}
+    return Wanted(frozenset(queues - {""}), "" in queues)
+
+
+def _local(workload: Workload) -> tuple[str, str]:
+    return workload.metadata.namespace, workload.spec.queue_name
+
+
+def _waits_for_quota(workload: Workload, now: float) -> bool:
+    conditions, state = workload.status.conditions, workload.status.requeue_state
+    return (
+        workload.spec.active
+        and workload.metadata.deletion_timestamp is None
+        and not any(is_true(conditions, kind) for kind in (kueue.QUOTA_RESERVED, kueue.FINISHED))
+        and (_moment(state.requeue_at if state else None) or now) <= now
+    )
+
+
+def _moment(text: str | None) -> float | None:
+    """Seconds since the epoch; None where there is no time, or none that can be read."""
+    try:
+        return moment(text)
+    except ValueError:
+        return None
