@@ -14,7 +14,7 @@ from agent.pods import MIRROR, NodePod, pod
 from agent.publish import MANAGER
 from crds.constants import NUMA_PLACEMENT_OBSERVED
 from crds.numa_placement import encode
-from engine.numa.machine import NumaPlacement
+from engine.kubelet.machine import NumaPlacement
 from kube.client import Client
 from kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
 from kube.patches import guard

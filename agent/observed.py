@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from agent.hardware import Hardware
 from agent.held import Held, memory_by_zone
-from engine.numa.machine import CPU, NumaPlacement, ZoneUse
+from engine.kubelet.machine import CPU, NumaPlacement, ZoneUse
 
 MILLI = 1000
 

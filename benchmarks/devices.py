@@ -13,9 +13,9 @@ from functools import partial
 from itertools import combinations
 
 from benchmarks import report
-from engine.devices.choose import Wanted, choose
-from engine.devices.links import LinkGraph, from_words, mask_of, tables
-from engine.devices.xpu import board, choose_cards
+from engine.kubelet.devices.choose import Wanted, choose
+from engine.kubelet.devices.links import LinkGraph, from_words, mask_of, tables
+from engine.kubelet.devices.xpu import board, choose_cards
 
 P800 = board([1] * 4 + [2] * 4)
 

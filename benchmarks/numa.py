@@ -26,8 +26,8 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks import report
+from engine.kubelet.machine import CPU, MEMORY, Container, Kubelet, Layout, PodShape, Qos, State, TopologyPolicy, Zone
 from engine.numa.fleet import Fleet
-from engine.numa.machine import CPU, MEMORY, Container, Kubelet, Layout, PodShape, Qos, State, TopologyPolicy, Zone
 
 GPU: Final = "nvidia.com/gpu"
 NIC: Final = "nvidia.com/rdma_nic"

@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from benchmarks import report
 from benchmarks.placement import BLOCK, CASES, FLAVOR, GIB, GPU, RACK, TURNS, Stopwatch, churning
-from engine.model import HOSTNAME_LABEL, Flavor, Node, Pod, PodSet, Policy, TopologyRequest
-from engine.numa.machine import (
+from engine.cluster.assignment import Assignment
+from engine.kubelet.machine import (
     CPU,
     MEMORY,
     Container,
@@ -36,8 +36,9 @@ from engine.numa.machine import (
     Zone,
     ZoneUse,
 )
-from engine.place import place
-from engine.placement import Assignment, Placement, WorkloadRequest
+from engine.model import HOSTNAME_LABEL, Flavor, Node, Pod, PodSet, Policy, TopologyRequest
+from engine.placement.place import place
+from engine.results import Placement, WorkloadRequest
 from engine.state import ClusterState
 
 SIZES: Final = (5_000,)

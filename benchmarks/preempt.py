@@ -18,11 +18,11 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks import queueing, report
+from engine.kubelet.machine import CPU, Container, Kubelet, Layout, Machine, PodShape, Qos, State, TopologyPolicy, Zone
 from engine.model import PodSet, Policy, TopologyRequest
-from engine.numa.machine import CPU, Container, Kubelet, Layout, Machine, PodShape, Qos, State, TopologyPolicy, Zone
-from engine.preempt.model import Rules, Strategy
-from engine.preempt.roster import Roster
-from engine.preempt.search import sourced
+from engine.preemption.model import Rules, Strategy
+from engine.preemption.roster import Roster
+from engine.preemption.search import sourced
 from queueing.cycle import cycle
 from queueing.model import Preemption, Within, Workload
 from simulator.paper import PREEMPTORS, TABLE_3, Filling, full_cluster, guaranteed, priority_only

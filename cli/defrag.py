@@ -16,7 +16,7 @@ from cli.snapshot_save import objects_of
 from crds.constants import DEFAULT_DOMAIN
 from crds.request import resolve
 from crds.settings import Settings
-from engine.filters import selects
+from engine.cluster.filters import selects
 from engine.model import Flavor, Policy, TopologyRequest
 from engine.state import ClusterState
 from kube import convert, objects

@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.queue_reading import Reading, with_pods
-from engine.placement import Refusal
 from engine.quantity import format_quantity
+from engine.results import Refusal
 from engine.state import ClusterState
 from kube.objects import condition, is_true
 from queueing.explain import OptionFit, explain

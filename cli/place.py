@@ -22,9 +22,9 @@ from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit,
 from cli.rehearsal import Outcome, rehearse
 from cli.relief import Relief
 from crds.request import ParsedRequest
+from engine.cluster.assignment import Assignment
+from engine.kubelet.machine import NumaPlacement
 from engine.model import Policy, TopologyRequest
-from engine.numa.machine import NumaPlacement
-from engine.placement import Assignment
 from engine.reasons import Reason
 from engine.state import ClusterState
 from kube import convert

@@ -13,8 +13,8 @@ import msgspec
 
 from cli.output import Failure
 from engine.model import PodSet, Policy, TopologyRequest
-from engine.placement import Refusal
 from engine.quantity import parse
+from engine.results import Refusal
 from engine.state import ClusterState
 from kube import convert, objects
 from kube.client import Client

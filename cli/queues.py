@@ -13,9 +13,9 @@ from rich.text import Text
 from cli import installed, queue_reading
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit
 from cli.queue_reading import Reading, owner_name
-from engine.placement import Refusal
 from engine.quantity import format_quantity
 from engine.reasons import Reason
+from engine.results import Refusal
 from kube.client import Client
 from kube.errors import KubeError
 from kube.objects import condition

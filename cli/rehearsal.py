@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from engine.placement import Assignment
+from engine.cluster.assignment import Assignment
 from engine.reasons import Reason
 from kube import objects
 from kube.informer import Event, EventKind

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from cli.explain_room import Room
 from cli.holders import Holder, holders
-from engine.placement import Assignment
+from engine.cluster.assignment import Assignment
 from engine.quantity import format_quantity
 from engine.reasons import Reason
 from engine.state import ClusterState

@@ -9,8 +9,8 @@ import typer
 from cli.output import Failure
 from cli.simulate_trace import GPU, seconds
 from engine import quantity
+from engine.cluster.nodes import path_in
 from engine.model import HOSTNAME_LABEL, Amounts
-from engine.nodes import path_in
 from localcluster.kubelets.specs import EXAMPLE, parse_kubelet, parse_machine
 from localcluster.nodes import BLOCK_LABEL, RACK_LABEL, Fleet
 from simulator.generate import Site

@@ -17,9 +17,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 from cli.output import Output, OutputFormat, emit, stderr
-from engine.preempt.model import Choice, Preemptor, Room, Rules, Strategy, Victim
-from engine.preempt.roster import Roster
-from engine.preempt.search import find, sourced
+from engine.preemption.model import Choice, Preemptor, Room, Rules, Strategy, Victim
+from engine.preemption.roster import Roster
+from engine.preemption.search import find, sourced
 from simulator import paper
 from simulator.paper import FIGURE_CLASSES, PREEMPTORS, RTX_4090, TABLE_3, Filling
 from simulator.servers import one_socket, taken_in

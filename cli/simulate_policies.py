@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cli.output import Failure
-from engine.preempt.model import Strategy
+from engine.preemption.model import Strategy
 from simulator.model import Placing, Policy
 
 WORDS: Final[dict[str, dict[str, Any]]] = {

@@ -15,11 +15,11 @@ from cli import mirror
 from cli.explain import short
 from cli.holders import holders
 from cli.output import Context, Failure, Kubeconfig, OutputFormat, emit, stdout
-from engine.capacity import WHOLE, Capacity, measured
+from engine.cluster.capacity import WHOLE, Capacity, measured
+from engine.cluster.tree import Path, Tree
 from engine.model import HOSTNAME_LABEL
 from engine.quantity import CPU, format_quantity, parse
 from engine.state import ClusterState
-from engine.tree import Path, Tree
 from ungater.memory import Memory
 
 ROWS: Final = 48  # so many fit a screen: what has more is folded

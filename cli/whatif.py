@@ -14,7 +14,7 @@ from cli.output import stderr, stdout
 from cli.whatif_cases import Case, CaseError, Slice, decide, opened, read_cases
 from cli.whatif_compare import Comparison
 from cli.whatif_output import ErrorAnswer, Format, with_progress, write
-from engine.placement import Placement, Refusal
+from engine.results import Placement, Refusal
 
 HEADINGS = ("Case", "Fits", "Where, or why not")
 

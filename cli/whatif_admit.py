@@ -20,9 +20,10 @@ from cli.whatif_links import LinksForm, chosen, with_links
 from cli.whatif_machines import KubeletForm, MachineForm, NrtForm, PodForm, StateForm, from_nrt, from_state, kubelet_of
 from cli.whatif_machines import pod_shape as shape_of
 from cli.whatif_output import ErrorAnswer, Format, with_progress, write
-from engine.devices.links import bits
-from engine.numa.admit import Admission, admit, hangs
-from engine.numa.machine import Layout, PodShape, State
+from engine.kubelet.admission import Admission
+from engine.kubelet.admit import admit, hangs
+from engine.kubelet.devices.links import bits
+from engine.kubelet.machine import Layout, PodShape, State
 
 HEADINGS = ("Case", "Admitted", "Zones, or why not")
 

@@ -32,8 +32,8 @@ from engine.model import (
     Toleration,
     TopologyRequest,
 )
-from engine.place import place
-from engine.placement import Placement, Refusal, WorkloadRequest
+from engine.placement.place import place
+from engine.results import Placement, Refusal, WorkloadRequest
 from engine.state import ClusterState
 
 MAX_LEVELS = 8

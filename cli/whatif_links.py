@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from engine.devices.links import LinkGraph, bits, from_words
-from engine.devices.xpu import XpuBoard, board
-from engine.numa.admit import Admission
-from engine.numa.machine import Layout
+from engine.kubelet.admission import Admission
+from engine.kubelet.devices.links import LinkGraph, bits, from_words
+from engine.kubelet.devices.xpu import XpuBoard, board
+from engine.kubelet.machine import Layout
 from kube.links import XPU_RESOURCE, Matrix, parse_matrix
 
 LinksForm = dict[str, str | tuple[tuple[int | str, ...], ...]]

@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from engine import quantity
-from engine.numa.admit import MOST_ZONES
-from engine.numa.machine import (
+from engine.kubelet.admit import MOST_ZONES
+from engine.kubelet.machine import (
     CPU,
     MEMORY,
     Container,
@@ -28,7 +28,7 @@ from engine.numa.machine import (
     TopologyPolicy,
     Zone,
 )
-from engine.numa.pod import is_memory
+from engine.kubelet.resource_requests import is_memory
 
 HUGEPAGES_1GI = "hugepages-1Gi"
 MAX_CPUS = 8192

@@ -18,10 +18,10 @@ from cli.output import Failure, stderr, stdout
 from cli.whatif_cases import opened
 from cli.whatif_output import ErrorAnswer, Format, with_progress, write
 from cli.whatif_preempt_cases import Asked, Cluster, ClusterError, FactsForm, clusters, read_file
-from engine.devices.links import bits
-from engine.preempt.model import Choice, Landing, Rules, Scoring, Strategy
-from engine.preempt.roster import Roster
-from engine.preempt.search import find, sourced
+from engine.kubelet.devices.links import bits
+from engine.preemption.model import Choice, Landing, Rules, Scoring, Strategy
+from engine.preemption.roster import Roster
+from engine.preemption.search import find, sourced
 from simulator.servers import GPU, one_socket
 
 HEADINGS = ("Cluster", "Preemptor", "Node", "Victims", "Highest", "Sum", "GPUs it gets", "One socket")

@@ -13,8 +13,8 @@ import msgspec
 from cli.output import Failure
 from cli.whatif_machines import KubeletForm, kubelet_of
 from engine import quantity
-from engine.numa.machine import TopologyPolicy
-from engine.preempt.model import Preemptor, Qos, Room
+from engine.kubelet.machine import TopologyPolicy
+from engine.preemption.model import Preemptor, Qos, Room
 from simulator.servers import KUBELET, Instance, InstanceClass, Server, preemptor_of, room_of
 
 Whole = Annotated[int, msgspec.Meta(ge=0)]

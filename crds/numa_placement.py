@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from engine.numa.machine import NumaPlacement, ZoneUse
+from engine.kubelet.machine import NumaPlacement, ZoneUse
 from engine.quantity import bounded, format_quantity, parse
 
 ZONE_PREFIX = "node-"

@@ -1,7 +1,7 @@
 """The settings of preemption as the engine takes them."""
 
 from crds.settings import Settings
-from engine.preempt.model import Rules, Scoring, Strategy
+from engine.preemption.model import Rules, Scoring, Strategy
 
 
 def victim_rules(settings: Settings) -> Rules:

@@ -19,8 +19,8 @@ from typing import NamedTuple
 from crds.constants import EVICT_BY, GPU_LINK, NUMA_POLICY, NUMA_RESOURCES, SLICE, TOPOLOGY_QOS, Keys
 from crds.names import is_label_key
 from crds.slices import BadSlices, Place, Slices, read_slices
+from engine.kubelet.machine import TopologyPolicy
 from engine.model import Policy, SliceLayer, TopologyRequest
-from engine.numa.machine import TopologyPolicy
 from engine.reasons import Reason
 
 AUTO = "auto"

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from engine.numa.machine import NumaPlacement, PodShape
+from engine.kubelet.machine import NumaPlacement, PodShape
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 PODS = "pods"

@@ -6,7 +6,7 @@ Rules
   whatever order the events came in.
 - ``begin`` .. ``rollback`` undoes everything in between, by the inverse of each change: no copy of the state is made.
 - ``version`` grows with every change; after a rollback it is what it was at ``begin``, as the contents are.
-- What is free inside a node is ``engine.numa.ledger``'s to know; its rules are there.
+- What is free inside a node is ``engine.numa.zone_ledger``'s to know; its rules are there.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
-from engine.ledger import Ledger, Slots
+from engine.cluster.affinity_index import Neighbours, PodGroup, held_group
+from engine.cluster.assignment import Assignment
+from engine.cluster.nodes import Nodes
+from engine.cluster.reservations import Ledger, Slots
+from engine.cluster.tree import Path, Tree
+from engine.kubelet.arrival_orders import Free
+from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
+from engine.kubelet.rebuild import inner
 from engine.model import Flavor, Node, Pod
-from engine.neighbours import Neighbours, PodGroup, held_group
-from engine.nodes import Nodes
-from engine.numa.arrivals import Free
-from engine.numa.ledger import NEVER, Before, Mark
-from engine.numa.machine import Machine, NumaPlacement, PodShape, State
-from engine.numa.rebuild import inner
 from engine.numa.score import ZoneScore
-from engine.placement import Assignment
-from engine.tree import Path, Tree
+from engine.numa.zone_ledger import NEVER, Before, Mark
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ no legal label key), and repels pods that carry it from its node.
 
 from collections.abc import Iterable, Mapping
 
+from engine.kubelet.machine import NumaPlacement, PodShape
 from engine.model import (
     HOSTNAME_LABEL,
     Flavor,
@@ -22,7 +23,6 @@ from engine.model import (
     Toleration,
     TopologyRequest,
 )
-from engine.numa.machine import NumaPlacement, PodShape
 from engine.quantity import of_node
 from kube import objects
 from kube.requests import is_sidecar, parsed, pod_requests

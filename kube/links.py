@@ -6,7 +6,7 @@ Sources, the first that says something counts, and a later one that disagrees is
 2. a node annotation whose name, after any domain, is ``nvlink-matrix``: a JSON matrix, or what ``nvidia-smi topo -m``
    prints. A number in a JSON matrix is how many NVLinks a pair has (0: none), a word is as ``nvidia-smi`` has it.
 
-XPUs have no links: their NUMA zones alone decide (`engine.devices.xpu`).
+XPUs have no links: their NUMA zones alone decide (`engine.kubelet.devices.xpu`).
 
 Devices that are not GPUs one to one (MIG, time slices) get no graph: their links would be those of a GPU they share.
 """
@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from engine.devices.links import LinkError, LinkGraph, from_words
-from engine.devices.pick import is_gpu
-from engine.devices.xpu import XpuBoard, board
+from engine.kubelet.devices.links import LinkError, LinkGraph, from_words
+from engine.kubelet.devices.pick import is_gpu
+from engine.kubelet.devices.xpu import XpuBoard, board
 from kube.topologies import Component, FlexTopoSpec
 
 XPU_RESOURCE: Final = "kunlunxin.com/xpu"

@@ -1,4 +1,4 @@
-"""A pod as its kubelet looks at it when it decides on NUMA zones: `engine.numa.machine.PodShape`.
+"""A pod as its kubelet looks at it when it decides on NUMA zones: `engine.kubelet.machine.PodShape`.
 
 - A request that is missing is the limit, as the API server fills it in on a pod but not on a template.
 - Only what a kubelet can take from a zone is kept: cpu, memory, huge pages, and devices (any name with a domain). An
@@ -9,8 +9,8 @@
 
 from collections.abc import Iterable, Iterator
 
+from engine.kubelet.machine import CPU, HUGEPAGES, MEMORY, Container, Kind, PodShape, Qos, TopologyPolicy
 from engine.model import Amounts
-from engine.numa.machine import CPU, HUGEPAGES, MEMORY, Container, Kind, PodShape, Qos, TopologyPolicy
 from kube import objects
 from kube.limits import too_many_parts
 from kube.requests import is_sidecar, parsed, pod_level_requests, pod_requests

@@ -23,11 +23,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from engine.arrays import Ints
+from engine.cluster.assignment import Assignment
 from engine.model import PODS, PodSet, Policy, TopologyRequest
-from engine.outlook import Outlook
-from engine.placement import Assignment
+from engine.placement.upper_bounds import Outlook
 from engine.state import ClusterState
-from engine.table import Ints
 from queueing.flavors import Option
 from queueing.model import FlavorResource, Order
 from queueing.queues import Entry, Phase, Queues

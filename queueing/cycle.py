@@ -11,8 +11,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from engine.model import PODS
-from engine.placement import Refusal
 from engine.reasons import Reason
+from engine.results import Refusal
 from engine.state import ClusterState
 from queueing import claims, messages, scale
 from queueing.line import Group, Line

@@ -1,11 +1,11 @@
 """What quota a workload wants, and how much of it is there: one entry an option, in the order in which they are tried.
 
-Written to be read by people; not a hot path. Whether there is room is for `engine.explain` to say.
+Written to be read by people; not a hot path. Whether there is room is for `engine.placement.explain` to say.
 """
 
 from dataclasses import dataclass
 
-from engine.placement import Refusal
+from engine.results import Refusal
 from engine.state import ClusterState
 from queueing.flavors import Option, options
 from queueing.model import Workload

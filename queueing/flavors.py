@@ -13,10 +13,11 @@ from typing import Final
 
 import msgspec
 
+from engine.cluster.assignment import Assignment
 from engine.model import PodSet, Policy
-from engine.place import place
-from engine.placement import Assignment, Placement, Refusal, WorkloadRequest
+from engine.placement.place import place
 from engine.reasons import Reason
+from engine.results import Placement, Refusal, WorkloadRequest
 from engine.state import ClusterState
 from queueing.model import AUTO, ClusterQueue, PlainFlavor, Quantities, Workload, digest, plain, usage
 

@@ -1,9 +1,9 @@
 """Victims in one domain where the inside of machines decides: node by node, as the kubelets there would admit.
 
 The pods are put in one after the other, each where it costs least: on a node that takes it as things are, else where
-the cheapest victims (`engine.preempt.search`) make room for it. A workload goes whole, so who was taken for one node is
-gone from the others as well, for nothing. Equal nodes are evaluated once. What comes of it is a proposal; the engine's
-own placement has the last word.
+the cheapest victims (`engine.preemption.search`) make room for it. A workload goes whole, so who was taken for one node
+is gone from the others as well, for nothing. Equal nodes are evaluated once. What comes of it is a proposal; the
+engine's own placement has the last word.
 """
 
 import heapq
@@ -14,14 +14,14 @@ from typing import Final
 
 import msgspec
 
+from engine.kubelet.charge import charge
+from engine.kubelet.machine import Layout, NumaPlacement, PodShape, State, ZoneUse
+from engine.kubelet.rebuild import asked, inner
 from engine.model import PODS, Pod, PodSet
-from engine.numa.charge import charge
 from engine.numa.fleet import granted
-from engine.numa.machine import Layout, NumaPlacement, PodShape, State, ZoneUse
-from engine.numa.rebuild import asked, inner
-from engine.preempt.model import Choice, Key, Landing, Preemptor, Room, Rules, Victim
-from engine.preempt.roster import Roster
-from engine.preempt.search import cost_of, find
+from engine.preemption.model import Choice, Key, Landing, Preemptor, Room, Rules, Victim
+from engine.preemption.roster import Roster
+from engine.preemption.search import cost_of, find
 from engine.state import ClusterState
 
 MOST_NODES: Final = 512  # of one domain that are looked into

@@ -9,9 +9,9 @@ takes a large pod; a broken one takes crumbs.
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from engine.cluster.assignment import Assignment
 from engine.model import Amounts, Pod, PodSet
-from engine.placement import Assignment
-from engine.preempt.blocks import is_device
+from engine.preemption.blocks import is_device
 from engine.state import ClusterState
 
 

@@ -12,7 +12,7 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from engine.placement import Refusal
+from engine.results import Refusal
 from queueing.flavors import Options
 from queueing.model import Order
 

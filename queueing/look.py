@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from engine.placement import Assignment, Refusal
+from engine.cluster.assignment import Assignment
 from engine.reasons import Reason
+from engine.results import Refusal
 from engine.state import ClusterState
 from queueing import messages
 from queueing.claims import barred, keeping, open_

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from engine import refuse
-from engine.placement import Refusal
+from engine.placement import refusals
 from engine.quantity import format_quantity
 from engine.reasons import Reason
+from engine.results import Refusal
 from queueing.model import FlavorResource, Quantities
 from queueing.quota import Missing, Quotas
 
@@ -27,7 +27,7 @@ def gravity(reason: Reason) -> int:
         return _FIRST.index(reason)
     if reason in _LAST:
         return 100 + _LAST.index(reason)
-    return 10 + refuse.GRAVITY.index(reason) if reason in refuse.GRAVITY else 99
+    return 10 + refusals.GRAVITY.index(reason) if reason in refusals.GRAVITY else 99
 
 
 def insufficient(queues: "Queues", queue: str, missing: Sequence[Missing]) -> Refusal:

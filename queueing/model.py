@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from engine.filters import selects
+from engine.cluster.filters import selects
 from engine.model import Amounts, PodSet, Requirement
-from engine.preempt.model import Rules as VictimRules
+from engine.preemption.model import Rules as VictimRules
 
 AUTO: Final = "auto"  # a requested level: the narrowest of whichever flavor is tried
 

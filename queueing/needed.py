@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.outlook import Outlook
+from engine.arrays import Ints
+from engine.placement.upper_bounds import Outlook
 from engine.state import ClusterState
-from engine.table import Ints
 from queueing.occupancy import Mask
 from queueing.site import Holdings, Site
 

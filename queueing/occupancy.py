@@ -12,11 +12,11 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.arrays import Ints
+from engine.cluster.assignment import Assignment
+from engine.cluster.tree import Tree
 from engine.model import PODS, Amounts
-from engine.placement import Assignment
 from engine.state import ClusterState
-from engine.table import Ints
-from engine.tree import Tree
 from queueing.model import OutsidePod
 from queueing.units import part_of, pod_unit
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from engine.placement import Assignment
-from engine.preempt.model import Rules
+from engine.cluster.assignment import Assignment
+from engine.preemption.model import Rules
 from engine.reasons import Reason
 from queueing.leftover import NOTHING, Leftover
 from queueing.units import Path, is_pod

@@ -24,10 +24,11 @@ from functools import cached_property, partial
 from itertools import groupby, islice
 from typing import Final
 
-from engine.outlook import Outlook
-from engine.placement import Assignment, Refusal
-from engine.preempt.model import Rules as VictimRules
+from engine.cluster.assignment import Assignment
+from engine.placement.upper_bounds import Outlook
+from engine.preemption.model import Rules as VictimRules
 from engine.reasons import Reason
+from engine.results import Refusal
 from engine.state import ClusterState
 from queueing.candidates import Candidates, Mode, modes
 from queueing.flavors import Option, prefixes, put

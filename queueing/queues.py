@@ -17,9 +17,10 @@ from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from engine.cluster.assignment import Assignment
 from engine.model import Amounts
-from engine.placement import Assignment, Refusal
 from engine.reasons import Reason
+from engine.results import Refusal
 from engine.state import ClusterState
 from queueing.budgets import Budgets
 from queueing.flavors import Options, options

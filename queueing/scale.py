@@ -17,10 +17,11 @@ from dataclasses import dataclass
 
 import msgspec
 
+from engine.cluster.assignment import Assignment
 from engine.model import Amounts, PodSet
-from engine.place import enlarge, extend, place, replace, shrink
-from engine.placement import Assignment, Refusal, WorkloadRequest
+from engine.placement.place import enlarge, extend, place, replace, shrink
 from engine.reasons import Reason
+from engine.results import Refusal, WorkloadRequest
 from engine.state import ClusterState
 from queueing import messages
 from queueing.claims import barred

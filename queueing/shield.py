@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from engine.placement import Refusal
 from engine.reasons import Reason
+from engine.results import Refusal
 from engine.state import ClusterState
 from queueing.queues import Phase, Queues
 

@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.outlook import Outlook
-from engine.table import Ints
+from engine.arrays import Ints
+from engine.placement.upper_bounds import Outlook
 from queueing.leftover import counted
 from queueing.occupancy import Mask, Occupancy, Rows
 from queueing.plans import Plan

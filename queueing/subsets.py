@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from engine.preempt.model import Rules
+from engine.preemption.model import Rules
 
 
 class Chosen(NamedTuple):

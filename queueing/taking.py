@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
+from engine.cluster.assignment import Assignment
 from engine.model import Pod
-from engine.placement import Assignment
 from queueing.candidates import Candidates
 from queueing.leftover import held as held_on
 from queueing.quota import Held

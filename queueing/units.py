@@ -10,8 +10,8 @@ Rules
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from engine.ledger import with_slices
-from engine.placement import Assignment
+from engine.cluster.assignment import Assignment
+from engine.cluster.reservations import with_slices
 from queueing.model import Workload
 
 Path = tuple[str, ...]

@@ -21,11 +21,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.cluster.assignment import Assignment
+from engine.cluster.tree import Path, Tree
 from engine.model import PODS, PodSet, Policy, TopologyRequest
-from engine.place import place
-from engine.placement import Assignment, Refusal, WorkloadRequest
+from engine.placement.place import place
+from engine.results import Refusal, WorkloadRequest
 from engine.state import ClusterState
-from engine.tree import Path, Tree
 
 ALL_SETS: Final = 8  # up to so many domains that could be emptied, every set of them is tried
 CLOSED: Final = "\0closed"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.tree import Tree
+from engine.cluster.tree import Tree
 
 Ints = NDArray[np.int64]
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from engine.numa.charge import charge
-from engine.numa.machine import Machine, NumaPlacement, PodShape, State
-from engine.numa.rebuild import asked, granted, inner
+from engine.kubelet.charge import charge
+from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
+from engine.kubelet.rebuild import asked, granted, inner
 
 
 class Kubelets:

@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
+from engine.kubelet.machine import CPU, HUGEPAGES, MEMORY, Container, Machine, PodShape, Qos
 from engine.model import Amounts, Flavor, Node, Pod, PodSet
-from engine.numa.machine import CPU, HUGEPAGES, MEMORY, Container, Machine, PodShape, Qos
-from engine.preempt.model import Strategy
+from engine.preemption.model import Strategy
 from queueing.model import ClusterQueue, LocalQueue, PlainFlavor
 
 NAMESPACE: Final = "default"

@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from engine.preempt.model import Preemptor, Qos, Room, Victim
-from engine.preempt.search import cost_of
+from engine.preemption.model import Preemptor, Qos, Room, Victim
+from engine.preemption.search import cost_of
 from simulator.servers import GPU, Instance, InstanceClass, Server, one_socket, preemptor_of, room_of
 
 SERVERS: Final = 100

@@ -23,7 +23,7 @@ import msgspec
 
 from engine.model import Policy as Wish
 from engine.model import TopologyRequest
-from engine.preempt.model import Rules as VictimRules
+from engine.preemption.model import Rules as VictimRules
 from queueing.cycle import Decisions, cycle
 from queueing.model import (
     ClusterQueue,

@@ -15,9 +15,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.fit import Fit
+from engine.cluster.assignment import Assignment, Slice, slices_of
 from engine.model import PODS, PodSet
-from engine.placement import Assignment, Refusal, Slice
+from engine.placement.fit import Fit
+from engine.results import Refusal
 from engine.state import ClusterState
 from simulator.model import Placing
 
@@ -44,7 +45,7 @@ def scattered(state: ClusterState, placed: Assignment, placing: Placing, dice: r
         levels=placed.levels,
         requests=placed.requests,
         source=pod_set,
-        slices=[Slice(p.values, p.count, p.nodes) for p in tree.slices(leaves, counts[leaves])],
+        slices=[Slice(p.values, p.count, p.nodes) for p in slices_of(tree, leaves, counts[leaves])],
     )
 
 

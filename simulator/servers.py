@@ -12,10 +12,9 @@ from typing import Final
 
 import msgspec
 
-from engine.model import PODS
-from engine.numa.admit import placement_of
-from engine.numa.charge import charge
-from engine.numa.machine import (
+from engine.kubelet.admit import placement_of
+from engine.kubelet.charge import charge
+from engine.kubelet.machine import (
     CPU,
     Container,
     DeviceLayout,
@@ -30,11 +29,12 @@ from engine.numa.machine import (
     Zone,
     ZoneUse,
 )
-from engine.numa.machine import Qos as PodQos
-from engine.numa.rebuild import asked
-from engine.preempt.blocks import kind_of, wanted
-from engine.preempt.model import Preemptor, Qos, Room, Victim
-from engine.preempt.search import without
+from engine.kubelet.machine import Qos as PodQos
+from engine.kubelet.rebuild import asked
+from engine.model import PODS
+from engine.preemption.blocks import kind_of, wanted
+from engine.preemption.model import Preemptor, Qos, Room, Victim
+from engine.preemption.search import without
 
 GPU: Final = "nvidia.com/gpu"
 KUBELET: Final = Kubelet(

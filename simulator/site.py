@@ -8,9 +8,9 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from engine.cluster.assignment import Assignment
+from engine.kubelet.machine import Machine, State
 from engine.model import Flavor, Pod, PodSet
-from engine.numa.machine import Machine, State
-from engine.placement import Assignment
 from engine.state import ClusterState
 from queueing.queues import Grant, Queues
 from simulator.kubelets import Kubelets

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from crds.request import resolve, unresolved
-from engine.explain import explain
+from engine.cluster.assignment import Assignment
+from engine.cluster.unlabeled import helpful, in_words
 from engine.model import PodSet, Policy, TopologyRequest
-from engine.place import extend, place, replace
-from engine.placement import Assignment, Refusal, WorkloadRequest
+from engine.placement.explain import explain
+from engine.placement.place import extend, place, replace
 from engine.reasons import Reason
+from engine.results import Refusal, WorkloadRequest
 from engine.state import ClusterState
-from engine.unlabeled import helpful, in_words
 from kube.objects import PodTemplate
 from queueing.queues import Grant
 from ungater import messages

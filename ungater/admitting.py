@@ -12,8 +12,8 @@ from typing import Any
 
 import structlog
 
-from engine.placement import Refusal
 from engine.reasons import Reason
+from engine.results import Refusal
 from kube.errors import KubeError, NotFound
 from kube.events import EventRecorder
 from kube.objects import condition

@@ -5,8 +5,8 @@ Rules
   the node's report has it; where neither is published, until its kubelet has admitted it. After `PATIENCE` it counts
   no more.
 - A pod is let go only where all that are on their way to its node, and it, are granted in every order, whatever ends
-  meanwhile of what is young or being deleted (`engine.numa.arrivals`). Else it stays gated, and is looked at again by
-  what happens on that node, or once it has waited for `PATIENCE`.
+  meanwhile of what is young or being deleted (`engine.kubelet.arrival_orders`). Else it stays gated, and is looked at
+  again by what happens on that node, or once it has waited for `PATIENCE`.
 - Only pods that were let go are waited for, and those that wait longer than `TURN` for no other reason than such pods:
   nobody who comes later overtakes them. So no two pods wait for each other.
 - A kubelet knows nothing of slots whose pods are still to come. Where a pod might take the zones that they need, it
@@ -20,8 +20,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from engine.numa.arrivals import Free, certain, heeds
-from engine.numa.machine import Layout, Machine, PodShape
+from engine.kubelet.arrival_orders import Free, certain, heeds
+from engine.kubelet.machine import Layout, Machine, PodShape
 from engine.state import ClusterState
 from kube.objects import Pod, condition, key
 from ungater.conditions import QUOTA_RESERVED, moment

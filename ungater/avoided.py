@@ -10,7 +10,7 @@ Rules
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from engine.numa.machine import PodShape
+from engine.kubelet.machine import PodShape
 
 SHORT, SHORT_AT_MOST = 1.0, 60.0
 LONG, LONG_AT_MOST = 15.0, 600.0

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from crds.constants import Keys
-from engine.filters import selects
+from engine.cluster.filters import selects
 from engine.model import Requirement
 from kube import convert
 from kube.informer import Event

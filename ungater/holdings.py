@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from crds.constants import EVICT_BY, SLICE
+from engine.cluster.assignment import Assignment, Slice
 from engine.model import Amounts, PodSet
-from engine.placement import Assignment, Slice
 from engine.reasons import Reason
 from engine.state import ClusterState
 from kube import convert

@@ -13,8 +13,8 @@ from crds.device_annotations import DEFAULT as DEVICE_ANNOTATIONS
 from crds.device_annotations import XPU_RESOURCE, DeviceAnnotation, device_annotations
 from crds.numa_placement import decode, encode, resolve
 from crds.settings import Settings
-from engine.devices.observe import broken_promises
-from engine.numa.machine import Machine, NumaPlacement, PodShape, State
+from engine.kubelet.devices.observe import broken_promises
+from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
 from engine.numa.score import ZoneScore
 from engine.state import ClusterState
 from kube import objects

@@ -23,7 +23,7 @@ from crds.request import (
     parse_wish,
     pods_in_all,
 )
-from engine.numa.machine import PodShape
+from engine.kubelet.machine import PodShape
 from engine.reasons import Reason
 from kube.limits import over_limits
 from kube.objects import (

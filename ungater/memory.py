@@ -17,9 +17,9 @@ import structlog
 
 from crds.constants import JOB_CONTROLLER, JOB_SET_CONTROLLER, Keys
 from crds.request import ParsedRequest, unresolved
-from engine.closed import closed
+from engine.cluster.unusable_slots import closed
+from engine.kubelet.machine import NumaPlacement
 from engine.model import Pod, PodSet, Policy, TopologyRequest
-from engine.numa.machine import NumaPlacement
 from engine.numa.score import ZoneScore
 from engine.reasons import Reason
 from engine.state import ClusterState

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from engine.explain import DomainFit
 from engine.model import HOSTNAME_LABEL, PodSet, Policy
-from engine.placement import Refusal
+from engine.placement.explain import DomainFit
 from engine.quantity import format_quantity
+from engine.results import Refusal
 from ungater.slots import SlotMap, Values
 
 SHOWN = 3  # domains named in a message; `topogate explain` lists them all

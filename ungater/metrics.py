@@ -21,7 +21,7 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from engine.capacity import WHOLE, Capacity, measured
+from engine.cluster.capacity import WHOLE, Capacity, measured
 from engine.model import Flavor
 from engine.quantity import CPU
 from engine.state import ClusterState

@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from engine.kubelet.machine import NumaPlacement, PodShape
 from engine.model import PODS, Amounts
-from engine.numa.machine import NumaPlacement, PodShape
-from engine.preempt.model import Strategy
+from engine.preemption.model import Strategy
 from engine.reasons import Reason
 from kube.objects import Condition, Pod, version_of
 from queueing import life

@@ -16,7 +16,7 @@ import structlog
 
 from crds.admitted_quota import AdmittedQuota, encode
 from crds.constants import Keys
-from engine.numa.machine import NumaPlacement
+from engine.kubelet.machine import NumaPlacement
 from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import Forbidden, Invalid, KubeError, NotFound

@@ -20,7 +20,7 @@ from itertools import accumulate
 import msgspec
 
 from crds.constants import POD_GROUP_INDEX, RANK_LABELS
-from engine.numa.machine import NumaPlacement
+from engine.kubelet.machine import NumaPlacement
 from kube.objects import Pod, PodTemplate
 from ungater import slices
 from ungater.slices import Homes, Layer

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 
 from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
 from crds.numa_placement import decode, misaligned
-from engine.numa.machine import NumaPlacement
-from engine.numa.rebuild import same
+from engine.kubelet.machine import NumaPlacement
+from engine.kubelet.rebuild import same
 from engine.state import ClusterState
 from kube.objects import Pod
 from ungater.record import Record

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from crds.constants import NUMA_PLACEMENT_OBSERVED
 from crds.numa_placement import decode, misaligned
-from engine.numa.machine import NumaPlacement, PodShape
+from engine.kubelet.machine import NumaPlacement, PodShape
 from kube.objects import Pod
 from ungater.avoided import SHORT, Refusals, listed
 from ungater.record import Record, Trouble

@@ -14,7 +14,7 @@ from crds import assignment as stored
 from crds.constants import API_VERSION, COPY_OF
 from crds.request import ParsedRequest
 from engine.model import Policy
-from engine.preempt.model import Strategy
+from engine.preemption.model import Strategy
 from engine.quantity import format_quantity, parse
 from kube.objects import Condition, Object, Struct, controller_of
 from queueing import life

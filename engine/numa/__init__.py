@@ -1,1 +1,1 @@
-"""Inside the node: what a kubelet will make of a pod, and which zones and devices it takes."""
+"""The inside of all nodes at once: zones and who holds them, counts in columns. Agrees with `engine.kubelet`."""

@@ -1,8 +1,8 @@
 """Machines in columns: one column a distinct (layout, state), one group of columns for each kind of layout.
 
 Layouts are of one kind where they differ in nothing but amounts: the same number of zones, resources and kubelet
-settings. So what a pod asks of a kind is worked out once (`engine.numa.batch`) and then evaluated for all its columns.
-Equal (layout, state) share a column, and a column that nobody uses any more is used again.
+settings. So what a pod asks of a kind is worked out once (`engine.numa.batch.admitted`) and then evaluated for all its
+columns. Equal (layout, state) share a column, and a column that nobody uses any more is used again.
 """
 
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.numa.machine import CPU, Layout, State
-from engine.numa.traits import Traits, reach_of, room_of
-from engine.table import Ints
+from engine.arrays import Ints
+from engine.kubelet.machine import CPU, Layout, State
+from engine.numa.layout_class import Traits, reach_of, room_of
 
 _START: Final = 16
 _NOBODY: Final = (-1, State(free=()))

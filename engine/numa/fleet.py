@@ -1,10 +1,10 @@
 """How many pods of one shape the kubelet of each node would admit, one after another; kept, and corrected on change.
 
 Machines are known by the table index of their node. The count of a machine is what sequential admission grants:
-`engine.numa.admit.admit` asked again and again, each time on the state that the pod before left. Equal (layout, state)
-are evaluated once; where a closed form holds (`engine.numa.batch`), all columns of a kind are evaluated together, and
-the rest by ``admit`` itself, remembered by (layout, state, shape). A log says which machines changed, so that counts
-made earlier are corrected instead of made anew.
+`engine.kubelet.admit.admit` asked again and again, each time on the state that the pod before left. Equal (layout,
+state) are evaluated once; where a closed form holds (`engine.numa.batch.admitted`), all columns of a kind are evaluated
+together, and the rest by ``admit`` itself, remembered by (layout, state, shape). A log says which machines changed, so
+that counts made earlier are corrected instead of made anew.
 """
 
 from dataclasses import dataclass, field
@@ -13,15 +13,15 @@ from typing import Final
 
 import numpy as np
 
-from engine.numa.admit import admit
-from engine.numa.batch import UNKNOWN, count, count_one
-from engine.numa.batch_masks import Bools, Space
-from engine.numa.batch_spread import spread
+from engine.arrays import Ints
+from engine.kubelet.admit import admit
+from engine.kubelet.machine import Layout, PodShape, State
+from engine.numa.batch.admitted import UNKNOWN, count, count_one
+from engine.numa.batch.masks import Bools, Space
+from engine.numa.batch.spread import spread
 from engine.numa.columns import Kind, Known, View
-from engine.numa.machine import Layout, PodShape, State
-from engine.numa.plans import Plan, plan_for
-from engine.numa.traits import Traits, traits_of
-from engine.table import Ints
+from engine.numa.count_plans import Plan, plan_for
+from engine.numa.layout_class import Traits, traits_of
 
 ANSWERS_KEPT: Final = 128
 LOG_KEPT: Final = 4096

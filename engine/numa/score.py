@@ -8,28 +8,18 @@ whether a node takes a pod was decided before.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Final
+from functools import lru_cache
+from typing import Final
 
-import numpy as np
+from engine.kubelet.devices.choose import fragmentation
+from engine.kubelet.devices.links import LinkGraph, closeness
+from engine.kubelet.devices.xpu import delta_mtf
+from engine.kubelet.machine import Layout, PodShape, Scope, State, TopologyPolicy
+from engine.kubelet.rebuild import asked
 
-from engine.devices.choose import fragmentation
-from engine.devices.links import LinkGraph, closeness
-from engine.devices.xpu import delta_mtf
-from engine.numa.machine import Layout, PodShape, Scope, State, TopologyPolicy
-from engine.numa.rebuild import asked
-from engine.table import Ints
-from engine.tree import Tree
-
-if TYPE_CHECKING:
-    from engine.nodes import Nodes
-
-CANDIDATES: Final = 16  # equal nodes that are looked into one by one
 WORST: Final = 1 << 40
-_NOT_KNOWN: Final = 3  # in half zones: after one zone, before two
-_FULL: Final = 1000
+FULL: Final = 1000
 
 
 class ZoneScore(StrEnum):
@@ -57,70 +47,6 @@ def traits(layout: Layout) -> tuple[Trait, ...]:
     elif layout.kubelet.scope is Scope.CONTAINER:
         found.append(Trait.CONTAINERS)
     return tuple(found)
-
-
-@dataclass
-class Inner:
-    """The preference among the leaves of one tree for pods of one shape."""
-
-    nodes: "Nodes"
-    tree: Tree
-    shape: PodShape
-
-    @classmethod
-    def of(cls, nodes: "Nodes", tree: Tree, shape: PodShape | None) -> "Inner | None":
-        """None where no two nodes can differ."""
-        if shape is None or not nodes.numa.machines:
-            return None
-        numa = nodes.numa
-        several = numa.differing[Trait.ZONES] or (numa.differing[Trait.CONTAINERS] and len(shape.containers) > 1)
-        unknown = len(numa.machines) < nodes.table.size
-        if several or unknown or numa.differing[Trait.LINKS] or numa.score is not ZoneScore.LEAST_NUMA_NODES:
-            return cls(nodes, tree, shape)
-        return None
-
-    @cached_property
-    def zones(self) -> Ints:
-        """By leaf, twice the zones that one more pod would be spread over."""
-        needed = self.nodes.numa.fleet().zones_needed(self.shape)
-        found = np.full(self.nodes.table.size, _NOT_KNOWN)
-        known = needed >= 0
-        found[: len(needed)][known] = 2 * needed[known]
-        leaves: Ints = found[self.tree.span]
-        return leaves
-
-    def best(self, leaves: Ints, count: int) -> Ints:
-        """Positions (ascending) of the ``count`` best of these leaves."""
-        zones = self.zones[leaves]
-        edge = int(np.partition(zones, count - 1)[count - 1])
-        surely, equal = (zones < edge).nonzero()[0], (zones == edge).nonzero()[0]
-        need = count - len(surely)
-        if need < len(equal) and need <= CANDIDATES and self._differ(edge):
-            looked_at = equal[: max(CANDIDATES, need)]
-            order = sorted(range(len(looked_at)), key=lambda at: self._quality(int(leaves[looked_at[at]])))
-            equal = looked_at[sorted(order[:need])]
-        return np.sort(np.concatenate([surely, equal[:need]]))
-
-    def domains(self, rank: int, domains: Ints) -> Ints:
-        """By domain of ``rank``, how many zones its nodes spread a pod over, on average."""
-        zones = self.zones
-        if int(zones.min(initial=0)) == int(zones.max(initial=0)):
-            return np.zeros(len(domains), np.int64)
-        first, last = self.tree.bounds[rank][domains], self.tree.bounds[rank][domains + 1]
-        sums = np.concatenate([[0], np.cumsum(zones)])
-        found: Ints = _FULL * (sums[last] - sums[first]) // (last - first)
-        return found
-
-    def _differ(self, zones: int) -> bool:
-        """Whether nodes that spread a pod over equally many zones may still differ."""
-        numa = self.nodes.numa
-        scored = numa.score is not ZoneScore.LEAST_NUMA_NODES or numa.differing[Trait.LINKS] > 0
-        return zones != _NOT_KNOWN and (zones > 2 or scored)
-
-    def _quality(self, leaf: int) -> tuple[int, ...]:
-        numa, name = self.nodes.numa, self.tree.names[leaf]
-        machine, state = numa.machines.get(name), numa.state(name)
-        return (WORST,) if machine is None or state is None else quality(machine.layout, state, self.shape, numa.score)
 
 
 @lru_cache(maxsize=1 << 13)
@@ -164,7 +90,7 @@ def _fullness(layout: Layout, after: State, zones: list[int], shape: PodShape, s
         mean = sum(used) // len(used)
         if score is ZoneScore.BALANCED_ALLOCATION:
             mean = sum(abs(part - mean) for part in used) // len(used)
-        worst = max(worst, _FULL - mean if score is ZoneScore.MOST_ALLOCATED else mean)
+        worst = max(worst, FULL - mean if score is ZoneScore.MOST_ALLOCATED else mean)
     return worst
 
 
@@ -173,7 +99,7 @@ def _used(layout: Layout, after: State, zone: int, rows: list[int]) -> Iterator[
     for row in rows:
         whole = layout.allocatable[zone][row]
         if whole > 0:
-            yield _FULL * (whole - after.free[zone][row]) // whole
+            yield FULL * (whole - after.free[zone][row]) // whole
 
 
 def _broken_up(layout: Layout, before: State, after: State) -> int:
@@ -189,5 +115,5 @@ def _broken_up(layout: Layout, before: State, after: State) -> int:
                 for state in (before, after)
             )
             taken = tuple(have - rest for have, rest in zip(free, left, strict=True))
-            worst += _FULL * delta_mtf(free, taken) if any(taken) else 0
+            worst += FULL * delta_mtf(free, taken) if any(taken) else 0
     return worst

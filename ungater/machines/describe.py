@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from engine.devices.links import LinkGraph
-from engine.devices.xpu import XpuBoard
-from engine.numa.machine import HUGEPAGES, MEMORY, Layout, Machine, Scope, State, TopologyPolicy
+from engine.kubelet.devices.links import LinkGraph
+from engine.kubelet.devices.xpu import XpuBoard
+from engine.kubelet.machine import HUGEPAGES, MEMORY, Layout, Machine, Scope, State, TopologyPolicy
 from kube import objects
 from kube.links import XPU_RESOURCE
 from kube.topologies import FlexTopo, NodeResourceTopology

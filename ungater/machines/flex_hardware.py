@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from crds import graph
-from engine.devices.links import bits
-from engine.numa.machine import Zone
+from engine.kubelet.devices.links import bits
+from engine.kubelet.machine import Zone
 from kube.topologies import Component, FlexTopoSpec
 from ungater.machines.checked import Problems
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from engine.numa.machine import CPU, NumaPlacement, ZoneUse
+from engine.kubelet.machine import CPU, NumaPlacement, ZoneUse
 from engine.quantity import bounded
 from kube.topologies import FlexTopoStatus, Holder, MemoryAssignment
 from ungater.machines.checked import cpu_mask

@@ -12,18 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from crds import graph
-from engine.devices.links import LinkGraph
-from engine.devices.xpu import XpuBoard
-from engine.numa.machine import (
-    CPU,
-    DeviceLayout,
-    Kubelet,
-    Layout,
-    Machine,
-    MemoryCells,
-    State,
-    TopologyPolicy,
-)
+from engine.kubelet.devices.links import LinkGraph
+from engine.kubelet.devices.xpu import XpuBoard
+from engine.kubelet.machine import CPU, DeviceLayout, Kubelet, Layout, Machine, MemoryCells, State, TopologyPolicy
 from engine.quantity import bounded
 from kube import objects
 from kube.links import XPU_RESOURCE, device_links

@@ -11,20 +11,9 @@ import re
 from collections.abc import Collection, Mapping
 
 from crds.numa_placement import zone_id
-from engine.devices.links import LinkGraph
-from engine.devices.xpu import XpuBoard
-from engine.numa.machine import (
-    CPU,
-    HUGEPAGES,
-    MEMORY,
-    Kubelet,
-    Layout,
-    Machine,
-    Scope,
-    State,
-    TopologyPolicy,
-    Zone,
-)
+from engine.kubelet.devices.links import LinkGraph
+from engine.kubelet.devices.xpu import XpuBoard
+from engine.kubelet.machine import CPU, HUGEPAGES, MEMORY, Kubelet, Layout, Machine, Scope, State, TopologyPolicy, Zone
 from kube.links import XPU_RESOURCE, device_links
 from kube.topologies import FlexTopoSpec, NodeResourceTopology, TopologyZone, ZoneResource
 from ungater.machines.checked import Problems

@@ -15,8 +15,8 @@ from agent.held import Pod, Reading, merge
 from agent.podresources.client import Answer, Resources
 from cli.whatif_machines import PodForm, pod_shape
 from crds.flex_topo import FlexTopo
-from engine.numa.admit import admit
-from engine.numa.machine import MemoryCells
+from engine.kubelet.admit import admit
+from engine.kubelet.machine import MemoryCells
 from kube.client import decode
 from kube.patches import encode
 from kube.topologies import FlexTopo as Wire

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crds.numa_placement import decode, encode, misaligned, resolve, zone_id, zone_name
-from engine.numa.machine import NumaPlacement, ZoneUse
+from engine.kubelet.machine import NumaPlacement, ZoneUse
 from engine.quantity import MOST
 
 

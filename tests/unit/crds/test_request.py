@@ -17,8 +17,8 @@ from crds.request import (
     parse_wish,
     resolve,
 )
+from engine.kubelet.machine import TopologyPolicy
 from engine.model import Policy, TopologyRequest
-from engine.numa.machine import TopologyPolicy
 from engine.reasons import Reason
 
 K = Keys()

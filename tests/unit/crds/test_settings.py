@@ -3,7 +3,7 @@ import pytest
 from crds.constants import DEFAULT_DOMAIN
 from crds.preemption import victim_rules
 from crds.settings import Settings, SettingsError, from_mapping, load
-from engine.preempt.model import Landing, Rules, Strategy
+from engine.preemption.model import Landing, Rules, Strategy
 
 
 def test_defaults_are_valid_and_give_the_keys():

@@ -1,8 +1,9 @@
 """Keyword factories for the engine's data: small clusters in one line."""
 
+from engine.cluster.assignment import Assignment, Slice
 from engine.model import Flavor, Node, Pod, PodSet, Policy, TopologyRequest
-from engine.place import place
-from engine.placement import Assignment, Placement, Slice, WorkloadRequest
+from engine.placement.place import place
+from engine.results import Placement, WorkloadRequest
 from engine.state import ClusterState
 
 BLOCK, RACK, HOST = "cloud/block", "cloud/rack", "kubernetes.io/hostname"

@@ -2,8 +2,7 @@
 
 from engine_factories import GIB, GPU, LEVELS, RACK, make_flavor, make_node
 
-from engine.model import Pod, PodSet, Policy, TopologyRequest
-from engine.numa.machine import (
+from engine.kubelet.machine import (
     CPU,
     MEMORY,
     Container,
@@ -20,6 +19,7 @@ from engine.numa.machine import (
     Zone,
     ZoneUse,
 )
+from engine.model import Pod, PodSet, Policy, TopologyRequest
 from engine.state import ClusterState
 
 SINGLE, RESTRICTED = TopologyPolicy.SINGLE, TopologyPolicy.RESTRICTED

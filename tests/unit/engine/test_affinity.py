@@ -16,10 +16,10 @@ from engine_factories import (
     racks,
 )
 
-from engine.explain import explain
 from engine.model import PodTerm, Policy, Requirement, SpreadConstraint
-from engine.placement import Placement
+from engine.placement.explain import explain
 from engine.reasons import Reason
+from engine.results import Placement
 
 WEB = {"app": "web"}
 IS_WEB = (Requirement(key="app", operator="In", values=("web",)),)

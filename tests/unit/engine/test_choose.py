@@ -8,11 +8,11 @@ from engine_factories import BLOCK, RACK, ask, make_flavor, make_node, make_pod_
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.choose import _cover_few, cover
-from engine.exact import Work
-from engine.fit import Fit
 from engine.model import Policy
-from engine.placement import Placement
+from engine.placement.choose import _cover_few, cover
+from engine.placement.exact import Work
+from engine.placement.fit import Fit
+from engine.results import Placement
 
 rooms = st.lists(st.integers(0, 6), min_size=1, max_size=4)
 small_trees = st.dictionaries(

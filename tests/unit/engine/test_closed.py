@@ -4,9 +4,9 @@ import msgspec
 import pytest
 from engine_factories import GPU, HOST, LEVELS, RACK, make_flavor, make_node, make_pod, make_pod_set, make_state
 
-from engine.closed import closed
+from engine.cluster.unlabeled import helpful, in_words, unlabeled
+from engine.cluster.unusable_slots import closed
 from engine.model import NodeTerm, Requirement, Taint, Toleration
-from engine.unlabeled import helpful, in_words, unlabeled
 
 TAINT = Taint(key="repair", effect="NoSchedule")
 TOLERATION = Toleration(key="repair", operator="Exists")

@@ -23,10 +23,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from engine.count import Counts, Shape, known_shape
+from engine.cluster.fit_counts import Counts, Shape, known_shape
 from engine.model import Policy, Taint, Toleration
-from engine.place import extend, replace, shrink
-from engine.placement import Refusal
+from engine.placement.place import extend, replace, shrink
+from engine.results import Refusal
 from engine.state import ClusterState
 
 NAMES = [f"n{i}" for i in range(12)]

@@ -3,8 +3,8 @@
 import pytest
 from engine_factories import BLOCK, GPU, RACK, make_flavor, make_node, make_pod, make_pod_set, make_state, racks
 
-from engine.explain import explain
 from engine.model import Policy, Taint
+from engine.placement.explain import explain
 from engine.reasons import Reason
 
 

@@ -4,8 +4,8 @@ import pytest
 from engine_factories import GPU, HOST, RACK, ask, make_flavor, make_node, make_pod_set, make_state, nodes_of
 
 from engine.model import NodeTerm, Policy, Requirement, Taint, Toleration
-from engine.placement import Refusal
 from engine.reasons import Reason
+from engine.results import Refusal
 
 GPU_TAINT = Taint(key="gpu", value="yes", effect="NoSchedule")
 

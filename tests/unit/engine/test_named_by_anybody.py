@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from engine_factories import BLOCK, GPU, HOST, RACK, ask, make_node, make_pod, make_pod_set, nodes_of, placed, racks
 
-from engine.explain import explain
-from engine.filters import NodeFilter
+from engine.cluster.filters import NodeFilter
+from engine.cluster.node_columns import _SPARE
+from engine.cluster.nodes import NAMELESS
 from engine.model import NodeTerm, Policy, Requirement, Taint
-from engine.nodes import NAMELESS
-from engine.placement import Refusal
+from engine.placement.explain import explain
 from engine.quantity import LARGEST, MOST, bounded, of_node, parse
 from engine.reasons import Reason
-from engine.table import _SPARE
+from engine.results import Refusal
 
 OTHER = "example.com/other"
 

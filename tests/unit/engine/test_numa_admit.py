@@ -3,8 +3,9 @@
 import pytest
 from numa_factories import BEST_EFFORT, GPU, NONE, RESTRICTED, SINGLE, full_state, make_layout, make_shape, units
 
-from engine.numa.admit import MOST_ZONES, admit, charge, empty, hangs, placement_of, release
-from engine.numa.machine import (
+from engine.kubelet.admit import MOST_ZONES, admit, empty, hangs, placement_of
+from engine.kubelet.charge import charge, release
+from engine.kubelet.machine import (
     Container,
     DeviceLayout,
     Kind,

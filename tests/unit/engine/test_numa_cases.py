@@ -17,12 +17,12 @@ from numa_factories import (
     zones_of,
 )
 
+from engine.kubelet.machine import NumaPlacement, TopologyPolicy
+from engine.kubelet.rebuild import resolve, same
 from engine.model import Policy
-from engine.numa.machine import NumaPlacement, TopologyPolicy
-from engine.numa.rebuild import resolve, same
-from engine.place import extend
-from engine.placement import Refusal
+from engine.placement.place import extend
 from engine.reasons import Reason
+from engine.results import Refusal
 
 FOUR = ({"cpu": 4}, {"cpu": 4})
 

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from numa_factories import BEST_EFFORT, RESTRICTED, SINGLE, at, make_machine, make_shape, pod_on, pods_of
 
-from engine.count import Counts, Shape, known_shape
+from engine.cluster.fit_counts import Counts, Shape, known_shape
+from engine.kubelet.admit import admit
+from engine.kubelet.machine import Qos
 from engine.model import Policy
-from engine.numa.admit import admit
-from engine.numa.machine import Qos
-from engine.place import extend, replace, shrink
-from engine.placement import Refusal
+from engine.placement.place import extend, replace, shrink
+from engine.results import Refusal
 from engine.state import ClusterState
 
 NAMES = [f"n{i}" for i in range(5)]

@@ -21,13 +21,13 @@ from numa_factories import (
     state_of,
 )
 
-from engine.devices.links import from_words
-from engine.devices.xpu import XpuBoard, board
-from engine.fit import Fit, budget
+from engine.kubelet.devices.links import from_words
+from engine.kubelet.devices.xpu import XpuBoard, board
+from engine.kubelet.machine import Qos
 from engine.model import Policy
-from engine.numa.machine import Qos
 from engine.numa.score import ZoneScore
-from engine.place import extend
+from engine.placement.fit import Fit, budget
+from engine.placement.place import extend
 from engine.reasons import Reason
 
 PAIR = make_shape({GPU: 2})

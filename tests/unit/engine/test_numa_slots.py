@@ -18,11 +18,12 @@ from numa_factories import (
     zones_of,
 )
 
+from engine.cluster.assignment import Assignment, Slice
+from engine.kubelet.machine import Qos
 from engine.model import Policy
-from engine.numa.machine import Qos
-from engine.place import replace, shrink
-from engine.placement import Assignment, Refusal, Slice
+from engine.placement.place import replace, shrink
 from engine.reasons import Reason
+from engine.results import Refusal
 
 TWO = ({"cpu": 4, GPU: 2}, {"cpu": 4, GPU: 2})
 SHAPE = make_shape({"cpu": 2, GPU: 1})

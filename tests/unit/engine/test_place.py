@@ -19,8 +19,8 @@ from engine_factories import (
 )
 
 from engine.model import Policy, TopologyRequest
-from engine.placement import Placement, Refusal, WorkloadRequest
 from engine.reasons import Reason
+from engine.results import Placement, Refusal, WorkloadRequest
 
 
 def domains(answer, level=1):

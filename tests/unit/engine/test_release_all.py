@@ -5,8 +5,8 @@ import random
 from engine_factories import GPU, RACK, make_node, make_pod_set, racks
 
 from engine.model import Pod
-from engine.place import place
-from engine.placement import WorkloadRequest
+from engine.placement.place import place
+from engine.results import WorkloadRequest
 
 
 def test_the_same_as_one_by_one_and_undone_without_a_trace():

@@ -16,9 +16,9 @@ from engine_factories import (
 )
 
 from engine.model import Policy
-from engine.place import extend, replace, shrink
-from engine.placement import Refusal
+from engine.placement.place import extend, replace, shrink
 from engine.reasons import Reason
+from engine.results import Refusal
 
 
 def holding(state, pod_set):

@@ -24,11 +24,11 @@ from engine_factories import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.explain import explain
 from engine.model import PodTerm, Policy, SliceLayer, TopologyRequest
-from engine.place import extend, replace, shrink
-from engine.placement import Placement, Refusal
+from engine.placement.explain import explain
+from engine.placement.place import extend, replace, shrink
 from engine.reasons import Reason
+from engine.results import Placement, Refusal
 
 
 def sliced(count, *layers, policy=Policy.REQUIRED, level=BLOCK, **more):

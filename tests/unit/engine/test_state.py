@@ -18,8 +18,9 @@ from engine_factories import (
     stored,
 )
 
+from engine.cluster.assignment import Assignment, Slice
 from engine.model import Policy
-from engine.placement import Assignment, Refusal, Slice
+from engine.results import Refusal
 from engine.state import ClusterState
 
 WIDE = make_flavor(levels=(BLOCK, RACK))

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.devices.links import LinkError, from_words
-from engine.devices.pick import is_gpu
-from engine.devices.xpu import XpuBoard
+from engine.kubelet.devices.links import LinkError, from_words
+from engine.kubelet.devices.pick import is_gpu
+from engine.kubelet.devices.xpu import XpuBoard
 from kube.links import device_links, from_annotations, parse_matrix
 from kube.topologies import Component, Edge, FlexTopoSpec
 

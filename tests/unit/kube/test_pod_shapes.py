@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.numa.machine import Container, Kind, PodShape, Qos, TopologyPolicy
+from engine.kubelet.machine import Container, Kind, PodShape, Qos, TopologyPolicy
 from kube.objects import Container as Wire
 from kube.objects import PodSpec, ResourceRequirements
 from kube.shapes import pod_shape

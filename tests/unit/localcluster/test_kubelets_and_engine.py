@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from engine.numa.admit import admit, placement_of
-from engine.numa.machine import CPU, Container, Kind, PodShape, Qos
+from engine.kubelet.admit import admit, placement_of
+from engine.kubelet.machine import CPU, Container, Kind, PodShape, Qos
 from kube.client import decode
 from kube.objects import Node, ObjectMeta
 from kube.patches import encode

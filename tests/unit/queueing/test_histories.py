@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from queue_factories import GPU, RACK, make_pod_set, make_queue, make_queues, make_state, make_workload
 
+from engine.cluster.assignment import Assignment, Slice
 from engine.model import Pod, Policy
-from engine.placement import Assignment, Slice
 from queueing.cycle import cycle
 from queueing.model import ClusterQueue, LocalQueue, Preemption, Reclaim, Rules, Stop, Within
 from queueing.queues import Grant, Phase

@@ -8,8 +8,8 @@ import pytest
 from queue_factories import GPU, HOST, RACK, keys, make_queue, make_queues, make_state, make_workload, run, submit
 
 from engine.model import Pod
-from engine.placement import Refusal
 from engine.reasons import Reason
+from engine.results import Refusal
 from queueing.cycle import cycle
 from queueing.flavors import put
 from queueing.model import Preemption, Reclaim, Rules, Within

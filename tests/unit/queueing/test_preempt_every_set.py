@@ -18,9 +18,9 @@ from queue_factories import (
     submit,
 )
 
-from engine.placement import Refusal
-from engine.preempt.model import Rules as VictimRules
-from engine.preempt.model import Strategy
+from engine.preemption.model import Rules as VictimRules
+from engine.preemption.model import Strategy
+from engine.results import Refusal
 from queueing.cycle import cycle
 from queueing.flavors import put
 from queueing.model import Preemption, Rules, Within

@@ -6,22 +6,11 @@ from itertools import combinations
 import pytest
 from queue_factories import GPU, HOST, RACK, make_queues, make_state, make_workload, run, submit
 
+from engine.kubelet.machine import CPU, Container, Kubelet, Layout, Machine, PodShape, Qos, State, TopologyPolicy, Zone
 from engine.model import Pod, PodSet, Policy, TopologyRequest
-from engine.numa.machine import (
-    CPU,
-    Container,
-    Kubelet,
-    Layout,
-    Machine,
-    PodShape,
-    Qos,
-    State,
-    TopologyPolicy,
-    Zone,
-)
-from engine.placement import Refusal
-from engine.preempt.model import Rules as VictimRules
-from engine.preempt.model import Strategy
+from engine.preemption.model import Rules as VictimRules
+from engine.preemption.model import Strategy
+from engine.results import Refusal
 from queueing.cycle import cycle
 from queueing.flavors import put
 from queueing.model import ClusterQueue, FlavorQuotas, Preemption, Quota, ResourceGroup, Rules, Within

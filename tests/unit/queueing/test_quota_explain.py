@@ -2,8 +2,8 @@
 
 from queue_factories import GPU, make_queue, make_queues, make_state, make_workload, run, submit
 
-from engine.placement import Refusal
 from engine.reasons import Reason
+from engine.results import Refusal
 from queueing.explain import QuotaFit, explain
 
 

@@ -19,8 +19,8 @@ from queue_factories import (
 )
 
 from engine.model import Policy, SliceLayer, TopologyRequest
-from engine.placement import Refusal
 from engine.reasons import Reason
+from engine.results import Refusal
 from queueing.queues import Phase
 from queueing.scale import Resized, move, reclaim, resize
 

@@ -20,8 +20,8 @@ from queue_factories import (
 )
 
 from engine.model import Pod, Policy, SliceLayer, TopologyRequest
-from engine.placement import Refusal
 from engine.reasons import Reason
+from engine.results import Refusal
 from queueing import scale
 from queueing.cycle import cycle
 from queueing.flavors import put

@@ -6,8 +6,8 @@ from itertools import product
 import pytest
 from sim_factories import GPU, RACK, make_cluster, make_job
 
+from engine.cluster.assignment import Assignment, Slice
 from engine.model import HOSTNAME_LABEL, Pod
-from engine.placement import Assignment, Slice
 from engine.state import ClusterState
 from simulator.defrag import Movable, defrag
 

@@ -6,9 +6,9 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.simulate import app
-from engine.preempt.model import Rules, Strategy
-from engine.preempt.roster import Roster
-from engine.preempt.search import find
+from engine.preemption.model import Rules, Strategy
+from engine.preemption.roster import Roster
+from engine.preemption.search import find
 from simulator.paper import (
     FIGURE_CLASSES,
     RTX_4090,

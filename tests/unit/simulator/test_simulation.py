@@ -7,7 +7,7 @@ import pytest
 from sim_factories import GPU, RACK, ends, make_cluster, make_job, simulate, waits
 
 from engine.model import Pod
-from engine.preempt.model import Strategy
+from engine.preemption.model import Strategy
 from queueing.model import ClusterQueue, FlavorQuotas, LocalQueue, Quota, ResourceGroup
 from simulator.generate import Site, generate
 from simulator.model import Options, Placing, Policy

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.numa.machine import Container, PodShape, Qos
+from engine.kubelet.machine import Container, PodShape, Qos
 from ungater.avoided import FORGET, LONG, LONG_AT_MOST, SHORT, SHORT_AT_MOST, Refusals, listed
 
 

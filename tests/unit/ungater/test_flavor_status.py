@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from engine.unlabeled import Unlabeled
+from engine.cluster.unlabeled import Unlabeled
 from kube.errors import KubeError
 from kube.objects import FlavorTopology, ObjectMeta, ResourceFlavor, ResourceFlavorSpec
 from ungater.flavor_status import FlavorSource, FlavorStatus, changed, told

@@ -10,7 +10,7 @@ from support.published import GI, GPU, flex, flex_body, node, nrt, nrt_zone
 from crds.constants import GPU_LINK, NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
 from crds.device_annotations import DeviceAnnotation
 from crds.numa_placement import decode
-from engine.numa.machine import Qos, TopologyPolicy
+from engine.kubelet.machine import Qos, TopologyPolicy
 from engine.state import ClusterState
 from ungater.inside import NOTHING, Changed, Inside, Options, Sources, worth_a_look
 

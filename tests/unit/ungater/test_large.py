@@ -4,8 +4,8 @@ import msgspec
 from support.owned import KEYS, LEVELS, make_known, make_owner, make_pod, make_record
 from support.world import NODES, World
 
+from engine.kubelet.machine import Qos
 from engine.model import Policy, TopologyRequest
-from engine.numa.machine import Qos
 from engine.reasons import Reason
 from kube.limits import MOST_CONTAINERS, MOST_RESOURCES
 from queueing.model import Workload, shape

@@ -6,7 +6,7 @@ import pytest
 from support.owned import KEYS, make_job, make_owner, make_pod
 from support.world import FLAVOR, NODES, World, make_node, stored_workload
 
-from engine.placement import Refusal
+from engine.results import Refusal
 from kube.objects import (
     ObjectMeta,
     PriorityClass,

@@ -7,7 +7,7 @@ import pytest
 from support.owned import KEYS, make_job, make_known, make_pod
 from support.world import FLAVOR, NODES, World, stored_workload
 
-from engine.placement import Assignment, Slice
+from engine.cluster.assignment import Assignment, Slice
 from engine.reasons import Reason
 from kube.objects import Namespace, ObjectMeta, PriorityClass, ResourceFlavor, ResourceFlavorSpec
 from kube.queues import ClusterQueue, LocalQueue

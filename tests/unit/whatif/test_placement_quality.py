@@ -10,7 +10,7 @@ from support.scenario import load_cases, scenario
 
 from cli.whatif import Answer, answer
 from cli.whatif_cases import decide, decode_case
-from engine.placement import Placement
+from engine.results import Placement
 
 PEER_CASES = {case["id"]: case for case in load_cases()}
 SCENARIOS = {case_id: scenario(case) for case_id, case in PEER_CASES.items()}

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from engine.devices.links import from_words
+from engine.kubelet.devices.links import from_words
 
 DATA = json.loads((Path(__file__).parents[3] / "data" / "gpu-links.json").read_text())
 MACHINES = sorted(name for name in DATA if name != "weights")

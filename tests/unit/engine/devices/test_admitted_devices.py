@@ -6,12 +6,11 @@ import msgspec
 import pytest
 from published_links import DATA, MESH_PCIE, published
 
-from engine.devices.links import bits, from_words
-from engine.devices.xpu import XpuBoard, board
-from engine.numa.admit import admit, placement_of
-from engine.numa.charge import charge
-from engine.numa.fleet import Fleet
-from engine.numa.machine import (
+from engine.kubelet.admit import admit, placement_of
+from engine.kubelet.charge import charge
+from engine.kubelet.devices.links import bits, from_words
+from engine.kubelet.devices.xpu import XpuBoard, board
+from engine.kubelet.machine import (
     Container,
     DeviceLayout,
     Kind,
@@ -25,6 +24,7 @@ from engine.numa.machine import (
     TopologyPolicy,
     Zone,
 )
+from engine.numa.fleet import Fleet
 
 GPU, XPU = "nvidia.com/gpu", "kunlunxin.com/xpu"
 MESH = published("v100-dgx1", pcie=MESH_PCIE)

@@ -4,8 +4,17 @@ from itertools import combinations
 import pytest
 from published_links import DATA, MACHINES, MESH_PCIE, published
 
-from engine.devices.choose import KEEP, PREFER, REQUIRE, Wanted, best_set, choose, fragmentation, largest_clique_left
-from engine.devices.links import from_words, mask_of
+from engine.kubelet.devices.choose import (
+    KEEP,
+    PREFER,
+    REQUIRE,
+    Wanted,
+    best_set,
+    choose,
+    fragmentation,
+    largest_clique_left,
+)
+from engine.kubelet.devices.links import from_words, mask_of
 
 MODES = [KEEP, PREFER, REQUIRE]
 

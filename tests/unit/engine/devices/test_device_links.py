@@ -3,8 +3,8 @@ from itertools import combinations
 import pytest
 from published_links import DATA, MACHINES, MESH_PCIE, published
 
-from engine.devices import links
-from engine.devices.links import (
+from engine.kubelet.devices import links
+from engine.kubelet.devices.links import (
     LinkError,
     LinkGraph,
     bits,

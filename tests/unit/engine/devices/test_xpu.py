@@ -2,18 +2,8 @@ from itertools import combinations, product
 
 import pytest
 
-from engine.devices.links import mask_of
-from engine.devices.xpu import (
-    SIZES,
-    XpuBoard,
-    best_split,
-    board,
-    choose_cards,
-    delta_mtf,
-    fill,
-    mtf,
-    score,
-)
+from engine.kubelet.devices.links import mask_of
+from engine.kubelet.devices.xpu import SIZES, XpuBoard, best_split, board, choose_cards, delta_mtf, fill, mtf, score
 
 P800 = board([1, 1, 1, 1, 2, 2, 2, 2])
 

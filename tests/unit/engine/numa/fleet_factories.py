@@ -3,8 +3,8 @@
 import random
 from dataclasses import dataclass
 
-from engine.devices.links import LinkGraph
-from engine.numa.machine import (
+from engine.kubelet.devices.links import LinkGraph
+from engine.kubelet.machine import (
     CPU,
     MEMORY,
     Container,

@@ -8,8 +8,9 @@ import pytest
 
 from cli.whatif_admit import AdmitForm
 from cli.whatif_machines import cpu_mask, from_nrt, from_state, kubelet_of, pod_shape
-from engine.devices.links import bits
-from engine.numa.admit import admit, charge, placement_of, release
+from engine.kubelet.admit import admit, placement_of
+from engine.kubelet.charge import charge, release
+from engine.kubelet.devices.links import bits
 
 DATA = Path(__file__).parents[3] / "data" / "numa.jsonl.gz"
 

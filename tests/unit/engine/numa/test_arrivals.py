@@ -8,9 +8,10 @@ import msgspec
 import pytest
 from fleet_factories import Dice
 
-from engine.numa.admit import admit, charge, placement_of, release
-from engine.numa.arrivals import certain, heeds
-from engine.numa.machine import (
+from engine.kubelet.admit import admit, placement_of
+from engine.kubelet.arrival_orders import certain, heeds
+from engine.kubelet.charge import charge, release
+from engine.kubelet.machine import (
     CPU,
     Container,
     Kind,

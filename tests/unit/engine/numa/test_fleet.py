@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 from fleet_factories import GIB, GPU, POLICIES, Dice
 
-from engine.numa import fleet as fleet_module
-from engine.numa.admit import admit
-from engine.numa.batch import UNKNOWN, count, count_one
-from engine.numa.batch_masks import Space
-from engine.numa.columns import View
-from engine.numa.fleet import NO_MACHINE, Fleet
-from engine.numa.machine import (
+from engine.kubelet.admit import admit
+from engine.kubelet.machine import (
     CPU,
     MEMORY,
     Container,
@@ -25,7 +20,12 @@ from engine.numa.machine import (
     TopologyPolicy,
     Zone,
 )
-from engine.numa.plans import plan_for
+from engine.numa import fleet as fleet_module
+from engine.numa.batch.admitted import UNKNOWN, count, count_one
+from engine.numa.batch.masks import Space
+from engine.numa.columns import View
+from engine.numa.count_plans import plan_for
+from engine.numa.fleet import NO_MACHINE, Fleet
 
 MOST = 40
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from engine.numa.batch_masks import Space, holding, sets_of
+from engine.numa.batch.masks import Space, holding, sets_of
 
 
 @pytest.mark.parametrize("zones", range(1, 9))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.numa.machine import TopologyPolicy
-from engine.numa.merge import IMPOSSIBLE, NO_PREFERENCE, Hints, Merged, meet, merge, space_of
+from engine.kubelet.hint_merge import IMPOSSIBLE, NO_PREFERENCE, Hints, Merged, meet, merge, space_of
+from engine.kubelet.machine import TopologyPolicy
 
 DATA = Path(__file__).parents[3] / "data" / "merge.jsonl.gz"
 

@@ -13,7 +13,8 @@ from support.kubelets import cases, make_pod, replay
 
 from cli.whatif_admit import AdmitForm
 from cli.whatif_machines import from_state, pod_shape
-from engine.numa.admit import admit, release
+from engine.kubelet.admit import admit
+from engine.kubelet.charge import release
 
 HUGE = "hugepages-1Gi"
 

@@ -3,7 +3,7 @@
 import random
 from itertools import combinations
 
-from engine.preempt.cover import Item, by_cost, cheapest
+from engine.preemption.cover import Item, by_cost, cheapest
 
 
 def total(items, some):

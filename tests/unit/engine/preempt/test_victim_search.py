@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from victim_cases import GPU, PODS, landing, make_case, shape_of
 
-from engine.numa.machine import CPU, Kubelet, Layout, NumaPlacement, State, TopologyPolicy, Zone, ZoneUse
-from engine.preempt.model import Cost, Landing, Preemptor, Qos, Room, Rules, Scoring, Strategy, Victim
-from engine.preempt.roster import Roster
-from engine.preempt.search import find
+from engine.kubelet.machine import CPU, Kubelet, Layout, NumaPlacement, State, TopologyPolicy, Zone, ZoneUse
+from engine.preemption.model import Cost, Landing, Preemptor, Qos, Room, Rules, Scoring, Strategy, Victim
+from engine.preemption.roster import Roster
+from engine.preemption.search import find
 
 SINGLE = TopologyPolicy.SINGLE
 

@@ -5,9 +5,9 @@ import os
 import pytest
 from victim_cases import exhaustive, key_of, make_case
 
-from engine.preempt.model import Rules, Strategy
-from engine.preempt.roster import Roster
-from engine.preempt.search import find
+from engine.preemption.model import Rules, Strategy
+from engine.preemption.roster import Roster
+from engine.preemption.search import find
 
 CASES = int(os.environ.get("TOPOGATE_VICTIM_CASES", "600"))
 A_PART = 200

@@ -4,9 +4,9 @@ import random
 from dataclasses import dataclass
 from itertools import combinations
 
-from engine.model import PODS
-from engine.numa.admit import admit, charge, empty, placement_of
-from engine.numa.machine import (
+from engine.kubelet.admit import admit, empty, placement_of
+from engine.kubelet.charge import charge
+from engine.kubelet.machine import (
     CPU,
     MEMORY,
     Container,
@@ -18,10 +18,11 @@ from engine.numa.machine import (
     TopologyPolicy,
     Zone,
 )
-from engine.numa.machine import Qos as PodQos
-from engine.preempt.blocks import kind_of, wanted
-from engine.preempt.model import Landing, Preemptor, Qos, Room, Rules, Scoring, Victim
-from engine.preempt.search import cost_of, landing_of
+from engine.kubelet.machine import Qos as PodQos
+from engine.model import PODS
+from engine.preemption.blocks import kind_of, wanted
+from engine.preemption.model import Landing, Preemptor, Qos, Room, Rules, Scoring, Victim
+from engine.preemption.search import cost_of, landing_of
 
 GPU = "nvidia.com/gpu"
 GIB = 2**30

@@ -5,8 +5,8 @@ import json
 import pytest
 from support.published import GI, GPU, flex, flex_body, node, nrt, nrt_zone
 
-from engine.devices.xpu import XpuBoard
-from engine.numa.machine import Scope, TopologyPolicy
+from engine.kubelet.devices.xpu import XpuBoard
+from engine.kubelet.machine import Scope, TopologyPolicy
 from ungater.machines import Rules, describe
 
 MATRIX = "gpu-topology.acme.com/nvlink-matrix"

@@ -3,7 +3,7 @@
 import pytest
 from support.published import GI, GPU, flex, flex_body, node
 
-from engine.numa.machine import DeviceLayout, MemoryCells, NumaPlacement, Scope, TopologyPolicy, ZoneUse
+from engine.kubelet.machine import DeviceLayout, MemoryCells, NumaPlacement, Scope, TopologyPolicy, ZoneUse
 from ungater.machines import describe
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 from support.published import node
 
-from engine.numa.admit import admit
-from engine.numa.machine import Container, Kind, PodShape, Qos
+from engine.kubelet.admit import admit
+from engine.kubelet.machine import Container, Kind, PodShape, Qos
 from engine.quantity import parse
 from kube.objects import Condition
 from kube.topologies import FlexTopo, FlexTopoStatus, NodeResourceTopology

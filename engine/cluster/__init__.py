@@ -1,0 +1,1 @@
+"""The cluster in columns and trees: nodes, what fits on them, what is held, and who is where."""

@@ -1,0 +1,217 @@
+"""Inter-pod affinity, anti-affinity and topology spread, honoured in the counts or refused with the reason.
+
+Semantics are kube-scheduler's (plugins InterPodAffinity, PodTopologySpread, Kubernetes 1.36), where a topology domain
+is the set of nodes with one value of the topology key, whatever their parents. Held slots count as if their pods were
+there. What depends on the pods of the set itself becomes a cap: so many pods of the set for each value of a key.
+
+- others' required anti-affinity that selects our pods, our anti-affinity that selects others: those nodes take none;
+- our anti-affinity that selects our own pods: one pod a value;
+- our affinity: only values where a pod that all terms select is; where there is none and the terms select our own pods,
+  all of them must share one domain of the key;
+- spread: a value takes max_skew more than the least value has now, less what it has. That is safe in whatever order the
+  pods start. Placements that need all values filled evenly are beyond this, and refused as unsupported.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.arrays import Ints
+from engine.cluster.affinity_index import PodGroup, reaches
+from engine.cluster.filters import Mask, NodeFilter, selects
+from engine.cluster.fit_counts import Counts
+from engine.cluster.tree import Tree
+from engine.model import PodSet, PodTerm, SpreadConstraint
+from engine.reasons import Reason
+from engine.state import ClusterState
+
+Codes = NDArray[np.int32]
+
+
+class Unsupported(Exception):  # noqa: N818  (a refusal on its way to the caller, not an error)
+    """A constraint that the count cannot honour; the text is for a person."""
+
+
+@dataclass(frozen=True)
+class Cap:
+    """At most ``most[code]`` pods of the set on the leaves with that code; code 0 (no such label) is not capped."""
+
+    reason: Reason
+    codes: Codes
+    most: Ints
+
+
+@dataclass(slots=True)
+class Room:
+    """Counts with inter-pod constraints: ``counts`` after the masks, the caps still to apply.
+
+    ``ceiling``: the rank of which one domain must hold all pods whatever was asked for; -1 where none must.
+    """
+
+    tree: Tree
+    counts: Counts
+    caps: tuple[Cap, ...] = ()
+    ceiling: int = -1
+
+    def within(self, rank: int) -> Counts:
+        """Counts for a placement inside one domain of ``rank``; -1: anywhere."""
+        if not self.caps:
+            return self.counts
+        leaf = self.counts.leaf
+        owner = self.tree.owners[rank] if rank >= 0 else np.zeros(self.tree.size, np.int64)
+        for cap in self.caps:
+            leaf = _capped(leaf, owner, cap)
+        return Counts(self.tree, leaf)
+
+
+def room(state: ClusterState, tree: Tree, pod_set: PodSet, counts: Counts) -> Room:
+    """What is left of ``counts`` once inter-pod constraints hold. Raises Unsupported."""
+    if not (pod_set.affinity or pod_set.anti_affinity or pod_set.spread or state.neighbours.any_repel):
+        return Room(tree, counts)
+    return Constraints(state, tree, pod_set).applied(counts)
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """The inter-pod constraints of one pod set on one tree."""
+
+    state: ClusterState
+    tree: Tree
+    pod_set: PodSet
+
+    def applied(self, counts: Counts) -> Room:
+        """See ``room``."""
+        self._refuse_unsupported()
+        leaf = counts.leaf
+        for _, mask in self.masks():
+            leaf = leaf * mask
+        found = replace(self._with_ceiling(Room(self.tree, counts)), caps=tuple(self._caps()))
+        return found if leaf is counts.leaf else replace(found, counts=Counts(self.tree, leaf))
+
+    def _refuse_unsupported(self) -> None:
+        for kind, terms in (
+            ("affinity", self.pod_set.affinity),
+            ("anti-affinity", self.pod_set.anti_affinity),
+            ("spread", self.pod_set.spread),
+        ):
+            for term in terms:
+                if term.unsupported:
+                    raise Unsupported(f"pod {kind} by {term.topology_key}: {term.unsupported} is not supported")
+
+    # -- masks ------------------------------------------------------------------------------------------------
+
+    def masks(self) -> Iterator[tuple[Reason, Mask]]:
+        """(reason, nodes that may still be used) for each constraint that other pods decide."""
+        yield from self._repelled()
+        groups = list(self.state.pod_groups()) if self.pod_set.anti_affinity or self.pod_set.affinity else []
+        for term in self.pod_set.anti_affinity:
+            yield Reason.POD_ANTI_AFFINITY, ~self._near(term.topology_key, self._selected(groups, (term,)))
+        matching = self._selected(groups, self.pod_set.affinity)
+        for term in self.pod_set.affinity:
+            if matching:
+                yield Reason.POD_AFFINITY, self._near(term.topology_key, matching)
+            else:
+                labelled = self._codes(term.topology_key)[self.tree.span] > 0
+                yield Reason.POD_AFFINITY, labelled & self._own(self.pod_set.affinity)
+
+    def _repelled(self) -> Iterator[tuple[Reason, Mask]]:
+        for other in self.state.neighbours.repelling(self.state.cluster.at, self.pod_set.namespace):
+            if reaches(other.term, other.pods.namespace, self.pod_set.namespace, self.pod_set.labels):
+                yield Reason.POD_ANTI_AFFINITY, ~self._near(other.term.topology_key, [other.pods])
+
+    def _selected(self, groups: Iterable[PodGroup], terms: Sequence[PodTerm]) -> list[PodGroup]:
+        """Groups that every term selects; none where there are no terms."""
+        own = self.pod_set.namespace
+        return [g for g in groups if terms and all(reaches(term, own, g.namespace, g.labels) for term in terms)]
+
+    def _own(self, terms: Sequence[PodTerm]) -> bool:
+        """Whether every term selects our own pods."""
+        return all(reaches(term, self.pod_set.namespace, self.pod_set.namespace, self.pod_set.labels) for term in terms)
+
+    def _codes(self, key: str) -> Codes:
+        return self.state.cluster.columns.labels(key)[1]
+
+    def _per_code(self, key: str, groups: Iterable[PodGroup]) -> Ints:
+        """How many pods of the groups there are for each code of a key."""
+        codes = self._codes(key)
+        pods = np.zeros(int(codes.max(initial=0)) + 1, np.int64)
+        for group in groups:
+            index = np.fromiter((record.index for record in group.on), np.int64, len(group.on))
+            np.add.at(pods, codes[index], np.fromiter(group.on.values(), np.int64, len(group.on)))
+        pods[0] = 0
+        return pods
+
+    def _near(self, key: str, groups: Iterable[PodGroup]) -> Mask:
+        """Leaves in a topology domain where a pod of the groups is."""
+        near: Mask = (self._per_code(key, groups) > 0)[self._codes(key)[self.tree.span]]
+        return near
+
+    # -- what the pods of the set do to one another -----------------------------------------------------------
+
+    def _with_ceiling(self, found: Room) -> Room:
+        terms = self.pod_set.affinity
+        if not terms or self._selected(self.state.pod_groups(), terms) or not self._own(terms):
+            return found
+        return replace(found, ceiling=max(self._ceiling(term) for term in terms))
+
+    def _ceiling(self, term: PodTerm) -> int:
+        rank = self.tree.rank(term.topology_key)
+        if rank is not None:
+            return rank
+        codes = self._codes(term.topology_key)[self.tree.span]
+        if len(np.unique(codes[codes > 0])) > 1:
+            raise Unsupported(
+                f"pod affinity by {term.topology_key} of the pods with one another: the key is none of the levels "
+                f"{', '.join(self.tree.flavor.levels)}"
+            )
+        return -1
+
+    def _caps(self) -> Iterator[Cap]:
+        for term in self.pod_set.anti_affinity:
+            if self._own((term,)):
+                codes = self._codes(term.topology_key)
+                most = np.ones(int(codes.max(initial=0)) + 1, np.int64)
+                yield Cap(Reason.POD_ANTI_AFFINITY, codes[self.tree.span], most)
+        for constraint in self.pod_set.spread:
+            yield self._spread(constraint)
+
+    def _spread(self, constraint: SpreadConstraint) -> Cap:
+        """The cap of a spread constraint; nodes without the key take none.
+
+        Values count, full or not, where some node of the tree passes the pod set's selector and affinity.
+        """
+        own, key = self.pod_set.namespace, constraint.topology_key
+        matching = [g for g in self.state.pod_groups() if g.namespace == own and selects(constraint.selector, g.labels)]
+        pods = self._per_code(key, matching)
+        codes = self._codes(key)[self.tree.span]
+        values = np.unique(codes[self._selected_nodes() & (codes > 0)])
+        least = int(pods[values].min()) if len(values) and len(values) >= constraint.min_domains else 0
+        spare = np.maximum(constraint.max_skew + least - pods, 0)
+        if not selects(constraint.selector, self.pod_set.labels):
+            spare = np.where(pods - least <= constraint.max_skew, np.iinfo(np.int32).max, 0)
+        # Nodes without the key get a code of their own that takes none.
+        return Cap(Reason.TOPOLOGY_SPREAD, np.where(codes > 0, codes, len(spare)).astype(np.int32), np.append(spare, 0))
+
+    def _selected_nodes(self) -> Mask:
+        """Leaves that pass node selector and node affinity."""
+        found = np.ones(self.tree.size, np.bool_)
+        for _, mask in NodeFilter.of(self.pod_set, ()).labels(self.state.cluster.columns, self.tree.span):
+            found &= mask
+        return found
+
+
+def _capped(leaf: Ints, owner: Ints, cap: Cap) -> Ints:
+    """Counts cut to the caps: of the leaves with one owner and one code the largest are kept, in tree order on ties."""
+    group = owner * len(cap.most) + cap.codes
+    order = np.lexsort((-leaf, group))
+    sizes, groups = leaf[order], group[order]
+    starts = np.flatnonzero(np.diff(groups, prepend=-1))
+    before = np.cumsum(sizes) - sizes
+    before -= np.repeat(before[starts], np.diff(starts, append=len(groups)))
+    codes = cap.codes[order]
+    kept = np.where(codes == 0, sizes, np.clip(cap.most[codes] - before, 0, sizes))
+    found = np.empty_like(leaf)
+    found[order] = kept
+    return found

@@ -1,0 +1,126 @@
+"""Assignments: which domains the pods of one pod set go to.
+
+An Assignment made by ``place`` keeps two numpy arrays (which nodes of the tree, how many pods on each) and builds its
+``slices`` the first time somebody reads them, because most decisions of an admission cycle are never read in full.
+Slices are in tree order, which is rank order: consecutive ranks sit in the same or in neighbouring domains.
+"""
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any, final
+
+import msgspec
+
+from engine.arrays import Ints
+from engine.cluster.tree import Path, Tree
+from engine.kubelet.machine import PodShape
+from engine.model import HOSTNAME_LABEL, Amounts, PodSet
+
+
+class Slice(msgspec.Struct, frozen=True, gc=False):
+    """``count`` pods in one domain of the narrowest level; ``values`` has one value a level, widest first.
+
+    ``nodes`` says where the engine packs them: (node name, pods) in tree order. Empty where the slice was read back
+    from the API server, which does not store it.
+    """
+
+    values: tuple[str, ...]
+    count: int
+    nodes: tuple[tuple[str, int], ...] = ()
+
+
+@final
+class Assignment:
+    """Which domains the pods of one pod set go to. Equal where pod set, flavor, levels, requests and slices are equal.
+
+    ``source`` is the pod set it was made for, where known: its labels and anti-affinity then count for others while
+    its pods do not exist yet. ``shape`` is what kubelets look at when its pods arrive; without it the slots have no
+    NUMA placement.
+    """
+
+    def __init__(
+        self,
+        *,
+        pod_set: str,
+        flavor: str,
+        levels: tuple[str, ...],
+        requests: Amounts,
+        slices: Iterable[Slice],
+        source: PodSet | None = None,
+        shape: PodShape | None = None,
+    ) -> None:
+        """An assignment with known slices, e.g. one read back from ``status.admission``.
+
+        Its shape is ``shape``, else that of ``source``.
+        """
+        self.pod_set = pod_set
+        self.flavor = flavor
+        self.levels = levels
+        self.requests = requests
+        self.source = source
+        self.shape = source.shape if shape is None and source is not None else shape
+        self.slices = tuple(slices)  # shadows the cached property
+        self.count = sum(part.count for part in self.slices)
+        self._packed: tuple[Tree, Ints, Ints] | None = None
+
+    @classmethod
+    def packed(cls, pod_set: PodSet, tree: Tree, leaves: Ints, counts: Ints, total: int) -> "Assignment":
+        """Made by the engine: ``counts[i]`` > 0 pods on leaf ``leaves[i]`` of ``tree``, leaves ascending and unique."""
+        made = cls.__new__(cls)
+        made.pod_set = pod_set.name
+        made.flavor = tree.flavor.name
+        made.levels = tree.flavor.levels
+        made.requests = pod_set.requests
+        made.source = pod_set
+        made.shape = pod_set.shape
+        made.count = total
+        made._packed = (tree, leaves, counts)  # noqa: SLF001  (a constructor of the class itself)
+        return made
+
+    @cached_property
+    def slices(self) -> tuple[Slice, ...]:
+        """One slice for each domain of the narrowest level, in tree (= rank) order."""
+        assert self._packed is not None  # noqa: S101  (the other constructor sets slices)
+        tree, leaves, counts = self._packed
+        return slices_of(tree, leaves, counts)
+
+    def settle(self) -> None:
+        """Build the slices and let go of the tree, because it was replaced: trees are large, assignments live long."""
+        _ = self.slices
+        self._packed = None
+
+    @property
+    def packing(self) -> tuple[Tree, Ints, Ints] | None:
+        """(tree, leaves, counts) where the engine made it and its tree is in use; else None."""
+        return self._packed
+
+    @property
+    def by_host(self) -> bool:
+        """Whether each slice is one host."""
+        return self.levels[-1:] == (HOSTNAME_LABEL,)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Assignment):
+            return NotImplemented
+        return self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash((self.pod_set, self.flavor, self.slices))
+
+    def __repr__(self) -> str:
+        return f"Assignment({self.pod_set!r}, flavor={self.flavor!r}, count={self.count}, slices={self.slices!r})"
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.pod_set, self.flavor, self.levels, self.requests, self.slices
+
+
+def slices_of(tree: Tree, leaves: Ints, counts: Ints) -> tuple[Slice, ...]:
+    """One slice for each domain of the narrowest level; ``leaves`` ascending."""
+    names, paths = tree.names, tree.paths
+    pairs = zip(leaves.tolist(), counts.tolist(), strict=True)
+    if tree.leaf == tree.last:
+        return tuple(Slice(paths[leaf], count, ((names[leaf], count),)) for leaf, count in pairs)
+    packed: dict[Path, list[tuple[str, int]]] = {}
+    for leaf, count in pairs:
+        packed.setdefault(paths[leaf], []).append((names[leaf], count))
+    return tuple(Slice(path, sum(n for _, n in nodes), tuple(nodes)) for path, nodes in packed.items())

@@ -1,0 +1,97 @@
+"""What the domains of one flavor have, and how much of it is free: sums over ranges of leaves, no loop over nodes.
+
+Only nodes that are ready and schedulable count as free, and one that is over-committed counts as nothing, not as less.
+So what is free is not what is allocatable less what is taken.
+"""
+
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from engine.arrays import Ints
+from engine.cluster.tree import Tree
+from engine.state import ClusterState
+
+WHOLE: Final = -1  # in place of a rank: the flavor as a whole is one domain
+
+
+class Capacity:
+    """A flavor as it is now; read it before the state changes. Every method has one number for each domain of a rank.
+
+    Ranks and domains are those of ``tree``; `WHOLE` has one domain.
+    """
+
+    def __init__(self, state: ClusterState, tree: Tree) -> None:
+        self.tree = tree
+        self._table = table = state.cluster.table
+        self._where = np.arange(tree.size, dtype=np.int64)
+        if tree.size:
+            self._where = tree.where(self._where)
+        codes = table.status[self._where]
+        ready = np.array([status.ready for status in table.statuses], np.bool_)
+        off = np.array([status.unschedulable for status in table.statuses], np.bool_)
+        self._ready, self._cordoned = ready[codes], off[codes]
+
+    @cached_property
+    def _usable(self) -> "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]":
+        return self._ready & ~self._cordoned
+
+    def nodes(self, rank: int) -> Ints:
+        """Nodes."""
+        return self._sums(np.ones(self.tree.size, np.int64), rank)
+
+    def not_ready(self, rank: int) -> Ints:
+        """Nodes that are not ready."""
+        return self._sums(~self._ready, rank)
+
+    def cordoned(self, rank: int) -> Ints:
+        """Nodes that are ready, but not schedulable."""
+        return self._sums(self._ready & self._cordoned, rank)
+
+    def allocatable(self, resource: str, rank: int) -> Ints:
+        """What the nodes have for pods, whatever their state."""
+        return self._sums(self._row(self._table.alloc, resource), rank)
+
+    def taken(self, resource: str, rank: int) -> Ints:
+        """What pods and slots that are kept for pods take, on all nodes."""
+        return self._sums(self._row(self._table.alloc, resource) - self._row(self._table.free, resource), rank)
+
+    def free(self, resource: str, rank: int) -> Ints:
+        """What is free on nodes that are ready and schedulable."""
+        return self._sums(self._free(resource), rank)
+
+    def idle(self, resource: str, rank: int) -> Ints:
+        """Nodes that have some of the resource, all of it free."""
+        have = self._row(self._table.alloc, resource)
+        return self._sums((have > 0) & (self._free(resource) == have), rank)
+
+    def whole(self, resource: str, rank: int) -> int:
+        """How many domains have all that they have of the resource free, on nodes that are all in order."""
+        have = self.allocatable(resource, rank)
+        return int(((have > 0) & (self.free(resource, rank) == have)).sum())
+
+    def _free(self, resource: str) -> Ints:
+        found: Ints = np.where(self._usable, np.maximum(self._row(self._table.free, resource), 0), 0)
+        return found
+
+    def _row(self, rows: Ints, resource: str) -> Ints:
+        """One number a leaf; zeros for a resource that nobody named yet."""
+        return self._table.amounts(rows, resource, self._where)
+
+    def _sums(self, leaves: "np.ndarray[tuple[int, ...], np.dtype[np.int64 | np.bool_]]", rank: int) -> Ints:
+        leaves = leaves.astype(np.int64)
+        if rank == WHOLE:
+            return np.array([leaves.sum()], np.int64)
+        if not self.tree.size:
+            return np.zeros(0, np.int64)
+        found: Ints = np.add.reduceat(leaves, self.tree.bounds[rank][:-1])
+        return found
+
+
+def measured(state: ClusterState) -> tuple[str, ...]:
+    """The resources worth telling about: devices, each by name, then cpu and memory; of those that any node has."""
+    table = state.cluster.table
+    have = {resource for resource, row in table.rows.items() if int(table.alloc[row].sum()) > 0}
+    devices = sorted(name for name in have if "/" in name)
+    return (*devices, *(name for name in ("cpu", "memory") if name in have))

@@ -1,0 +1,188 @@
+"""Which nodes a pod set may use at all, whatever is free on them: status, node selector, node affinity.
+
+Semantics are kube-scheduler's (plugins NodeUnschedulable, TaintToleration, NodeAffinity of Kubernetes 1.36). Every
+filter works on a whole column or on a few indices alike, so the same code makes a count and corrects it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.arrays import Ints
+from engine.cluster.node_columns import Status, Table
+from engine.model import NodeTerm, PodSet, Requirement, Taint, Toleration
+from engine.numa.zone_ledger import NumaLedger
+from engine.reasons import Reason
+
+Mask = NDArray[np.bool_]
+Selection = slice | Ints
+
+FEW: Final = 8  # up to here, comparing a column with each code beats looking every node up
+_STATUS_REASONS: Final = (Reason.NODE_NOT_READY, Reason.NODE_UNSCHEDULABLE, Reason.NODE_TAINTED)
+_UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+
+
+def tolerates(tolerations: Sequence[Toleration], taint: Taint) -> bool:
+    """Whether any of the tolerations tolerates the taint."""
+    return any(_tolerates(toleration, taint) for toleration in tolerations)
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return toleration.operator in {"", "Equal"} and bool(toleration.key) and toleration.value == taint.value
+
+
+def refused_status(status: Status, tolerations: Sequence[Toleration]) -> Reason | None:
+    """Why a node of this status takes no such pod; None where it does."""
+    if not status.ready:
+        return Reason.NODE_NOT_READY
+    if status.unschedulable and not tolerates(tolerations, _UNSCHEDULABLE):
+        return Reason.NODE_UNSCHEDULABLE
+    if not all(tolerates(tolerations, taint) for taint in status.taints):
+        return Reason.NODE_TAINTED
+    return None
+
+
+@dataclass(slots=True)
+class NodeFilter:
+    """The node-level constraints of one pod set, the flavor's tolerations included."""
+
+    tolerations: tuple[Toleration, ...] = ()
+    selector: tuple[tuple[str, str], ...] = ()
+    terms: tuple[NodeTerm, ...] | None = None
+
+    @classmethod
+    def of(cls, pod_set: PodSet, flavor_tolerations: tuple[Toleration, ...]) -> "NodeFilter":
+        """The filter of a pod set in a flavor."""
+        return cls(
+            pod_set.tolerations + flavor_tolerations, tuple(pod_set.node_selector.items()), pod_set.node_affinity
+        )
+
+    def mask(self, nodes: "NodeColumns", selection: Selection) -> Mask | None:
+        """True where a node passes; None where all do."""
+        found: Mask | None = None
+        for _, part in self.parts(nodes, selection):
+            found = part if found is None else found & part
+        return found
+
+    def parts(self, nodes: "NodeColumns", selection: Selection) -> "Iterator[tuple[Reason, Mask]]":
+        """(reason, mask) for each filter that can exclude anything; the order is the order of reasons in explain."""
+        yield from self.statuses(nodes.table, selection)
+        yield from self.labels(nodes, selection)
+
+    def labels(self, nodes: "NodeColumns", selection: Selection) -> "Iterator[tuple[Reason, Mask]]":
+        """The part that looks at labels and names: node selector and node affinity."""
+        for key, value in self.selector:
+            yield Reason.NODE_SELECTOR, nodes.matches(Requirement(key=key, operator="In", values=(value,)), selection)
+        if self.terms is not None:
+            yield Reason.NODE_AFFINITY, self._affinity(nodes, selection)
+
+    def statuses(self, table: Table, selection: Selection) -> "Iterator[tuple[Reason, Mask]]":
+        """One mask for each reason by which some node's status refuses the pods."""
+        refused: dict[Reason | None, list[int]] = {}
+        for code, uses in enumerate(table.status_uses):
+            if uses and code:  # code 0 is a node that nothing keeps pods off
+                refused.setdefault(refused_status(table.statuses[code], self.tolerations), []).append(code)
+        for reason in _STATUS_REASONS:
+            codes = refused.get(reason)
+            if codes is not None:
+                yield reason, ~_among(table.status[: table.size][selection], codes, len(table.statuses))
+
+    def _affinity(self, nodes: "NodeColumns", selection: Selection) -> Mask:
+        terms = [self._term(nodes, term, selection) for term in self.terms or ()]
+        return np.logical_or.reduce(terms) if terms else nodes.constant(selection, value=False)
+
+    @staticmethod
+    def _term(nodes: "NodeColumns", term: NodeTerm, selection: Selection) -> Mask:
+        parts = [nodes.matches(need, selection) for need in term.labels]
+        parts += [nodes.named(need, selection) for need in term.fields]
+        return np.logical_and.reduce(parts) if parts else nodes.constant(selection, value=False)
+
+
+@dataclass(frozen=True)
+class NodeColumns:
+    """What filters and counts read: the table, a label column for any key, the index of a node by name, the insides."""
+
+    table: Table
+    labels: Callable[[str], tuple[Mapping[str, int], NDArray[np.int32]]]
+    index: Callable[[str], int | None]
+    numa: NumaLedger
+
+    def constant(self, selection: Selection, *, value: bool) -> Mask:
+        """The same answer for every node of the selection."""
+        return np.full(self.table.size, value)[selection]
+
+    def matches(self, need: Requirement, selection: Selection) -> Mask:
+        """Whether the nodes' labels meet one requirement."""
+        values, codes = self.labels(need.key)
+        if need.operator not in {"In", "NotIn"}:
+            wanted = [0] if need.operator == "DoesNotExist" else self._others(need, values)
+            return _among(codes[selection], wanted, len(values) + 1)
+        wanted = [values[value] for value in need.values if value in values]
+        found = _among(codes[selection], wanted, len(values) + 1)
+        return found if need.operator == "In" else ~found
+
+    @staticmethod
+    def _others(need: Requirement, values: Mapping[str, int]) -> list[int]:
+        if need.operator == "Exists":
+            return list(values.values())
+        return [code for value, code in values.items() if compares(need, value)]
+
+    def named(self, need: Requirement, selection: Selection) -> Mask:
+        """Whether the nodes' names (field metadata.name) meet one requirement; no other field exists."""
+        if need.key != "metadata.name" or need.operator not in {"In", "NotIn"}:
+            return self.constant(selection, value=False)
+        found = np.zeros(self.table.size, np.bool_)
+        found[[at for at in map(self.index, need.values) if at is not None]] = True
+        return (found if need.operator == "In" else ~found)[selection]
+
+
+def compares(need: Requirement, value: str) -> bool:
+    """Gt and Lt: both sides are integers, else nothing matches."""
+    try:
+        have, limit = int(value), int(need.values[0])
+    except (ValueError, IndexError):
+        return False
+    return have > limit if need.operator == "Gt" else need.operator == "Lt" and have < limit
+
+
+def _among(codes: NDArray[np.int32], wanted: Sequence[int], known: int) -> Mask:
+    found: Mask
+    if len(wanted) == 1:
+        found = codes == wanted[0]
+        return found
+    if len(wanted) <= FEW:
+        found = np.zeros(len(codes), np.bool_)
+        for code in wanted:
+            found |= codes == code
+        return found
+    table = np.zeros(known, np.bool_)
+    table[list(wanted)] = True
+    looked_up: Mask = table[codes]
+    return looked_up
+
+
+def selects(selector: Sequence[Requirement] | None, labels: Mapping[str, str]) -> bool:
+    """Whether a label selector (None selects nothing, () everything) selects an object with these labels."""
+    return selector is not None and all(_meets(need, labels.get(need.key)) for need in selector)
+
+
+def _meets(need: Requirement, value: str | None) -> bool:
+    match need.operator:
+        case "In":
+            return value in need.values
+        case "NotIn":
+            return value not in need.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+    return value is not None and compares(need, value)

@@ -1,0 +1,294 @@
+"""How many pods of one shape fit each node and each domain; kept, and corrected when nodes change.
+
+A shape is what the count depends on: requests, tolerations, selector, affinity, what kubelets look at. The count of a
+node is the smallest of free // request over the requested resources (one of ``pods`` included), 0 where a filter
+excludes it, never negative; where the inside of the node is known, no more than its kubelet would admit.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from engine.arrays import Ints
+from engine.cluster.filters import NodeColumns, NodeFilter, Selection
+from engine.cluster.node_columns import Table
+from engine.cluster.tree import SHAPES_KEPT, Tree
+from engine.kubelet.devices.pick import must_link
+from engine.kubelet.machine import PodShape
+from engine.kubelet.rebuild import inner
+from engine.model import PODS, PodSet
+from engine.reasons import Reason
+
+MOST: Final = (1 << 31) - 1  # pods in one tree that are told apart
+PODS_OF_A_NODE: Final = 4096  # nobody asks a kubelet for more
+_SEPARATE: Final = 4  # up to here, changes are applied one by one; beyond, they are merged first
+_SMALL: Final = 8192  # a tree of so many leaves is counted anew in the time of two corrections
+
+
+class Counts:
+    """Pods that fit, for each domain of each rank of one tree.
+
+    ``peak`` bounds the leaf counts from above: corrections only raise it.
+    """
+
+    __slots__ = ("_peak", "_tree", "grid", "leaf", "levels", "seen")
+
+    def __init__(self, tree: Tree, leaf: Ints, seen: int = 0) -> None:
+        self._tree = tree
+        self._peak = -1
+        self.leaf = leaf
+        rows, columns = tree.grid
+        base = leaf.base
+        self.grid: Ints | None = None  # the leaf counts as a matrix, a row for each domain just above
+        if rows and base is not None and base.size == rows * columns:
+            self.grid = base.reshape(rows, columns)
+        self.levels: list[Ints | None] = [None] * tree.leaf + [leaf]
+        self.seen = seen
+
+    @property
+    def peak(self) -> int:
+        """No leaf takes more."""
+        if self._peak < 0:
+            self._peak = int(self.leaf.max(initial=0))
+        return self._peak
+
+    def at(self, rank: int) -> Ints:
+        """Counts of the domains of ``rank``. Do not modify."""
+        found = self.levels[rank]
+        if found is None:
+            below = self.at(rank + 1)
+            found = self.levels[rank] = np.add.reduceat(below, self._tree.children[rank][:-1]) if len(below) else below
+        return found
+
+    def correct(self, leaves: Ints, counts: Ints) -> None:
+        """Set the counts of some leaves (unique), and what follows from them."""
+        change = counts - self.leaf[leaves]
+        self.leaf[leaves] = counts
+        if self._peak >= 0:
+            self._peak = max(self._peak, int(counts.max(initial=0)))
+        for rank, level in enumerate(self.levels[:-1]):
+            if level is not None:
+                np.add.at(level, self._tree.owners[rank][leaves], change)
+
+
+@dataclass(slots=True)
+class Shape:
+    """One pod's needs, compiled: (row, amount) with amount > 0, the node filter, and what kubelets look at.
+
+    ``linked``: its devices have to be linked, so nodes of which that is not known take none. ``most``: more than that
+    no node was ever asked to take. ``lacking``: what it needs and no node has, so that none takes any.
+    """
+
+    needs: list[tuple[int, int]]
+    filter: NodeFilter
+    inside: PodShape | None = None
+    linked: bool = False
+    most: int = 1
+    lacking: tuple[str, ...] = ()
+    _cached: tuple[Ints, Ints] | None = None
+
+    @property
+    def _columns(self) -> tuple[Ints, Ints]:
+        """Rows, and amounts as a column."""
+        if self._cached is None:
+            needs = np.array(self.needs, np.int64)
+            self._cached = needs[:, 0], needs[:, 1:]
+        return self._cached
+
+    @classmethod
+    def of(cls, table: Table, tree: Tree, pod_set: PodSet) -> "Shape":
+        """Compile the shape of a pod set in a flavor."""
+        amounts = {PODS: 1, **pod_set.requests}
+        rows = table.rows
+        inside = inner(pod_set.shape)
+        linked = inside is not None and bool(must_link(inside))
+        needs = [(rows[resource], amount) for resource, amount in amounts.items() if amount > 0 and resource in rows]
+        which = NodeFilter.of(pod_set, tree.flavor.tolerations)
+        return cls(needs, which, inside, linked, lacking=table.lacking(amounts))
+
+    def fit(self, nodes: NodeColumns, selection: Selection, out: Ints | None = None, spare: Ints | None = None) -> Ints:
+        """How many pods fit each selected node now. ``out`` and ``spare`` may lend memory of that size."""
+        found = self.fit_amounts(nodes, selection, out, spare)
+        self.cut(nodes, selection, found)
+        return found
+
+    def cut(self, nodes: NodeColumns, selection: Selection, found: Ints) -> None:
+        """Cut what fits by amounts to what kubelets admit, in place."""
+        if self.inside is not None and nodes.numa.machines:
+            _cut(found, nodes.numa.counts(self.inside, self._up_to(found)), selection, blind=not self.linked)
+        elif self.linked:
+            found[:] = 0
+
+    def fit_amounts(
+        self, nodes: NodeColumns, selection: Selection, out: Ints | None = None, spare: Ints | None = None
+    ) -> Ints:
+        """The same by the amounts of whole nodes alone."""
+        if self.lacking:
+            return _zeros(nodes.table.free[0][selection], out)
+        if isinstance(selection, slice):
+            found = self._whole(nodes.table.free, selection, out, spare)
+        else:
+            found = self._few(nodes.table, selection)
+        mask = self.filter.mask(nodes, selection)
+        if mask is not None:
+            np.multiply(found, mask, out=found)
+        return found
+
+    def fit_emptied(self, nodes: NodeColumns, tree: Tree) -> Ints:
+        """How many would fit each leaf if nothing ran on any node and every node were ready and schedulable.
+
+        The answer lies in memory that the next question is answered in.
+        """
+        selection = tree.span
+        if self.lacking:
+            return _zeros(tree.other, tree.other)
+        found = self._whole(nodes.table.alloc, selection, tree.other, tree.spare)
+        for reason, mask in self.filter.parts(nodes, selection):
+            if reason is not Reason.NODE_NOT_READY and reason is not Reason.NODE_UNSCHEDULABLE:
+                np.multiply(found, mask, out=found)
+        if self.inside is not None and nodes.numa.machines:
+            _cut(found, nodes.numa.emptied(self.inside, self._up_to(found)), selection, blind=not self.linked)
+        elif self.linked:
+            found[:] = 0
+        return found
+
+    def _up_to(self, found: Ints) -> int:
+        """A power of two that no count exceeds; it only grows, because each other one is another question."""
+        self.most = max(self.most, min(1 << (int(found.max(initial=1)) - 1).bit_length(), PODS_OF_A_NODE))
+        return self.most
+
+    def _whole(self, have: Ints, selection: Selection, out: Ints | None, spare: Ints | None) -> Ints:
+        if not self.needs:  # a request of zero pods: only who says so gets here
+            return np.full(have.shape[1], MOST, np.int64)[selection]
+        found: Ints | None = None
+        for row, amount in self.needs:
+            part: Ints = have[row][selection]
+            if found is None:
+                found = part if amount == 1 else np.floor_divide(part, amount, out=out)
+                continue
+            if amount != 1:
+                part = spare = np.floor_divide(part, amount, out=spare)
+            out = found = np.minimum(found, part, out=out)
+        assert found is not None  # noqa: S101  (there is at least one need)
+        return np.maximum(found, 0, out=out)
+
+    def _few(self, table: Table, index: Ints) -> Ints:
+        """The same for a few nodes: one look into the table."""
+        if not self.needs:
+            return self._whole(table.free, index, None, None)
+        rows, amounts = self._columns
+        whole = table.free.reshape(-1)[table.offsets[rows] + index] // amounts
+        found: Ints = np.maximum(np.minimum.reduce(whole), 0)
+        return found
+
+
+def _zeros(like: Ints, out: Ints | None) -> Ints:
+    found = np.empty_like(like) if out is None else out
+    found[:] = 0
+    return found
+
+
+def _cut(found: Ints, admitted: Ints, selection: Selection, *, blind: bool) -> None:
+    """Cut counts to what kubelets admit, by table index.
+
+    Where that is -1 or missing it is not known: ``blind`` pods go there by amounts, others do not.
+    """
+    if isinstance(selection, slice):
+        allowed = admitted[selection]
+        part = found[: len(allowed)]
+        if not blind:
+            found[len(allowed) :] = 0
+    else:
+        inside = selection < len(admitted)
+        allowed = np.full(len(selection), -1)
+        allowed[inside] = admitted[selection[inside]]
+        part = found
+    if int(allowed.min(initial=0)) < 0:
+        allowed = np.where(allowed < 0, part if blind else 0, allowed)
+    np.minimum(part, allowed, out=part)
+
+
+@dataclass(slots=True)
+class Known:
+    """A shape that was counted before.
+
+    ``emptied``: by rank, the most that one domain would take if nothing ran; kept for a version of what is allocatable.
+    """
+
+    shape: Shape
+    counts: Counts
+    emptied: dict[int, int] = field(default_factory=dict)
+    emptied_at: int = -1
+
+    def refresh(self, nodes: NodeColumns, tree: Tree) -> None:
+        """Apply every change since the counts were made."""
+        table, shape, counts = nodes.table, self.shape, self.counts
+        batches = _changed(table, tree, counts.seen)
+        if batches is None:
+            self.counts = Counts(tree, shape.fit(nodes, tree.span, counts.leaf, tree.spare), table.log_end)
+            return
+        for leaves in batches:
+            counts.correct(leaves, shape.fit(nodes, tree.where(leaves)))
+        counts.seen = table.log_end
+
+    def most_emptied(self, nodes: NodeColumns, tree: Tree, rank: int) -> int:
+        """The most that one domain of ``rank`` (-1: the whole tree) would take if nothing ran."""
+        version = nodes.table.alloc_version + nodes.table.labels_version
+        if self.emptied_at != version:
+            self.emptied, self.emptied_at = {}, version
+        if rank not in self.emptied:
+            counts = Counts(tree, self.shape.fit_emptied(nodes, tree))
+            self.emptied[rank] = int(counts.leaf.sum() if rank < 0 else counts.at(rank).max())
+        return self.emptied[rank]
+
+
+def known_shape(nodes: NodeColumns, tree: Tree, pod_set: PodSet) -> Known:
+    """The shape of a pod set with counts as of now, from the tree's cache where it was seen. Do not modify.
+
+    The counts are valid until the state changes and somebody asks again.
+    """
+    key = (
+        tuple(pod_set.requests.items()),
+        tuple(pod_set.node_selector.items()),
+        pod_set.tolerations,
+        pod_set.node_affinity,
+        pod_set.shape,
+    )
+    shapes: dict[object, Known] = tree.kept
+    known = shapes.pop(key, None)
+    if known is not None and any(resource in nodes.table.rows for resource in known.shape.lacking):
+        known = None  # a node has it now
+    if known is None:
+        shape = Shape.of(nodes.table, tree, pod_set)
+        out = shapes.pop(next(iter(shapes))).counts.leaf if len(shapes) >= SHAPES_KEPT else tree.lend()
+        known = Known(shape, Counts(tree, shape.fit(nodes, tree.span, out, tree.spare), nodes.table.log_end))
+    elif known.counts.seen != nodes.table.log_end:
+        known.refresh(nodes, tree)
+    shapes[key] = known  # the newest is last, the first is the one to forget
+    return known
+
+
+def _changed(table: Table, tree: Tree, since: int) -> list[Ints] | None:
+    """Batches of leaves (unique in each) that changed; None where counting anew is cheaper or the log is gone."""
+    if since < table.log_start:
+        return None
+    batches: list[Ints] = []
+    single: set[int] = set()
+    before: Ints | None = None
+    changes = 0
+    for entry in table.log[since - table.log_start :]:
+        if isinstance(entry, int):
+            single.add(entry)
+            continue
+        if entry[1] is before:
+            continue  # held and given back
+        before = entry[1]
+        leaves = before if entry[0] is tree else tree.leaves_among(entry[0].where(entry[1]))
+        batches.append(leaves)
+        changes += len(leaves)
+    if single:
+        batches.append(tree.leaves_among(np.array(list(single), np.int64)))
+    if (changes + len(single)) * 3 > tree.size or (len(batches) > 1 and tree.size <= _SMALL):
+        return None
+    return batches if len(batches) <= _SEPARATE else [np.unique(np.concatenate(batches))]

@@ -1,0 +1,266 @@
+"""The nodes and what is inside them, the flavors, and the tree of each flavor.
+
+Trees are made anew only when asked for after a change: adding 5,000 nodes one by one marks them stale 5,000 times and
+builds them once. All nodes share one table whose order is: the first flavor's nodes in tree order, then the next
+flavor's that are not in an earlier one, then the rest.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.arrays import Ints
+from engine.cluster.filters import NodeColumns
+from engine.cluster.natural_order import NaturalKey, natural_cache
+from engine.cluster.node_columns import LabelColumn, Table
+from engine.cluster.tree import Path, Tree
+from engine.model import Flavor, Node
+from engine.numa.zone_ledger import NumaLedger
+
+SortKey = tuple[tuple[NaturalKey, ...], NaturalKey]
+NAMELESS: Final = 256  # records without node and pods that are kept until the order of nodes changes
+
+
+class NodeRecord:
+    """One node by name: its table index, and its path in each flavor it belongs to.
+
+    ``node`` is None while only pods or reservations name it (it went away, or was not seen yet).
+    """
+
+    __slots__ = ("index", "keys", "name", "node", "paths", "pods")
+
+    def __init__(self, name: str, index: int) -> None:
+        self.name = name
+        self.index = index
+        self.node: Node | None = None
+        self.paths: dict[str, Path] = {}
+        self.keys: dict[str, SortKey] = {}
+        self.pods = 0
+
+
+class Nodes:
+    """Records, table, insides, flavors and trees, kept consistent."""
+
+    def __init__(self, *, reconstruct: bool = True) -> None:
+        self.table = Table()
+        self.numa = NumaLedger(self._index, self.table.touch, reconstruct=reconstruct)
+        self.columns = NodeColumns(self.table, self._label_codes, self._index, self.numa)
+        self.by_name: dict[str, NodeRecord] = {}
+        self.at: list[NodeRecord] = []
+        self.known: dict[str, Node] = {}
+        self.view: Mapping[str, Node] = MappingProxyType(self.known)
+        self._labelled: dict[str, int] = {}  # by label key: how many nodes have it
+        self._unlabelled = LabelColumn(0)
+        self._nameless = 0  # records that nothing needs any more, since they were last dropped
+        self.flavors: dict[str, Flavor] = {}
+        self._trees: dict[str, Tree] = {}
+        self.stale = True
+        self.moved = False
+        self._natural = natural_cache()
+
+    # -- changes ----------------------------------------------------------------------------------------------
+
+    def record(self, name: str) -> NodeRecord:
+        """The record of a node; an empty one where nobody named it before."""
+        found = self.by_name.get(name)
+        if found is None:
+            found = self.by_name[name] = NodeRecord(name, self.table.add())
+            self.at.append(found)
+            self.numa.node_came(name)
+        return found
+
+    def set_node(self, node: Node) -> bool:
+        """Take in a node; True where anything changed."""
+        old = self.known.get(node.name)
+        if old == node:
+            return False
+        record = self.record(node.name)
+        self.known[node.name] = record.node = node
+        if old is None or old.allocatable != node.allocatable:
+            self.table.set_alloc(record.index, node.allocatable)
+        if old is None or (old.taints, old.unschedulable, old.ready) != (node.taints, node.unschedulable, node.ready):
+            self.table.set_status(record.index, node)
+        if old is None or old.labels != node.labels:
+            self._count_labels(record, old, node)
+            self._set_labels(record, node)
+        return True
+
+    def _count_labels(self, record: NodeRecord, old: Node | None, new: Node | None) -> None:
+        """Note which keys there are: a column is made of no other, and dropped with the last node that has its key."""
+        before, after = (set(node.labels) if node is not None else set() for node in (old, new))
+        for key in after - before:
+            if key not in self._labelled:
+                self.table.relabelled(record.index)  # whoever asked for it before was told that no node has it
+            self._labelled[key] = self._labelled.get(key, 0) + 1
+        for key in before - after:
+            self._labelled[key] -= 1
+            if not self._labelled[key]:
+                del self._labelled[key]
+                if self.table.labels.pop(key, None) is not None:
+                    self.table.relabelled(record.index)
+
+    def _set_labels(self, record: NodeRecord, node: Node) -> None:
+        self.table.set_labels(record.index, node.labels)
+        paths = {name: path for name, flavor in self.flavors.items() if (path := path_in(flavor, node)) is not None}
+        if paths != record.paths:
+            self.moved |= bool(record.paths)
+            record.paths, record.keys, self.stale = paths, {}, True
+
+    def remove_node(self, name: str) -> Node | None:
+        """Forget a node but not what is charged to it; returns it, or None where it was not known."""
+        node = self.known.pop(name, None)
+        if node is not None:
+            record = self.by_name[name]
+            record.node = None
+            self.table.clear(record.index)
+            self._count_labels(record, node, None)
+            self.stale |= bool(record.paths)
+            record.paths, record.keys = {}, {}
+        return node
+
+    def emptied(self, record: NodeRecord) -> None:
+        """The last pod left a node. Pods may name nodes that are not there: their records go once they are many."""
+        if record.node is None:
+            self._nameless += 1
+            self.stale |= self._nameless >= NAMELESS
+
+    def set_flavor(self, flavor: Flavor) -> Flavor | None:
+        """Take in a flavor; returns the one of that name before."""
+        old = self.flavors.get(flavor.name)
+        if old != flavor:
+            self.flavors[flavor.name] = flavor
+            self._assign(flavor.name, flavor)
+        return old
+
+    def remove_flavor(self, name: str) -> Flavor | None:
+        """Forget a flavor; returns it, or None."""
+        old = self.flavors.pop(name, None)
+        if old is not None:
+            self._assign(name, None)
+        return old
+
+    def _assign(self, name: str, flavor: Flavor | None) -> None:
+        for record in self.at:
+            path = path_in(flavor, record.node) if flavor is not None and record.node is not None else None
+            record.keys.pop(name, None)
+            if path is None:
+                record.paths.pop(name, None)
+            else:
+                record.paths[name] = path
+        self.stale = self.moved = True
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def trees(self) -> dict[str, Tree]:
+        """The trees by flavor name; call ``rebuild`` first where ``stale``."""
+        return self._trees
+
+    def flavors_on(self, name: str) -> Collection[str]:
+        """The flavors that a node is of; all of them where the node is not known."""
+        record = self.by_name.get(name)
+        return self.flavors.keys() if record is None or record.node is None else record.paths.keys()
+
+    def _index(self, name: str) -> int | None:
+        record = self.by_name.get(name)
+        return None if record is None else record.index
+
+    def label_column(self, key: str) -> LabelColumn:
+        """The column of a label key, made on first use (one pass over the nodes), then kept up to date.
+
+        Of a key that no node has none is made: anybody may ask for any number of keys.
+        """
+        column = self.table.labels.get(key)
+        if column is None and key not in self._labelled:
+            if len(self._unlabelled.codes) < self.table.size:
+                self._unlabelled = LabelColumn(self.table.capacity)
+            return self._unlabelled
+        if column is None:
+            column = self.table.labels[key] = LabelColumn(self.table.capacity)
+            for index, record in enumerate(self.at):
+                if record.node is not None and (value := record.node.labels.get(key)) is not None:
+                    column.set(index, value)
+        return column
+
+    def _label_codes(self, key: str) -> tuple[Mapping[str, int], NDArray[np.int32]]:
+        column = self.label_column(key)
+        return column.values, column.codes[: self.table.size]
+
+    # -- rebuilding -------------------------------------------------------------------------------------------
+
+    def rebuild(self, kept: Iterable[NodeRecord] | None) -> Ints:
+        """Bring table and trees into order. Returns the new index of each old one (-1: dropped).
+
+        Records without node and pods are dropped unless among ``kept`` (None: drop none).
+        """
+        if kept is not None:
+            self._drop_unused(set(kept))
+        members = {name: self._members(name) for name in sorted(self.flavors)}
+        order = self._in_order(members.values())
+        moves = np.full(self.table.size, -1, np.int64)
+        old = np.fromiter((record.index for record in order), np.int64, len(order))
+        if len(order) != self.table.size or not np.array_equal(old, np.arange(len(order))):
+            self.table.permute(old)
+            self.numa.permute(old)
+        moves[old] = np.arange(len(order))
+        self.at = order
+        for index, record in enumerate(order):
+            record.index = index
+        for tree in self._trees.values():
+            tree.kept.clear()  # whoever still holds the old tree must not hold its counts
+        self._trees = {name: self._tree(self.flavors[name], records) for name, records in members.items()}
+        self.stale = self.moved = False
+        return moves
+
+    def _drop_unused(self, kept: set[NodeRecord]) -> None:
+        self._nameless = 0
+        for record in [r for r in self.at if r.node is None and not r.pods and r not in kept]:
+            del self.by_name[record.name]
+        if len(self.by_name) != len(self.at):
+            self.at = [record for record in self.at if record.name in self.by_name]
+
+    def _members(self, flavor: str) -> list[NodeRecord]:
+        found = [record for record in self.at if flavor in record.paths]
+        found.sort(key=lambda record: self._sort_key(record, flavor))
+        return found
+
+    def _sort_key(self, record: NodeRecord, flavor: str) -> SortKey:
+        key = record.keys.get(flavor)
+        if key is None:
+            natural = self._natural
+            key = record.keys[flavor] = tuple(map(natural, record.paths[flavor])), natural(record.name)
+        return key
+
+    def _in_order(self, members: Iterable[list[NodeRecord]]) -> list[NodeRecord]:
+        order = dict.fromkeys(record for records in members for record in records)
+        if len(order) < len(self.at):
+            rest = sorted((record for record in self.at if record not in order), key=lambda record: record.name)
+            order |= dict.fromkeys(rest)
+        return list(order)
+
+    @staticmethod
+    def _tree(flavor: Flavor, records: list[NodeRecord]) -> Tree:
+        index = np.fromiter((record.index for record in records), np.int64, len(records))
+        return Tree(flavor, [r.name for r in records], [r.paths[flavor.name] for r in records], index)
+
+    def outside(self, flavor: Flavor) -> Iterator[Node]:
+        """Nodes the flavor selects that lack one of its level labels."""
+        for node in self.known.values():
+            if selected(flavor, node) and path_in(flavor, node) is None:
+                yield node
+
+
+def selected(flavor: Flavor, node: Node) -> bool:
+    """Whether the node carries the flavor's node labels."""
+    return flavor.node_labels.items() <= node.labels.items()
+
+
+def path_in(flavor: Flavor, node: Node) -> Path | None:
+    """The node's value at each level of the flavor; None where it is not one of the flavor's or lacks a label."""
+    if not selected(flavor, node):
+        return None
+    labels = node.labels
+    path = tuple([labels.get(level, "") for level in flavor.levels])
+    return path if all(path) else None

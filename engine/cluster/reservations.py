@@ -1,0 +1,372 @@
+"""What is held on nodes by reservations, and which pods fill it.
+
+A reservation holds slots: a number of units on each of some nodes. A pod that claims a slot is charged for itself, so
+one unit is then no longer held: the unit on the pod's own node, else the first one of the slice's domain that is left
+over, in tree order. What stays held is a function of the slots and the claims alone, never of the order they came in.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.arrays import Ints
+from engine.cluster.assignment import Assignment, Slice
+from engine.cluster.nodes import NodeRecord, Nodes
+from engine.cluster.tree import Path, Tree
+from engine.kubelet.machine import PodShape
+from engine.kubelet.rebuild import inner
+from engine.model import Pod
+
+ClaimKey = tuple[str, str]
+Claims = dict[NodeRecord, int]
+_NONE = np.zeros(0, np.int64)
+
+
+@dataclass(eq=False)
+class Slots:
+    """Units of one pod set by node: ``index[i]`` (table index, unique) has ``counts[i]``, ``held[i]`` unclaimed.
+
+    ``vector`` is one unit in table rows. ``homeless``: some slices have no node yet and wait for
+    theirs to appear. ``taken``: (table layout, cells, log entry) of what was charged, to give it back at once.
+    """
+
+    assignment: Assignment
+    index: Ints
+    counts: Ints
+    held: Ints
+    vector: Ints
+    homeless: bool = False
+    taken: "tuple[int, tuple[Ints, Ints], tuple[Tree, Ints]] | None" = None
+    _groups: "dict[Path, list[int]] | None" = None
+    _group_of: "dict[int, Path] | None" = None
+
+    def moved(self, moves: Ints) -> None:
+        """The table was permuted."""
+        self.index = moves[self.index]
+        self._groups = self._group_of = None
+
+    def groups(self, nodes: Nodes) -> tuple[dict[Path, list[int]], dict[int, Path]]:
+        """(positions by slice values in tree order, slice values by table index)."""
+        if self._groups is None or self._group_of is None:
+            self._groups, self._group_of = {}, {}
+            place = {name: part.values for part in self.assignment.slices for name, _ in part.nodes}
+            for position, index in enumerate(self.index.tolist()):
+                record = nodes.at[index]
+                values = place.get(record.name) or record.paths.get(self.assignment.flavor, ())
+                self._groups.setdefault(values, []).append(position)
+                self._group_of[index] = values
+            for positions in self._groups.values():
+                positions.sort(key=lambda position: int(self.index[position]))
+        return self._groups, self._group_of
+
+    def group(self, nodes: Nodes, record: NodeRecord) -> Path:
+        """The values of the slice that a pod on this node fills."""
+        _, group_of = self.groups(nodes)
+        return group_of.get(record.index) or record.paths.get(self.assignment.flavor, ())
+
+
+class Ledger:
+    """All reservations and claims; charges what is held to the table."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.nodes = nodes
+        self.held: dict[str, dict[str, Slots]] = {}
+        self.claims: dict[ClaimKey, Claims] = {}
+
+    # -- reservations -----------------------------------------------------------------------------------------
+
+    def put(self, workload: str, slots: dict[str, Slots]) -> dict[str, Slots]:
+        """Hold exactly these slots for a workload; returns what it held before."""
+        before = self.held.pop(workload, {})
+        for part in before.values():
+            self._give_back(part)
+        for name, part in slots.items():
+            claims = self.claims.get((workload, name))
+            part.held = self._unclaimed(part, claims) if claims else part.counts
+            self._take(part)
+        if slots:
+            self.held[workload] = slots
+        return before
+
+    def charge_new(self, resources: Collection[str], undone: Iterable[Mapping[str, Slots]]) -> None:
+        """Charge what slots hold of resources that no node had until now; ``undone``: slots that may come back."""
+        table = self.nodes.table
+        for parts, held in (*((parts, True) for parts in self.held.values()), *((parts, False) for parts in undone)):
+            for slots in parts.values():
+                requests = slots.assignment.requests
+                if not any(resource in requests for resource in resources):
+                    continue
+                before, slots.vector = slots.vector, table.vector(requests)
+                more = slots.vector.copy()
+                more[: len(before)] -= before
+                for at, units in zip(slots.index.tolist(), slots.held.tolist(), strict=True) if held else ():
+                    table.charge(at, more * units)
+
+    def release_all(self, workloads: Iterable[str]) -> dict[str, dict[str, Slots]]:
+        """Give back what several workloads hold; returns it."""
+        before = {workload: self.held.pop(workload) for workload in workloads if workload in self.held}
+        for part in self._at_once(before, 1):
+            self._give_back(part)
+        return before
+
+    def put_back(self, before: Mapping[str, dict[str, Slots]]) -> None:
+        """The opposite of ``release_all``, while nothing else changed."""
+        for part in self._at_once(before, -1):
+            self._take(part)
+        self.held.update(before)
+
+    def _at_once(self, before: Mapping[str, dict[str, Slots]], sign: int) -> list[Slots]:
+        """Give back (1) or take (-1) what can be in one go; the rest is returned."""
+        table, rest = self.nodes.table, []
+        cells: list[tuple[Ints, Ints]] = []
+        leaves: dict[int, tuple[Tree, list[Ints]]] = {}
+        for parts in before.values():
+            for slots in parts.values():
+                taken = slots.taken
+                if taken is not None and taken[0] == table.layout and slots.held is slots.counts:
+                    cells.append(taken[1])
+                    tree, nodes = taken[2]
+                    leaves.setdefault(id(tree), (tree, []))[1].append(nodes)
+                else:
+                    rest.append(slots)
+        if cells:
+            where, amounts = (np.concatenate(each) for each in zip(*cells, strict=True))
+            table.move(where, amounts * sign, [(tree, np.unique(np.concatenate(of))) for tree, of in leaves.values()])
+        return rest
+
+    def _take(self, slots: Slots) -> None:
+        packing = slots.assignment.packing
+        table = self.nodes.table
+        if packing is None or len(packing[1]) != len(slots.index) or not self._current(packing[0]):
+            for at, units in zip(slots.index.tolist(), slots.held.tolist(), strict=True):
+                table.charge(at, slots.vector * units)
+            return
+        entry = packing[0], packing[1]
+        cells = table.cells(slots.index, slots.held, slots.vector)
+        table.take(cells, entry)
+        slots.taken = table.layout, cells, entry
+
+    def _give_back(self, slots: Slots) -> None:
+        table = self.nodes.table
+        if slots.taken is not None and slots.taken[0] == table.layout and slots.held is slots.counts:
+            table.give_back(*slots.taken[1:])
+            return
+        for at, units in zip(slots.index.tolist(), slots.held.tolist(), strict=True):
+            table.charge(at, slots.vector * -units)
+
+    def _current(self, tree: Tree) -> bool:
+        return not self.nodes.stale and self.nodes.trees().get(tree.flavor.name) is tree
+
+    def moved(self, moves: Ints) -> None:
+        """The table was permuted; nodes may have moved between domains, so claims are matched again."""
+        for workload, parts in self.held.items():
+            for name, slots in parts.items():
+                slots.moved(moves)
+                slots.assignment.settle()
+                slots.taken = None
+                claims = self.claims.get((workload, name))
+                if claims and not slots.assignment.by_host:
+                    self._settle((workload, name), slots, self._unclaimed(slots, claims))
+
+    # -- claims -----------------------------------------------------------------------------------------------
+
+    def claim(self, key: ClaimKey, record: NodeRecord, by: int, pod: Pod) -> None:
+        """A pod on this node fills (by = 1), or no longer fills (by = -1), a slot."""
+        claims = self.claims.setdefault(key, {})
+        now = claims.get(record, 0) + by
+        if now:
+            claims[record] = now
+        else:
+            del claims[record]
+            if not claims:
+                del self.claims[key]
+        slots = self.held.get(key[0], {}).get(key[1])
+        if slots is not None:
+            self._match(key, slots, claims, slots.group(self.nodes, record), pod if by > 0 else None)
+
+    def _match(self, key: ClaimKey, slots: Slots, claims: Claims, values: Path, claimant: Pod | None) -> None:
+        """Match the claims of one slice again."""
+        groups, _ = slots.groups(self.nodes)
+        positions = groups.get(values)
+        if positions is None:
+            return
+        held = self._left(slots, positions, self._claims_of(slots, claims, positions, values))
+        for position, left in zip(positions, held, strict=True):
+            change = left - int(slots.held[position])
+            if change:
+                if slots.held is slots.counts:
+                    slots.held = slots.counts.copy()
+                slots.held[position] = left
+                self.nodes.table.charge(int(slots.index[position]), slots.vector * change)
+                self._tell(key, slots, position, claimant)
+
+    def _claims_of(self, slots: Slots, claims: Claims, positions: Sequence[int], values: Path) -> dict[int, int]:
+        """Claims by table index that this slice's units can serve."""
+        if slots.assignment.by_host and len(positions) == 1:
+            record = self.nodes.at[int(slots.index[positions[0]])]
+            return {record.index: claims[record]} if record in claims else {}
+        records: Iterable[NodeRecord] = claims
+        tree = self.nodes.trees().get(slots.assignment.flavor)
+        domain = tree.domain_of.get(values) if tree is not None and not self.nodes.stale else None
+        if tree is not None and domain is not None:
+            bounds = tree.bounds[tree.last]
+            index = tree.where(np.arange(bounds[domain], bounds[domain + 1])).tolist()
+            records = {self.nodes.at[at] for at in (*index, *slots.index[positions].tolist())}
+        group = slots.group
+        return {r.index: claims[r] for r in records if r in claims and group(self.nodes, r) == values}
+
+    @staticmethod
+    def _left(slots: Slots, positions: Sequence[int], claimed: dict[int, int]) -> list[int]:
+        """Units left unclaimed at ``positions``: own node first, then tree order."""
+        left = []
+        for position in positions:
+            index = int(slots.index[position])
+            own = min(int(slots.counts[position]), claimed.get(index, 0))
+            left.append(int(slots.counts[position]) - own)
+            if own:
+                claimed[index] -= own
+        over = sum(claimed.values())
+        for i, units in enumerate(left):
+            taken = min(units, over)
+            left[i] -= taken
+            over -= taken
+        return left
+
+    def _unclaimed(self, slots: Slots, claims: Claims) -> Ints:
+        groups, _ = slots.groups(self.nodes)
+        held = slots.counts.copy()
+        by_group: dict[Path, dict[int, int]] = {}
+        for record, n in claims.items():
+            by_group.setdefault(slots.group(self.nodes, record), {})[record.index] = n
+        for values, claimed in by_group.items():
+            positions = groups.get(values)
+            if positions is not None:
+                held[positions] = self._left(slots, positions, claimed)
+        return held
+
+    def _settle(self, key: ClaimKey, slots: Slots, held: Ints) -> None:
+        before, slots.held = slots.held, held
+        for position in np.flatnonzero(held != before).tolist():
+            self.nodes.table.charge(int(slots.index[position]), slots.vector * int(held[position] - before[position]))
+            self._tell(key, slots, position, None)
+
+    # -- inside the nodes -------------------------------------------------------------------------------------
+
+    def _tell(self, key: ClaimKey, slots: Slots, position: int, claimant: Pod | None) -> None:
+        """Other slots of a node are unclaimed now."""
+        if inner(slots.assignment.shape) is not None:
+            name = self.nodes.at[int(slots.index[position])].name
+            self.nodes.numa.held(key, name, int(slots.held[position]), claimant)
+
+    def keys(self) -> Iterator[ClaimKey]:
+        """Every pod set that holds slots, in the order of the reservations."""
+        return ((workload, name) for workload, parts in self.held.items() for name in parts)
+
+    def shape(self, key: ClaimKey) -> PodShape | None:
+        """What kubelets look at in the pods of a pod set; None where it holds nothing inside, or that is not known."""
+        slots = self.held.get(key[0], {}).get(key[1])
+        return None if slots is None else inner(slots.assignment.shape)
+
+    def units(self, key: ClaimKey, names: Collection[str] | None) -> Iterator[tuple[str, int]]:
+        """(node, slots there that no pod claims), for some nodes or all, in the order of the slots."""
+        slots = self.held.get(key[0], {}).get(key[1])
+        if slots is None:
+            return
+        positions: Iterable[int] = range(len(slots.index))
+        if names is not None:
+            known = [self.nodes.by_name[name].index for name in names if name in self.nodes.by_name]
+            positions = np.flatnonzero(np.isin(slots.index, np.array(known, np.int64))).tolist()
+        for position in positions:
+            if slots.held[position]:
+                yield self.nodes.at[int(slots.index[position])].name, int(slots.held[position])
+
+    # -- from assignments to slots ----------------------------------------------------------------------------
+
+    def slots(self, assignment: Assignment) -> Slots:
+        """Slots of an assignment whose slices name their nodes."""
+        vector = self.nodes.table.vector(assignment.requests)
+        packing = assignment.packing
+        if packing is not None and self._current(packing[0]):
+            tree, leaves, counts = packing
+            return Slots(assignment, tree.where(leaves), counts, counts, vector)
+        on: dict[int, int] = {}
+        for part in assignment.slices:
+            for name, count in part.nodes:
+                index = self.nodes.record(name).index
+                on[index] = on.get(index, 0) + count
+        return _slots(assignment, on, vector)
+
+    def restored(self, workload: str, assignment: Assignment) -> Slots:
+        """Slots of slices that may lack their nodes: packed where claims are, then where room is, over-full if need be.
+
+        Slices whose domain has no node stay homeless.
+        """
+        on: dict[int, int] = {}
+        claims = self.claims.get((workload, assignment.pod_set), {})
+        vector = self.nodes.table.vector(assignment.requests)
+        slices: list[Slice] = []
+        for part in assignment.slices:
+            packed = list(self._pack(assignment, part, claims, vector))
+            for index, count in packed:
+                on[index] = on.get(index, 0) + count
+            names = tuple((self.nodes.at[index].name, count) for index, count in packed)
+            slices.append(Slice(part.values, part.count, names))
+        slots = _slots(with_slices(assignment, slices), on, vector)
+        slots.homeless = any(part.count and not part.nodes for part in slices)
+        return slots
+
+    def _pack(self, assignment: Assignment, part: Slice, claims: Claims, vector: Ints) -> Iterator[tuple[int, int]]:
+        if part.nodes:
+            yield from ((self.nodes.record(name).index, count) for name, count in part.nodes)
+            return
+        tree = self.nodes.trees().get(assignment.flavor)
+        domain = tree.domain_of.get(part.values) if tree is not None else None
+        if tree is None or domain is None:
+            return
+        bounds = tree.bounds[tree.last]
+        index = tree.where(np.arange(bounds[domain], bounds[domain + 1]))
+        yield from self._packed_on(index, part.count, claims, vector)
+
+    def _packed_on(self, index: Ints, count: int, claims: Claims, vector: Ints) -> Iterator[tuple[int, int]]:
+        claimed = np.array([claims.get(self.nodes.at[at], 0) for at in index.tolist()])
+        own = np.minimum(claimed, np.maximum(count - (np.cumsum(claimed) - claimed), 0))
+        needed = vector > 0
+        free = self.nodes.table.free[: len(vector)][:, index][needed]
+        room = (
+            np.maximum((free // vector[needed][:, None]).min(axis=0), 0) if needed.any() else np.full(len(index), count)
+        )
+        left = count - int(own.sum())
+        for at in np.argsort(-room, kind="stable").tolist():
+            taken = min(int(room[at]), left)
+            own[at] += taken
+            left -= taken
+        own[0] += left
+        yield from ((at, n) for at, n in zip(index.tolist(), own.tolist(), strict=True) if n)
+
+    def records(self) -> set[NodeRecord]:
+        """Every record that a reservation needs."""
+        return {record for parts in self.held.values() for record in self.records_of(parts.values())}
+
+    def records_of(self, parts: Iterable[Slots]) -> Iterator[NodeRecord]:
+        """Records that these slots are on."""
+        return (self.nodes.at[at] for slots in parts for at in slots.index.tolist())
+
+
+def with_slices(assignment: Assignment, slices: Iterable[Slice]) -> Assignment:
+    """The same assignment with other slices."""
+    return Assignment(
+        pod_set=assignment.pod_set,
+        flavor=assignment.flavor,
+        levels=assignment.levels,
+        requests=assignment.requests,
+        slices=slices,
+        source=assignment.source,
+        shape=assignment.shape,
+    )
+
+
+def _slots(assignment: Assignment, on: dict[int, int], vector: Ints) -> Slots:
+    index = np.fromiter(on, np.int64, len(on)) if on else _NONE
+    counts = np.fromiter(on.values(), np.int64, len(on)) if on else _NONE
+    return Slots(assignment, index, counts, counts, vector)

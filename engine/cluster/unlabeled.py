@@ -1,0 +1,66 @@
+"""Nodes that a flavor selects and that lack the label of a level: they take no pods, and somebody should know."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from engine.cluster.filters import NodeFilter
+from engine.model import Flavor, Node, PodSet
+from engine.state import ClusterState
+
+NAMED: Final = 3  # nodes in a message
+
+
+@dataclass(frozen=True)
+class Unlabeled:
+    """One such node. ``missing``: the levels without a label; ``fits``: pods that it could take if it had them."""
+
+    node: str
+    missing: tuple[str, ...]
+    fits: int = 0
+
+
+def unlabeled(state: ClusterState, flavor: str) -> tuple[Unlabeled, ...]:
+    """Such nodes of a flavor, by name; empty for a flavor that is not known."""
+    known = state.flavors.get(flavor)
+    if known is None:
+        return ()
+    found = (Unlabeled(node.name, missing(known, node)) for node in state.cluster.outside(known))
+    return tuple(sorted(found, key=lambda one: one.node))
+
+
+def helpful(state: ClusterState, flavor: str, pod_set: PodSet) -> tuple[Unlabeled, ...]:
+    """Those of them that could take a pod of this pod set, by name. What pods ask of other pods is not looked at."""
+    return tuple(one for one in _fitting(state, flavor, pod_set) if one.fits)
+
+
+def _fitting(state: ClusterState, flavor: str, pod_set: PodSet) -> Iterator[Unlabeled]:
+    known, table = state.flavors.get(flavor), state.cluster.table
+    if known is None or table.lacking(pod_set.requests):
+        return
+    which, needs = NodeFilter.of(pod_set, known.tolerations), table.vector(pod_set.requests)
+    asked = np.flatnonzero(needs)
+    for one in unlabeled(state, flavor):
+        index = np.array([state.cluster.by_name[one.node].index])
+        mask = which.mask(state.cluster.columns, index)
+        if mask is not None and not mask.any():
+            continue
+        room = table.free[asked, index] // needs[asked]
+        yield Unlabeled(one.node, one.missing, max(0, min(int(room.min()), pod_set.count)))
+
+
+def missing(flavor: Flavor, node: Node) -> tuple[str, ...]:
+    """The levels of a flavor whose label a node lacks."""
+    return tuple(level for level in flavor.levels if not node.labels.get(level))
+
+
+def in_words(found: tuple[Unlabeled, ...]) -> str:
+    """For messages: ``2 nodes lack the label of a level: n7 (rack), n8 (rack)``; "" where there is none."""
+    if not found:
+        return ""
+    shown = ", ".join(f"{one.node} ({', '.join(one.missing)})" for one in found[:NAMED])
+    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    verb = "nodes lack" if len(found) > 1 else "node lacks"
+    return f"{len(found)} {verb} the label of a level: {shown}{more}"

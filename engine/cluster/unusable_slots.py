@@ -1,0 +1,84 @@
+"""Which of the slots that a workload holds no pod can start in any more. Changes nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.arrays import Ints
+from engine.cluster.filters import Mask, NodeFilter
+from engine.cluster.nodes import selected
+from engine.cluster.tree import Path
+from engine.model import HOSTNAME_LABEL, Flavor, PodSet
+from engine.state import ClusterState
+
+
+def closed(
+    state: ClusterState, flavor: str, levels: tuple[str, ...], pod_set: PodSet, slots: Sequence[tuple[Path, str]]
+) -> list[bool]:
+    """For each slot (its level values, and its node where it is one) whether it is closed to pods of this pod set.
+
+    It is where none of its nodes is left that is there, ready, schedulable, without a taint that the pods (or the
+    flavor) do not tolerate, with the labels that the slot, the pods' selectors and the flavor name. A host that became
+    too small for what is held on it is closed too. ``flavor``: one that is not known asks for no labels.
+    """
+    known = state.flavors.get(flavor)
+    if known is not None and known.levels != levels:
+        known = None  # another one of that name; who stands in the old one is not to move for that
+    if not all(name for _, name in slots):
+        state.tree("")  # nodes may change their place in the table here, and not below
+    look = _Look(state, known, levels, NodeFilter.of(pod_set, known.tolerations if known is not None else ()), pod_set)
+    hosts = [look.host(values, name) if name else -1 for values, name in slots]
+    index = np.array([at for at in hosts if at >= 0], np.int64)
+    free = iter(look.open(index).tolist())
+    return [
+        not (next(free) if at >= 0 else not name and bool(look.open(look.domain(values)).any()))
+        for at, (values, name) in zip(hosts, slots, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What is asked of every node."""
+
+    state: ClusterState
+    flavor: Flavor | None
+    levels: tuple[str, ...]
+    filter: NodeFilter
+    pod_set: PodSet
+
+    def host(self, values: Path, name: str) -> int:
+        """The table index of a node whose labels are still those of its slot; -1 where there is none."""
+        record = self.state.cluster.by_name.get(name)
+        node = record.node if record is not None else None
+        if record is None or node is None or (self.flavor is not None and not selected(self.flavor, node)):
+            return -1
+        labels = node.labels
+        return record.index if all(labels.get(key) == value for key, value in self._pairs(values)) else -1
+
+    def domain(self, values: Path) -> Ints:
+        """The table indices of all nodes with these values."""
+        tree = self.state.tree(self.flavor.name) if self.flavor is not None else None
+        if tree is None:
+            names = [node.name for node in self.state.nodes.values() if self.host(values, node.name) >= 0]
+            return np.array([self.state.cluster.by_name[name].index for name in names], np.int64)
+        found = tree.domain_of.get(values)
+        if found is None:
+            return np.array([], np.int64)
+        first, last = tree.bounds[tree.last][found : found + 2].tolist()
+        return tree.where(np.arange(first, last, dtype=np.int64))
+
+    def open(self, index: Ints) -> Mask:
+        """Which of these nodes a pod could start on."""
+        table = self.state.cluster.table
+        needs = table.vector(self.pod_set.requests)
+        found = self.filter.mask(self.state.cluster.columns, index)
+        if found is None:
+            found = np.ones(len(index), np.bool_)
+        if self.levels[-1] == HOSTNAME_LABEL:
+            asked = np.flatnonzero(needs)
+            found &= (table.free[asked[:, None], index] >= 0).all(axis=0)
+        return found
+
+    def _pairs(self, values: Path) -> "zip[tuple[str, str]]":
+        return zip(self.levels, values, strict=True)

@@ -1,0 +1,297 @@
+"""Whether a kubelet grants all pods that are on their way to it, in any order and whatever ends meanwhile.
+
+A kubelet places a pod when it arrives. One that is alone gets what was predicted. Of several each takes the first zones
+that have room for it, so another order may leave no zone for the last one; and a pod whose containers are placed one by
+one may be refused because *more* is free: its first container then goes to zones where the next one finds no device.
+
+- `certain` goes through the orders with what is free as two states: ``least``, where nothing has ended, and ``most``,
+  where all has ended that may. A mask that ``most`` allows is possible, one that ``least`` allows is sure; the kubelet
+  takes a possible one up to the first that is sure. Each of those is followed, and in each every pod has to find one.
+- Where nothing may end, that is the admission itself, order by order. Else it may say no where all would go well: where
+  pods take of several zones, or where there are more orders than `BUDGET` steps.
+- Under ``none`` and ``best-effort`` a kubelet refuses for want of the sum alone, which no order changes.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from engine.kubelet.admit import MOST_ZONES, Trial
+from engine.kubelet.allocators import CountRoom, CpuRoom, DeviceRoom, installed, row_of
+from engine.kubelet.devices.links import bits
+from engine.kubelet.hint_merge import Merged, space_of
+from engine.kubelet.hints import fewest
+from engine.kubelet.machine import CPU, Layout, PodShape, Scope, State, TopologyPolicy
+from engine.kubelet.rebuild import asked
+from engine.kubelet.resource_requests import Ask, Asks, asks_of
+
+BUDGET: Final = 128  # admissions
+KEPT: Final = 1 << 12
+_CHOOSY: Final = (TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE)
+
+
+class Free(NamedTuple):
+    """What is free inside a machine, if nothing ends and if all ends that may."""
+
+    least: State
+    most: State
+
+
+@lru_cache(maxsize=KEPT)
+def heeds(layout: Layout, shape: PodShape) -> bool:
+    """Whether what such a pod finds on a machine decides what becomes of it, or of others that come after it."""
+    if layout.kubelet.policy not in _CHOOSY or len(layout.zones) > MOST_ZONES:
+        return False
+    return any(ask != Ask() for _, _, ask in _asks(layout, shape).containers)
+
+
+def certain(layout: Layout, least: State, most: State, shapes: Iterable[PodShape], budget: int = BUDGET) -> bool:
+    """Whether all these pods are granted; see the module."""
+    coming = Counter(shape for shape in shapes if heeds(layout, shape))
+    if not coming:
+        return True
+    if all(_is_plain(layout, shape) for shape in coming):
+        if len(coming) == 1:
+            ((shape, count),) = coming.items()
+            return _one_by_one(layout, least, shape, count)
+        if all(_finds_room(layout, least, shape, coming) for shape in coming):
+            return True
+    kinds = tuple(coming)
+    return _Search(layout, kinds, budget).all_go(Free(least, most), tuple(coming.values()))
+
+
+def _asks(layout: Layout, shape: PodShape) -> Asks:
+    return asks_of(layout.resources, layout.ignored, layout.kubelet, shape)
+
+
+@lru_cache(maxsize=KEPT)
+def _is_plain(layout: Layout, shape: PodShape) -> bool:
+    """Whether one merge decides: then more that is free never hurts.
+
+    In pod scope memory that only init containers ask for is no part of it, and is taken wherever it is.
+    """
+    asks = _asks(layout, shape)
+    if layout.kubelet.scope is Scope.POD:
+        merged = {row for row, _ in asks.whole.memory}
+        return all(row in merged for _, _, ask in asks.containers for row, _ in ask.memory)
+    return sum(ask != Ask() for _, _, ask in asks.containers) <= 1
+
+
+def _one_by_one(layout: Layout, state: State, shape: PodShape, count: int) -> bool:
+    """Pods that are all alike and placed at once: they come in the one order that there is."""
+    for _ in range(count):
+        admission = asked(layout, state, shape)
+        if not admission.admitted:
+            return False
+        state = admission.after
+    return True
+
+
+def _finds_room(layout: Layout, state: State, shape: PodShape, coming: Counter[PodShape]) -> bool:
+    """Whether a plain pod finds a zone wherever the others go: they are too few to block all that have room for it.
+
+    A zone is blocked once others have more of some resource there than the pod leaves. So each of them blocks no more
+    of a zone than its part of that, one zone at most, in as many zones as it takes from.
+    """
+    if layout.kubelet.full_pcpus_only or shape.gpu_link or shape.wish is not TopologyPolicy.NONE:
+        return False
+    need = _most_of(layout, shape)
+    if _reach(layout, shape) > 1:
+        return False
+    zones = [
+        [_units(layout, free, row) - amount + 1 for row, amount in need.items()]
+        for zone, free in enumerate(state.free)
+        if not state.memory or state.memory[zone].cells == 1 << zone
+    ]
+    zones = [spare for spare in zones if min(spare, default=1) > 0]  # those with room for the pod
+    blocked, in_each = 0.0, [0.0] * len(zones)
+    others = coming - Counter([shape])
+    for other, count in others.items():
+        takes = _most_of(layout, other)
+        parts = [
+            max((takes.get(row, 0) / left for row, left in zip(need, spare, strict=True)), default=0.0)
+            for spare in zones
+        ]
+        in_each = [total + count * part for total, part in zip(in_each, parts, strict=True)]
+        blocked += count * min(1.0, max(parts, default=0.0)) * _reach(layout, other)
+    return len(zones) > blocked or any(total < 1 for total in in_each)
+
+
+@lru_cache(maxsize=KEPT)
+def _reach(layout: Layout, shape: PodShape) -> int:
+    """How many zones a pod takes from at most; types of memory share zones, which may be more than each needs."""
+    cpu, zones = row_of(layout.resources, CPU), len(layout.zones)
+    asks = _asks(layout, shape)
+    reach = 0
+    for ask in [asks.whole] if layout.kubelet.scope is Scope.POD else [ask for _, _, ask in asks.containers]:
+        amounts = (*ask.devices, *(((cpu, ask.cpus),) if ask.cpus else ()))
+        widths = [fewest(installed(layout, row).units, amount, zones) for row, amount in amounts]
+        held = [fewest(tuple([zone[row] for zone in layout.allocatable]), amount, zones) for row, amount in ask.memory]
+        reach += max(*widths, sum(held), 0)
+    return min(reach, zones)
+
+
+@lru_cache(maxsize=KEPT)
+def _most_of(layout: Layout, shape: PodShape) -> dict[int, int]:
+    """The most that a pod holds of each resource, in whole CPUs, bytes and devices."""
+    found = Counter[int]()
+    cpu = row_of(layout.resources, CPU)
+    for _, _, ask in _asks(layout, shape).containers:
+        for row, amount in (*ask.memory, *ask.devices, *(((cpu, ask.cpus),) if ask.cpus else ())):
+            found[row] += amount
+    return dict(found)
+
+
+def _units(layout: Layout, free: Sequence[int], row: int) -> int:
+    return free[row] // 1000 if layout.resources[row] == CPU else free[row]
+
+
+class _Search:
+    """All orders, each state once."""
+
+    def __init__(self, layout: Layout, kinds: tuple[PodShape, ...], budget: int) -> None:
+        self._layout = layout
+        self._kinds = kinds
+        self._left = budget
+        self._known: dict[tuple[Free, tuple[int, ...]], bool] = {}
+
+    def all_go(self, free: Free, counts: tuple[int, ...]) -> bool:
+        """Whether so many pods of each kind are granted from here on."""
+        if not any(counts):
+            return True
+        known = self._known.get((free, counts))
+        if known is None:
+            known = self._known[free, counts] = self._each_goes(free, counts)
+        return known
+
+    def _each_goes(self, free: Free, counts: tuple[int, ...]) -> bool:
+        for at, shape in enumerate(self._kinds):
+            if not counts[at]:
+                continue
+            self._left -= 1
+            outcomes = _outcomes(self._layout, free, shape) if self._left >= 0 else None
+            rest = (*counts[:at], counts[at] - 1, *counts[at + 1 :])
+            if not outcomes or not all(self.all_go(after, rest) for after in outcomes):
+                return False
+        return True
+
+
+@lru_cache(maxsize=KEPT)
+def _outcomes(layout: Layout, free: Free, shape: PodShape) -> tuple[Free, ...]:
+    """What may be left once such a pod has come; nothing where it may be refused."""
+    if free.least == free.most:
+        admission = asked(layout, free.least, shape)
+        return (Free(admission.after, admission.after),) if admission.admitted else ()
+    found: list[Free] = []
+    ways: list[tuple[int, ...]] = [()]
+    while ways:
+        got = _Pair(layout, free, shape, ways.pop()).follow()
+        if got is None:
+            return ()
+        if isinstance(got, Free):
+            found.append(got)
+        else:
+            ways += got
+    return tuple(dict.fromkeys(found))
+
+
+class _Pair:
+    """One pod on both states at once, with the same masks chosen; ``way``: those of the first merges."""
+
+    def __init__(self, layout: Layout, free: Free, shape: PodShape, way: tuple[int, ...]) -> None:
+        self._layout = layout
+        self._asks = _asks(layout, shape)
+        self._least = Trial(layout, free.least, shape, self._asks)
+        self._most = Trial(layout, free.most, shape, self._asks)
+        self._way = way
+        self._chosen: list[int] = []
+
+    def follow(self) -> Free | list[tuple[int, ...]] | None:
+        """What is left; or the ways there are where several masks are possible; None where it may be refused."""
+        per_container = self._layout.kubelet.scope is Scope.CONTAINER
+        asks = [ask for _, _, ask in self._asks.containers] if per_container else [self._asks.whole]
+        mask = 0
+        for at, (kind, _, ask) in enumerate(self._asks.containers):
+            if at < len(asks):
+                choices = self._choices(asks[at])
+                if len(choices) != 1:
+                    return [(*self._chosen, choice) for choice in choices] or None
+                (mask,) = choices
+                self._chosen.append(mask)
+                if not self._sure(asks[at], mask) and not self._make_room(asks[at], mask):
+                    return None
+            single = self._layout.kubelet.policy is TopologyPolicy.SINGLE
+            whole = single and mask == space_of(len(self._layout.zones)).all
+            merged = Merged(None if whole else mask, preferred=True)
+            for trial in (self._least, self._most):
+                if trial.allocate(at, kind, ask, merged) is not None:
+                    return None
+        least, most = self._least.admission(), self._most.admission()
+        return Free(least.after, most.after) if least.uses == most.uses else None
+
+    def _choices(self, ask: Ask) -> list[int]:
+        """The masks that the kubelet may choose; none where no one is sure."""
+        if len(self._chosen) < len(self._way):
+            return [self._way[len(self._chosen)]]
+        sure = self._family(self._least, ask)
+        possible = self._family(self._most, ask) | sure
+        found: list[int] = []
+        for mask in sorted(bits(possible), key=self._rank):
+            found.append(mask)
+            if sure >> mask & 1:
+                return found
+        return []
+
+    def _rank(self, mask: int) -> tuple[int, int, int]:
+        kubelet, spread = self._layout.kubelet, 0
+        zones = [zone.distances for zone in self._layout.zones]
+        if kubelet.prefer_closest_numa_nodes and kubelet.policy is not TopologyPolicy.SINGLE and all(zones):
+            spread = sum(zones[one][other] for one in bits(mask) for other in bits(mask))
+        return mask.bit_count(), spread, mask
+
+    def _sure(self, ask: Ask, mask: int) -> bool:
+        return bool(self._family(self._least, ask) >> mask & 1)
+
+    def _family(self, trial: Trial, ask: Ask) -> int:
+        """The masks that all resources prefer."""
+        space = space_of(len(self._layout.zones))
+        hints = trial.hints(ask)
+        if not hints:
+            return 1 << space.all
+        common = -1
+        for hint in hints:
+            common &= hint.preferred
+        return common & space.widths[1] if self._layout.kubelet.policy is TopologyPolicy.SINGLE else common
+
+    def _make_room(self, ask: Ask, mask: int) -> bool:
+        """Where the kubelet chooses a zone that has no room if nothing ends, something has ended: at least so much."""
+        if mask.bit_count() != 1:
+            return False
+        zone = mask.bit_length() - 1
+        least, most = self._least, self._most
+        if ask.cpus:
+            _widen(least.cpu_room(), most.cpu_room(), zone, ask.cpus)
+        for row, amount in ask.devices:
+            for rooms, others in ((least.devices, most.devices), (least.counts, most.counts)):
+                if row in rooms:
+                    _widen(rooms[row], others[row], zone, amount)
+        if ask.memory and least.memory is not None:
+            least.memory.widen(zone, ask.memory)
+        return self._sure(ask, mask)
+
+
+def _widen(
+    room: CpuRoom | CountRoom | DeviceRoom, most: CpuRoom | CountRoom | DeviceRoom, zone: int, need: int
+) -> None:
+    """Give a zone just as many free units as are needed with those that are lent there."""
+    if isinstance(room, CountRoom):
+        room.free[zone] = max(room.free[zone], need - room.spare[zone])
+    elif not isinstance(most, CountRoom):
+        here = room.cpus.zones[zone] if isinstance(room, CpuRoom) else room.zones[zone]
+        missing = need - ((room.free | room.spare) & here).bit_count()
+        for unit in bits(most.free & here & ~room.free):
+            if missing <= 0:
+                break
+            room.free |= 1 << unit
+            missing -= 1

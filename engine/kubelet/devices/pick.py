@@ -1,0 +1,137 @@
+"""What an admission asks when it hands out devices: which ones, or why none.
+
+The kubelet has said from which zones; here the pod's own rules come on top of it. ``require`` and the rules of XPUs
+refuse, everything else only orders. Where only amounts are known, ``require`` is granted where it holds whichever
+devices the plugin takes, or where all of them are free and the best of them do.
+"""
+
+import msgspec
+
+from engine.kubelet.devices.choose import REQUIRE, Wanted, choose
+from engine.kubelet.devices.links import LinkGraph, bits, largest_clique, mask_of
+from engine.kubelet.devices.xpu import IN_ONE_WING, SIZES, XpuBoard, allowed, best_split, choose_cards, fill
+from engine.kubelet.machine import Kind, PodShape
+
+GPU_LINK = "GpuLink"
+XPU_ALLOCATION = "XpuAllocation"
+
+Rules = LinkGraph | XpuBoard | None
+
+
+class Refused(msgspec.Struct, frozen=True, gc=False):
+    """Why no devices are given: a reason of the closed set, and a message a person can act on."""
+
+    reason: str
+    message: str
+
+
+def is_gpu(resource: str) -> bool:
+    """Whether a resource is whole GPUs, by its name: ``nvidia.com/gpu``, ``amd.com/gpu``."""
+    return _short(resource) == "gpu"
+
+
+def wants_links(resource: str) -> bool:
+    """Whether ``gpu-link`` is about this resource: GPUs and slices of them (``mig-3g.40gb``, ``gpu.shared``)."""
+    return _short(resource).startswith(("gpu", "mig-"))
+
+
+def must_link(shape: PodShape) -> tuple[str, ...]:
+    """The resources of which a pod gets several and whose units have to be linked."""
+    if shape.gpu_link != REQUIRE:
+        return ()
+    together: dict[str, int] = {}
+    alone: dict[str, int] = {}
+    for container in shape.containers:
+        for name, amount in container.limits:
+            if container.kind is Kind.INIT:
+                alone[name] = max(alone.get(name, 0), amount)
+            else:
+                together[name] = together.get(name, 0) + amount
+    names = sorted(together.keys() | alone.keys())
+    return tuple(name for name in names if wants_links(name) and max(together.get(name, 0), alone.get(name, 0)) > 1)
+
+
+def unknown(resource: str) -> Refused:
+    """Nothing says how devices are linked that have to be."""
+    return Refused(GPU_LINK, f"needs NVLinks between its {resource}, and none are known on this node")
+
+
+def _short(resource: str) -> str:
+    return resource.rpartition("/")[2].lower()
+
+
+def pick(resource: str, rules: Rules, wanted: Wanted) -> int | Refused | None:
+    """The devices of a container, as a mask; None where nothing is known of them, so that any will do."""
+    if not wanted.count:
+        return 0
+    if isinstance(rules, XpuBoard):
+        found = choose_cards(rules, wanted.free, wanted.count, wanted.within, wanted.must)
+        return found.cards if found else _no_cards(resource, rules.free(_usable(wanted)), wanted.count)
+    whole = wanted.count + wanted.held.bit_count() + wanted.later
+    required = wanted.mode == REQUIRE and whole > 1 and wants_links(resource)
+    if rules is None:
+        return unknown(resource) if required else None
+    if wanted.mode == REQUIRE and not required:
+        wanted = msgspec.structs.replace(wanted, mode="")
+    chosen = choose(rules, wanted)
+    return chosen if chosen is not None else _no_clique(resource, rules, wanted, whole)
+
+
+def pick_zones(
+    resource: str, rules: Rules, count: int, *, free: tuple[int, ...], zones: int, mode: str, whole: int
+) -> tuple[int, ...] | Refused | None:
+    """How many devices a container takes from each zone, where only amounts are known; None: any will do.
+
+    ``free``: what each zone has; ``zones``: the mask of those that the kubelet allows; ``whole``: how many devices of
+    this resource all containers of the pod have together.
+    """
+    if not count:
+        return None
+    if isinstance(rules, XpuBoard):
+        within = tuple(most if zones >> zone & 1 else 0 for zone, most in enumerate(free))
+        split = best_split(free, count, within)
+        return split or _no_cards(resource, within, count)
+    if mode != REQUIRE or whole < 2 or not wants_links(resource):
+        return None
+    if rules is None:
+        return unknown(resource)
+    if _surely(rules, count, whole, sum(most for zone, most in enumerate(free) if zones >> zone & 1), zones):
+        return None
+    text = f"needs {whole} of {resource} in one NVLink clique, and which are free is not known: this node has no agent"
+    return Refused(GPU_LINK, text)
+
+
+def _surely(graph: LinkGraph, count: int, whole: int, free: int, zones: int) -> bool:
+    """Whether what a container gets is one clique, though only the number of free devices is known."""
+    inside = _in_zones(graph, zones)
+    if graph.is_clique(inside):
+        return True
+    if free < inside.bit_count() or count < whole:
+        return False
+    return choose(graph, Wanted(count=count, free=inside, mode=REQUIRE)) is not None
+
+
+def _usable(wanted: Wanted) -> int:
+    return (wanted.free if wanted.within is None else wanted.within) | wanted.must
+
+
+def _in_zones(graph: LinkGraph, zones: int) -> int:
+    """The devices of some zones; all where it is not known which zone has which."""
+    if not graph.zones:
+        return graph.all
+    return mask_of([device for device in bits(graph.all) if graph.zones[device] & zones or not graph.zones[device]])
+
+
+def _no_clique(resource: str, graph: LinkGraph, wanted: Wanted, whole: int) -> Refused:
+    usable = (_usable(wanted) & ~wanted.held) | (wanted.free if wanted.later else 0)
+    largest = largest_clique(graph, usable | wanted.held)
+    return Refused(GPU_LINK, f"needs {whole} of {resource} in one NVLink clique, the largest free one has {largest}")
+
+
+def _no_cards(resource: str, free: tuple[int, ...], count: int) -> Refused:
+    if not allowed(count):
+        sizes = ", ".join(map(str, SIZES[:-1]))
+        return Refused(XPU_ALLOCATION, f"asks for {count} of {resource}, only {sizes} or {SIZES[-1]} can be given")
+    where = " in one NUMA zone" if count <= IN_ONE_WING else ""
+    tasks = ", ".join(map(str, fill(free))) or "nothing"
+    return Refused(XPU_ALLOCATION, f"needs {count} of {resource}{where}, what is free takes tasks of {tasks}")

@@ -1,0 +1,93 @@
+"""The workload's own NUMA wish (``topogate.dev/numa-policy``), judged on what the kubelet will surely do.
+
+A kubelet may align less than a workload wants. The wish refuses such a node:
+
+- ``single-numa-node``: all wished resources come from one zone.
+- ``restricted``: from no more zones than the resource that needs most would need on an empty machine.
+- ``socket``: from zones of one socket; where sockets are not known, from one zone.
+- ``best-effort`` refuses nothing.
+
+What counts are the zones that units *may* come from: where the plugin or the kubelet is free to choose, all of those. A
+resource that the workload names has to be pinned for its pod; without names, what the kubelet pins is judged.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from engine.kubelet.allocators import installed, row_of
+from engine.kubelet.devices.links import bits
+from engine.kubelet.hints import fewest
+from engine.kubelet.machine import CPU, Layout, PodShape, TopologyPolicy
+from engine.kubelet.resource_requests import is_memory
+
+NUMA_POLICY: Final = "NumaPolicy"
+LENIENT: Final = (TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT)
+
+
+def unfulfilled(layout: Layout, pod: PodShape, reach: Mapping[int, int], asked: Mapping[int, int]) -> str:
+    """What the wish lacks, for a person; "" where it is fulfilled.
+
+    ``reach``: by row, the zones that the pod's units may come from; ``asked``: how much the pod asks of each in all.
+    """
+    if pod.wish in LENIENT:
+        return ""
+    for resource in pod.wish_resources:
+        loose = _loose(layout, pod, reach, resource)
+        if loose:
+            return f"wishes {pod.wish} for {resource}, but {loose}"
+    rows = [row for row in reach if not pod.wish_resources or layout.resources[row] in pod.wish_resources]
+    zones = 0
+    for row in rows:
+        zones |= reach[row]
+    needed = _needed(layout, pod.wish, zones, {row: asked.get(row, 0) for row in rows})
+    if not needed:
+        return ""
+    names = " and ".join(layout.resources[row] for row in sorted(rows))
+    ids = ", ".join(str(layout.zones[zone].id) for zone in bits(zones))
+    return f"wishes {pod.wish}, which needs {names} {needed}; here they may come from zones {ids}"
+
+
+def _needed(layout: Layout, wish: TopologyPolicy, zones: int, asked: Mapping[int, int]) -> str:
+    """Where all would have to come from; "" where they do."""
+    count = zones.bit_count()
+    if wish is TopologyPolicy.RESTRICTED:
+        width = max((_width(layout, row, amount) for row, amount in asked.items()), default=count)
+        return "" if count <= width else f"from {width} NUMA zone{'s' * (width > 1)} at the most"
+    sockets = {zone.socket for zone in layout.zones}
+    if wish is TopologyPolicy.SOCKET and (layout.exact or len(sockets) > 1):
+        return "" if len({layout.zones[zone].socket for zone in bits(zones)}) <= 1 else "from one socket"
+    return "" if count <= 1 else "from one NUMA zone"
+
+
+def _width(layout: Layout, row: int, amount: int) -> int:
+    if is_memory(layout.resources[row]):
+        units = tuple([zone[row] for zone in layout.allocatable])
+    else:
+        units = installed(layout, row).units
+    return fewest(units, amount, len(layout.zones))
+
+
+def _loose(layout: Layout, pod: PodShape, reach: Mapping[int, int], resource: str) -> str:
+    """Why the kubelet would not pin a resource that the pod asks for; "" where it does, or nothing is asked."""
+    asks = any(
+        name == resource and amount for each in pod.containers for name, amount in (*each.requests, *each.limits)
+    )
+    row = row_of(layout.resources, resource)
+    if not asks or (row in reach and _all_pinned(pod, resource)):
+        return ""
+    if row < 0 or all(zone[row] < 0 for zone in layout.capacity):
+        return "no NUMA zone of the node has it"
+    if resource in layout.ignored:
+        return "it is on the node's list of resources that are not aligned"
+    if resource == CPU:
+        return "the kubelet pins CPUs only with the static CPU manager, for whole CPUs of Guaranteed pods"
+    if is_memory(resource):
+        return "the kubelet pins memory only with the Static memory manager, for Guaranteed pods"
+    return "its devices belong to no NUMA zone"
+
+
+def _all_pinned(pod: PodShape, resource: str) -> bool:
+    """Whether no container runs on the shared CPUs because it asks for a fraction."""
+    if resource != CPU:
+        return True
+    return not any(name == CPU and amount % 1000 for each in pod.containers for name, amount in each.requests)

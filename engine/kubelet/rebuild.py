@@ -1,0 +1,196 @@
+"""What is left inside one machine, from its report and from what is known to be on it. Plain functions.
+
+Amounts are added and subtracted as they are and cut at zero only when they are read, so that what is taken and given
+back leaves no trace, in whatever order. Full state is rebuilt step by step instead, because which CPUs a pod gets
+depends on those before it: the steps are in one order, whatever order the events came in.
+"""
+
+from collections.abc import Collection, Iterable
+from functools import lru_cache
+from operator import gt
+from typing import NamedTuple
+
+from engine.kubelet.admit import admit, placement_of
+from engine.kubelet.charge import charge
+from engine.kubelet.machine import (
+    CPU,
+    HUGEPAGES,
+    MEMORY,
+    Layout,
+    Machine,
+    NumaPlacement,
+    PodShape,
+    Qos,
+    State,
+    TopologyPolicy,
+)
+
+ADMISSIONS_KEPT = 1 << 13  # a few kilobytes each
+asked = lru_cache(maxsize=ADMISSIONS_KEPT)(admit)
+
+
+def granted(machine: Machine, state: State, shape: PodShape) -> tuple[NumaPlacement, State] | None:
+    """(what a pod gets in this state of a machine, what is left then); None where it is not admitted."""
+    admission = asked(machine.layout, state, shape)
+    if not admission.admitted:
+        return None
+    if machine.device_ids:
+        return placement_of(machine, admission), admission.after
+    return _without_names(machine.layout, state, shape), admission.after
+
+
+@lru_cache(maxsize=ADMISSIONS_KEPT)
+def _without_names(layout: Layout, state: State, shape: PodShape) -> NumaPlacement:
+    return placement_of(layout, asked(layout, state, shape))
+
+
+class Taker(NamedTuple):
+    """A pod or a slot inside a machine: what its kubelet looks at, and what it holds, each where known."""
+
+    shape: PodShape | None
+    placement: NumaPlacement | None
+
+
+@lru_cache(maxsize=1 << 12)
+def inner(shape: PodShape | None) -> PodShape | None:
+    """The shape, or None where such a pod takes nothing inside a node and no kubelet can refuse it for what it holds.
+
+    That is so for pods that are not Guaranteed, limit no devices, and have no wish of their own.
+    """
+    if shape is None or shape.qos is Qos.GUARANTEED or shape.wish is not TopologyPolicy.NONE or shape.gpu_link:
+        return shape
+    named = {resource for container in shape.containers for resource, _ in (*container.limits, *container.requests)}
+    return shape if any(not _of_cores(resource) for resource in named) else None
+
+
+def _of_cores(resource: str) -> bool:
+    return resource in {CPU, MEMORY} or resource.startswith((HUGEPAGES, "ephemeral-storage"))
+
+
+def resolve(
+    observed: NumaPlacement | None,
+    in_flight: NumaPlacement | None,
+    predicted: NumaPlacement | None,
+    zones: Collection[int] | None = None,
+) -> NumaPlacement | None:
+    """The placement that counts: what the node saw, else what was decided, else what was once written down.
+
+    An empty record counts as none, and so does one that names a zone which is not among ``zones`` (kubelet ids; None:
+    all are good). With no record left nothing is guessed. Zones come in ascending order.
+    """
+    for record in (observed, in_flight, predicted):
+        if record is not None and record.zones and (zones is None or all(use.zone in zones for use in record.zones)):
+            return NumaPlacement(zones=tuple(sorted(record.zones, key=lambda use: use.zone)))
+    return None
+
+
+def same(one: NumaPlacement | None, other: NumaPlacement | None) -> bool:
+    """Whether two placements take the same amounts of the same zones; which devices does not matter."""
+    if one is None or other is None:
+        return one is other
+    return _outline(one) == _outline(other)
+
+
+def _named(placement: NumaPlacement) -> dict[str, set[str]]:
+    """The devices that a placement names, by resource."""
+    found: dict[str, set[str]] = {}
+    for use in placement.zones:
+        for resource, names in use.devices.items():
+            found.setdefault(resource, set()).update(names)
+    return found
+
+
+def _outline(placement: NumaPlacement) -> dict[int, dict[str, int]]:
+    found: dict[int, dict[str, int]] = {}
+    for use in placement.zones:
+        amounts = found.setdefault(use.zone, {})
+        for resource, amount in use.amounts.items():
+            if amount:
+                amounts[resource] = amounts.get(resource, 0) + amount
+    return {zone: amounts for zone, amounts in found.items() if amounts}
+
+
+def places_of(layout: Layout) -> tuple[dict[int, int], dict[str, int]]:
+    """(zone by kubelet id, row by resource)."""
+    zones = {zone.id: at for at, zone in enumerate(layout.zones)}
+    return zones, {resource: at for at, resource in enumerate(layout.resources)}
+
+
+def fits_zones(layout: Layout, placement: NumaPlacement) -> bool:
+    """Whether every zone that a placement names is one of the machine's: an unknown one voids the whole record."""
+    zones = {zone.id for zone in layout.zones}
+    return all(use.zone in zones for use in placement.zones)
+
+
+class Amounts:
+    """What is left of a machine by amounts alone: ``left[z][r]``, below zero where more is held than there is."""
+
+    __slots__ = ("_layout", "_resources", "_stale", "_state", "_zones", "left", "rows")
+
+    def __init__(self, layout: Layout, free: Iterable[Iterable[int]]) -> None:
+        self._layout = layout
+        self._zones, self._resources = places_of(layout)
+        self.left = [list(row) for row in free]
+        self.rows: list[tuple[int, ...]] = [()] * len(self.left)  # the same as a state has it
+        self._stale = set(range(len(self.left)))
+        self._state: State | None = None
+
+    def charge(self, placement: NumaPlacement, sign: int) -> None:
+        """Take (``sign`` 1) or give back (-1) what a placement holds; a void record holds nothing."""
+        zones, resources = self._zones, self._resources
+        if any(use.zone not in zones for use in placement.zones):
+            return
+        self._state = None
+        for use in placement.zones:
+            zone = zones[use.zone]
+            row, reported = self.left[zone], self._layout.allocatable[zone]
+            self._stale.add(zone)
+            for resource, amount in use.amounts.items():
+                at = resources.get(resource)
+                if at is not None and reported[at] >= 0:
+                    row[at] -= sign * amount
+
+    def state(self) -> State:
+        """The same as a state: nothing below zero, nothing above what is allocatable."""
+        if self._state is None:
+            for zone in self._stale:
+                row, most = self.left[zone], self._layout.allocatable[zone]
+                plain = min(row, default=0) >= 0 and not any(map(gt, row, most))
+                self.rows[zone] = tuple(row if plain else map(_within, row, most))
+            self._stale.clear()
+            self._state = State(free=tuple(self.rows))
+        return self._state
+
+
+def _within(left: int, most: int) -> int:
+    return min(max(left, 0), most)  # -1 where the zone does not report the resource
+
+
+def stepwise(machine: Machine, state: State, gone: Iterable[NumaPlacement], takers: Iterable[Taker]) -> State:
+    """Full state, with what is gone given back and then each taker admitted as its kubelet would.
+
+    Where the kubelet would do otherwise than the placement says, the placement counts. A taker that the kubelet would
+    not admit and that has no placement takes nothing.
+    """
+    for placement in gone:
+        state = charge(machine.layout, state, placement, -1, machine.device_ids)
+    for taker in takers:
+        state = _taken(machine, state, taker)
+    return state
+
+
+def agree(placement: NumaPlacement, admitted: NumaPlacement) -> bool:
+    """Whether what was admitted is what a placement says, down to the devices that it names."""
+    named, devices = _named(placement), _named(admitted)
+    return same(placement, admitted) and all(devices.get(resource) == names for resource, names in named.items())
+
+
+def _taken(machine: Machine, state: State, taker: Taker) -> State:
+    layout, placement = machine.layout, taker.placement
+    if placement is not None and not fits_zones(layout, placement):
+        placement = None
+    if taker.shape is not None:
+        found = granted(machine, state, taker.shape)
+        if found is not None and (placement is None or agree(placement, found[0])):
+            return found[1]
+    return state if placement is None else charge(layout, state, placement, 1, machine.device_ids)

@@ -1,0 +1,192 @@
+"""One node's inside: its report, the pods on it, the slots whose zones are decided, and what they leave free.
+
+The *base* is what a report says is free, or all that is allocatable; see `engine.numa.zone_ledger` for which of them
+counts.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from engine.kubelet.arrival_orders import Free
+from engine.kubelet.charge import charge
+from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
+from engine.kubelet.rebuild import Amounts, Taker, inner, stepwise
+from engine.model import Pod
+
+SlotKey = tuple[str, str]  # workload, pod set
+Gone = tuple[tuple[str, NumaPlacement], ...]
+Taken = tuple[NumaPlacement | None, NumaPlacement]
+NO_SLOTS: Final[tuple[NumaPlacement, ...]] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Inside:
+    """``by_report``: the base is what the report says is free. ``decided``: zones of slots that no pod claims.
+
+    ``since`` and ``gone`` are kept where the base is a report that does not say which pods it accounts for: pods that
+    took a decided slot since it came, and what pods held that left since. ``taken``: pod -> (its own record when it
+    claimed a slot, the zones that were decided for that slot): they count until the record is another one.
+    """
+
+    machine: Machine | None = None
+    by_report: bool = False
+    pods: dict[str, Pod] = field(default_factory=dict)
+    decided: dict[SlotKey, tuple[NumaPlacement, ...]] = field(default_factory=dict)
+    since: frozenset[str] = frozenset()
+    gone: Gone = ()
+    taken: dict[str, Taken] = field(default_factory=dict)
+    _amounts: Amounts | None = None  # kept up to date; None where it has to be made
+    _state: State | None = None  # of full state; None where it has to be made
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the base is a report that does not say which pods it accounts for."""
+        return self.by_report and self.machine is not None and self.machine.holds is None
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is known of this node."""
+        return self.machine is None and not self.pods
+
+    # -- changes ----------------------------------------------------------------------------------------------
+
+    def report(self, machine: Machine | None, *, by_report: bool) -> None:
+        """Take in a report, or that there is none any more."""
+        self.machine, self.by_report = machine, by_report
+        self.since, self.gone = frozenset(), ()
+        self.forget()
+
+    def forget(self) -> None:
+        """What is free has to be made anew."""
+        self._amounts = self._state = None
+
+    def matters(self, pod: Pod) -> bool:
+        """Whether a pod can make a difference here."""
+        if self.machine is None:
+            return False
+        held = pod.placement is not None or pod.key in (self.machine.holds or ())
+        return held or inner(pod.shape) is not None
+
+    def count(self, pod: Pod, sign: int) -> None:
+        """A pod came (1) or went (-1): correct what is free."""
+        self._state = None
+        if self.by_report:
+            self._amounts = None
+        elif self._amounts is not None and (placement := self.held_by(pod)) is not None:
+            self._amounts.charge(placement, sign)
+
+    def held_by(self, pod: Pod) -> NumaPlacement | None:
+        """What a pod holds: what was decided for its slot is newer than what was predicted when it was let go."""
+        taken = self.taken.get(pod.key)
+        return pod.placement if taken is None or pod.observed or taken[0] != pod.placement else taken[1]
+
+    def take(self, pod: Pod, decided: NumaPlacement) -> None:
+        """A pod that is counted already claimed a slot for which these zones were decided."""
+        self.count(pod, -1)
+        self.taken[pod.key] = pod.placement, decided
+        self.count(pod, 1)
+
+    def came_again(self, pod: Pod, *, since: bool) -> None:
+        """Note that a pod is there (again)."""
+        self.since |= {pod.key} if since else frozenset()
+        self.gone = tuple(item for item in self.gone if item[0] != pod.key)
+        self.forget()
+
+    def went(self, pod: Pod) -> None:
+        """Note that a pod is not there any more, where the report may count it still."""
+        if pod.key in self.since:
+            self.since -= {pod.key}
+        elif (placement := self.held_by(pod)) is not None:
+            self.gone = tuple(sorted((*self.gone, (pod.key, placement)), key=lambda item: item[0]))
+        self.forget()
+
+    def decide(self, key: SlotKey, now: tuple[NumaPlacement, ...]) -> None:
+        """Set the zones of a pod set's slots."""
+        before = self.decided.get(key, NO_SLOTS)
+        if now:
+            self.decided[key] = now
+        else:
+            self.decided.pop(key, None)
+        self._state = None
+        if self._amounts is not None:
+            for placement in before:
+                self._amounts.charge(placement, -1)
+            for placement in now:
+                self._amounts.charge(placement, 1)
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def state(self, shape_of: Callable[[SlotKey], PodShape | None]) -> State:
+        """What is left now. Only where there is a machine."""
+        machine = self.machine
+        assert machine is not None  # noqa: S101  (every caller looked)
+        if machine.layout.exact:
+            if self._state is None:
+                self._state = stepwise(machine, self.without_slots(), (), self._slots(shape_of))
+            return self._state
+        if self._amounts is None:
+            self._amounts = self._of_pods(machine)
+            for slot in self._slots(shape_of):
+                if slot.placement is not None:
+                    self._amounts.charge(slot.placement, 1)
+        return self._amounts.state()
+
+    def without_slots(self) -> State:
+        """What pods leave."""
+        machine = self.machine
+        assert machine is not None  # noqa: S101  (every caller looked)
+        if not machine.layout.exact:
+            return self._of_pods(machine).state()
+        return stepwise(machine, machine.state, self._given_back(machine), self._uncounted(machine))
+
+    def free(self, coming: Collection[str], ending: Collection[str]) -> Free:
+        """What is free for pods on their way, without slots; ``coming``: those of them that are bound already.
+
+        ``ending``: pods that may end before those have come. Only where there is a machine.
+        """
+        machine = self.machine
+        assert machine is not None  # noqa: S101  (every caller looked)
+        if machine.layout.exact:
+            takers = self._uncounted(machine, coming)
+            least = stepwise(machine, machine.state, self._given_back(machine), takers)
+        else:
+            least = self._of_pods(machine, coming).state()
+        most = least
+        for key in sorted(ending):
+            placement = self.held_by(self.pods[key]) if key in self.pods else None
+            if placement is not None:
+                most = charge(machine.layout, most, placement, -1, machine.device_ids)
+        return Free(least, most)
+
+    def _of_pods(self, machine: Machine, without: Collection[str] = ()) -> Amounts:
+        found = Amounts(machine.layout, machine.state.free if self.by_report else machine.layout.allocatable)
+        for placement in self._given_back(machine):
+            found.charge(placement, -1)
+        for pod in self._uncounted(machine, without):
+            if pod.placement is not None:
+                found.charge(pod.placement, 1)
+        return found
+
+    def _given_back(self, machine: Machine) -> list[NumaPlacement]:
+        """What the base still counts though its pod is gone."""
+        if not self.by_report:
+            return []
+        if machine.holds is None:
+            return [placement for _, placement in self.gone]
+        return [placement for key, placement in sorted(machine.holds.items()) if key not in self.pods]
+
+    def _uncounted(self, machine: Machine, without: Collection[str] = ()) -> Iterator[Taker]:
+        """Pods that the base does not count, by name; ``without`` these."""
+        for key in sorted(self.pods):
+            if key in without:
+                continue
+            counted = self.by_report and (key not in self.since if machine.holds is None else key in machine.holds)
+            if not counted:
+                yield Taker(self.pods[key].shape, self.held_by(self.pods[key]))
+
+    def _slots(self, shape_of: Callable[[SlotKey], PodShape | None]) -> Iterator[Taker]:
+        """Unclaimed slots whose zones are decided, in the order of that."""
+        for key, placements in self.decided.items():
+            shape = shape_of(key)
+            yield from (Taker(shape, placement) for placement in placements)

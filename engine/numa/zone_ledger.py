@@ -1,0 +1,491 @@
+"""The inside of every node as things stand now: what is free in each zone, and which zones each slot will get.
+
+Rules
+- Free is what is allocatable less the placements of the pods on the node and of the slots that no pod claims. A pod
+  without a placement is not guessed. What NodeResourceTopology says is available is not read, because it lags.
+- With full state the report is the base: pods it accounts for that are gone are given back at once, and pods it does
+  not know yet are admitted on top, as the kubelet would. Without ``reconstruct`` the available amounts of
+  NodeResourceTopology are the base in the same way.
+- The zones of a slot are decided when somebody first asks, in the order of the reservations, one slot after another;
+  and anew in that order whenever pods come or go there: a kubelet chooses when a pod arrives, not when it was sent. A
+  pod that claims a slot holds what was decided for the first one, until it is seen what it really holds.
+- ``rollback`` brings every decision back as it was at ``begin``.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
+
+from engine.arrays import Ints
+from engine.kubelet.admit import empty
+from engine.kubelet.arrival_orders import Free
+from engine.kubelet.devices.pick import GPU_LINK, XPU_ALLOCATION, must_link, unknown
+from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
+from engine.kubelet.numa_policy import NUMA_POLICY
+from engine.kubelet.rebuild import Taker, agree, asked, granted, same, stepwise
+from engine.kubelet.slow_hint_merge import A_SECOND, Stalling, stalls
+from engine.model import Pod
+from engine.numa.fleet import Fleet
+from engine.numa.node_zones import NO_SLOTS, Gone, Inside, SlotKey, Taken
+from engine.numa.score import Trait, ZoneScore, traits
+
+OURS: Final = (GPU_LINK, XPU_ALLOCATION, NUMA_POLICY)  # refusals of which the message says more than the reason
+
+_Names = tuple[str, ...] | None  # None: every node the pod set has slots on
+_Decided = dict[SlotKey, tuple[NumaPlacement, ...]]
+
+
+class Reserved(Protocol):
+    """What is held, as the reservations tell it."""
+
+    def keys(self) -> Iterator[SlotKey]:
+        """Every pod set that holds slots, in the order of the reservations."""
+
+    def shape(self, key: SlotKey) -> PodShape | None:
+        """What kubelets look at in the pods of a pod set; None where it holds nothing or that is not known."""
+
+    def units(self, key: SlotKey, names: Collection[str] | None) -> Iterator[tuple[str, int]]:
+        """(node, slots there that no pod claims), for some nodes or all."""
+
+
+class Before(NamedTuple):
+    """``since``: a pod took a decided slot after the report; ``taken``: see `engine.numa.node_zones`."""
+
+    since: bool = False
+    taken: Taken | None = None
+
+
+NEVER: Final = Before()
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where a transaction began."""
+
+    at: int
+    pending: tuple[tuple[SlotKey, _Names], ...]
+    doubtful: tuple[str, ...]
+    new: bool
+
+
+class NumaLedger:
+    """See the module. ``index`` gives a node's place in the table, ``touch`` notes that a place changed."""
+
+    reserved: Reserved
+
+    def __init__(
+        self, index: Callable[[str], int | None], touch: Callable[[int], object], *, reconstruct: bool = True
+    ) -> None:
+        self.reconstruct = reconstruct
+        self.score = ZoneScore.LEAST_NUMA_NODES
+        self.differing = Counter[Trait]()  # how many machines have what makes equal nodes differ inside
+        self.machines: dict[str, Machine] = {}
+        self._index = index
+        self._touch = touch
+        self._by_name: dict[str, Inside] = {}
+        self._fleet = Fleet()
+        self._stalling = Stalling(index)
+        self._bare: Fleet | None = None  # the same machines with nothing on them; made when asked for
+        self._dirty: dict[str, None] = {}
+        self._pending: dict[SlotKey, _Names] = {}
+        self._on: dict[SlotKey, set[str]] = {}  # where a pod set's slots have zones
+        self._doubtful: dict[str, None] = {}  # nodes where decided zones may no longer have room
+        self._new = False  # a machine came or its layout changed: slots there may wait for their zones
+        self._undo: list[_Saved] | None = None
+
+    @property
+    def view(self) -> Mapping[str, Machine]:
+        """Machines by node name."""
+        return MappingProxyType(self.machines)
+
+    # -- machines ---------------------------------------------------------------------------------------------
+
+    def set_machine(self, machine: Machine) -> None:
+        """Take in a report (or a changed one)."""
+        name, inside = machine.node, self._inside(machine.node)
+        self._save(name, inside)
+        old = inside.machine
+        inside.report(machine, by_report=machine.layout.exact or not self.reconstruct)
+        self.differing.update(traits(machine.layout))
+        if old is not None:
+            self.differing.subtract(traits(old.layout))
+        self.machines[name] = machine
+        self._doubtful[name] = None
+        if old is None or old.layout != machine.layout:
+            self._undecide(name, inside)
+            self._new = True
+            self._stalling.set(name, machine.layout)
+            self._place_bare(name)
+        self._changed(name)
+
+    def remove_machine(self, name: str) -> None:
+        """Forget a report; the node counts by the amounts of the whole node again."""
+        inside = self._by_name[name]
+        self._save(name, inside)
+        self._undecide(name, inside)
+        self.differing.subtract(traits(self.machines.pop(name).layout))
+        inside.report(None, by_report=False)
+        self._stalling.set(name, None)
+        self._place_bare(name)
+        self._changed(name)
+        self._drop_idle(name, inside)
+
+    def node_came(self, name: str) -> None:
+        """A node got a (new) place in the table."""
+        if name in self.machines:
+            self._dirty[name] = None
+            self._stalling.moved()
+            self._place_bare(name)
+
+    def permute(self, order: Ints) -> None:
+        """The node at ``order[i]`` of the table is now at i; nodes that are not named are gone from it."""
+        self._stalling.moved()
+        for fleet in (self._fleet, self._bare):
+            if fleet is not None:
+                fleet.grow(int(order.max(initial=-1)) + 1)
+                fleet.permute(order)
+
+    def _inside(self, name: str) -> Inside:
+        found = self._by_name.get(name)
+        if found is None:
+            found = self._by_name[name] = Inside()
+        return found
+
+    def _drop_idle(self, name: str, inside: Inside) -> None:
+        if inside.idle:
+            self._by_name.pop(name, None)
+
+    def _changed(self, name: str) -> None:
+        self._dirty[name] = None
+        index = self._index(name)
+        if index is not None:
+            self._touch(index)
+
+    # -- pods -------------------------------------------------------------------------------------------------
+
+    def arrive(self, pod: Pod, before: Before = NEVER) -> None:
+        """A pod is on its node now; ``before``: what `leave` said when its older version was taken away."""
+        inside = self._inside(pod.node)
+        if pod.node in self._doubtful:
+            del self._doubtful[pod.node]
+            self._review(pod.node)
+        inside.pods[pod.key] = pod
+        if not inside.matters(pod):
+            return
+        if before != NEVER or inside.gone:
+            self._save(pod.node, inside)
+            inside.came_again(pod, since=before.since)
+            if before.taken is not None:
+                inside.taken[pod.key] = before.taken
+        inside.count(pod, 1)
+        self._dirty[pod.node] = None
+        if inside.decided:
+            self._doubtful[pod.node] = None
+
+    def leave(self, pod: Pod) -> Before:
+        """A pod is gone; returns what has to be known where only its newer version takes its place."""
+        inside = self._by_name[pod.node]
+        del inside.pods[pod.key]
+        before = Before(pod.key in inside.since, inside.taken.get(pod.key))
+        if inside.matters(pod):
+            if inside.trusted or before.taken is not None:
+                self._save(pod.node, inside)
+            inside.count(pod, -1)
+            if inside.trusted:
+                inside.went(pod)
+            inside.taken.pop(pod.key, None)
+            self._dirty[pod.node] = None
+            if inside.decided:
+                self._doubtful[pod.node] = None
+        self._drop_idle(pod.node, inside)
+        return before
+
+    # -- slots ------------------------------------------------------------------------------------------------
+
+    def put(self, key: SlotKey, shape: PodShape | None, before: PodShape | None) -> None:
+        """A pod set holds other slots now, or none; ``shape`` None: nothing inside a node.
+
+        Slots that stay on their node keep their zones; the others get theirs when somebody asks.
+        """
+        self._pending.pop(key, None)
+        held: dict[str, int] = {}
+        if shape is not None:
+            self._pending[key] = None
+            if shape == before and key in self._on:
+                held = dict(self.reserved.units(key, self._on[key]))
+        for name in sorted(self._on.get(key, ())):
+            inside = self._by_name[name]
+            units = held.get(name, 0)
+            if units < len(inside.decided[key]):
+                self._save(name, inside)
+                self._decide(name, inside, key, inside.decided[key][:units])
+                if inside.decided:
+                    self._doubtful[name] = None
+
+    def held(self, key: SlotKey, name: str, units: int, claimant: Pod | None) -> None:
+        """So many slots on a node are unclaimed now; ``claimant``: the pod that came to claim one.
+
+        A pod that was not seen yet holds what was decided for the first slot: a kubelet goes by the order in which pods
+        come, not by what was predicted for each.
+        """
+        inside = self._by_name.get(name)
+        if inside is None or inside.machine is None:
+            return
+        left = list(inside.decided.get(key, NO_SLOTS))
+        if len(left) < units:
+            self._wait(key, name)
+        if len(left) <= units:
+            return
+        self._save(name, inside)
+        here = claimant if claimant is not None and claimant.node == name else None
+        at = _slot_of(here, left)
+        taken = left[at or 0]
+        left = [one for other, one in enumerate(left) if other != (at or 0)][len(left) - 1 - units :]
+        self._decide(name, inside, key, tuple(left))
+        if here is not None and inside.trusted:
+            inside.came_again(here, since=True)
+        if here is not None and at is None and not here.observed:
+            inside.take(here, taken)
+
+    def hold(self, key: SlotKey, name: str, placements: Collection[NumaPlacement]) -> None:
+        """Give a pod set's unclaimed slots on a node zones that were decided before, as far as it has slots."""
+        inside = self._by_name.get(name)
+        if inside is None or inside.machine is None:
+            return
+        units = dict(self.reserved.units(key, (name,))).get(name, 0)
+        self._save(name, inside)
+        self._decide(name, inside, key, tuple(placements)[:units])
+        if len(placements) < units:
+            self._wait(key, name)
+        self._changed(name)
+
+    def placements(self, key: SlotKey, name: str) -> tuple[NumaPlacement, ...]:
+        """The zones of a pod set's unclaimed slots on a node, in order; none where they are not known."""
+        self.decide()
+        inside = self._by_name.get(name)
+        return NO_SLOTS if inside is None else inside.decided.get(key, NO_SLOTS)
+
+    def unclaimed(self, name: str) -> Iterator[tuple[SlotKey, PodShape, int]]:
+        """(pod set, what its pods ask for, slots) of the unclaimed slots on a node whose zones are decided."""
+        self.decide()
+        inside = self._by_name.get(name)
+        for key, places in inside.decided.items() if inside is not None else ():
+            shape = self.reserved.shape(key)
+            if shape is not None and places:
+                yield key, shape, len(places)
+
+    def held_by(self, pod: Pod) -> NumaPlacement | None:
+        """What a pod that is there holds; None where that is not known."""
+        inside = self._by_name.get(pod.node)
+        return inside.held_by(pod) if inside is not None and pod.key in inside.pods else None
+
+    def _wait(self, key: SlotKey, name: str) -> None:
+        """A pod set has slots on a node whose zones are to be decided."""
+        names = self._pending.get(key, ())
+        if names is not None and name not in names:
+            self._pending[key] = (*names, name)
+
+    def _decide(self, name: str, inside: Inside, key: SlotKey, now: tuple[NumaPlacement, ...]) -> None:
+        inside.decide(key, now)
+        self._dirty[name] = None
+        if now:
+            self._on.setdefault(key, set()).add(name)
+        elif key in self._on:
+            self._on[key].discard(name)
+            if not self._on[key]:
+                del self._on[key]
+
+    def _undecide(self, name: str, inside: Inside) -> None:
+        for key in list(inside.decided):
+            self._decide(name, inside, key, NO_SLOTS)
+
+    def decide(self) -> None:
+        """Decide the zones of every slot that has none yet."""
+        if self._new:
+            self._new = False
+            self._pending |= dict.fromkeys(self.reserved.keys())
+        while self._doubtful:
+            self._review(self._doubtful.popitem()[0])
+        if not self._pending:
+            return
+        waiting, self._pending = self._pending, {}
+        for key, names in waiting.items():
+            shape = self.reserved.shape(key)
+            if shape is not None:
+                units = self.reserved.units(key, names)
+                short = tuple(name for name, held in units if not self._fill(name, key, shape, held))
+                if short:
+                    self._pending[key] = short
+
+    def _review(self, name: str) -> None:
+        """Decide slots anew, in the order in which they were decided: that is what the kubelet will do as they come.
+
+        A slot that the kubelet would refuse now keeps its zones.
+        """
+        inside = self._by_name.get(name)
+        if inside is None or inside.machine is None or not inside.decided:
+            return
+        state = inside.without_slots()
+        for key, before in list(inside.decided.items()):
+            shape, now = self.reserved.shape(key), []
+            for placement in before:
+                found = None if shape is None else granted(inside.machine, state, shape)
+                now.append(placement if found is None or agree(placement, found[0]) else found[0])
+                state = stepwise(inside.machine, state, (), (Taker(shape, now[-1]),))
+            if tuple(now) != before:
+                self._save(name, inside)
+                self._decide(name, inside, key, tuple(now))
+
+    def _fill(self, name: str, key: SlotKey, shape: PodShape, units: int) -> bool:
+        """Admit the slots that have no zones yet, one after another; False where the kubelet would not take all."""
+        inside = self._by_name.get(name)
+        if inside is None or inside.machine is None:
+            return True  # once a machine is reported, all are looked at again
+        have = inside.decided.get(key, NO_SLOTS)
+        if len(have) >= units:
+            return True
+        state, more = inside.state(self.reserved.shape), list(have)
+        while len(more) < units:
+            found = granted(inside.machine, state, shape)
+            if found is None:
+                break
+            more.append(found[0])
+            state = found[1]
+        if len(more) > len(have):
+            self._save(name, inside)
+            self._decide(name, inside, key, tuple(more))
+        return len(more) == units
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def state(self, name: str) -> State | None:
+        """What is left inside a node now; None where that is not known."""
+        self.decide()
+        inside = self._by_name.get(name)
+        return None if inside is None or inside.machine is None else inside.state(self.reserved.shape)
+
+    def free(self, name: str, coming: Collection[str], ending: Collection[str]) -> Free | None:
+        """What is free for pods on their way (`Inside.free`); None where the inside of the node is not known."""
+        inside = self._by_name.get(name)
+        return None if inside is None or inside.machine is None else inside.free(coming, ending)
+
+    def refusal(self, name: str, shape: PodShape, most: int = 1 << 12) -> str:
+        """What the kubelet of a node says to the first pod that it would not take; "" where that is not known."""
+        state, machine = self.state(name), self.machines.get(name)
+        if state is None or machine is None:
+            refused = next(map(unknown, must_link(shape)), None)
+            return f"{name}: {refused.reason}: {refused.message}" if refused is not None else ""
+        combinations = stalls(machine.layout, shape)
+        if combinations:
+            minutes = combinations // (60 * A_SECOND)
+            return (
+                f"{name}: its kubelet would compare {combinations:,} combinations of hints, for about {minutes} minutes"
+            )
+        for _ in range(most):
+            admission = asked(machine.layout, state, shape)
+            if not admission.admitted:
+                told = f"{name}: {admission.reason}"
+                return f"{told}: {admission.message}" if admission.reason in OURS else told
+            state = admission.after
+        return ""
+
+    def counts(self, shape: PodShape, most: int) -> Ints:
+        """By table index, how many pods of a shape each kubelet would admit, ``most`` at most; -1: not known.
+
+        Nodes behind the last one are not known either.
+        """
+        return self._stalling.without(shape, self.fleet().counts(shape, most))
+
+    def fleet(self) -> Fleet:
+        """All machines as they stand now."""
+        self.decide()
+        for name in self._dirty:
+            inside, index = self._by_name.get(name), self._index(name)
+            if inside is None or inside.machine is None:
+                _remove(self._fleet, index)
+            elif index is not None:
+                self._fleet.set(index, inside.machine.layout, inside.state(self.reserved.shape))
+        self._dirty.clear()
+        return self._fleet
+
+    def emptied(self, shape: PodShape, most: int) -> Ints:
+        """As ``counts``, if nothing ran on any node."""
+        if self._bare is None:
+            self._bare = Fleet()
+            for name in self.machines:
+                self._place_bare(name)
+        return self._stalling.without(shape, self._bare.counts(shape, most))
+
+    def _place_bare(self, name: str) -> None:
+        index, machine = self._index(name), self.machines.get(name)
+        if self._bare is None:
+            return
+        if machine is None:
+            _remove(self._bare, index)
+        elif index is not None:
+            self._bare.set(index, machine.layout, empty(machine.layout))
+
+    # -- transactions -----------------------------------------------------------------------------------------
+
+    def begin(self) -> Mark:
+        """From now on, note how to undo."""
+        if self._undo is None:
+            self._undo = []
+        return Mark(len(self._undo), tuple(self._pending.items()), tuple(self._doubtful), self._new)
+
+    def rollback(self, mark: Mark, *, last: bool) -> None:
+        """Bring back what was decided at ``mark``, after pods, machines and slots; ``last``: none is open now."""
+        undo = self._undo or []
+        for saved in reversed(undo[mark.at :]):
+            self._bring_back(saved)
+        self._undo = None if last else undo[: mark.at]
+        self._pending, self._doubtful = dict(mark.pending), dict.fromkeys(mark.doubtful)
+        self._new = mark.new
+
+    def commit(self) -> None:
+        """No transaction is open any more, and all is kept."""
+        self._undo = None
+
+    def _save(self, name: str, inside: Inside) -> None:
+        if self._undo is not None:
+            self._undo.append(_Saved(name, dict(inside.decided), inside.since, inside.gone, dict(inside.taken)))
+
+    def _bring_back(self, saved: "_Saved") -> None:
+        name, inside = saved.name, self._inside(saved.name)
+        for key in {*inside.decided, *saved.decided}:
+            self._decide(name, inside, key, saved.decided.get(key, NO_SLOTS))
+        inside.decided = saved.decided  # in their order
+        inside.since, inside.gone, inside.taken = saved.since, saved.gone, saved.taken
+        inside.forget()
+        self._changed(name)
+        self._drop_idle(name, inside)
+
+
+class _Saved(NamedTuple):
+    """What a node's inside was, apart from what the rest of the state brings back."""
+
+    name: str
+    decided: _Decided
+    since: frozenset[str]
+    gone: Gone
+    taken: dict[str, Taken]
+
+
+def _slot_of(claimant: Pod | None, slots: Sequence[NumaPlacement]) -> int | None:
+    """Which slot a pod claims by what it holds; None: the first, though its record says otherwise or nothing.
+
+    Of equal slots it is the one with the devices that it was sent with.
+    """
+    own = None if claimant is None else claimant.placement
+    if claimant is None or own is None or not (claimant.observed or same(own, slots[0])):
+        return None
+    return next((at for at, one in enumerate(slots) if one == own), None) or next(
+        (at for at, one in enumerate(slots) if same(one, own)), None
+    )
+
+
+def _remove(fleet: Fleet, index: int | None) -> None:
+    if index is not None and index < len(fleet):
+        fleet.remove(index)

@@ -1,0 +1,450 @@
+"""Which domains take the pods: fewest at the requested level, then at each narrower one, then fewest nodes.
+
+A *container* is the domain that must hold all pods: one of the requested level, else (preferred) of a wider one, else
+the whole flavor. Inside a container the *steps* are the requested level and each narrower one down to the node. What is
+sought is the least vector (domains used at step 1, at step 2, ..., nodes), first things first; among containers that
+tie, the tightest, then tree order.
+
+The first step is exact by largest first. Later steps are a knapsack: which of the equally many racks leads to fewer
+nodes. Greedy descents give an answer and bounds often prove it; else ``engine.placement.exact`` searches, within a
+budget of work that is a count of operations, never a clock, so equal inputs give equal outputs.
+
+Where nodes (or containers) are equal in all of this, a ``Preference`` says which are better inside; else tree order.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+
+from engine.arrays import Ints, ranges
+from engine.cluster.fit_counts import Counts
+from engine.cluster.tree import Tree
+from engine.placement.exact import CHOICES, PRICES, SMALL, Search, Work
+
+FIRST_LOOK: Final = 16  # containers compared at first, the tightest; more only if none of them is provably the best
+FEW: Final = 48  # up to so many values, plain Python beats numpy
+GRID: Final = 1 << 20  # cells of a comparison table at most
+DESCENT: Final = 100_000  # what a greedy descent costs, in cells of work
+WIDE: Final = 64  # and four times as many as are needed: so many domains, the largest, are priced
+_ABOVE: Final = 1 << 31  # puts one number above another in a key
+_LOW: Final = (1 << 32) - 1
+
+Pool = slice | Ints  # domains of one rank to choose from, ascending
+
+
+class Preference(Protocol):
+    """Which of equal nodes or domains to take; equally good ones come in tree order."""
+
+    def best(self, leaves: Ints, count: int) -> Ints:
+        """Positions (ascending) of the ``count`` best of these leaves."""
+
+    def domains(self, rank: int, domains: Ints) -> Ints:
+        """A number for each domain of ``rank``: less is better."""
+
+
+@dataclass(slots=True)
+class Pick:
+    """``amounts[i]`` > 0 pods on leaf ``leaves[i]`` (ascending); ``cost``: domains used at each step."""
+
+    leaves: Ints
+    amounts: Ints
+    cost: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Chooser:
+    """One question: ``need`` pods on a tree with these counts."""
+
+    tree: Tree
+    counts: Counts
+    need: int
+    work: Work
+    prefer: Preference | None = None
+
+    # -- containers -------------------------------------------------------------------------------------------
+
+    def in_one(self, rank: int, level: int, among: Ints | None = None) -> Pick | None:
+        """The best single domain of ``rank`` (all, or ``among`` these), for a request of rank ``level``."""
+        fits = self.counts.at(rank)
+        found = (fits >= self.need).nonzero()[0] if among is None else among[fits[among] >= self.need]
+        if not len(found):
+            return None
+        if rank == self.tree.leaf:
+            best = found[fits[found].argmin()]
+            if self.prefer is not None:
+                equal = found[fits[found] == fits[best]]
+                best = equal[self.prefer.best(equal, 1)[0]]
+            return Pick(best[None], np.array([self.need]), (1,))
+        steps = tuple(range(max(level, rank + 1), self.tree.leaf + 1))
+        if len(found) == 1:
+            return self.solve(rank, int(found[0]), steps)
+        return self._best(rank, found, fits, steps)
+
+    def anywhere(self, level: int) -> Pick | None:
+        """Spread over the whole flavor."""
+        return self.solve(-1, 0, tuple(range(level, self.tree.leaf + 1))) if self._holds() else None
+
+    def used_first(self, rank: int = -1) -> Pick | None:
+        """The fewest nodes, wherever they are; of equal ones those in the fullest domains.
+
+        ``rank``: inside one domain of it.
+        """
+        if rank >= 0:
+            return self.in_one(rank, self.tree.leaf)
+        if not self._holds():
+            return None
+        leaf = self.tree.leaf
+        room = (self.counts.at(leaf - 1), self.tree.owners[leaf - 1]) if leaf else None
+        picked, rest = cover(self.counts.leaf, self.need, tight=True, ties=room, best=self._best_of(None))
+        return _pick(picked, self.counts.leaf[picked], rest, ())
+
+    def _holds(self) -> bool:
+        return bool(self.tree.size) and int(self.counts.at(0).sum()) >= self.need
+
+    def _best(self, rank: int, found: Ints, fits: Ints, steps: tuple[int, ...]) -> Pick:
+        """Compare containers, tightest first."""
+        keys = fits[found]
+        keys <<= 32
+        keys |= found
+        if len(keys) > FIRST_LOOK:
+            keys.partition(FIRST_LOOK - 1)
+        head = keys[:FIRST_LOOK]
+        head.sort()
+        domains = head & _LOW
+        if len(steps) == 1 and self.counts.grid is not None:
+            used = _fewest_in(self.counts.grid[domains], self.need)
+            at = used.argmin()
+            fewest, ties = int(used[at]), domains[at : at + 1]
+            if self.prefer is not None:
+                ties = domains[used == fewest]
+        else:
+            fewest, ties = self._fewest_of(rank, domains, steps[0])
+        if len(keys) > FIRST_LOOK and fewest > self._least(steps[0]):
+            fewest, ties = self._look_on(rank, keys[FIRST_LOOK:], steps[0], fewest, ties)
+        if self.prefer is not None and len(ties) > 1:
+            ties = self._preferred(rank, ties, fits)
+        pick = self.solve(rank, int(ties[0]), steps)
+        return pick if len(steps) == 1 or len(ties) == 1 else self._compare(rank, ties, steps, pick)
+
+    def _preferred(self, rank: int, ties: Ints, fits: Ints) -> Ints:
+        """The same containers, equally tight ones with the better nodes first."""
+        assert self.prefer is not None  # noqa: S101  (the caller looked)
+        return ties[np.lexsort((self.prefer.domains(rank, ties), fits[ties]))]
+
+    def _best_of(self, pool: Pool | None) -> Callable[[Ints, int], Ints] | None:
+        """How to take some of equal leaves, given by their positions in a pool (None: of all leaves)."""
+        prefer = self.prefer
+        if prefer is None:
+            return None
+        if pool is None:
+            return lambda positions, count: positions[prefer.best(positions, count)]
+        return lambda positions, count: positions[prefer.best(_inside(pool, positions), count)]
+
+    def _look_on(self, rank: int, keys: Ints, step: int, fewest: int, ties: Ints) -> tuple[int, Ints]:
+        """Compare the containers that were not looked at first, until some are provably the best."""
+        keys.sort()
+        least, at, size = self._least(step), 0, 4 * FIRST_LOOK
+        while at < len(keys) and fewest > least:
+            other, more = self._fewest_of(rank, keys[at : at + size] & _LOW, step)
+            if other < fewest:
+                fewest, ties = other, more
+            elif other == fewest:
+                ties = np.concatenate([ties, more])
+            at, size = at + size, 4 * size
+        return fewest, ties
+
+    def _compare(self, rank: int, ties: Ints, steps: tuple[int, ...], best: Pick) -> Pick:
+        """Containers that tie at the first step: solve them one by one until none left can be better."""
+        least = (best.cost[0], *(self._least(step) for step in steps[1:]))
+        for domain in ties[1:].tolist():
+            if best.cost <= least or self.work.spent:
+                break
+            self.work.left -= DESCENT
+            other = self.solve(rank, domain, steps)
+            if other.cost < best.cost:
+                best = other
+        return best
+
+    def _least(self, step: int) -> int:
+        """No container can do with fewer domains at this step."""
+        most = self.counts.peak if step == self.tree.leaf else int(self.counts.at(step).max())
+        return -(-self.need // max(most, 1))
+
+    def _fewest_of(self, rank: int, domains: Ints, step: int) -> tuple[int, Ints]:
+        """(fewest domains of rank ``step`` that any of the containers needs, the containers that need so few)."""
+        first, last = self._span(rank, domains, step)
+        width = int((last - first).max())
+        values = self.counts.at(step)
+        batch = GRID // width + 1
+        if len(domains) <= batch:
+            fewest = _fewest(values, first, last, width, self.need)
+        else:
+            starts = range(0, len(domains), batch)
+            parts = [_fewest(values, first[i : i + batch], last[i : i + batch], width, self.need) for i in starts]
+            fewest = np.concatenate(parts)
+        least = fewest.min()
+        return int(least), domains[fewest == least]
+
+    def _span(self, rank: int, domains: Ints, step: int) -> tuple[Ints, Ints]:
+        """The ranges of domains of rank ``step`` inside domains of ``rank``."""
+        first, last = domains, domains + 1
+        for between in range(rank, step):
+            children = self.tree.children[between]
+            first, last = children[first], children[last]
+        return first, last
+
+    # -- inside one container ---------------------------------------------------------------------------------
+
+    def _leaves_of(self, rank: int, domain: int) -> Pick:
+        """The fewest leaves of a domain just above them."""
+        bounds = self.tree.bounds[rank]
+        first, last = int(bounds[domain]), int(bounds[domain + 1])
+        fits = self.counts.leaf[first:last]
+        if last - first <= FEW:
+            return _cover_few(fits, self.need, first, self._best_of(slice(first, last)))
+        picked, rest = cover(fits, self.need, tight=True, best=self._best_of(slice(first, last)))
+        return _pick(picked + first, fits[picked], rest, ())
+
+    def solve(self, rank: int, domain: int, steps: tuple[int, ...]) -> Pick:
+        """The best pick inside one container, which must hold all; ``steps``: the ranks that count, leaf rank last."""
+        if 0 <= rank == self.tree.leaf - 1:
+            return self._leaves_of(rank, domain)
+        pool = self._pool(rank, domain, steps[0])
+        pick = self._descend(pool, steps, tight=True)
+        if len(steps) == 1 or all(have <= self._least(step) for have, step in zip(pick.cost, steps, strict=True)):
+            return pick
+        if self.tree.size > SMALL:
+            other = self._descend(pool, steps, tight=False)
+            pick = other if other.cost < pick.cost else pick
+        if self.work.left < CHOICES * DESCENT:
+            return pick
+        return self._improved(Search(self.tree, self.counts, self.need, rank, domain, steps), pick)
+
+    def _improved(self, search: Search, pick: Pick) -> Pick:
+        """Search for a better pick until there is none or the budget is spent."""
+        steps = search.steps
+        self.work.left -= search.size * PRICES
+        for step, chosen in search.promising(pick.cost):
+            if self.work.spent:
+                return pick
+            self.work.left -= DESCENT
+            other = self._from(chosen, steps, step)
+            if other.cost < pick.cost:
+                pick = other
+        found = search.better(pick.cost, self.work)
+        while found is not None:
+            pick = self._from(found[1], steps, found[0])
+            found = search.better(pick.cost, self.work)
+        return pick
+
+    def _from(self, chosen: Ints, steps: tuple[int, ...], step: int) -> Pick:
+        """Go down from the domains chosen at ``steps[step]``."""
+        leaves = self.tree.bounds[steps[step]][chosen]
+        upper = tuple(len(np.unique(self.tree.owners[rank][leaves])) for rank in steps[:step])
+        if step == len(steps) - 1:
+            return self._descend(chosen, steps[step:], tight=False, upper=upper)
+        pool = ranges(*self._span(steps[step], chosen, steps[step + 1]))
+        upper = (*upper, len(chosen))
+        tight = self._descend(pool, steps[step + 1 :], tight=True, upper=upper)
+        loose = self._descend(pool, steps[step + 1 :], tight=False, upper=upper) if len(steps) - step > 2 else tight
+        return loose if loose.cost < tight.cost else tight
+
+    def _pool(self, rank: int, domain: int, step: int) -> slice:
+        if rank < 0:
+            return slice(0, self.tree.domains(step))
+        first, last = domain, domain + 1
+        for between in range(rank, step):
+            children = self.tree.children[between]
+            first, last = int(children[first]), int(children[last])
+        return slice(first, last)
+
+    def _descend(self, pool: Pool, steps: tuple[int, ...], *, tight: bool, upper: tuple[int, ...] = ()) -> Pick:
+        """Greedy: at each step the fewest of the domains below those chosen before.
+
+        ``tight``: the largest, the last one the smallest that suffices. Otherwise the ones worth most to the next step.
+        At the leaves it is always the former.
+        """
+        cost = list(upper)
+        for step in steps[:-1]:
+            picked = cover(self.counts.at(step)[pool], self.need, tight=tight)[0]
+            chosen = _inside(pool, picked) if tight else self._dearest(pool, step, len(picked))
+            cost.append(len(chosen))
+            children = self.tree.children[step]
+            pool = ranges(children[chosen], children[chosen + 1])
+        fits = self.counts.leaf[pool]
+        picked, rest = cover(fits, self.need, tight=True, best=self._best_of(pool))
+        return _pick(_inside(pool, picked), fits[picked], rest, tuple(cost))
+
+    def _dearest(self, pool: Pool, step: int, count: int) -> Ints:
+        """The ``count`` domains of the pool that suffice and have most in large domains of the next step.
+
+        What a domain has is the sum of what its children take above a price (as in ``Search.promising``). The price is
+        what the last of the fewest children takes if the step before did not matter, or half of that, or nothing.
+        """
+        first = self.tree.children[step]
+        totals = self.counts.at(step)[pool]
+        if len(totals) > 4 * count + WIDE:
+            pool = _inside(pool, np.sort(totals.argpartition(-4 * count - WIDE)[-4 * count - WIDE :]))
+        chosen = np.arange(pool.start, pool.stop) if isinstance(pool, slice) else pool
+        if isinstance(pool, slice):
+            starts = first[pool.start : pool.stop + 1]
+            fits = self.counts.at(step + 1)[starts[0] : starts[-1]]
+            starts = starts[:-1] - starts[0]
+        else:
+            sizes = first[pool + 1] - first[pool]
+            fits = self.counts.at(step + 1)[ranges(first[pool], first[pool + 1])]
+            starts = sizes.cumsum() - sizes
+        ranked = _largest(fits, self.need)
+        edge = int(ranked[min(int(ranked.cumsum().searchsorted(self.need)), len(ranked) - 1)])
+        prices = np.array([[max(edge - 1, 0)], [edge >> 1], [0]])
+        worth = np.add.reduceat(np.maximum(fits - prices, 0), starts, axis=1)
+        totals = worth[2]
+        for row in worth:
+            best = (row * _ABOVE + totals).argpartition(-count)[-count:]
+            if int(totals[best].sum()) >= self.need:
+                break
+        best.sort()
+        found: Ints = chosen[best]
+        return found
+
+
+def _inside(pool: Pool, positions: Ints) -> Ints:
+    return positions + pool.start if isinstance(pool, slice) else pool[positions]
+
+
+def _pick(leaves: Ints, amounts: Ints, rest: int, cost: tuple[int, ...]) -> Pick:
+    amounts[-1] = rest
+    if len(leaves) > 1:
+        order = leaves.argsort()
+        leaves, amounts = leaves[order], amounts[order]
+    return Pick(leaves, amounts, (*cost, len(leaves)))
+
+
+def cover(
+    values: Ints,
+    need: int,
+    *,
+    tight: bool,
+    ties: tuple[Ints, Ints] | None = None,
+    best: Callable[[Ints, int], Ints] | None = None,
+) -> tuple[Ints, int]:
+    """Positions of the fewest ``values`` whose sum is at least ``need``, and what the last of them must hold.
+
+    Largest first, equal ones in order of position. With ``tight`` the last one is the smallest that suffices. ``ties``
+    = (weights, owner of each position) puts equal ones in order of their owner's weight first. ``best`` takes some of
+    those that are still equal. The caller has made sure that all together suffice.
+    """
+    ranked = _largest(values, need)
+    before = ranked.cumsum()
+    last = int(before.searchsorted(need))
+    rest = need - int(before[last - 1]) if last else need
+    edge = ranked[last]
+    above = (values > edge).nonzero()[0] if last else _NONE
+    full = last - len(above)
+    if tight and rest < edge:
+        enough = values[values >= rest].min()
+        if enough < edge:
+            final = _first((values == enough).nonzero()[0], 1, ties, best)
+            return np.concatenate([above, _first((values == edge).nonzero()[0], full, ties, best), final]), rest
+    return np.concatenate([above, _first((values == edge).nonzero()[0], full + 1, ties, best)]), rest
+
+
+_NONE: Final = np.zeros(0, np.int64)
+
+
+def _cover_few(values: Ints, need: int, first: int, best: Callable[[Ints, int], Ints] | None = None) -> Pick:
+    """``cover`` with ``tight`` for a few values, the pods of leaf ``first`` and those after it."""
+    fits = values.tolist()
+    order = sorted(range(len(fits)), key=fits.__getitem__, reverse=True)
+    chosen = []
+    for at in order:
+        if fits[at] >= need:
+            break
+        chosen.append(at)
+        need -= fits[at]
+    # The order is stable, so the last of the sufficient ones starts a run of equals of which the first is meant.
+    enough = min([fits[at] for at in order[len(chosen) :] if fits[at] >= need])
+    last = next(at for at in order[len(chosen) :] if fits[at] == enough)
+    if best is not None:
+        chosen, last = _better_few(fits, chosen, last, best)
+    fits[last] = need
+    chosen.append(last)
+    chosen.sort()
+    leaves = np.array(chosen)
+    leaves += first
+    return Pick(leaves, np.array([fits[at] for at in chosen]), (len(chosen),))
+
+
+def _better_few(
+    fits: list[int], chosen: list[int], last: int, best: Callable[[Ints, int], Ints]
+) -> tuple[list[int], int]:
+    """The same choice with the best of equal ones: (all but the last, the last)."""
+    wanted: dict[int, int] = {}
+    for at in (*chosen, last):
+        wanted[fits[at]] = wanted.get(fits[at], 0) + 1
+    found: list[int] = []
+    for value, count in wanted.items():
+        equal = [at for at, fit in enumerate(fits) if fit == value]
+        found += equal if len(equal) == count else best(np.array(equal), count).tolist()
+    last = next(at for at in reversed(found) if fits[at] == fits[last])
+    found.remove(last)
+    return found, last
+
+
+def _largest(values: Ints, need: int) -> Ints:
+    """Values in descending order, as many as can matter: each that is used holds at least one."""
+    ranked = values.copy()
+    if len(ranked) > 4 * need:
+        ranked.partition(len(ranked) - need)
+        ranked = ranked[-need:]
+    ranked.sort()
+    return ranked[::-1]
+
+
+def _first(
+    positions: Ints, count: int, ties: tuple[Ints, Ints] | None, best: Callable[[Ints, int], Ints] | None
+) -> Ints:
+    """The first ``count`` positions: by the weight of their owners if ``ties`` are given, then the best."""
+    if len(positions) <= count or not count:
+        return positions[:count]
+    if best is not None:
+        return _first_best(positions, count, ties, best)
+    if ties is None:
+        return positions[:count]
+    keys = (ties[0][ties[1][positions]] << 32) | positions
+    keys.partition(count - 1)
+    keys = keys[:count]
+    keys.sort()
+    return keys & _LOW
+
+
+def _first_best(positions: Ints, count: int, ties: tuple[Ints, Ints] | None, best: Callable[[Ints, int], Ints]) -> Ints:
+    if ties is None:
+        return best(positions, count)
+    weights = ties[0][ties[1][positions]]
+    edge = np.partition(weights, count - 1)[count - 1]
+    surely = positions[weights < edge]
+    return np.concatenate([surely, best(positions[weights == edge], count - len(surely))])
+
+
+def _fewest(values: Ints, first: Ints, last: Ints, width: int, need: int) -> Ints:
+    """For each range [first, last) of ``values``, none wider than ``width``, how many of its largest ``need`` takes."""
+    at = first[:, None] + np.arange(width)
+    if int((last - first).min()) == width:
+        grid = values[at]
+    else:
+        inside = at < last[:, None]
+        np.minimum(at, len(values) - 1, out=at)
+        grid = values[at]
+        grid *= inside
+    return _fewest_in(grid, need)
+
+
+def _fewest_in(grid: Ints, need: int) -> Ints:
+    """For each row, how many of its largest ``need`` takes. The grid is sorted in place."""
+    grid.sort(axis=1)
+    fewest: Ints = (np.add.accumulate(grid[:, ::-1], 1) < need).sum(axis=1)
+    fewest += 1
+    return fewest

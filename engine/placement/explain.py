@@ -1,0 +1,191 @@
+"""Why a pod set does or does not fit, domain by domain. Written to be read by people; not a hot path."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+
+import numpy as np
+
+from engine.arrays import Ints
+from engine.cluster.affinity import Cap, Constraints, Room, Unsupported, room
+from engine.cluster.filters import Mask
+from engine.cluster.fit_counts import Counts, Shape, known_shape
+from engine.cluster.tree import Tree
+from engine.kubelet.rebuild import inner
+from engine.model import PODS, Amounts, PodSet
+from engine.placement.slices import SlicedCounts, Unfit, layers_of
+from engine.reasons import Reason
+from engine.state import ClusterState
+
+
+@dataclass(frozen=True)
+class DomainFit:
+    """How many pods of a pod set fit one domain, and what limits it.
+
+    Of a pod set with slices, pods in whole slices count; where only single pods would fit, ``limit`` says so.
+    ``nodes``: how many nodes of the domain pass every filter. ``limit``: the resource (or the Reason) that runs out
+    first; "" where the whole pod set fits. ``missing``: how much more of that resource the rest of the pods need.
+    ``excluded``: nodes that take no pod at all, by the first reason. ``misaligned``: nodes that take fewer pods than
+    their amounts allow, because their kubelet would refuse more; ``refusal``: the kubelet's words on one of them.
+    """
+
+    values: tuple[str, ...]
+    fits: int
+    nodes: int
+    limit: str = ""
+    missing: Amounts = field(default_factory=dict)
+    excluded: dict[Reason, int] = field(default_factory=dict)
+    misaligned: int = 0
+    refusal: str = ""
+
+
+def explain(state: ClusterState, flavor: str, pod_set: PodSet, level: str | None = None) -> tuple[DomainFit, ...]:
+    """One entry a domain of ``level`` (the requested one where None; the widest for unconstrained), in tree order.
+
+    Nodes of the flavor that lack a level label come last, as one entry without values. Raises ValueError for a flavor
+    or level that does not exist. A constraint that cannot be honoured is the ``limit`` of every domain.
+    """
+    tree = state.tree(flavor)
+    if tree is None:
+        raise ValueError(f"no flavor {flavor!r}; there are: {', '.join(sorted(state.flavors)) or 'none'}")
+    wanted = level or pod_set.topology.level or tree.flavor.levels[0]
+    rank = tree.rank(wanted)
+    if rank is None:
+        raise ValueError(f"flavor {flavor!r} has no level {wanted!r}; levels are: {', '.join(tree.flavor.levels)}")
+    found = [*_explained(state, tree, pod_set, rank)]
+    lacking = sum(1 for _ in state.cluster.outside(tree.flavor))
+    if lacking:
+        reason = Reason.MISSING_LEVEL_LABEL
+        found.append(DomainFit((), 0, 0, reason, excluded={reason: lacking}))
+    return tuple(found)
+
+
+def _explained(state: ClusterState, tree: Tree, pod_set: PodSet, rank: int) -> Iterator[DomainFit]:
+    if not tree.size:
+        return
+    try:
+        left = room(state, tree, pod_set, known_shape(state.cluster.columns, tree, pod_set).counts)
+    except Unsupported:
+        for domain in range(tree.domains(rank)):
+            yield DomainFit(tree.path(rank, domain), 0, 0, Reason.UNSUPPORTED_CONSTRAINT)
+        return
+    view = _View(
+        state, tree, pod_set, _whole(tree, pod_set, left.within(rank)), left.caps, _why(state, tree, pod_set), 0
+    )
+    for domain in range(tree.domains(rank)):
+        yield view.domain(rank, domain)
+
+
+def domain_fit(state: ClusterState, tree: Tree, pod_set: PodSet, left: Room, rank: int, domain: int) -> DomainFit:  # noqa: PLR0917
+    """One domain (rank -1: the whole flavor)."""
+    first, last = (0, tree.size) if rank < 0 else tree.bounds[rank][domain : domain + 2].tolist()
+    why = _why(state, tree, pod_set, slice(first, last))
+    counts = _whole(tree, pod_set, left.within(rank))
+    return _View(state, tree, pod_set, counts, left.caps, why, first).domain(rank, domain)
+
+
+def _whole(tree: Tree, pod_set: PodSet, counts: Counts) -> Counts:
+    """Counts of whole slices, where the pod set has any that the flavor knows."""
+    try:
+        layers = layers_of(tree, pod_set.topology)
+    except Unfit:
+        return counts
+    return SlicedCounts(tree, counts.leaf, layers) if layers else counts
+
+
+@dataclass(frozen=True)
+class _Why:
+    """(reason, which of some leaves it excludes), each leaf under its first reason only; and what the leaves take.
+
+    ``amounts``: pods that fit by amounts; ``taken``: pods that their kubelets would admit of those.
+    """
+
+    first: list[tuple[Reason, Mask]]
+    amounts: Ints
+    taken: Ints
+
+
+def _why(state: ClusterState, tree: Tree, pod_set: PodSet, leaves: slice | None = None) -> _Why:
+    nodes = state.cluster.columns
+    leaves = leaves or slice(0, tree.size)
+    span = slice(tree.lo + leaves.start, tree.lo + leaves.stop) if tree.index is None else tree.index[leaves]
+    shape = Shape.of(nodes.table, tree, pod_set)
+    others = ((reason, mask[leaves]) for reason, mask in Constraints(state, tree, pod_set).masks())
+    left = np.ones(leaves.stop - leaves.start, np.bool_)
+    found = []
+    for reason, passing in chain(shape.filter.parts(nodes, span), others):
+        found.append((reason, left & ~passing))
+        left = left & passing
+    amounts = shape.fit_amounts(nodes, span)
+    taken = amounts.copy()
+    shape.cut(nodes, span, taken)
+    found.append((Reason.INSUFFICIENT_RESOURCE, left & (amounts == 0)))
+    found.append((Reason.NUMA_ALIGNMENT, left & (amounts > 0) & (taken == 0)))
+    return _Why(found, amounts, taken)
+
+
+_OF_AMOUNTS = (Reason.INSUFFICIENT_RESOURCE, Reason.NUMA_ALIGNMENT)
+
+
+@dataclass(frozen=True)
+class _View:
+    state: ClusterState
+    tree: Tree
+    pod_set: PodSet
+    counts: Counts
+    caps: tuple[Cap, ...]
+    why: _Why
+    begin: int  # the leaf that the masks of ``why`` begin with
+
+    def domain(self, rank: int, domain: int) -> DomainFit:
+        bounds = self.tree.bounds[rank] if rank >= 0 else np.array([0, self.tree.size])
+        leaves = slice(int(bounds[domain]), int(bounds[domain + 1]))
+        single = int(self.counts.leaf[leaves].sum())
+        fits = int(self.counts.at(rank)[domain] if rank >= 0 else self.counts.at(0).sum())
+        excluded: dict[Reason, int] = {}
+        passing = np.ones(leaves.stop - leaves.start, np.bool_)
+        inside = slice(leaves.start - self.begin, leaves.stop - self.begin)
+        for reason, mask in self.why.first:
+            hit = mask[inside]
+            if hit.any():
+                excluded[reason] = excluded.get(reason, 0) + int(hit.sum())
+            if reason not in _OF_AMOUNTS:
+                passing &= ~hit
+        values = self.tree.path(min(rank, self.tree.last), domain) if 0 <= rank <= self.tree.last else ()
+        limit, missing = self._limit(leaves, passing, fits, excluded)
+        fewer = (self.why.amounts - self.why.taken)[inside] * passing
+        if fits < self.pod_set.count <= fits + int(fewer.sum()):
+            limit, missing = Reason.NUMA_ALIGNMENT, {}
+        if fits < self.pod_set.count <= single:
+            limit, missing = Reason.SLICES, {}
+        misaligned = fewer.nonzero()[0]
+        refusal = self._refusal(leaves.start + int(misaligned[0])) if len(misaligned) else ""
+        return DomainFit(values, fits, int(passing.sum()), limit, missing, excluded, len(misaligned), refusal)
+
+    def _refusal(self, leaf: int) -> str:
+        """What the kubelet of a node says to the first pod that it would not take."""
+        shape = inner(self.pod_set.shape)
+        return "" if shape is None else self.state.cluster.numa.refusal(self.tree.names[leaf], shape)
+
+    def _limit(self, leaves: slice, passing: Mask, fits: int, excluded: dict[Reason, int]) -> tuple[str, Amounts]:
+        short = self.pod_set.count - fits
+        if short <= 0:
+            return "", {}
+        if not passing.any():
+            return max(excluded, key=lambda reason: excluded[reason]), {}
+        index = self.tree.where(np.arange(leaves.start, leaves.stop)[passing])
+        by_resource = self._by_resource(index)
+        limit = min(by_resource, key=lambda resource: by_resource[resource])
+        if by_resource[limit] > fits and self.caps:
+            return self.caps[0].reason, {}
+        return limit, {limit: short * {PODS: 1, **self.pod_set.requests}[limit]}
+
+    def _by_resource(self, index: Ints) -> dict[str, int]:
+        """How many pods each resource alone would allow on these nodes."""
+        table = self.state.cluster.table
+        needs = {PODS: 1, **self.pod_set.requests}
+        return {
+            resource: int((np.maximum(table.amounts(table.free, resource, index), 0) // amount).sum())
+            for resource, amount in needs.items()
+            if amount > 0
+        }

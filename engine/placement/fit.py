@@ -1,0 +1,140 @@
+"""One pod set on one flavor: its counts, what inter-pod constraints leave of them, and the best pick."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from engine.cluster.affinity import Room, Unsupported, room
+from engine.cluster.assignment import Assignment
+from engine.cluster.fit_counts import Counts, Known, known_shape
+from engine.cluster.tree import Tree
+from engine.model import PodSet, Policy
+from engine.placement.choose import Chooser, Pick
+from engine.placement.exact import SMALL, Work
+from engine.placement.numa_preference import Inner
+from engine.placement.slices import Layer, SlicedCounts, Slicer, Unfit, layers_of
+from engine.reasons import Reason
+from engine.results import Refusal
+from engine.state import ClusterState
+
+ANYWHERE: Final = -1
+TO_THE_END: Final = 100_000_000
+MEDIUM: Final = 1_024  # leaves
+AS_A_RULE: Final = 5_000_000
+A_LEAF: Final = 2
+AT_ONCE: Final = 60_000  # a tree counted faster than this leaves no time to compare more containers
+
+
+def budget(tree: Tree) -> Work:
+    """How much search beyond the first container one placement may cost, in cells (about a nanosecond each).
+
+    Small trees are searched to the end, medium ones as a rule. For large ones two greedy descents in each of a few
+    containers are compared: as many as take no longer than counting.
+    """
+    if tree.size <= MEDIUM:
+        return Work(TO_THE_END if tree.size <= SMALL else AS_A_RULE)
+    return Work(max(A_LEAF * tree.size - AT_ONCE, 0))
+
+
+@dataclass(slots=True)
+class Fit:
+    """``rank`` is that of the requested level; the leaf rank for unconstrained. ``layers``: its slices."""
+
+    tree: Tree
+    pod_set: PodSet
+    rank: int
+    known: Known
+    room: Room
+    work: Work
+    prefer: Inner | None = None
+    layers: tuple[Layer, ...] = ()
+
+    @classmethod
+    def of(cls, state: ClusterState, flavor: str, pod_set: PodSet, effort: int = 0) -> "Fit | Refusal":
+        """Count a pod set on a flavor; a refusal where the level or a constraint makes that impossible.
+
+        ``effort``: cells of search beyond greedy, at least; what the size of the tree allows is spent anyway.
+        """
+        tree = state.tree(flavor)
+        rank = None if tree is None else cls._rank(tree, pod_set)
+        if tree is None or rank is None:
+            level = pod_set.topology.level
+            return Refusal(Reason.UNKNOWN_LEVEL, f"flavor {flavor} has no level {level}", pod_set.name, flavor)
+        if not tree.size:
+            return Refusal(Reason.NO_NODES, _no_nodes(state, tree), pod_set.name, flavor)
+        known = known_shape(state.cluster.columns, tree, pod_set)
+        work = budget(tree)
+        work.left = max(work.left, effort)
+        try:
+            layers = layers_of(tree, pod_set.topology) if pod_set.topology.slices else ()
+            left = room(state, tree, pod_set, known.counts)
+            inner = Inner.of(state.cluster, tree, known.shape.inside)
+            return cls(tree, pod_set, rank, known, left, work, inner, layers)
+        except Unfit as wrong:
+            reason = Reason.UNKNOWN_LEVEL if wrong.unknown else Reason.INVALID_REQUEST
+            return Refusal(reason, str(wrong), pod_set.name, flavor)
+        except Unsupported as constraint:
+            return Refusal(Reason.UNSUPPORTED_CONSTRAINT, str(constraint), pod_set.name, flavor)
+
+    @staticmethod
+    def _rank(tree: Tree, pod_set: PodSet) -> int | None:
+        if pod_set.topology.policy is Policy.UNCONSTRAINED or pod_set.topology.level is None:
+            return tree.leaf
+        return tree.rank(pod_set.topology.level)
+
+    def containers(self) -> Iterator[int]:
+        """The ranks of which one domain may hold all pods, best first; ANYWHERE last where that is allowed."""
+        ceiling, policy = self.room.ceiling, self.pod_set.topology.policy
+        if policy is Policy.UNCONSTRAINED:
+            yield ceiling
+        elif policy is Policy.REQUIRED:
+            yield max(self.rank, ceiling)
+        else:
+            yield from range(max(self.rank, ceiling), max(ceiling, 0) - 1, -1)
+            if ceiling < 0:
+                yield ANYWHERE
+
+    def counts(self, container: int) -> Counts:
+        """The counts that hold inside one domain of rank ``container``: of whole slices, where there are any."""
+        return self.whole(self.room.within(container))
+
+    def whole(self, counts: Counts) -> Counts:
+        """What is left of counts in whole slices."""
+        return SlicedCounts(self.tree, counts.leaf, self.layers) if self.layers else counts
+
+    def chooser(self, container: int) -> Chooser | Slicer:
+        """A question about the counts that hold inside one domain of rank ``container``."""
+        return self.asked(self.room.within(container), self.pod_set.count)
+
+    def asked(self, counts: Counts, need: int) -> Chooser | Slicer:
+        """A question about so many pods on these counts."""
+        if self.layers:
+            whole = SlicedCounts(self.tree, counts.leaf, self.layers)
+            return Slicer(self.tree, whole, need, self.layers, self.work, self.prefer)
+        return Chooser(self.tree, counts, need, self.work, self.prefer)
+
+    def pick(self) -> Pick | None:
+        """The best placement; None where the pod set does not fit."""
+        for container in self.containers():
+            chooser = self.chooser(container)
+            if self.pod_set.topology.policy is Policy.UNCONSTRAINED:
+                return chooser.used_first(container)
+            found = chooser.anywhere(self.rank) if container == ANYWHERE else chooser.in_one(container, self.rank)
+            if found is not None:
+                return found
+        return None
+
+    def assignment(self, pick: Pick) -> Assignment:
+        """A pick as an assignment."""
+        return Assignment.packed(self.pod_set, self.tree, pick.leaves, pick.amounts, self.pod_set.count)
+
+
+def _no_nodes(state: ClusterState, tree: Tree) -> str:
+    flavor = tree.flavor
+    labels = ", ".join(f"{key}={value}" for key, value in flavor.node_labels.items()) or "any labels"
+    lacking = [node.name for node in state.cluster.outside(flavor)]
+    if not lacking:
+        return f"flavor {flavor.name}: no node has {labels}"
+    levels = ", ".join(flavor.levels)
+    text = f"flavor {flavor.name}: {len(lacking)} nodes have {labels}, but none has all level labels ({levels})"
+    return f"{text}; one of them is {lacking[0]}"

@@ -1,0 +1,102 @@
+"""Placement: where the pods of a workload go. Reads the state, and leaves it as it was.
+
+The recipe: for each pod set and each flavor, count what fits (``count``), cut it to what inter-pod constraints allow
+(``affinity``), choose domains (``choose``). Pod sets are placed one after another, each holding its slots while the
+next is placed, and all of it is rolled back at the end: all pod sets fit, or none is placed.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice, permutations
+from typing import Final
+
+from engine.cluster.assignment import Assignment
+from engine.model import PodSet
+from engine.placement import refusals
+from engine.placement.fit import Fit
+from engine.placement.group import place_group
+from engine.placement.resize import enlarge, extend, replace, shrink
+from engine.results import Placement, Refusal, WorkloadRequest
+from engine.state import ClusterState
+
+__all__ = ["enlarge", "extend", "place", "replace", "shrink"]
+
+ORDERS: Final = 24  # orders of pod sets tried before a workload is refused
+
+Unit = tuple[PodSet, ...]  # pod sets that share a domain; most have one
+
+
+def place(state: ClusterState, request: WorkloadRequest) -> Placement | Refusal:
+    """All pod sets, or a refusal. Changes nothing: ``state.reserve`` the assignments to hold them.
+
+    Where the pod sets do not fit in request order, other orders are tried (at most 24), largest first.
+    """
+    wrong = refusals.invalid(request)
+    if wrong is not None:
+        return wrong
+    if len(request.pod_sets) == 1:
+        found = _place_unit(state, request, request.pod_sets)
+        return found if isinstance(found, Refusal) else Placement(found)
+    first: Refusal | None = None
+    for order in _orders(_units(request.pod_sets)):
+        outcome = _place_all(state, request, order)
+        if isinstance(outcome, Placement):
+            return outcome
+        first = first or outcome
+    assert first is not None  # noqa: S101  (there is at least one order)
+    return first
+
+
+def _units(pod_sets: Sequence[PodSet]) -> list[Unit]:
+    units: dict[str, list[PodSet]] = {}
+    for pod_set in pod_sets:
+        units.setdefault(f"group {pod_set.group}" if pod_set.group else f"pod set {pod_set.name}", []).append(pod_set)
+    return [tuple(unit) for unit in units.values()]
+
+
+def _orders(units: list[Unit]) -> Iterator[Sequence[Unit]]:
+    """Request order, then largest first, then others; no order twice."""
+    largest = sorted(units, key=lambda unit: -sum(sum(p.requests.values()) * p.count for p in unit))
+    seen: set[tuple[str, ...]] = set()
+    for order in islice(chain([units, largest], permutations(largest)), ORDERS):
+        names = tuple(unit[0].name for unit in order)
+        if names not in seen:
+            seen.add(names)
+            yield order
+
+
+def _place_all(state: ClusterState, request: WorkloadRequest, units: Sequence[Unit]) -> Placement | Refusal:
+    found: dict[str, Assignment] = {}
+    checkpoint = state.begin()
+    try:
+        for number, unit in enumerate(units):
+            outcome = _place_unit(state, request, unit)
+            if isinstance(outcome, Refusal):
+                return outcome
+            found |= {assignment.pod_set: assignment for assignment in outcome}
+            state.reserve(f"{request.key}\0{number}", outcome)
+    finally:
+        state.rollback(checkpoint)
+    return Placement(tuple(found[pod_set.name] for pod_set in request.pod_sets))
+
+
+def _place_unit(state: ClusterState, request: WorkloadRequest, unit: Unit) -> tuple[Assignment, ...] | Refusal:
+    """The first flavor that takes the unit; else the refusal of the flavor that came closest to taking it."""
+    refused: list[Refusal] = []
+    for flavor in refusals.flavors_for(state, request, unit[0]):
+        outcome = _place_in(state, flavor, unit, request.effort)
+        if not isinstance(outcome, Refusal):
+            return outcome
+        refused.append(outcome)
+    return min(refused, key=refusals.gravity) if refused else refusals.no_flavor(state, request, unit[0])
+
+
+def _place_in(state: ClusterState, flavor: str, unit: Unit, effort: int) -> tuple[Assignment, ...] | Refusal:
+    fit = Fit.of(state, flavor, unit[0], effort)
+    if isinstance(fit, Refusal):
+        return fit
+    if len(unit) > 1:
+        return place_group(state, fit.tree, unit)
+    pick = fit.pick()
+    if pick is None:
+        return refusals.does_not_fit(state, fit)
+    return (fit.assignment(pick),)

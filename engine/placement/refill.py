@@ -1,0 +1,192 @@
+"""More pods for a pod set with slices: what its slices lack first, each in its own domain, then whole slices.
+
+Rules
+- Pods that stay are never moved, so what a slice lacks can only come to the domain where the rest of it is.
+- What was lost from a domain of the narrowest layer goes back into it where it has room, as then no slice changes its
+  domain. Where it has none, slices that are lost whole (by rank order) may go elsewhere: inner ones within their outer
+  slice's domain, outer ones wherever the request allows.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+
+import numpy as np
+
+from engine.arrays import Ints
+from engine.cluster.assignment import Assignment, Slice
+from engine.cluster.tree import Path, Tree
+from engine.placement.choose import Pick
+from engine.placement.fit import ANYWHERE
+from engine.placement.grow import Growth, only
+from engine.placement.slices import Layer, SlicedCounts, Slicer
+
+
+class Refill(StrEnum):
+    """Why there is no place; the text is for a person."""
+
+    UNEVEN = "they are no whole number of slices"
+    APART = "the rest of a slice has to be in the domain where the slice is, which has no room"
+    NO_ROOM = ""
+
+
+@dataclass(frozen=True)
+class _Gap:
+    """So many pods must go into the domain of ``rank`` with these values, in slices of ``layers``."""
+
+    rank: int
+    path: Path
+    count: int
+    layers: tuple[Layer, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Gaps, the narrowest first, and pods in whole slices of the first layer."""
+
+    gaps: tuple[_Gap, ...]
+    whole: int = 0
+
+
+def refill(growth: Growth, held: Assignment, stays: Collection[Slice], lost: Collection[str]) -> Pick | Refill:
+    """Places for ``growth.by`` pods; ``lost``: nodes whose slots are to move, where it is not for want of more."""
+    why = Refill.UNEVEN
+    layers = growth.fit.layers
+    for plan in _moves(held, layers, lost) if lost else _grows(stays, layers, growth.by):
+        why = Refill.NO_ROOM if plan.whole else Refill.APART
+        for rank, domain in growth.containers(held):
+            onto = _carried_out(growth, plan, rank, domain)
+            if onto is not None:
+                leaves = np.flatnonzero(onto)
+                return Pick(leaves, onto[leaves], (len(leaves),))
+    return why
+
+
+def _grows(stays: Collection[Slice], layers: tuple[Layer, ...], by: int) -> Iterator[_Plan]:
+    """Complete what is not whole, from the inside out; the rest are more slices."""
+    gaps: list[_Gap] = []
+    have = {part.values: 0 for part in stays}
+    for part in stays:
+        have[part.values] += part.count
+    inner: tuple[Layer, ...] = ()
+    for layer in reversed(layers):
+        sums: dict[Path, int] = {}
+        for values, count in have.items():
+            path = values[: layer.rank + 1]
+            sums[path] = sums.get(path, 0) + count
+        gaps += [
+            _Gap(layer.rank, path, -count % layer.size, inner) for path, count in sums.items() if count % layer.size
+        ]
+        have = {path: count + -count % layer.size for path, count in sums.items()}
+        inner = (layer, *inner)
+    whole = by - sum(gap.count for gap in gaps)
+    if whole >= 0 and whole % layers[0].size == 0:
+        yield _Plan(tuple(gaps), whole)
+
+
+def _moves(held: Assignment, layers: tuple[Layer, ...], lost: Collection[str]) -> Iterator[_Plan]:
+    """Back into the same domains of the narrowest layer; else slices that are lost whole elsewhere."""
+    gone: list[bool] = []
+    paths: list[Path] = []
+    for part in held.slices:
+        for name, pods in part.nodes:
+            gone += [name in lost] * pods
+            paths += [part.values] * pods
+    narrow = layers[-1].rank
+    yield _Plan(tuple(_gaps(paths, [at for at, is_gone in enumerate(gone) if is_gone], narrow)))
+    whole = _whole_groups(gone, layers[0].size)
+    gaps: list[_Gap] = []
+    for outer, layer in pairwise(layers):
+        moved = _whole_groups(gone, layer.size)
+        gaps += _gaps(paths, moved, outer.rank, layers[layers.index(layer) :])
+    left = [at for at, is_gone in enumerate(gone) if is_gone]
+    yield _Plan((*_gaps(paths, left, narrow), *reversed(gaps)), len(whole))
+
+
+def _whole_groups(gone: list[bool], size: int) -> list[int]:
+    """The positions of groups of ``size`` that are gone whole; they are struck off ``gone``."""
+    found: list[int] = []
+    for first in range(0, len(gone) - size + 1, size):
+        if all(gone[first : first + size]):
+            found += range(first, first + size)
+            gone[first : first + size] = [False] * size
+    return found
+
+
+def _gaps(paths: list[Path], positions: list[int], rank: int, layers: tuple[Layer, ...] = ()) -> list[_Gap]:
+    counts: dict[Path, int] = {}
+    for at in positions:
+        path = paths[at][: rank + 1]
+        counts[path] = counts.get(path, 0) + 1
+    return [_Gap(rank, path, count, layers) for path, count in counts.items()]
+
+
+def _carried_out(growth: Growth, plan: _Plan, rank: int, domain: int) -> Ints | None:
+    """Pods by leaf; None where the plan does not work in this container."""
+    counts = growth.room(rank, domain)
+    onto = np.zeros_like(counts)
+    for gap in plan.gaps:
+        if not _add(counts, onto, _closed(growth, gap, counts)):
+            return None
+    if plan.whole and not _add_whole(growth, plan.whole, rank, domain, counts, onto):
+        return None
+    return onto
+
+
+def _add(counts: Ints, onto: Ints, pick: Pick | None) -> bool:
+    if pick is None:
+        return False
+    counts[pick.leaves] -= pick.amounts
+    onto[pick.leaves] += pick.amounts
+    return True
+
+
+def _closed(growth: Growth, gap: _Gap, counts: Ints) -> Pick | None:
+    tree = growth.fit.tree
+    domain = tree.find(gap.rank, gap.path)
+    if domain is None:
+        return None
+    inside = only(tree, counts.copy(), gap.rank, domain)
+    if gap.layers:
+        return _slicer(growth, inside, gap.count, gap.layers).in_one(gap.rank, gap.rank + 1, np.array([domain]))
+    return Growth(growth.fit, growth.used, growth.lost, gap.count).onto(inside, gap.rank)
+
+
+def _add_whole(growth: Growth, whole: int, rank: int, domain: int, counts: Ints, onto: Ints) -> bool:  # noqa: PLR0917
+    """Whole slices: in used domains of their level first, then in used wider domains as narrow as can be."""
+    fit, tree = growth.fit, growth.fit.tree
+    layer = fit.layers[0]
+    left = whole
+    if layer.rank > rank:
+        near = _near(tree, counts, growth.used, layer.rank)
+        room = int(SlicedCounts(tree, near, fit.layers).at(layer.rank).sum())
+        some = min(room, whole)
+        if some and not _add(counts, onto, _asked(growth, near, some, rank, domain)):
+            return False
+        left -= some
+        if not left:
+            return True
+        counts = counts - _near(tree, counts, growth.used, layer.rank)
+        for narrow in range(layer.rank - 1, rank, -1):
+            near = _near(tree, counts, growth.used, narrow)
+            if int(SlicedCounts(tree, near, fit.layers).at(0).sum()) >= left:
+                counts = near
+                break
+    return _add(counts, onto, _asked(growth, counts, left, rank, domain))
+
+
+def _near(tree: Tree, counts: Ints, used: Ints, rank: int) -> Ints:
+    """Counts in the domains of ``rank`` that are used, 0 elsewhere."""
+    owners = tree.owners[rank]
+    return np.where(np.isin(owners, owners[used]), counts, 0)
+
+
+def _asked(growth: Growth, counts: Ints, need: int, rank: int, domain: int) -> Pick | None:
+    slicer, level = _slicer(growth, counts, need, growth.fit.layers), growth.fit.rank
+    return slicer.anywhere(level) if rank == ANYWHERE else slicer.in_one(rank, level, np.array([domain]))
+
+
+def _slicer(growth: Growth, counts: Ints, need: int, layers: tuple[Layer, ...]) -> Slicer:
+    tree = growth.fit.tree
+    return Slicer(tree, SlicedCounts(tree, counts, layers), need, layers, growth.fit.work, growth.fit.prefer)

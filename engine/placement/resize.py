@@ -1,0 +1,208 @@
+"""Assignments that change: more pods, fewer pods, pods moved off lost nodes. Nothing here changes the state."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate
+
+from engine.cluster.assignment import Assignment, Slice, slices_of
+from engine.cluster.reservations import with_slices
+from engine.cluster.tree import Path
+from engine.model import PODS, PodSet, Policy, SliceLayer
+from engine.placement import refusals
+from engine.placement.choose import Pick
+from engine.placement.fit import Fit
+from engine.placement.grow import Growth, leaves_of, merged
+from engine.placement.refill import Refill, refill
+from engine.placement.slices import in_words
+from engine.reasons import Reason
+from engine.results import Refusal
+from engine.state import ClusterState
+
+
+def extend(state: ClusterState, workload: str, pod_set: PodSet, by: int) -> Assignment | Refusal:
+    """The whole new assignment with ``by`` more pods; where the level is required, in the same domain.
+
+    Room on nodes that are used already comes first, then the domains used already. With slices, those that are not
+    whole are completed where they are, and more come whole. Raises ValueError where the workload holds no such pod set.
+    """
+    held = _held(state, workload, pod_set.name)
+    return held if by <= 0 else _grown(state, held, held.slices, pod_set, by, frozenset())
+
+
+def enlarge(state: ClusterState, workload: str, pod_set: PodSet, by: int) -> Assignment | Refusal:
+    """The whole new assignment with ``by`` more pods, for pods that ask for more than those that it was made for.
+
+    Slots that no pod claims and that their node is too small for now go elsewhere (same required domain). Pods that
+    claim theirs stay, and take what they take. Raises ValueError where the workload holds no such pod set.
+    """
+    held = _held(state, workload, pod_set.name)
+    others = [part for name, part in state.assignments(workload).items() if name != pod_set.name]
+    checkpoint = state.begin()
+    try:
+        larger = _asking(held, pod_set)
+        state.reserve(workload, [*others, larger])
+        gone = _crowding(state, workload, larger)
+        if not gone:
+            return larger if by <= 0 else _grown(state, larger, larger.slices, pod_set, by, frozenset())
+        stays = [part for part in (_less(part, gone) for part in larger.slices) if part.count]
+        state.reserve(workload, [*others, with_slices(larger, stays)] if stays else others)
+        return _grown(state, larger, stays, pod_set, by + sum(gone.values()), frozenset(gone))
+    finally:
+        state.rollback(checkpoint)
+
+
+def _asking(held: Assignment, pod_set: PodSet) -> Assignment:
+    """The same slots for what a pod of the pod set asks for."""
+    return Assignment(
+        pod_set=held.pod_set,
+        flavor=held.flavor,
+        levels=held.levels,
+        requests=pod_set.requests,
+        slices=held.slices,
+        source=pod_set,
+    )
+
+
+def _crowding(state: ClusterState, workload: str, part: Assignment) -> dict[str, int]:
+    """By node that is over-committed now: how many slots that no pod claims have to leave it."""
+    gone: dict[str, int] = {}
+    asks = {PODS: 1, **part.requests}
+    for name in {name for piece in part.slices for name, _ in piece.nodes}:
+        free = state.free(name)
+        over = (-(free.get(resource, 0) // amount) for resource, amount in asks.items() if amount > 0)
+        crowd = min(max(over, default=0), state.unclaimed_on(workload, part.pod_set, name))
+        if crowd > 0:
+            gone[name] = crowd
+    return gone
+
+
+def _less(part: Slice, gone: Mapping[str, int]) -> Slice:
+    nodes = tuple((name, pods - gone.get(name, 0)) for name, pods in part.nodes if pods > gone.get(name, 0))
+    return Slice(part.values, part.count - sum(gone.get(name, 0) for name, _ in part.nodes), nodes)
+
+
+def replace(state: ClusterState, workload: str, pod_set: PodSet, lost: Collection[str]) -> Assignment | Refusal:
+    """The whole new assignment with the slots on the ``lost`` nodes moved elsewhere (same required domain).
+
+    What is lost of a slice comes back in the slice's domain; slices that are lost whole may go to another. Raises
+    ValueError where the workload holds no such pod set.
+    """
+    held = _held(state, workload, pod_set.name)
+    stays = [_without(part, lost) for part in held.slices]
+    by = held.count - sum(part.count for part in stays)
+    if not by:
+        return held
+    return _grown(state, held, [part for part in stays if part.count], pod_set, by, frozenset(lost))
+
+
+def shrink(  # noqa: PLR0917  (what is asked of whom, then two limits)
+    state: ClusterState,
+    workload: str,
+    pod_set: str,
+    by: int,
+    keep: Mapping[Path, int] | None = None,
+    slices: Sequence[SliceLayer] = (),
+) -> Assignment:
+    """The whole new assignment with ``by`` fewer pods: slots no pod claims first, from the end of rank order.
+
+    ``keep``: slice values -> pods that are known to sit there though no claim was seen yet. ``slices``: of the pod set;
+    those that no pod uses then go whole, before any is broken. Raises ValueError where the workload holds no such pod
+    set.
+    """
+    held = _held(state, workload, pod_set)
+    known = dict(state.unclaimed(workload, pod_set))
+    counts = [part.count for part in held.slices]
+    unused = [min(known.get(p.values, p.count), p.count - (keep or {}).get(p.values, 0)) for p in held.slices]
+    if slices:
+        by = _taken_whole(counts, unused, by, slices[0].size)
+    left = _taken(counts, unused, by)
+    _taken(counts, list(counts), left)
+    kept = (_cut(part, count) for part, count in zip(held.slices, counts, strict=True) if count)
+    return with_slices(held, kept)
+
+
+def _taken(counts: list[int], most: list[int], by: int) -> int:
+    """Lower ``counts`` by ``by`` in all, from the end, each by at most ``most``; returns what is left of ``by``."""
+    for i in reversed(range(len(counts))):
+        taken = max(min(most[i], by), 0)
+        counts[i] -= taken
+        by -= taken
+    return by
+
+
+def _taken_whole(counts: list[int], unused: list[int], by: int, size: int) -> int:
+    """Lower ``counts`` and ``unused`` by slices of ``size`` that nobody uses, from the end of rank order."""
+    ends = list(accumulate(counts))
+    for number in reversed(range(ends[-1] // size if ends else 0)):
+        if by < size:
+            break
+        low, high = number * size, (number + 1) * size
+        inside = range(bisect_right(ends, low), bisect_left(ends, high) + 1)
+        parts = [min(ends[i], high) - max(ends[i - 1] if i else 0, low) for i in inside]
+        if all(part <= unused[i] for i, part in zip(inside, parts, strict=True)):
+            for i, part in zip(inside, parts, strict=True):
+                counts[i] -= part
+                unused[i] -= part
+            by -= size
+    return by
+
+
+def _held(state: ClusterState, workload: str, pod_set: str) -> Assignment:
+    held = state.assignments(workload).get(pod_set)
+    if held is None:
+        raise ValueError(f"workload {workload!r} holds no pod set {pod_set!r}; reserve or restore it first")
+    return held
+
+
+def _cut(part: Slice, count: int) -> Slice:
+    """The slice with fewer pods, taken from its last nodes."""
+    nodes: list[tuple[str, int]] = []
+    left = count
+    for name, pods in part.nodes:
+        if left:
+            nodes.append((name, min(pods, left)))
+            left -= nodes[-1][1]
+    return Slice(part.values, count, tuple(nodes))
+
+
+def _without(part: Slice, lost: Collection[str]) -> Slice:
+    nodes = tuple((name, pods) for name, pods in part.nodes if name not in lost)
+    gone = sum(pods for name, pods in part.nodes if name in lost)
+    return Slice(part.values, part.count - gone, nodes)
+
+
+def _grown(  # noqa: PLR0917  (a step of two public functions)
+    state: ClusterState, held: Assignment, stays: Collection[Slice], pod_set: PodSet, by: int, lost: frozenset[str]
+) -> Assignment | Refusal:
+    fit = Fit.of(state, held.flavor, pod_set)
+    if isinstance(fit, Refusal):
+        return fit
+    if fit.tree.flavor.levels != held.levels:
+        levels = ", ".join(held.levels)
+        text = f"flavor {held.flavor} was made again with other levels than the pods are placed by: {levels}"
+        return Refusal(Reason.NO_FLAVOR, text, pod_set.name, held.flavor)
+    growth = Growth(fit, leaves_of(fit.tree, state, stays), leaves_of(fit.tree, state, [], lost), by)
+    if fit.layers:
+        return _refilled(state, held, stays, growth, lost)
+    for container, domain in growth.containers(held):
+        pick = growth.pick(container, domain)
+        if pick is not None:
+            return merged(held, stays, slices_of(fit.tree, pick.leaves, pick.amounts), fit.tree, pod_set)
+    where = f"in the same {pod_set.topology.level}" if pod_set.topology.policy is Policy.REQUIRED else "anywhere"
+    text = f"{by} more pods do not fit {where}: {refusals.message(state, fit)}"
+    return Refusal(Reason.DOES_NOT_FIT, text, pod_set.name, held.flavor)
+
+
+def _refilled(
+    state: ClusterState, held: Assignment, stays: Collection[Slice], growth: Growth, lost: frozenset[str]
+) -> Assignment | Refusal:
+    """The same for a pod set with slices."""
+    fit, by = growth.fit, growth.by
+    tree, pod_set = fit.tree, fit.pod_set
+    found = refill(growth, held, stays, lost)
+    if isinstance(found, Pick):
+        return merged(held, stays, slices_of(tree, found.leaves, found.amounts), tree, pod_set)
+    head = f"{by} more pods do not fit{in_words(pod_set.topology)}"
+    reason = Reason.INVALID_REQUEST if found is Refill.UNEVEN else Reason.DOES_NOT_FIT
+    text = f"{head}: {found}" if found is not Refill.NO_ROOM else f"{head}: {refusals.message(state, fit)}"
+    return Refusal(reason, text, pod_set.name, held.flavor)

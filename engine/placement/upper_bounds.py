@@ -1,0 +1,106 @@
+"""How many pods of a pod set would fit at most if more were free: bounds for whoever looks for victims.
+
+An upper bound: node filters count, inter-pod constraints and the inside of machines do not. ``place`` has the last
+word. Where the narrowest level is not the host, pods of one domain may sit on other nodes than they were packed on, so
+the bound is then that of the domain's sum.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from engine.arrays import Ints
+from engine.cluster.filters import NodeFilter
+from engine.cluster.tree import Tree
+from engine.model import HOSTNAME_LABEL, PODS, PodSet, Policy
+from engine.state import ClusterState
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """One pod set on one flavor. ``needs``: (resource, amount a pod); arrays are by leaf of ``tree``.
+
+    ``rank``: of the domain that must hold all pods; -1: the whole flavor.
+    """
+
+    tree: Tree
+    pod_set: PodSet
+    rank: int
+    needs: tuple[tuple[str, int], ...]
+    free: tuple[Ints, ...]  # by need
+    passing: Ints  # 1 where node filters let pods in, else 0
+
+    @classmethod
+    def of(cls, state: ClusterState, flavor: str, pod_set: PodSet) -> "Outlook | None":
+        """The bound as things are now; None where flavor or level do not exist or there are no nodes."""
+        tree = state.tree(flavor)
+        rank = _rank(tree, pod_set) if tree is not None else None
+        if tree is None or rank is None or not tree.size:
+            return None
+        table = state.cluster.table
+        amounts = {PODS: 1, **pod_set.requests}
+        needs = tuple((resource, amount) for resource, amount in amounts.items() if amount > 0)
+        free = tuple(table.amounts(table.free, resource, tree.span) for resource, _ in needs)
+        passing = np.ones(tree.size, np.int64)
+        for _, mask in NodeFilter.of(pod_set, tree.flavor.tolerations).parts(state.cluster.columns, tree.span):
+            passing *= mask
+        return cls(tree, pod_set, rank, needs, free, passing)
+
+    @cached_property
+    def by_host(self) -> bool:
+        """Whether the bound is that of each node."""
+        return self.tree.flavor.levels[-1] == HOSTNAME_LABEL
+
+    def leaves(self, more: dict[str, Ints] | None = None) -> Ints:
+        """Pods that would fit each leaf if ``more`` (resource -> amounts by leaf) were free too."""
+        fits: Ints | None = None
+        for (resource, amount), free in zip(self.needs, self.free, strict=True):
+            extra = (more or {}).get(resource)
+            part = (free if extra is None else free + extra) // amount
+            fits = part if fits is None else np.minimum(fits, part)
+        if fits is None:
+            return np.full(self.tree.size, self.pod_set.count, np.int64)
+        return np.maximum(fits, 0) * self.passing
+
+    def domains(self, more: dict[str, Ints] | None = None) -> Ints:
+        """Pods that would fit each domain that may hold all; one entry where anywhere will do."""
+        if self.by_host or self.rank > self.tree.last:
+            return self.summed(self.leaves(more))
+        fits: Ints | None = None
+        for (resource, amount), free in zip(self.needs, self.free, strict=True):
+            extra = (more or {}).get(resource)
+            room = (np.maximum(free, 0) if extra is None else np.maximum(free + extra, 0)) * self.passing
+            part = np.add.reduceat(room, self.tree.bounds[self.tree.last][:-1]) // amount
+            fits = part if fits is None else np.minimum(fits, part)
+        assert fits is not None  # noqa: S101  (one of pods is always needed)
+        leaf = np.zeros(self.tree.size, np.int64)
+        leaf[self.tree.bounds[self.tree.last][:-1]] = fits
+        return self.summed(leaf)
+
+    def summed(self, leaf: Ints) -> Ints:
+        """Numbers by leaf, summed by the domains that may hold all."""
+        if self.rank < 0:
+            return np.array([leaf.sum()])
+        found: Ints = np.add.reduceat(leaf, self.tree.bounds[self.rank][:-1])
+        return found
+
+    def span(self, domain: int) -> range:
+        """The leaves of one domain of ``rank``."""
+        if self.rank < 0:
+            return range(self.tree.size)
+        bounds = self.tree.bounds[self.rank]
+        return range(int(bounds[domain]), int(bounds[domain + 1]))
+
+    @cached_property
+    def owner(self) -> Ints:
+        """The domain of each leaf."""
+        return self.tree.owners[self.rank] if self.rank >= 0 else np.zeros(self.tree.size, np.int64)
+
+
+def _rank(tree: Tree, pod_set: PodSet) -> int | None:
+    """The rank of the domain that must hold all pods; preferred ones may spread in the end."""
+    policy, level = pod_set.topology.policy, pod_set.topology.level
+    if policy is not Policy.REQUIRED or level is None:
+        return -1
+    return tree.rank(level)

@@ -1,0 +1,39 @@
+"""What the engine answers: placements, refusals, and the requests they answer."""
+
+from dataclasses import dataclass
+
+from engine.cluster.assignment import Assignment
+from engine.model import PodSet
+from engine.reasons import Reason
+
+
+@dataclass(frozen=True)
+class Placement:
+    """All pod sets of a workload placed: one assignment for each, in request order."""
+
+    assignments: tuple[Assignment, ...]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a workload was not placed, in words for a person: ``message`` names the level and how close it came."""
+
+    reason: Reason
+    message: str
+    pod_set: str = ""
+    flavor: str = ""
+
+
+@dataclass(frozen=True)
+class WorkloadRequest:
+    """Pod sets to place together, all or none.
+
+    ``flavors`` are tried in their order; () means every flavor whose levels contain the requested level, by name.
+    ``effort``: on trees of more than 1,024 nodes, how much longer a pod set may be thought about to find fewer domains
+    below the requested level, in cells (about a nanosecond each; 2,000,000 finds most of what there is to find).
+    """
+
+    key: str
+    pod_sets: tuple[PodSet, ...]
+    flavors: tuple[str, ...] = ()
+    effort: int = 0
