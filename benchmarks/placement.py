@@ -28,11 +28,11 @@ from rich.table import Table
 
 from benchmarks import report
 from engine.cluster.assignment import Assignment
+from engine.cluster.state import ClusterState
 from engine.cluster.tree import SHAPES_KEPT
 from engine.model import HOSTNAME_LABEL, Flavor, Node, Pod, PodSet, Policy, TopologyRequest
 from engine.placement.place import place
 from engine.results import Placement, Refusal, WorkloadRequest
-from engine.state import ClusterState
 
 SIZES: Final = (640, 5_000, 20_000, 100_000)
 GOALS_MS: Final = {5_000: 0.1, 20_000: 0.25, 100_000: 1.0}  # of a new shape; half of that for a seen one

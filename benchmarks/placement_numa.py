@@ -21,6 +21,7 @@ from typing import Any, Final
 from benchmarks import report
 from benchmarks.placement import BLOCK, CASES, FLAVOR, GIB, GPU, RACK, TURNS, Stopwatch, churning
 from engine.cluster.assignment import Assignment
+from engine.cluster.state import ClusterState
 from engine.kubelet.machine import (
     CPU,
     MEMORY,
@@ -39,7 +40,6 @@ from engine.kubelet.machine import (
 from engine.model import HOSTNAME_LABEL, Flavor, Node, Pod, PodSet, Policy, TopologyRequest
 from engine.placement.place import place
 from engine.results import Placement, WorkloadRequest
-from engine.state import ClusterState
 
 SIZES: Final = (5_000,)
 ZONES: Final = 8

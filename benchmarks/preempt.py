@@ -23,12 +23,12 @@ from engine.model import PodSet, Policy, TopologyRequest
 from engine.preemption.model import Rules, Strategy
 from engine.preemption.roster import Roster
 from engine.preemption.search import sourced
-from queueing.cycle import cycle
+from queueing.cycle.cycle import cycle
 from queueing.model import Preemption, Within, Workload
 from simulator.paper import PREEMPTORS, TABLE_3, Filling, full_cluster, guaranteed, priority_only
 
 if TYPE_CHECKING:
-    from engine.state import ClusterState
+    from engine.cluster.state import ClusterState
 
 GPU: Final = queueing.GPU
 CYCLES: Final = 10

@@ -21,9 +21,9 @@ from statistics import median
 from typing import Any, Final
 
 from benchmarks import report
+from engine.cluster.state import ClusterState
 from engine.model import HOSTNAME_LABEL, Flavor, Node, PodSet, Policy, TopologyRequest
-from engine.state import ClusterState
-from queueing.cycle import Decisions, cycle
+from queueing.cycle.cycle import Decisions, cycle
 from queueing.model import (
     ClusterQueue,
     FlavorQuotas,
@@ -35,7 +35,7 @@ from queueing.model import (
     Within,
     Workload,
 )
-from queueing.queues import Queues
+from queueing.queues.queues import Queues
 
 BLOCK: Final = "cloud.example.com/topology-block"
 RACK: Final = "cloud.example.com/topology-rack"

@@ -17,8 +17,8 @@ from crds.constants import DEFAULT_DOMAIN
 from crds.request import resolve
 from crds.settings import Settings
 from engine.cluster.filters import selects
+from engine.cluster.state import ClusterState
 from engine.model import Flavor, Policy, TopologyRequest
-from engine.state import ClusterState
 from kube import convert, objects
 from simulator.defrag import Movable, Plan, defrag
 from simulator.site import main_flavor

@@ -8,13 +8,13 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.queue_reading import Reading, with_pods
+from engine.cluster.state import ClusterState
 from engine.quantity import format_quantity
 from engine.results import Refusal
-from engine.state import ClusterState
 from kube.objects import condition, is_true
 from queueing.explain import OptionFit, explain
 from queueing.messages import named
-from queueing.queues import Phase
+from queueing.queues.entry import Phase
 
 NAMED = 3  # others in a sentence
 

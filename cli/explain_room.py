@@ -7,12 +7,12 @@ from rich.table import Table
 from rich.text import Text
 
 from crds.request import ParsedRequest, resolve
+from engine.cluster.state import ClusterState
 from engine.cluster.unlabeled import Unlabeled, helpful
 from engine.model import Amounts, PodSet
 from engine.placement.explain import DomainFit, explain
 from engine.quantity import format_quantity
 from engine.reasons import Reason
-from engine.state import ClusterState
 
 MOST_UNLABELED = 8  # nodes in a table; JSON has them all
 

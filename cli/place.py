@@ -23,10 +23,10 @@ from cli.rehearsal import Outcome, rehearse
 from cli.relief import Relief
 from crds.request import ParsedRequest
 from engine.cluster.assignment import Assignment
+from engine.cluster.state import ClusterState
 from engine.kubelet.machine import NumaPlacement
 from engine.model import Policy, TopologyRequest
 from engine.reasons import Reason
-from engine.state import ClusterState
 from kube import convert
 from ungater.conditions import timestamp
 from ungater.memory import Memory

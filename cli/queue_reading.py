@@ -12,10 +12,10 @@ from datetime import datetime
 import msgspec
 
 from cli.output import Failure
+from engine.cluster.state import ClusterState
 from engine.model import PodSet, Policy, TopologyRequest
 from engine.quantity import parse
 from engine.results import Refusal
-from engine.state import ClusterState
 from kube import convert, objects
 from kube.client import Client
 from kube.errors import Forbidden
@@ -24,7 +24,8 @@ from kube.queues import ClusterQueue, LocalQueue, cluster_queue, local_queue, pl
 from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES, RESOURCE_FLAVORS, WORKLOADS
 from queueing import model
 from queueing.model import Quantities, Rules
-from queueing.queues import Grant, Queues
+from queueing.queues.entry import Grant
+from queueing.queues.queues import Queues
 
 
 @dataclass(frozen=True)

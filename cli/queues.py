@@ -20,7 +20,7 @@ from kube.client import Client
 from kube.errors import KubeError
 from kube.objects import condition
 from queueing.explain import explain
-from queueing.queues import Phase
+from queueing.queues.entry import Phase
 from queueing.status import Standing, standings
 
 SECONDS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))

@@ -14,8 +14,8 @@ from engine.reasons import Reason
 from kube import objects
 from kube.informer import Event, EventKind
 from kube.parents import JobSet, LeaderWorkerSet
-from queueing.cycle import Admitted, Preempting, cycle
-from queueing.plans import Victim
+from queueing.cycle.cycle import Admitted, Preempting, cycle
+from queueing.preemption.plan import Victim
 from ungater import admission, decide
 from ungater.instructions import Create, Enter, Free, Leave, Respec
 from ungater.memory import Memory

@@ -16,13 +16,14 @@ from rich.text import Text
 from cli.explain_room import Room
 from cli.holders import Holder, holders
 from engine.cluster.assignment import Assignment
+from engine.cluster.state import ClusterState
 from engine.quantity import format_quantity
 from engine.reasons import Reason
-from engine.state import ClusterState
 from kube import objects
-from queueing.look import Preempts, look
+from queueing.cycle.nominate import Preempts, look
 from queueing.model import ClusterQueue, LocalQueue, OutsidePod, Preemption, Rules, Within, Workload
-from queueing.queues import Grant, Queues
+from queueing.queues.entry import Grant
+from queueing.queues.queues import Queues
 from ungater.holdings import UNQUEUED
 from ungater.memory import Memory
 from ungater.record import Record

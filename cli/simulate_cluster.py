@@ -10,9 +10,9 @@ from cli.output import Failure
 from cli.simulate_options import Made, teams
 from crds.constants import Keys
 from crds.settings import Settings
+from engine.cluster.state import ClusterState
 from engine.kubelet.machine import Machine
 from engine.model import HOSTNAME_LABEL, Flavor, Node, Pod
-from engine.state import ClusterState
 from kube import convert, objects
 from kube.queues import cluster_queue, local_queue, plain_flavor
 from kube.topologies import FlexTopo

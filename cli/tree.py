@@ -16,10 +16,10 @@ from cli.explain import short
 from cli.holders import holders
 from cli.output import Context, Failure, Kubeconfig, OutputFormat, emit, stdout
 from engine.cluster.capacity import WHOLE, Capacity, measured
+from engine.cluster.state import ClusterState
 from engine.cluster.tree import Path, Tree
 from engine.model import HOSTNAME_LABEL
 from engine.quantity import CPU, format_quantity, parse
-from engine.state import ClusterState
 from ungater.memory import Memory
 
 ROWS: Final = 48  # so many fit a screen: what has more is folded

@@ -19,6 +19,7 @@ import msgspec
 
 from cli.output import Failure
 from engine import quantity
+from engine.cluster.state import ClusterState
 from engine.model import (
     HOSTNAME_LABEL,
     PODS,
@@ -34,7 +35,6 @@ from engine.model import (
 )
 from engine.placement.place import place
 from engine.results import Placement, Refusal, WorkloadRequest
-from engine.state import ClusterState
 
 MAX_LEVELS = 8
 FLAVOR = "default"

@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from engine.kubelet.device_manager import is_gpu
 from engine.kubelet.devices.links import LinkError, LinkGraph, from_words
-from engine.kubelet.devices.pick import is_gpu
 from engine.kubelet.devices.xpu import XpuBoard, board
 from kube.topologies import Component, FlexTopoSpec
 

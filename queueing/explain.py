@@ -5,12 +5,12 @@ Written to be read by people; not a hot path. Whether there is room is for `engi
 
 from dataclasses import dataclass
 
+from engine.cluster.state import ClusterState
 from engine.results import Refusal
-from engine.state import ClusterState
-from queueing.flavors import Option, options
 from queueing.model import Workload
-from queueing.queues import Queues
-from queueing.quota import Quotas
+from queueing.queues.flavor_assigner import Option, options
+from queueing.queues.queues import Queues
+from queueing.queues.quota import Quotas
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from engine.quantity import format_quantity
 from engine.reasons import Reason
 from engine.results import Refusal
 from queueing.model import FlavorResource, Quantities
-from queueing.quota import Missing, Quotas
+from queueing.queues.quota import Missing, Quotas
 
 if TYPE_CHECKING:
-    from queueing.plans import Plan
-    from queueing.queues import Queues
-    from queueing.units import Path
+    from queueing.preemption.plan import Plan
+    from queueing.queues.eviction_units import Path
+    from queueing.queues.queues import Queues
 
 NAMED: Final = 3
 # How close a refusal is to an admission, closest first; what the engine refuses is in its own order between.

@@ -138,8 +138,8 @@ class Workload(_Struct, frozen=True):
     ``pod_sets`` are the engine's; a requested level may be ``auto``. ``at_least``: pod set name -> how few pods are
     still of use (at most one entry; absent: all or nothing). ``created``: orders workloads of equal priority; for one
     that was evicted the time of its return, where the rules say that it goes to the back. ``uid`` tells it from an
-    earlier one of the same key. ``by_slices``: it may lose some of its slices, and keeps the others (`queueing.units`).
-    ``pod_priority``: that of its pods in Kubernetes, where it is not ``priority``.
+    earlier one of the same key. ``by_slices``: it may lose some of its slices, and keeps the others
+    (`queueing.queues.eviction_units`). ``pod_priority``: that of its pods in Kubernetes, where it is not ``priority``.
     """
 
     key: str

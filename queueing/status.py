@@ -17,7 +17,8 @@ from typing import Any, Final
 from engine.quantity import format_quantity
 from engine.reasons import Reason
 from queueing.model import ClusterQueue, FlavorResource, LocalQueue, Quantities, Stop, serves
-from queueing.queues import HOLDING, Phase, Queues
+from queueing.queues.entry import HOLDING, Phase
+from queueing.queues.queues import Queues
 
 INFINITE_SHARE: Final = 2**63 - 1  # of a queue of weight 0 that borrows; Kueue writes the same
 LocalName = tuple[str, str]  # (namespace, name)

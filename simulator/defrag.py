@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.cluster.assignment import Assignment
+from engine.cluster.state import ClusterState
 from engine.cluster.tree import Path, Tree
 from engine.model import PODS, PodSet, Policy, TopologyRequest
 from engine.placement.place import place
 from engine.results import Refusal, WorkloadRequest
-from engine.state import ClusterState
 
 ALL_SETS: Final = 8  # up to so many domains that could be emptied, every set of them is tried
 CLOSED: Final = "\0closed"

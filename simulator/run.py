@@ -24,7 +24,7 @@ import msgspec
 from engine.model import Policy as Wish
 from engine.model import TopologyRequest
 from engine.preemption.model import Rules as VictimRules
-from queueing.cycle import Decisions, cycle
+from queueing.cycle.cycle import Decisions, cycle
 from queueing.model import (
     ClusterQueue,
     LocalQueue,
@@ -34,7 +34,8 @@ from queueing.model import (
     Within,
 )
 from queueing.model import Workload as Waiting
-from queueing.queues import Grant, Queues
+from queueing.queues.entry import Grant
+from queueing.queues.queues import Queues
 from simulator.model import NAMESPACE, QUEUE, Cluster, Job, Options, Placing, Policy
 from simulator.results import End, Outcome, Result
 from simulator.site import Site, Where

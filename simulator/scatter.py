@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.cluster.assignment import Assignment, Slice, slices_of
+from engine.cluster.state import ClusterState
 from engine.model import PODS, PodSet
 from engine.placement.fit import Fit
 from engine.results import Refusal
-from engine.state import ClusterState
 from simulator.model import Placing
 
 Ints = NDArray[np.int64]

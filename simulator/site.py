@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from engine.cluster.assignment import Assignment
+from engine.cluster.state import ClusterState
 from engine.kubelet.machine import Machine, State
 from engine.model import Flavor, Pod, PodSet
-from engine.state import ClusterState
-from queueing.queues import Grant, Queues
+from queueing.queues.entry import Grant
+from queueing.queues.queues import Queues
 from simulator.kubelets import Kubelets
 from simulator.model import Cluster, Job, Placing, Policy
 from simulator.scatter import scattered

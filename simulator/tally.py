@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
+from engine.cluster.state import ClusterState
 from engine.model import Policy as Wish
-from engine.state import ClusterState
 from simulator.fragments import fragments, level_names
 from simulator.kubelets import Kubelets
 from simulator.model import Job, Policy

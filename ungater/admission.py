@@ -7,15 +7,15 @@ import msgspec
 
 from crds.request import resolve, unresolved
 from engine.cluster.assignment import Assignment
+from engine.cluster.state import ClusterState
 from engine.cluster.unlabeled import helpful, in_words
 from engine.model import PodSet, Policy, TopologyRequest
 from engine.placement.explain import explain
 from engine.placement.place import extend, place, replace
 from engine.reasons import Reason
 from engine.results import Refusal, WorkloadRequest
-from engine.state import ClusterState
 from kube.objects import PodTemplate
-from queueing.queues import Grant
+from queueing.queues.entry import Grant
 from ungater import messages
 from ungater.jobs import OwnedPodSet
 from ungater.memory import Memory

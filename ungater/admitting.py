@@ -1,7 +1,7 @@
 """The admission cycle, and the writes that follow from it.
 
-`queueing.cycle` decides, and holds what it decided. Here that is stored: an admission before any pod goes, the plan of
-a preemption before its first eviction. Where storing fails for certain, what was held before is held again.
+`queueing.cycle.cycle` decides, and holds what it decided. Here that is stored: an admission before any pod goes, the
+plan of a preemption before its first eviction. Where storing fails for certain, what was held before is held again.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from engine.results import Refusal
 from kube.errors import KubeError, NotFound
 from kube.events import EventRecorder
 from kube.objects import condition
-from queueing import life
-from queueing.cycle import Admitted, Decisions, Evict, Preempting, Waiting, cycle
-from queueing.queues import HOLDING, Grant, Phase
-from queueing.shield import Failed, in_words
+from queueing import lifecycle
+from queueing.cycle.cycle import Admitted, Decisions, Evict, Preempting, Waiting, cycle
+from queueing.cycle.shield import Failed, in_words
+from queueing.queues.entry import HOLDING, Grant, Phase
 from ungater import conditions
 from ungater.admission import COUNTED, elsewhere, reclaimed, refused_text, told
 from ungater.announce import FINE, announce
@@ -252,7 +252,7 @@ class Admitter:
             if other is None:
                 continue
             if not victim.domains:
-                other.evict = life.preempted(victim.reason, plan.told(victim))
+                other.evict = lifecycle.preempted(victim.reason, plan.told(victim))
             elif (losing := self._memory.holdings.losing(victim.key)) is not None:
                 text = conditions.shorten(losing.message)
                 announce(self._recorder, other, FINE, Reason.PREEMPTED, "Evict", message=text)
@@ -267,7 +267,7 @@ class Admitter:
             self._memory.undo(record)
             self.give_up(Waiting(evict.key, evict.reason, evict.message))
             return
-        record.evict = life.Evict(reason=evict.reason, message=evict.message)
+        record.evict = lifecycle.Evict(reason=evict.reason, message=evict.message)
         self._again(record.id, 0.0)
 
     def give_up(self, gone: Waiting) -> None:

@@ -20,9 +20,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from engine.cluster.state import ClusterState
 from engine.kubelet.arrival_orders import Free, certain, heeds
 from engine.kubelet.machine import Layout, Machine, PodShape
-from engine.state import ClusterState
 from kube.objects import Pod, condition, key
 from ungater.conditions import QUOTA_RESERVED, moment
 from ungater.inside import Inside

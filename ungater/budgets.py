@@ -17,7 +17,7 @@ from engine.model import Requirement
 from kube import convert
 from kube.informer import Event
 from kube.objects import Pod, PodDisruptionBudget
-from queueing.budgets import Takes
+from queueing.queues.pdb import Takes
 from ungater.groups import owner_key
 from ungater.memory import Memory
 from ungater.slots import finished

@@ -55,8 +55,8 @@ from kube.resources import (
 )
 from kube.topologies import FlexTopo, NodeResourceTopology
 from queueing import model
-from queueing.life import LifeRules
-from queueing.shield import in_words
+from queueing.cycle.shield import in_words
+from queueing.lifecycle import LifeRules
 from ungater import conditions, decide, missing_pods
 from ungater.admission import reclaimed
 from ungater.admitting import Admitter, admitted_as, pending

@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 import structlog
 
+from engine.cluster.state import ClusterState
 from engine.cluster.unlabeled import Unlabeled, in_words, unlabeled
 from engine.reasons import Reason
-from engine.state import ClusterState
 from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.events import EventRecorder, reference

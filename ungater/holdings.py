@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 
 from crds.constants import EVICT_BY, SLICE
 from engine.cluster.assignment import Assignment, Slice
+from engine.cluster.state import ClusterState
 from engine.model import Amounts, PodSet
 from engine.reasons import Reason
-from engine.state import ClusterState
 from kube import convert
 from kube.objects import condition
-from queueing import life, messages, model
+from queueing import lifecycle, messages, model
 from queueing.model import OutsidePod
-from queueing.queues import HOLDING, Grant, Phase, Queues
+from queueing.queues.entry import HOLDING, Grant, Phase
+from queueing.queues.queues import Queues
 from ungater.conditions import QUOTA_RESERVED, moment
 from ungater.instructions import Losing
 from ungater.record import Admission, Nomination, Part, Record
@@ -112,7 +113,7 @@ class Holdings:
         """The keys of the nominated workloads that wait until this one is gone."""
         return [one for one in self.queues.nominated if key in self.queues.entries[one].victims]
 
-    def told(self, preemptor: str, victim: str) -> life.Evict:
+    def told(self, preemptor: str, victim: str) -> lifecycle.Evict:
         """What a victim is told whose eviction was planned before a restart, or that is told at every look."""
         entry, other, quotas = self.queues.entries[preemptor], self.queues.holder(victim), self.queues.quotas
         ours = entry.queue
@@ -121,7 +122,7 @@ class Holdings:
         detail = Reason.FAIR_SHARING if self.queues.rules.fair else detail
         detail = Reason.IN_CLUSTER_QUEUE if ours == other.queue else detail
         detail = Reason.OUTSIDE_QUEUES if other.outside is not None else detail
-        return life.preempted(detail, messages.preempted(preemptor, ours, detail))
+        return lifecycle.preempted(detail, messages.preempted(preemptor, ours, detail))
 
     def reclaimed(self, victim: str) -> bool:
         """Whether one that loses some of its slices does so because a queue takes back its nominal quota."""

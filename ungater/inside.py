@@ -13,10 +13,10 @@ from crds.device_annotations import DEFAULT as DEVICE_ANNOTATIONS
 from crds.device_annotations import XPU_RESOURCE, DeviceAnnotation, device_annotations
 from crds.numa_placement import decode, encode, resolve
 from crds.settings import Settings
-from engine.kubelet.devices.observe import broken_promises
+from engine.cluster.state import ClusterState
 from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
+from engine.kubelet.observed_devices import broken_promises
 from engine.numa.score import ZoneScore
-from engine.state import ClusterState
 from kube import objects
 from kube.links import MATRIX_NAME
 from kube.topologies import FlexTopo, NodeResourceTopology

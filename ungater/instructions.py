@@ -9,7 +9,7 @@ from crds.constants import Keys
 from engine.model import Amounts
 from engine.reasons import Reason
 from kube.objects import Pod
-from queueing.life import LifeRules
+from queueing.lifecycle import LifeRules
 from ungater.conditions import Wanted
 from ungater.jobs import MAIN, OwnedPodSet
 from ungater.record import Moves, Record

@@ -21,9 +21,9 @@ from kube.objects import Job, Object, Pod, ResourceFlavor, Struct, condition, is
 from kube.parents import JobSet
 from kube.patches import PatchType
 from kube.resources import JOB_SETS, JOBS, WORKLOADS, Resource
-from queueing.cycle import Waiting
-from queueing.queues import Grant
-from queueing.units import pod_unit
+from queueing.cycle.cycle import Waiting
+from queueing.queues.entry import Grant
+from queueing.queues.eviction_units import pod_unit
 from ungater import conditions, instructions, starting
 from ungater.admission import anew, fits
 from ungater.admitting import Admitter

@@ -17,21 +17,22 @@ import structlog
 
 from crds.constants import JOB_CONTROLLER, JOB_SET_CONTROLLER, Keys
 from crds.request import ParsedRequest, unresolved
+from engine.cluster.state import ClusterState
 from engine.cluster.unusable_slots import closed
 from engine.kubelet.machine import NumaPlacement
 from engine.model import Pod, PodSet, Policy, TopologyRequest
 from engine.numa.score import ZoneScore
 from engine.reasons import Reason
-from engine.state import ClusterState
 from kube import convert, objects
 from kube.informer import Event
 from kube.parents import JobSet, LeaderWorkerSet
 from kube.queues import ClusterQueue, LocalQueue, checks, cluster_queue, local_queue, plain_flavor
 from kube.topologies import FlexTopo, NodeResourceTopology
 from queueing import model
-from queueing.life import LifeRules
+from queueing.lifecycle import LifeRules
 from queueing.model import at_least
-from queueing.queues import Grant, Queues
+from queueing.queues.entry import Grant
+from queueing.queues.queues import Queues
 from ungater import swaps
 from ungater.arrivals import Arrivals
 from ungater.conditions import ADMITTED

@@ -22,9 +22,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from engine.cluster.capacity import WHOLE, Capacity, measured
+from engine.cluster.state import ClusterState
 from engine.model import Flavor
 from engine.quantity import CPU
-from engine.state import ClusterState
 from kube.resources import Resource
 from kube.watch import Signal
 

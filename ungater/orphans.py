@@ -16,7 +16,7 @@ from crds.constants import ADMITTED_QUOTA
 from kube.objects import Pod, key
 from kube.requests import pod_requests
 from queueing.model import Quantities, usage
-from queueing.queues import Queues
+from queueing.queues.queues import Queues
 from ungater.record import Record
 from ungater.slots import finished, is_gated
 

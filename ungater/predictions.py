@@ -9,9 +9,9 @@ from collections.abc import Iterable
 
 from crds.constants import NUMA_PLACEMENT_PREDICTED
 from crds.numa_placement import decode
+from engine.cluster.state import ClusterState
 from engine.kubelet.machine import NumaPlacement
 from engine.kubelet.rebuild import same
-from engine.state import ClusterState
 from kube.objects import Pod
 from ungater.inside import Inside
 from ungater.record import Record

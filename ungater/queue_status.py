@@ -20,7 +20,7 @@ from kube.errors import KubeError, NotFound
 from kube.objects import Condition
 from kube.queues import ClusterQueue, LocalQueue
 from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, Resource
-from queueing.queues import Queues
+from queueing.queues.queues import Queues
 from queueing.status import Standing, body, standings
 from ungater import conditions
 from ungater.conditions import Wanted

@@ -1,6 +1,6 @@
 """What to do about a job that waits or holds something. Plain functions of what was seen, like `ungater.decide`.
 
-`queueing.life` says what its life needs next; here that becomes instructions, together with what its pods need.
+`queueing.lifecycle` says what its life needs next; here that becomes instructions, together with what its pods need.
 While a job is on its way out, nothing else is done with it. A job without a queue has a shorter life: nobody here
 suspends it, waits for its pods to be ready, or ends it after a time. It is evicted where it is made inactive, and where
 pods of lost nodes have no other place; pods that are made anew stay behind the gate.
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from crds.constants import Keys
 from engine.reasons import Reason
 from kube.objects import Pod, condition, is_true
-from queueing import life
+from queueing import lifecycle
 from ungater import conditions as names
 from ungater import missing_pods
 from ungater.conditions import Wanted, moment, timestamp
@@ -50,10 +50,10 @@ def decide(record: Record, rules: Rules, now: float, wall: float) -> list[Instru
     seen = life_of(record, rules)
     if record.evict is not None and record.admission is not None and seen.evicted is None:
         return list(_carried(record, record.evict, seen, rules, wall))
-    steps = life.decide(seen, rules.life, wall)
+    steps = lifecycle.decide(seen, rules.life, wall)
     done = [instruction for step in steps for instruction in _carried(record, step, seen, rules, wall)]
     if record.admission is None:
-        off = [step for step in steps if isinstance(step, life.Leave)]
+        off = [step for step in steps if isinstance(step, lifecycle.Leave)]
         done += [one for step in off for one in (Leave(), *waits(record, step.reason, step.message, now))]
         return [*done, *(_waiting(record, known, rules, now, wall) if seen.suspended and not off else ())]
     leaving = seen.evicted is not None or any(isinstance(one, Evict) for one in done)
@@ -90,7 +90,7 @@ def _edited(owner: Owner, known: Known) -> bool:
     return said != (counts, owner.queue, least, owner.most_execution, copy)
 
 
-def life_of(record: Record, rules: Rules) -> life.Life:
+def life_of(record: Record, rules: Rules) -> lifecycle.Life:
     """What is known of a job's life, as queueing takes it."""
     known, owner = record.known, record.owner
     if known is None:
@@ -99,7 +99,7 @@ def life_of(record: Record, rules: Rules) -> life.Life:
     admitted_at = names.since(known.conditions, names.ADMITTED) if held else None
     if held and not queue:
         admitted_at = admitted_at or 0.0
-    return life.Life(
+    return lifecycle.Life(
         key=record.key,
         active=known.active,
         reserved_at=(names.since(known.conditions, names.QUOTA_RESERVED) or 0.0) if held else None,
@@ -127,12 +127,12 @@ def _wanted(record: Record) -> int:
     return min(count, admission.count) if admission is not None else count
 
 
-def _evicted(known: Known) -> life.Evicted | None:
+def _evicted(known: Known) -> lifecycle.Evicted | None:
     found = condition(known.conditions, names.EVICTED)
     if found is None or found.status != "True":
         return None
     at = moment(found.last_transition_time) or 0.0
-    return life.Evicted(reason=found.reason, message=found.message, at=at)
+    return lifecycle.Evicted(reason=found.reason, message=found.message, at=at)
 
 
 def _started(record: Record, admitted_at: float | None) -> bool:
@@ -147,10 +147,10 @@ def _started(record: Record, admitted_at: float | None) -> bool:
     return suspended_at is not None and suspended_at > admitted_at
 
 
-def _checks(known: Known, wanted: Iterable[str]) -> tuple[life.Check, ...]:
+def _checks(known: Known, wanted: Iterable[str]) -> tuple[lifecycle.Check, ...]:
     """What each check that it needs says; one that says nothing yet is pending."""
     said = {check.name: check for check in known.checks}
-    return tuple(said.get(name) or life.Check(name=name, state=life.CheckState.PENDING) for name in wanted)
+    return tuple(said.get(name) or lifecycle.Check(name=name, state=lifecycle.CheckState.PENDING) for name in wanted)
 
 
 def _bound(record: Record, rules: Rules) -> list[Pod]:
@@ -184,27 +184,29 @@ def _on_its_way(pod: Pod, keys: Keys, *, stays: bool) -> bool:
 
 
 def _carried(
-    record: Record, step: life.Instruction, seen: life.Life, rules: Rules, wall: float
+    record: Record, step: lifecycle.Instruction, seen: lifecycle.Life, rules: Rules, wall: float
 ) -> Iterator[Instruction]:
     match step:
-        case life.Set(type=type_, status=status, reason=reason, message=message):
-            if type_ is life.Condition.PODS_READY and (status or seen.admitted_at is None or not record.owner.queue):
+        case lifecycle.Set(type=type_, status=status, reason=reason, message=message):
+            if type_ is lifecycle.Condition.PODS_READY and (
+                status or seen.admitted_at is None or not record.owner.queue
+            ):
                 return  # said with what else is known of the pods
             yield Write((Wanted(str(type_), status, reason, message),))
-        case life.Evict(reason=reason, message=message, detail=detail):
+        case lifecycle.Evict(reason=reason, message=message, detail=detail):
             yield from _evict(reason, message, detail)
-        case life.EvictPods():
+        case lifecycle.EvictPods():
             why = seen.evicted.message if seen.evicted is not None else ""
             yield EvictPods(tuple(sorted(_bound(record, rules), key=lambda pod: pod.metadata.name)), why)
-        case life.Suspend():
+        case lifecycle.Suspend():
             yield Suspend()
-        case life.Release(reason=reason, message=message, until=until, requeues=requeues, leave=leave):
+        case lifecycle.Release(reason=reason, message=message, until=until, requeues=requeues, leave=leave):
             yield Return(_returned(record, reason, message, until, wall, leave=leave), until, requeues, leave)
-        case life.Deactivate(reason=reason, message=message):
+        case lifecycle.Deactivate(reason=reason, message=message):
             yield Deactivate(reason, message)
-        case life.Start():
+        case lifecycle.Start():
             yield Start()
-        case life.LookAgain(at=at):
+        case lifecycle.LookAgain(at=at):
             yield LookAgain(max(0.0, at - wall))
 
 

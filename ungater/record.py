@@ -10,8 +10,8 @@ from engine.model import PODS, Amounts
 from engine.preemption.model import Strategy
 from engine.reasons import Reason
 from kube.objects import Condition, Pod, version_of
-from queueing import life
-from queueing.queues import Grant
+from queueing import lifecycle
+from queueing.queues.entry import Grant
 from ungater.jobs import MAIN, OwnedPodSet, Owner
 from ungater.kueue.objects import PodSetUpdate
 from ungater.patches import UngatePatches
@@ -116,7 +116,7 @@ class Known:
     requeues: int = 0
     requeue_at: float | None = None
     unhealthy: Mapping[str, str | None] = field(default_factory=dict)  # lost nodes: since when, as it is written
-    checks: tuple[life.Check, ...] = ()
+    checks: tuple[lifecycle.Check, ...] = ()
     updates: Mapping[str, tuple[PodSetUpdate, ...]] = field(default_factory=dict)  # what checks that are ready add
     copy_of: str = ""  # `ungater.workloads.fingerprint` of the job that its pod sets were copied from
     created: float = 0.0
@@ -230,7 +230,7 @@ class Record:
     missed: bool = False  # it was to be looked at meanwhile
     lock: Lock = field(default_factory=Lock)  # one write at a time
     closing: bool = False  # what it holds is being given back: no more pods go
-    evict: life.Evict | None = None  # the cycle has it evicted
+    evict: lifecycle.Evict | None = None  # the cycle has it evicted
     started: bool = False  # its job was unsuspended since it was admitted
     lost_at: float | None = None  # since when pods of lost nodes have no other place, in seconds since the epoch
     sending: int = 0  # ungating patches under way

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 
 from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
 from crds.numa_placement import decode, misaligned
+from engine.cluster.state import ClusterState
 from engine.kubelet.machine import NumaPlacement
 from engine.kubelet.rebuild import same
-from engine.state import ClusterState
 from kube.objects import Pod
 from ungater.record import Record
 from ungater.slots import finished

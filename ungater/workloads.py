@@ -17,8 +17,8 @@ from engine.model import Policy
 from engine.preemption.model import Strategy
 from engine.quantity import format_quantity, parse
 from kube.objects import Condition, Object, Struct, controller_of
-from queueing import life
-from queueing.units import is_pod, pod_of, pod_unit
+from queueing import lifecycle
+from queueing.queues.eviction_units import is_pod, pod_of, pod_unit
 from ungater.conditions import moment, plain, timestamp
 from ungater.jobs import JOB, JOB_API, MAIN, OwnedPodSet, Owner, Ranks
 from ungater.kueue.objects import PodSetUpdate
@@ -156,13 +156,13 @@ def known_of(workload: Workload) -> Known:
         requeue_at=moment(requeue.requeue_at),
         unhealthy={node.name: node.since for node in status.unhealthy_nodes or ()},
         checks=tuple(
-            life.Check(name=check.name, state=life.CheckState(check.state), message=check.message)
+            lifecycle.Check(name=check.name, state=lifecycle.CheckState(check.state), message=check.message)
             for check in status.admission_checks or ()
         ),
         updates={
             check.name: check.pod_set_updates
             for check in status.admission_checks or ()
-            if check.pod_set_updates and check.state == life.CheckState.READY
+            if check.pod_set_updates and check.state == lifecycle.CheckState.READY
         },
     )
 

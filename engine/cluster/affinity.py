@@ -22,10 +22,10 @@ from engine.arrays import Ints
 from engine.cluster.affinity_index import PodGroup, reaches
 from engine.cluster.filters import Mask, NodeFilter, selects
 from engine.cluster.fit_counts import Counts
+from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
 from engine.model import PodSet, PodTerm, SpreadConstraint
 from engine.reasons import Reason
-from engine.state import ClusterState
 
 Codes = NDArray[np.int32]
 

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from engine.arrays import Ints
+from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
-from engine.state import ClusterState
 
 WHOLE: Final = -1  # in place of a rank: the flavor as a whole is one domain
 

@@ -14,7 +14,7 @@ from engine.arrays import Ints
 from engine.cluster.filters import NodeColumns, NodeFilter, Selection
 from engine.cluster.node_columns import Table
 from engine.cluster.tree import SHAPES_KEPT, Tree
-from engine.kubelet.devices.pick import must_link
+from engine.kubelet.device_manager import must_link
 from engine.kubelet.machine import PodShape
 from engine.kubelet.rebuild import inner
 from engine.model import PODS, PodSet

@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 
 from engine.cluster.filters import NodeFilter
+from engine.cluster.state import ClusterState
 from engine.model import Flavor, Node, PodSet
-from engine.state import ClusterState
 
 NAMED: Final = 3  # nodes in a message
 

@@ -8,9 +8,9 @@ import numpy as np
 from engine.arrays import Ints
 from engine.cluster.filters import Mask, NodeFilter
 from engine.cluster.nodes import selected
+from engine.cluster.state import ClusterState
 from engine.cluster.tree import Path
 from engine.model import HOSTNAME_LABEL, Flavor, PodSet
-from engine.state import ClusterState
 
 
 def closed(

@@ -4,7 +4,7 @@ In container scope every container in turn asks all managers for hints, has them
 next one finds what is left. In pod scope there is one merged hint for all, and in policy none there is none. A refusal
 comes from the merge (``TopologyAffinityError``) or from an allocation (``SMTAlignmentError``,
 ``UnexpectedAdmissionError``); these are the kubelet's own words. Two reasons of ours come on top: the pod's wish for
-linked devices (`engine.kubelet.devices.pick`) and for zones (`engine.kubelet.numa_policy`).
+linked devices (`engine.kubelet.device_manager`) and for zones (`engine.kubelet.numa_policy`).
 
 Layouts with full state are predicted exactly. Where only amounts are known, whole zones are; out of several zones
 amounts are taken zone by zone in their order. docs/numa.md has what that leaves open.
@@ -27,7 +27,7 @@ from engine.kubelet.allocators import (
     unexpected,
 )
 from engine.kubelet.cpu_manager import cpus_of
-from engine.kubelet.devices.pick import must_link, unknown
+from engine.kubelet.device_manager import must_link, unknown
 from engine.kubelet.hint_merge import Hints, Merged, agreed, merge, space_of
 from engine.kubelet.hints import permutations
 from engine.kubelet.machine import (

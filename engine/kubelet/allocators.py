@@ -9,9 +9,9 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from engine.kubelet.cpu_manager import Cpus, cpus_of, take
+from engine.kubelet.device_manager import Refused, pick, pick_zones
 from engine.kubelet.devices.choose import Wanted
 from engine.kubelet.devices.links import bits
-from engine.kubelet.devices.pick import Refused, pick, pick_zones
 from engine.kubelet.devices.xpu import XpuBoard
 from engine.kubelet.hint_merge import IMPOSSIBLE, NO_PREFERENCE, Hints, space_of
 from engine.kubelet.hints import DEVICES_WHERE_THEY_ARE, of_sets, of_sums, within_sockets

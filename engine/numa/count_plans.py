@@ -1,10 +1,10 @@
 """How to count pods of one shape on one kind of layout: what they ask of zones, and which closed form holds.
 
-Links and wishes (`engine.kubelet.devices.pick`, `engine.kubelet.numa_policy`) either change nothing, or refuse every
+Links and wishes (`engine.kubelet.device_manager`, `engine.kubelet.numa_policy`) either change nothing, or refuse every
 pod, or leave pods that fit one zone alone, or need the exact admission.
 """
 
-from engine.kubelet.devices.pick import must_link
+from engine.kubelet.device_manager import must_link
 from engine.kubelet.machine import CPU, PodShape, Scope, TopologyPolicy
 from engine.numa.layout_class import Traits
 from engine.numa.zone_requests import PERMISSIVE, Ask, Steps, steps_of

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, Protocol
 from engine.arrays import Ints
 from engine.kubelet.admit import empty
 from engine.kubelet.arrival_orders import Free
-from engine.kubelet.devices.pick import GPU_LINK, XPU_ALLOCATION, must_link, unknown
+from engine.kubelet.device_manager import GPU_LINK, XPU_ALLOCATION, must_link, unknown
 from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
 from engine.kubelet.numa_policy import NUMA_POLICY
 from engine.kubelet.rebuild import Taker, agree, asked, granted, same, stepwise

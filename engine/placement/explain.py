@@ -10,12 +10,12 @@ from engine.arrays import Ints
 from engine.cluster.affinity import Cap, Constraints, Room, Unsupported, room
 from engine.cluster.filters import Mask
 from engine.cluster.fit_counts import Counts, Shape, known_shape
+from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
 from engine.kubelet.rebuild import inner
 from engine.model import PODS, Amounts, PodSet
 from engine.placement.slices import SlicedCounts, Unfit, layers_of
 from engine.reasons import Reason
-from engine.state import ClusterState
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Final
 from engine.cluster.affinity import Room, Unsupported, room
 from engine.cluster.assignment import Assignment
 from engine.cluster.fit_counts import Counts, Known, known_shape
+from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
 from engine.model import PodSet, Policy
 from engine.placement.choose import Chooser, Pick
@@ -15,7 +16,6 @@ from engine.placement.numa_preference import Inner
 from engine.placement.slices import Layer, SlicedCounts, Slicer, Unfit, layers_of
 from engine.reasons import Reason
 from engine.results import Refusal
-from engine.state import ClusterState
 
 ANYWHERE: Final = -1
 TO_THE_END: Final = 100_000_000

@@ -12,13 +12,13 @@ from typing import Final
 import numpy as np
 
 from engine.cluster.assignment import Assignment
+from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
 from engine.model import PodSet
 from engine.placement import refusals
 from engine.placement.choose import Pick
 from engine.placement.fit import ANYWHERE, Fit
 from engine.results import Refusal
-from engine.state import ClusterState
 
 COMPARED: Final = 8  # domains that take the group, compared before the best is taken
 FIRST_NODES: Final = 12  # nodes tried as the common first node in each domain

@@ -9,11 +9,11 @@ from engine.arrays import Ints
 from engine.cluster.assignment import Assignment, Slice
 from engine.cluster.fit_counts import Counts
 from engine.cluster.natural_order import natural
+from engine.cluster.state import ClusterState
 from engine.cluster.tree import Path, Tree
 from engine.model import PodSet
 from engine.placement.choose import Chooser, Pick, cover
 from engine.placement.fit import ANYWHERE, Fit
-from engine.state import ClusterState
 
 
 def only(tree: Tree, counts: Ints, rank: int, domain: int) -> Ints:

@@ -10,13 +10,13 @@ from itertools import chain, islice, permutations
 from typing import Final
 
 from engine.cluster.assignment import Assignment
+from engine.cluster.state import ClusterState
 from engine.model import PodSet
 from engine.placement import refusals
 from engine.placement.fit import Fit
 from engine.placement.group import place_group
 from engine.placement.resize import enlarge, extend, replace, shrink
 from engine.results import Placement, Refusal, WorkloadRequest
-from engine.state import ClusterState
 
 __all__ = ["enlarge", "extend", "place", "replace", "shrink"]
 

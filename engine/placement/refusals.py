@@ -7,6 +7,7 @@ import numpy as np
 
 from engine.cluster.affinity import Room, room
 from engine.cluster.fit_counts import Counts
+from engine.cluster.state import ClusterState
 from engine.model import PodSet, Policy
 from engine.placement.explain import domain_fit
 from engine.placement.fit import ANYWHERE, Fit
@@ -14,7 +15,6 @@ from engine.placement.slices import in_words
 from engine.quantity import format_quantity
 from engine.reasons import Reason
 from engine.results import Refusal, WorkloadRequest
-from engine.state import ClusterState
 
 # How close a refusal is to a placement, closest first: of several flavors' refusals the closest is told.
 GRAVITY: Final = (

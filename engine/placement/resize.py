@@ -6,6 +6,7 @@ from itertools import accumulate
 
 from engine.cluster.assignment import Assignment, Slice, slices_of
 from engine.cluster.reservations import with_slices
+from engine.cluster.state import ClusterState
 from engine.cluster.tree import Path
 from engine.model import PODS, PodSet, Policy, SliceLayer
 from engine.placement import refusals
@@ -16,7 +17,6 @@ from engine.placement.refill import Refill, refill
 from engine.placement.slices import in_words
 from engine.reasons import Reason
 from engine.results import Refusal
-from engine.state import ClusterState
 
 
 def extend(state: ClusterState, workload: str, pod_set: PodSet, by: int) -> Assignment | Refusal:

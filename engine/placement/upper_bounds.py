@@ -12,9 +12,9 @@ import numpy as np
 
 from engine.arrays import Ints
 from engine.cluster.filters import NodeFilter
+from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
 from engine.model import HOSTNAME_LABEL, PODS, PodSet, Policy
-from engine.state import ClusterState
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from engine.kubelet.allocators import installed
-from engine.kubelet.devices.pick import must_link
+from engine.kubelet.device_manager import must_link
 from engine.kubelet.hints import DEVICES_WHERE_THEY_ARE
 from engine.kubelet.machine import CPU, Kubelet, Layout, PodShape, TopologyPolicy
 from engine.kubelet.numa_policy import LENIENT

@@ -6,14 +6,14 @@ import time
 import pytest
 from support.jobs import install_crds, until
 
+from engine.cluster.state import ClusterState
 from engine.model import Flavor, Node, PodSet, Policy, TopologyRequest
-from engine.state import ClusterState
 from kube.informer import Informer
 from kube.queues import ClusterQueue, LocalQueue, cluster_queue, local_queue
 from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES
-from queueing.cycle import cycle
+from queueing.cycle.cycle import cycle
 from queueing.model import Workload
-from queueing.queues import Queues
+from queueing.queues.queues import Queues
 from ungater import queue_status
 from ungater.queue_status import QueueStatus, Source, changes
 

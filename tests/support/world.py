@@ -17,7 +17,7 @@ from kube.objects import (
     ResourceFlavorSpec,
     key,
 )
-from queueing.cycle import cycle
+from queueing.cycle.cycle import cycle
 from ungater import workloads
 from ungater.groups import owner_key
 from ungater.jobs import id_of

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import msgspec
 
 from crds.constants import GPU_STATES
+from engine.kubelet.device_manager import is_gpu
 from engine.kubelet.devices.links import LinkError
-from engine.kubelet.devices.pick import is_gpu
 from engine.kubelet.machine import Kubelet, Layout, Machine, State, Zone
 from kube.links import device_links, from_annotations
 from kube.objects import Quantities

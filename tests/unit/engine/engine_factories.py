@@ -1,10 +1,10 @@
 """Keyword factories for the engine's data: small clusters in one line."""
 
 from engine.cluster.assignment import Assignment, Slice
+from engine.cluster.state import ClusterState
 from engine.model import Flavor, Node, Pod, PodSet, Policy, TopologyRequest
 from engine.placement.place import place
 from engine.results import Placement, WorkloadRequest
-from engine.state import ClusterState
 
 BLOCK, RACK, HOST = "cloud/block", "cloud/rack", "kubernetes.io/hostname"
 LEVELS = (BLOCK, RACK, HOST)

@@ -2,6 +2,7 @@
 
 from engine_factories import GIB, GPU, LEVELS, RACK, make_flavor, make_node
 
+from engine.cluster.state import ClusterState
 from engine.kubelet.machine import (
     CPU,
     MEMORY,
@@ -20,7 +21,6 @@ from engine.kubelet.machine import (
     ZoneUse,
 )
 from engine.model import Pod, PodSet, Policy, TopologyRequest
-from engine.state import ClusterState
 
 SINGLE, RESTRICTED = TopologyPolicy.SINGLE, TopologyPolicy.RESTRICTED
 BEST_EFFORT, NONE = TopologyPolicy.BEST_EFFORT, TopologyPolicy.NONE

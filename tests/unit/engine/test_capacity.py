@@ -13,7 +13,7 @@ from engine_factories import (
 )
 
 from engine.cluster.capacity import WHOLE, Capacity, measured
-from engine.state import ClusterState
+from engine.cluster.state import ClusterState
 
 NODES = [make_node(f"n{i}", f"b{i // 4}", f"r{i // 2 % 2}") for i in range(8)]  # 2 blocks of 2 racks of 2 hosts
 

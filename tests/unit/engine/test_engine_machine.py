@@ -24,10 +24,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from engine.cluster.fit_counts import Counts, Shape, known_shape
+from engine.cluster.state import ClusterState
 from engine.model import Policy, Taint, Toleration
 from engine.placement.place import extend, replace, shrink
 from engine.results import Refusal
-from engine.state import ClusterState
 
 NAMES = [f"n{i}" for i in range(12)]
 TAINT = Taint(key="x", effect="NoSchedule")

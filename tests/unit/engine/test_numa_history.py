@@ -7,12 +7,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from numa_factories import BEST_EFFORT, RESTRICTED, SINGLE, at, make_machine, make_shape, pod_on, pods_of
 
 from engine.cluster.fit_counts import Counts, Shape, known_shape
+from engine.cluster.state import ClusterState
 from engine.kubelet.admit import admit
 from engine.kubelet.machine import Qos
 from engine.model import Policy
 from engine.placement.place import extend, replace, shrink
 from engine.results import Refusal
-from engine.state import ClusterState
 
 NAMES = [f"n{i}" for i in range(5)]
 SHAPES = [

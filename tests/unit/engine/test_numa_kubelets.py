@@ -7,11 +7,11 @@ import pytest
 from engine_factories import LEVELS, RACK, ask, make_flavor
 
 from crds.numa_placement import decode
+from engine.cluster.state import ClusterState
 from engine.kubelet.machine import PodShape
 from engine.kubelet.rebuild import resolve, same
 from engine.model import HOSTNAME_LABEL, Node, Pod, PodSet, Policy, TopologyRequest
 from engine.results import Refusal
-from engine.state import ClusterState
 from kube import convert, objects
 from kube.client import decode as decode_object
 from kube.patches import encode

@@ -19,9 +19,9 @@ from engine_factories import (
 )
 
 from engine.cluster.assignment import Assignment, Slice
+from engine.cluster.state import ClusterState
 from engine.model import Policy
 from engine.results import Refusal
-from engine.state import ClusterState
 
 WIDE = make_flavor(levels=(BLOCK, RACK))
 

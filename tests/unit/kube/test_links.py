@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.kubelet.device_manager import is_gpu
 from engine.kubelet.devices.links import LinkError, from_words
-from engine.kubelet.devices.pick import is_gpu
 from engine.kubelet.devices.xpu import XpuBoard
 from kube.links import device_links, from_annotations, parse_matrix
 from kube.topologies import Component, Edge, FlexTopoSpec

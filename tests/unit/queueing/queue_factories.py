@@ -1,10 +1,10 @@
 """Keyword factories for queues: a small cluster with queues in a few lines."""
 
+from engine.cluster.state import ClusterState
 from engine.model import Flavor, Node, PodSet, Policy, TopologyRequest
-from engine.state import ClusterState
-from queueing.cycle import cycle
+from queueing.cycle.cycle import cycle
 from queueing.model import ClusterQueue, FlavorQuotas, LocalQueue, Quota, ResourceGroup, Workload
-from queueing.queues import Queues
+from queueing.queues.queues import Queues
 
 RACK, HOST = "rack", "kubernetes.io/hostname"
 GPU = "nvidia.com/gpu"

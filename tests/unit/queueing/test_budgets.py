@@ -4,8 +4,8 @@ import pytest
 from queue_factories import make_queue, make_queues, make_state, make_workload, run, submit
 
 from engine.reasons import Reason
-from queueing.budgets import Budgets
 from queueing.model import Preemption, Reclaim, Rules, Within
+from queueing.queues.pdb import Budgets
 
 LOWER = Preemption(within=Within.LOWER)
 

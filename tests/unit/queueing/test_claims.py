@@ -14,7 +14,7 @@ from queue_factories import (
 )
 
 from engine.reasons import Reason
-from queueing.cycle import cycle
+from queueing.cycle.cycle import cycle
 from queueing.model import ClusterQueue, Rules
 
 PATIENT = Rules(patience=1e9)

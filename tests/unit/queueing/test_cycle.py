@@ -19,10 +19,10 @@ from queue_factories import (
 
 from engine.model import HOSTNAME_LABEL, Flavor, Pod, PodTerm, Policy, SliceLayer, TopologyRequest
 from engine.reasons import Reason
-from queueing.cycle import cycle
+from queueing.cycle.cycle import cycle
 from queueing.model import ClusterQueue, LocalQueue, PlainFlavor, Quota, Requirement, ResourceGroup, Stop
 from queueing.model import FlavorQuotas as Flavors
-from queueing.queues import Phase
+from queueing.queues.entry import Phase
 
 
 def reasons(decisions):

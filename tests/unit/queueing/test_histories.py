@@ -12,10 +12,10 @@ from queue_factories import GPU, RACK, make_pod_set, make_queue, make_queues, ma
 
 from engine.cluster.assignment import Assignment, Slice
 from engine.model import Pod, Policy
-from queueing.cycle import cycle
+from queueing.cycle.cycle import cycle
+from queueing.cycle.elastic import Resized, resize
 from queueing.model import ClusterQueue, LocalQueue, Preemption, Reclaim, Rules, Stop, Within
-from queueing.queues import Grant, Phase
-from queueing.scale import Resized, resize
+from queueing.queues.entry import Grant, Phase
 
 HISTORIES = int(os.environ.get("TOPOGATE_HISTORIES", "300"))
 BATCH = 50

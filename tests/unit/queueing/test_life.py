@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from engine.reasons import Reason
-from queueing.life import (
+from queueing.lifecycle import (
     Check,
     CheckState,
     Condition,

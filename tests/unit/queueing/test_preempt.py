@@ -10,12 +10,12 @@ from queue_factories import GPU, HOST, RACK, keys, make_queue, make_queues, make
 from engine.model import Pod
 from engine.reasons import Reason
 from engine.results import Refusal
-from queueing.cycle import cycle
-from queueing.flavors import put
+from queueing.cycle.cycle import cycle
+from queueing.cycle.elastic import resize
 from queueing.model import Preemption, Reclaim, Rules, Within
-from queueing.preempt import plan
-from queueing.queues import Phase
-from queueing.scale import resize
+from queueing.preemption.search import plan
+from queueing.queues.entry import Phase
+from queueing.queues.flavor_assigner import put
 
 LOWER = Preemption(within=Within.LOWER)
 RECLAIM = Preemption(reclaim=Reclaim.ANY)

@@ -21,11 +21,11 @@ from queue_factories import (
 from engine.preemption.model import Rules as VictimRules
 from engine.preemption.model import Strategy
 from engine.results import Refusal
-from queueing.cycle import cycle
-from queueing.flavors import put
+from queueing.cycle.cycle import cycle
 from queueing.model import Preemption, Rules, Within
-from queueing.preempt import plan
-from queueing.queues import Phase
+from queueing.preemption.search import plan
+from queueing.queues.entry import Phase
+from queueing.queues.flavor_assigner import put
 
 LOWER = Preemption(within=Within.LOWER)
 CASES = int(os.environ.get("TOPOGATE_VICTIM_CASES", "120"))

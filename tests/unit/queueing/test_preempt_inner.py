@@ -11,11 +11,11 @@ from engine.model import Pod, PodSet, Policy, TopologyRequest
 from engine.preemption.model import Rules as VictimRules
 from engine.preemption.model import Strategy
 from engine.results import Refusal
-from queueing.cycle import cycle
-from queueing.flavors import put
+from queueing.cycle.cycle import cycle
 from queueing.model import ClusterQueue, FlavorQuotas, Preemption, Quota, ResourceGroup, Rules, Within
-from queueing.preempt import plan
-from queueing.queues import Phase
+from queueing.preemption.search import plan
+from queueing.queues.entry import Phase
+from queueing.queues.flavor_assigner import put
 
 
 def queue():

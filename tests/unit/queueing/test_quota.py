@@ -4,7 +4,7 @@ import random
 
 from queue_factories import GPU, make_queue
 
-from queueing.quota import Held, Quotas
+from queueing.queues.quota import Held, Quotas
 
 KEY = ("tas", GPU)
 

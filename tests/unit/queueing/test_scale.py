@@ -21,8 +21,8 @@ from queue_factories import (
 from engine.model import Policy, SliceLayer, TopologyRequest
 from engine.reasons import Reason
 from engine.results import Refusal
-from queueing.queues import Phase
-from queueing.scale import Resized, move, reclaim, resize
+from queueing.cycle.elastic import Resized, move, reclaim, resize
+from queueing.queues.entry import Phase
 
 KEY = ("tas", GPU)
 

@@ -4,10 +4,11 @@ import pytest
 from queue_factories import GPU, keys, make_pod_set, make_queue, make_queues, make_state, make_workload, run, submit
 
 from engine.reasons import Reason
-from queueing import claims, cycle, flavors, look, scale
+from queueing.cycle import backfill, cycle, elastic, nominate
+from queueing.cycle.shield import FIRST
 from queueing.model import Preemption, Rules, Within
-from queueing.queues import Phase
-from queueing.shield import FIRST
+from queueing.queues import flavor_assigner
+from queueing.queues.entry import Phase
 
 
 class BoomError(Exception):
@@ -40,9 +41,9 @@ def everything(state, queues):
 @pytest.mark.parametrize(
     ("module", "name", "found"),
     [
-        (look, "put", lambda _state, key, _option: key == "poison"),
-        (look, "barred", lambda _queues, entry, _option: entry.workload.key == "poison"),
-        (flavors, "_option", lambda choices: choices[0].pod_set.labels.get("poison")),
+        (nominate, "put", lambda _state, key, _option: key == "poison"),
+        (nominate, "barred", lambda _queues, entry, _option: entry.workload.key == "poison"),
+        (flavor_assigner, "_option", lambda choices: choices[0].pod_set.labels.get("poison")),
         (cycle, "_admitted", lambda grant, **_: grant.counts == {"main": 3}),
     ],
 )
@@ -68,7 +69,7 @@ def test_a_poisoned_one_is_put_off_and_all_others_are_admitted(poison, module, n
 
 def test_it_is_told_with_its_error_and_tried_again_ever_later(poison):
     state, queues = make_state(), make_queues(make_queue())
-    poison(look, "put", lambda _state, key, _option: key == "poison")
+    poison(nominate, "put", lambda _state, key, _option: key == "poison")
     submit(queues, make_workload("poison"))
     now, waits = 0.0, []
     for _ in range(4):
@@ -89,7 +90,7 @@ def test_a_search_for_victims_that_fails_leaves_the_victims_where_they_are(poiso
     submit(queues, make_workload("low0"), make_workload("low1"))
     run(state, queues)
     before = everything(state, queues)
-    poison(look, "plan", lambda _state, _queues, entry, _option: entry.workload.key == "poison")
+    poison(nominate, "plan", lambda _state, _queues, entry, _option: entry.workload.key == "poison")
     submit(queues, make_workload("poison", priority=9), make_workload("high", priority=5))
     made = run(state, queues, 2.0)
     assert [one.key for one in made.preempting] == ["high"]
@@ -102,14 +103,14 @@ def test_growth_that_fails_keeps_what_is_stored(poison):
     submit(queues, make_workload("w", gpu=1), make_workload("v", gpu=1))
     run(state, queues)
     before = everything(state, queues)
-    poison(scale, "resize", lambda _state, _queues, key, _counts: key == "w")
+    poison(elastic, "resize", lambda _state, _queues, key, _counts: key == "w")
     queues.wish("w", {"main": 2})
     queues.wish("v", {"main": 2})
     made = cycle.cycle(state, queues, 2.0)
     assert [one.key for one in made.resized] == ["v"]
     assert [one.key for one in made.failed] == ["w"]
     assert queues.entries["w"].phase is Phase.ADMITTED
-    scale.resize(state, queues, "v", {"main": 1})
+    elastic.resize(state, queues, "v", {"main": 1})
     assert everything(state, queues) == before
 
 
@@ -119,7 +120,7 @@ def test_a_claim_that_fails_closes_nothing_to_others(poison):
     run(state, queues)
     submit(queues, make_workload("large", count=2, created=2.0), now=2.0)
     run(state, queues, 2.0)
-    poison(claims, "close", lambda _state, _queues, claim: claim.key == "large")
+    poison(backfill, "close", lambda _state, _queues, claim: claim.key == "large")
     assert [one.key for one in cycle.cycle(state, queues, 200.0).failed] == ["large"]
     queues.forget(state, "w0")
     submit(queues, make_workload("late", created=4.0), now=201.0)

@@ -16,7 +16,7 @@ from queueing.model import (
     Rules,
     Stop,
 )
-from queueing.queues import Grant
+from queueing.queues.entry import Grant
 from queueing.status import INFINITE_SHARE, body, standings
 
 

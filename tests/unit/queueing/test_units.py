@@ -22,13 +22,13 @@ from queue_factories import (
 from engine.model import Pod, Policy, SliceLayer, TopologyRequest
 from engine.reasons import Reason
 from engine.results import Refusal
-from queueing import scale
-from queueing.cycle import cycle
-from queueing.flavors import put
+from queueing.cycle import elastic
+from queueing.cycle.cycle import cycle
 from queueing.model import OutsidePod, Preemption, Rules, Within
-from queueing.preempt import plan
-from queueing.queues import Phase
-from queueing.units import holder_of, is_pod, pod_unit, split, units_of
+from queueing.preemption.search import plan
+from queueing.queues.entry import Phase
+from queueing.queues.eviction_units import holder_of, is_pod, pod_unit, split, units_of
+from queueing.queues.flavor_assigner import put
 
 LOWER = Preemption(within=Within.LOWER)
 
@@ -258,7 +258,7 @@ def test_an_elastic_gang_may_shrink_while_it_loses_slices():
     state, queues = full_gang()
     submit(queues, make_workload("pair", count=2, priority=1, created=1.0))
     run(state, queues)
-    scale.resize(state, queues, "gang", {"main": 2})
+    elastic.resize(state, queues, "gang", {"main": 2})
     queues.forget(state, "gang")
     assert not queues.losing
     assert keys(cycle(state, queues, 3.0)) == ["pair"]

@@ -7,8 +7,8 @@ import pytest
 from sim_factories import GPU, RACK, make_cluster, make_job
 
 from engine.cluster.assignment import Assignment, Slice
+from engine.cluster.state import ClusterState
 from engine.model import HOSTNAME_LABEL, Pod
-from engine.state import ClusterState
 from simulator.defrag import Movable, defrag
 
 

@@ -13,7 +13,7 @@ from crds.request import RequestError
 from engine.reasons import Reason
 from kube.objects import Namespace, ObjectMeta, Pod, PodStatus
 from kube.queues import ClusterQueue, LocalQueue
-from queueing.cycle import cycle
+from queueing.cycle.cycle import cycle
 from ungater import workloads
 from ungater.conditions import HOLDING, Wanted, merge
 from ungater.decide import decide

@@ -10,8 +10,8 @@ from support.published import GI, GPU, flex, flex_body, node, nrt, nrt_zone
 from crds.constants import GPU_LINK, NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
 from crds.device_annotations import DeviceAnnotation
 from crds.numa_placement import decode
+from engine.cluster.state import ClusterState
 from engine.kubelet.machine import Qos, TopologyPolicy
-from engine.state import ClusterState
 from ungater.inside import NOTHING, Changed, Inside, Options, Sources, worth_a_look
 
 ZONE = {"cpu": 16, "memory": 64 * GI, GPU: 4}

@@ -11,8 +11,8 @@ from engine.model import Policy
 from engine.reasons import Reason
 from kube.objects import Job, OwnerReference, Pod, ResourceFlavor
 from kube.parents import JobSet
-from queueing.cycle import cycle
-from queueing.scale import eager, grow
+from queueing.cycle.cycle import cycle
+from queueing.cycle.elastic import eager, grow
 from ungater import starting, workloads
 from ungater.decide import decide
 from ungater.instructions import Enter, Shrink, ShrinkLater, Ungate

@@ -17,9 +17,9 @@ from engine.reasons import Reason
 from kube.errors import Conflict, NotFound
 from kube.objects import Namespace, ObjectMeta
 from kube.queues import LocalQueue
-from queueing import life
-from queueing.cycle import cycle
-from queueing.queues import Phase
+from queueing import lifecycle
+from queueing.cycle.cycle import cycle
+from queueing.queues.entry import Phase
 from ungater import conditions, workloads
 from ungater import cycle as loops
 from ungater.cycle import Controller
@@ -338,7 +338,7 @@ async def test_a_victim_that_is_planned_again_while_it_is_told_to_stay_goes(worl
     memory, preemptor = controller.memory, []
     memory.queues.evict(record.key)
     memory.holdings.preemptors_of = lambda _: preemptor
-    memory.holdings.told = lambda by, _: life.preempted(Reason.IN_CLUSTER_QUEUE, by)
+    memory.holdings.told = lambda by, _: lifecycle.preempted(Reason.IN_CLUSTER_QUEUE, by)
 
     async def conditions_(_namespace, known, _wanted, _more=None):
         preemptor.extend(["ns/high"] if planned else [])

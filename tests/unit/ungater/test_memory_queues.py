@@ -11,10 +11,10 @@ from engine.cluster.assignment import Assignment, Slice
 from engine.reasons import Reason
 from kube.objects import Namespace, ObjectMeta, PriorityClass, ResourceFlavor, ResourceFlavorSpec
 from kube.queues import ClusterQueue, LocalQueue
-from queueing import life
-from queueing.cycle import cycle
+from queueing import lifecycle
+from queueing.cycle.cycle import cycle
 from queueing.model import order
-from queueing.queues import Phase
+from queueing.queues.entry import Phase
 from ungater import starting, workloads
 from ungater.admission import anew, fits
 from ungater.jobs import id_of, owner_of
@@ -349,4 +349,4 @@ def test_a_victim_is_told_by_which_rule(world):
     low = queued(world, "low", 4)
     world.admit(low)
     key = record_of(world, low).key
-    assert isinstance(world.memory.holdings.told(key, key), life.Evict)
+    assert isinstance(world.memory.holdings.told(key, key), lifecycle.Evict)

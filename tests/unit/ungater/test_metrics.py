@@ -2,9 +2,9 @@
 
 from prometheus_client import generate_latest
 
+from engine.cluster.state import ClusterState
 from engine.model import HOSTNAME_LABEL as HOST
 from engine.model import Flavor, Node, Pod
-from engine.state import ClusterState
 from kube.resources import PODS
 from kube.watch import Signal
 from ungater.metrics import Metrics

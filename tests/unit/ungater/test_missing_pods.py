@@ -19,7 +19,7 @@ from support.world import FLAVOR, NODES, World
 
 from engine.reasons import Reason
 from kube.objects import Condition
-from queueing import life
+from queueing import lifecycle
 from ungater import instructions as i
 from ungater import missing_pods
 from ungater.conditions import ADMITTED, EVICTED, PODS_READY, QUOTA_RESERVED, timestamp
@@ -27,7 +27,7 @@ from ungater.decide import decide
 
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
 WALL = 1_800_000_000.0
-LIFE = life.LifeRules(backoff=10.0)
+LIFE = lifecycle.LifeRules(backoff=10.0)
 
 
 def condition(type_, status="True", reason="x", at=WALL - 10):

@@ -4,8 +4,8 @@ import pytest
 
 from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
 from crds.numa_placement import encode
+from engine.cluster.state import ClusterState
 from engine.kubelet.machine import NumaPlacement, ZoneUse
-from engine.state import ClusterState
 from kube.objects import ObjectMeta, Pod, PodSpec
 from ungater import swaps
 from ungater.jobs import Owner

@@ -1,8 +1,8 @@
 from published_links import MESH_PCIE, published
 
-from engine.kubelet.devices.observe import broken_promises
 from engine.kubelet.devices.xpu import board
 from engine.kubelet.machine import Container, Layout, Machine, NumaPlacement, PodShape, Qos, State, Zone, ZoneUse
+from engine.kubelet.observed_devices import broken_promises
 
 GPU, XPU = "nvidia.com/gpu", "kunlunxin.com/xpu"
 MACHINE = Machine(

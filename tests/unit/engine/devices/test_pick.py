@@ -1,9 +1,9 @@
 import pytest
 from published_links import MESH_PCIE, published
 
+from engine.kubelet.device_manager import Refused, pick, pick_zones, wants_links
 from engine.kubelet.devices.choose import Wanted
 from engine.kubelet.devices.links import mask_of
-from engine.kubelet.devices.pick import Refused, pick, pick_zones, wants_links
 from engine.kubelet.devices.xpu import XpuBoard, board
 
 GPU = "nvidia.com/gpu"

@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from engine.cluster.state import ClusterState
 from engine.reasons import Reason
 from engine.results import Refusal
-from engine.state import ClusterState
-from queueing.queues import Phase, Queues
+from queueing.queues.entry import Phase
+from queueing.queues.queues import Queues
 
 FIRST: Final = 30.0  # seconds until it is tried again, doubled each time
 LONGEST: Final = 3600.0

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from engine.cluster.state import ClusterState
 from engine.kubelet.charge import charge
 from engine.kubelet.machine import Layout, NumaPlacement, PodShape, State, ZoneUse
 from engine.kubelet.rebuild import asked, inner
@@ -22,7 +23,6 @@ from engine.numa.fleet import granted
 from engine.preemption.model import Choice, Key, Landing, Preemptor, Room, Rules, Victim
 from engine.preemption.roster import Roster
 from engine.preemption.search import cost_of, find
-from engine.state import ClusterState
 
 MOST_NODES: Final = 512  # of one domain that are looked into
 EVERYBODY: Final = 1 << 62

@@ -12,19 +12,12 @@ Rules
 import heapq
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from enum import StrEnum
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from engine.cluster.assignment import Assignment
-from engine.model import Amounts
+from engine.cluster.state import ClusterState
 from engine.reasons import Reason
 from engine.results import Refusal
-from engine.state import ClusterState
-from queueing.budgets import Budgets
-from queueing.flavors import Options, options
-from queueing.line import Group, Line
 from queueing.model import (
     ClusterQueue,
     LocalQueue,
@@ -40,70 +33,20 @@ from queueing.model import (
     serves,
     shape,
 )
-from queueing.occupancy import Occupancies, Occupancy, Owner
-from queueing.quota import Held, Quotas
-from queueing.units import Path, holder_of, orphan, pod_unit, slice_level, split
+from queueing.queues.entry import HOLDING, OUTSIDE, Entry, Grant, Phase
+from queueing.queues.eviction_units import Path, holder_of, orphan, pod_unit, slice_level, split
+from queueing.queues.flavor_assigner import Options, options
+from queueing.queues.pdb import Budgets
+from queueing.queues.pending import Group, Line
+from queueing.queues.quota import Held, Quotas
+from queueing.queues.usage import Occupancies, Occupancy, Owner
 
 if TYPE_CHECKING:
-    from queueing.claims import Claim
-
+    from queueing.queues.claim import Claim
 
 # What parked groups wait for: ("room", flavor), ("quota", pool, flavor, resource), ("claim", key of its claimant),
 # ("borrow", cohort), ("placed",), ("gone",). A change of queues or flavors wakes whomever it concerns without an event.
 Event = tuple[str, ...]
-
-
-class Phase(StrEnum):
-    """Where a workload stands in queueing."""
-
-    STUCK = "Stuck"  # no queue takes it as things are configured
-    LATER = "Later"  # put off until a time
-    WAITING = "Waiting"
-    NOMINATED = "Nominated"  # holds what it will get; its victims are not gone yet
-    ADMITTED = "Admitted"
-
-
-OUTSIDE: Final = ""  # as a queue: that of the pods that no queue admitted
-HOLDING = (Phase.NOMINATED, Phase.ADMITTED)
-
-
-@dataclass(frozen=True)
-class Grant:
-    """What a workload is given: ``counts`` of pods by pod set, a flavor for each resource, and where the pods go.
-
-    ``asks``: by pod set, what one of its pods may take; () of one of which that is not known.
-
-    This is what ``status.admission`` stores, and all that is needed to take a workload in again after a restart.
-    """
-
-    queue: str
-    counts: Mapping[str, int]
-    flavors: Mapping[str, Mapping[str, str]]
-    amounts: Quantities
-    assignments: tuple[Assignment, ...]
-    asks: Mapping[str, Amounts] = field(default_factory=dict)
-
-
-@dataclass(eq=False)
-class Entry:
-    """One workload. ``since``: when it began to wait; ``until``: put off to that time."""
-
-    workload: Workload
-    order: Order
-    shape: bytes
-    since: float
-    phase: Phase = Phase.STUCK
-    queue: str = ""
-    until: float = 0.0
-    group: Group | None = None
-    grant: Grant | None = None
-    held_at: int = 0  # the priority it was listed with when it got its grant
-    victims: set[str] = field(default_factory=set)
-    refusal: Refusal | None = None
-    pods: set[str] = field(default_factory=set)
-    drained: bool = False
-    outside: OutsidePod | None = None  # it is no workload but this pod
-    errors: int = 0  # that it led to since it last changed, which nobody had foreseen
 
 
 class Queues:
@@ -227,8 +170,8 @@ class Queues:
     def submit(self, workload: Workload, now: float, since: float | None = None) -> None:
         """A workload is to wait: a new one, one whose wish changed, or one that came back after an eviction.
 
-        One that holds something keeps it, and its new wish counts when it waits again (`queueing.scale` resizes).
-        ``since``: when a new one began to wait, where that was before ``now``.
+        One that holds something keeps it, and its new wish counts when it waits again (`queueing.cycle.elastic`
+        resizes). ``since``: when a new one began to wait, where that was before ``now``.
         """
         entry = self.entries.get(workload.key)
         if entry is None:
@@ -365,7 +308,7 @@ class Queues:
         return True
 
     def holder(self, unit: str) -> Entry:
-        """Whose unit it is (`queueing.units`)."""
+        """Whose unit it is (`queueing.queues.eviction_units`)."""
         key = holder_of(unit)
         return self.entries[key] if key in self.entries else self.outside[key]
 

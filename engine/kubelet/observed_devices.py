@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from engine.kubelet.device_manager import wants_links
 from engine.kubelet.devices.choose import REQUIRE
 from engine.kubelet.devices.links import LinkGraph, bits, largest_clique, mask_of
-from engine.kubelet.devices.pick import wants_links
 from engine.kubelet.devices.xpu import IN_ONE_WING, XpuBoard
 from engine.kubelet.machine import Machine, NumaPlacement, PodShape
 

@@ -9,10 +9,10 @@ from itertools import islice
 
 from engine.cluster.assignment import Assignment
 from engine.model import Pod
-from queueing.candidates import Candidates
-from queueing.leftover import held as held_on
-from queueing.quota import Held
-from queueing.units import domain_of, holder_of, is_pod, split
+from queueing.preemption.candidates import Candidates
+from queueing.preemption.fragmentation import held as held_on
+from queueing.queues.eviction_units import domain_of, holder_of, is_pod, split
+from queueing.queues.quota import Held
 
 
 @dataclass(frozen=True)

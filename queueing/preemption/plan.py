@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from engine.cluster.assignment import Assignment
 from engine.preemption.model import Rules
 from engine.reasons import Reason
-from queueing.leftover import NOTHING, Leftover
-from queueing.units import Path, is_pod
+from queueing.preemption.fragmentation import NOTHING, Leftover
+from queueing.queues.eviction_units import Path, is_pod
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from engine.results import Refusal
-from queueing.flavors import Options
 from queueing.model import Order
+from queueing.queues.flavor_assigner import Options
 
 GroupKey = tuple[int, bytes]  # (priority, shape)
 
@@ -59,7 +59,7 @@ class Line:
     def __init__(self, queue: str, *, strict: bool = False) -> None:
         self.queue = queue
         self.strict = strict
-        self.turn = 0  # grows with every turn; see `queueing.cycle`
+        self.turn = 0  # grows with every turn; see `queueing.cycle.cycle`
         self.active = False
         self.groups: dict[GroupKey, Group] = {}
         self._ready: list[tuple[Order, int, Group]] = []  # heap; entries may be stale

@@ -10,17 +10,19 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from engine.cluster.state import ClusterState
 from engine.model import PODS
 from engine.reasons import Reason
 from engine.results import Refusal
-from engine.state import ClusterState
-from queueing import claims, messages, scale
-from queueing.line import Group, Line
-from queueing.look import Fits, Preempts, Waits, look
+from queueing import messages
+from queueing.cycle import backfill, elastic
+from queueing.cycle.nominate import Fits, Preempts, Waits, look
+from queueing.cycle.shield import Failed, Shield
 from queueing.model import asks_of
-from queueing.plans import Victim
-from queueing.queues import Entry, Grant, Phase, Queues
-from queueing.shield import Failed, Shield
+from queueing.preemption.plan import Victim
+from queueing.queues.entry import Entry, Grant, Phase
+from queueing.queues.pending import Group, Line
+from queueing.queues.queues import Queues
 
 if TYPE_CHECKING:
     from queueing.model import Order, Workload
@@ -84,7 +86,7 @@ class Decisions:
     preempting: list[Preempting] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)
     evict: list[Evict] = field(default_factory=list)
-    resized: list[scale.Resized] = field(default_factory=list)
+    resized: list[elastic.Resized] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
     given_up: list[Waiting] = field(default_factory=list)
     more: bool = False
@@ -110,14 +112,14 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
             _made_room(state, queues, now, key, made)
     # 4. Claims: who has waited too long keeps the room and the quota it needs from those behind it. After a restart,
     #    who has is looked at before anybody else.
-    for entry in claims.renew(state, queues, shield):
+    for entry in backfill.renew(state, queues, shield):
         if (group := entry.group) is not None and group.head == entry.order and _may_be_next(group):
             with shield(entry.workload.key):
                 _decide(state, queues, shield, group, made)
     # 5. Growth: who is admitted and wants more pods gets them before anybody new.
-    for key in scale.eager(queues):
+    for key in elastic.eager(queues):
         with shield(key):
-            made.resized += scale.grow(state, queues, key)
+            made.resized += elastic.grow(state, queues, key)
     # 6. Turns: one queue after the other, the first of each, until nobody is left or the limit is reached.
     turns = _Turns(state, queues, shield)
     for group in turns.first(limit):
@@ -262,15 +264,15 @@ def _decide(state: ClusterState, queues: Queues, shield: Shield, group: Group, m
     assert head is not None  # noqa: S101  (``_Turns`` gives groups that have one)
     entry = queues.entries[head[2]]
     lifted = [claim for claim in queues.claims.values() if claim.order >= entry.order]
-    claims.open_(state, lifted)
+    backfill.open_(state, lifted)
     try:
         _look_at(state, queues, shield, entry, made)
     finally:
         for claim in lifted:
             with shield(claim.key):
-                if claims.settle(state, queues, claim, shield.now):
-                    claims.close(state, queues, claim)
-                    claims.settle(state, queues, claim, shield.now)
+                if backfill.settle(state, queues, claim, shield.now):
+                    backfill.close(state, queues, claim)
+                    backfill.settle(state, queues, claim, shield.now)
 
 
 def _look_at(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, made: Decisions) -> None:
@@ -291,7 +293,7 @@ def _look_at(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, 
             made.preempting.append(Preempting(key, grant, plan.victims, messages.preempting(plan)))
         case Waits():
             if _wait(queues, shield.now, entry, outcome, made):
-                claims.refused(state, queues, entry, shield)
+                backfill.refused(state, queues, entry, shield)
 
 
 def _wait(queues: Queues, now: float, entry: Entry, waits: Waits, made: Decisions) -> bool:

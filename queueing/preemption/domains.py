@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from engine.arrays import Ints
 from engine.placement.upper_bounds import Outlook
-from queueing.leftover import counted
-from queueing.occupancy import Mask, Occupancy, Rows
-from queueing.plans import Plan
+from queueing.preemption.fragmentation import counted
+from queueing.preemption.plan import Plan
+from queueing.queues.usage import Mask, Occupancy, Rows
 
 Floats = NDArray[np.float64]
 _LARGER: Final = 1e-3  # of equal priorities those cost less that free less,

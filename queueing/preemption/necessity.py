@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine.arrays import Ints
+from engine.cluster.state import ClusterState
 from engine.placement.upper_bounds import Outlook
-from engine.state import ClusterState
-from queueing.occupancy import Mask
-from queueing.site import Holdings, Site
+from queueing.preemption.domains import Holdings, Site
+from queueing.queues.usage import Mask
 
 
 @dataclass

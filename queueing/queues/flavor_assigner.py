@@ -14,11 +14,11 @@ from typing import Final
 import msgspec
 
 from engine.cluster.assignment import Assignment
+from engine.cluster.state import ClusterState
 from engine.model import PodSet, Policy
 from engine.placement.place import place
 from engine.reasons import Reason
 from engine.results import Placement, Refusal, WorkloadRequest
-from engine.state import ClusterState
 from queueing.model import AUTO, ClusterQueue, PlainFlavor, Quantities, Workload, digest, plain, usage
 
 MOST_OPTIONS: Final = 64

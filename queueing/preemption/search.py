@@ -1,20 +1,20 @@
 """Victims: whom to evict so that a workload gets its quota and its room, chosen together.
 
 Rules
-- Candidates are what the queue's policies allow (`queueing.candidates`), asked again victim by victim as they are
-  taken (`queueing.taking`).
+- Candidates are what the queue's policies allow (`queueing.preemption.candidates`), asked again victim by victim as
+  they are taken (`queueing.preemption.simulate`).
 - A plan is tried on the real state, victims taken out, the workload placed, all rolled back: there is no plan under
   which the workload would not fit. It is minimal by inclusion: with any victim left alone it would not fit.
 - What is sought, first things first: the least highest priority of a victim, the least sum of priorities, the fewest
-  victims, what is left fragmented (`queueing.leftover`); or, where the rules say so, the fewest first. Where the
-  candidates are few, every set is looked at; else the least highest priority is found by bisection over bounds;
-  then the domains are ranked by what freeing just enough of their nodes costs, and the best few are tried. Where the
-  inside of machines decides, domains are looked into node by node (`queueing.inner`).
+  victims, what is left fragmented (`queueing.preemption.fragmentation`); or, where the rules say so, the fewest first.
+  Where the candidates are few, every set is looked at; else the least highest priority is found by bisection over
+  bounds; then the domains are ranked by what freeing just enough of their nodes costs, and the best few are tried.
+  Where the inside of machines decides, domains are looked into node by node (`queueing.preemption.inside_nodes`).
 - A gang goes whole, or by its slices where it declared that; pods that no queue admitted may be taken where the rules
-  say so, and only by pods that outrank them in Kubernetes too (`queueing.units`).
+  say so, and only by pods that outrank them in Kubernetes too (`queueing.queues.eviction_units`).
 - Who could not be evicted, as far as that is known, is no candidate, nor are victims of a plan who could not be evicted
-  together (`queueing.budgets`); but for one who takes back nominal quota, where nobody else would do and the rules say
-  so.
+  together (`queueing.queues.pdb`); but for one who takes back nominal quota, where nobody else would do and the rules
+  say so.
 """
 
 import math
@@ -25,24 +25,25 @@ from itertools import groupby, islice
 from typing import Final
 
 from engine.cluster.assignment import Assignment
+from engine.cluster.state import ClusterState
 from engine.placement.upper_bounds import Outlook
 from engine.preemption.model import Rules as VictimRules
 from engine.reasons import Reason
 from engine.results import Refusal
-from engine.state import ClusterState
-from queueing.candidates import Candidates, Mode, modes
-from queueing.flavors import Option, prefixes, put
-from queueing.inner import MOST_NODES, Holder, Inner
-from queueing.leftover import Leftover, counted, leftover, partly_free
-from queueing.leftover import held as held_on
-from queueing.needed import Needed
-from queueing.plans import Plan, Victim, ranked
-from queueing.queues import Entry, Queues
-from queueing.quota import Held
-from queueing.site import Region, Site
-from queueing.subsets import subsets
-from queueing.taking import Taken, Taking
-from queueing.units import domain_of, holder_of, is_pod, split
+from queueing.preemption.candidates import Candidates, Mode, modes
+from queueing.preemption.domains import Region, Site
+from queueing.preemption.fragmentation import Leftover, counted, leftover, partly_free
+from queueing.preemption.fragmentation import held as held_on
+from queueing.preemption.inside_nodes import MOST_NODES, Holder, Inner
+from queueing.preemption.necessity import Needed
+from queueing.preemption.plan import Plan, Victim, ranked
+from queueing.preemption.simulate import Taken, Taking
+from queueing.preemption.subsets import subsets
+from queueing.queues.entry import Entry
+from queueing.queues.eviction_units import domain_of, holder_of, is_pod, split
+from queueing.queues.flavor_assigner import Option, prefixes, put
+from queueing.queues.queues import Queues
+from queueing.queues.quota import Held
 
 TRIES: Final = 4  # domains that are tried once one has been found; the best plan is taken
 LOOKED: Final = 64  # domains that are looked into node by node, where the inside of machines decides
@@ -266,7 +267,7 @@ class _Search:
 
     @cached_property
     def _resources(self) -> frozenset[str]:
-        """What counts of the room that is left (`queueing.leftover`)."""
+        """What counts of the room that is left (`queueing.preemption.fragmentation`)."""
         return counted(pod_set for _, pod_sets in self.option.parts for pod_set in pod_sets)
 
     # -- trying -----------------------------------------------------------------------------------------------

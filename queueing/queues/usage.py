@@ -1,7 +1,7 @@
 """Which admitted workloads hold how much on which nodes, in columns: so that a search for victims is a few sums.
 
-One row a unit (`queueing.units`), pod set and node. Rows of those that left are dropped when they are many. Rows name
-leaves of one tree; when nodes come, go or move the flavor has another tree, and the rows are made anew.
+One row a unit (`queueing.queues.eviction_units`), pod set and node. Rows of those that left are dropped when they are
+many. Rows name leaves of one tree; when nodes come, go or move the flavor has another tree, and the rows are made anew.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from engine.arrays import Ints
 from engine.cluster.assignment import Assignment
+from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
 from engine.model import PODS, Amounts
-from engine.state import ClusterState
 from queueing.model import OutsidePod
-from queueing.units import part_of, pod_unit
+from queueing.queues.eviction_units import part_of, pod_unit
 
 OUTSIDE: Final = -2  # the queue of pods that no queue admitted
 

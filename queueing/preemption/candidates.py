@@ -2,7 +2,8 @@
 
 Rules
 - Own workloads of lower (or equal and newer) priority; workloads of other queues of the cohort only while their queue
-  uses more than its nominal quota. That changes victim by victim: `queueing.taking` asks again as it takes them.
+  uses more than its nominal quota. That changes victim by victim: `queueing.preemption.simulate` asks again as it takes
+  them.
 - Who is leaving already, nominated, or known not to be evictable is none. Pods that no queue admitted are some where
   the rules say so, for those that outrank them in Kubernetes too.
 """
@@ -12,14 +13,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from engine.cluster.state import ClusterState
 from engine.reasons import Reason
-from engine.state import ClusterState
-from queueing.flavors import Option
 from queueing.model import FlavorResource, Preemption, Reclaim, Within
-from queueing.occupancy import OUTSIDE as OUTSIDE_NUMBER
-from queueing.occupancy import Mask, Occupancy
-from queueing.queues import OUTSIDE, Entry, Phase, Queues
-from queueing.units import units_of
+from queueing.queues.entry import OUTSIDE, Entry, Phase
+from queueing.queues.eviction_units import units_of
+from queueing.queues.flavor_assigner import Option
+from queueing.queues.queues import Queues
+from queueing.queues.usage import OUTSIDE as OUTSIDE_NUMBER
+from queueing.queues.usage import Mask, Occupancy
 
 
 @dataclass(frozen=True)

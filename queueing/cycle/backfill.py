@@ -19,50 +19,22 @@ Rules
 
 import heapq
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from engine.arrays import Ints
 from engine.cluster.assignment import Assignment
+from engine.cluster.state import ClusterState
 from engine.model import PODS, PodSet, Policy, TopologyRequest
 from engine.placement.upper_bounds import Outlook
-from engine.state import ClusterState
-from queueing.flavors import Option
-from queueing.model import FlavorResource, Order
-from queueing.queues import Entry, Phase, Queues
-from queueing.shield import Shield
+from queueing.cycle.shield import Shield
+from queueing.model import Order
+from queueing.queues.claim import Claim
+from queueing.queues.entry import Entry, Phase
+from queueing.queues.flavor_assigner import Option
+from queueing.queues.queues import Queues
 
 _HELD = PodSet(name="claim", count=0, requests={PODS: 1}, topology=TopologyRequest(policy=Policy.UNCONSTRAINED))
-
-
-@dataclass(eq=False)
-class Claim:
-    """What is kept for one workload. ``domains``: by flavor the path that is closed (() the whole flavor)."""
-
-    entry: Entry
-    option: Option
-    domains: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    failed: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
-    bars: set[FlavorResource] = field(default_factory=set)
-    seen: tuple[int, ...] = ()
-    lacks: bool = False  # quota, so that room is of no use to it
-    hopeless: bool = False  # no domain would take it, whatever ends
-
-    @property
-    def key(self) -> str:
-        """The workload."""
-        return self.entry.workload.key
-
-    @property
-    def order(self) -> Order:
-        """Its place in the order."""
-        return self.entry.order
-
-    @property
-    def holder(self) -> str:
-        """Under which key the engine holds the room."""
-        return f"{self.key}\0claim"
 
 
 def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:

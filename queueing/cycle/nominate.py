@@ -11,16 +11,17 @@ from functools import partial
 from typing import Final
 
 from engine.cluster.assignment import Assignment
+from engine.cluster.state import ClusterState
 from engine.reasons import Reason
 from engine.results import Refusal
-from engine.state import ClusterState
 from queueing import messages
-from queueing.claims import barred, keeping, open_
-from queueing.flavors import Option, options, put, scaled
+from queueing.cycle.backfill import barred, keeping, open_
 from queueing.model import looks_at_pods
-from queueing.plans import Plan
-from queueing.preempt import plan
-from queueing.queues import Entry, Event, Queues
+from queueing.preemption.plan import Plan
+from queueing.preemption.search import plan
+from queueing.queues.entry import Entry
+from queueing.queues.flavor_assigner import Option, options, put, scaled
+from queueing.queues.queues import Event, Queues
 
 MEMO: Final = 4096
 NEVER: Final = frozenset(

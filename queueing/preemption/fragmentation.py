@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from engine.cluster.assignment import Assignment
+from engine.cluster.state import ClusterState
 from engine.model import Amounts, Pod, PodSet
 from engine.preemption.blocks import is_device
-from engine.state import ClusterState
 
 
 class Leftover(NamedTuple):

@@ -18,16 +18,17 @@ from dataclasses import dataclass
 import msgspec
 
 from engine.cluster.assignment import Assignment
+from engine.cluster.state import ClusterState
 from engine.model import Amounts, PodSet
 from engine.placement.place import enlarge, extend, place, replace, shrink
 from engine.reasons import Reason
 from engine.results import Refusal, WorkloadRequest
-from engine.state import ClusterState
 from queueing import messages
-from queueing.claims import barred
-from queueing.flavors import Option
+from queueing.cycle.backfill import barred
 from queueing.model import AUTO, ClusterQueue, Quantities, asks_of, exceeds, usage
-from queueing.queues import Entry, Grant, Phase, Queues
+from queueing.queues.entry import Entry, Grant, Phase
+from queueing.queues.flavor_assigner import Option
+from queueing.queues.queues import Queues
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,36 @@
+"""What is kept for one workload that has waited long. The rules are those of `queueing.cycle.backfill`."""
+
+from dataclasses import dataclass, field
+
+from queueing.model import FlavorResource, Order
+from queueing.queues.entry import Entry
+from queueing.queues.flavor_assigner import Option
+
+
+@dataclass(eq=False)
+class Claim:
+    """What is kept for one workload. ``domains``: by flavor the path that is closed (() the whole flavor)."""
+
+    entry: Entry
+    option: Option
+    domains: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    failed: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
+    bars: set[FlavorResource] = field(default_factory=set)
+    seen: tuple[int, ...] = ()
+    lacks: bool = False  # quota, so that room is of no use to it
+    hopeless: bool = False  # no domain would take it, whatever ends
+
+    @property
+    def key(self) -> str:
+        """The workload."""
+        return self.entry.workload.key
+
+    @property
+    def order(self) -> Order:
+        """Its place in the order."""
+        return self.entry.order
+
+    @property
+    def holder(self) -> str:
+        """Under which key the engine holds the room."""
+        return f"{self.key}\0claim"
