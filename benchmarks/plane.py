@@ -11,9 +11,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from cli import installation
-from cli.components import Components
-from cli.installation import Wish
+from cli.install import installation
+from cli.install.installation import Wish
+from cli.run.components import Components
 from crds.constants import API_VERSION
 from kube.client import Client
 from kube.resources import RESOURCE_FLAVORS

@@ -23,7 +23,7 @@ import msgspec
 
 from benchmarks import report
 from benchmarks.plane import Plane, plane
-from cli.components import Components
+from cli.run.components import Components
 from crds.constants import Keys
 from crds.names import workload_name
 from kube import config

@@ -8,11 +8,11 @@ import msgspec
 import typer
 from rich.table import Table
 
-from cli import dump as dumps
-from cli import mirror
-from cli.dump import Dump
+from cli.cluster import cluster_snapshot
+from cli.cluster import dump as dumps
+from cli.cluster.dump import Dump
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress
-from cli.snapshot_save import objects_of
+from cli.snapshot import objects_of
 from crds.constants import DEFAULT_DOMAIN
 from crds.request import resolve
 from crds.settings import Settings
@@ -116,7 +116,7 @@ def command(
 
 def report(dump: Dump, settings: Settings, flavor: str, level: str, max_priority: int | None) -> Report:
     """The plan for a cluster. Failure where it cannot be read, or there is no such flavor or level."""
-    memory = mirror.memory_of(dump, settings)
+    memory = cluster_snapshot.memory_of(dump, settings)
     state = memory.state
     chosen = _flavor(state, flavor)
     wanted = level or chosen.levels[-2 if len(chosen.levels) > 1 else -1]

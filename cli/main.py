@@ -21,21 +21,26 @@ if TYPE_CHECKING:
 
 # name -> (module, attribute, one line of help, panel)
 COMMANDS: dict[str, tuple[str, str, str, str]] = {
-    "install": ("cli.install", "install", "Install Topogate into the current context.", "Administrators"),
-    "uninstall": ("cli.install", "uninstall", "Remove Topogate from the current context.", "Administrators"),
-    "explain": ("cli.explain", "command", "Say where a job's pods went, or why it waits.", "Everyone"),
+    "install": ("cli.install.command", "install", "Install Topogate into the current context.", "Administrators"),
+    "uninstall": ("cli.install.command", "uninstall", "Remove Topogate from the current context.", "Administrators"),
+    "explain": ("cli.explain.command", "command", "Say where a job's pods went, or why it waits.", "Everyone"),
     "queues": ("cli.queues", "command", "Say who waits in the queues, and how much quota is used.", "Everyone"),
     "tree": ("cli.tree", "command", "Show the topology, and what is free in each domain.", "Everyone"),
     "place": ("cli.place", "command", "Say where the pods of a manifest would go, or why not.", "Everyone"),
-    "whatif": ("cli.whatif", "app", "Ask the engine about a described cluster, without one.", "Everyone"),
-    "simulate": ("cli.simulate", "app", "Run jobs on a cluster in simulated time, and compare policies.", "Everyone"),
+    "whatif": ("cli.whatif.command", "app", "Ask the engine about a described cluster, without one.", "Everyone"),
+    "simulate": (
+        "cli.simulate.command",
+        "app",
+        "Run jobs on a cluster in simulated time, and compare policies.",
+        "Everyone",
+    ),
     "defrag": ("cli.defrag", "command", "Say which moves would free the most whole domains.", "Administrators"),
-    "snapshot": ("cli.snapshot_save", "command", "Write what decides placement into one file.", "Everyone"),
-    "demo": ("cli.demo", "command", "Show the main job on a local control plane.", "Everyone"),
+    "snapshot": ("cli.snapshot", "command", "Write what decides placement into one file.", "Everyone"),
+    "demo": ("cli.demo.command", "command", "Show the main job on a local control plane.", "Everyone"),
     "local": ("cli.local", "app", "Run a real control plane on this machine.", "Everyone"),
-    "webhook": ("cli.webhook", "command", "Run the mutating webhook.", "Components"),
-    "ungater": ("cli.ungater", "command", "Run the controller.", "Components"),
-    "agent": ("cli.agent", "command", "Run the agent of a node.", "Components"),
+    "webhook": ("cli.run.webhook", "command", "Run the mutating webhook.", "Components"),
+    "ungater": ("cli.run.ungater", "command", "Run the controller.", "Components"),
+    "agent": ("cli.run.agent", "command", "Run the agent of a node.", "Components"),
     "version": ("cli.version", "command", "Print the versions of this command and of the server.", "Everyone"),
 }
 

@@ -11,16 +11,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cli import explain_room, manifest, mirror
-from cli import relief as reliefs
-from cli.dump import Found
-from cli.explain import short
-from cli.explain_owner import full_name
-from cli.explain_room import Room, listed
-from cli.manifest import Maker, Manifest
+from cli.cluster import cluster_snapshot, manifests, room_report
+from cli.cluster import required_evictions as reliefs
+from cli.cluster.dry_run import Outcome, rehearse
+from cli.cluster.dump import Found
+from cli.cluster.manifests import Maker, Manifest
+from cli.cluster.required_evictions import Relief
+from cli.cluster.room_report import Room, listed
+from cli.explain.command import short
+from cli.explain.owners import full_name
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, stderr
-from cli.rehearsal import Outcome, rehearse
-from cli.relief import Relief
 from crds.request import ParsedRequest
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
@@ -144,12 +144,12 @@ def command(
     """
     if not dry_run:
         raise Failure("place only says where pods would go: say --dry-run, or submit the manifest with `kubectl apply`")
-    dump, settings, own = mirror.fetch(cluster, domain, kubeconfig, context)
+    dump, settings, own = cluster_snapshot.fetch(cluster, domain, kubeconfig, context)
     where = namespace or own
-    found, passed = manifest.read(files, where)
+    found, passed = manifests.read(files, where)
     if passed:
-        stderr().print(f"not looked at: {', '.join(manifest.kinds_of(passed))}", markup=False, soft_wrap=True)
-    memory = mirror.memory_of(dump, settings)
+        stderr().print(f"not looked at: {', '.join(manifests.kinds_of(passed))}", markup=False, soft_wrap=True)
+    memory = cluster_snapshot.memory_of(dump, settings)
     answers = report(memory, found, where, time.time(), require_queue=settings.require_queue)
     emit(answers, output, table=render(answers))
     states = {answer.state for answer in answers}
@@ -237,7 +237,7 @@ def _room(memory: Memory, record: Record) -> Iterator[Room]:
     queue = memory.queues.quotas.queues.get(local.cluster_queue) if local is not None else None
     flavors = None if queue is None else {quotas.flavor for group in queue.groups for quotas in group.flavors}
     asked = memory.pod_set(record, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
-    yield from explain_room.rooms(memory.state, owned.request, asked, flavors)
+    yield from room_report.rooms(memory.state, owned.request, asked, flavors)
 
 
 def _pod_sets(state: ClusterState, record: Record, parts: Mapping[str, Assignment]) -> Iterator[PodSetView]:
@@ -309,8 +309,8 @@ def _told(answer: Answer) -> Iterator[RenderableType]:
     if answer.victims:
         yield _victim_table(answer.victims)
     if answer.room:
-        yield explain_room.table(answer.room, pods)
-        yield from explain_room.notes(answer.room)
+        yield room_report.table(answer.room, pods)
+        yield from room_report.notes(answer.room)
     if answer.relief is not None:
         yield Text("")
         yield from reliefs.render(answer.relief)

@@ -10,9 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cli import installed, queue_reading
+from cli.cluster import installed, live_queues
+from cli.cluster.live_queues import Reading, owner_name
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit
-from cli.queue_reading import Reading, owner_name
 from engine.quantity import format_quantity
 from engine.reasons import Reason
 from engine.results import Refusal
@@ -130,7 +130,7 @@ def command(
     async def ask() -> Report:
         async with await Client.connect(kubeconfig, context) as client:
             rules = installed.rules(await installed.settings(client))
-            reading = await queue_reading.read(client, rules)
+            reading = await live_queues.read(client, rules)
             return report(reading, None if every else namespace or client.connection.namespace, name)
 
     try:
@@ -245,7 +245,7 @@ def waiting_of(reading: Reading, key: str, position: int | None) -> Waiting:
     """One workload that waits, with why."""
     workload = reading.workloads[key]
     reason, message = why(reading, key)
-    wants = queue_reading.requests(workload)
+    wants = live_queues.requests(workload)
     nomination = workload.status.nomination
     return Waiting(
         position=position,
@@ -253,7 +253,7 @@ def waiting_of(reading: Reading, key: str, position: int | None) -> Waiting:
         job=owner_name(workload),
         local_queue=f"{workload.metadata.namespace}/{workload.spec.queue_name}",
         priority=workload.spec.priority or 0,
-        age_seconds=int(queue_reading.age(workload, reading.now)),
+        age_seconds=int(live_queues.age(workload, reading.now)),
         wants={name: format_quantity(name, amount) for name, amount in wants.items()},
         reason=reason,
         message=message,
@@ -278,7 +278,7 @@ def _lacking(reading: Reading, key: str) -> str:
     queue = _led_to(reading, key)
     if queue not in reading.queues.quotas.queues:
         return ""
-    found = explain(reading.state, reading.queues, queue, queue_reading.with_pods(reading.workloads[key]))
+    found = explain(reading.state, reading.queues, queue, live_queues.with_pods(reading.workloads[key]))
     if isinstance(found, Refusal) or not found:
         return ""
     fits = [fit for fit in found[0].quotas if fit.lacking]

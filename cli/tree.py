@@ -11,9 +11,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cli import mirror
-from cli.explain import short
-from cli.holders import holders
+from cli.cluster import cluster_snapshot
+from cli.cluster.holders import holders
+from cli.explain.command import short
 from cli.output import Context, Failure, Kubeconfig, OutputFormat, emit, stdout
 from engine.cluster.capacity import WHOLE, Capacity, measured
 from engine.cluster.state import ClusterState
@@ -145,7 +145,7 @@ def command(
     What pods that do not run yet were promised counts as used. Large clusters are folded to the widest levels: --level
     or a DOMAIN shows more. Reads the cluster or a snapshot; changes nothing.
     """
-    dump, settings, _ = mirror.fetch(files, domain, kubeconfig, context)
+    dump, settings, _ = cluster_snapshot.fetch(files, domain, kubeconfig, context)
     wish = Wish(
         flavor,
         level,
@@ -154,7 +154,7 @@ def command(
         workloads,
         folded=output is Format.TABLE,
     )
-    found = report(mirror.memory_of(dump, settings), wish)
+    found = report(cluster_snapshot.memory_of(dump, settings), wish)
     if output in {Format.TABLE, Format.WIDE}:
         stdout().print(render(found, wide=output is Format.WIDE))
     else:

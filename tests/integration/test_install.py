@@ -9,8 +9,8 @@ import pytest
 import yaml
 from support.kueue_kinds import bare_workloads
 
-from cli import install as command
-from cli.installation import FIELD_MANAGER
+from cli.install import command
+from cli.install.installation import FIELD_MANAGER
 from cli.output import Failure, OutputFormat
 from crds.constants import DEFAULT_DOMAIN, FINALIZER, NAMESPACE, Keys
 from kube.client import Client

@@ -7,7 +7,7 @@ import pytest
 from support import jobsets
 from support.jobs import GPU, KEYS, RACK_LABEL, Running, Watched, install_crds, make_flavor, racks_of, until
 
-from cli.explain import report
+from cli.explain.command import report
 from kube.errors import AlreadyExists, NotFound
 from kube.resources import (
     CLUSTER_QUEUES,

@@ -17,7 +17,7 @@ from typing import Any
 
 from support.jobs import GPU, KEYS, RACK_LABEL, make_flavor, until
 
-from cli.components import Components
+from cli.run.components import Components
 from kube.client import Client
 from kube.objects import Object
 from kube.resources import JOBS, NODES, PODS, WORKLOADS

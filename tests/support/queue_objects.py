@@ -4,7 +4,7 @@ import json
 
 import msgspec
 
-from cli import queue_reading
+from cli.cluster import live_queues
 from kube.objects import Namespace, ResourceFlavor, Workload
 from kube.queues import ClusterQueue, LocalQueue
 from queueing.model import Rules
@@ -60,4 +60,4 @@ def waits(reason, message):
 def read(cluster_queues, local_queues, workloads, rules=PATIENT):
     flavor = wire(ResourceFlavor, "tas", {"topology": {"levels": ["rack"]}, "nodeLabels": {"a": "b"}})
     namespaces = [wire(Namespace, name) for name in ("team", "other")]
-    return queue_reading.build([flavor], namespaces, cluster_queues, local_queues, workloads, now=NOW, rules=rules)
+    return live_queues.build([flavor], namespaces, cluster_queues, local_queues, workloads, now=NOW, rules=rules)

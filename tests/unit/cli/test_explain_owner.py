@@ -4,7 +4,7 @@ import pytest
 from support.owned import make_job
 from support.world import World
 
-from cli.explain_owner import find, named
+from cli.explain.owners import find, named
 from cli.output import Failure
 
 

@@ -5,17 +5,17 @@ import io
 from rich.console import Console, Group
 from support.queue_objects import GPU, cluster, local, quota, read, waits, workload
 
-from cli import explain_queue
+from cli.explain import queue_report
 from queueing.model import Rules
 
 
 def place(reading, name, namespace="team"):
-    return explain_queue.place(reading, reading.state, f"{namespace}/{name}")
+    return queue_report.place(reading, reading.state, f"{namespace}/{name}")
 
 
 def text(found):
     console = Console(file=io.StringIO(), width=140, color_system=None)
-    console.print(Group(*explain_queue.render(found)))
+    console.print(Group(*queue_report.render(found)))
     return [" ".join(line.split()) for line in console.file.getvalue().splitlines() if line.strip()]
 
 

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from cli import explain
-from cli.explain import Domain, MachineTrouble, PlacedPod, PodZone, Report, Room
+from cli.explain import command as explain
+from cli.explain.command import Domain, MachineTrouble, PlacedPod, PodZone, Report, Room
 
 BLOCK, RACK, HOST = "cloud-provider.com/topology-block", "cloud-provider.com/topology-rack", "kubernetes.io/hostname"
 

@@ -9,7 +9,7 @@ from test_defrag_command import DOMAIN, FLAVOR, GPU, HOST, RACK, container, fore
 from test_tree_command import running
 from typer.testing import CliRunner
 
-from cli import mirror
+from cli.cluster import cluster_snapshot
 from cli.main import app
 from cli.output import Failure
 from crds.settings import Settings
@@ -233,7 +233,7 @@ def test_a_request_that_the_webhook_refuses(tmp_path):
 
 
 def test_where_a_queue_is_required_all_that_name_none_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(mirror, "Settings", partial(Settings, require_queue=True))
+    monkeypatch.setattr(cluster_snapshot, "Settings", partial(Settings, require_queue=True))
     group = of_pods("StatefulSet", "ring", 2, 1)
     total = {**REQUIRED, f"{DOMAIN}/pod-group-total-count": "2"}
     for asks in (job("train", 1, 1), group, leader_worker_set()):

@@ -7,14 +7,14 @@ import json
 import pytest
 import yaml
 
-from cli import dump as dumps
-from cli import mirror
+from cli.cluster import cluster_snapshot
+from cli.cluster import dump as dumps
 from cli.output import Failure
-from cli.simulate_cluster import generated, recorded
-from cli.simulate_jobs import jobs_in
-from cli.simulate_options import Made
-from cli.simulate_policies import policies
-from cli.simulate_trace import level_named, read, seconds, write
+from cli.simulate.cluster import generated, recorded
+from cli.simulate.jobs import jobs_in
+from cli.simulate.options import Made
+from cli.simulate.policies import policies
+from cli.simulate.trace import level_named, read, seconds, write
 from crds.constants import Keys
 from crds.settings import Settings
 from engine.model import HOSTNAME_LABEL, Policy
@@ -347,7 +347,7 @@ def test_machines_of_generated_clusters():
 
 def test_what_cannot_be_read_of_a_cluster_is_left_out_and_told(tmp_path, capsys):
     bad = [{**node(f"bad-{number:02}"), "status": {"allocatable": {"cpu": "8x"}}} for number in range(10)]
-    memory = mirror.memory_of(dumps.read([dumped(tmp_path, node("n1"), *bad)]), Settings())
+    memory = cluster_snapshot.memory_of(dumps.read([dumped(tmp_path, node("n1"), *bad)]), Settings())
     assert list(memory.state.nodes) == ["n1"]
     first, *_, last = capsys.readouterr().err.splitlines()
     assert first.startswith("left out: node bad-00 cannot be read: cpu: '8x' is no quantity")

@@ -3,8 +3,8 @@
 import pytest
 from sim_factories import GIB, GPU, ends, make_job, simulate, waits
 
-from cli.simulate_cluster import generated
-from cli.simulate_options import Made
+from cli.simulate.cluster import generated
+from cli.simulate.options import Made
 from engine.model import PodSet, Policy, TopologyRequest
 from simulator.model import Job, Options, Placing, guaranteed
 from simulator.model import Policy as How

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from cli.simulate import app
+from cli.simulate.command import app
 from engine.preemption.model import Rules, Strategy
 from engine.preemption.roster import Roster
 from engine.preemption.search import find

@@ -6,12 +6,12 @@ from typer.testing import CliRunner
 
 from cli import main
 from cli.output import Failure
-from cli.webhook import _settings
+from cli.run.webhook import _settings
 
 
 def test_the_webhook_starts_without_kubernetes_asyncio_and_numpy():
     """They cost a second and 100 MB, and a webhook in a cluster needs neither."""
-    code = "import sys, cli.webhook, webhook.server; print('kubernetes_asyncio' in sys.modules, 'numpy' in sys.modules)"
+    code = "import sys, cli.run.webhook, webhook.server as _; m = sys.modules; print('kubernetes_asyncio' in m, 'numpy' in m)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["False", "False"]
 

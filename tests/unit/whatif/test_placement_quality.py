@@ -8,8 +8,8 @@ from support.exact import optimum, rank
 from support.generate import rugged_case, small_case
 from support.scenario import load_cases, scenario
 
-from cli.whatif import Answer, answer
-from cli.whatif_cases import decide, decode_case
+from cli.whatif.cases import decide, decode_case
+from cli.whatif.command import Answer, answer
 from engine.results import Placement
 
 PEER_CASES = {case["id"]: case for case in load_cases()}

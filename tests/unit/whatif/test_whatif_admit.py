@@ -8,8 +8,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from cli.whatif import app
-from cli.whatif_admit import Agreement, Source, answer, decode_admit
+from cli.whatif.admit import Agreement, Source, answer, decode_admit
+from cli.whatif.command import app
 
 VECTORS = Path(__file__).parents[2] / "data" / "numa.jsonl.gz"
 GIB = 1 << 30

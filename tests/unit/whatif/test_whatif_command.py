@@ -8,9 +8,9 @@ import yaml
 from typer.testing import CliRunner
 
 from cli.output import Failure
-from cli.whatif import app
-from cli.whatif_cases import Slice, decode_case
-from cli.whatif_compare import Comparison
+from cli.whatif.cases import Slice, decode_case
+from cli.whatif.command import app
+from cli.whatif.compare import Comparison
 
 HOST = "kubernetes.io/hostname"
 RACK = "example.com/rack"

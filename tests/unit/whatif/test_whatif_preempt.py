@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.whatif import app
+from cli.whatif.command import app
 
 VECTORS = Path(__file__).parents[2] / "data" / "preemption.json.gz"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cli.whatif_admit import AdmitForm
-from cli.whatif_machines import cpu_mask, from_nrt, from_state, kubelet_of, pod_shape
+from cli.whatif.admit import AdmitForm
+from cli.whatif.machines import cpu_mask, from_nrt, from_state, kubelet_of, pod_shape
 from engine.kubelet.admit import admit, placement_of
 from engine.kubelet.charge import charge, release
 from engine.kubelet.devices.links import bits

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from support.kubelets import cases, make_pod, replay
 
-from cli.whatif_admit import AdmitForm
-from cli.whatif_machines import from_state, pod_shape
+from cli.whatif.admit import AdmitForm
+from cli.whatif.machines import from_state, pod_shape
 from engine.kubelet.admit import admit
 from engine.kubelet.charge import release
 

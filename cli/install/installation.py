@@ -1,4 +1,4 @@
-"""What ``topogate install`` and ``uninstall`` do, step by step; `cli.install` is their face.
+"""What ``topogate install`` and ``uninstall`` do, step by step; `cli.install.command` is their face.
 
 Rules
 - Installing twice changes nothing; an upgrade is another install. Settings that somebody changed are kept.

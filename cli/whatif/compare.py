@@ -12,7 +12,7 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from cli.whatif_cases import Case, Slice
+from cli.whatif.cases import Case, Slice
 from engine.model import PODS
 
 Path = tuple[str, ...]

@@ -4,8 +4,9 @@ import asyncio
 import time
 from typing import Any
 
-from cli import queue_reading, queues
-from cli.demo_stage import NAMESPACE, Stage, act, make_job, say, syntax, until
+from cli import queues
+from cli.cluster import live_queues
+from cli.demo.stage import NAMESPACE, Stage, act, make_job, say, syntax, until
 from cli.output import Failure, progress, stdout
 from crds.constants import API_VERSION, Keys
 from kube.objects import Workload, controller_of, is_true
@@ -145,7 +146,7 @@ async def _wait(stage: Stage) -> None:
 
 async def _show(stage: Stage) -> None:
     say("$ kubectl topogate queues -A", "bold")
-    reading = await queue_reading.read(stage.client)
+    reading = await live_queues.read(stage.client)
     stdout().print(queues.render(queues.report(reading)))
 
 

@@ -2,7 +2,7 @@
 
 import typer
 
-from cli import simulate_generate, simulate_paper, simulate_run
+from cli.simulate import generate, paper, run
 
 app = typer.Typer(
     add_completion=False,
@@ -17,6 +17,6 @@ def _group() -> None:
     pass
 
 
-app.command("run")(simulate_run.command)
-app.command("generate")(simulate_generate.command)
-app.command("paper")(simulate_paper.command)
+app.command("run")(run.command)
+app.command("generate")(generate.command)
+app.command("paper")(paper.command)

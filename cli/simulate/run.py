@@ -9,13 +9,13 @@ from typing import Annotated, Final
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from cli import simulate_options as given
-from cli import simulate_pictures as pictures
 from cli.output import Failure, Output, OutputFormat, emit, stderr
-from cli.simulate_cluster import generated, recorded
-from cli.simulate_jobs import jobs_in
-from cli.simulate_output import table, write_jobs, write_series
-from cli.simulate_policies import DEFAULT, EXAMPLE, policies
+from cli.simulate import options as given
+from cli.simulate import pictures
+from cli.simulate.cluster import generated, recorded
+from cli.simulate.jobs import jobs_in
+from cli.simulate.output import table, write_jobs, write_series
+from cli.simulate.policies import DEFAULT, EXAMPLE, policies
 from crds.constants import DEFAULT_DOMAIN, Keys
 from simulator.generate import generate
 from simulator.model import NAMESPACE, Cluster, Job, Options, Policy

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from cli import simulate_options as given
 from cli.output import Failure, stderr
-from cli.simulate_trace import write
+from cli.simulate import options as given
+from cli.simulate.trace import write
 from simulator.generate import generate
 
 

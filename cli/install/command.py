@@ -9,8 +9,8 @@ import typer
 import yaml
 from rich.table import Table
 
-from cli import installation
-from cli.installation import Left, Step, Wish
+from cli.install import installation
+from cli.install.installation import Left, Step, Wish
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress, stderr, stdout
 from crds.constants import DEFAULT_DOMAIN, NAMESPACE
 from kube.client import Client

@@ -15,9 +15,9 @@ import typer
 from rich.table import Table
 
 from cli.output import Failure, stderr, stdout
-from cli.whatif_cases import opened
-from cli.whatif_output import ErrorAnswer, Format, with_progress, write
-from cli.whatif_preempt_cases import Asked, Cluster, ClusterError, FactsForm, clusters, read_file
+from cli.whatif.cases import opened
+from cli.whatif.output import ErrorAnswer, Format, with_progress, write
+from cli.whatif.preempt_cases import Asked, Cluster, ClusterError, FactsForm, clusters, read_file
 from engine.kubelet.devices.links import bits
 from engine.preemption.model import Choice, Landing, Rules, Scoring, Strategy
 from engine.preemption.roster import Roster

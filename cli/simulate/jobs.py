@@ -4,10 +4,10 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from cli.dump import Found, objects_in
+from cli.cluster.dump import Found, objects_in
 from cli.output import Failure, stderr
-from cli.simulate_trace import MOST, read, seconds
-from cli.whatif_cases import opened
+from cli.simulate.trace import MOST, read, seconds
+from cli.whatif.cases import opened
 from crds.constants import GROUP, Keys
 from crds.request import RequestError, check_level, resolve
 from engine.model import Policy, TopologyRequest

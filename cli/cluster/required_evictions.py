@@ -13,8 +13,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cli.explain_room import Room
-from cli.holders import Holder, holders
+from cli.cluster.holders import Holder, holders
+from cli.cluster.room_report import Room
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
 from engine.quantity import format_quantity

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from cli import dump as dumps
-from cli import mirror
+from cli.cluster import cluster_snapshot
+from cli.cluster import dump as dumps
 from cli.output import Failure
-from cli.simulate_options import Made, teams
+from cli.simulate.options import Made, teams
 from crds.constants import Keys
 from crds.settings import Settings
 from engine.cluster.state import ClusterState
@@ -77,7 +77,7 @@ def recorded(files: Sequence[str], keys: Keys, levels: Sequence[str], *, empty: 
     if not dump.nodes:
         raise Failure(f"{', '.join(files)}: there is no Node; expected the output of kubectl get nodes,pods -o yaml")
     try:
-        found = mirror.memory_of(dump, Settings(domain=keys.domain), whole=True).state
+        found = cluster_snapshot.memory_of(dump, Settings(domain=keys.domain), whole=True).state
         queues = tuple(map(cluster_queue, dump.cluster_queues))
         local = tuple(map(local_queue, dump.local_queues))
     except (ValueError, Failure) as error:

@@ -1,7 +1,8 @@
 """``topogate snapshot``: the objects that decide placement, from the live cluster into one file.
 
-What it writes is a List as ``kubectl get -o yaml`` makes it, so that both are read alike (`cli.dump`). What programs in
-pods are told (env, command, args) is left out, and so is who wrote which field: it decides nothing, and may be secret.
+What it writes is a List as ``kubectl get -o yaml`` makes it, so that both are read alike (`cli.cluster.dump`). What
+programs in pods are told (env, command, args) is left out, and so is who wrote which field: it decides nothing, and may
+be secret.
 """
 
 import asyncio

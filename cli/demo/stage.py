@@ -9,7 +9,7 @@ from rich.rule import Rule
 from rich.syntax import Syntax
 from rich.text import Text
 
-from cli import explain
+from cli.explain import command as explain
 from cli.output import Failure, stdout
 from kube.client import Client
 from kube.errors import NotFound

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from cli import dump as dumps
-from cli.dump import Found
+from cli.cluster import dump as dumps
+from cli.cluster.dump import Found
 from cli.output import Failure
 from crds.constants import WORKER_INDEX, Keys
 from kube import objects

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from cli.output import Failure
-from cli.simulate_trace import GPU, seconds
+from cli.simulate.trace import GPU, seconds
 from engine import quantity
 from engine.cluster.nodes import path_in
 from engine.model import HOSTNAME_LABEL, Amounts

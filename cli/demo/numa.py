@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from cli.demo_stage import NAMESPACE, Stage, act, make_job, say, syntax, until
+from cli.demo.stage import NAMESPACE, Stage, act, make_job, say, syntax, until
 from cli.output import Failure, progress, stdout
 from crds.constants import API_VERSION, NUMA_PLACEMENT_OBSERVED, Keys
 from kube.resources import JOBS, PODS, RESOURCE_FLAVORS

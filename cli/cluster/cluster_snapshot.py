@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TypeVar
 
-from cli import dump as dumps
-from cli import installed
-from cli.dump import Dump
+from cli.cluster import dump as dumps
+from cli.cluster import installed
+from cli.cluster.dump import Dump
 from cli.output import Failure, progress
 from crds.settings import Settings
 from kube import objects

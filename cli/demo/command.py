@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from cli import installation
-from cli.components import Components
-from cli.demo_numa import numa
-from cli.demo_queues import teams
-from cli.demo_stage import NAMESPACE, WAIT_SECONDS, Stage, act, make_job, say, syntax, until
+from cli.demo.numa import numa
+from cli.demo.queues import teams
+from cli.demo.stage import NAMESPACE, WAIT_SECONDS, Stage, act, make_job, say, syntax, until
+from cli.install import installation
 from cli.output import Failure, progress, stdout
+from cli.run.components import Components
 from crds.constants import API_VERSION, Keys
 from kube.client import Client
 from kube.errors import KubeError

@@ -15,11 +15,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from cli.output import stderr, stdout
-from cli.whatif_cases import CaseError, opened, read_lines
-from cli.whatif_links import LinksForm, chosen, with_links
-from cli.whatif_machines import KubeletForm, MachineForm, NrtForm, PodForm, StateForm, from_nrt, from_state, kubelet_of
-from cli.whatif_machines import pod_shape as shape_of
-from cli.whatif_output import ErrorAnswer, Format, with_progress, write
+from cli.whatif.cases import CaseError, opened, read_lines
+from cli.whatif.links import LinksForm, chosen, with_links
+from cli.whatif.machines import KubeletForm, MachineForm, NrtForm, PodForm, StateForm, from_nrt, from_state, kubelet_of
+from cli.whatif.machines import pod_shape as shape_of
+from cli.whatif.output import ErrorAnswer, Format, with_progress, write
 from engine.kubelet.admission import Admission
 from engine.kubelet.admit import admit, hangs
 from engine.kubelet.devices.links import bits

@@ -16,7 +16,7 @@ import msgspec
 import yaml
 
 from cli.output import Failure, progress
-from cli.whatif_cases import opened
+from cli.whatif.cases import opened
 from crds.constants import GROUP
 from kube import objects
 from kube.parents import JobSet, LeaderWorkerSet

@@ -12,12 +12,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cli import explain_owner, explain_queue, explain_room, installed, mirror, queue_reading, queues, rehearsal
-from cli import relief as reliefs
-from cli.explain_queue import Place
-from cli.explain_room import Room
+from cli import queues
+from cli.cluster import cluster_snapshot, dry_run, installed, live_queues, room_report
+from cli.cluster import required_evictions as reliefs
+from cli.cluster.required_evictions import Relief
+from cli.cluster.room_report import Room
+from cli.explain import owners, queue_report
+from cli.explain.queue_report import Place
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit
-from cli.relief import Relief
 from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED, Keys
 from crds.numa_placement import decode
 from crds.request import ParsedRequest
@@ -141,27 +143,27 @@ async def report(client: Client, namespace: str, name: str, *, domain: str | Non
     """
     settings = await installed.settings(client)
     keys = Keys(domain) if domain else settings.keys
-    kind, name = explain_owner.named(name)
+    kind, name = owners.named(name)
     job = await _job(client, namespace, name) if kind in {"", "job"} else None
     if job is None and kind == "job":
         raise Failure(f"no Job {name} in namespace {namespace}; `kubectl get jobs -n {namespace}` lists them")
-    read = await mirror.read(client)
-    memory = mirror.memory_of(read, settings.model_copy(update={"domain": keys.domain}))
+    read = await cluster_snapshot.read(client)
+    memory = cluster_snapshot.memory_of(read, settings.model_copy(update={"domain": keys.domain}))
     found = memory.records.get(id_of(job)) if job is not None else None
     if job is None:
-        found = explain_owner.find(memory, namespace, kind, name)
-    owner = owner_of(job, keys) if job is not None and found is None else explain_owner.seen(found)
+        found = owners.find(memory, namespace, kind, name)
+    owner = owner_of(job, keys) if job is not None and found is None else owners.seen(found)
     workload = next((one for one in read.workloads if belongs(one, owner) and _in(one, owner)), None)
     slots = known_of(workload).slots if workload else None
     pods = list(found.pods.values()) if found is not None else _pods_of(read.pods, owner)
     domains, others = _domains(workload, owner, pods, keys)
     state, reason, message = _condition(owner, workload, slots)
     reading = (
-        await queue_reading.read(client, installed.rules(settings)) if owner.queue and workload is not None else None
+        await live_queues.read(client, installed.rules(settings)) if owner.queue and workload is not None else None
     )
     held, place = None, None
     if reading is not None and workload is not None and (key := objects.key(workload)) in reading.workloads:
-        place = explain_queue.place(reading, memory.state, key)
+        place = queue_report.place(reading, memory.state, key)
         held = reading.flavors_of(place.cluster_queue)
         if state == "Waiting" and key in reading.queues.entries:
             reason, message = queues.why(reading, key)
@@ -220,7 +222,7 @@ def _lacking(
     record = memory.records.get(uid)
     if record is None:
         return (), None
-    rehearsal.enter(memory, record, time.time())
+    dry_run.enter(memory, record, time.time())
     room = _room(memory, record, flavors)
     return room, reliefs.relief(memory, record, reason, room)
 
@@ -321,7 +323,7 @@ def _room(memory: Memory, record: Record, flavors: Collection[str] | None) -> tu
     if not isinstance(owned.request, ParsedRequest):
         return ()
     asked = memory.pod_set(record, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
-    return explain_room.rooms(memory.state, owned.request, asked, flavors)
+    return room_report.rooms(memory.state, owned.request, asked, flavors)
 
 
 def _amounts(amounts: dict[str, int]) -> dict[str, str]:
@@ -338,13 +340,13 @@ def render(result: Report) -> RenderableType:
     )  # fmt: skip
     parts: list[RenderableType] = [head]
     if result.queue is not None:
-        parts += [*explain_queue.render(result.queue), Text("")]
+        parts += [*queue_report.render(result.queue), Text("")]
     if result.domains:
         parts.append(_placement_table(result))
         parts.extend(_zone_tables(result))
     if result.room:
-        parts.append(explain_room.table(result.room, result.count))
-        parts.extend(explain_room.notes(result.room))
+        parts.append(room_report.table(result.room, result.count))
+        parts.extend(room_report.notes(result.room))
     if result.relief is not None:
         parts += [Text(""), *reliefs.render(result.relief)]
     by_quota_alone = result.state == "Placed" and not result.domains

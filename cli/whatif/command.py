@@ -9,11 +9,11 @@ from typing import Annotated
 import msgspec
 import typer
 
-from cli import whatif_admit, whatif_preempt
 from cli.output import stderr, stdout
-from cli.whatif_cases import Case, CaseError, Slice, decide, opened, read_cases
-from cli.whatif_compare import Comparison
-from cli.whatif_output import ErrorAnswer, Format, with_progress, write
+from cli.whatif import admit, preempt
+from cli.whatif.cases import Case, CaseError, Slice, decide, opened, read_cases
+from cli.whatif.compare import Comparison
+from cli.whatif.output import ErrorAnswer, Format, with_progress, write
 from engine.results import Placement, Refusal
 
 HEADINGS = ("Case", "Fits", "Where, or why not")
@@ -31,8 +31,8 @@ def _group() -> None:
     pass
 
 
-app.command("admit")(whatif_admit.command)
-app.command("preempt")(whatif_preempt.command)
+app.command("admit")(admit.command)
+app.command("preempt")(preempt.command)
 
 
 class PodSetAnswer(msgspec.Struct, frozen=True):

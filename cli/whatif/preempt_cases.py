@@ -11,7 +11,7 @@ from typing import Annotated, BinaryIO
 import msgspec
 
 from cli.output import Failure
-from cli.whatif_machines import KubeletForm, kubelet_of
+from cli.whatif.machines import KubeletForm, kubelet_of
 from engine import quantity
 from engine.kubelet.machine import TopologyPolicy
 from engine.preemption.model import Preemptor, Qos, Room

@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cli.queue_reading import Reading, with_pods
+from cli.cluster.live_queues import Reading, with_pods
 from engine.cluster.state import ClusterState
 from engine.quantity import format_quantity
 from engine.results import Refusal

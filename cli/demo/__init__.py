@@ -1,0 +1,1 @@
+"""``topogate demo``: the main job, shown to a person."""

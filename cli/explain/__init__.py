@@ -1,0 +1,1 @@
+"""``topogate explain``: where a job's pods went, or why it waits."""

@@ -1,0 +1,1 @@
+"""``topogate install`` and ``uninstall``."""

@@ -1,0 +1,1 @@
+"""Topogate's components as processes."""

@@ -1,0 +1,1 @@
+"""``topogate simulate``: the engine and the queues in discrete time."""

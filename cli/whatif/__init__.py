@@ -1,0 +1,1 @@
+"""``topogate whatif``: a described cluster in, the engine's decision out."""
