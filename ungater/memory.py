@@ -863,7 +863,7 @@ class Memory:
         if not record.pods and record.known is None:
             self._drop(record.id)
             return False
-        own = self._own_of(record.id, record.pods.values(), record.own)
+        own = self._own_of(record.id, record.pods.values(), record.own, self._counts(record))
         if own is not None and own.workload != record.own.workload:
             return self._replaced(record)
         waits = own is not None and (own.queue or own.id.startswith(LEADERS))
@@ -886,11 +886,22 @@ class Memory:
         record.owner = self.view(record.own)
         return True
 
-    def _own_of(self, key: str, pods: Iterable[objects.Pod], before: Owner | None = None) -> Owner | None:
+    def _counts(self, record: Record) -> Mapping[str, int]:
+        """How many pods each pod set has by the Workload: after a start not all of them may be there."""
+        workload = self.workload_of(record.key) if record.owner.kinds and record.known is not None else None
+        return {one.name: one.count for one in workload.spec.pod_sets} if workload is not None else {}
+
+    def _own_of(
+        self,
+        key: str,
+        pods: Iterable[objects.Pod],
+        before: Owner | None = None,
+        stored: Mapping[str, int] | None = None,
+    ) -> Owner | None:
         """The view of an owner that is known by its pods; None where what describes them was not seen yet."""
         found = list(pods)
         if not key.startswith(LEADERS) or not found:
-            return owner_of_pods(key, found, self.keys, before) if found or before is not None else None
+            return owner_of_pods(key, found, self.keys, before, stored) if found or before is not None else None
         whole = self.leaders_of(set_of(key))
         return owner_of_group(key, found, whole, self.keys, before) if whole is not None else before
 

@@ -80,7 +80,7 @@ def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
         gone, barred = _let_go(record, rules.keys, now)
         if elsewhere := granted.elsewhere(record, barred, rules.keys.gate):
             return [Leave(), Release(elsewhere)]
-        told = _say_barred(record, barred, now) or _say_missing(record, rules, now) or _ready(record)
+        told = _say_why(record, barred, rules, now) or _ready(record)
         return [*gone, *resize(record, {}, granted.asked(record, barred), now), *told]
     pod_sets, keys = record.owner.pod_sets, rules.keys
     counted = {
@@ -121,7 +121,7 @@ def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
             if moves
             else resize(record, counted, asked, now)
         ),
-        *(_say_barred(record, barred, now) or _say_missing(record, rules, now) or _say(record, looks, now)),
+        *(_say_why(record, barred, rules, now) or _say(record, looks, now)),
     ]
 
 
@@ -262,6 +262,30 @@ def _replace(record: Record, counted: Tally, now: float) -> list[Instruction]:
             done.append(Tell("Warning", Reason.NOT_GATED, "Place", message, pod=pod, once=pod.metadata.uid))
     waits_until = [record.deleting[pod.metadata.uid] for pod in counted.moved if pod.metadata.uid in record.deleting]
     return [*done, *(LookAgain(due - now) for due in sorted(waits_until)[:1] if due > now)]
+
+
+def _say_why(record: Record, barred: Sequence[Barred], rules: Rules, now: float) -> list[Instruction]:
+    """Why pods stay gated, or are not there, whatever has room."""
+    return (
+        _say_barred(record, barred, now) or _say_of_no_kind(record, rules.keys, now) or _say_missing(record, rules, now)
+    )
+
+
+def _say_of_no_kind(record: Record, keys: Keys, now: float) -> list[Instruction]:
+    """That pods wait of a kind that the workload has no slots for."""
+    owner = record.owner
+    if not owner.kinds:
+        return []
+    others = [pod for pod in record.pods.values() if is_gated(pod, keys.gate) and owner.pod_set_of(pod) is None]
+    first = min(others, key=lambda pod: pod.metadata.name, default=None)
+    if first is None:
+        return []
+    kinds = ", ".join(f"{one.name} ({one.full})" for one in owner.pod_sets)
+    message = (
+        f"pod {first.metadata.name} is {owner.role(first)}, and workload {owner.workload} was placed with {kinds} "
+        f"alone: annotation {keys.pod_group_total} is to count the pods of all kinds"
+    )
+    return _warn(record, Reason.PARTLY_PLACED, message, now)
 
 
 def _say_barred(record: Record, barred: Sequence[Barred], now: float) -> list[Instruction]:
