@@ -180,6 +180,7 @@ class Owner:
     known_as: str = ""  # its id, where that is not its namespace and uid alone
     part: str = ""  # what tells several workloads of one object apart: the kind of pods, or the group's index
     in_order: bool = False  # some of its pods are made only once others are ready or done
+    foretold: bool = False  # its templates tell what pods will ask for that are to come after those that wait
     kinds: bool = False  # its pods tell of which kind they are: one of a kind that has no pod set belongs to none
 
     @cached_property

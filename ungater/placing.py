@@ -106,6 +106,8 @@ def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
     if elsewhere := granted.elsewhere(record, barred, keys.gate):
         return [Leave(), Release(elsewhere)]
     asked = granted.asked(record, barred)
+    if anew := granted.anew(record, asked, keys.gate):
+        return [Leave(), Release(anew)]
     moves = {look.name: look.moves for look in looks if look.moves}
     for look in looks:
         for _, index in look.going:
@@ -129,6 +131,7 @@ def _let_go(record: Record, keys: Keys, now: float) -> tuple[list[Instruction], 
     """Pods that have quota and no slots go anywhere; those of a job that is suspended while it waits were not gated."""
     done: list[Instruction] = []
     barred: list[Barred] = []
+    more = granted.to_come(record)
     if record.owner.suspendable or record.admission is None:
         return done, barred
     for pod_set in record.owner.pod_sets:
@@ -147,7 +150,7 @@ def _let_go(record: Record, keys: Keys, now: float) -> tuple[list[Instruction], 
                 waiting.append(pod)
         waiting.sort(key=lambda pod: pod.metadata.name)
         for pod in waiting[: max(0, left)]:
-            if (bar := Barred.of(record, pod_set.name, pod, keys)) is None:
+            if (bar := Barred.of(record, pod_set.name, pod, keys, more)) is None:
                 done.append(Ungate(pod, ANYWHERE))
             else:
                 barred.append(bar)
@@ -184,7 +187,8 @@ class _Look:
         refused = _refused(slots, counted, placed, rules.avoided(record, pod_set, now))
         moves = tuple(sorted({**refused, **lost}.items()))
         held_back = {index for index, _ in moves}
-        bars = {pod.metadata.uid: Barred.of(record, pod_set.name, pod, rules.keys) for pod, _ in placed}
+        more = granted.to_come(record)
+        bars = {pod.metadata.uid: Barred.of(record, pod_set.name, pod, rules.keys, more) for pod, _ in placed}
         barred = tuple([one for one in bars.values() if one is not None])
         going = tuple([(pod, at) for pod, at in placed if at not in held_back and bars[pod.metadata.uid] is None])
         unplaced = len(counted.waiting) - len(placed)
