@@ -1,7 +1,8 @@
-"""Kinds of others that own Jobs or pods, as far as they are read: JobSet and LeaderWorkerSet.
+"""Kinds of others that own Jobs or pods, as far as they are read: JobSet and LeaderWorkerSet, and its revisions.
 
 They are served only where somebody installed them. Facts of their APIs: jobset.x-k8s.io/v1alpha2 and
-leaderworkerset.x-k8s.io/v1.
+leaderworkerset.x-k8s.io/v1. What was in a LeaderWorkerSet before it was edited is kept by its controller in
+ControllerRevisions of apps/v1, whose data may be anything.
 """
 
 from typing import Any
@@ -93,3 +94,32 @@ class LeaderWorkerSet(Object, frozen=True):
     """A LeaderWorkerSet."""
 
     spec: LeaderWorkerSetSpec = LeaderWorkerSetSpec()
+
+
+class ControllerRevision(Object, frozen=True):
+    """A ControllerRevision; what is in it is read where it is asked for."""
+
+    data: msgspec.Raw = msgspec.Raw(b"{}")
+
+    def __post_init__(self) -> None:
+        # As above: keep these bytes alone.
+        msgspec.structs.force_setattr(self, "data", self.data.copy())
+
+
+class _RevisedSpec(Struct, frozen=True):
+    leader_worker_template: LeaderWorkerTemplate | None = None
+
+
+class _Revised(Struct, frozen=True):
+    spec: _RevisedSpec = _RevisedSpec()
+
+
+_decode_revised = msgspec.json.Decoder(_Revised).decode
+
+
+def revised(revision: ControllerRevision) -> LeaderWorkerTemplate | None:
+    """What a revision keeps of a LeaderWorkerSet; None where it cannot be read."""
+    try:
+        return _decode_revised(revision.data).spec.leader_worker_template
+    except msgspec.MsgspecError:
+        return None

@@ -34,10 +34,11 @@ from kube.objects import (
     controller_of,
     key,
 )
-from kube.parents import JobSet, LeaderWorkerSet
+from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
 from kube.queues import ClusterQueue, LocalQueue
 from kube.resources import (
     CLUSTER_QUEUES,
+    CONTROLLER_REVISIONS,
     FLEX_TOPOS,
     JOB_SETS,
     JOBS,
@@ -100,6 +101,7 @@ from ungater.jobs import JOB, JOB_API, JOB_SET, JOB_SET_API
 from ungater.kueue.bridge import Bridge
 from ungater.kueue.objects import versions_of
 from ungater.kueue.retries import Limits, NeverFits
+from ungater.leaders import NAME as LEADER_SET_NAME
 from ungater.leaders import group_key, has_pods
 from ungater.living import Living, Reclaim
 from ungater.machines import Described
@@ -378,11 +380,19 @@ class Controller:
             first_seconds=SYNC_SECONDS,
         )
         memory.jobset_of, memory.leaders_of = jobsets.get, leaders.get
+        revisions = OptionalInformer(
+            client,
+            CONTROLLER_REVISIONS,
+            ControllerRevision,
+            on_event=memory.on_revision,
+            label_selector=LEADER_SET_NAME,
+            observe=observe,
+        )
         on_budget = self._budgets.on_budget
         budgets = OptionalInformer(
             client, POD_DISRUPTION_BUDGETS, PodDisruptionBudget, on_event=on_budget, observe=observe
         )
-        return topologies, flexes, classes, budgets, jobsets, leaders, *self.bridge.informers()
+        return topologies, flexes, classes, budgets, jobsets, leaders, revisions, *self.bridge.informers()
 
     def _on_pod(self, event: Event[Pod]) -> None:
         self.memory.on_pod(event)
@@ -481,6 +491,7 @@ class Controller:
         memory = self.memory
         match instruction:
             case Enter(lost, until, asked):
+                record.refused = record.refused if asked == record.asked else None  # that was about something else
                 record.lost, record.asked = lost, asked
                 record.lost_at = (record.lost_at or time.time()) if lost else None
                 memory.enter(record, until)

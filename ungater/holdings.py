@@ -284,10 +284,11 @@ class Holdings:
             requests = convert.pod_requests(pod_set.template.spec) if asked is None else asked
             held = by_name.get(name)
             slots = self.slots_of(held) if held is not None else None
+            usage = model.usage(requests, count)  # without a queue too: a restart is to know what each was given
             if queue:
-                flavors, usage = grant.flavors.get(name, {}), model.usage(requests, count)
+                flavors = grant.flavors.get(name, {})
             else:
-                flavors, usage = dict.fromkeys(sorted(requests) or ["pods"], slots.flavor if slots else ""), {}
+                flavors = dict.fromkeys(sorted(requests) or ["pods"], slots.flavor if slots else "")
             parts.append(Part(name, count, flavors if count else {}, usage if count else {}, slots))
         return Admission(queue, tuple(parts))
 

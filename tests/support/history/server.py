@@ -43,6 +43,7 @@ SERVED = {
         resources.JOB_SETS,
         resources.STATEFUL_SETS,
         resources.LEADER_WORKER_SETS,
+        resources.CONTROLLER_REVISIONS,
         POD_GROUPS,
         resources.WORKLOADS,
         resources.RESOURCE_FLAVORS,

@@ -75,6 +75,7 @@ class Users:
             self._delete,
             self._again,
             *(self._scale,) * 2,
+            self._roll,
             self._suspend,
             self._resume,
             self._quota,
@@ -332,6 +333,17 @@ class Users:
         if whole is not None:
             count = self.rng.choice((0, 1, 2))
             self.server.change(whole, lambda new: new["spec"].update(replicas=count), "user")
+
+    def _roll(self) -> None:
+        """Other requests for the pods of a LeaderWorkerSet: its controller makes one group after the other anew."""
+
+        def mutate(new: Json) -> None:
+            templates = new["spec"]["leaderWorkerTemplate"]
+            template = templates.get(self.rng.choice(("leaderTemplate", "workerTemplate")), templates["workerTemplate"])
+            template["spec"]["containers"] = [_container(self.rng.choice((1, 2, 3)))]
+
+        if whole := self._any("leaderworkersets"):
+            self.server.change(whole, mutate, "user")
 
     def _suspend(self, job: Json | None = None) -> None:
         job = job or self._any_owner()
