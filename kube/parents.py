@@ -64,12 +64,19 @@ class JobSet(Object, frozen=True):
     status: JobSetStatus = JobSetStatus()
 
 
+class SubGroupPolicy(Struct, frozen=True):
+    """Parts of a group, each of so many pods."""
+
+    sub_group_size: int = 0
+
+
 class LeaderWorkerTemplate(Struct, frozen=True):
     """The pods of a group: a leader and ``size`` - 1 workers. A leader without a template of its own is as they are."""
 
     size: int = 1
     worker_template: msgspec.Raw = msgspec.Raw(b"{}")
     leader_template: msgspec.Raw = msgspec.Raw(b"")
+    sub_group_policy: SubGroupPolicy | None = None
 
     def __post_init__(self) -> None:
         # A Raw is a view into the whole answer: keep these bytes, let the rest go.

@@ -152,6 +152,7 @@ class Feed(Generic[T]):
     ) -> None:
         self.last_error: KubeError | None = None
         self.heard = 0.0  # when the server last said anything, in seconds since the epoch; 0: never yet
+        self._opened_at = 0.0  # when the server last let a watch begin, on the monotonic clock
         self._client = client
         self._resource = resource
         self._namespace = namespace
@@ -199,6 +200,10 @@ class Feed(Generic[T]):
                         failures = 0
                         yield batch
             except (ConnectionFailed, KubeTimeout, BadAnswer, TooManyRequests, ServerError) as error:
+                if isinstance(error, KubeTimeout) and self._opened_at > opened:
+                    log.info("watch was silent", resource=str(self._resource), seconds=self._inactivity)
+                    failures = 0  # nothing changes, or the connection is dead: then opening the next one tells
+                    continue
                 await self._rest(error, failures)
                 failures += 1
             else:
@@ -234,6 +239,7 @@ class Feed(Generic[T]):
             transport.stream(path, params=params, inactivity=self._inactivity, what=what) as stream,
             aclosing(lines(stream)) as batches,
         ):
+            self.heard, self._opened_at = time.time(), time.monotonic()
             async for batch in batches:
                 received = time.monotonic()
                 self.heard = time.time()

@@ -28,7 +28,7 @@ from ungater.record import Admission, Nomination, Part, Record
 from ungater.slots import Slot, SlotMap
 
 if TYPE_CHECKING:
-    from ungater.jobs import Owner
+    from ungater.jobs import OwnedPodSet, Owner
 
 UNQUEUED = "(no queue)"  # no legal name, so that nobody else's queue is meant
 
@@ -45,6 +45,7 @@ class Holdings:
         self.moving: dict[str, tuple[int, ...]] = {}  # who wants other places for slots, and what was free when tried
         self._left: dict[str, Grant] = {}  # what those had who move, until it is stored
         self.pod_priority: Callable[[Owner], int | None] = lambda _: None  # of a job's pods in Kubernetes
+        self.kept_apart: Callable[[Record, OwnedPodSet], PodSet | None] = lambda *_: None  # any of its pods
         self._clock = clock
 
     # --- waiting ---------------------------------------------------------------------------------------------------
@@ -270,6 +271,7 @@ class Holdings:
             levels=slots.levels,
             requests=part.asks or convert.pod_requests(owned.template.spec),
             shape=owned.shape,
+            source=self.kept_apart(record, owned),
             slices=(Slice(values=slot.values, count=slot.count) for slot in slots.slots),
         )
 

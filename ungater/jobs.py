@@ -25,6 +25,7 @@ from crds.request import (
 )
 from engine.numa.machine import PodShape
 from engine.reasons import Reason
+from kube.exclusive import Additions
 from kube.limits import over_limits
 from kube.objects import (
     Condition,
@@ -98,6 +99,8 @@ class OwnedPodSet:
     wishes: Mapping[str, str] = field(default_factory=dict)  # numa-policy and its like, as annotations
     told_by: Ranks | None = None  # where ranks are told; None: by whichever label is known (`RANK_LABELS`)
     idle: int = 0  # of ``count``: slots that no pod needs any more, of slices that others of their pods are still in
+    added: Additions = field(default_factory=Additions)  # what others add to its pods that is not in the template
+    shared: str = ""  # of what level all pods of the workload share one domain, whatever was asked for
 
     @cached_property
     def shape(self) -> PodShape:

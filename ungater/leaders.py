@@ -19,8 +19,10 @@ from crds.constants import WORKER_INDEX, Keys
 from crds.names import workload_name
 from crds.request import JOB_PATH, ParsedRequest, RequestError, parse_job_wish, parse_places
 from engine.model import Policy
+from kube.exclusive import GROUP_KEY, group_key_of
 from kube.objects import ObjectMeta, Pod, PodTemplate, controller_of, is_true
 from kube.parents import ControllerRevision, LeaderWorkerSet, LeaderWorkerTemplate, revised
+from ungater import exclusive
 from ungater.jobs import MAIN, OwnedPodSet, Owner, Ranks, positive
 from ungater.slots import finished
 
@@ -109,7 +111,10 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
     else:
         raws = [(MAIN, shape.size, shape.worker_template)]
     labels = dict(meta.labels or {})
-    wrong, pod_sets, most = None, [], None
+    alone = exclusive.of_groups(whole, *(_decode(raw).metadata.annotations or {} for raw in (raws[0][2], raws[-1][2])))
+    value = next(filter(None, ((pod.metadata.labels or {}).get(GROUP_KEY) for pod in found)), "")
+    added = exclusive.to_group(meta.namespace, value or group_key_of(meta.namespace, f"{meta.name}-{index}"), alone)
+    wrong, pod_sets, most = alone.wrong, [], None
     for name, count, raw in raws:
         template, path = _decode(raw), f"spec.leaderWorkerTemplate.{'leader' if name == LEADER else 'worker'}Template"
         labels = {**(template.metadata.labels or {}), **labels}  # not its pods': a pod of one it replaced has its name
@@ -120,7 +125,7 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
             wishes = parse_job_wish(own, below) if request is not None else {}
         except RequestError as error:
             wrong = wrong or error
-        request = request or ParsedRequest(Policy.UNCONSTRAINED, None, path)
+        request = exclusive.in_subgroups(request or ParsedRequest(Policy.UNCONSTRAINED, None, path), alone, count)
         told_by = Ranks(WORKER_INDEX, 1 if name == WORKERS else 0)
         if count:
             pod_sets.append(
@@ -134,6 +139,8 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
                     request=request,
                     wishes=wishes,
                     told_by=told_by,
+                    added=added,
+                    shared=alone.shared,
                 )
             )
     try:
@@ -161,7 +168,7 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
         ready=sum(is_true(pod.status.conditions, "Ready") for pod in alive),
         workload=_workload(meta.name, meta.uid, index),
         role=_role,
-        in_order=whole.spec.startup_policy == "LeaderReady",
+        in_order=whole.spec.startup_policy == "LeaderReady" or bool(alone.level),
         foretold=True,
     )
 

@@ -24,6 +24,7 @@ from engine.numa.score import ZoneScore
 from engine.reasons import Reason
 from engine.state import ClusterState
 from kube import convert, objects
+from kube.exclusive import Additions
 from kube.informer import Event
 from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
 from kube.queues import ClusterQueue, LocalQueue, checks, cluster_queue, local_queue, plain_flavor
@@ -58,6 +59,7 @@ LEAST_BATCH = 0.1
 REMOVED = 10_000  # Workloads that were deleted, and of which something may still be heard
 UNPROVED = 10.0  # seconds for which a Job is believed that names a JobSet nobody has seen
 BARE = 10.0  # seconds for which an owner without pods keeps its place in a queue
+SHARED = "exclusive"  # the group of pod sets that have a domain alone, together
 
 Enqueue = Callable[[str, float], None]
 T = TypeVar("T", bound=objects.Object)
@@ -98,6 +100,7 @@ class Memory:
         self.holdings = Holdings(self.state, queueing, wall)
         self.orphans = Orphans(self.holdings.queues, keys.gate, self._dead)
         self.holdings.pod_priority = self._pod_priority
+        self.holdings.kept_apart = self._anywhere
         self.generation = 0  # grows when something could help those who wait
         self.records: dict[str, Record] = {}  # by id of the job (`Owner.id`)
         self.flavors: dict[str, tuple[str, ...]] = {}
@@ -191,9 +194,29 @@ class Memory:
 
     def _pod_priority(self, owner: Owner) -> int:
         """The priority of a job's pods, as kube-scheduler compares them."""
-        if owner.priority_class:
-            return self.priorities.get(owner.priority_class, 0)
-        return self.default_priority
+        return self._class_value(owner.priority_class)
+
+    def _added(self, owned: OwnedPodSet) -> Additions:
+        """What others add to the pods of a pod set."""
+        return owned.added.at(self._class_value(owned.template.spec.priority_class_name))
+
+    def _class_value(self, name: str) -> int:
+        return self.priorities.get(name, 0) if name else self.default_priority
+
+    def _group(self, owner: Owner, owned: OwnedPodSet) -> str:
+        """The name of those of its pod sets that share one domain of what they ask for; "" where this one does not."""
+        if owned.request is None or len(owner.pod_sets) < 2:
+            return ""
+        if owned.request.group or not owned.shared:
+            return owned.request.group
+        asks = [one.request for one in owner.pod_sets]
+        alike = all(one is not None and one.same(owned.request) and not one.slices for one in asks)
+        flavors = [flavor.levels for flavor in self.state.flavors.values() if owned.shared in flavor.levels]
+        level = owned.request.level
+        inside = owned.request.policy is Policy.REQUIRED and any(
+            level in levels and levels.index(level) > levels.index(owned.shared) for levels in flavors
+        )
+        return SHARED if alike and not inside else ""
 
     def _outsiders(self, record: Record) -> tuple[tuple[objects.Pod, str], ...]:
         """The pods that no queue admitted and that a preemption waits for, and what each is told."""
@@ -208,16 +231,16 @@ class Memory:
         self, record: Record, owned: OwnedPodSet, topology: TopologyRequest, count: int | None = None
     ) -> PodSet:
         """The engine's view of one pod set, whose pods keep off nodes that refused such pods a short time ago."""
-        several = len(record.owner.pod_sets) > 1
         found = convert.pod_set(
             owned.name,
             owned.count if count is None else count,
             owned.template,
             topology,
             record.owner.namespace,
-            group=owned.request.group if owned.request is not None and several else "",
+            group=self._group(record.owner, owned),
             shape=owned.shape,
             without=self.avoided(record, owned),
+            added=self._added(owned),
         )
         more = at_least(record.asked.get(owned.name, {}), record.granted(owned.name) or {})
         return msgspec.structs.replace(found, requests=at_least(found.requests, more)) if more else found
@@ -1152,7 +1175,9 @@ class Memory:
     def _anywhere(self, record: Record, owned: OwnedPodSet) -> PodSet:
         """One pod of a pod set, which keeps off no node."""
         unconstrained = TopologyRequest(policy=Policy.UNCONSTRAINED)
-        return convert.pod_set(owned.name, 1, owned.template, unconstrained, record.owner.namespace)
+        return convert.pod_set(
+            owned.name, 1, owned.template, unconstrained, record.owner.namespace, added=self._added(owned)
+        )
 
     def _dead(self, name: str) -> bool:
         """Whether nobody on this node ends pods."""
