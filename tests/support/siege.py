@@ -6,6 +6,7 @@ One `Siege` serves many attacks: the controller with its policies, the tenants' 
 
 import asyncio
 import itertools
+import json
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -17,14 +18,13 @@ from support import jobsets
 from support.accounts import HOME, PROBE, WAIT_SECONDS, give_role_edit, renamed
 from support.accounts import _holds as holds
 from support.jobs import GPU, KEYS, Running, install_crds, make_flavor, until
-from support.queues import Queued, make_priorities, make_queue, queued
+from support.queues import API, Queued, make_priorities, make_queue, queued
 from support.webhook_installed import serving
 
 from kube.client import Client
 from kube.errors import Conflict, NotFound
 from kube.resources import (
     CLUSTER_QUEUES,
-    CONFIG_MAPS,
     DEPLOYMENTS,
     EVENTS,
     JOB_SETS,
@@ -38,11 +38,14 @@ from kube.resources import (
     REPLICA_SETS,
     RESOURCE_FLAVORS,
     RESOURCE_QUOTAS,
+    ROLE_BINDINGS,
+    ROLES,
     SERVICE_ACCOUNTS,
     STATEFUL_SETS,
     VALIDATING_ADMISSION_POLICIES,
     VALIDATING_ADMISSION_POLICY_BINDINGS,
     WORKLOADS,
+    Resource,
     resource_of,
 )
 from localcluster import Fleet, LocalCluster, add_nodes, wait_ready
@@ -93,7 +96,7 @@ class Siege:
         self.controller = Running(admin, **{**SHORT, **settings})
         self.webhook: Any = None
         self._there: dict[str, str] = {}  # pods of honest jobs that ran from the beginning, by uid
-        self._before: set[str] = set()  # uids of events and Workloads of attacks that are over
+        self.before: set[str] = set()  # uids of events and Workloads of attacks that are over
 
     @property
     def namespace(self) -> str:
@@ -120,8 +123,16 @@ class Siege:
         body["metadata"]["labels"] = {}
         await self.theirs.create(body)
         for name in ("steady", "lone"):
-            for pod in await self.theirs.running(name, 1):
-                self._there[pod["metadata"]["uid"]] = name
+            await self._keep(name, 1)
+
+    async def hold(self, name: str, pods: int, queue: str) -> None:
+        """One more honest job that runs all the time."""
+        await self.theirs.submit(name, pods, queue, request=ANYWHERE)
+        await self._keep(name, pods)
+
+    async def _keep(self, name: str, pods: int) -> None:
+        for found in await self.theirs.running(name, pods):
+            self._there[found["metadata"]["uid"]] = name
 
     async def stands(self) -> None:
         """While the attack stands: the controller answers, honest pods run, and an honest job is placed and runs."""
@@ -143,7 +154,7 @@ class Siege:
         await self.untouched()
         await self.answers()
         for resource in (EVENTS, WORKLOADS):
-            self._before |= {obj["metadata"]["uid"] for obj in await self.admin.list(resource, self.namespace)}
+            self.before |= {obj["metadata"]["uid"] for obj in await self.admin.list(resource, self.namespace)}
 
     async def answers(self) -> None:
         """The controller leads, and no object led to an error that nobody had foreseen."""
@@ -189,17 +200,39 @@ class Siege:
             for container in pod["spec"]["containers"]
         )
 
-    async def paid(self, gpus: int) -> None:
-        """So many GPUs run, and the queue says the same."""
+    async def uses(self, gpus: int) -> bool:
+        """Whether the attacker's queue is charged so many."""
+        return await self.used() == gpus
+
+    async def gone(self, resource: Resource, name: str) -> None:
+        """Wait until there is no such object of the attacker's."""
+
+        async def none() -> bool:
+            return name not in {obj["metadata"]["name"] for obj in await self.admin.list(resource, self.namespace)}
+
+        await until(none, f"{resource.kind} {name} to go")
+
+    async def paid(self, gpus: int | None = None) -> None:
+        """What runs is what the queue is charged for: so many GPUs, where that is said."""
+        counts = 0, 0
 
         async def same() -> bool:
-            return (await self.run_gpus(), await self.used()) == (gpus, gpus)
+            nonlocal counts
+            counts = await self.run_gpus(), await self.used()
+            return counts[0] == counts[1] and gpus in {None, counts[0]}
 
         try:
             await until(same, "")
         except AssertionError:
-            ran, used = await self.run_gpus(), await self.used()
-            raise AssertionError(f"{ran} GPUs run and {used} are charged, instead of {gpus}") from None
+            raise AssertionError(f"{counts[0]} GPUs run and {counts[1]} are charged; expected: {gpus}") from None
+
+    async def covered(self) -> None:
+        """What runs is charged, at least; pods of one workload are charged alike, so it may be more."""
+
+        async def enough() -> bool:
+            return await self.run_gpus() <= await self.used() <= QUOTA
+
+        await until(enough, "what runs to be charged")
 
     async def reason(self, name: str, reason: str) -> str:
         """Wait until the attacked object is told so, on its Workload or by an event; the message."""
@@ -218,14 +251,12 @@ class Siege:
         found = []
         for workload in await self.admin.list(WORKLOADS, self.namespace):
             meta = workload["metadata"]
-            if meta["uid"] not in self._before and name in {
-                meta["name"],
-                *(one["name"] for one in meta.get("ownerReferences", [])),
-            }:
+            owners = {one["name"] for one in meta.get("ownerReferences", [])}
+            if meta["uid"] not in self.before and (name in owners or meta["name"].startswith(f"podgroup-{name}-")):
                 conditions = workload.get("status", {}).get("conditions", [])
                 found += [(one["reason"], f"{one['type']}={one['status']} {one['message']}") for one in conditions]
         for event in await self.admin.list(EVENTS, self.namespace):
-            if event["metadata"]["uid"] not in self._before and event["regarding"].get("name") == name:
+            if event["metadata"]["uid"] not in self.before and event["regarding"].get("name") == name:
                 found.append((event["reason"], event.get("note", "")))
         return found
 
@@ -248,26 +279,23 @@ class Siege:
         """Delete whatever the attacker has, finalizers or not."""
 
         async def none() -> bool:
-            left = 0
-            for resource in _CLEANED:
-                for obj in await self.admin.list(resource, self.namespace):
-                    left += 1
-                    await self._delete(resource, obj["metadata"])
-            return not left
+            left = [await self._delete(resource) for resource in _CLEANED]
+            return not any(left)
 
         await until(none, f"namespace {self.namespace} to be empty")
-        for obj in await self.admin.list(CONFIG_MAPS, self.namespace):
-            if obj["metadata"]["name"] != "kube-root-ca.crt":
-                await self._delete(CONFIG_MAPS, obj["metadata"])
 
-    async def _delete(self, resource: Any, meta: Json) -> None:
-        with suppress(NotFound, Conflict):
-            if [one for one in meta.get("finalizers") or () if one.startswith("example.com/")]:
-                await self.admin.patch(resource, meta["name"], self.namespace, body={"metadata": {"finalizers": None}})
-            if not meta.get("deletionTimestamp") or resource is PODS:
-                await self.admin.delete(
-                    resource, meta["name"], self.namespace, grace_period=0, propagation="Background"
-                )
+    async def _delete(self, resource: Resource) -> int:
+        """How many there were."""
+        found = [obj["metadata"] for obj in await self.admin.list(resource, self.namespace)]
+        for meta in found:
+            if meta.get("deletionTimestamp") and "example.com/forever" in meta.get("finalizers", ()):
+                with suppress(NotFound, Conflict):
+                    body = {"metadata": {"finalizers": None}}
+                    await self.admin.patch(resource, meta["name"], self.namespace, body=body)
+        if resource is PODS or not all(meta.get("deletionTimestamp") for meta in found):
+            options = {"propagationPolicy": "Background", "gracePeriodSeconds": 0}
+            await self.admin.raw("DELETE", resource.path(self.namespace), body=json.dumps(options).encode())
+        return len(found)
 
     async def _nothing_used(self) -> bool:
         return await self.used() == 0
@@ -300,6 +328,7 @@ async def besieged(
             stack.push_async_callback(admin.delete, NAMESPACES, namespace)
         await stack.enter_async_context(_policies(admin, f"{name}-mallory"))
         await give_role_edit(admin, f"{name}-mallory")
+        await _give_operators(admin, f"{name}-mallory")
         token = await admin.request_token("user", f"{name}-mallory", 3600)
         kubeconfig = cluster.token_kubeconfig(token, f"{name}-mallory-user")
         tenant = await stack.enter_async_context(await Client.connect(str(kubeconfig)))
@@ -328,6 +357,19 @@ async def besieged(
                         await admin.delete(resource, obj["metadata"]["name"], each.namespace, grace_period=0)
 
 
+async def make_shared_queue(siege: Siege, name: str, gpus: int, **spec: Any) -> None:
+    """A ClusterQueue that preempts, and the LocalQueue ``shared`` of each tenant that leads to it."""
+    quotas = [{"name": GPU, "nominalQuota": gpus}, {"name": "cpu", "nominalQuota": 1000}]
+    group = {"coveredResources": [GPU, "cpu"], "flavors": [{"name": siege.name, "resources": quotas}]}
+    preemption = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
+    body = {"resourceGroups": [group], "namespaceSelector": {}, "preemption": preemption, **spec}
+    made = {"apiVersion": API, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": body}
+    await siege.admin.create(CLUSTER_QUEUES, made)
+    for namespace in (siege.namespace, siege.theirs.namespace):
+        local = {"metadata": {"name": "shared"}, "spec": {"clusterQueue": name}}
+        await siege.admin.create(LOCAL_QUEUES, {"apiVersion": API, "kind": "LocalQueue", **local}, namespace)
+
+
 async def _make_namespace(admin: Client, name: str) -> None:
     await admin.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
@@ -338,6 +380,16 @@ async def _make_namespace(admin: Client, name: str) -> None:
         return False
 
     await until(there, f"the service account of {name}")
+
+
+async def _give_operators(admin: Client, namespace: str) -> None:
+    """What clusters with JobSet and LeaderWorkerSet give their tenants beside the role edit."""
+    kinds = {"apiGroups": [JOB_SETS.group, LEADER_WORKER_SETS.group], "resources": ["*"], "verbs": ["*"]}
+    await admin.create(ROLES, {"metadata": {"name": "operators"}, "rules": [kinds]}, namespace)
+    subject = {"kind": "ServiceAccount", "name": "user", "namespace": namespace}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "operators"}
+    binding = {"metadata": {"name": "operators"}, "roleRef": role, "subjects": [subject]}
+    await admin.create(ROLE_BINDINGS, binding, namespace)
 
 
 @asynccontextmanager
