@@ -36,28 +36,27 @@ async def outlast(siege):
     assert before <= await honest_workloads(siege)
 
 
+JOB_SET = JOB_SETS.api_version
 FORGED = {
     "the honest Job": lambda uid: owner(uid=uid),
     "the honest Job as of a made-up group": lambda uid: owner(api_version=MADE_UP, uid=uid),
     "a StatefulSet of the honest Job's uid": lambda uid: owner("StatefulSet", "apps/v1", uid=uid),
-    "a JobSet of the honest Job's uid": lambda uid: owner("JobSet", constants_of_jobset(), uid=uid),
+    "a JobSet of the honest Job's uid": lambda uid: owner("JobSet", JOB_SET, uid=uid),
     "a Workload of the honest Job's uid": lambda uid: owner("Workload", "topogate.dev/v1alpha1", uid=uid),
     "a Job that does not exist": lambda _: owner(name="nobody", uid="no-uid"),
-    "a Job of a made-up group": lambda _: owner(api_version=MADE_UP, name="nobody"),
-    "a kind in other letters": lambda _: owner("J\u043eb\u202e", MADE_UP),
-    "a kind of 5,000 letters": lambda _: owner("K" * 5000, MADE_UP),
-    "a name that is a path": lambda _: owner("Thing", MADE_UP, name="../../../etc/passwd"),
-    "a name of 5,000 letters": lambda _: owner("Thing", MADE_UP, name="n" * 5000),
-    "a uid with the honest namespace in it": lambda uid: owner("Thing", MADE_UP, uid=f"siege-1-alice/{uid}"),
-    "a uid that begins like a group": lambda uid: owner("Thing", MADE_UP, uid=f":group/{uid}"),
+    "a uid with the honest namespace in it": lambda uid: owner("ConfigMap", "v1", uid=f"../siege-1-alice/{uid}"),
+    "a uid that begins like a group": lambda uid: owner("ConfigMap", "v1", uid=f":group/{uid}"),
     "the Node": lambda _: owner("Node", "v1", name="n"),
     "a DaemonSet": lambda _: owner("DaemonSet", "apps/v1"),
     "a LeaderWorkerSet": lambda _: owner("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1"),
 }
-
-
-def constants_of_jobset():
-    return JOB_SETS.api_version
+MADE_UP_KINDS = {
+    "a Job of a made-up group": owner(api_version=MADE_UP, name="nobody"),
+    "a kind in other letters": owner("J\u043eb\u202e", MADE_UP),
+    "a kind of 5,000 letters": owner("K" * 5000, MADE_UP),
+    "a name that is a path": owner("Thing", MADE_UP, name="../../../etc/passwd"),
+    "a name of 5,000 letters": owner("Thing", MADE_UP, name="n" * 5000),
+}
 
 
 @pytest.mark.parametrize("whose", FORGED)
@@ -68,7 +67,16 @@ async def test_a_pod_says_to_be_of(siege, whose):
     await outlast(siege)
 
 
-@pytest.mark.parametrize("whose", ["the honest Job", "a JobSet of the honest Job's uid", "a Job of a made-up group"])
+async def test_pods_say_to_be_of_kinds_that_nobody_has(siege):
+    """The garbage collector cannot look them up. Each is a workload of its own, and charged."""
+    for number, (whose, forged) in enumerate(MADE_UP_KINDS.items()):
+        labels = {"app": "evil", KEYS.queue_name: "team"}
+        await siege.create(pod(f"evil-{number}", 1, labels=labels, owner={**forged, "uid": whose.replace(" ", "-")}))
+    await outlast(siege)
+    await siege.paid(len(MADE_UP_KINDS))
+
+
+@pytest.mark.parametrize("whose", ["the honest Job", "a JobSet of the honest Job's uid", "a Job that does not exist"])
 async def test_a_job_says_to_be_of(siege, whose):
     body = queued("evil", 2, request=ANYWHERE, spec={"suspend": False})
     body["metadata"]["ownerReferences"] = [FORGED[whose](await honest(siege))]
