@@ -112,7 +112,7 @@ def owner_of_pods(key: str, pods: Iterable[Pod], keys: Keys, before: Owner | Non
             pod_sets.append(_pod_set(role, members, keys, total if len(roles) == 1 else 0, before))
         except RequestError as error:
             wrong = wrong or error
-            pod_sets.append(_pod_set(role, members[:1], keys, 0, before))
+            pod_sets.append(_refused(role, members[0], keys, before))
     if len(roles) > 1 or (roles != [MAIN] and total):
         pod_sets, missing = _complete(pod_sets, total, before)
         wrong = wrong or missing
@@ -186,6 +186,15 @@ def _pod_set(role: str, pods: Sequence[Pod], keys: Keys, total: int, before: Own
     lowest = 0 if total else min(ranks, default=0)
     done_before = ((0, lowest - 1),) if lowest else ()
     return OwnedPodSet(role, count, total or count, template, raw, done_before, request=request, wishes=wishes)
+
+
+def _refused(role: str, pod: Pod, keys: Keys, before: Owner | None) -> OwnedPodSet:
+    """A pod set that cannot be served, by its first pod."""
+    try:
+        return _pod_set(role, [pod], keys, 0, before)
+    except RequestError:  # what it asks for is no request at all
+        count = 0 if finished(pod) else 1
+        return OwnedPodSet(role, count, count, *_template([pod], [pod] if is_gated(pod, keys.gate) else [], keys, None))
 
 
 def _complete(

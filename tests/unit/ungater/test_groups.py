@@ -7,7 +7,7 @@ import pytest
 from support.owned import KEYS, slot_map
 from support.world import FLAVOR, NODES, World, stored_workload
 
-from crds.constants import WORKER_INDEX
+from crds.constants import NUMA_POLICY, WORKER_INDEX
 from crds.request import RequestError
 from engine.reasons import Reason
 from kube.objects import ObjectMeta, Pod, key
@@ -137,6 +137,15 @@ def test_pods_of_one_workload_are_alike():
         request = owner_of(grouped("a"), odd).request
         assert isinstance(request, RequestError)
         assert "pods a and b are one workload and differ" in str(request)
+
+
+@pytest.mark.parametrize("make", [make_pod, grouped])
+def test_pods_that_ask_for_what_is_no_request_are_refused(make):
+    pod = make("a", phase="Pending")
+    pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations={NUMA_POLICY: "4"}))
+    owner = owner_of(pod)
+    assert f"metadata.annotations[{NUMA_POLICY}]" in str(owner.wrong)
+    assert [(one.count, one.request) for one in owner.pod_sets] == [(1, None)]
 
 
 def test_pods_may_have_a_queue():
