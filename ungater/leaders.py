@@ -62,11 +62,12 @@ def owner_of_group(
     """The neutral view of one group."""
     meta, found, index = whole.metadata, list(pods), key.rpartition("/")[2]
     shape = whole.spec.leader_worker_template
-    raws = [(WORKERS, shape.size - 1, shape.worker_template)]
+    size = max(shape.size, 1)  # whatever it says, there is a leader
+    raws = [(WORKERS, size - 1, shape.worker_template)]
     if shape.has_leader:
         raws.insert(0, (LEADER, 1, shape.leader_template))
     else:
-        raws = [(MAIN, shape.size, shape.worker_template)]
+        raws = [(MAIN, size, shape.worker_template)]
     labels = dict(meta.labels or {})
     wrong, pod_sets, most = None, [], None
     for name, count, raw in raws:

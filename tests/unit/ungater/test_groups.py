@@ -469,6 +469,18 @@ def test_a_leader_worker_set_that_is_made_anew_under_its_name_is_another_workloa
     assert new.owner.workload != old.owner.workload
 
 
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_group_that_says_it_has_no_pods_has_a_leader(world, size):
+    pod = make_pod("l-0", owner=STATEFUL_SET, labels={leaders.NAME: "l", leaders.GROUP: "0", WORKER_INDEX: "0"})
+    template = msgspec.Raw(msgspec.json.encode({"spec": pod.spec}))
+    shape = LeaderWorkerSetSpec(leader_worker_template=LeaderWorkerTemplate(size=size, worker_template=template))
+    whole = LeaderWorkerSet(metadata=ObjectMeta(name="l", namespace="ns", uid="u-1"), spec=shape)
+    world.memory.leaders_of = {"ns/l": whole}.get
+    world.put("pod", pod)
+    (record,) = world.memory.records.values()
+    assert [(one.name, one.count) for one in record.owner.pod_sets] == [("main", 1)]
+
+
 @pytest.mark.parametrize(("born", "goes"), [("2026-11-21T00:00:04Z", False), ("2026-11-21T00:00:05Z", True)])
 def test_pods_let_go_for_a_leader_worker_set_that_was_replaced_are_replaced(world, born, goes):
     """Those that are older than the new one may have been left running on purpose (--cascade=orphan)."""
