@@ -184,6 +184,10 @@ class Queues:
             self.namespaces[name] = dict(labels)
             self._reroute(lambda entry: entry.workload.namespace == name)
 
+    def remove_namespace(self, name: str) -> None:
+        """Forget a namespace."""
+        self.namespaces.pop(name, None)
+
     def set_flavor(self, flavor: PlainFlavor) -> None:
         """Take in a flavor without a topology; tell ``flavors_changed`` of those that the engine knows."""
         if self.plain.get(flavor.name) != flavor:
