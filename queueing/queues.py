@@ -539,6 +539,8 @@ class Queues:
         self._gave_quota(grant.queue, grant.amounts)
 
     def _gave_quota(self, queue: str, amounts: Quantities) -> None:
+        if queue not in self.quotas.queues:
+            return  # nobody waits in it
         pool = self.quotas.pool(queue)
         self.pools[pool] = self.pools.get(pool, 0) + 1
         self.wake(("quota", pool, *name) for name in amounts)
