@@ -107,8 +107,10 @@ def owner_of_pods(key: str, pods: Iterable[Pod], keys: Keys, before: Owner | Non
     alive = [pod for pod in ours if not finished(pod)]
     pod_sets: list[OwnedPodSet] = []
     for role in roles:
+        members = found if len(roles) == 1 else [pod for pod in found if role_of(pod, keys) == role]
+        if not members:
+            continue  # all of them were let go for another workload
         try:
-            members = found if len(roles) == 1 else [pod for pod in found if role_of(pod, keys) == role]
             pod_sets.append(_pod_set(role, members, keys, total if len(roles) == 1 else 0, before))
         except RequestError as error:
             wrong = wrong or error

@@ -205,6 +205,16 @@ def test_pods_of_a_group_that_differ_say_so():
     assert [one.name for one in owner_of(*pods).pod_sets] == ["driver", "executor"]
 
 
+def test_a_kind_whose_pods_were_all_let_go_for_another_workload_is_no_pod_set():
+    def member(name, **annotations):
+        told = {KEYS.pod_group_total: "2", KEYS.role_hash: name, **annotations}
+        return make_pod(name, labels={KEYS.pod_group: "ring"}, annotations=told, spec={"schedulingGates": []})
+
+    waits = member("driver")
+    other = member("executor", **{KEYS.workload: "podgroup-another"})
+    assert [one.name for one in owner_of(waits, other).pod_sets] == ["driver"]
+
+
 def test_what_letting_a_pod_go_added_is_no_part_of_the_template():
     waits = make_pod("p", owner=STATEFUL_SET, spec={"nodeSelector": {"disk": "ssd"}})
     before = owner_of(waits)
