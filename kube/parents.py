@@ -9,7 +9,17 @@ from typing import Any
 
 import msgspec
 
-from kube.objects import Condition, JobSpec, Object, ObjectMeta, Struct
+from kube.objects import Condition, JobSpec, Object, ObjectMeta, PodTemplate, Struct
+
+_decode_template = msgspec.json.Decoder(PodTemplate).decode
+
+
+def _check(template: msgspec.Raw) -> None:
+    """Raises msgspec.ValidationError where it is no pod template, which an API server without their schema takes.
+
+    No pods are made of such an object, so it is passed over like any that cannot be read.
+    """
+    _decode_template(template)
 
 
 class JobTemplate(Struct, frozen=True):
@@ -17,6 +27,9 @@ class JobTemplate(Struct, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: JobSpec = JobSpec()
+
+    def __post_init__(self) -> None:
+        _check(self.spec.template)
 
 
 class ReplicatedJob(Struct, frozen=True):
@@ -82,6 +95,9 @@ class LeaderWorkerTemplate(Struct, frozen=True):
         # A Raw is a view into the whole answer: keep these bytes, let the rest go.
         msgspec.structs.force_setattr(self, "worker_template", self.worker_template.copy())
         msgspec.structs.force_setattr(self, "leader_template", self.leader_template.copy())
+        _check(self.worker_template)
+        if self.has_leader:
+            _check(self.leader_template)
 
     @property
     def has_leader(self) -> bool:

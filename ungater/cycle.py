@@ -678,6 +678,7 @@ class Controller:
         while True:
             await asyncio.sleep(LAZY_TICK)
             now = time.monotonic()
+            self._lazily &= self.memory.records.keys()
             quiet = now - self.sender.last_sent > QUIET and len(self.queue) == 0
             due = [uid for uid, at in self._lazy.items() if at <= now and (quiet or now - at > LAZY_AT_MOST)]
             for uid in due[:LAZY_BATCH]:

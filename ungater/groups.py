@@ -113,12 +113,14 @@ def owner_of_pods(
     alive = [pod for pod in ours if not finished(pod)]
     pod_sets: list[OwnedPodSet] = []
     for role in roles:
+        members = found if not kinds else [pod for pod in found if role_of(pod, keys) == role]
+        if not members:
+            continue  # all of them were let go for another workload
         try:
-            members = found if not kinds else [pod for pod in found if role_of(pod, keys) == role]
             pod_sets.append(_pod_set(role, members, keys, 0 if kinds else total, before))
         except RequestError as error:
             wrong = wrong or error
-            pod_sets.append(_pod_set(role, members[:1], keys, 0, before))
+            pod_sets.append(_refused(role, members[0], keys, before))
     if kinds:
         pod_sets, missing = _complete(pod_sets, total, before, stored or {})
         wrong = wrong or missing
@@ -193,6 +195,15 @@ def _pod_set(role: str, pods: Sequence[Pod], keys: Keys, total: int, before: Own
     lowest = 0 if total else min(ranks, default=0)
     done_before = ((0, lowest - 1),) if lowest else ()
     return OwnedPodSet(role, count, total or count, template, raw, done_before, request=request, wishes=wishes)
+
+
+def _refused(role: str, pod: Pod, keys: Keys, before: Owner | None) -> OwnedPodSet:
+    """A pod set that cannot be served, by its first pod."""
+    try:
+        return _pod_set(role, [pod], keys, 0, before)
+    except RequestError:  # what it asks for is no request at all
+        count = 0 if finished(pod) else 1
+        return OwnedPodSet(role, count, count, *_template([pod], [pod] if is_gated(pod, keys.gate) else [], keys, None))
 
 
 def _complete(

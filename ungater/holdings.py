@@ -82,6 +82,11 @@ class Holdings:
             pod_priority=self.pod_priority(owner),
         )
 
+    def forget_namespace(self, name: str) -> None:
+        """A namespace is gone, and so is all that was in it."""
+        self.queues.remove_namespace(name)
+        self.queues.remove_local_queue(name, "")
+
     def want(self, record: Record) -> None:
         """One that holds something wants what `decide` said: other places for lost slots, else more pods."""
         if record.lost:

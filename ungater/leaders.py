@@ -105,11 +105,12 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
     """The neutral view of one group."""
     meta, found, index = whole.metadata, list(pods), key.rpartition("/")[2]
     shape = _made_of(found, whole, revision_of)
-    raws = [(WORKERS, shape.size - 1, shape.worker_template)]
+    size = max(shape.size, 1)  # whatever it says, there is a leader
+    raws = [(WORKERS, size - 1, shape.worker_template)]
     if shape.has_leader:
         raws.insert(0, (LEADER, 1, shape.leader_template))
     else:
-        raws = [(MAIN, shape.size, shape.worker_template)]
+        raws = [(MAIN, size, shape.worker_template)]
     labels = dict(meta.labels or {})
     alone = exclusive.of_groups(whole, *(_decode(raw).metadata.annotations or {} for raw in (raws[0][2], raws[-1][2])))
     value = next(filter(None, ((pod.metadata.labels or {}).get(GROUP_KEY) for pod in found)), "")

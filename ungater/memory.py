@@ -434,10 +434,14 @@ class Memory:
             self._enqueue(uid, 0.0)
 
     def on_namespace(self, event: Event[objects.Namespace]) -> None:
-        """A namespace came, or has other labels."""
-        if self.live and event.new is not None:
+        """A namespace came, has other labels, or went."""
+        if not self.live:
+            return
+        if event.new is None:
+            self.holdings.forget_namespace(event.key)
+        else:
             self._set_namespace(event.new)
-            self._signal()
+        self._signal()
 
     def on_cluster_queue(self, event: Event[ClusterQueue]) -> None:
         """A ClusterQueue came, changed or went."""
