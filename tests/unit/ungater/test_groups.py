@@ -214,6 +214,14 @@ def test_what_letting_a_pod_go_added_is_no_part_of_the_template():
     assert KEYS.workload not in template.metadata.annotations
 
 
+def test_the_workload_of_a_group_is_of_pods_that_are_there():
+    first, second, third = (grouped(name, "2") for name in ("g-0", "g-1", "g-2"))
+    before = owner_of(first, second)
+    assert [name for name, _ in before.members] == ["g-0", "g-1"]
+    assert [name for name, _ in owner_of(second, third, before=before).members] == ["g-1"]
+    assert [name for name, _ in owner_of(third, before=before).members] == ["g-2"]  # else it is collected at once
+
+
 def test_the_end_of_pods():
     assert owner_of(make_pod(phase="Succeeded")).over == "Complete"
     assert owner_of(make_pod(phase="Failed")).over == "Failed"
