@@ -112,7 +112,7 @@ def owner_of_pods(key: str, pods: Iterable[Pod], keys: Keys, before: Owner | Non
             pod_sets.append(_pod_set(role, members, keys, total if len(roles) == 1 else 0, before))
         except RequestError as error:
             wrong = wrong or error
-            pod_sets.append(_pod_set(role, members[:1], keys, 0, before))
+            pod_sets.append(_pod_set(role, members[:1], keys, 0, before, wrong=True))
     if len(roles) > 1 or (roles != [MAIN] and total):
         pod_sets, missing = _complete(pod_sets, total, before)
         wrong = wrong or missing
@@ -173,13 +173,21 @@ def _roles(pods: Sequence[Pod], keys: Keys, total: int) -> list[str]:
     return sorted({role_of(pod, keys) for pod in pods})
 
 
-def _pod_set(role: str, pods: Sequence[Pod], keys: Keys, total: int, before: Owner | None) -> OwnedPodSet:
-    """Pods that are alike as a pod set. Raises RequestError where they are not."""
+def _pod_set(  # noqa: PLR0917  (the pods, and what is known of them)
+    role: str, pods: Sequence[Pod], keys: Keys, total: int, before: Owner | None, *, wrong: bool = False
+) -> OwnedPodSet:
+    """Pods that are alike as a pod set. Raises RequestError where they are not, unless it is known (``wrong``)."""
     alive = [pod for pod in pods if not finished(pod)]
     gated = [pod for pod in alive if is_gated(pod, keys.gate)]
     known = next((one for one in before.pod_sets if one.name == role), None) if before is not None else None
     template, raw = _template(pods, gated, keys, known)
-    request, wishes = _request(gated or alive or pods, keys)
+    request: ParsedRequest | None = None
+    wishes: dict[str, str] = {}
+    try:
+        request, wishes = _request(gated or alive or pods, keys)
+    except RequestError:
+        if not wrong:
+            raise
     done = sum(pod.status.phase == "Succeeded" for pod in pods)
     count = max(total - done, 0) if total else len(alive)
     ranks = [rank for pod in pods if (rank := rank_of(pod)) is not None]

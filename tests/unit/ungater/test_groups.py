@@ -196,6 +196,14 @@ def test_pods_of_a_group_that_differ_say_so():
     assert [one.name for one in owner_of(*pods).pod_sets] == ["driver", "executor"]
 
 
+def test_a_pod_that_contradicts_itself_says_so(world):
+    pod = make_pod("p", annotations={KEYS.preferred[0]: "block"})
+    world.put("pod", pod)
+    (record,) = world.memory.records.values()
+    assert isinstance(record.owner.request, RequestError)
+    assert "keep one of the two" in str(record.owner.request)
+
+
 def test_what_letting_a_pod_go_added_is_no_part_of_the_template():
     waits = make_pod("p", owner=STATEFUL_SET, spec={"nodeSelector": {"disk": "ssd"}})
     before = owner_of(waits)
