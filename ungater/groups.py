@@ -173,7 +173,7 @@ def _roles(pods: Sequence[Pod], keys: Keys, total: int) -> list[str]:
     return sorted({role_of(pod, keys) for pod in pods})
 
 
-def _pod_set(  # noqa: PLR0917  (the pods, and what is known of them)
+def _pod_set(
     role: str, pods: Sequence[Pod], keys: Keys, total: int, before: Owner | None, *, wrong: bool = False
 ) -> OwnedPodSet:
     """Pods that are alike as a pod set. Raises RequestError where they are not, unless it is known (``wrong``)."""

@@ -8,7 +8,7 @@ or is deleted takes the others of its group with it. Pods are controlled by Stat
 import random
 from typing import Any
 
-from support.history.server import GATE, LEADER_SET, NAMESPACE, Json, Server, ended, groups_of, owner_of, parent_of
+from support.history.server import GATE, LEADER_SET, Json, Refused, Server, ended, groups_of, owner_of, parent_of
 
 from crds.constants import WORKER_INDEX
 from ungater.leaders import GROUP, NAME
@@ -48,13 +48,14 @@ class LeaderSets:
         going = [pod for pod in there if ended(pod) or pod["metadata"].get("deletionTimestamp")]
         if self._drop(there if going and whole["spec"]["recreate"] else going):
             return True
-        leader = self.server.get("pods", name, NAMESPACE)
+        namespace = whole["metadata"]["namespace"]
+        leader = self.server.get("pods", name, namespace)
         if leader is None:
             return self._make(whole, name, 0)
         if whole["spec"]["waits"] and leader["status"]["phase"] != "Running":
             return False
         for index in range(1, _size(whole)):
-            if not going and self.server.get("pods", f"{name}-{index}", NAMESPACE) is None:
+            if not going and self.server.get("pods", f"{name}-{index}", namespace) is None:
                 return self._make(whole, name, index)
         return False
 
@@ -77,7 +78,7 @@ class LeaderSets:
             "kind": "Pod",
             "metadata": {
                 "name": f"{group}-{index}" if index else group,
-                "namespace": NAMESPACE,
+                "namespace": meta["namespace"],
                 "labels": {**template["metadata"]["labels"], **labels},
                 "annotations": {**template["metadata"]["annotations"], LEADER_SET: meta["uid"]},
                 "ownerReferences": [{**reference, "controller": True}],
@@ -85,7 +86,10 @@ class LeaderSets:
             "spec": {**template["spec"], "schedulingGates": [{"name": GATE}]},
             "status": {"phase": "Pending"},
         }
-        self.server.create("pods", pod, "set controller")
+        try:
+            self.server.create("pods", pod, "set controller")
+        except Refused:
+            return False
         return True
 
 
