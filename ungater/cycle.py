@@ -58,7 +58,7 @@ from kube.topologies import FlexTopo, NodeResourceTopology
 from queueing import model
 from queueing.life import LifeRules
 from queueing.shield import in_words
-from ungater import conditions, decide, missing_pods
+from ungater import conditions, decide, granted, missing_pods
 from ungater.admission import reclaimed
 from ungater.admitting import Admitter, admitted_as, pending
 from ungater.announce import FINE, announce
@@ -552,10 +552,10 @@ class Controller:
 
     async def _create(self, record: Record, _: Create) -> bool:
         record.busy += 1
-        known = None
+        known, owner = None, granted.as_admitted(record)
         try:
             async with record.lock:
-                known = await self.writer.create(record.owner, self.memory.priority(record.owner))
+                known = await self.writer.create(owner, self.memory.priority(owner))
         except KubeError as error:
             if isinstance(error, LASTING) or "too large" in str(error):
                 text = f"its Workload cannot be made: {error}"

@@ -16,7 +16,7 @@ Rules
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crds.constants import Keys
 from engine.model import Amounts
@@ -26,7 +26,7 @@ from kube.objects import Pod
 from kube.requests import pod_requests
 from queueing.model import at_least, exceeds
 from ungater.conditions import HOLDING, Wanted
-from ungater.jobs import OwnedPodSet
+from ungater.jobs import OwnedPodSet, Owner
 from ungater.record import Record
 from ungater.slots import finished, is_gated
 
@@ -113,6 +113,15 @@ def less(record: Record, pod_set: OwnedPodSet) -> Amounts | None:
         if not finished(pod):
             found = at_least(found, pod_requests(pod.spec, pod.status))
     return found if found and exceeds(granted, found) and not exceeds(found, granted) else None
+
+
+def as_admitted(record: Record) -> Owner:
+    """The job as its Workload is to say it, where that was deleted and is made anew.
+
+    What it holds it was given in the queue that its Workload named, whatever its pods name by now: else pods of another
+    queue would go, by quota of this one.
+    """
+    return record.owner if record.admission is None else replace(record.owner, queue=record.queue_before)
 
 
 def told(record: Record, barred: Sequence[Barred]) -> tuple[Reason, str] | None:

@@ -250,7 +250,8 @@ def _members(kind: str, pods: Sequence[Pod], before: Owner | None) -> tuple[tupl
     """Name and uid of the pods that a group's Workload belongs to; others have an owner of their own."""
     if kind != GROUP:
         return ()
-    known = before.members if before is not None else ()
+    there = {pod.metadata.uid for pod in pods}  # a Workload of pods that are all gone is collected at once
+    known = tuple([one for one in before.members if one[1] in there]) if before is not None else ()
     return known or tuple((pod.metadata.name, pod.metadata.uid) for pod in pods[:MEMBERS])
 
 

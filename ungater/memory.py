@@ -864,6 +864,8 @@ class Memory:
     @staticmethod
     def unknown(record: Record) -> None:
         """It has no Workload any more; who comes now, and the next Workload, have heard nothing yet."""
+        if record.known is not None:
+            record.queue_before = record.known.queue
         record.known, record.removing, record.told = None, False, None
 
     def leave_out(self, workload: str) -> None:

@@ -206,6 +206,7 @@ class Record:
 
     owner: Owner  # as it is to be looked at (`Memory.view`)
     known: Known | None = None
+    queue_before: str = ""  # that the last Workload named which was deleted
     gone: str = ""  # uid of the Workload that was deleted last: what is still heard of it is old
     admission: Admission | None = None  # held, and written in the API server
     slots_in: dict[str, SlotMap] = field(

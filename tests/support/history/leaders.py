@@ -14,8 +14,8 @@ from zlib import crc32
 from support.history.server import (
     GATE,
     LEADER_SET,
-    NAMESPACE,
     Json,
+    Refused,
     Server,
     encode,
     ended,
@@ -62,7 +62,7 @@ class LeaderSets:
     def _keep(self, whole: Json) -> bool:
         """Keep what its templates are."""
         meta, name = whole["metadata"], _revision_name(whole, _revision(whole))
-        if self.server.get("controllerrevisions", name, NAMESPACE) is not None:
+        if self.server.get("controllerrevisions", name, meta["namespace"]) is not None:
             return False
         reference = {"kind": KIND, "apiVersion": API_VERSION, "name": meta["name"], "uid": meta["uid"]}
         revision = {
@@ -70,7 +70,7 @@ class LeaderSets:
             "kind": "ControllerRevision",
             "metadata": {
                 "name": name,
-                "namespace": NAMESPACE,
+                "namespace": meta["namespace"],
                 "labels": {NAME: meta["name"], REVISION: _revision(whole)},
                 "ownerReferences": [{**reference, "controller": True}],
             },
@@ -92,13 +92,14 @@ class LeaderSets:
         going = [pod for pod in there if ended(pod) or pod["metadata"].get("deletionTimestamp")]
         if self._drop(there if going and whole["spec"]["recreate"] else going):
             return True
-        leader = self.server.get("pods", name, NAMESPACE)
+        namespace = whole["metadata"]["namespace"]
+        leader = self.server.get("pods", name, namespace)
         if leader is None:
             return self._make(whole, name, 0)
         if whole["spec"]["waits"] and leader["status"]["phase"] != "Running":
             return False
         for index in range(1, _size(whole)):
-            if not going and self.server.get("pods", f"{name}-{index}", NAMESPACE) is None:
+            if not going and self.server.get("pods", f"{name}-{index}", namespace) is None:
                 return self._make(whole, name, index)
         return False
 
@@ -112,9 +113,9 @@ class LeaderSets:
     def _make(self, whole: Json, group: str, index: int) -> bool:
         meta, templates = whole["metadata"], whole["spec"]["leaderWorkerTemplate"]
         revision = _revision(whole)
-        if index and (leader := self.server.get("pods", group, NAMESPACE)) is not None:
+        if index and (leader := self.server.get("pods", group, meta["namespace"])) is not None:
             revision = leader["metadata"]["labels"][REVISION]
-            kept = self.server.get("controllerrevisions", _revision_name(whole, revision), NAMESPACE)
+            kept = self.server.get("controllerrevisions", _revision_name(whole, revision), meta["namespace"])
             if kept is None:
                 return False  # the leader is that of another set of this name, and on its way out
             templates = kept["data"]["spec"]["leaderWorkerTemplate"]
@@ -128,7 +129,7 @@ class LeaderSets:
             "kind": "Pod",
             "metadata": {
                 "name": f"{group}-{index}" if index else group,
-                "namespace": NAMESPACE,
+                "namespace": meta["namespace"],
                 "labels": {**template["metadata"]["labels"], **labels},
                 "annotations": {**template["metadata"]["annotations"], LEADER_SET: meta["uid"]},
                 "ownerReferences": [{**reference, "controller": True}],
@@ -136,7 +137,10 @@ class LeaderSets:
             "spec": {**template["spec"], "schedulingGates": [{"name": GATE}]},
             "status": {"phase": "Pending"},
         }
-        self.server.create("pods", pod, "set controller")
+        try:
+            self.server.create("pods", pod, "set controller")
+        except Refused:
+            return False
         return True
 
 

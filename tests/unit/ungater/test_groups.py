@@ -215,6 +215,14 @@ def test_a_kind_whose_pods_were_all_let_go_for_another_workload_is_no_pod_set():
     assert [one.name for one in owner_of(waits, other).pod_sets] == ["driver"]
 
 
+def test_a_pod_that_contradicts_itself_says_so(world):
+    pod = make_pod("p", annotations={KEYS.preferred[0]: "block"})
+    world.put("pod", pod)
+    (record,) = world.memory.records.values()
+    assert isinstance(record.owner.request, RequestError)
+    assert "keep one of the two" in str(record.owner.request)
+
+
 def test_what_letting_a_pod_go_added_is_no_part_of_the_template():
     waits = make_pod("p", owner=STATEFUL_SET, spec={"nodeSelector": {"disk": "ssd"}})
     before = owner_of(waits)
@@ -231,6 +239,14 @@ def test_what_letting_a_pod_go_added_is_no_part_of_the_template():
     assert (template.spec.node_selector, template.spec.node_name) == (None, "")
     assert template.spec.affinity.node_affinity is None
     assert KEYS.workload not in template.metadata.annotations
+
+
+def test_the_workload_of_a_group_is_of_pods_that_are_there():
+    first, second, third = (grouped(name, "2") for name in ("g-0", "g-1", "g-2"))
+    before = owner_of(first, second)
+    assert [name for name, _ in before.members] == ["g-0", "g-1"]
+    assert [name for name, _ in owner_of(second, third, before=before).members] == ["g-1"]
+    assert [name for name, _ in owner_of(third, before=before).members] == ["g-2"]  # else it is collected at once
 
 
 def test_the_end_of_pods():
