@@ -104,17 +104,19 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
     ``stored``: how many pods each pod set of its Workload has, where that is admitted. ``told``: what the owner tells.
     """
     found = sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
-    if not found:
+    known = told is not None and bool(told.roles(found))
+    if not found or (told is not None and not known and before is not None):
         if before is None:
             raise AssertionError(f"{key}: no pods")
         return replace(before, over=GONE, outcome=f"no pod of {before.kind} {before.name} is left")
     kind, api_version, name, uid = _identity(key, found[0])
     total, wrong = _total(found, keys) if kind != POD else (0, None)  # a pod is one pod, whatever it says
     role_in: Callable[[Pod], str] = partial(role_of, keys=keys)
+    told = told if known else None  # it tells nothing of pods of other kinds
     if told is not None:
         kind, api_version, name, uid = told.kind, told.api_version, told.name, told.uid
         total, wrong, role_in = told.replicas.total, None, told.role
-    roles = (told.roles(found) if told is not None else ()) or _roles(found, keys, total)
+    roles = told.roles(found) if told is not None else _roles(found, keys, total)
     kinds = bool(total) and roles != [MAIN]  # the total is of all kinds together
     alone = roles[0] if key == f"{identity(found[0].metadata.namespace, uid)}/{roles[0]}" else ""
     workload = _workload(key, kind, name, f"{uid}/{alone}" if alone else uid)

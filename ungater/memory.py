@@ -734,7 +734,7 @@ class Memory:
             if told is not None:
                 self.wholes.told[uid] = told
             elif event.new is None:
-                self.wholes.gone(uid)
+                self.wholes.gone(uid, has_pods=uid in self.records)
             if self.live:
                 self._gather_unseen(uid)
                 if uid in self.records:
@@ -879,7 +879,8 @@ class Memory:
             return
         if (maker := maker_of(pod, self.keys)) != "":
             told = self.wholes.told.get(maker)
-            if told is not None and self._is_whole(told):
+            known = told is not None and (maker in self.wholes.ids or told.role(pod) in told.replicas.counts)
+            if told is not None and known and self._is_whole(told):
                 key = self._take_part(maker, part)
             elif told is None and waits and self._may_come(pod, maker):
                 return

@@ -124,11 +124,13 @@ class Wholes:
     unseen: dict[str, tuple[float, set[str]]] = field(default_factory=dict)
     read: Callable[[str, str], bool] = lambda _kind, _group: False
 
-    def gone(self, uid: str) -> None:
+    def gone(self, uid: str, *, has_pods: bool) -> None:
         """An owner was deleted: its pods go after it, and are to the end what they were."""
         told = self.told.pop(uid, None)
-        if told is not None and uid in self.ids:
+        if told is not None and has_pods and uid in self.ids:
             self.told[uid] = replace(told, over="Deleted")
+        else:
+            self.ids.discard(uid)
 
     def forget(self, uid: str) -> None:
         """The workload of an owner is forgotten; the next one may be made otherwise."""

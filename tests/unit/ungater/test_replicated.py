@@ -336,3 +336,19 @@ def test_so_many_pods_as_nobody_has_are_waited_for_in_no_time(world):
     world.see(TORCH, torch(2147483646))
     world.torch_pod("worker", 0)
     assert world.said(world.record).startswith("Pending: 1 of 2147483647 pods are there")
+
+
+def test_a_pod_of_a_kind_that_its_owner_does_not_tell_of_is_let_go_to_no_slot_of_the_others(world):
+    """Whoever makes pods may name an owner and any kind."""
+    world.see(TORCH, torch(1, master=False))
+    world.torch_pod("worker", 0)
+    world.torch_pod("other", 0)
+    assert all_go(world) == ["worker-0"]
+    world.settle()
+    assert world.gated() == ["other-0"]
+    assert "pod other-0 is other, and workload" in world.said(world.record)
+    world.drop("pod", world.stores["pod"]["ns/worker-0"])
+    world.settle()
+    assert world.gated() == ["other-0"]
+    world.torch_pod("worker", 0)
+    assert all_go(world) == ["worker-0"]
