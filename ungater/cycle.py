@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import structlog
@@ -36,6 +37,7 @@ from kube.objects import (
 )
 from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
 from kube.queues import ClusterQueue, LocalQueue
+from kube.replicas import REPLICATED, Replicated
 from kube.resources import (
     CLUSTER_QUEUES,
     CONTROLLER_REVISIONS,
@@ -241,6 +243,7 @@ class Controller:
             "arrivals": self.memory.arrivals.sweep,
             "missing": self.memory.forget_missing,
             "unproved": self.memory.judge_unproved,
+            "unseen": self.memory.judge_unseen,
             "strays": self._tell_strays,
             "unowned": self._remove_unowned,
             "metrics": self._tell_metrics,
@@ -392,7 +395,24 @@ class Controller:
         budgets = OptionalInformer(
             client, POD_DISRUPTION_BUDGETS, PodDisruptionBudget, on_event=on_budget, observe=observe
         )
-        return topologies, flexes, classes, budgets, jobsets, leaders, revisions, *self.bridge.informers()
+        replicated = [
+            OptionalInformer(
+                client,
+                newest,
+                Replicated,
+                on_event=partial(memory.on_replicated, newest),
+                older=older,
+                first_seconds=SYNC_SECONDS,
+                asks=True,
+                observe=observe,
+            )
+            for newest, older in REPLICATED
+        ]
+        kinds = {(newest.kind, newest.group): one for (newest, _), one in zip(REPLICATED, replicated, strict=True)}
+        memory.wholes.read = lambda kind, group: (
+            (one := kinds.get((kind, group))) is not None and one.resource is not None
+        )
+        return topologies, flexes, classes, budgets, jobsets, leaders, revisions, *replicated, *self.bridge.informers()
 
     def _on_pod(self, event: Event[Pod]) -> None:
         self.memory.on_pod(event)

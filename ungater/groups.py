@@ -14,7 +14,7 @@ Rules
   go, what we added to them is taken off.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -36,6 +36,7 @@ from kube.objects import (
 )
 from ungater.jobs import JOB, JOB_API, MAIN, SUSPENDABLE, OwnedPodSet, Owner, identity, is_job, positive
 from ungater.leaders import group_key
+from ungater.replicated import Told
 from ungater.roles import rule_of
 from ungater.slots import finished, is_gated, rank_of
 
@@ -90,21 +91,32 @@ def of_pods(workload: ObjectMeta) -> bool:
     return not suspendable and workload.name.startswith(kind_prefix(controller.kind))
 
 
-def owner_of_pods(
-    key: str, pods: Iterable[Pod], keys: Keys, before: Owner | None = None, stored: Mapping[str, int] | None = None
+def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
+    key: str,
+    pods: Iterable[Pod],
+    keys: Keys,
+    before: Owner | None = None,
+    stored: Mapping[str, int] | None = None,
+    told: Told | None = None,
 ) -> Owner:
     """The neutral view of the pods of one owner. ``before``: the view of an earlier moment, when there were pods.
 
-    ``stored``: how many pods each pod set of its Workload has, where there is one.
+    ``stored``: how many pods each pod set of its Workload has, where that is admitted. ``told``: what the owner tells.
     """
     found = sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
-    if not found:
+    known = told is not None and bool(told.roles(found))
+    if not found or (told is not None and not known and before is not None):
         if before is None:
             raise AssertionError(f"{key}: no pods")
         return replace(before, over=GONE, outcome=f"no pod of {before.kind} {before.name} is left")
     kind, api_version, name, uid = _identity(key, found[0])
     total, wrong = _total(found, keys) if kind != POD else (0, None)  # a pod is one pod, whatever it says
-    roles = _roles(found, keys, total)
+    role_in: Callable[[Pod], str] = partial(role_of, keys=keys)
+    told = told if known else None  # it tells nothing of pods of other kinds
+    if told is not None:
+        kind, api_version, name, uid = told.kind, told.api_version, told.name, told.uid
+        total, wrong, role_in = told.replicas.total, None, told.role
+    roles = told.roles(found) if told is not None else _roles(found, keys, total)
     kinds = bool(total) and roles != [MAIN]  # the total is of all kinds together
     alone = roles[0] if key == f"{identity(found[0].metadata.namespace, uid)}/{roles[0]}" else ""
     workload = _workload(key, kind, name, f"{uid}/{alone}" if alone else uid)
@@ -113,7 +125,9 @@ def owner_of_pods(
     alive = [pod for pod in ours if not finished(pod)]
     pod_sets: list[OwnedPodSet] = []
     for role in roles:
-        members = found if not kinds else [pod for pod in found if role_of(pod, keys) == role]
+        members = found if not kinds else [pod for pod in found if role_in(pod) == role]
+        if not members and told is not None and told.launcher is not None:
+            pod_sets.append(told.launcher)
         if not members:
             continue  # all of them were let go for another workload
         try:
@@ -121,7 +135,10 @@ def owner_of_pods(
         except RequestError as error:
             wrong = wrong or error
             pod_sets.append(_refused(role, members[0], keys, before))
-    if kinds:
+    if kinds and told is not None:
+        pod_sets, missing = told.complete(pod_sets, found, placed=bool(stored))
+        wrong = wrong or missing
+    elif kinds:
         pod_sets, missing = _complete(pod_sets, total, before, stored or {})
         wrong = wrong or missing
     labels = found[0].metadata.labels or {}
@@ -144,7 +161,7 @@ def owner_of_pods(
         pod_sets=tuple(pod_sets),
         wrong=wrong,
         gated=True,
-        over=_over(kind, alive, done, total),
+        over=(told.over if told is not None else "") or _over(kind, alive, done, total),
         outcome=f"all pods of {kind} {name} have finished",
         queue=queue,
         priority_class=pod_sets[0].template.spec.priority_class_name,
@@ -154,7 +171,8 @@ def owner_of_pods(
         workload=workload,
         open_ended=not total and kind != POD,
         members=_members(kind, found, before),
-        role=partial(role_of, keys=keys) if kinds else role_main,
+        role=role_in if kinds else role_main,
+        in_order=told is not None and told.replicas.late,
         kinds=kinds,
     )
 

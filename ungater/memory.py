@@ -28,6 +28,8 @@ from kube.exclusive import Additions
 from kube.informer import Event
 from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
 from kube.queues import ClusterQueue, LocalQueue, checks, cluster_queue, local_queue, plain_flavor
+from kube.replicas import Replicated
+from kube.resources import Resource
 from kube.topologies import FlexTopo, NodeResourceTopology
 from queueing import model
 from queueing.life import LifeRules
@@ -50,6 +52,7 @@ from ungater.orphans import Orphans
 from ungater.outside import may_be_evicted, outside
 from ungater.predictions import promise_again
 from ungater.record import Admission, Known, Record
+from ungater.replicated import Told, Wholes, maker_of
 from ungater.slots import SlotMap, finished, is_gated
 from ungater.troubles import Troubles, refused
 from ungater.workloads import Workload, belongs, known_of
@@ -121,6 +124,7 @@ class Memory:
         self._revisions: dict[tuple[str, str], ControllerRevision] = {}  # by LeaderWorkerSet, and hash
         self._parents: dict[str, str] = {}  # the other way round; also of Jobs that are gone before their pods
         self._unled: dict[str, set[str]] = {}  # by LeaderWorkerSet that was not seen: groups that have pods
+        self.wholes = Wholes()
         self._unproved: dict[str, float] = {}  # ids of Jobs whose JobSet was not seen: since when, by the clock
         self._leftover: dict[
             str, list[objects.Pod]
@@ -707,7 +711,7 @@ class Memory:
             self._defaults[wire.metadata.name] = wire.value
 
     def _set_job(self, job: objects.Job) -> None:
-        if (parent := self._parent(job)) != "":
+        if (parent := self._parent(job) or self._launched_by(job)) != "":
             self._drop(id_of(job))  # where it was taken for a workload of its own
             self._set_child(parent, job)
             return
@@ -734,6 +738,67 @@ class Memory:
         else:
             believed = True
         return identity(namespace, named.uid) if believed else ""
+
+    def _launched_by(self, job: objects.Job) -> str:
+        """The id of the owner whose launcher a Job makes; "" where it makes none."""
+        controller = objects.controller_of(job.metadata)
+        told = (
+            self.wholes.told.get(identity(job.metadata.namespace, controller.uid)) if controller is not None else None
+        )
+        record = self.records.get(id_of(job))
+        if told is None or not told.makes(job, self.keys) or (record is not None and record.admission is not None):
+            return ""
+        return told.id if self._is_whole(told) else ""
+
+    def on_replicated(self, kind: Resource, event: Event[Replicated]) -> None:
+        """An owner came, changed or went that tells how many pods there are of each kind."""
+        one = event.new or event.old
+        if one is None:
+            return
+        with self.guard(kind.kind, event.key):
+            told = Told.of(one, kind.kind, kind.api_version, self.keys) if event.new is not None else None
+            uid = id_of(one)
+            if told is not None:
+                self.wholes.told[uid] = told
+            elif event.new is None:
+                self.wholes.gone(uid, has_pods=uid in self.records)
+            if self.live:
+                self._gather_unseen(uid)
+                if uid in self.records:
+                    self._enqueue(uid, 0.0)
+
+    def judge_unseen(self) -> None:
+        """Take pods for what they tell themselves whose owner was not seen in a while; to be called now and then."""
+        now = self._clock()
+        for uid in [uid for uid, (since, _) in self.wholes.unseen.items() if now - since >= UNPROVED]:
+            self._gather_unseen(uid)
+
+    def _gather_unseen(self, uid: str) -> None:
+        _, parts = self.wholes.unseen.pop(uid, (0.0, ()))
+        for pod in [pod for key in sorted(parts) for pod in self.pods_of(key)]:
+            self._gather(pod, waits=False)
+            if self._record_of(pod) is None:
+                self._note_stray(pod)
+
+    def _is_whole(self, told: Told) -> bool:
+        """Whether the pods of an owner are one workload; not where some were placed before it was seen."""
+        if told.id in self.wholes.ids:
+            return True
+        parts = (told.id, *(f"{told.id}/{kind}" for kind in told.replicas.counts))
+        key = f"{told.namespace}/{told.workload}"
+        there = self.workload_of(key)
+        apart = (
+            any(part in self.records for part in parts)
+            or (there is not None and not {one.name for one in there.spec.pod_sets} <= set(told.replicas.counts))
+            or any(self._goes_by(pod) not in {None, told.workload} for part in parts for pod in self.pods_of(part))
+        )
+        if not apart:
+            self.wholes.ids.add(told.id)
+        return not apart
+
+    def _goes_by(self, pod: objects.Pod) -> str | None:
+        """The workload that a pod was let go for."""
+        return (pod.metadata.annotations or {}).get(self.keys.workload)
 
     def judge_unproved(self) -> None:
         """Look again at Jobs that name a queue and a JobSet that nobody saw; to be called now and then."""
@@ -788,6 +853,10 @@ class Memory:
         parent = self._parents.get(uid)
         if parent is not None and uid not in self.children.get(parent, ()) and not any(self.pods_of(uid)):
             del self._parents[uid]
+            if (parts := self.wholes.parts.get(parent)) is not None:
+                parts.discard(uid)
+                if not parts:
+                    del self.wholes.parts[parent]
 
     def _look_at_parent(self, record: Record) -> None:
         jobset = self.jobset_of(record.owner.key)
@@ -827,10 +896,23 @@ class Memory:
         if _worth_a_look(before, record.owner):
             self._enqueue(uid, 0.0)
 
-    def _gather(self, pod: objects.Pod) -> None:
-        """Where a pod that no Job owns is the first one seen of its owner, make a record; more may come in a moment."""
-        key = owner_key(pod, self.keys)
+    def _gather(self, pod: objects.Pod, *, waits: bool = True) -> None:
+        """Where a pod that no Job owns is the first one seen of its owner, make a record; more may come in a moment.
+
+        ``waits``: for an owner that tells how many pods there are, and that was not seen yet.
+        """
+        key = part = owner_key(pod, self.keys)
         if key in self.records or not served(pod, self.keys):
+            return
+        if (maker := maker_of(pod, self.keys)) != "":
+            told = self.wholes.told.get(maker)
+            known = told is not None and (maker in self.wholes.ids or told.role(pod) in told.replicas.counts)
+            if told is not None and known and self._is_whole(told):
+                key = self._take_part(maker, part)
+            elif told is None and waits and self._may_come(pod, maker):
+                return
+        if (record := self.records.get(key)) is not None:
+            record.pods[pod.metadata.uid] = pod
             return
         pods = {other.metadata.uid: other for other in (*self._pods_of(key), pod)}
         own = self._own_of(key, pods.values())
@@ -845,6 +927,22 @@ class Memory:
         self.groups[key] = own.workload_key
         self._new_record(own, after=self._batch if own.open_ended and self.live else 0.0)
         self.records[key].pods |= pods
+
+    def _take_part(self, whole: str, part: str) -> str:
+        """Pods of this key are those of a whole; its id."""
+        if part != whole:
+            self._parents[part] = whole
+            self.wholes.parts.setdefault(whole, set()).add(part)
+        return whole
+
+    def _may_come(self, pod: objects.Pod, maker: str) -> bool:
+        """Whether an owner that was not seen may be soon: it is watched, and its pods came a moment ago."""
+        controller = objects.controller_of(pod.metadata)
+        group = controller.api_version.partition("/")[0] if controller is not None else ""
+        if not self.live or controller is None or not self.wholes.read(controller.kind, group):
+            return False
+        self.wholes.unseen.setdefault(maker, (self._clock(), set()))[1].add(owner_key(pod, self.keys))
+        return True
 
     def _is_own(self, own: Owner, pod: objects.Pod) -> bool:
         """Whether a pod waits for its owner's workload, or was let go for it; a LeaderWorkerSet's is made anew else."""
@@ -917,8 +1015,9 @@ class Memory:
         return True
 
     def _counts(self, record: Record) -> Mapping[str, int]:
-        """How many pods each pod set has by the Workload: after a start not all of them may be there."""
-        workload = self.workload_of(record.key) if record.owner.kinds and record.known is not None else None
+        """How many pods each pod set has by the Workload, where that is admitted: some may not be there at a start."""
+        held = record.owner.kinds and record.known is not None and record.known.admission is not None
+        workload = self.workload_of(record.key) if held else None
         return {one.name: one.count for one in workload.spec.pod_sets} if workload is not None else {}
 
     def _own_of(
@@ -931,7 +1030,8 @@ class Memory:
         """The view of an owner that is known by its pods; None where what describes them was not seen yet."""
         found = list(pods)
         if not key.startswith(LEADERS) or not found:
-            return owner_of_pods(key, found, self.keys, before, stored) if found or before is not None else None
+            told = self.wholes.told.get(key) if key in self.wholes.ids else None
+            return owner_of_pods(key, found, self.keys, before, stored, told) if found or before is not None else None
         whole = self.leaders_of(set_of(key))
         if whole is None:
             return before
@@ -1000,6 +1100,7 @@ class Memory:
     def _drop(self, uid: str) -> None:
         record = self.records.pop(uid, None)
         self.groups.pop(uid, None)
+        self.wholes.forget(uid)
         if record is not None:
             if self._ids.get(record.key) == uid:
                 del self._ids[record.key]
@@ -1007,7 +1108,8 @@ class Memory:
 
     def _pods_of(self, uid: str) -> Iterable[objects.Pod]:
         """The pods of an owner and of its Jobs."""
-        return (pod for one in (uid, *self.children.get(uid, ())) for pod in self.pods_of(one))
+        keys = (uid, *self.children.get(uid, ()), *sorted(self.wholes.parts.get(uid, ())))
+        return (pod for one in keys for pod in self.pods_of(one))
 
     def _record_of(self, pod: objects.Pod) -> Record | None:
         key = owner_key(pod, self.keys)
@@ -1160,6 +1262,10 @@ class Memory:
     def _note_stray(self, pod: objects.Pod) -> None:
         """Remember a gated pod whose owner is no job that is served, so that somebody tells why it stays gated."""
         if not is_gated(pod, self.keys.gate) or pod.metadata.deletion_timestamp is not None:
+            return
+        if (waiting := self.wholes.unseen.get(maker_of(pod, self.keys))) is not None and owner_key(
+            pod, self.keys
+        ) in waiting[1]:
             return
         self.stray.setdefault(pod.metadata.uid, pod)
 
