@@ -16,6 +16,7 @@ from kube.exclusive import GROUP_KEY, JOB_KEY, JOB_SET_NAME, NAMESPACED_JOB, NO_
 from kube.objects import Job, NodeSpec, Pod, PriorityClass, Taint
 from kube.parents import JobSet, LeaderWorkerSet
 from queueing.cycle import cycle
+from queueing.model import plain
 from ungater import leaders, workloads
 from ungater.exclusive import BY_NODE_LABEL, GROUPS, JOB_SET, SUBGROUPS
 from ungater.jobsets import owner_of_jobset
@@ -388,3 +389,11 @@ def test_subgroups_that_are_no_runs_of_pods_alike_are_refused_with_the_reason(si
 def test_a_subgroup_that_is_the_whole_group_is_as_a_group(world):
     found = world.place(group(size=3, annotations={SUBGROUPS: RACK}, subgroups=3))
     assert found["leader"].keys() == found["workers"].keys()
+
+
+@pytest.mark.parametrize("make", [lambda name: jobset(name, annotations={}), group])
+def test_those_that_are_alike_but_for_what_tells_them_apart_get_one_answer(world, make):
+    """Else each of very many that wait is asked about."""
+    one, other = (world.memory.wish(world.add(make(name))) for name in ("one", "two"))
+    assert one != other
+    assert [plain(pod_set) for pod_set in one] == [plain(pod_set) for pod_set in other]
