@@ -34,10 +34,11 @@ from kube.objects import (
     controller_of,
     key,
 )
-from kube.parents import JobSet, LeaderWorkerSet
+from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
 from kube.queues import ClusterQueue, LocalQueue
 from kube.resources import (
     CLUSTER_QUEUES,
+    CONTROLLER_REVISIONS,
     FLEX_TOPOS,
     JOB_SETS,
     JOBS,
@@ -57,7 +58,7 @@ from kube.topologies import FlexTopo, NodeResourceTopology
 from queueing import model
 from queueing.life import LifeRules
 from queueing.shield import in_words
-from ungater import conditions, decide, missing_pods
+from ungater import conditions, decide, granted, missing_pods
 from ungater.admission import reclaimed
 from ungater.admitting import Admitter, admitted_as, pending
 from ungater.announce import FINE, announce
@@ -100,6 +101,7 @@ from ungater.jobs import JOB, JOB_API, JOB_SET, JOB_SET_API
 from ungater.kueue.bridge import Bridge
 from ungater.kueue.objects import versions_of
 from ungater.kueue.retries import Limits, NeverFits
+from ungater.leaders import NAME as LEADER_SET_NAME
 from ungater.leaders import group_key, has_pods
 from ungater.living import Living, Reclaim
 from ungater.machines import Described
@@ -378,11 +380,19 @@ class Controller:
             first_seconds=SYNC_SECONDS,
         )
         memory.jobset_of, memory.leaders_of = jobsets.get, leaders.get
+        revisions = OptionalInformer(
+            client,
+            CONTROLLER_REVISIONS,
+            ControllerRevision,
+            on_event=memory.on_revision,
+            label_selector=LEADER_SET_NAME,
+            observe=observe,
+        )
         on_budget = self._budgets.on_budget
         budgets = OptionalInformer(
             client, POD_DISRUPTION_BUDGETS, PodDisruptionBudget, on_event=on_budget, observe=observe
         )
-        return topologies, flexes, classes, budgets, jobsets, leaders, *self.bridge.informers()
+        return topologies, flexes, classes, budgets, jobsets, leaders, revisions, *self.bridge.informers()
 
     def _on_pod(self, event: Event[Pod]) -> None:
         self.memory.on_pod(event)
@@ -481,6 +491,7 @@ class Controller:
         memory = self.memory
         match instruction:
             case Enter(lost, until, asked):
+                record.refused = record.refused if asked == record.asked else None  # that was about something else
                 record.lost, record.asked = lost, asked
                 record.lost_at = (record.lost_at or time.time()) if lost else None
                 memory.enter(record, until)
@@ -541,10 +552,10 @@ class Controller:
 
     async def _create(self, record: Record, _: Create) -> bool:
         record.busy += 1
-        known = None
+        known, owner = None, granted.as_admitted(record)
         try:
             async with record.lock:
-                known = await self.writer.create(record.owner, self.memory.priority(record.owner))
+                known = await self.writer.create(owner, self.memory.priority(owner))
         except KubeError as error:
             if isinstance(error, LASTING) or "too large" in str(error):
                 text = f"its Workload cannot be made: {error}"
@@ -667,6 +678,7 @@ class Controller:
         while True:
             await asyncio.sleep(LAZY_TICK)
             now = time.monotonic()
+            self._lazily &= self.memory.records.keys()
             quiet = now - self.sender.last_sent > QUIET and len(self.queue) == 0
             due = [uid for uid, at in self._lazy.items() if at <= now and (quiet or now - at > LAZY_AT_MOST)]
             for uid in due[:LAZY_BATCH]:

@@ -82,6 +82,11 @@ class Holdings:
             pod_priority=self.pod_priority(owner),
         )
 
+    def forget_namespace(self, name: str) -> None:
+        """A namespace is gone, and so is all that was in it."""
+        self.queues.remove_namespace(name)
+        self.queues.remove_local_queue(name, "")
+
     def want(self, record: Record) -> None:
         """One that holds something wants what `decide` said: other places for lost slots, else more pods."""
         if record.lost:
@@ -286,10 +291,11 @@ class Holdings:
             requests = convert.pod_requests(pod_set.template.spec) if asked is None else asked
             held = by_name.get(name)
             slots = self.slots_of(held) if held is not None else None
+            usage = model.usage(requests, count)  # without a queue too: a restart is to know what each was given
             if queue:
-                flavors, usage = grant.flavors.get(name, {}), model.usage(requests, count)
+                flavors = grant.flavors.get(name, {})
             else:
-                flavors, usage = dict.fromkeys(sorted(requests) or ["pods"], slots.flavor if slots else ""), {}
+                flavors = dict.fromkeys(sorted(requests) or ["pods"], slots.flavor if slots else "")
             parts.append(Part(name, count, flavors if count else {}, usage if count else {}, slots))
         return Admission(queue, tuple(parts))
 

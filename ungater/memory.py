@@ -26,7 +26,7 @@ from engine.state import ClusterState
 from kube import convert, objects
 from kube.exclusive import Additions
 from kube.informer import Event
-from kube.parents import JobSet, LeaderWorkerSet
+from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
 from kube.queues import ClusterQueue, LocalQueue, checks, cluster_queue, local_queue, plain_flavor
 from kube.topologies import FlexTopo, NodeResourceTopology
 from queueing import model
@@ -44,7 +44,7 @@ from ungater.instructions import MissingPods, Rules
 from ungater.jobs import OwnedPodSet, Owner, id_of, identity, owner_of
 from ungater.jobsets import made_by, owner_of_jobset, parent_of
 from ungater.leaders import PREFIX as LEADERS
-from ungater.leaders import owner_of_group, set_of
+from ungater.leaders import owner_of_group, revision_key, set_of
 from ungater.missing_pods import Doubts
 from ungater.orphans import Orphans
 from ungater.outside import may_be_evicted, outside
@@ -118,6 +118,7 @@ class Memory:
         self.children: dict[str, dict[str, objects.Job]] = {}  # Jobs by the id of the JobSet that made them, and theirs
         self.jobset_of: Callable[[str], JobSet | None] = lambda _: None  # by ``namespace/name``
         self.leaders_of: Callable[[str], LeaderWorkerSet | None] = lambda _: None  # by ``namespace/name``
+        self._revisions: dict[tuple[str, str], ControllerRevision] = {}  # by LeaderWorkerSet, and hash
         self._parents: dict[str, str] = {}  # the other way round; also of Jobs that are gone before their pods
         self._unled: dict[str, set[str]] = {}  # by LeaderWorkerSet that was not seen: groups that have pods
         self._unproved: dict[str, float] = {}  # ids of Jobs whose JobSet was not seen: since when, by the clock
@@ -433,10 +434,14 @@ class Memory:
             self._enqueue(uid, 0.0)
 
     def on_namespace(self, event: Event[objects.Namespace]) -> None:
-        """A namespace came, or has other labels."""
-        if self.live and event.new is not None:
+        """A namespace came, has other labels, or went."""
+        if not self.live:
+            return
+        if event.new is None:
+            self.holdings.forget_namespace(event.key)
+        else:
             self._set_namespace(event.new)
-            self._signal()
+        self._signal()
 
     def on_cluster_queue(self, event: Event[ClusterQueue]) -> None:
         """A ClusterQueue came, changed or went."""
@@ -859,6 +864,8 @@ class Memory:
     @staticmethod
     def unknown(record: Record) -> None:
         """It has no Workload any more; who comes now, and the next Workload, have heard nothing yet."""
+        if record.known is not None:
+            record.queue_before = record.known.queue
         record.known, record.removing, record.told = None, False, None
 
     def leave_out(self, workload: str) -> None:
@@ -886,7 +893,7 @@ class Memory:
         if not record.pods and record.known is None:
             self._drop(record.id)
             return False
-        own = self._own_of(record.id, record.pods.values(), record.own)
+        own = self._own_of(record.id, record.pods.values(), record.own, self._counts(record))
         if own is not None and own.workload != record.own.workload:
             return self._replaced(record)
         waits = own is not None and (own.queue or own.id.startswith(LEADERS))
@@ -909,13 +916,26 @@ class Memory:
         record.owner = self.view(record.own)
         return True
 
-    def _own_of(self, key: str, pods: Iterable[objects.Pod], before: Owner | None = None) -> Owner | None:
+    def _counts(self, record: Record) -> Mapping[str, int]:
+        """How many pods each pod set has by the Workload: after a start not all of them may be there."""
+        workload = self.workload_of(record.key) if record.owner.kinds and record.known is not None else None
+        return {one.name: one.count for one in workload.spec.pod_sets} if workload is not None else {}
+
+    def _own_of(
+        self,
+        key: str,
+        pods: Iterable[objects.Pod],
+        before: Owner | None = None,
+        stored: Mapping[str, int] | None = None,
+    ) -> Owner | None:
         """The view of an owner that is known by its pods; None where what describes them was not seen yet."""
         found = list(pods)
         if not key.startswith(LEADERS) or not found:
-            return owner_of_pods(key, found, self.keys, before) if found or before is not None else None
+            return owner_of_pods(key, found, self.keys, before, stored) if found or before is not None else None
         whole = self.leaders_of(set_of(key))
-        return owner_of_group(key, found, whole, self.keys, before) if whole is not None else before
+        if whole is None:
+            return before
+        return owner_of_group(key, found, whole, self.keys, before, lambda *named: self._revisions.get(named))
 
     def _maybe_gone(self, record: Record, own: Owner) -> Owner:
         """Between the end of its pods and the next ones an owner keeps its Workload for a moment."""
@@ -932,10 +952,26 @@ class Memory:
         whole = event.new
         if not self.live or whole is None:
             return
-        head = f"{LEADERS}{event.key}/"
         for group in sorted(self._unled.pop(event.key, ())):
             for pod in self.pods_of(group):
                 self._gather(pod)
+        self._look_at_groups(event.key)
+
+    def on_revision(self, event: Event[ControllerRevision]) -> None:
+        """A revision of a LeaderWorkerSet came or went; it never changes."""
+        one = event.new or event.old
+        if one is None or (named := revision_key(one.metadata)) is None:
+            return
+        if event.new is not None:
+            self._revisions[named] = event.new
+        else:
+            self._revisions.pop(named, None)
+        if self.live:
+            self._look_at_groups(named[0])
+
+    def _look_at_groups(self, whole: str) -> None:
+        """Have the groups of a LeaderWorkerSet looked at."""
+        head = f"{LEADERS}{whole}/"
         for uid in self.groups:
             if uid.startswith(head):
                 self._enqueue(uid, 0.0)

@@ -54,7 +54,7 @@ class OptionalInformer(Generic[T]):
     """An informer that runs for as long as its resource is served; when it no longer is, all objects are gone.
 
     ``older``: other versions of the resource, for servers that do not have it; the first one that is served is watched.
-    ``first_seconds``: how long `first` waits for the first list.
+    ``label_selector``: only objects with these labels. ``first_seconds``: how long `first` waits for the first list.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class OptionalInformer(Generic[T]):
         *,
         on_event: Callable[[Event[T]], None],
         older: Sequence[Resource] = (),
+        label_selector: str = "",
         look_seconds: float = LOOK_SECONDS,
         first_seconds: float = FIRST_SECONDS,
         observe: Observe | None = None,
@@ -75,6 +76,7 @@ class OptionalInformer(Generic[T]):
         self._type = type
         self._on_event = on_event
         self._observe = observe
+        self._labels = label_selector
         self._look_seconds = look_seconds
         self._first_seconds = first_seconds
         self._informer: Informer[T] | None = None
@@ -147,7 +149,14 @@ class OptionalInformer(Generic[T]):
         if there is not None and self._informer is None:
             log.info("watching", resource=str(there), version=there.version)
             self.resource = there
-            self._informer = Informer(self._client, there, self._type, on_event=self._on_event, observe=self._observe)
+            self._informer = Informer(
+                self._client,
+                there,
+                self._type,
+                label_selector=self._labels,
+                on_event=self._on_event,
+                observe=self._observe,
+            )
             self._task = asyncio.create_task(self._informer.run())
 
     async def _stop(self) -> None:

@@ -206,6 +206,7 @@ class Record:
 
     owner: Owner  # as it is to be looked at (`Memory.view`)
     known: Known | None = None
+    queue_before: str = ""  # that the last Workload named which was deleted
     gone: str = ""  # uid of the Workload that was deleted last: what is still heard of it is old
     admission: Admission | None = None  # held, and written in the API server
     slots_in: dict[str, SlotMap] = field(
@@ -255,14 +256,14 @@ class Record:
 
     def slots_of(self, pod: Pod) -> SlotMap | None:
         """The slots of a pod's pod set."""
-        if len(self.slots_in) <= 1 and len(self.owner.pod_sets) == 1:
+        if len(self.slots_in) <= 1 and self.owner.alike:
             return self.slots
         pod_set = self.owner.pod_set_of(pod)
         return self.slots_in.get(pod_set.name) if pod_set is not None else None
 
     def pods_of(self, pod_set: OwnedPodSet) -> Collection[Pod]:
         """The pods of one pod set."""
-        if len(self.owner.pod_sets) == 1:
+        if self.owner.alike:
             return self.pods.values()
         return [pod for pod in self.pods.values() if self.owner.pod_set_of(pod) is pod_set]
 

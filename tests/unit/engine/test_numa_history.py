@@ -177,7 +177,9 @@ class History(RuleBasedStateMachine):
             layout = machine.layout
             if layout.exact:
                 continue
-            held = [pod.placement for pod in self.state.pods.values() if pod.node == name and pod.placement]
+            # A pod that took a slot before anybody saw it holds that slot's zones, whatever its record says.
+            pods = [pod for pod in self.state.pods.values() if pod.node == name]
+            held = [placement for pod in pods if (placement := self.state.cluster.numa.held_by(pod))]
             held += [placement for where, found in slots.items() if where[2] == name for placement in found]
             zones = {zone.id for zone in layout.zones}
             free = [list(row) for row in layout.allocatable]

@@ -17,6 +17,7 @@ from queueing.cycle import cycle
 from ungater import workloads
 from ungater.conditions import HOLDING, Wanted, merge
 from ungater.decide import decide
+from ungater.granted import as_admitted
 from ungater.instructions import Enter, Leave, Release, Respec, Shrink, ShrinkLater, Tell, Ungate, Write
 from ungater.memory import Memory
 
@@ -344,6 +345,22 @@ def test_pods_that_stop_on_a_lost_node_keep_nobody_from_their_quota(world):
 def test_while_their_workload_answers_for_them_they_are_not_charged_twice(world):
     running(world, "1", "1")
     assert world.used() == 2000
+
+
+def test_a_workload_that_is_deleted_and_made_anew_names_the_queue_it_was_admitted_in(world):
+    first, second = running(world, "1", "1")
+    record = world.record
+    for pod in (first, second):
+        world.drop("pod", pod)
+        world.pod(f"{pod.metadata.name}-again", queue="other")
+    world.memory.regroup(record)
+    world.memory.unknown(record)  # somebody deleted its Workload
+    assert record.owner.queue == "other"
+    assert as_admitted(record).queue == "team"
+    record.known = dataclasses.replace(make_known(as_admitted(record)), admission=record.admission, conditions=HELD)
+    instructions = world.told()
+    assert gone(instructions) == []
+    assert any(isinstance(one, Release) for one in instructions), "it waits anew in the queue that its pods name"
 
 
 def test_orphans_stand_beside_a_workload_that_is_made_again(world):

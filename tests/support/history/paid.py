@@ -1,0 +1,124 @@
+"""Nothing runs that no quota paid for: what each pod was let go for, and what queues are charged meanwhile.
+
+- A pod is let go for a Workload that is admitted, in the queue that the pod names, and takes no more than was given.
+- At no time more of a Workload's pods run than were admitted, whatever they are called by then.
+- A pod that was let go takes of its queue until it ends, or terminates where nobody ends it: what is admitted anew fits
+  beside it, though its Workload may be gone, and its owner or its labels be others.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from support.history.actors import requests
+from support.history.policies import WRITTEN
+from support.history.server import (
+    CONTROLLER,
+    HOSTILE,
+    MARK,
+    NAMESPACE,
+    QUEUE,
+    Json,
+    Key,
+    Server,
+    ended,
+    gated,
+    over,
+    owner_of,
+    owners,
+)
+from support.history.stored import admission_of, cpu_of, holds, name_of, usage_of
+
+if TYPE_CHECKING:
+    from support.history.judge import Judge
+
+
+class Let(NamedTuple):
+    """By what a pod runs: the Workload's uid, its queue, and what the pod takes."""
+
+    workload: str
+    queue: str
+    cpu: int
+
+
+class Payers:
+    """See the module's rules. ``let``: pods that the controller let go, by uid, until they are gone."""
+
+    def __init__(self, server: Server, judge: "Judge") -> None:
+        self.server = server
+        self._judge = judge
+        self.let: dict[str, Let] = {}
+        self._last: dict[tuple[str, str], Json] = {}  # Workloads that were deleted, by namespace and name
+
+    def changed(self, key: Key, old: Json | None, new: Json | None, who: str) -> Iterator[str]:
+        """One change was made."""
+        kind = key[0]
+        if kind == "workloads" and old is not None and new is None:
+            self._last[key[1:]] = old
+        if kind != "pods" or old is None:
+            return
+        if new is None:
+            self.let.pop(old["metadata"]["uid"], None)
+        elif who == CONTROLLER and gated(old) and not gated(new):
+            yield from self._goes(new)
+        elif who != CONTROLLER and any(_said(old, name) != _said(new, name) for name in WRITTEN):
+            self.let.pop(new["metadata"]["uid"], None)  # it does not say any more by what it runs
+
+    def _goes(self, pod: Json) -> Iterator[str]:
+        meta, name = pod["metadata"], name_of(pod)
+        mark = (meta.get("annotations") or {}).get(MARK)
+        there = self.server.get("workloads", mark, meta["namespace"])
+        workload = there or self._last.get((meta["namespace"], mark))
+        if workload is None:
+            yield f"pod {name} was let go for {mark}, which never was"
+            return
+        admission = admission_of(workload)
+        if admission is None:
+            if there is not None:
+                yield f"pod {name} was let go for {mark}, which is not admitted"
+            return
+        queue, cpu = admission.get("clusterQueue", ""), requests(pod["spec"])["cpu"]
+        uid = workload["metadata"]["uid"]
+        self.let[meta["uid"]] = Let(uid, queue, cpu)
+        if not queue or meta.get("deletionTimestamp"):
+            return
+        most = max(
+            usage_of({"podSetAssignments": [part]}) // max(1, part["count"]) for part in admission["podSetAssignments"]
+        )
+        if cpu > most:
+            yield f"pod {name} asks for {cpu} cpu, and {mark} was given {most} for each"
+        named = (meta.get("labels") or {}).get(QUEUE)
+        if self.server.policies and named and f"cq-{named}" != queue and not mark.startswith(("job-", "jobset-")):
+            yield f"pod {name} names queue {named}, and {mark} was admitted in {queue}"
+        if there is not None and (runs := self.running()[uid, queue]) > cpu_of(there):
+            yield f"{runs} cpu run for {name_of(there)}, which was given {cpu_of(there)}"
+
+    def running(self) -> Counter:
+        """What pods take that run, by the uid of the Workload for which they were let go, and its queue."""
+        found: Counter = Counter()
+        for pod in self.server.all("pods"):
+            let = self.let.get(pod["metadata"]["uid"])
+            if let is not None and holds(pod) and not ended(pod) and not self._judge.forsaken(pod):
+                found[let.workload, let.queue] += let.cpu
+        return found
+
+    def used(self) -> Counter:
+        """What is taken of each queue, by stored admissions, and by what runs beyond them."""
+        admitted: Counter = Counter()
+        wanting = {
+            each["metadata"]["uid"]
+            for namespace in (HOSTILE, NAMESPACE)
+            for each in owners(self.server, namespace)
+            if not over(each) and not each["metadata"].get("deletionTimestamp")
+        }
+        for workload in self.server.all("workloads"):
+            if owner_of(workload) in wanting and (admission := admission_of(workload)) is not None:
+                admitted[workload["metadata"]["uid"], admission.get("clusterQueue", "")] += usage_of(admission)
+        used: Counter = Counter()
+        for (_, queue), cpu in (admitted | self.running()).items():
+            used[queue] += cpu
+        return used
+
+
+def _said(pod: Json, name: str) -> str | None:
+    return (pod["metadata"].get("annotations") or {}).get(name)
