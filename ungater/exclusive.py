@@ -13,13 +13,17 @@ from engine.reasons import Reason
 from kube import exclusive
 from kube.exclusive import Additions
 from kube.objects import PodTemplate
-from kube.parents import JobSet, LeaderWorkerSet
-from ungater.jobs import Progress
+from kube.parents import JobSet, LeaderWorkerSet, LeaderWorkerTemplate
+from ungater.jobs import SHOWN, Progress
 
 JOB_SET = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 BY_NODE_LABEL = "alpha.jobset.sigs.k8s.io/node-selector"
 GROUPS = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 SUBGROUPS = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology"
+LONGEST = 317  # characters of a label key: 253 of a prefix, and 63
+
+
+NO_LABEL = "no label of a node is called so"
 
 
 @dataclass(frozen=True)
@@ -30,10 +34,16 @@ class Alone:
     field: str
     labelled: bool
 
+    @property
+    def known(self) -> str:
+        """The level; "" where no label can be called so."""
+        return self.level if len(self.level) <= LONGEST else ""
+
     def refuse(self, why: str) -> RequestError:
         """Why it cannot be placed."""
-        text = f'{self.field}: Unsupported value: "{self.level}": {why}'
-        return RequestError(Reason.UNSUPPORTED_CONSTRAINT, self.field, self.level, text)
+        shown = self.level if len(self.level) <= SHOWN else f"{self.level[:SHOWN]}..."
+        text = f'{self.field}: Unsupported value: "{shown}": {why}'
+        return RequestError(Reason.UNSUPPORTED_CONSTRAINT, self.field, shown, text)
 
 
 def of_replicated(jobset: JobSet, at: int, template: PodTemplate) -> Alone | None:
@@ -57,6 +67,8 @@ def of_replicated(jobset: JobSet, at: int, template: PodTemplate) -> Alone | Non
 
 def in_slices(request: ParsedRequest, alone: Alone, job: Progress, jobs: int) -> ParsedRequest:
     """The request of a replicated job of several Jobs, each a slice that is alone. Raises RequestError."""
+    if not alone.known:
+        raise alone.refuse(NO_LABEL)
     if job.ranks is None:
         raise alone.refuse("without completionMode Indexed the webhook of JobSet lets none of its pods be made")
     if jobs < 2:
@@ -76,7 +88,7 @@ def to_jobs(jobset: JobSet, role: str, alone: Alone | None, jobs: int) -> Additi
     namespace, name = jobset.metadata.namespace, jobset.metadata.name
     if alone is not None and alone.labelled:
         return exclusive.of_labelled(namespace, name, role)
-    return exclusive.of_jobs(namespace, name, role, level=alone.level if alone else "", several=jobs > 1)
+    return exclusive.of_jobs(namespace, name, role, level=alone.known if alone else "", several=jobs > 1)
 
 
 @dataclass(frozen=True)
@@ -94,21 +106,28 @@ class Groups:
         return self.level or (self.sub_level if self.subgroups == 1 else "")
 
 
-def of_groups(whole: LeaderWorkerSet, leader: Mapping[str, str], worker: Mapping[str, str]) -> Groups:
-    """``leader``, ``worker``: the annotations of their templates, which count where it has none itself."""
-    above, shape = whole.metadata.annotations or {}, whole.spec.leader_worker_template
-    size = shape.sub_group_policy.sub_group_size if shape.sub_group_policy is not None else 0
-    level = above.get(GROUPS) or leader.get(GROUPS, "")
-    if not size:
-        return Groups(level, "", 0)
-    sub_level, found = above.get(SUBGROUPS) or worker.get(SUBGROUPS, ""), -(-shape.size // size)
+def of_groups(
+    whole: LeaderWorkerSet, shape: LeaderWorkerTemplate, leader: Mapping[str, str], worker: Mapping[str, str]
+) -> Groups:
+    """What holds for groups of this shape. ``leader``, ``worker``: their templates' annotations, if it has none."""
+    above = whole.metadata.annotations or {}
+    size = max(shape.sub_group_policy.sub_group_size, 0) if shape.sub_group_policy is not None else 0
+    level, sub_level = above.get(GROUPS) or leader.get(GROUPS, ""), above.get(SUBGROUPS) or worker.get(SUBGROUPS, "")
+    each = Alone(level, _field(GROUPS), labelled=False), Alone(sub_level, _field(SUBGROUPS), labelled=False)
+    wrong = next((one.refuse(NO_LABEL) for one in each if one.level and not one.known), None)
+    if wrong is not None or not size:
+        return Groups(each[0].known, "", 0, wrong)
+    found = -(-shape.size // size)
     if sub_level and found > 1 and (shape.has_leader or shape.size % size):
-        field = f"metadata.annotations[{SUBGROUPS}]"
         text = "a leader with a template of its own" if shape.has_leader else f"{shape.size} pods"
-        why = f"subgroups of {size} with {text} are no pods alike in runs of {size}; placed are only those"
-        wrong = Alone(sub_level, field, labelled=False).refuse(why)
-        return Groups(level, sub_level, found, wrong)
-    return Groups(level, sub_level, found)
+        wrong = each[1].refuse(
+            f"subgroups of {size} with {text} are no pods alike in runs of {size}; placed are only those"
+        )
+    return Groups(level, sub_level, found, wrong)
+
+
+def _field(annotation: str) -> str:
+    return f"metadata.annotations[{annotation}]"
 
 
 def in_subgroups(request: ParsedRequest, groups: Groups, size: int) -> ParsedRequest:
@@ -117,8 +136,7 @@ def in_subgroups(request: ParsedRequest, groups: Groups, size: int) -> ParsedReq
         return request
     layer = SliceLayer(level=groups.sub_level, size=size // groups.subgroups, alone=True)
     slices = sorted((*request.slices, layer), key=lambda one: (-one.size, not one.alone))
-    field = request.slices_field or f"metadata.annotations[{SUBGROUPS}]"
-    return replace(request, slices=tuple(slices), slices_field=field)
+    return replace(request, slices=tuple(slices), slices_field=request.slices_field or _field(SUBGROUPS))
 
 
 def to_group(namespace: str, key: str, groups: Groups) -> Additions:

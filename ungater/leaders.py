@@ -112,7 +112,8 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
     else:
         raws = [(MAIN, size, shape.worker_template)]
     labels = dict(meta.labels or {})
-    alone = exclusive.of_groups(whole, *(_decode(raw).metadata.annotations or {} for raw in (raws[0][2], raws[-1][2])))
+    asking = (_decode(raw).metadata.annotations or {} for raw in (raws[0][2], raws[-1][2]))
+    alone = exclusive.of_groups(whole, shape, *asking)
     value = next(filter(None, ((pod.metadata.labels or {}).get(GROUP_KEY) for pod in found)), "")
     added = exclusive.to_group(meta.namespace, value or group_key_of(meta.namespace, f"{meta.name}-{index}"), alone)
     wrong, pod_sets, most = alone.wrong, [], None

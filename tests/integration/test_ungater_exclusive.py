@@ -7,6 +7,7 @@ import pytest
 from support import jobsets
 from support.jobs import GPU, KEYS, RACK_LABEL, Running, Watched, install_crds, make_flavor, racks_of, until
 
+from cli.explain import reports
 from kube.errors import AlreadyExists
 from kube.resources import JOB_SETS, LEADER_WORKER_SETS, PODS, RESOURCE_FLAVORS, STATEFUL_SETS, WORKLOADS
 
@@ -126,4 +127,13 @@ async def test_each_exclusive_group_runs_in_a_rack_alone_though_workers_come_aft
     groups = [[pod for pod in found if pod["metadata"]["labels"][f"{LWS}/group-index"] == str(n)] for n in range(4)]
     assert [len(racks_of(group)) for group in groups] == [1, 1, 1, 1]
     assert len(await client.list(WORKLOADS, namespace)) == 4
+    told = await reports(client, namespace, "lws/lws")
+    assert [(one.kind, one.job, one.state) for one in told] == [
+        ("LeaderWorkerSet", f"{namespace}/lws-{n}", "Placed") for n in range(4)
+    ]
+    assert [(one.name, one.count, one.per_pod[GPU]) for one in told[0].pod_sets] == [
+        ("leader", 1, "1"),
+        ("workers", 2, "1"),
+    ]
+    assert [one.job for one in await reports(client, namespace, "lws/lws-2")] == [f"{namespace}/lws-2"]
     await client.delete(LEADER_WORKER_SETS, "lws", namespace)

@@ -16,6 +16,7 @@ from kube.exclusive import GROUP_KEY, JOB_KEY, JOB_SET_NAME, NAMESPACED_JOB, NO_
 from kube.objects import Job, NodeSpec, Pod, PriorityClass, Taint
 from kube.parents import JobSet, LeaderWorkerSet
 from queueing.cycle import cycle
+from queueing.model import plain
 from ungater import leaders, workloads
 from ungater.exclusive import BY_NODE_LABEL, GROUPS, JOB_SET, SUBGROUPS
 from ungater.jobsets import owner_of_jobset
@@ -333,6 +334,28 @@ def test_a_job_that_is_partly_done_keeps_its_rack():
     assert owner_of_jobset(made, [decoded(body, Job)], KEYS).pod_sets[0].count == 2
 
 
+@pytest.mark.parametrize("level", ["", "x" * 200_000])
+def test_what_no_label_can_be_called_costs_nothing_and_is_refused(level):
+    for roles in ([("workers", 1, 2)], [("workers", 2, 2)]):
+        owner = owner_of_jobset(jobset(roles=roles, annotations={JOB_SET: level}), (), KEYS)
+        assert owner.wrong.reason is Reason.UNSUPPORTED_CONSTRAINT
+        assert len(str(owner.wrong)) < 300
+        assert not owner.pod_sets[0].added.affinity
+    if level:
+        for annotation in (GROUPS, SUBGROUPS):
+            made = group(annotations={annotation: level}, leader=False, subgroups=1)
+            owner = owner_of_group(leaders.group_key(leader_pod()), [leader_pod()], made, KEYS)
+            assert (owner.wrong.reason, len(str(owner.wrong)) < 300) == (Reason.UNSUPPORTED_CONSTRAINT, True)
+            assert not owner.pod_sets[0].added.anti_affinity
+
+
+@pytest.mark.parametrize("size", [-5, 0, 1 << 31])
+def test_sizes_that_make_no_sense_or_are_enormous_are_arithmetic(world, size):
+    made = group(size=4, annotations={SUBGROUPS: RACK}, leader=False, subgroups=size)
+    assert world.add(made).owner.pod_sets[0].count == 4
+    assert isinstance(world.place(jobset(roles=[("workers", (1 << 31) - 1, 1)])), Refusal)
+
+
 def test_its_pods_come_one_after_another():
     """The webhook lets the others be made only once the first pod of their Job has a node."""
     assert owner_of_jobset(jobset(), (), KEYS).in_order
@@ -388,3 +411,11 @@ def test_subgroups_that_are_no_runs_of_pods_alike_are_refused_with_the_reason(si
 def test_a_subgroup_that_is_the_whole_group_is_as_a_group(world):
     found = world.place(group(size=3, annotations={SUBGROUPS: RACK}, subgroups=3))
     assert found["leader"].keys() == found["workers"].keys()
+
+
+@pytest.mark.parametrize("make", [lambda name: jobset(name, annotations={}), group])
+def test_those_that_are_alike_but_for_what_tells_them_apart_get_one_answer(world, make):
+    """Else each of very many that wait is asked about."""
+    one, other = (world.memory.wish(world.add(make(name))) for name in ("one", "two"))
+    assert one != other
+    assert [plain(pod_set) for pod_set in one] == [plain(pod_set) for pod_set in other]
