@@ -48,7 +48,7 @@ from ungater.jobsets import made_by, owner_of_jobset, parent_of
 from ungater.leaders import PREFIX as LEADERS
 from ungater.leaders import owner_of_group, revision_key, set_of
 from ungater.missing_pods import Doubts
-from ungater.orphans import Orphans
+from ungater.orphans import Orphans, answers_for
 from ungater.outside import may_be_evicted, outside
 from ungater.predictions import promise_again
 from ungater.record import Admission, Known, Record
@@ -601,6 +601,7 @@ class Memory:
         for pod in record.pods.values():
             self._charge(pod)
             self._pay(pod, record)
+        self._judge_left(record)
         if not self.live:
             promise_again(self.state, self.inside, record)
         elif before is not None:
@@ -615,6 +616,7 @@ class Memory:
             if pod.spec.node_name:
                 self._charge(pod)
             self._pay(pod, record)
+        self._judge_left(record)
 
     def free(self, record: Record) -> None:
         """Give back all that is held for the job; it waits for nothing any more."""
@@ -637,14 +639,45 @@ class Memory:
         """What is held for a job was given back: pods of it that run on are charged by themselves."""
         for pod in record.pods.values():
             self._pay(pod, record)
+        self._judge_left(record)
 
     def _pay(self, pod: objects.Pod, record: Record | None) -> None:
         """Charge a pod by itself where it runs and no workload answers for it, and no more where one does."""
         mark = (pod.metadata.annotations or {}).get(self.keys.workload)
         if record is not None and mark not in {None, record.owner.workload}:
             record = None
-        if self.orphans.judge(pod, record):
+        if self.orphans.judge(pod, record or self._left_by(pod, mark)):
             self._signal()
+
+    def _left_by(self, pod: objects.Pod, mark: str | None) -> Record | None:
+        """The workload that a pod was let go for and is not part of any more, where it still has its place there."""
+        record = self.records.get(self._ids.get(f"{pod.metadata.namespace}/{mark}", "")) if mark else None
+        uid = pod.metadata.uid
+        if record is None or uid in record.pods:
+            return None
+        if not self.orphans.runs(pod) or not answers_for(record):
+            self._forget_left(pod)
+            return None
+        pod_set = (pod.metadata.annotations or {}).get(self.keys.pod_set, "")
+        if uid not in record.left:
+            if not record.has_place(pod_set, self.keys.gate):
+                return None
+            self._enqueue(record.id, 0.0)
+        record.left[uid] = pod_set, pod
+        return record
+
+    def _forget_left(self, pod: objects.Pod) -> None:
+        """A pod ended, or has no place in the workload that it left: others of that may go."""
+        mark = (pod.metadata.annotations or {}).get(self.keys.workload)
+        record = self.records.get(self._ids.get(f"{pod.metadata.namespace}/{mark}", "")) if mark else None
+        if record is not None and record.left.pop(pod.metadata.uid, None) is not None:
+            self._enqueue(record.id, 0.0)
+
+    def _judge_left(self, record: Record) -> None:
+        """What is held for a job changed: those that left it have their places in it, or are charged by themselves."""
+        left, record.left = record.left, {}
+        for _, pod in left.values():
+            self._pay(pod, None)
 
     def _clear(self, record: Record) -> None:
         self.orphans.remember(record)
@@ -1155,6 +1188,7 @@ class Memory:
         self._give_back(pod)
         if self.orphans.gone(pod):
             self._signal()
+        self._forget_left(pod)
         self.arrivals.gone(pod)
         record = self._record_of(pod)
         self._forget_parent(key := owner_key(pod, self.keys))

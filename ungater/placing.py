@@ -98,6 +98,8 @@ def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
         for pod_set in pod_sets
         if (slots := record.slots_in.get(pod_set.name)) is not None
     }
+    for name, count in counted.items():
+        _keep_places(record.slots_in[name], count, record.left_of(name))
     looks = [
         _Look.of(record, pod_set, counted[pod_set.name], rules, now) for pod_set in pod_sets if pod_set.name in counted
     ]
@@ -127,6 +129,17 @@ def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
     ]
 
 
+def _keep_places(slots: SlotMap, counted: Tally, left: Sequence[Pod]) -> None:
+    """Pods that left the workload and run on keep their slots: that where they are, or any."""
+    for pod in left:
+        index = slots.of_selector(pod.spec.node_selector)
+        free = counted.free(slots)
+        if index is None or not free[index]:
+            index = next((at for at, count in enumerate(free) if count), None)
+        if index is not None:
+            counted.used[index] += 1
+
+
 def _let_go(record: Record, keys: Keys, now: float) -> tuple[list[Instruction], list[Barred]]:
     """Pods that have quota and no slots go anywhere; those of a job that is suspended while it waits were not gated."""
     done: list[Instruction] = []
@@ -137,7 +150,7 @@ def _let_go(record: Record, keys: Keys, now: float) -> tuple[list[Instruction], 
     for pod_set in record.owner.pod_sets:
         if pod_set.name in record.slots_in:
             continue
-        left, waiting = record.admitted(pod_set.name), []
+        left, waiting = record.admitted(pod_set.name) - len(record.left_of(pod_set.name)), []
         for pod in record.pods_of(pod_set):
             intent = record.intents.get(pod.metadata.uid)
             if finished(pod) or (intent is not None and intent.gone):
