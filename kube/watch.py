@@ -37,6 +37,7 @@ from kube.errors import (
     Unauthorized,
     from_status,
 )
+from kube.nesting import deep
 from kube.objects import Object, key
 from kube.resources import Resource
 from kube.transport import backoff
@@ -52,6 +53,7 @@ MAX_LINE = 32 * 1024 * 1024  # etcd takes objects of 1.5 MB
 FIRST_BACKOFF_SECONDS = 0.2
 MAX_BACKOFF_SECONDS = 30.0
 SHORT_WATCH_SECONDS = 1.0
+UNREADABLE = (msgspec.DecodeError, RecursionError)  # it does not fit its type, or is nested too deeply
 
 
 class Signal(StrEnum):
@@ -103,8 +105,8 @@ class Changed(Generic[T]):
 
 def _decode_partial(data: bytes | msgspec.Raw, type: type[P]) -> P:  # noqa: A002 -- as in the client
     try:
-        return msgspec.json.decode(data, type=type)
-    except msgspec.DecodeError as error:
+        return deep(msgspec.json.Decoder(type).decode, data)
+    except (msgspec.DecodeError, RecursionError) as error:
         raise BadAnswer(f"neither an object nor a watch event: {error}: {bytes(data)[:100]!r}") from error
 
 
@@ -280,7 +282,7 @@ class Feed(Generic[T]):
         for raw in page.items or ():
             try:
                 obj = self._decode(raw)
-            except msgspec.DecodeError as error:
+            except UNREADABLE as error:
                 objects[self._pass_over(_decode_partial(raw, Object), error)] = None
             else:
                 objects[key(obj)] = obj
@@ -291,7 +293,7 @@ class Feed(Generic[T]):
         for line in batch:
             try:
                 event: WatchEvent[T] = self._decode_event(line)
-            except msgspec.DecodeError as error:
+            except UNREADABLE as error:
                 self._undecodable(line, error, changes)
                 continue
             kind, obj = event.type, event.object
@@ -305,7 +307,7 @@ class Feed(Generic[T]):
         return changes
 
     def _undecodable(
-        self, line: bytes, error: msgspec.DecodeError, changes: list[tuple[str, T | None, T | None]]
+        self, line: bytes, error: Exception, changes: list[tuple[str, T | None, T | None]]
     ) -> None:
         """Pass over an object that does not fit its type; that it was deleted is known all the same."""
         if not line:
@@ -318,7 +320,7 @@ class Feed(Generic[T]):
         if event.type == "DELETED":
             changes.append((name, None, None))
 
-    def _pass_over(self, obj: Object, error: msgspec.DecodeError) -> str:
+    def _pass_over(self, obj: Object, error: Exception) -> str:
         name = key(obj)
         log.error("object passed over: it cannot be decoded", resource=str(self._resource), key=name, error=str(error))
         self.tell(Signal.UNDECODABLE, 1)

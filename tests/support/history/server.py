@@ -7,7 +7,7 @@ admission policies are installed (`policies`), so is what they forbid.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -83,13 +83,14 @@ class Refused(Exception):  # noqa: N818 - an answer
 
 
 class Server:
-    """See the module's rules. ``judge(key, old, new, who)`` is told of each change."""
+    """See the module's rules. ``judge(key, old, new, who)`` is told of each change; ``more`` is served too."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, more: Iterable[Resource] = ()) -> None:
         self.loop = loop
+        self.served = SERVED | {resource.plural: resource for resource in more}
         self.objects: dict[Key, Json] = {}
-        self.history: dict[str, list[tuple[int, str, bytes]]] = {plural: [] for plural in SERVED}
-        self.forgotten: dict[str, int] = dict.fromkeys(SERVED, 0)
+        self.history: dict[str, list[tuple[int, str, bytes]]] = {plural: [] for plural in self.served}
+        self.forgotten: dict[str, int] = dict.fromkeys(self.served, 0)
         self.version = 100
         self.budgets: set[str] = set()  # jobs by uid, and namespaces, whose pods a PodDisruptionBudget protects
         self.policies = False  # whether the admission policies are installed
@@ -232,14 +233,14 @@ class Server:
         """The body of the answer to a call of the controller. Raises Refused."""
         found = _PATH.match(path)
         if found is None:
-            if path.startswith("/apis/kueue.x-k8s.io"):
+            there = [{"name": each.plural} for each in self.served.values() if each.root == path]
+            if not there:
                 raise Refused(404, "NotFound", path)
-            optional = resources.JOB_SETS, resources.LEADER_WORKER_SETS
-            return encode({"resources": [{"name": each.plural} for each in optional if each.root == path]})
+            return encode({"resources": there})
         plural, namespace = found["plural"], found["namespace"] or ""
         if plural == "events":
             return self._event(method, body)
-        if plural not in SERVED:
+        if plural not in self.served:
             raise Refused(404, "NotFound", path)
         if found["name"] is None:
             if method == "POST":
