@@ -1,6 +1,7 @@
 """One history from a seed: a cluster, its users, a bad network, and a controller that dies and comes back.
 
-1. Users do what they like, while the network fails and the controller crashes between any two of its writes.
+1. Users do what they like, and so does a hostile tenant, while the network fails and the controller crashes between any
+   two of its writes.
 2. All that comes to rest. What a freshly started controller holds is what the last one held, and it writes nothing.
 3. All pods end. Whoever would fit an idle cluster had its turn, and then nothing is held any more.
 """
