@@ -80,10 +80,17 @@ def asked(record: Record, barred: Sequence[Barred]) -> dict[str, Amounts]:
 def anew(record: Record, wanted: Mapping[str, Amounts], gate: str) -> tuple[Wanted, ...]:
     """What is said of a workload that waits anew, as there is no room for what its pods ask for where it is.
 
-    () where that was not tried yet, or lacks something else than room, or where some of its pods run still.
+    () where that was not tried yet, or lacks something else than room, or where some of its pods run still. One that is
+    suspended while it waits is not: what its template says is admitted again.
     """
     refused = record.refused
-    tried = wanted and record.asked == wanted and refused is not None and refused.reason in _NO_ROOM
+    tried = (
+        wanted
+        and not record.owner.suspendable
+        and record.asked == wanted
+        and refused is not None
+        and refused.reason in _NO_ROOM
+    )
     if not tried or refused is None or not _none_runs(record, gate):
         return ()
     message = f"all its pods ask for more than was admitted, for which there is no room where it is: {refused.message}"

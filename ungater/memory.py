@@ -247,6 +247,9 @@ class Memory:
             added=self._added(owned),
         )
         more = at_least(record.asked.get(owned.name, {}), record.granted(owned.name) or {})
+        if record.owner.foretold and record.admission is None:  # its pods may ask for more than their template
+            for pod in record.pods_of(owned):
+                more = more if finished(pod) else at_least(more, convert.pod_requests(pod.spec))
         return msgspec.structs.replace(found, requests=at_least(found.requests, more)) if more else found
 
     def avoided(self, record: Record, owned: OwnedPodSet, now: float | None = None) -> frozenset[str]:

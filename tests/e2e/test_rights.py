@@ -61,7 +61,7 @@ SELDOM = {
         ("list", "leaderworkersets.leaderworkerset.x-k8s.io"): "where the kind is served: test_ungater_leaders",
         ("watch", "leaderworkersets.leaderworkerset.x-k8s.io"): "as above",
         **{
-            (verb, f"{resource.plural}.{resource.group}"): "where the kind is served: test_replicated"
+            (verb, f"{resource.plural}.{resource.group}"): "where the kind is served: test_ungater_mpi"
             for resource, _ in REPLICATED
             for verb in ("list", "watch")
         },

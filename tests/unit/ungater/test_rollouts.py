@@ -185,3 +185,17 @@ def test_a_revision_of_another_set_counts_for_nobody(world):
     world.memory.on_revision(Event(EventKind.MODIFIED, "a", one, forged))
     world.settle()
     assert [one.name for one in world.record.owner.pod_sets] == ["leader", "workers"]
+
+
+def test_pods_that_ask_for_more_than_their_template_are_placed_by_what_they_ask_for(world):
+    """Somebody's webhook adds a container, or the revision is not known: else it would be placed and leave for ever."""
+    world.end()
+    world.pod(0, "1", "a", at="30")
+    for index in (1, 2):
+        world.pod(index, "2", "a", at="30")
+    rounds = []
+    for _ in range(3):
+        world.settle()
+        rounds.append((world.racks(), world.granted() if world.record.admission else None))
+    assert rounds == [({"r2"}, {"leader": 1000, "workers": 2000})] * 3
+    assert world.let_go(world.record) == ["l-0", "l-0-1", "l-0-2"]
