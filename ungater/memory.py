@@ -747,7 +747,10 @@ class Memory:
             self._defaults[wire.metadata.name] = wire.value
 
     def _set_job(self, job: objects.Job) -> None:
-        if (parent := self._parent(job) or self._launched_by(job)) != "":
+        parent = self._parent(job) or self._launched_by(job)
+        if self._parents.get(id_of(job), parent) != parent:
+            self._forget_child(job)  # it has another owner now
+        if parent:
             self._drop(id_of(job))  # where it was taken for a workload of its own
             self._set_child(parent, job)
             return

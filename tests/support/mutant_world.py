@@ -65,6 +65,7 @@ CACHES = {
     "LabelColumn.values": 5 * 8,
     "Queues.local": 2,  # of namespaces that are there: who waits without a queue
     "Queues.rooms": 8,
+    "Queues._later": 64,  # a heap: those who went are in it until their time
     **dict.fromkeys(("Queues._numbers", "Queues._priorities", "Queues._held_in", "Queues.holders", "Queues.pools"), 8),
     **dict.fromkeys(("Nodes.at", "Nodes.by_name", "Fleet._at", "Fleet._slot", "Fleet._kind"), 256),  # that pods named
     "Queues.memo": 4096,
@@ -74,7 +75,7 @@ CACHES = {
         ("Tree.grid", "Tree.spare", "Tree.children", "Tree.bounds", "Tree.paths", "Tree.names", "Tree._cuts"), 64
     ),
     **dict.fromkeys(("NodeFilter.terms", "NodeFilter.selector", "NodeFilter.tolerations"), 4096),
-    **dict.fromkeys(("Ask.pairs", "Ask.rows", "Ask.column", "Ask.amounts", "Plan.asks"), 4096),
+    **dict.fromkeys(("Ask.pairs", "Ask.rows", "Ask.column", "Ask.amounts", "Ask.present", "Plan.asks"), 4096),
     "Metrics._outside": 4096,  # of all controllers in this process
 }
 # What grows with the names and shapes of what administrators and kubelets make: nodes, queues, flavors, cohorts.

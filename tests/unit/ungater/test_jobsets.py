@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from support.owned import KEYS, make_known
+from support.owned import KEYS, make_job, make_known
 from support.world import FLAVOR, NODES, World, stored_workload
 
 from crds.constants import JOB_INDEX_LABEL, JOB_SET_INDEX, JOB_SET_ROLE
@@ -16,6 +16,7 @@ from queueing.scale import eager, grow
 from ungater import starting, workloads
 from ungater.decide import decide
 from ungater.instructions import Enter, Shrink, ShrinkLater, Ungate
+from ungater.jobs import JOB_SET, JOB_SET_API
 from ungater.jobsets import made_by, owner_of_jobset
 from ungater.memory import UNPROVED
 
@@ -446,3 +447,16 @@ def ref(uid):
     return (
         OwnerReference(api_version="jobset.x-k8s.io/v1alpha2", kind="JobSet", name="other", uid=uid, controller=True),
     )
+
+
+def test_of_a_job_that_gets_another_owner_and_goes_nothing_is_kept():
+    world = World()
+    job = make_job("a", uid="a")
+    for uid in ("one", "two", ""):
+        owner = OwnerReference(api_version=JOB_SET_API, kind=JOB_SET, name=uid, uid=uid, controller=True)
+        meta = msgspec.structs.replace(job.metadata, owner_references=(owner,) if uid else ())
+        job = msgspec.structs.replace(job, metadata=meta)
+        world.put("job", job)
+        assert list(world.memory.children) == ([f"ns/{uid}"] if uid else [])
+    world.drop("job", job)
+    assert (world.memory.children, world.memory.records) == ({}, {})
