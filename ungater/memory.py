@@ -686,8 +686,18 @@ class Memory:
         if job.spec.managed_by not in {"", JOB_CONTROLLER}:
             self._drop(id_of(job))  # another controller's, who makes its pods elsewhere, or not at all
             return
-        record = self.records.get(id_of(job))
+        uid = id_of(job)
+        pods = tuple(self.pods_of(uid)) if uid in self._parents else ()
+        for pod in pods:
+            self._forget_pod(pod)  # a JobSet's until now
+        self._forget_child(job)
+        self._parents.pop(uid, None)
+        record = self.records.get(uid)
         self._set_own(record, owner_of(job, self.keys, record.own if record else None))
+        for pod in pods:
+            self._charge(pod)
+            self._pay(pod, self._record_of(pod))
+            self._note_arrival(pod)
 
     def _parent(self, job: objects.Job) -> str:
         """The id of the JobSet that made a Job; "" where none did, whatever the Job says.
