@@ -157,7 +157,7 @@ class History:
         self.term = Term(self, self.faults)
         background = asyncio.create_task(self._others())
         background.add_done_callback(self._ended)
-        for _ in range(self.rng.randint(6, 22)):
+        for _ in range(self.rng.randint(6, 30 if self.users.tenant.share else 22)):
             await self._until(self.rng.expovariate(1 / self.rng.choice((0.05, 1.0, 8.0))))
             self.users.act()
         await self._until(self.rng.random() * 20)
