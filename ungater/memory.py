@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from crds.constants import JOB_CONTROLLER, JOB_SET_CONTROLLER, Keys
+from crds.constants import HOSTNAME_LABEL, JOB_CONTROLLER, JOB_SET_CONTROLLER, Keys
 from crds.request import ParsedRequest, unresolved
 from engine.closed import closed
 from engine.model import Pod, PodSet, Policy, TopologyRequest
@@ -605,6 +605,8 @@ class Memory:
         """What is held for a job was given back: pods of it that run on are charged by themselves."""
         for pod in record.pods.values():
             self._pay(pod, record)
+            if not pod.spec.node_name:
+                self._charge(pod)
 
     def _pay(self, pod: objects.Pod, record: Record | None) -> None:
         """Charge a pod by itself where it runs and no workload answers for it, and no more where one does."""
@@ -1024,8 +1026,12 @@ class Memory:
         self._enqueue(record.id, self._delay(record))
 
     def _charge(self, pod: objects.Pod) -> None:
-        """Charge a bound pod that has not finished, with its claim; others take nothing."""
+        """Charge a pod that has not finished where it is bound, with its claim, or heads for; others take nothing."""
         if not pod.spec.node_name:
+            if node := self._heads_for(pod):
+                self.state.set_pod(convert.pod(_bound(pod, node)))
+            elif objects.key(pod) in self.state.pods:
+                self._give_back(pod)
             return
         if finished(pod):
             self._give_back(pod)
@@ -1042,6 +1048,15 @@ class Memory:
             self.queues.bind(objects.key(pod), record.key)
         self._note_outside(pod)
 
+    def _heads_for(self, pod: objects.Pod) -> str:
+        """The node that a pod was sent to which no workload has slots for any more, as it was orphaned on its way."""
+        meta, host = pod.metadata, (pod.spec.node_selector or {}).get(HOSTNAME_LABEL, "")
+        if self.keys.workload not in (meta.annotations or {}) or is_gated(pod, self.keys.gate) or finished(pod):
+            return ""
+        record, node = self._record_of(pod), self.state.nodes.get(host)
+        kept = record is not None and self._marked(record, pod)
+        return "" if kept or node is None or meta.deletion_timestamp is not None else host
+
     def _note_outside(self, pod: objects.Pod) -> None:
         """Have a pod that no queue admitted be a candidate, where settings allow that, until it is gone."""
         if not self.queues.rules.pods:
@@ -1055,9 +1070,10 @@ class Memory:
     def _give_back(self, pod: objects.Pod) -> None:
         self.queues.unbind(objects.key(pod))
         self.queues.remove_pod(objects.key(pod))
-        if self.state.remove_pod(objects.key(pod)):
-            self.troubles.changed(pod.spec.node_name, self.records.values())
-            self.stir(None if _keeps_off(pod) else self.state.flavors_on(pod.spec.node_name))
+        charged = self.state.pods.get(objects.key(pod))
+        if charged is not None and self.state.remove_pod(charged.key):
+            self.troubles.changed(charged.node, self.records.values())
+            self.stir(None if _keeps_off(pod) else self.state.flavors_on(charged.node))
 
     def _note_arrival(self, pod: objects.Pod) -> None:
         """A pod may be on its way to a node, or have come."""
@@ -1178,6 +1194,11 @@ class Memory:
 def _holds(owner: Owner) -> bool:
     """Whether what is stored for it is held: until it is over; and of pods that are all gone until it is removed."""
     return owner.over in {"", GONE}
+
+
+def _bound(pod: objects.Pod, node: str) -> objects.Pod:
+    """A pod as it will be on this node."""
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
 
 
 def _keeps_off(pod: objects.Pod) -> bool:
