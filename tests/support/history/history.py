@@ -19,7 +19,7 @@ from support.history import loop as loops
 from support.history.actors import Cluster
 from support.history.judge import Judge
 from support.history.server import HOSTILE, Json, Server, ended, gated, is_set, over, owner_of, owners
-from support.history.stored import HOSTNAME, slices_of
+from support.history.stored import HOSTNAME, name_of, slices_of
 from support.history.users import Users
 from support.history.wire import Faults, Wire
 
@@ -317,7 +317,8 @@ class History:
             for pod in self.server.all("pods")
             if pod["spec"].get("nodeName") and pod["status"]["phase"] not in {"Succeeded", "Failed"}
         )
-        if bound != held["pods"]:
+        coming = {name_of(pod) for pod in self.server.all("pods") if not gated(pod) and not pod["spec"].get("nodeName")}
+        if bound != [key for key in held["pods"] if key not in coming]:
             self.judge.wrong.append(f"on nodes are\n  {bound}\nand charged\n  {held['pods']}")
 
     def _unsettled(self) -> list[str]:
