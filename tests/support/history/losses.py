@@ -9,6 +9,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from support.history.paid import believed
 from support.history.server import CONTROLLER, NAMESPACE, Json, Key, Server, is_set, is_true, over, owner_of
 from support.history.stored import admission_of, cpu_of, name_of
 
@@ -75,7 +76,8 @@ class Losses:
             for each in self.server.all("workloads")
             if (admission_of(each) or {}).get("clusterQueue") == queue
         )
-        return admitted + sum(cpu for (_, name), cpu in self._judge.payers.running().items() if name == queue)
+        running = sum(cpu for (_, name), cpu in self._judge.payers.running().items() if name == queue)
+        return admitted + max(running, sum(believed(pod, queue) for pod in self.server.all("pods")))
 
     def _workload(self, old: Json) -> Iterator[str]:
         owner = self._judge.job(owner_of(old))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from support.history.actors import requests
-from support.history.policies import WRITTEN
+from support.history.policies import ADMITTED_QUOTA, WRITTEN
 from support.history.server import (
     CONTROLLER,
     HOSTILE,
@@ -23,6 +23,7 @@ from support.history.server import (
     Server,
     ended,
     gated,
+    named_by,
     over,
     owner_of,
     owners,
@@ -39,6 +40,7 @@ class Let(NamedTuple):
     workload: str
     queue: str
     cpu: int
+    owners: tuple[str, ...]  # as it named them then
 
 
 class Payers:
@@ -78,7 +80,7 @@ class Payers:
                 yield f"pod {name} was let go for {mark}, which is not admitted"
             return
         queue, cpu = admission.get("clusterQueue", ""), requests(pod["spec"])["cpu"]
-        self.let[meta["uid"]] = Let(name_of(workload), queue, cpu)
+        self.let[meta["uid"]] = Let(name_of(workload), queue, cpu, tuple(named_by(pod)))
         if not queue or meta.get("deletionTimestamp"):
             return
         most = max(
@@ -102,7 +104,11 @@ class Payers:
     def _runs_by(self, workload: Json, queue: str) -> int:
         """What pods take that run by a Workload, but for those that were taken from its owner since."""
         by, owner = (name_of(workload), queue), owner_of(workload)
-        return sum(let.cpu for pod, let in self._going() if let[:2] == by and owner_of(pod) == owner)
+        return sum(
+            let.cpu
+            for pod, let in self._going()
+            if let[:2] == by and owner_of(pod) == owner and tuple(named_by(pod)) == let.owners
+        )
 
     def running(self) -> Counter:
         """What pods take that run, by the Workload for which they were let go, and its queue."""
@@ -127,6 +133,11 @@ class Payers:
         for (_, queue), cpu in (admitted | self.running()).items():
             used[queue] += cpu
         return used
+
+
+def believed(pod: Json, queue: str) -> int:
+    """What a pod takes that says that it runs by a queue; 0 where it does not."""
+    return requests(pod["spec"])["cpu"] if f'"{queue}"' in (_said(pod, ADMITTED_QUOTA) or "") else 0
 
 
 def _said(pod: Json, name: str) -> str | None:
