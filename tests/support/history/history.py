@@ -18,7 +18,7 @@ import structlog
 from support.history import loop as loops
 from support.history.actors import Cluster
 from support.history.judge import Judge
-from support.history.server import HOSTILE, Json, Server, ended, gated, is_set, over, owner_of, owners
+from support.history.server import HOSTILE, Json, Server, ended, gated, is_set, is_true, over, owner_of, owners
 from support.history.stored import HOSTNAME, name_of, slices_of
 from support.history.users import Users
 from support.history.wire import Faults, Wire
@@ -340,7 +340,9 @@ class History:
             workload = self.server.get("workloads", name, namespace)
             if workload is None:
                 wrong.append(f"{count} pods of {key} are held, and there is no such Workload")
-            elif (there := self.judge.pods_for(workload)) < count:
+            elif (there := self.judge.pods_for(workload)) < count and not (
+                there and is_true(workload.get("status"), "Evicted")  # it gives back all at once, when the last is gone
+            ):
                 wrong.append(f"{key} holds {count} pods, and {there} are there")
         for key, charged in memory.queues.quotas.held.items():
             if key not in held and any(charged.amounts.values()) and not self._charged(key):
