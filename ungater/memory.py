@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from crds.constants import JOB_CONTROLLER, JOB_SET_CONTROLLER, Keys
+from crds.constants import HOSTNAME_LABEL, JOB_CONTROLLER, JOB_SET_CONTROLLER, Keys
 from crds.request import ParsedRequest, unresolved
 from engine.closed import closed
 from engine.model import Pod, PodSet, Policy, TopologyRequest
@@ -642,6 +642,8 @@ class Memory:
         """What is held for a job was given back: pods of it that run on are charged by themselves."""
         for pod in record.pods.values():
             self._pay(pod, record)
+            if not pod.spec.node_name:
+                self._charge(pod)
         self._judge_left(record)
 
     def _pay(self, pod: objects.Pod, record: Record | None) -> None:
@@ -757,8 +759,18 @@ class Memory:
         if job.spec.managed_by not in {"", JOB_CONTROLLER}:
             self._drop(id_of(job))  # another controller's, who makes its pods elsewhere, or not at all
             return
-        record = self.records.get(id_of(job))
+        uid = id_of(job)
+        pods = tuple(self.pods_of(uid)) if uid in self._parents else ()
+        for pod in pods:
+            self._forget_pod(pod)  # a JobSet's until now
+        self._forget_child(job)
+        self._parents.pop(uid, None)
+        record = self.records.get(uid)
         self._set_own(record, owner_of(job, self.keys, record.own if record else None))
+        for pod in pods:
+            self._charge(pod)
+            self._pay(pod, self._record_of(pod))
+            self._note_arrival(pod)
 
     def _parent(self, job: objects.Job) -> str:
         """The id of the JobSet that made a Job; "" where none did, whatever the Job says.
@@ -1213,8 +1225,12 @@ class Memory:
         self._enqueue(record.id, self._delay(record))
 
     def _charge(self, pod: objects.Pod) -> None:
-        """Charge a bound pod that has not finished, with its claim; others take nothing."""
+        """Charge a pod that has not finished where it is bound, with its claim, or heads for; others take nothing."""
         if not pod.spec.node_name:
+            if node := self._heads_for(pod):
+                self.state.set_pod(convert.pod(_bound(pod, node)))
+            elif objects.key(pod) in self.state.pods:
+                self._give_back(pod)
             return
         if finished(pod):
             self._give_back(pod)
@@ -1231,6 +1247,15 @@ class Memory:
             self.queues.bind(objects.key(pod), record.key)
         self._note_outside(pod)
 
+    def _heads_for(self, pod: objects.Pod) -> str:
+        """The node that a pod was sent to which no workload has slots for any more, as it was orphaned on its way."""
+        meta, host = pod.metadata, (pod.spec.node_selector or {}).get(HOSTNAME_LABEL, "")
+        if self.keys.workload not in (meta.annotations or {}) or is_gated(pod, self.keys.gate) or finished(pod):
+            return ""
+        record, node = self._record_of(pod), self.state.nodes.get(host)
+        kept = record is not None and self._marked(record, pod)
+        return "" if kept or node is None or meta.deletion_timestamp is not None else host
+
     def _note_outside(self, pod: objects.Pod) -> None:
         """Have a pod that no queue admitted be a candidate, where settings allow that, until it is gone."""
         if not self.queues.rules.pods:
@@ -1244,9 +1269,10 @@ class Memory:
     def _give_back(self, pod: objects.Pod) -> None:
         self.queues.unbind(objects.key(pod))
         self.queues.remove_pod(objects.key(pod))
-        if self.state.remove_pod(objects.key(pod)):
-            self.troubles.changed(pod.spec.node_name, self.records.values())
-            self.stir(None if _keeps_off(pod) else self.state.flavors_on(pod.spec.node_name))
+        charged = self.state.pods.get(objects.key(pod))
+        if charged is not None and self.state.remove_pod(charged.key):
+            self.troubles.changed(charged.node, self.records.values())
+            self.stir(None if _keeps_off(pod) else self.state.flavors_on(charged.node))
 
     def _note_arrival(self, pod: objects.Pod) -> None:
         """A pod may be on its way to a node, or have come."""
@@ -1373,6 +1399,11 @@ class Memory:
 def _holds(owner: Owner) -> bool:
     """Whether what is stored for it is held: until it is over; and of pods that are all gone until it is removed."""
     return owner.over in {"", GONE}
+
+
+def _bound(pod: objects.Pod, node: str) -> objects.Pod:
+    """A pod as it will be on this node."""
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
 
 
 def _keeps_off(pod: objects.Pod) -> bool:

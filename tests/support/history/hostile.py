@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 TENANT = "tenant"
 COLLECTOR = "garbage collector"
+TRIES = 4  # of what there may be nothing for
 LONG = 900  # seconds that pods take to stop which are to stay
 
 
@@ -52,7 +53,7 @@ class Tenant:
         self._users = users
         self.server = users.server
         self.rng = users.rng
-        self.share = self.rng.choice((0.0, 0.0, 0.3, 0.6))
+        self.share = self.rng.choice((0.0, 0.0, 0.4, 0.7))
         self.forged: set[str] = set()  # names of Workloads that he wrote himself
         self._numbers = 0
         self._actions: tuple[Callable[[], Any], ...] = (
@@ -78,7 +79,11 @@ class Tenant:
 
     def act(self) -> None:
         """Something, where it can be done now and is not forbidden."""
-        self._try(self.rng.choice(self._actions))
+        before = self.server.commits
+        for _ in range(TRIES):
+            self._try(self.rng.choice(self._actions))
+            if self.server.commits != before:
+                return
 
     def meddle(self, key: Key) -> None:
         """The controller wrote something of his: he acts in the same moment."""

@@ -9,6 +9,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from support.history.paid import believed
 from support.history.server import CONTROLLER, NAMESPACE, Json, Key, Server, is_set, is_true, over, owner_of
 from support.history.stored import admission_of, cpu_of, name_of
 
@@ -25,12 +26,15 @@ class Losses:
         self.server = server
         self._judge = judge
         self._planned: dict[str, float] = {}  # victims of nominations, by key: when that was last seen
+        self._gone: dict[str, float] = {}  # queues: when an admitted Workload of theirs was deleted last
         self._leaving: dict[str, float] = {}  # Workloads by uid: when they were last on their way out
 
     def changed(self, key: Key, old: Json | None, new: Json | None, who: str) -> Iterator[str]:
         """One change was made."""
         if key[0] == "workloads" and new is not None and new.get("status") != (old or {}).get("status"):
             yield from self._told(key, old or {}, new)
+        if key[0] == "workloads" and old is not None and new is None and (admission := admission_of(old)):
+            self._gone[admission.get("clusterQueue", "")] = self.server.loop.now
         if who != CONTROLLER or key[1] != NAMESPACE or old is None:
             return
         going = new is None or new["metadata"].get("deletionTimestamp")
@@ -65,7 +69,10 @@ class Losses:
             if its == queue:
                 if found["spec"].get("priority", 0) >= mine:
                     yield f"{name_of(workload)} preempts {key}, whose priority is no lower"
-            elif self._used(its) <= self._judge.least(its):
+            elif (
+                self._used(its) <= self._judge.least(its)
+                and self.server.loop.now - self._gone.get(its, -LAG) >= LAG  # else it may be about to be written again
+            ):
                 yield f"{name_of(workload)} preempts {key}, though {its} borrows nothing"
 
     def _used(self, queue: str) -> int:
@@ -75,7 +82,8 @@ class Losses:
             for each in self.server.all("workloads")
             if (admission_of(each) or {}).get("clusterQueue") == queue
         )
-        return admitted + sum(cpu for (_, name), cpu in self._judge.payers.running().items() if name == queue)
+        running = sum(cpu for (_, name), cpu in self._judge.payers.running().items() if name == queue)
+        return admitted + max(running, sum(believed(pod, queue) for pod in self.server.all("pods")))
 
     def _workload(self, old: Json) -> Iterator[str]:
         owner = self._judge.job(owner_of(old))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from support.history.actors import requests
-from support.history.policies import WRITTEN
+from support.history.policies import ADMITTED_QUOTA, WRITTEN
 from support.history.server import (
     CONTROLLER,
     HOSTILE,
@@ -23,6 +23,7 @@ from support.history.server import (
     Server,
     ended,
     gated,
+    named_by,
     over,
     owner_of,
     owners,
@@ -34,11 +35,12 @@ if TYPE_CHECKING:
 
 
 class Let(NamedTuple):
-    """By what a pod runs: the Workload's uid, its queue, and what the pod takes."""
+    """By what a pod runs: the Workload, its queue, and what the pod takes."""
 
     workload: str
     queue: str
     cpu: int
+    owners: tuple[str, ...]  # as it named them then
 
 
 class Payers:
@@ -78,8 +80,7 @@ class Payers:
                 yield f"pod {name} was let go for {mark}, which is not admitted"
             return
         queue, cpu = admission.get("clusterQueue", ""), requests(pod["spec"])["cpu"]
-        uid = workload["metadata"]["uid"]
-        self.let[meta["uid"]] = Let(uid, queue, cpu)
+        self.let[meta["uid"]] = Let(name_of(workload), queue, cpu, tuple(named_by(pod)))
         if not queue or meta.get("deletionTimestamp"):
             return
         most = max(
@@ -90,16 +91,30 @@ class Payers:
         named = (meta.get("labels") or {}).get(QUEUE)
         if self.server.policies and named and f"cq-{named}" != queue and not mark.startswith(("job-", "jobset-")):
             yield f"pod {name} names queue {named}, and {mark} was admitted in {queue}"
-        if there is not None and (runs := self.running()[uid, queue]) > cpu_of(there):
+        if there is not None and (runs := self._runs_by(there, queue)) > cpu_of(there):
             yield f"{runs} cpu run for {name_of(there)}, which was given {cpu_of(there)}"
 
-    def running(self) -> Counter:
-        """What pods take that run, by the uid of the Workload for which they were let go, and its queue."""
-        found: Counter = Counter()
+    def _going(self) -> Iterator[tuple[Json, Let]]:
+        """The pods that were let go and run, or may."""
         for pod in self.server.all("pods"):
             let = self.let.get(pod["metadata"]["uid"])
             if let is not None and holds(pod) and not ended(pod) and not self._judge.forsaken(pod):
-                found[let.workload, let.queue] += let.cpu
+                yield pod, let
+
+    def _runs_by(self, workload: Json, queue: str) -> int:
+        """What pods take that run by a Workload, but for those that were taken from its owner since."""
+        by, owner = (name_of(workload), queue), owner_of(workload)
+        return sum(
+            let.cpu
+            for pod, let in self._going()
+            if let[:2] == by and owner_of(pod) == owner and tuple(named_by(pod)) == let.owners
+        )
+
+    def running(self) -> Counter:
+        """What pods take that run, by the Workload for which they were let go, and its queue."""
+        found: Counter = Counter()
+        for _, let in self._going():
+            found[let.workload, let.queue] += let.cpu
         return found
 
     def used(self) -> Counter:
@@ -113,11 +128,16 @@ class Payers:
         }
         for workload in self.server.all("workloads"):
             if owner_of(workload) in wanting and (admission := admission_of(workload)) is not None:
-                admitted[workload["metadata"]["uid"], admission.get("clusterQueue", "")] += usage_of(admission)
+                admitted[name_of(workload), admission.get("clusterQueue", "")] += usage_of(admission)
         used: Counter = Counter()
         for (_, queue), cpu in (admitted | self.running()).items():
             used[queue] += cpu
         return used
+
+
+def believed(pod: Json, queue: str) -> int:
+    """What a pod takes that says that it runs by a queue; 0 where it does not."""
+    return requests(pod["spec"])["cpu"] if f'"{queue}"' in (_said(pod, ADMITTED_QUOTA) or "") else 0
 
 
 def _said(pod: Json, name: str) -> str | None:

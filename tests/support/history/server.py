@@ -438,6 +438,8 @@ def is_hostile(uid: str) -> bool:
 def _matters(key: Key, old: Json | None, new: Json | None) -> bool:
     if key[0] in {"clusterqueues", "localqueues"}:
         return False
+    if key[0] == "workloads" and old is not None and new is None and is_true(old.get("status"), "Finished"):
+        return False  # of an owner that needs nothing any more
     if key[0] != "workloads" or old is None or new is None:
         return True
     held = [[(each.get("status") or {}).get(name) for name in ("admission", "nomination")] for each in (old, new)]

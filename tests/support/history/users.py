@@ -74,6 +74,8 @@ class Users:
         self.jobsets = rng.choice((0.0, 0.0, 0.3, 0.8))  # share of JobSets in what is; the others are Jobs
         self.kinds = rng.choice(KINDS)  # of those
         self.meddles = rng.choice((0.0, 0.1, 0.4))  # share of the controller's writes after which somebody acts at once
+        if self.tenant.share:  # most ways to ask for more, or to be another's, are those of pods that no Job makes
+            self.sets, self.meddles = rng.choice((self.sets, 0.5)), max(self.meddles, 0.1)
         self.busy = True
         self._numbers = 0
         self._gone: list[Json] = []  # nodes that were deleted

@@ -432,6 +432,30 @@ def test_a_jobset_that_nobody_sees_is_believed_in_for_a_while(world):
     assert not world.memory._unproved
 
 
+def test_the_jobs_of_a_jobset_that_is_orphaned_take_their_pods_along(world):
+    world.put_set(make_jobset())
+    for role, index, count in JOBS:
+        world.put("job", child(role, index, count))
+    for one in PODS:
+        world.put("pod", one)
+    orphan = child("workers", 1, 2)
+    world.put(
+        "job", msgspec.structs.replace(orphan, metadata=msgspec.structs.replace(orphan.metadata, owner_references=()))
+    )
+    records = world.memory.records
+    assert sorted(one.metadata.name for one in records["ns/u-workers-1"].pods.values()) == [
+        "workers-1-0",
+        "workers-1-1",
+    ]
+    assert len(records["ns/u-js"].pods) == 3
+    world.drop("pod", PODS[-1])
+    assert [one.metadata.name for one in records["ns/u-workers-1"].pods.values()] == ["workers-1-0"], (
+        "what ends is seen"
+    )
+    world.put("pod", PODS[-1])
+    assert len(records["ns/u-workers-1"].pods) == 2, "and so is what comes"
+
+
 def test_children_of_a_jobset_in_another_namespace_are_none_of_its(world):
     world.put_set(make_jobset())
     stolen = child("workers", 1, 2)
