@@ -300,9 +300,7 @@ class Feed(Generic[T]):
             self._version = obj.metadata.resource_version or self._version
         return changes
 
-    def _undecodable(
-        self, line: bytes, error: Exception, changes: list[tuple[str, T | None, T | None]]
-    ) -> None:
+    def _undecodable(self, line: bytes, error: Exception, changes: list[tuple[str, T | None, T | None]]) -> None:
         """Pass over an object that does not fit its type; that it was deleted is known all the same."""
         if not line:
             return
