@@ -81,7 +81,10 @@ class BudgetWatch:
             if record is None:
                 continue
             takes = {} if self._by_slices(record.key) else self._takes(record.owner.namespace, record.pods.values())
-            if self._keyed.pop(uid, None) is not None or takes:
+            before = self._keyed.pop(uid, None)
+            if before not in {None, record.key}:  # another workload is its own now
+                helped |= self._memory.queues.budgets.take(str(before), {})
+            if before is not None or takes:
                 helped |= self._memory.queues.budgets.take(record.key, takes)
             if takes:
                 self._keyed[uid] = record.key
