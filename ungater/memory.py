@@ -1128,9 +1128,12 @@ class Memory:
                 self._enqueue(uid, 0.0)
 
     def _owner_of(self, workload: Workload) -> Record | None:
-        """Whose Workload it is: that of its controlling owner; of a group of pods, by its name."""
+        """Whose Workload it is: that of its controlling owner; of a group of pods, by its name; one that is known."""
         record = self.records.get(self._ids.get(objects.key(workload), ""))
-        return record if record is not None and belongs(workload, record.owner) else None
+        if record is None or belongs(workload, record.owner):
+            return record
+        known = record.known is not None and record.known.uid == workload.metadata.uid
+        return record if known else None  # whatever somebody wrote on it since
 
     def _new_record(self, own: Owner, after: float = 0.0) -> None:
         owner = self.view(own)

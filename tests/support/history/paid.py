@@ -74,12 +74,16 @@ class Payers:
         if workload is None:
             yield f"pod {name} was let go for {mark}, which never was"
             return
-        admission = admission_of(workload)
+        last = self._last.get((meta["namespace"], mark))  # deleted by somebody, and about to be written again
+        admission = admission_of(workload) or (admission_of(last) if last is not None else None)
         if admission is None:
             if there is not None:
                 yield f"pod {name} was let go for {mark}, which is not admitted"
             return
         queue, cpu = admission.get("clusterQueue", ""), requests(pod["spec"])["cpu"]
+        named = set(named_by(pod))
+        if named and not named & {each["metadata"]["uid"] for each in self.server.objects.values()}:
+            return  # sent before it was seen that its owner is gone: it is charged once it is seen to have gone
         self.let[meta["uid"]] = Let(name_of(workload), queue, cpu, tuple(named_by(pod)))
         if not queue or meta.get("deletionTimestamp"):
             return
@@ -88,10 +92,10 @@ class Payers:
         )
         if cpu > most:
             yield f"pod {name} asks for {cpu} cpu, and {mark} was given {most} for each"
-        named = (meta.get("labels") or {}).get(QUEUE)
-        if self.server.policies and named and f"cq-{named}" != queue and not mark.startswith(("job-", "jobset-")):
-            yield f"pod {name} names queue {named}, and {mark} was admitted in {queue}"
-        if there is not None and (runs := self._runs_by(there, queue)) > cpu_of(there):
+        label = (meta.get("labels") or {}).get(QUEUE)
+        if self.server.policies and label and f"cq-{label}" != queue and not mark.startswith(("job-", "jobset-")):
+            yield f"pod {name} names queue {label}, and {mark} was admitted in {queue}"
+        if there is not None and admission_of(there) and (runs := self._runs_by(there, queue)) > cpu_of(there):
             yield f"{runs} cpu run for {name_of(there)}, which was given {cpu_of(there)}"
 
     def _going(self) -> Iterator[tuple[Json, Let]]:

@@ -349,6 +349,19 @@ def test_while_their_workload_answers_for_them_they_are_not_charged_twice(world)
     assert world.used() == 2000
 
 
+def test_a_workload_whose_owner_somebody_removed_is_still_seen_to_be_deleted(world):
+    running(world, "1", "1")
+    record = world.record
+    stored = stored_workload(record.owner, record.admission)
+    world.put("workload", stored)
+    assert record.known is not None
+    record.known = dataclasses.replace(record.known, uid=stored.metadata.uid)
+    meta = msgspec.structs.replace(stored.metadata, owner_references=(), resource_version="99")
+    world.put("workload", msgspec.structs.replace(stored, metadata=meta))
+    world.drop("workload", world.stores["workload"][f"ns/{stored.metadata.name}"])
+    assert record.known is None, "so it is made anew"
+
+
 def test_a_pod_that_is_orphaned_on_its_way_to_a_node_keeps_its_room_there(world):
     pods = [world.pod(f"db-{at}", "2") for at in range(2)]
     world.admitted()
