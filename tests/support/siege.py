@@ -22,7 +22,7 @@ from support.queues import API, Queued, make_priorities, make_queue, queued
 from support.webhook_installed import serving
 
 from kube.client import Client
-from kube.errors import Conflict, NotFound
+from kube.errors import Conflict, KubeTimeout, NotFound
 from kube.resources import (
     CLUSTER_QUEUES,
     DEPLOYMENTS,
@@ -294,7 +294,8 @@ class Siege:
                     await self.admin.patch(resource, meta["name"], self.namespace, body=body)
         if resource is PODS or not all(meta.get("deletionTimestamp") for meta in found):
             options = {"propagationPolicy": "Background", "gracePeriodSeconds": 0}
-            await self.admin.raw("DELETE", resource.path(self.namespace), body=json.dumps(options).encode())
+            with suppress(KubeTimeout):  # many large ones take their time
+                await self.admin.raw("DELETE", resource.path(self.namespace), body=json.dumps(options).encode())
         return len(found)
 
     async def _nothing_used(self) -> bool:
