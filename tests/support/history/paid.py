@@ -114,6 +114,10 @@ class Payers:
             if let[:2] == by and owner_of(pod) == owner and tuple(named_by(pod)) == let.owners
         )
 
+    def runs_for(self, namespace: str, mark: str) -> bool:
+        """Whether a pod runs that was let go for a Workload of this name."""
+        return any(_said(pod, MARK) == mark for pod, _ in self._going() if pod["metadata"]["namespace"] == namespace)
+
     def running(self) -> Counter:
         """What pods take that run, by the Workload for which they were let go, and its queue."""
         found: Counter = Counter()
@@ -125,13 +129,18 @@ class Payers:
         """What is taken of each queue, by stored admissions, and by what runs beyond them."""
         admitted: Counter = Counter()
         wanting = {
-            each["metadata"]["uid"]
+            each["metadata"]["uid"]: each["metadata"]["name"]
             for namespace in (HOSTILE, NAMESPACE)
             for each in owners(self.server, namespace)
             if not over(each) and not each["metadata"].get("deletionTimestamp")
         }
         for workload in self.server.all("workloads"):
-            if owner_of(workload) in wanting and (admission := admission_of(workload)) is not None:
+            name = wanting.get(owner_of(workload))  # not that of another, which somebody wrote on it
+            if (
+                name is not None
+                and f"-{name}-" in workload["metadata"]["name"]
+                and (admission := admission_of(workload)) is not None
+            ):
                 admitted[name_of(workload), admission.get("clusterQueue", "")] += usage_of(admission)
         used: Counter = Counter()
         for (_, queue), cpu in (admitted | self.running()).items():
