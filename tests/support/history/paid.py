@@ -135,12 +135,9 @@ class Payers:
             if not over(each) and not each["metadata"].get("deletionTimestamp")
         }
         for workload in self.server.all("workloads"):
-            name = wanting.get(owner_of(workload))  # not that of another, which somebody wrote on it
-            if (
-                name is not None
-                and f"-{name}-" in workload["metadata"]["name"]
-                and (admission := admission_of(workload)) is not None
-            ):
+            name, admission = wanting.get(owner_of(workload)), admission_of(workload)
+            # What names another's owner, as somebody wrote it so, is not of that one's name.
+            if name is not None and admission is not None and f"-{name}-" in workload["metadata"]["name"]:
                 admitted[name_of(workload), admission.get("clusterQueue", "")] += usage_of(admission)
         used: Counter = Counter()
         for (_, queue), cpu in (admitted | self.running()).items():
