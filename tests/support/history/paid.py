@@ -111,7 +111,10 @@ class Payers:
         return sum(
             let.cpu
             for pod, let in self._going()
-            if let[:2] == by and owner_of(pod) == owner and tuple(named_by(pod)) == let.owners
+            if let[:2] == by
+            and not self._judge.astray(pod)
+            and owner_of(pod) == owner
+            and tuple(named_by(pod)) == let.owners
         )
 
     def runs_for(self, namespace: str, mark: str) -> bool:
