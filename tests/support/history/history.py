@@ -338,10 +338,15 @@ class History:
         for key, count in held.items():
             namespace, _, name = key.partition("/")
             workload = self.server.get("workloads", name, namespace)
-            if workload is None:
+            if workload is None and not self.judge.payers.runs_for(namespace, name):
                 wrong.append(f"{count} pods of {key} are held, and there is no such Workload")
-            elif (there := self.judge.pods_for(workload)) < count and not (
-                there and is_true(workload.get("status"), "Evicted")  # it gives back all at once, when the last is gone
+            elif (
+                workload is not None
+                and (there := self.judge.pods_for(workload)) < count
+                and not (
+                    there
+                    and is_true(workload.get("status"), "Evicted")  # it gives back all at once, when the last is gone
+                )
             ):
                 wrong.append(f"{key} holds {count} pods, and {there} are there")
         for key, charged in memory.queues.quotas.held.items():

@@ -251,6 +251,10 @@ class Judge:
         """Whether a pod was to go when its node was lost."""
         return pod["metadata"]["uid"] in self._forsaken
 
+    def astray(self, pod: Json) -> bool:
+        """Whether a pod's slot moved before it could start, or it is on its way out since an earlier admission."""
+        return pod["metadata"]["uid"] in self._astray
+
     def has_no_slot(self, pod: Json, workload: Json) -> bool:
         """Whether a pod is where its workload has no slot, or one on a node that takes none, or took none of late."""
         slices = slices_of(workload)

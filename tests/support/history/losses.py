@@ -9,6 +9,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from support.history.actors import requests
 from support.history.paid import believed
 from support.history.server import CONTROLLER, NAMESPACE, Json, Key, Server, is_set, is_true, over, owner_of
 from support.history.stored import admission_of, cpu_of, name_of
@@ -78,7 +79,7 @@ class Losses:
     def _used(self, queue: str) -> int:
         """The most that a queue may be taken to use."""
         admitted = sum(
-            cpu_of(each)
+            max(cpu_of(each), _wish(each))  # what it grows by may be about to be written
             for each in self.server.all("workloads")
             if (admission_of(each) or {}).get("clusterQueue") == queue
         )
@@ -103,6 +104,11 @@ class Losses:
             return
         if not self._judge.has_no_slot(pod, workload):
             yield f"pod {name_of(pod)} was deleted by the controller, and nothing says why"
+
+
+def _wish(workload: Json) -> int:
+    """What all pods take that it may have."""
+    return sum(requests(each["template"]["spec"])["cpu"] * each["count"] for each in workload["spec"]["podSets"])
 
 
 def _evicted(workload: Json) -> str:

@@ -111,8 +111,15 @@ class Payers:
         return sum(
             let.cpu
             for pod, let in self._going()
-            if let[:2] == by and owner_of(pod) == owner and tuple(named_by(pod)) == let.owners
+            if let[:2] == by
+            and not self._judge.astray(pod)
+            and owner_of(pod) == owner
+            and tuple(named_by(pod)) == let.owners
         )
+
+    def runs_for(self, namespace: str, mark: str) -> bool:
+        """Whether a pod runs that was let go for a Workload of this name."""
+        return any(_said(pod, MARK) == mark for pod, _ in self._going() if pod["metadata"]["namespace"] == namespace)
 
     def running(self) -> Counter:
         """What pods take that run, by the Workload for which they were let go, and its queue."""
@@ -125,13 +132,15 @@ class Payers:
         """What is taken of each queue, by stored admissions, and by what runs beyond them."""
         admitted: Counter = Counter()
         wanting = {
-            each["metadata"]["uid"]
+            each["metadata"]["uid"]: each["metadata"]["name"]
             for namespace in (HOSTILE, NAMESPACE)
             for each in owners(self.server, namespace)
             if not over(each) and not each["metadata"].get("deletionTimestamp")
         }
         for workload in self.server.all("workloads"):
-            if owner_of(workload) in wanting and (admission := admission_of(workload)) is not None:
+            name, admission = wanting.get(owner_of(workload)), admission_of(workload)
+            # What names another's owner, as somebody wrote it so, is not of that one's name.
+            if name is not None and admission is not None and f"-{name}-" in workload["metadata"]["name"]:
                 admitted[name_of(workload), admission.get("clusterQueue", "")] += usage_of(admission)
         used: Counter = Counter()
         for (_, queue), cpu in (admitted | self.running()).items():
