@@ -15,14 +15,17 @@ import msgspec
 import typer
 import yaml
 
+from cli.cluster.cluster_snapshot import listed, revisions
 from cli.output import Context, Failure, Kubeconfig, progress, stderr
 from kube.client import Client
-from kube.errors import KubeError, NotFound
+from kube.errors import KubeError
+from kube.replicas import REPLICATED
 from kube.resources import (
     CLUSTER_QUEUES,
     FLEX_TOPOS,
     JOB_SETS,
     JOBS,
+    LEADER_WORKER_SETS,
     LOCAL_QUEUES,
     NAMESPACES,
     NODE_RESOURCE_TOPOLOGIES,
@@ -37,7 +40,8 @@ from kube.resources import (
 
 KINDS: Final = (
     *(NODES, NAMESPACES, PRIORITY_CLASSES, RESOURCE_FLAVORS, CLUSTER_QUEUES, LOCAL_QUEUES),
-    *(FLEX_TOPOS, NODE_RESOURCE_TOPOLOGIES, POD_DISRUPTION_BUDGETS, JOB_SETS, JOBS, WORKLOADS, PODS),
+    *(FLEX_TOPOS, NODE_RESOURCE_TOPOLOGIES, POD_DISRUPTION_BUDGETS, JOB_SETS, LEADER_WORKER_SETS),
+    *(JOBS, WORKLOADS, PODS),
 )
 PRIVATE: Final = frozenset({"env", "envFrom", "command", "args"})
 APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -82,16 +86,16 @@ def objects_of(kubeconfig: str | None, context: str | None) -> list[Json]:
 
 async def _items(kubeconfig: str | None, context: str | None) -> list[Json]:
     async with await Client.connect(kubeconfig, context) as client:
-        found = await asyncio.gather(*(_listed(client, resource) for resource in KINDS))
-    return [item for items in found for item in items]
+        found = await asyncio.gather(
+            *(listed(client, dict, resource) for resource in KINDS),
+            *(listed(client, dict, newest, *older) for newest, older in REPLICATED),
+            revisions(client, dict),
+        )
+    return [_told(resource, item) for resource, items in found for item in items]
 
 
-async def _listed(client: Client, resource: Resource) -> list[Json]:
-    try:
-        items = await client.list(resource, type=dict)
-    except NotFound:  # a kind that is not installed
-        return []
-    return [{"apiVersion": resource.api_version, "kind": resource.kind, **stripped(item)} for item in items]
+def _told(resource: Resource, item: Json) -> Json:
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **stripped(item)}
 
 
 def stripped(item: Json) -> Json:

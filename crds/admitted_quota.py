@@ -29,5 +29,5 @@ def decode(text: str | None) -> AdmittedQuota | None:
         return None
     try:
         return _decode(text)
-    except (msgspec.MsgspecError, UnicodeError):
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None

@@ -63,7 +63,7 @@ def decode(text: str) -> NumaPlacement | None:
     """The placement of a record; None where it is malformed or empty. Equal texts give the same object."""
     try:
         uses = tuple(sorted((_use(entry) for entry in _decode(text)), key=lambda use: use.zone))
-    except (msgspec.MsgspecError, UnicodeError, ValueError):
+    except (msgspec.MsgspecError, UnicodeError, ValueError, RecursionError):
         return None
     if not uses or len({use.zone for use in uses}) < len(uses):
         return None

@@ -127,10 +127,11 @@ class Flavor(_Struct, frozen=True):
 
 
 class SliceLayer(_Struct, frozen=True):
-    """Each run of ``size`` consecutive ranks shares one domain of ``level``."""
+    """Each run of ``size`` consecutive ranks shares one domain of ``level``; ``alone``: with no other such run."""
 
     level: str
     size: int
+    alone: bool = False
 
 
 class TopologyRequest(_Struct, frozen=True):

@@ -21,6 +21,7 @@ import msgspec
 
 from kube import config, resources
 from kube.errors import BadAnswer, Gone
+from kube.nesting import deep
 from kube.patches import IDEMPOTENT, PatchType, encode
 from kube.resources import Resource
 from kube.transport import JSON, POOL_SIZE, TIMEOUT_SECONDS, USER_AGENT, Fence, Params, Transport, behind
@@ -66,8 +67,8 @@ def decode(type: type[T], body: bytes | msgspec.Raw, what: Resource | str) -> T:
     if (decoder := _decoders.get(type)) is None:
         decoder = _decoders[type] = msgspec.json.Decoder(type)
     try:
-        return decoder.decode(body)  # type: ignore[no-any-return]
-    except msgspec.DecodeError as error:
+        return deep(decoder.decode, body)  # type: ignore[no-any-return]
+    except (msgspec.DecodeError, RecursionError) as error:
         raise BadAnswer(f"{what}: the answer is not a {type.__name__}: {error}: {bytes(body)[:100]!r}") from error
 
 

@@ -24,7 +24,7 @@ from engine.model import (
     TopologyRequest,
 )
 from engine.quantity import of_node
-from kube import objects
+from kube import exclusive, objects
 from kube.requests import is_sidecar, parsed, pod_requests
 from kube.shapes import pod_shape
 
@@ -35,6 +35,7 @@ INDEX_LABELS = frozenset({"batch.kubernetes.io/job-completion-index", "apps.kube
 ANY_ADDRESSES = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 -- compared with, not bound to
 FINISHED = frozenset({"Succeeded", "Failed"})
 MOST_TERMS = 64  # of a pod that runs, which keep others off
+_NOTHING = exclusive.Additions()
 
 
 def node(wire: objects.Node) -> Node:
@@ -67,7 +68,10 @@ def pod(
     ``shape`` and ``placement``: what its kubelet looks at and what it holds, where the node's inside is known;
     ``observed``: its node says so, it was not only predicted.
     """
-    labels, namespace = wire.metadata.labels or {}, wire.metadata.namespace
+    own, namespace = wire.metadata.labels or {}, wire.metadata.namespace
+    labels, repelling = own, _repelling(_anti_affinity(wire.spec), own, namespace)
+    if common := exclusive.in_common(own, namespace):
+        labels, repelling = labels | common, exclusive.with_common(repelling, own, common)
     if ports := _host_ports(wire.spec):
         labels = labels | _port_labels(ports)
     return Pod(
@@ -76,7 +80,7 @@ def pod(
         requests=pod_requests(wire.spec, wire.status),
         namespace=namespace,
         labels=labels,
-        anti_affinity=_repelling(_anti_affinity(wire.spec), wire.metadata.labels or {}, namespace),
+        anti_affinity=repelling,
         claim=claim,
         shape=shape,
         placement=placement,
@@ -94,23 +98,32 @@ def pod_set(
     group: str = "",
     shape: PodShape | None = None,
     without: Iterable[str] = (),
+    added: exclusive.Additions = _NOTHING,
 ) -> PodSet:
-    """A pod set of ``count`` pods of this template in ``namespace``, on none of the nodes in ``without``."""
+    """A pod set of ``count`` pods of this template in ``namespace``, on none of the nodes in ``without``.
+
+    ``added``: what others add to the pods that are made of it.
+    """
     spec, labels = template.spec, template.metadata.labels or {}
     ports = _host_ports(spec)
     affinity = spec.affinity or objects.Affinity()
+    together = _pod_terms(affinity.pod_affinity, labels, namespace)
+    apart = _pod_terms(affinity.pod_anti_affinity, labels, namespace)
+    common = exclusive.in_common(labels, namespace)  # of a template that was made from a pod
+    if common:
+        together, apart = (exclusive.with_common(terms, labels, common) for terms in (together, apart))
     return PodSet(
         name=name,
         count=count,
         requests=pod_requests(spec),
         topology=topology,
         namespace=namespace,
-        labels=labels | _port_labels(ports),
-        node_selector=spec.node_selector or {},
+        labels={**labels, **common, **added.labels, **_port_labels(ports)},
+        node_selector={**(spec.node_selector or {}), **added.node_selector},
         node_affinity=_elsewhere(_node_affinity(affinity.node_affinity), tuple(sorted(without))),
-        tolerations=_tolerations(spec.tolerations),
-        affinity=_pod_terms(affinity.pod_affinity, labels, namespace),
-        anti_affinity=_pod_terms(affinity.pod_anti_affinity, labels, namespace) + tuple(_port_terms(ports)),
+        tolerations=_tolerations(spec.tolerations) + added.tolerations,
+        affinity=together + added.affinity,
+        anti_affinity=apart + added.anti_affinity + tuple(_port_terms(ports)),
         spread=tuple(
             _spread(constraint, labels)
             for constraint in spec.topology_spread_constraints or ()

@@ -216,7 +216,7 @@ def parse_matrix(text: str, name: str = MATRIX_NAME) -> Matrix:
     """A matrix from JSON or from the output of ``nvidia-smi topo -m``. Raises LinkError, which begins with ``name``."""
     try:
         return _from_json(text) if text.lstrip().startswith("[") else _from_table(text)
-    except (LinkError, msgspec.MsgspecError, UnicodeError) as error:
+    except (LinkError, msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise LinkError(f"{name}: {error}") from None
 
 

@@ -37,6 +37,7 @@ from kube.errors import (
     Unauthorized,
     from_status,
 )
+from kube.nesting import deep
 from kube.objects import Object, key
 from kube.resources import Resource
 from kube.transport import backoff
@@ -52,6 +53,7 @@ MAX_LINE = 32 * 1024 * 1024  # etcd takes objects of 1.5 MB
 FIRST_BACKOFF_SECONDS = 0.2
 MAX_BACKOFF_SECONDS = 30.0
 SHORT_WATCH_SECONDS = 1.0
+UNREADABLE = (msgspec.DecodeError, RecursionError)  # it does not fit its type, or is nested too deeply
 
 
 class Signal(StrEnum):
@@ -103,8 +105,8 @@ class Changed(Generic[T]):
 
 def _decode_partial(data: bytes | msgspec.Raw, type: type[P]) -> P:  # noqa: A002 -- as in the client
     try:
-        return msgspec.json.decode(data, type=type)
-    except msgspec.DecodeError as error:
+        return deep(msgspec.json.Decoder(type).decode, data)
+    except (msgspec.DecodeError, RecursionError) as error:
         raise BadAnswer(f"neither an object nor a watch event: {error}: {bytes(data)[:100]!r}") from error
 
 
@@ -152,6 +154,7 @@ class Feed(Generic[T]):
     ) -> None:
         self.last_error: KubeError | None = None
         self.heard = 0.0  # when the server last said anything, in seconds since the epoch; 0: never yet
+        self._opened_at = 0.0  # when the server last let a watch begin, on the monotonic clock
         self._client = client
         self._resource = resource
         self._namespace = namespace
@@ -199,6 +202,10 @@ class Feed(Generic[T]):
                         failures = 0
                         yield batch
             except (ConnectionFailed, KubeTimeout, BadAnswer, TooManyRequests, ServerError) as error:
+                if isinstance(error, KubeTimeout) and self._opened_at > opened:
+                    log.info("watch was silent", resource=str(self._resource), seconds=self._inactivity)
+                    failures = 0  # nothing changes, or the connection is dead: then opening the next one tells
+                    continue
                 await self._rest(error, failures)
                 failures += 1
             else:
@@ -234,6 +241,7 @@ class Feed(Generic[T]):
             transport.stream(path, params=params, inactivity=self._inactivity, what=what) as stream,
             aclosing(lines(stream)) as batches,
         ):
+            self.heard, self._opened_at = time.time(), time.monotonic()
             async for batch in batches:
                 received = time.monotonic()
                 self.heard = time.time()
@@ -274,7 +282,7 @@ class Feed(Generic[T]):
         for raw in page.items or ():
             try:
                 obj = self._decode(raw)
-            except msgspec.DecodeError as error:
+            except UNREADABLE as error:
                 objects[self._pass_over(_decode_partial(raw, Object), error)] = None
             else:
                 objects[key(obj)] = obj
@@ -285,7 +293,7 @@ class Feed(Generic[T]):
         for line in batch:
             try:
                 event: WatchEvent[T] = self._decode_event(line)
-            except msgspec.DecodeError as error:
+            except UNREADABLE as error:
                 self._undecodable(line, error, changes)
                 continue
             kind, obj = event.type, event.object
@@ -298,9 +306,7 @@ class Feed(Generic[T]):
             self._version = obj.metadata.resource_version or self._version
         return changes
 
-    def _undecodable(
-        self, line: bytes, error: msgspec.DecodeError, changes: list[tuple[str, T | None, T | None]]
-    ) -> None:
+    def _undecodable(self, line: bytes, error: Exception, changes: list[tuple[str, T | None, T | None]]) -> None:
         """Pass over an object that does not fit its type; that it was deleted is known all the same."""
         if not line:
             return
@@ -312,7 +318,7 @@ class Feed(Generic[T]):
         if event.type == "DELETED":
             changes.append((name, None, None))
 
-    def _pass_over(self, obj: Object, error: msgspec.DecodeError) -> str:
+    def _pass_over(self, obj: Object, error: Exception) -> str:
         name = key(obj)
         log.error("object passed over: it cannot be decoded", resource=str(self._resource), key=name, error=str(error))
         self.tell(Signal.UNDECODABLE, 1)

@@ -231,7 +231,7 @@ def _going(life: Life, evicted: Evicted, rules: LifeRules, now: float) -> Iterat
     if not life.suspended:
         yield Suspend()
         return
-    reason = Reason(evicted.reason)
+    reason = _known(evicted.reason)
     slow, last = reason in _SLOW, reason in _LAST
     requeues = life.requeues + 1 if slow else life.requeues
     over = slow and rules.backoff_limit is not None and requeues > rules.backoff_limit
@@ -243,6 +243,14 @@ def _going(life: Life, evicted: Evicted, rules: LifeRules, now: float) -> Iterat
     until = evicted.at + backoff(rules, requeues) if slow else now
     leave = over or last or not life.active
     yield Release(reason=reason, message=evicted.message, until=until, requeues=requeues, leave=leave)
+
+
+def _known(reason: str) -> Reason:
+    """The reason of an eviction. One that somebody else wrote is like a preemption: its workload may come back."""
+    try:
+        return Reason(reason)
+    except ValueError:
+        return Reason.PREEMPTED
 
 
 def _holding(life: Life, rules: LifeRules, now: float) -> Iterator[Instruction]:

@@ -194,7 +194,7 @@ def order(workload: Workload) -> Order:
     return -workload.priority, workload.created, workload.key
 
 
-_OF_ONE_JOB: Final = ("job-name", "controller-uid", "jobset-name", "jobset-uid", "job-key")
+_OF_ONE_JOB: Final = ("job-name", "controller-uid", "jobset-name", "jobset-uid", "job-key", "group-key")
 
 
 def shape(workload: Workload) -> bytes:

@@ -3,6 +3,8 @@
 Rules
 - *pending* is who has no admission, those whose victims are still on their way out included; *reserving* is who holds
   quota, these included; *admitted* is who holds quota and waits for no admission check.
+- Pods that run though no workload answers for them (`Queues.keep_charging`) are used like what is admitted, and are no
+  workload.
 - Every flavor and resource of the queue's quota is named, also where nothing is used, and whatever is still held of one
   that is no longer in its quota.
 - A queue is active if something can be admitted there: it is not stopped, and each of its resource groups has a flavor
@@ -18,6 +20,7 @@ from engine.quantity import format_quantity
 from engine.reasons import Reason
 from queueing.model import ClusterQueue, FlavorResource, LocalQueue, Quantities, Stop, serves
 from queueing.queues.entry import HOLDING, Phase
+from queueing.queues.eviction_units import is_orphan
 from queueing.queues.queues import Queues
 
 INFINITE_SHARE: Final = 2**63 - 1  # of a queue of weight 0 that borrows; Kueue writes the same
@@ -78,13 +81,16 @@ def standings(queues: Queues, flavors: Collection[str], *, unchecked: Collection
             standing.pending += entry.phase is not Phase.ADMITTED
             if entry.grant is not None and entry.phase in HOLDING:
                 settled = entry.phase is Phase.ADMITTED and key not in unchecked
+                standing.reserving += 1
+                standing.admitted += settled
                 _hold(standing, entry.grant.amounts, settled=settled)
+    for unit, held in queues.quotas.held.items():
+        if is_orphan(unit) and (standing := cluster.get(held.queue)) is not None:
+            _hold(standing, held.amounts, settled=True)
     return Standings(cluster, local)
 
 
 def _hold(standing: Standing, amounts: Mapping[FlavorResource, int], *, settled: bool) -> None:
-    standing.reserving += 1
-    standing.admitted += settled
     for key, amount in amounts.items():
         standing.reserved[key] = standing.reserved.get(key, 0) + amount
         if settled:

@@ -74,16 +74,20 @@ class BudgetWatch:
             records = self._memory.records.values()
             self._dirty |= {record.id for record in records if record.owner.namespace in self._reselected}
             self._reselected.clear()
+        for uid in [uid for uid in self._keyed if uid not in self._memory.records]:
+            self._memory.queues.budgets.take(self._keyed.pop(uid), {})
         for uid in self._dirty:
             record = self._memory.records.get(uid)
             if record is None:
-                if (key := self._keyed.pop(uid, None)) is not None:
-                    self._memory.queues.budgets.take(key, {})
                 continue
             takes = {} if self._by_slices(record.key) else self._takes(record.owner.namespace, record.pods.values())
-            if takes or uid in self._keyed:
-                self._keyed[uid] = record.key
+            before = self._keyed.pop(uid, None)
+            if before not in {None, record.key}:  # another workload is its own now
+                helped |= self._memory.queues.budgets.take(str(before), {})
+            if before is not None or takes:
                 helped |= self._memory.queues.budgets.take(record.key, takes)
+            if takes:
+                self._keyed[uid] = record.key
         self._dirty.clear()
         self._stir(helped=helped)
 

@@ -18,6 +18,7 @@ PREEMPTED = "Preempted"
 REQUEUED = "Requeued"
 HOLDING = (QUOTA_RESERVED, ADMITTED)  # of one that holds something
 MAX_MESSAGE = 1024  # for people: the API server takes 32 kB
+LAST_MOMENT = 253_402_300_799.0  # of the year 9999
 
 
 class Wanted(msgspec.Struct, frozen=True, gc=False):
@@ -97,13 +98,16 @@ def plain(conditions: Iterable[Condition]) -> list[dict[str, Any]]:
 
 
 def timestamp(now: float) -> str:
-    """RFC 3339 text, whole seconds, of seconds since the epoch."""
-    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """RFC 3339 text, whole seconds, of seconds since the epoch; of those after the year 9999, its end."""
+    return datetime.fromtimestamp(min(now, LAST_MOMENT), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def moment(stamp: str | None) -> float | None:
-    """Seconds since the epoch of RFC 3339 text; None where there is none."""
-    return datetime.fromisoformat(stamp).timestamp() if stamp else None
+    """Seconds since the epoch of RFC 3339 text; None where there is none, or in a year 0 that Python does not know."""
+    try:
+        return datetime.fromisoformat(stamp.upper()).timestamp() if stamp else None
+    except ValueError:
+        return None
 
 
 def shorten(message: str, limit: int = MAX_MESSAGE) -> str:

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import structlog
@@ -34,10 +35,12 @@ from kube.objects import (
     controller_of,
     key,
 )
-from kube.parents import JobSet, LeaderWorkerSet
+from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
 from kube.queues import ClusterQueue, LocalQueue
+from kube.replicas import REPLICATED, Replicated
 from kube.resources import (
     CLUSTER_QUEUES,
+    CONTROLLER_REVISIONS,
     FLEX_TOPOS,
     JOB_SETS,
     JOBS,
@@ -57,7 +60,7 @@ from kube.topologies import FlexTopo, NodeResourceTopology
 from queueing import model
 from queueing.cycle.shield import in_words
 from queueing.lifecycle import LifeRules
-from ungater import conditions, decide, missing_pods
+from ungater import conditions, decide, granted, missing_pods
 from ungater.admission import reclaimed
 from ungater.admitting import Admitter, admitted_as, pending
 from ungater.announce import FINE, announce
@@ -100,6 +103,7 @@ from ungater.jobs import JOB, JOB_API, JOB_SET, JOB_SET_API
 from ungater.kueue.bridge import Bridge
 from ungater.kueue.objects import versions_of
 from ungater.kueue.retries import Limits, NeverFits
+from ungater.leaders import NAME as LEADER_SET_NAME
 from ungater.leaders import group_key, has_pods
 from ungater.living import Living, Reclaim
 from ungater.machines import Described
@@ -239,6 +243,7 @@ class Controller:
             "arrivals": self.memory.arrivals.sweep,
             "missing": self.memory.forget_missing,
             "unproved": self.memory.judge_unproved,
+            "unseen": self.memory.judge_unseen,
             "strays": self._tell_strays,
             "unowned": self._remove_unowned,
             "metrics": self._tell_metrics,
@@ -378,11 +383,36 @@ class Controller:
             first_seconds=SYNC_SECONDS,
         )
         memory.jobset_of, memory.leaders_of = jobsets.get, leaders.get
+        revisions = OptionalInformer(
+            client,
+            CONTROLLER_REVISIONS,
+            ControllerRevision,
+            on_event=memory.on_revision,
+            label_selector=LEADER_SET_NAME,
+            observe=observe,
+        )
         on_budget = self._budgets.on_budget
         budgets = OptionalInformer(
             client, POD_DISRUPTION_BUDGETS, PodDisruptionBudget, on_event=on_budget, observe=observe
         )
-        return topologies, flexes, classes, budgets, jobsets, leaders, *self.bridge.informers()
+        replicated = [
+            OptionalInformer(
+                client,
+                newest,
+                Replicated,
+                on_event=partial(memory.on_replicated, newest),
+                older=older,
+                first_seconds=SYNC_SECONDS,
+                asks=True,
+                observe=observe,
+            )
+            for newest, older in REPLICATED
+        ]
+        kinds = {(newest.kind, newest.group): one for (newest, _), one in zip(REPLICATED, replicated, strict=True)}
+        memory.wholes.read = lambda kind, group: (
+            (one := kinds.get((kind, group))) is not None and one.resource is not None
+        )
+        return topologies, flexes, classes, budgets, jobsets, leaders, revisions, *replicated, *self.bridge.informers()
 
     def _on_pod(self, event: Event[Pod]) -> None:
         self.memory.on_pod(event)
@@ -481,6 +511,7 @@ class Controller:
         memory = self.memory
         match instruction:
             case Enter(lost, until, asked):
+                record.refused = record.refused if asked == record.asked else None  # that was about something else
                 record.lost, record.asked = lost, asked
                 record.lost_at = (record.lost_at or time.time()) if lost else None
                 memory.enter(record, until)
@@ -541,10 +572,10 @@ class Controller:
 
     async def _create(self, record: Record, _: Create) -> bool:
         record.busy += 1
-        known = None
+        known, owner = None, granted.as_admitted(record)
         try:
             async with record.lock:
-                known = await self.writer.create(record.owner, self.memory.priority(record.owner))
+                known = await self.writer.create(owner, self.memory.priority(owner))
         except KubeError as error:
             if isinstance(error, LASTING) or "too large" in str(error):
                 text = f"its Workload cannot be made: {error}"
@@ -667,6 +698,7 @@ class Controller:
         while True:
             await asyncio.sleep(LAZY_TICK)
             now = time.monotonic()
+            self._lazily &= self.memory.records.keys()
             quiet = now - self.sender.last_sent > QUIET and len(self.queue) == 0
             due = [uid for uid, at in self._lazy.items() if at <= now and (quiet or now - at > LAZY_AT_MOST)]
             for uid in due[:LAZY_BATCH]:

@@ -8,12 +8,15 @@ Rules
   runs that were admitted in another queue, the workload waits in the one that they name.
 - Where pods ask for more, as after a rolling update, more is asked for, for all pods of the pod set alike; they go once
   that is admitted. Where all of them ask for less, the difference is given back.
+- Where it is known what pods will ask for that are to come, those before them wait too: of a LeaderWorkerSet's group
+  none goes to a place where the others do not fit. A workload of which none runs, and that finds no room for more where
+  it is, is placed anew.
 - Of pods that a Job makes, its template when it was admitted tells what they take; a quota or default that is added to
   the pods alone counts like any other difference.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from crds.constants import Keys
 from engine.model import Amounts
@@ -23,16 +26,19 @@ from kube.objects import Pod
 from kube.requests import pod_requests
 from queueing.model import at_least, exceeds
 from ungater.conditions import HOLDING, Wanted
-from ungater.jobs import OwnedPodSet
+from ungater.jobs import OwnedPodSet, Owner
 from ungater.record import Record
 from ungater.slots import finished, is_gated
+
+_NO_ROOM = frozenset({Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, Reason.NEVER_FITS})
 
 
 @dataclass(frozen=True)
 class Barred:
     """A pod that is not let go, though there is a place for it: it is not what was admitted.
 
-    ``asks``: what it asks for, where that is more; {} where it names another queue.
+    ``asks``: what it asks for, where that is more, or pods of ``pod_set`` that are to come after it; {} where it names
+    another queue.
     """
 
     pod: Pod
@@ -40,8 +46,8 @@ class Barred:
     asks: Amounts
 
     @classmethod
-    def of(cls, record: Record, pod_set: str, pod: Pod, keys: Keys) -> "Barred | None":
-        """None for a pod that may go."""
+    def of(cls, record: Record, pod_set: str, pod: Pod, keys: Keys, more: Mapping[str, Amounts]) -> "Barred | None":
+        """None for a pod that may go. ``more``: `to_come`."""
         granted, known = record.granted(pod_set), record.known
         asks = pod_requests(pod.spec) if granted is not None else {}
         if granted is not None and exceeds(asks, granted):
@@ -49,22 +55,56 @@ class Barred:
         queue = (pod.metadata.labels or {}).get(keys.queue_name)
         if queue and known is not None and not record.owner.suspendable and queue != known.queue:
             return cls(pod, pod_set, {})
-        return None
+        return next((cls(pod, name, asks) for name, asks in more.items()), None)
+
+
+def to_come(record: Record) -> dict[str, Amounts]:
+    """What pods will ask for that are to come, by pod set where that is more than was granted to each."""
+    found: dict[str, Amounts] = {}
+    for pod_set in record.owner.pod_sets if record.owner.foretold else ():
+        granted, asks = record.granted(pod_set.name), pod_requests(pod_set.template.spec)
+        if granted is not None and exceeds(asks, granted):
+            found[pod_set.name] = asks
+    return found
 
 
 def asked(record: Record, barred: Sequence[Barred]) -> dict[str, Amounts]:
     """By pod set, what is to be granted to each of its pods so that those that ask for more may go."""
     found: dict[str, Amounts] = {}
-    for one in barred:
-        if one.asks:
-            found[one.pod_set] = at_least(found.get(one.pod_set) or record.granted(one.pod_set) or {}, one.asks)
+    wanted = [(one.pod_set, one.asks) for one in barred if one.asks]
+    for name, asks in (*wanted, *(to_come(record).items() if wanted else ())):
+        found[name] = at_least(found.get(name) or record.granted(name) or {}, asks)
     return found
+
+
+def anew(record: Record, wanted: Mapping[str, Amounts], gate: str) -> tuple[Wanted, ...]:
+    """What is said of a workload that waits anew, as there is no room for what its pods ask for where it is.
+
+    () where that was not tried yet, or lacks something else than room, or where some of its pods run still. One that is
+    suspended while it waits is not: what its template says is admitted again.
+    """
+    refused = record.refused
+    tried = (
+        wanted
+        and not record.owner.suspendable
+        and record.asked == wanted
+        and refused is not None
+        and refused.reason in _NO_ROOM
+    )
+    if not tried or refused is None or not _none_runs(record, gate):
+        return ()
+    message = f"all its pods ask for more than was admitted, for which there is no room where it is: {refused.message}"
+    return tuple([Wanted(type_, False, Reason.ASKS_FOR_MORE, message) for type_ in HOLDING])
+
+
+def _none_runs(record: Record, gate: str) -> bool:
+    return all(is_gated(pod, gate) or finished(pod) for pod in record.pods.values())
 
 
 def elsewhere(record: Record, barred: Sequence[Barred], gate: str) -> tuple[Wanted, ...]:
     """What is said of a workload that waits anew in the queue that its pods name; () where some of them run still."""
     first = next((one for one in barred if not one.asks), None)
-    if first is None or not all(is_gated(pod, gate) or finished(pod) for pod in record.pods.values()):
+    if first is None or not _none_runs(record, gate):
         return ()
     message = f"pod {first.pod.metadata.name} and all others name another queue than the one it was admitted in"
     return tuple([Wanted(type_, False, Reason.OTHER_QUEUE, message) for type_ in HOLDING])
@@ -80,6 +120,15 @@ def less(record: Record, pod_set: OwnedPodSet) -> Amounts | None:
         if not finished(pod):
             found = at_least(found, pod_requests(pod.spec, pod.status))
     return found if found and exceeds(granted, found) and not exceeds(found, granted) else None
+
+
+def as_admitted(record: Record) -> Owner:
+    """The job as its Workload is to say it, where that was deleted and is made anew.
+
+    What it holds it was given in the queue that its Workload named, whatever its pods name by now: else pods of another
+    queue would go, by quota of this one.
+    """
+    return record.owner if record.admission is None else replace(record.owner, queue=record.queue_before)
 
 
 def told(record: Record, barred: Sequence[Barred]) -> tuple[Reason, str] | None:
@@ -100,6 +149,8 @@ def told(record: Record, barred: Sequence[Barred]) -> tuple[Reason, str] | None:
     more = ", ".join(f"{name} {format_quantity(name, amount)}" for name, amount in over.items())
     had = ", ".join(f"{name} {format_quantity(name, granted.get(name, 0))}" for name in over)
     why = f": {record.refused.message}" if record.refused is not None else ""
+    if record.pod_set_of(first.pod) != first.pod_set:
+        pod = f"what is to come after {pod} ({first.pod_set})"
     return Reason.ASKS_FOR_MORE, (
         f"{pod} asks for {more}, and workload {workload} was admitted with {had} for each: it goes once more is "
         f"admitted{why}"

@@ -14,7 +14,7 @@ Rules
   go, what we added to them is taken off.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -36,6 +36,7 @@ from kube.objects import (
 )
 from ungater.jobs import JOB, JOB_API, MAIN, SUSPENDABLE, OwnedPodSet, Owner, identity, is_job, positive
 from ungater.leaders import group_key
+from ungater.replicated import Told
 from ungater.roles import rule_of
 from ungater.slots import finished, is_gated, rank_of
 
@@ -90,16 +91,33 @@ def of_pods(workload: ObjectMeta) -> bool:
     return not suspendable and workload.name.startswith(kind_prefix(controller.kind))
 
 
-def owner_of_pods(key: str, pods: Iterable[Pod], keys: Keys, before: Owner | None = None) -> Owner:
-    """The neutral view of the pods of one owner. ``before``: the view of an earlier moment, when there were pods."""
+def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
+    key: str,
+    pods: Iterable[Pod],
+    keys: Keys,
+    before: Owner | None = None,
+    stored: Mapping[str, int] | None = None,
+    told: Told | None = None,
+) -> Owner:
+    """The neutral view of the pods of one owner. ``before``: the view of an earlier moment, when there were pods.
+
+    ``stored``: how many pods each pod set of its Workload has, where that is admitted. ``told``: what the owner tells.
+    """
     found = sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
-    if not found:
+    known = told is not None and bool(told.roles(found))
+    if not found or (told is not None and not known and before is not None):
         if before is None:
             raise AssertionError(f"{key}: no pods")
         return replace(before, over=GONE, outcome=f"no pod of {before.kind} {before.name} is left")
     kind, api_version, name, uid = _identity(key, found[0])
     total, wrong = _total(found, keys) if kind != POD else (0, None)  # a pod is one pod, whatever it says
-    roles = _roles(found, keys, total)
+    role_in: Callable[[Pod], str] = partial(role_of, keys=keys)
+    told = told if known else None  # it tells nothing of pods of other kinds
+    if told is not None:
+        kind, api_version, name, uid = told.kind, told.api_version, told.name, told.uid
+        total, wrong, role_in = told.replicas.total, None, told.role
+    roles = told.roles(found) if told is not None else _roles(found, keys, total)
+    kinds = bool(total) and roles != [MAIN]  # the total is of all kinds together
     alone = roles[0] if key == f"{identity(found[0].metadata.namespace, uid)}/{roles[0]}" else ""
     workload = _workload(key, kind, name, f"{uid}/{alone}" if alone else uid)
     ours = [pod for pod in found if is_gated(pod, keys.gate) or _mark(pod, keys) in {None, workload}]
@@ -107,14 +125,21 @@ def owner_of_pods(key: str, pods: Iterable[Pod], keys: Keys, before: Owner | Non
     alive = [pod for pod in ours if not finished(pod)]
     pod_sets: list[OwnedPodSet] = []
     for role in roles:
+        members = found if not kinds else [pod for pod in found if role_in(pod) == role]
+        if not members and told is not None and told.launcher is not None:
+            pod_sets.append(told.launcher)
+        if not members:
+            continue  # all of them were let go for another workload
         try:
-            members = found if len(roles) == 1 else [pod for pod in found if role_of(pod, keys) == role]
-            pod_sets.append(_pod_set(role, members, keys, total if len(roles) == 1 else 0, before))
+            pod_sets.append(_pod_set(role, members, keys, 0 if kinds else total, before))
         except RequestError as error:
             wrong = wrong or error
-            pod_sets.append(_pod_set(role, members[:1], keys, 0, before))
-    if len(roles) > 1 or (roles != [MAIN] and total):
-        pod_sets, missing = _complete(pod_sets, total, before)
+            pod_sets.append(_refused(role, members[0], keys, before))
+    if kinds and told is not None:
+        pod_sets, missing = told.complete(pod_sets, found, placed=bool(stored))
+        wrong = wrong or missing
+    elif kinds:
+        pod_sets, missing = _complete(pod_sets, total, before, stored or {})
         wrong = wrong or missing
     labels = found[0].metadata.labels or {}
     most = None
@@ -136,7 +161,7 @@ def owner_of_pods(key: str, pods: Iterable[Pod], keys: Keys, before: Owner | Non
         pod_sets=tuple(pod_sets),
         wrong=wrong,
         gated=True,
-        over=_over(kind, alive, done, total),
+        over=(told.over if told is not None else "") or _over(kind, alive, done, total),
         outcome=f"all pods of {kind} {name} have finished",
         queue=queue,
         priority_class=pod_sets[0].template.spec.priority_class_name,
@@ -146,7 +171,9 @@ def owner_of_pods(key: str, pods: Iterable[Pod], keys: Keys, before: Owner | Non
         workload=workload,
         open_ended=not total and kind != POD,
         members=_members(kind, found, before),
-        role=partial(role_of, keys=keys) if len(pod_sets) > 1 else role_main,
+        role=role_in if kinds else role_main,
+        in_order=told is not None and told.replicas.late,
+        kinds=kinds,
     )
 
 
@@ -188,10 +215,19 @@ def _pod_set(role: str, pods: Sequence[Pod], keys: Keys, total: int, before: Own
     return OwnedPodSet(role, count, total or count, template, raw, done_before, request=request, wishes=wishes)
 
 
+def _refused(role: str, pod: Pod, keys: Keys, before: Owner | None) -> OwnedPodSet:
+    """A pod set that cannot be served, by its first pod."""
+    try:
+        return _pod_set(role, [pod], keys, 0, before)
+    except RequestError:  # what it asks for is no request at all
+        count = 0 if finished(pod) else 1
+        return OwnedPodSet(role, count, count, *_template([pod], [pod] if is_gated(pod, keys.gate) else [], keys, None))
+
+
 def _complete(
-    pod_sets: list[OwnedPodSet], total: int, before: Owner | None
+    pod_sets: list[OwnedPodSet], total: int, before: Owner | None, stored: Mapping[str, int]
 ) -> tuple[list[OwnedPodSet], RequestError | None]:
-    """How many pods each pod set has is known once all are there, and stays so."""
+    """How many pods each pod set has is known once all are there, and stays so: pods that are there tell one kind."""
     known = before if before is not None and before.full >= total else None
     if known is not None:
         fulls = {one.name: one.full for one in known.pod_sets}
@@ -199,6 +235,8 @@ def _complete(
         return [
             replace(seen.get(one.name, one), count=fulls[one.name], full=fulls[one.name]) for one in known.pod_sets
         ], None
+    if sum(stored.values()) >= total and all(one.name in stored for one in pod_sets):
+        return [replace(one, count=stored[one.name], full=stored[one.name]) for one in pod_sets], None
     there = sum(one.count for one in pod_sets)
     if there >= total:
         return pod_sets, None
@@ -230,7 +268,8 @@ def _members(kind: str, pods: Sequence[Pod], before: Owner | None) -> tuple[tupl
     """Name and uid of the pods that a group's Workload belongs to; others have an owner of their own."""
     if kind != GROUP:
         return ()
-    known = before.members if before is not None else ()
+    there = {pod.metadata.uid for pod in pods}  # a Workload of pods that are all gone is collected at once
+    known = tuple([one for one in before.members if one[1] in there]) if before is not None else ()
     return known or tuple((pod.metadata.name, pod.metadata.uid) for pod in pods[:MEMBERS])
 
 

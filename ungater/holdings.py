@@ -29,7 +29,7 @@ from ungater.record import Admission, Nomination, Part, Record
 from ungater.slots import Slot, SlotMap
 
 if TYPE_CHECKING:
-    from ungater.jobs import Owner
+    from ungater.jobs import OwnedPodSet, Owner
 
 UNQUEUED = "(no queue)"  # no legal name, so that nobody else's queue is meant
 
@@ -46,6 +46,7 @@ class Holdings:
         self.moving: dict[str, tuple[int, ...]] = {}  # who wants other places for slots, and what was free when tried
         self._left: dict[str, Grant] = {}  # what those had who move, until it is stored
         self.pod_priority: Callable[[Owner], int | None] = lambda _: None  # of a job's pods in Kubernetes
+        self.kept_apart: Callable[[Record, OwnedPodSet], PodSet | None] = lambda *_: None  # any of its pods
         self._clock = clock
 
     # --- waiting ---------------------------------------------------------------------------------------------------
@@ -81,6 +82,11 @@ class Holdings:
             by_slices=len(owner.pod_sets) == 1 and owner.pod_sets[0].wishes.get(EVICT_BY) == SLICE,
             pod_priority=self.pod_priority(owner),
         )
+
+    def forget_namespace(self, name: str) -> None:
+        """A namespace is gone, and so is all that was in it."""
+        self.queues.remove_namespace(name)
+        self.queues.remove_local_queue(name, "")
 
     def want(self, record: Record) -> None:
         """One that holds something wants what `decide` said: other places for lost slots, else more pods."""
@@ -271,6 +277,7 @@ class Holdings:
             levels=slots.levels,
             requests=part.asks or convert.pod_requests(owned.template.spec),
             shape=owned.shape,
+            source=self.kept_apart(record, owned),
             slices=(Slice(values=slot.values, count=slot.count) for slot in slots.slots),
         )
 
@@ -285,10 +292,11 @@ class Holdings:
             requests = convert.pod_requests(pod_set.template.spec) if asked is None else asked
             held = by_name.get(name)
             slots = self.slots_of(held) if held is not None else None
+            usage = model.usage(requests, count)  # without a queue too: a restart is to know what each was given
             if queue:
-                flavors, usage = grant.flavors.get(name, {}), model.usage(requests, count)
+                flavors = grant.flavors.get(name, {})
             else:
-                flavors, usage = dict.fromkeys(sorted(requests) or ["pods"], slots.flavor if slots else ""), {}
+                flavors = dict.fromkeys(sorted(requests) or ["pods"], slots.flavor if slots else "")
             parts.append(Part(name, count, flavors if count else {}, usage if count else {}, slots))
         return Admission(queue, tuple(parts))
 

@@ -25,6 +25,7 @@ from crds.request import (
 )
 from engine.kubelet.machine import PodShape
 from engine.reasons import Reason
+from kube.exclusive import Additions
 from kube.limits import over_limits
 from kube.objects import (
     Condition,
@@ -98,6 +99,8 @@ class OwnedPodSet:
     wishes: Mapping[str, str] = field(default_factory=dict)  # numa-policy and its like, as annotations
     told_by: Ranks | None = None  # where ranks are told; None: by whichever label is known (`RANK_LABELS`)
     idle: int = 0  # of ``count``: slots that no pod needs any more, of slices that others of their pods are still in
+    added: Additions = field(default_factory=Additions)  # what others add to its pods that is not in the template
+    shared: str = ""  # of what level all pods of the workload share one domain, whatever was asked for
 
     @cached_property
     def shape(self) -> PodShape:
@@ -180,6 +183,8 @@ class Owner:
     known_as: str = ""  # its id, where that is not its namespace and uid alone
     part: str = ""  # what tells several workloads of one object apart: the kind of pods, or the group's index
     in_order: bool = False  # some of its pods are made only once others are ready or done
+    foretold: bool = False  # its templates tell what pods will ask for that are to come after those that wait
+    kinds: bool = False  # its pods tell of which kind they are: one of a kind that has no pod set belongs to none
 
     @cached_property
     def id(self) -> str:
@@ -209,9 +214,14 @@ class Owner:
         """How many it needs when none of its pods has finished."""
         return sum([one.full for one in self.pod_sets])
 
+    @property
+    def alike(self) -> bool:
+        """Whether all its pods are of one pod set, whatever they tell."""
+        return len(self.pod_sets) == 1 and not self.kinds
+
     def pod_set_of(self, pod: Pod) -> OwnedPodSet | None:
         """The pod set of one of its pods; None where it belongs to none of them."""
-        if len(self.pod_sets) == 1:
+        if self.alike:
             return self.pod_sets[0]
         name = self.role(pod)
         return next((one for one in self.pod_sets if one.name == name), None)

@@ -31,6 +31,8 @@ from kube.objects import (
     version_of,
 )
 from kube.parents import JobSet, ReplicatedJob
+from ungater import exclusive
+from ungater.exclusive import Alone
 from ungater.jobs import (
     JOB_SET,
     JOB_SET_API,
@@ -50,6 +52,7 @@ from ungater.slots import is_gated, number
 
 MOST_POD_SETS = 8  # of a Workload
 _OVER = {"Completed": "Complete", "Failed": "Failed"}
+_Asked = tuple[ParsedRequest | None, Mapping[str, str]]  # a request, and its wishes
 
 
 def parent_of(job: ObjectMeta) -> OwnerReference | None:
@@ -90,20 +93,29 @@ def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before:
             there.setdefault(place[0], {})[place[1]] = job
     wrong: RequestError | None = None
     pod_sets, ready, most = [], 0, None
-    for at, replicated in enumerate(jobset.spec.replicated_jobs):
-        own: tuple[ParsedRequest | None, Mapping[str, str]] = None, {}
-        template = _template(replicated, before)
+    templates = [_template(replicated, before) for replicated in jobset.spec.replicated_jobs]
+    alone = [exclusive.of_replicated(jobset, at, template) for at, template in enumerate(templates)]
+    asked: list[_Asked] = []
+    for at, template in enumerate(templates):
         try:
-            own = _request(jobset, at, template, keys)
+            asked.append(_request(jobset, at, template, keys))
         except RequestError as error:
             wrong = wrong or error
-        pod_set, has = _pod_set(replicated, template, own, there.get(replicated.name, {}))
+            asked.append((None, {}))
+    anywhere = any(request is not None for request, _ in asked)
+    for at, replicated in enumerate(jobset.spec.replicated_jobs):
+        own, apart = asked[at], alone[at]
+        if anywhere or (apart is not None and replicated.replicas > 1 and keys.queue_name in labels):
+            try:
+                own = _asking(own, keys, apart, replicated)
+            except RequestError as error:
+                wrong = wrong or error
+        pod_set, has = _pod_set(replicated, templates[at], own, there.get(replicated.name, {}))
+        pod_set = replace(pod_set, added=exclusive.to_jobs(jobset, replicated.name, apart, replicated.replicas))
         if (many := too_many(pod_set, f"spec.replicatedJobs[{at}].replicas")) is not None:
             wrong, pod_set = wrong or many, at_most(pod_set)
         pod_sets.append(pod_set)
         ready += has
-    if any(one.request is not None for one in pod_sets):
-        pod_sets = [_asking(one, keys) for one in pod_sets]
     try:
         most = positive(labels.get(keys.max_execution), f"metadata.labels[{keys.max_execution}]")
         _check(jobset)
@@ -134,7 +146,7 @@ def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before:
         outcome=over.message if over is not None else "",
         version=version_of(meta.resource_version),
         role=_role,
-        in_order=jobset.spec.in_order,
+        in_order=jobset.spec.in_order or any(one is not None and not one.labelled for one in alone),
     )
 
 
@@ -162,9 +174,7 @@ def _template(replicated: ReplicatedJob, before: Owner | None) -> PodTemplate:
     return known.template if known is not None and known.raw == raw else template_of(Job(spec=replicated.template.spec))
 
 
-def _request(
-    jobset: JobSet, at: int, template: PodTemplate, keys: Keys
-) -> tuple[ParsedRequest | None, Mapping[str, str]]:
+def _request(jobset: JobSet, at: int, template: PodTemplate, keys: Keys) -> _Asked:
     """What one replicated job asks for, and its wishes. Raises RequestError."""
     own, path = jobset.metadata.annotations or {}, f"spec.replicatedJobs[{at}].template"
     job = jobset.spec.replicated_jobs[at].template.metadata.annotations or {}
@@ -174,19 +184,20 @@ def _request(
     return request, parse_job_wish(own, {**job, **pod}) if request is not None else {}
 
 
-def _asking(pod_set: OwnedPodSet, keys: Keys) -> OwnedPodSet:
-    """A pod set beside others that ask for a topology: its pods go anywhere."""
-    if pod_set.request is not None:
-        return pod_set
-    return replace(
-        pod_set, request=ParsedRequest(Policy.UNCONSTRAINED, None, f"metadata.annotations[{keys.required[0]}]")
-    )
+def _asking(asked: _Asked, keys: Keys, alone: Alone | None, replicated: ReplicatedJob) -> _Asked:
+    """What a pod set asks for of a JobSet that asks for a topology: else its pods go anywhere. Raises RequestError."""
+    request = asked[0] or ParsedRequest(Policy.UNCONSTRAINED, None, f"metadata.annotations[{keys.required[0]}]")
+    if alone is None:
+        return request, asked[1]
+    return exclusive.in_slices(
+        request, alone, progress(Job(spec=replicated.template.spec)), replicated.replicas
+    ), asked[1]
 
 
 def _pod_set(
     replicated: ReplicatedJob,
     template: PodTemplate,
-    own: tuple[ParsedRequest | None, Mapping[str, str]],
+    own: _Asked,
     there: Mapping[int, Job],
 ) -> tuple[OwnedPodSet, int]:
     """One replicated job as a pod set, and how many of its pods are ready. ``there``: its Jobs by number.

@@ -4,11 +4,14 @@ Rules
 - A pod that a StatefulSet controls is of a group by its namespace and the labels ``leaderworkerset.sigs.k8s.io/name``
   and ``group-index``. Templates, size, queue and annotations are the LeaderWorkerSet's, so a group is placed whole
   though its workers come after its leader.
+- A group is as its leader was made: a rolling update that has not come to it changes nothing. The label
+  ``template-revision-hash`` of its pods names the ControllerRevision that keeps what the LeaderWorkerSet was then;
+  without one, what it is now counts.
 - With a leader template there are two pod sets, ``leader`` and ``workers``; else one, ``main``. Those that share a
   ``podset-group-name`` share a domain. The rank is ``worker-index``; workers count theirs from 1.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import msgspec
 
@@ -16,15 +19,19 @@ from crds.constants import WORKER_INDEX, Keys
 from crds.names import workload_name
 from crds.request import JOB_PATH, ParsedRequest, RequestError, parse_job_wish, parse_places
 from engine.model import Policy
+from kube.exclusive import GROUP_KEY, group_key_of
 from kube.objects import ObjectMeta, Pod, PodTemplate, controller_of, is_true
-from kube.parents import LeaderWorkerSet
+from kube.parents import ControllerRevision, LeaderWorkerSet, LeaderWorkerTemplate, revised
+from ungater import exclusive
 from ungater.jobs import MAIN, OwnedPodSet, Owner, Ranks, positive
 from ungater.slots import finished
 
 KIND, API_VERSION = "LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1"
 PREFIX = ":lws/"  # as `GROUPS`, no id of another owner begins so
 NAME, GROUP = "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index"
+REVISION = "leaderworkerset.sigs.k8s.io/template-revision-hash"
 LEADER, WORKERS = "leader", "workers"
+RevisionOf = Callable[[str, str], ControllerRevision | None]  # by ``namespace/name`` of the set, and hash
 _decode = msgspec.json.Decoder(PodTemplate).decode
 
 
@@ -56,19 +63,60 @@ def _workload(name: str, uid: str, index: str) -> str:
     return workload_name(KIND, f"{name}-{index}", f"{uid}/{index}")
 
 
-def owner_of_group(
-    key: str, pods: Iterable[Pod], whole: LeaderWorkerSet, keys: Keys, before: Owner | None = None
+def revision_key(revision: ObjectMeta) -> tuple[str, str] | None:
+    """``namespace/name`` of the LeaderWorkerSet, and hash, that a revision is of; None where it tells none."""
+    labels = revision.labels or {}
+    name, named = labels.get(NAME), labels.get(REVISION)
+    return (f"{revision.namespace}/{name}", named) if name and named else None
+
+
+def is_revision(revision: ControllerRevision, whole: ObjectMeta) -> bool:
+    """Whether it keeps what this LeaderWorkerSet was."""
+    controller = controller_of(revision.metadata)
+    return controller is not None and (controller.kind, controller.uid) == (KIND, whole.uid)
+
+
+def _made_of(found: Iterable[Pod], whole: LeaderWorkerSet, revision_of: RevisionOf) -> LeaderWorkerTemplate:
+    """What the pods of a group are made from: those that are to come are as its leader, or as the youngest of them."""
+    meta = whole.metadata
+    youngest = max(
+        found,
+        key=lambda pod: (
+            pod.metadata.deletion_timestamp is None and not finished(pod),
+            _role(pod) == LEADER,
+            pod.metadata.creation_timestamp or "",
+        ),
+        default=None,
+    )
+    named = (youngest.metadata.labels or {}).get(REVISION) if youngest is not None else None
+    revision = revision_of(f"{meta.namespace}/{meta.name}", named) if named else None
+    kept = revised(revision) if revision is not None and is_revision(revision, meta) else None
+    return kept or whole.spec.leader_worker_template
+
+
+def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
+    key: str,
+    pods: Iterable[Pod],
+    whole: LeaderWorkerSet,
+    keys: Keys,
+    before: Owner | None = None,
+    revision_of: RevisionOf = lambda _set, _hash: None,
 ) -> Owner:
     """The neutral view of one group."""
     meta, found, index = whole.metadata, list(pods), key.rpartition("/")[2]
-    shape = whole.spec.leader_worker_template
-    raws = [(WORKERS, shape.size - 1, shape.worker_template)]
+    shape = _made_of(found, whole, revision_of)
+    size = max(shape.size, 1)  # whatever it says, there is a leader
+    raws = [(WORKERS, size - 1, shape.worker_template)]
     if shape.has_leader:
         raws.insert(0, (LEADER, 1, shape.leader_template))
     else:
-        raws = [(MAIN, shape.size, shape.worker_template)]
+        raws = [(MAIN, size, shape.worker_template)]
     labels = dict(meta.labels or {})
-    wrong, pod_sets, most = None, [], None
+    asking = (_decode(raw).metadata.annotations or {} for raw in (raws[0][2], raws[-1][2]))
+    alone = exclusive.of_groups(whole, shape, *asking)
+    value = next(filter(None, ((pod.metadata.labels or {}).get(GROUP_KEY) for pod in found)), "")
+    added = exclusive.to_group(meta.namespace, value or group_key_of(meta.namespace, f"{meta.name}-{index}"), alone)
+    wrong, pod_sets, most = alone.wrong, [], None
     for name, count, raw in raws:
         template, path = _decode(raw), f"spec.leaderWorkerTemplate.{'leader' if name == LEADER else 'worker'}Template"
         labels = {**(template.metadata.labels or {}), **labels}  # not its pods': a pod of one it replaced has its name
@@ -79,7 +127,7 @@ def owner_of_group(
             wishes = parse_job_wish(own, below) if request is not None else {}
         except RequestError as error:
             wrong = wrong or error
-        request = request or ParsedRequest(Policy.UNCONSTRAINED, None, path)
+        request = exclusive.in_subgroups(request or ParsedRequest(Policy.UNCONSTRAINED, None, path), alone, count)
         told_by = Ranks(WORKER_INDEX, 1 if name == WORKERS else 0)
         if count:
             pod_sets.append(
@@ -93,6 +141,8 @@ def owner_of_group(
                     request=request,
                     wishes=wishes,
                     told_by=told_by,
+                    added=added,
+                    shared=alone.shared,
                 )
             )
     try:
@@ -120,7 +170,8 @@ def owner_of_group(
         ready=sum(is_true(pod.status.conditions, "Ready") for pod in alive),
         workload=_workload(meta.name, meta.uid, index),
         role=_role,
-        in_order=whole.spec.startup_policy == "LeaderReady",
+        in_order=whole.spec.startup_policy == "LeaderReady" or bool(alone.level),
+        foretold=True,
     )
 
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from crds.constants import JOB_CONTROLLER, JOB_SET_CONTROLLER, Keys
+from crds.constants import HOSTNAME_LABEL, JOB_CONTROLLER, JOB_SET_CONTROLLER, Keys
 from crds.request import ParsedRequest, unresolved
 from engine.cluster.state import ClusterState
 from engine.cluster.unusable_slots import closed
@@ -24,9 +24,12 @@ from engine.model import Pod, PodSet, Policy, TopologyRequest
 from engine.numa.score import ZoneScore
 from engine.reasons import Reason
 from kube import convert, objects
+from kube.exclusive import Additions
 from kube.informer import Event
-from kube.parents import JobSet, LeaderWorkerSet
+from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
 from kube.queues import ClusterQueue, LocalQueue, checks, cluster_queue, local_queue, plain_flavor
+from kube.replicas import Replicated
+from kube.resources import Resource
 from kube.topologies import FlexTopo, NodeResourceTopology
 from queueing import model
 from queueing.lifecycle import LifeRules
@@ -44,12 +47,13 @@ from ungater.instructions import MissingPods, Rules
 from ungater.jobs import OwnedPodSet, Owner, id_of, identity, owner_of
 from ungater.jobsets import made_by, owner_of_jobset, parent_of
 from ungater.leaders import PREFIX as LEADERS
-from ungater.leaders import owner_of_group, set_of
+from ungater.leaders import owner_of_group, revision_key, set_of
 from ungater.missing_pods import Doubts
-from ungater.orphans import Orphans
+from ungater.orphans import Orphans, answers_for
 from ungater.outside import may_be_evicted, outside
 from ungater.predictions import promise_again
 from ungater.record import Admission, Known, Record
+from ungater.replicated import Told, Wholes, maker_of
 from ungater.slots import SlotMap, finished, is_gated
 from ungater.troubles import Troubles, refused
 from ungater.workloads import Workload, belongs, known_of
@@ -59,6 +63,7 @@ LEAST_BATCH = 0.1
 REMOVED = 10_000  # Workloads that were deleted, and of which something may still be heard
 UNPROVED = 10.0  # seconds for which a Job is believed that names a JobSet nobody has seen
 BARE = 10.0  # seconds for which an owner without pods keeps its place in a queue
+SHARED = "exclusive"  # the group of pod sets that have a domain alone, together
 
 Enqueue = Callable[[str, float], None]
 T = TypeVar("T", bound=objects.Object)
@@ -99,6 +104,7 @@ class Memory:
         self.holdings = Holdings(self.state, queueing, wall)
         self.orphans = Orphans(self.holdings.queues, keys.gate, self._dead)
         self.holdings.pod_priority = self._pod_priority
+        self.holdings.kept_apart = self._anywhere
         self.generation = 0  # grows when something could help those who wait
         self.records: dict[str, Record] = {}  # by id of the job (`Owner.id`)
         self.flavors: dict[str, tuple[str, ...]] = {}
@@ -116,8 +122,10 @@ class Memory:
         self.children: dict[str, dict[str, objects.Job]] = {}  # Jobs by the id of the JobSet that made them, and theirs
         self.jobset_of: Callable[[str], JobSet | None] = lambda _: None  # by ``namespace/name``
         self.leaders_of: Callable[[str], LeaderWorkerSet | None] = lambda _: None  # by ``namespace/name``
+        self._revisions: dict[tuple[str, str], ControllerRevision] = {}  # by LeaderWorkerSet, and hash
         self._parents: dict[str, str] = {}  # the other way round; also of Jobs that are gone before their pods
         self._unled: dict[str, set[str]] = {}  # by LeaderWorkerSet that was not seen: groups that have pods
+        self.wholes = Wholes()
         self._unproved: dict[str, float] = {}  # ids of Jobs whose JobSet was not seen: since when, by the clock
         self._leftover: dict[
             str, list[objects.Pod]
@@ -191,9 +199,29 @@ class Memory:
 
     def _pod_priority(self, owner: Owner) -> int:
         """The priority of a job's pods, as kube-scheduler compares them."""
-        if owner.priority_class:
-            return self.priorities.get(owner.priority_class, 0)
-        return self.default_priority
+        return self._class_value(owner.priority_class)
+
+    def _added(self, owned: OwnedPodSet) -> Additions:
+        """What others add to the pods of a pod set."""
+        return owned.added.at(self._class_value(owned.template.spec.priority_class_name))
+
+    def _class_value(self, name: str) -> int:
+        return self.priorities.get(name, 0) if name else self.default_priority
+
+    def _group(self, owner: Owner, owned: OwnedPodSet) -> str:
+        """The name of those of its pod sets that share one domain of what they ask for; "" where this one does not."""
+        if owned.request is None or len(owner.pod_sets) < 2:
+            return ""
+        if owned.request.group or not owned.shared:
+            return owned.request.group
+        asks = [one.request for one in owner.pod_sets]
+        alike = all(one is not None and one.same(owned.request) and not one.slices for one in asks)
+        flavors = [flavor.levels for flavor in self.state.flavors.values() if owned.shared in flavor.levels]
+        level = owned.request.level
+        inside = owned.request.policy is Policy.REQUIRED and any(
+            level in levels and levels.index(level) > levels.index(owned.shared) for levels in flavors
+        )
+        return SHARED if alike and not inside else ""
 
     def _outsiders(self, record: Record) -> tuple[tuple[objects.Pod, str], ...]:
         """The pods that no queue admitted and that a preemption waits for, and what each is told."""
@@ -208,18 +236,21 @@ class Memory:
         self, record: Record, owned: OwnedPodSet, topology: TopologyRequest, count: int | None = None
     ) -> PodSet:
         """The engine's view of one pod set, whose pods keep off nodes that refused such pods a short time ago."""
-        several = len(record.owner.pod_sets) > 1
         found = convert.pod_set(
             owned.name,
             owned.count if count is None else count,
             owned.template,
             topology,
             record.owner.namespace,
-            group=owned.request.group if owned.request is not None and several else "",
+            group=self._group(record.owner, owned),
             shape=owned.shape,
             without=self.avoided(record, owned),
+            added=self._added(owned),
         )
         more = at_least(record.asked.get(owned.name, {}), record.granted(owned.name) or {})
+        if record.owner.foretold and record.admission is None:  # its pods may ask for more than their template
+            for pod in record.pods_of(owned):
+                more = more if finished(pod) else at_least(more, convert.pod_requests(pod.spec))
         return msgspec.structs.replace(found, requests=at_least(found.requests, more)) if more else found
 
     def avoided(self, record: Record, owned: OwnedPodSet, now: float | None = None) -> frozenset[str]:
@@ -411,10 +442,14 @@ class Memory:
             self._enqueue(uid, 0.0)
 
     def on_namespace(self, event: Event[objects.Namespace]) -> None:
-        """A namespace came, or has other labels."""
-        if self.live and event.new is not None:
+        """A namespace came, has other labels, or went."""
+        if not self.live:
+            return
+        if event.new is None:
+            self.holdings.forget_namespace(event.key)
+        else:
             self._set_namespace(event.new)
-            self._signal()
+        self._signal()
 
     def on_cluster_queue(self, event: Event[ClusterQueue]) -> None:
         """A ClusterQueue came, changed or went."""
@@ -570,6 +605,7 @@ class Memory:
         for pod in record.pods.values():
             self._charge(pod)
             self._pay(pod, record)
+        self._judge_left(record)
         if not self.live:
             promise_again(self.state, self.inside, record)
         elif before is not None:
@@ -584,6 +620,7 @@ class Memory:
             if pod.spec.node_name:
                 self._charge(pod)
             self._pay(pod, record)
+        self._judge_left(record)
 
     def free(self, record: Record) -> None:
         """Give back all that is held for the job; it waits for nothing any more."""
@@ -606,14 +643,47 @@ class Memory:
         """What is held for a job was given back: pods of it that run on are charged by themselves."""
         for pod in record.pods.values():
             self._pay(pod, record)
+            if not pod.spec.node_name:
+                self._charge(pod)
+        self._judge_left(record)
 
     def _pay(self, pod: objects.Pod, record: Record | None) -> None:
         """Charge a pod by itself where it runs and no workload answers for it, and no more where one does."""
         mark = (pod.metadata.annotations or {}).get(self.keys.workload)
         if record is not None and mark not in {None, record.owner.workload}:
             record = None
-        if self.orphans.judge(pod, record):
+        if self.orphans.judge(pod, record or self._left_by(pod, mark)):
             self._signal()
+
+    def _left_by(self, pod: objects.Pod, mark: str | None) -> Record | None:
+        """The workload that a pod was let go for and is not part of any more, where it still has its place there."""
+        record = self.records.get(self._ids.get(f"{pod.metadata.namespace}/{mark}", "")) if mark else None
+        uid = pod.metadata.uid
+        if record is None or uid in record.pods:
+            return None
+        if not self.orphans.runs(pod) or not answers_for(record):
+            self._forget_left(pod)
+            return None
+        pod_set = (pod.metadata.annotations or {}).get(self.keys.pod_set, "")
+        if uid not in record.left:
+            if not record.has_place(pod_set, self.keys.gate):
+                return None
+            self._enqueue(record.id, 0.0)
+        record.left[uid] = pod_set, pod
+        return record
+
+    def _forget_left(self, pod: objects.Pod) -> None:
+        """A pod ended, or has no place in the workload that it left: others of that may go."""
+        mark = (pod.metadata.annotations or {}).get(self.keys.workload)
+        record = self.records.get(self._ids.get(f"{pod.metadata.namespace}/{mark}", "")) if mark else None
+        if record is not None and record.left.pop(pod.metadata.uid, None) is not None:
+            self._enqueue(record.id, 0.0)
+
+    def _judge_left(self, record: Record) -> None:
+        """What is held for a job changed: those that left it have their places in it, or are charged by themselves."""
+        left, record.left = record.left, {}
+        for _, pod in left.values():
+            self._pay(pod, None)
 
     def _clear(self, record: Record) -> None:
         self.orphans.remember(record)
@@ -680,15 +750,28 @@ class Memory:
             self._defaults[wire.metadata.name] = wire.value
 
     def _set_job(self, job: objects.Job) -> None:
-        if (parent := self._parent(job)) != "":
+        parent = self._parent(job) or self._launched_by(job)
+        if self._parents.get(id_of(job), parent) != parent:
+            self._forget_child(job)  # it has another owner now
+        if parent:
             self._drop(id_of(job))  # where it was taken for a workload of its own
             self._set_child(parent, job)
             return
         if job.spec.managed_by not in {"", JOB_CONTROLLER}:
             self._drop(id_of(job))  # another controller's, who makes its pods elsewhere, or not at all
             return
-        record = self.records.get(id_of(job))
+        uid = id_of(job)
+        pods = tuple(self.pods_of(uid)) if uid in self._parents else ()
+        for pod in pods:
+            self._forget_pod(pod)  # a JobSet's until now
+        self._forget_child(job)
+        self._parents.pop(uid, None)
+        record = self.records.get(uid)
         self._set_own(record, owner_of(job, self.keys, record.own if record else None))
+        for pod in pods:
+            self._charge(pod)
+            self._pay(pod, self._record_of(pod))
+            self._note_arrival(pod)
 
     def _parent(self, job: objects.Job) -> str:
         """The id of the JobSet that made a Job; "" where none did, whatever the Job says.
@@ -707,6 +790,67 @@ class Memory:
         else:
             believed = True
         return identity(namespace, named.uid) if believed else ""
+
+    def _launched_by(self, job: objects.Job) -> str:
+        """The id of the owner whose launcher a Job makes; "" where it makes none."""
+        controller = objects.controller_of(job.metadata)
+        told = (
+            self.wholes.told.get(identity(job.metadata.namespace, controller.uid)) if controller is not None else None
+        )
+        record = self.records.get(id_of(job))
+        if told is None or not told.makes(job, self.keys) or (record is not None and record.admission is not None):
+            return ""
+        return told.id if self._is_whole(told) else ""
+
+    def on_replicated(self, kind: Resource, event: Event[Replicated]) -> None:
+        """An owner came, changed or went that tells how many pods there are of each kind."""
+        one = event.new or event.old
+        if one is None:
+            return
+        with self.guard(kind.kind, event.key):
+            told = Told.of(one, kind.kind, kind.api_version, self.keys) if event.new is not None else None
+            uid = id_of(one)
+            if told is not None:
+                self.wholes.told[uid] = told
+            elif event.new is None:
+                self.wholes.gone(uid, has_pods=uid in self.records)
+            if self.live:
+                self._gather_unseen(uid)
+                if uid in self.records:
+                    self._enqueue(uid, 0.0)
+
+    def judge_unseen(self) -> None:
+        """Take pods for what they tell themselves whose owner was not seen in a while; to be called now and then."""
+        now = self._clock()
+        for uid in [uid for uid, (since, _) in self.wholes.unseen.items() if now - since >= UNPROVED]:
+            self._gather_unseen(uid)
+
+    def _gather_unseen(self, uid: str) -> None:
+        _, parts = self.wholes.unseen.pop(uid, (0.0, ()))
+        for pod in [pod for key in sorted(parts) for pod in self.pods_of(key)]:
+            self._gather(pod, waits=False)
+            if self._record_of(pod) is None:
+                self._note_stray(pod)
+
+    def _is_whole(self, told: Told) -> bool:
+        """Whether the pods of an owner are one workload; not where some were placed before it was seen."""
+        if told.id in self.wholes.ids:
+            return True
+        parts = (told.id, *(f"{told.id}/{kind}" for kind in told.replicas.counts))
+        key = f"{told.namespace}/{told.workload}"
+        there = self.workload_of(key)
+        apart = (
+            any(part in self.records for part in parts)
+            or (there is not None and not {one.name for one in there.spec.pod_sets} <= set(told.replicas.counts))
+            or any(self._goes_by(pod) not in {None, told.workload} for part in parts for pod in self.pods_of(part))
+        )
+        if not apart:
+            self.wholes.ids.add(told.id)
+        return not apart
+
+    def _goes_by(self, pod: objects.Pod) -> str | None:
+        """The workload that a pod was let go for."""
+        return (pod.metadata.annotations or {}).get(self.keys.workload)
 
     def judge_unproved(self) -> None:
         """Look again at Jobs that name a queue and a JobSet that nobody saw; to be called now and then."""
@@ -761,6 +905,10 @@ class Memory:
         parent = self._parents.get(uid)
         if parent is not None and uid not in self.children.get(parent, ()) and not any(self.pods_of(uid)):
             del self._parents[uid]
+            if (parts := self.wholes.parts.get(parent)) is not None:
+                parts.discard(uid)
+                if not parts:
+                    del self.wholes.parts[parent]
 
     def _look_at_parent(self, record: Record) -> None:
         jobset = self.jobset_of(record.owner.key)
@@ -800,10 +948,23 @@ class Memory:
         if _worth_a_look(before, record.owner):
             self._enqueue(uid, 0.0)
 
-    def _gather(self, pod: objects.Pod) -> None:
-        """Where a pod that no Job owns is the first one seen of its owner, make a record; more may come in a moment."""
-        key = owner_key(pod, self.keys)
+    def _gather(self, pod: objects.Pod, *, waits: bool = True) -> None:
+        """Where a pod that no Job owns is the first one seen of its owner, make a record; more may come in a moment.
+
+        ``waits``: for an owner that tells how many pods there are, and that was not seen yet.
+        """
+        key = part = owner_key(pod, self.keys)
         if key in self.records or not served(pod, self.keys):
+            return
+        if (maker := maker_of(pod, self.keys)) != "":
+            told = self.wholes.told.get(maker)
+            known = told is not None and (maker in self.wholes.ids or told.role(pod) in told.replicas.counts)
+            if told is not None and known and self._is_whole(told):
+                key = self._take_part(maker, part)
+            elif told is None and waits and self._may_come(pod, maker):
+                return
+        if (record := self.records.get(key)) is not None:
+            record.pods[pod.metadata.uid] = pod
             return
         pods = {other.metadata.uid: other for other in (*self._pods_of(key), pod)}
         own = self._own_of(key, pods.values())
@@ -818,6 +979,22 @@ class Memory:
         self.groups[key] = own.workload_key
         self._new_record(own, after=self._batch if own.open_ended and self.live else 0.0)
         self.records[key].pods |= pods
+
+    def _take_part(self, whole: str, part: str) -> str:
+        """Pods of this key are those of a whole; its id."""
+        if part != whole:
+            self._parents[part] = whole
+            self.wholes.parts.setdefault(whole, set()).add(part)
+        return whole
+
+    def _may_come(self, pod: objects.Pod, maker: str) -> bool:
+        """Whether an owner that was not seen may be soon: it is watched, and its pods came a moment ago."""
+        controller = objects.controller_of(pod.metadata)
+        group = controller.api_version.partition("/")[0] if controller is not None else ""
+        if not self.live or controller is None or not self.wholes.read(controller.kind, group):
+            return False
+        self.wholes.unseen.setdefault(maker, (self._clock(), set()))[1].add(owner_key(pod, self.keys))
+        return True
 
     def _is_own(self, own: Owner, pod: objects.Pod) -> bool:
         """Whether a pod waits for its owner's workload, or was let go for it; a LeaderWorkerSet's is made anew else."""
@@ -837,6 +1014,8 @@ class Memory:
     @staticmethod
     def unknown(record: Record) -> None:
         """It has no Workload any more; who comes now, and the next Workload, have heard nothing yet."""
+        if record.known is not None:
+            record.queue_before = record.known.queue
         record.known, record.removing, record.told = None, False, None
 
     def leave_out(self, workload: str) -> None:
@@ -864,7 +1043,7 @@ class Memory:
         if not record.pods and record.known is None:
             self._drop(record.id)
             return False
-        own = self._own_of(record.id, record.pods.values(), record.own)
+        own = self._own_of(record.id, record.pods.values(), record.own, self._counts(record))
         if own is not None and own.workload != record.own.workload:
             return self._replaced(record)
         waits = own is not None and (own.queue or own.id.startswith(LEADERS))
@@ -887,13 +1066,28 @@ class Memory:
         record.owner = self.view(record.own)
         return True
 
-    def _own_of(self, key: str, pods: Iterable[objects.Pod], before: Owner | None = None) -> Owner | None:
+    def _counts(self, record: Record) -> Mapping[str, int]:
+        """How many pods each pod set has by the Workload, where that is admitted: some may not be there at a start."""
+        held = record.owner.kinds and record.known is not None and record.known.admission is not None
+        workload = self.workload_of(record.key) if held else None
+        return {one.name: one.count for one in workload.spec.pod_sets} if workload is not None else {}
+
+    def _own_of(
+        self,
+        key: str,
+        pods: Iterable[objects.Pod],
+        before: Owner | None = None,
+        stored: Mapping[str, int] | None = None,
+    ) -> Owner | None:
         """The view of an owner that is known by its pods; None where what describes them was not seen yet."""
         found = list(pods)
         if not key.startswith(LEADERS) or not found:
-            return owner_of_pods(key, found, self.keys, before) if found or before is not None else None
+            told = self.wholes.told.get(key) if key in self.wholes.ids else None
+            return owner_of_pods(key, found, self.keys, before, stored, told) if found or before is not None else None
         whole = self.leaders_of(set_of(key))
-        return owner_of_group(key, found, whole, self.keys, before) if whole is not None else before
+        if whole is None:
+            return before
+        return owner_of_group(key, found, whole, self.keys, before, lambda *named: self._revisions.get(named))
 
     def _maybe_gone(self, record: Record, own: Owner) -> Owner:
         """Between the end of its pods and the next ones an owner keeps its Workload for a moment."""
@@ -910,18 +1104,37 @@ class Memory:
         whole = event.new
         if not self.live or whole is None:
             return
-        head = f"{LEADERS}{event.key}/"
         for group in sorted(self._unled.pop(event.key, ())):
             for pod in self.pods_of(group):
                 self._gather(pod)
+        self._look_at_groups(event.key)
+
+    def on_revision(self, event: Event[ControllerRevision]) -> None:
+        """A revision of a LeaderWorkerSet came or went; it never changes."""
+        one = event.new or event.old
+        if one is None or (named := revision_key(one.metadata)) is None:
+            return
+        if event.new is not None:
+            self._revisions[named] = event.new
+        else:
+            self._revisions.pop(named, None)
+        if self.live:
+            self._look_at_groups(named[0])
+
+    def _look_at_groups(self, whole: str) -> None:
+        """Have the groups of a LeaderWorkerSet looked at."""
+        head = f"{LEADERS}{whole}/"
         for uid in self.groups:
             if uid.startswith(head):
                 self._enqueue(uid, 0.0)
 
     def _owner_of(self, workload: Workload) -> Record | None:
-        """Whose Workload it is: that of its controlling owner; of a group of pods, by its name."""
+        """Whose Workload it is: that of its controlling owner; of a group of pods, by its name; one that is known."""
         record = self.records.get(self._ids.get(objects.key(workload), ""))
-        return record if record is not None and belongs(workload, record.owner) else None
+        if record is None or belongs(workload, record.owner):
+            return record
+        known = record.known is not None and record.known.uid == workload.metadata.uid
+        return record if known else None  # whatever somebody wrote on it since
 
     def _new_record(self, own: Owner, after: float = 0.0) -> None:
         owner = self.view(own)
@@ -942,6 +1155,7 @@ class Memory:
     def _drop(self, uid: str) -> None:
         record = self.records.pop(uid, None)
         self.groups.pop(uid, None)
+        self.wholes.forget(uid)
         if record is not None:
             if self._ids.get(record.key) == uid:
                 del self._ids[record.key]
@@ -949,7 +1163,8 @@ class Memory:
 
     def _pods_of(self, uid: str) -> Iterable[objects.Pod]:
         """The pods of an owner and of its Jobs."""
-        return (pod for one in (uid, *self.children.get(uid, ())) for pod in self.pods_of(one))
+        keys = (uid, *self.children.get(uid, ()), *sorted(self.wholes.parts.get(uid, ())))
+        return (pod for one in keys for pod in self.pods_of(one))
 
     def _record_of(self, pod: objects.Pod) -> Record | None:
         key = owner_key(pod, self.keys)
@@ -995,6 +1210,7 @@ class Memory:
         self._give_back(pod)
         if self.orphans.gone(pod):
             self._signal()
+        self._forget_left(pod)
         self.arrivals.gone(pod)
         record = self._record_of(pod)
         self._forget_parent(key := owner_key(pod, self.keys))
@@ -1013,8 +1229,12 @@ class Memory:
         self._enqueue(record.id, self._delay(record))
 
     def _charge(self, pod: objects.Pod) -> None:
-        """Charge a bound pod that has not finished, with its claim; others take nothing."""
+        """Charge a pod that has not finished where it is bound, with its claim, or heads for; others take nothing."""
         if not pod.spec.node_name:
+            if node := self._heads_for(pod):
+                self.state.set_pod(convert.pod(_bound(pod, node)))
+            elif objects.key(pod) in self.state.pods:
+                self._give_back(pod)
             return
         if finished(pod):
             self._give_back(pod)
@@ -1031,6 +1251,15 @@ class Memory:
             self.queues.bind(objects.key(pod), record.key)
         self._note_outside(pod)
 
+    def _heads_for(self, pod: objects.Pod) -> str:
+        """The node that a pod was sent to which no workload has slots for any more, as it was orphaned on its way."""
+        meta, host = pod.metadata, (pod.spec.node_selector or {}).get(HOSTNAME_LABEL, "")
+        if self.keys.workload not in (meta.annotations or {}) or is_gated(pod, self.keys.gate) or finished(pod):
+            return ""
+        record, node = self._record_of(pod), self.state.nodes.get(host)
+        kept = record is not None and self._marked(record, pod)
+        return "" if kept or node is None or meta.deletion_timestamp is not None else host
+
     def _note_outside(self, pod: objects.Pod) -> None:
         """Have a pod that no queue admitted be a candidate, where settings allow that, until it is gone."""
         if not self.queues.rules.pods:
@@ -1044,9 +1273,10 @@ class Memory:
     def _give_back(self, pod: objects.Pod) -> None:
         self.queues.unbind(objects.key(pod))
         self.queues.remove_pod(objects.key(pod))
-        if self.state.remove_pod(objects.key(pod)):
-            self.troubles.changed(pod.spec.node_name, self.records.values())
-            self.stir(None if _keeps_off(pod) else self.state.flavors_on(pod.spec.node_name))
+        charged = self.state.pods.get(objects.key(pod))
+        if charged is not None and self.state.remove_pod(charged.key):
+            self.troubles.changed(charged.node, self.records.values())
+            self.stir(None if _keeps_off(pod) else self.state.flavors_on(charged.node))
 
     def _note_arrival(self, pod: objects.Pod) -> None:
         """A pod may be on its way to a node, or have come."""
@@ -1103,6 +1333,10 @@ class Memory:
         """Remember a gated pod whose owner is no job that is served, so that somebody tells why it stays gated."""
         if not is_gated(pod, self.keys.gate) or pod.metadata.deletion_timestamp is not None:
             return
+        if (waiting := self.wholes.unseen.get(maker_of(pod, self.keys))) is not None and owner_key(
+            pod, self.keys
+        ) in waiting[1]:
+            return
         self.stray.setdefault(pod.metadata.uid, pod)
 
     def _lost(self, record: Record, owned: OwnedPodSet, slots: SlotMap, wanted: Sequence[int]) -> tuple[int, ...]:
@@ -1123,7 +1357,9 @@ class Memory:
     def _anywhere(self, record: Record, owned: OwnedPodSet) -> PodSet:
         """One pod of a pod set, which keeps off no node."""
         unconstrained = TopologyRequest(policy=Policy.UNCONSTRAINED)
-        return convert.pod_set(owned.name, 1, owned.template, unconstrained, record.owner.namespace)
+        return convert.pod_set(
+            owned.name, 1, owned.template, unconstrained, record.owner.namespace, added=self._added(owned)
+        )
 
     def _dead(self, name: str) -> bool:
         """Whether nobody on this node ends pods."""
@@ -1167,6 +1403,11 @@ class Memory:
 def _holds(owner: Owner) -> bool:
     """Whether what is stored for it is held: until it is over; and of pods that are all gone until it is removed."""
     return owner.over in {"", GONE}
+
+
+def _bound(pod: objects.Pod, node: str) -> objects.Pod:
+    """A pod as it will be on this node."""
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
 
 
 def _keeps_off(pod: objects.Pod) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from kube.client import Client
-from kube.errors import KubeError, KubeTimeout, NotFound
+from kube.errors import Forbidden, KubeError, KubeTimeout, NotFound
 from kube.informer import Event, EventKind, Informer
 from kube.objects import Object
 from kube.resources import Resource
@@ -54,7 +54,8 @@ class OptionalInformer(Generic[T]):
     """An informer that runs for as long as its resource is served; when it no longer is, all objects are gone.
 
     ``older``: other versions of the resource, for servers that do not have it; the first one that is served is watched.
-    ``first_seconds``: how long `first` waits for the first list.
+    ``asks``: look first whether it may be listed, and go on without it where that is forbidden. ``label_selector``:
+    only objects with these labels. ``first_seconds``: how long `first` waits for the first list.
     """
 
     def __init__(
@@ -65,8 +66,10 @@ class OptionalInformer(Generic[T]):
         *,
         on_event: Callable[[Event[T]], None],
         older: Sequence[Resource] = (),
+        label_selector: str = "",
         look_seconds: float = LOOK_SECONDS,
         first_seconds: float = FIRST_SECONDS,
+        asks: bool = False,
         observe: Observe | None = None,
     ) -> None:
         self._client = client
@@ -75,6 +78,9 @@ class OptionalInformer(Generic[T]):
         self._type = type
         self._on_event = on_event
         self._observe = observe
+        self._labels = label_selector
+        self._asks = asks
+        self._forbidden = False
         self._look_seconds = look_seconds
         self._first_seconds = first_seconds
         self._informer: Informer[T] | None = None
@@ -134,8 +140,21 @@ class OptionalInformer(Generic[T]):
         versions = self._versions if self.resource is None else (self.resource, *self._versions)
         for version in versions:
             if await served(self._client, version):
-                return version
+                return version if await self._allowed(version) else None
         return None
+
+    async def _allowed(self, version: Resource) -> bool:
+        if not self._asks or self.resource is not None:
+            return True
+        try:
+            await self._client.raw("GET", version.path(), params={"limit": "1"})
+        except Forbidden as error:
+            if not self._forbidden:
+                log.warning("it may not be read; going on without it", resource=str(version), error=str(error))
+            self._forbidden = True
+            return False
+        self._forbidden = False
+        return True
 
     async def _turn(self, there: Resource | None) -> None:
         if self._informer is not None and there != self.resource:
@@ -147,7 +166,14 @@ class OptionalInformer(Generic[T]):
         if there is not None and self._informer is None:
             log.info("watching", resource=str(there), version=there.version)
             self.resource = there
-            self._informer = Informer(self._client, there, self._type, on_event=self._on_event, observe=self._observe)
+            self._informer = Informer(
+                self._client,
+                there,
+                self._type,
+                label_selector=self._labels,
+                on_event=self._on_event,
+                observe=self._observe,
+            )
             self._task = asyncio.create_task(self._informer.run())
 
     async def _stop(self) -> None:

@@ -2,6 +2,8 @@
 
 Rules
 - A pod that was let go is paid for by its workload's admission, as long as the workload holds one and the pod is its.
+  So is one that left it, as a ReplicaSet lets go a pod that does not match any more: it keeps its place there, which no
+  other pod gets, until it ends (`Record.left`). Else a set could be made to run its pods over and over.
 - Where that ends before the pod does, the pod is charged by itself: its owner was deleted and it takes long to stop, it
   was orphaned, it was relabelled. What it takes then it was admitted with, so no limit is asked.
 - By which quota it runs is written on it (`crds.admitted_quota`), so that a restart knows it too. A pod without that
@@ -37,7 +39,7 @@ class Orphans:
             return
         for pod in record.pods.values():
             part = admission.part(record.pod_set_of(pod))
-            if part is not None and part.flavors and self._runs(pod) and _said(pod) is None:
+            if part is not None and part.flavors and self.runs(pod) and _said(pod) is None:
                 self._remembered[pod.metadata.uid] = AdmittedQuota(admission.queue, dict(part.flavors))
 
     def judge(self, pod: Pod, record: Record | None) -> bool:
@@ -46,8 +48,8 @@ class Orphans:
         True where quota is free again that it took.
         """
         quota = _said(pod) or self._remembered.get(pod.metadata.uid)
-        if quota is None or not self._runs(pod) or (record is not None and answers_for(record)):
-            return self.gone(pod) if not self._runs(pod) else self._queues.stop_charging(key(pod))
+        if quota is None or not self.runs(pod) or (record is not None and answers_for(record)):
+            return self.gone(pod) if not self.runs(pod) else self._queues.stop_charging(key(pod))
         takes = usage(pod_requests(pod.spec, pod.status), 1)
         amounts: Quantities = {}
         for resource, flavor in quota.flavors.items():
@@ -60,7 +62,7 @@ class Orphans:
         self._remembered.pop(pod.metadata.uid, None)
         return self._queues.stop_charging(key(pod))
 
-    def _runs(self, pod: Pod) -> bool:
+    def runs(self, pod: Pod) -> bool:
         """Whether it takes, or may take, room on a node."""
         if finished(pod) or is_gated(pod, self._gate):
             return False

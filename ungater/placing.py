@@ -80,7 +80,7 @@ def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
         gone, barred = _let_go(record, rules.keys, now)
         if elsewhere := granted.elsewhere(record, barred, rules.keys.gate):
             return [Leave(), Release(elsewhere)]
-        told = _say_barred(record, barred, now) or _say_missing(record, rules, now) or _ready(record)
+        told = _say_why(record, barred, rules, now) or _ready(record)
         return [*gone, *resize(record, {}, granted.asked(record, barred), now), *told]
     pod_sets, keys = record.owner.pod_sets, rules.keys
     counted = {
@@ -98,6 +98,8 @@ def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
         for pod_set in pod_sets
         if (slots := record.slots_in.get(pod_set.name)) is not None
     }
+    for name, count in counted.items():
+        _keep_places(record.slots_in[name], count, record.left_of(name))
     looks = [
         _Look.of(record, pod_set, counted[pod_set.name], rules, now) for pod_set in pod_sets if pod_set.name in counted
     ]
@@ -106,6 +108,8 @@ def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
     if elsewhere := granted.elsewhere(record, barred, keys.gate):
         return [Leave(), Release(elsewhere)]
     asked = granted.asked(record, barred)
+    if anew := granted.anew(record, asked, keys.gate):
+        return [Leave(), Release(anew)]
     moves = {look.name: look.moves for look in looks if look.moves}
     for look in looks:
         for _, index in look.going:
@@ -121,20 +125,32 @@ def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
             if moves
             else resize(record, counted, asked, now)
         ),
-        *(_say_barred(record, barred, now) or _say_missing(record, rules, now) or _say(record, looks, now)),
+        *(_say_why(record, barred, rules, now) or _say(record, looks, now)),
     ]
+
+
+def _keep_places(slots: SlotMap, counted: Tally, left: Sequence[Pod]) -> None:
+    """Pods that left the workload and run on keep their slots: that where they are, or any."""
+    for pod in left:
+        index = slots.of_selector(pod.spec.node_selector)
+        free = counted.free(slots)
+        if index is None or not free[index]:
+            index = next((at for at, count in enumerate(free) if count), None)
+        if index is not None:
+            counted.used[index] += 1
 
 
 def _let_go(record: Record, keys: Keys, now: float) -> tuple[list[Instruction], list[Barred]]:
     """Pods that have quota and no slots go anywhere; those of a job that is suspended while it waits were not gated."""
     done: list[Instruction] = []
     barred: list[Barred] = []
+    more = granted.to_come(record)
     if record.owner.suspendable or record.admission is None:
         return done, barred
     for pod_set in record.owner.pod_sets:
         if pod_set.name in record.slots_in:
             continue
-        left, waiting = record.admitted(pod_set.name), []
+        left, waiting = record.admitted(pod_set.name) - len(record.left_of(pod_set.name)), []
         for pod in record.pods_of(pod_set):
             intent = record.intents.get(pod.metadata.uid)
             if finished(pod) or (intent is not None and intent.gone):
@@ -147,7 +163,7 @@ def _let_go(record: Record, keys: Keys, now: float) -> tuple[list[Instruction], 
                 waiting.append(pod)
         waiting.sort(key=lambda pod: pod.metadata.name)
         for pod in waiting[: max(0, left)]:
-            if (bar := Barred.of(record, pod_set.name, pod, keys)) is None:
+            if (bar := Barred.of(record, pod_set.name, pod, keys, more)) is None:
                 done.append(Ungate(pod, ANYWHERE))
             else:
                 barred.append(bar)
@@ -184,7 +200,8 @@ class _Look:
         refused = _refused(slots, counted, placed, rules.avoided(record, pod_set, now))
         moves = tuple(sorted({**refused, **lost}.items()))
         held_back = {index for index, _ in moves}
-        bars = {pod.metadata.uid: Barred.of(record, pod_set.name, pod, rules.keys) for pod, _ in placed}
+        more = granted.to_come(record)
+        bars = {pod.metadata.uid: Barred.of(record, pod_set.name, pod, rules.keys, more) for pod, _ in placed}
         barred = tuple([one for one in bars.values() if one is not None])
         going = tuple([(pod, at) for pod, at in placed if at not in held_back and bars[pod.metadata.uid] is None])
         unplaced = len(counted.waiting) - len(placed)
@@ -262,6 +279,30 @@ def _replace(record: Record, counted: Tally, now: float) -> list[Instruction]:
             done.append(Tell("Warning", Reason.NOT_GATED, "Place", message, pod=pod, once=pod.metadata.uid))
     waits_until = [record.deleting[pod.metadata.uid] for pod in counted.moved if pod.metadata.uid in record.deleting]
     return [*done, *(LookAgain(due - now) for due in sorted(waits_until)[:1] if due > now)]
+
+
+def _say_why(record: Record, barred: Sequence[Barred], rules: Rules, now: float) -> list[Instruction]:
+    """Why pods stay gated, or are not there, whatever has room."""
+    return (
+        _say_barred(record, barred, now) or _say_of_no_kind(record, rules.keys, now) or _say_missing(record, rules, now)
+    )
+
+
+def _say_of_no_kind(record: Record, keys: Keys, now: float) -> list[Instruction]:
+    """That pods wait of a kind that the workload has no slots for."""
+    owner = record.owner
+    if not owner.kinds:
+        return []
+    others = [pod for pod in record.pods.values() if is_gated(pod, keys.gate) and owner.pod_set_of(pod) is None]
+    first = min(others, key=lambda pod: pod.metadata.name, default=None)
+    if first is None:
+        return []
+    kinds = ", ".join(f"{one.name} ({one.full})" for one in owner.pod_sets)
+    message = (
+        f"pod {first.metadata.name} is {owner.role(first)}, and workload {owner.workload} was placed with {kinds} "
+        f"alone: annotation {keys.pod_group_total} is to count the pods of all kinds"
+    )
+    return _warn(record, Reason.PARTLY_PLACED, message, now)
 
 
 def _say_barred(record: Record, barred: Sequence[Barred], now: float) -> list[Instruction]:

@@ -82,9 +82,10 @@ def _waiting(record: Record, known: Known, rules: Rules, now: float, wall: float
 
 def _edited(owner: Owner, known: Known) -> bool:
     """Whether the Workload no longer says what the job asks for. Pods that no template made have none to copy."""
+    copied = owner.suspendable or owner.foretold or owner.kinds
     if not owner.queue:
-        return owner.suspendable and known.copy_of != fingerprint(owner)
-    copy = fingerprint(owner) if owner.suspendable else known.copy_of
+        return copied and known.copy_of != fingerprint(owner)
+    copy = fingerprint(owner) if copied else known.copy_of
     counts, least = tuple([one.full for one in owner.pod_sets]), max([one.least for one in owner.pod_sets])
     said = known.counts, known.queue, known.least, known.most_execution, known.copy_of
     return said != (counts, owner.queue, least, owner.most_execution, copy)

@@ -16,7 +16,7 @@ from ungater.jobs import MAIN, OwnedPodSet, Owner
 from ungater.kueue.objects import PodSetUpdate
 from ungater.patches import UngatePatches
 from ungater.slices import Layer, layers_of
-from ungater.slots import Intent, SlotMap, finished
+from ungater.slots import Intent, SlotMap, finished, is_gated
 
 Moves = Mapping[str, tuple[tuple[int, int], ...]]  # by pod set: (slice, how many of its slots), slices ascending
 Exchange = tuple[NumaPlacement, NumaPlacement]  # (what was promised, what the pod will get instead)
@@ -206,6 +206,7 @@ class Record:
 
     owner: Owner  # as it is to be looked at (`Memory.view`)
     known: Known | None = None
+    queue_before: str = ""  # that the last Workload named which was deleted
     gone: str = ""  # uid of the Workload that was deleted last: what is still heard of it is old
     admission: Admission | None = None  # held, and written in the API server
     slots_in: dict[str, SlotMap] = field(
@@ -213,6 +214,7 @@ class Record:
     )  # the slots of the admission, with their nodes, by pod set
     grant: Grant | None = None  # the admission, as queueing takes it
     pods: dict[str, Pod] = field(default_factory=dict)  # by uid
+    left: dict[str, tuple[str, Pod]] = field(default_factory=dict)  # by uid: pod sets and pods that left it and run on
     intents: dict[str, Intent] = field(default_factory=dict)  # by pod uid
     held: dict[str, Held] = field(default_factory=dict)  # by pod uid
     deleting: dict[str, float] = field(default_factory=dict)  # by pod uid: when the deletion is asked for again
@@ -255,14 +257,14 @@ class Record:
 
     def slots_of(self, pod: Pod) -> SlotMap | None:
         """The slots of a pod's pod set."""
-        if len(self.slots_in) <= 1 and len(self.owner.pod_sets) == 1:
+        if len(self.slots_in) <= 1 and self.owner.alike:
             return self.slots
         pod_set = self.owner.pod_set_of(pod)
         return self.slots_in.get(pod_set.name) if pod_set is not None else None
 
     def pods_of(self, pod_set: OwnedPodSet) -> Collection[Pod]:
         """The pods of one pod set."""
-        if len(self.owner.pod_sets) == 1:
+        if self.owner.alike:
             return self.pods.values()
         return [pod for pod in self.pods.values() if self.owner.pod_set_of(pod) is pod_set]
 
@@ -288,6 +290,16 @@ class Record:
         """How many pods of a pod set are admitted."""
         part = self.admission.part(pod_set) if self.admission is not None else None
         return part.count if part is not None else 0
+
+    def left_of(self, pod_set: str) -> list[Pod]:
+        """Pods that were let go for a pod set and are somebody else's now: they keep their places until they end."""
+        return [pod for name, pod in self.left.values() if name == pod_set]
+
+    def has_place(self, name: str, gate: str) -> bool:
+        """Whether the pods of a pod set that run, and those that left it, are fewer than are admitted."""
+        pods = [pod for pod_set in self.owner.pod_sets if pod_set.name == name for pod in self.pods_of(pod_set)]
+        run = sum(not finished(pod) and (not is_gated(pod, gate) or pod.metadata.uid in self.intents) for pod in pods)
+        return run + len(self.left_of(name)) < self.admitted(name)
 
     def there(self, pod_set: OwnedPodSet) -> int:
         """How many pods of a pod set exist and have not finished."""

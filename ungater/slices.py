@@ -10,6 +10,7 @@ Rules
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from engine.model import SliceLayer
 
@@ -97,40 +98,51 @@ class Homes:
 
 def spare(layers: Sequence[Layer], values: Sequence[Values], free: Sequence[int], most: int) -> dict[int, int]:
     """Which free slots to give back, as whole slices from the end of rank order: slot -> how many, at most ``most``."""
+    inside = _Inside(layers, values, free)
     given: dict[int, int] = {}
-    widest = layers[-1]
-    for domain in reversed(dict.fromkeys(path[: widest.depth] for path in values)):
-        while most >= widest.size:
-            more = _taken(layers, values, [n - given.get(i, 0) for i, n in enumerate(free)], domain)
-            if not more:
-                break
-            most -= widest.size
-            given |= {index: given.get(index, 0) + count for index, count in more.items()}
+    left = most
+    for domain in reversed(inside.widest):
+        left -= inside.take(domain, left, given)
     return given
 
 
-def _taken(layers: Sequence[Layer], values: Sequence[Values], free: Sequence[int], domain: Values) -> dict[int, int]:
-    """One whole slice of the widest layer inside a domain; empty where there is none."""
-    *inner, layer = layers
-    taken: dict[int, int] = {}
-    left = layer.size
-    below = dict.fromkeys(
-        path[: inner[-1].depth] if inner else path for path in values if path[: len(domain)] == domain
-    )
-    for place in reversed(below):
-        while inner and left:
-            part = _taken(inner, values, [n - taken.get(i, 0) for i, n in enumerate(free)], place)
-            if not part:
+class _Inside:
+    """What is free in the domains of each layer, as whole slices: counted once, however many slices there are."""
+
+    def __init__(self, layers: Sequence[Layer], values: Sequence[Values], free: Sequence[int]) -> None:
+        self._sizes = [layer.size for layer in reversed(layers)]  # the widest first
+        self._within: dict[tuple[int, Values | int], dict[Values | int, None]] = {}  # by rank of layer and domain
+        self._free = free
+        depths = [layer.depth for layer in reversed(layers)]
+        for index, path in enumerate(values):
+            chain: list[Values | int] = [*(path[:depth] for depth in depths), index]
+            for rank, (place, part) in enumerate(pairwise(chain)):
+                self._within.setdefault((rank, place), {})[part] = None
+        self.widest: list[Values] = list(dict.fromkeys(path[: depths[0]] for path in values))
+        self._room: dict[tuple[int, Values | int], int] = {}
+        for rank in range(len(layers) - 1, -1, -1):
+            for (at, place), below in self._within.items():
+                if at == rank:
+                    found = sum(self._of(rank + 1, each) for each in below)
+                    self._room[rank, place] = found // self._sizes[rank] * self._sizes[rank]
+
+    def _of(self, rank: int, place: Values | int) -> int:
+        """The free slots of a domain that whole slices of its layer take; of a slot, its own."""
+        return max(0, self._free[place]) if isinstance(place, int) else self._room[rank, place]
+
+    def take(self, place: Values | int, most: int, given: dict[int, int], rank: int = 0) -> int:
+        """Take whole slices from the end of a domain; how many slots that are."""
+        if isinstance(place, int):
+            if taken := min(most, self._of(rank, place)):
+                given[place] = taken
+            return taken
+        size = self._sizes[rank]
+        left = taken = min(most, self._of(rank, place)) // size * size
+        for each in reversed(self._within[rank, place]):
+            if not left:
                 break
-            left -= inner[-1].size
-            taken |= {index: taken.get(index, 0) + count for index, count in part.items()}
-        if not inner:
-            index = values.index(place)
-            count = min(left, free[index])
-            if count:
-                taken[index] = count
-                left -= count
-    return {} if left else taken
+            left -= self.take(each, left, given, rank + 1)
+        return taken - left
 
 
 def whole(done: Iterable[Interval], size: int) -> tuple[Interval, ...]:

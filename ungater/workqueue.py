@@ -7,6 +7,7 @@ from collections import deque
 FIRST_DELAY = 0.1  # seconds
 SHORTEST_DELAY = 0.001  # seconds: after less the clock may show no difference, and who waits for it asks again for ever
 LONGEST_DELAY = 30.0
+LATEST = 3600.0  # seconds: who asks for a look in a year may be gone long before, and would be kept till then
 
 
 class WorkQueue:
@@ -29,7 +30,7 @@ class WorkQueue:
         return not self._ready and not self._working
 
     def add(self, key: str, after: float = 0.0) -> None:
-        """Have ``key`` worked on after that many seconds; the earliest of several wishes holds."""
+        """Have ``key`` worked on after that many seconds, or an hour; the earliest of several wishes holds."""
         if key in self._working:
             self._again[key] = min(after, self._again.get(key, after))
         elif key in self._waiting:
@@ -70,7 +71,7 @@ class WorkQueue:
         self._timers.clear()
 
     def _schedule(self, key: str, after: float) -> None:
-        loop, after = asyncio.get_running_loop(), max(after, SHORTEST_DELAY)
+        loop, after = asyncio.get_running_loop(), min(max(after, SHORTEST_DELAY), LATEST)
         timer = self._timers.get(key)
         if timer is not None:
             if timer.when() <= loop.time() + after:

@@ -7,6 +7,7 @@ import asyncio
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TypeVar
 
 from cli.cluster import dump as dumps
@@ -17,10 +18,13 @@ from crds.settings import Settings
 from kube import objects
 from kube.client import Client
 from kube.errors import Forbidden, KubeError, NotFound
-from kube.parents import JobSet, LeaderWorkerSet
+from kube.informer import Event, EventKind
+from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
 from kube.queues import ClusterQueue, LocalQueue
+from kube.replicas import REPLICATED, Replicated
 from kube.resources import (
     CLUSTER_QUEUES,
+    CONTROLLER_REVISIONS,
     FLEX_TOPOS,
     JOB_SETS,
     JOBS,
@@ -39,10 +43,12 @@ from kube.topologies import FlexTopo, NodeResourceTopology
 from ungater.groups import owner_key
 from ungater.guard import Guard
 from ungater.inside import Options, Sources
+from ungater.leaders import NAME as LEADER_SET_NAME
 from ungater.memory import Memory
 from ungater.workloads import Workload
 
-T = TypeVar("T", bound=objects.Object)
+T = TypeVar("T")
+One = TypeVar("One", bound=objects.Object)
 MOST_LINES = 8  # about what was left out
 
 
@@ -55,14 +61,16 @@ async def read(client: Client) -> Dump:
             jobs = group.create_task(client.list(JOBS, type=objects.Job))
             namespaces = group.create_task(client.list(NAMESPACES, type=objects.Namespace))
             classes = group.create_task(client.list(PRIORITY_CLASSES, type=objects.PriorityClass))
-            flavors = group.create_task(_where_served(client, RESOURCE_FLAVORS, objects.ResourceFlavor))
-            queues = group.create_task(_where_served(client, CLUSTER_QUEUES, ClusterQueue))
-            local = group.create_task(_where_served(client, LOCAL_QUEUES, LocalQueue))
-            workloads = group.create_task(_where_served(client, WORKLOADS, Workload))
-            topologies = group.create_task(_where_served(client, NODE_RESOURCE_TOPOLOGIES, NodeResourceTopology))
-            job_sets = group.create_task(_where_served(client, JOB_SETS, JobSet))
-            leaders = group.create_task(_where_served(client, LEADER_WORKER_SETS, LeaderWorkerSet))
-            flexes = group.create_task(_where_served(client, FLEX_TOPOS, FlexTopo))
+            flavors = group.create_task(_served(client, objects.ResourceFlavor, RESOURCE_FLAVORS))
+            queues = group.create_task(_served(client, ClusterQueue, CLUSTER_QUEUES))
+            local = group.create_task(_served(client, LocalQueue, LOCAL_QUEUES))
+            workloads = group.create_task(_served(client, Workload, WORKLOADS))
+            topologies = group.create_task(_served(client, NodeResourceTopology, NODE_RESOURCE_TOPOLOGIES))
+            job_sets = group.create_task(_served(client, JobSet, JOB_SETS))
+            leaders = group.create_task(_served(client, LeaderWorkerSet, LEADER_WORKER_SETS))
+            revised = group.create_task(revisions(client, ControllerRevision))
+            replicated = [group.create_task(listed(client, Replicated, one, *older)) for one, older in REPLICATED]
+            flexes = group.create_task(_served(client, FlexTopo, FLEX_TOPOS))
     except ExceptionGroup as errors:
         error = errors.exceptions[0]
         if isinstance(error, Forbidden):
@@ -74,6 +82,8 @@ async def read(client: Client) -> Dump:
         jobs=jobs.result(),
         job_sets=job_sets.result(),
         leaders=leaders.result(),
+        revisions=revised.result()[1],
+        replicated=[(kind, one) for task in replicated for kind, found in [task.result()] for one in found],
         nodes=nodes.result(),
         pods=pods.result(),
         workloads=workloads.result(),
@@ -86,12 +96,21 @@ async def read(client: Client) -> Dump:
     )
 
 
-async def _where_served(client: Client, resource: Resource, kind: type[T]) -> list[T]:
-    """None where there is no such kind."""
-    try:
-        return await client.list(resource, type=kind)
-    except NotFound:
-        return []
+async def _served(client: Client, kind: type[T], resource: Resource) -> list[T]:
+    return (await listed(client, kind, resource))[1]
+
+
+async def listed(client: Client, kind: type[T], *versions: Resource) -> tuple[Resource, list[T]]:
+    """All objects of the first of these versions that is served, with that version; none where none is."""
+    for resource in versions:
+        with suppress(NotFound):
+            return resource, await client.list(resource, type=kind)
+    return versions[0], []
+
+
+async def revisions(client: Client, kind: type[T]) -> tuple[Resource, list[T]]:
+    """What groups of LeaderWorkerSets were made from."""
+    return CONTROLLER_REVISIONS, await client.list(CONTROLLER_REVISIONS, label_selector=LEADER_SET_NAME, type=kind)
 
 
 def fetch(
@@ -115,6 +134,10 @@ async def _live(kubeconfig: str | None, context: str | None) -> tuple[Dump, Sett
     async with await Client.connect(kubeconfig, context) as client:
         dump, found = await asyncio.gather(read(client), installed.settings(client))
         return dump, found, client.connection.namespace
+
+
+def _came(one: One) -> Event[One]:
+    return Event(EventKind.ADDED, objects.key(one), None, one)
 
 
 class _LeftOut(Guard):
@@ -156,6 +179,12 @@ def memory_of(found: Dump, settings: Settings, *, whole: bool = False) -> Memory
     memory.jobset_of = {objects.key(one): one for one in found.job_sets}.get
     memory.leaders_of = {objects.key(one): one for one in found.leaders}.get
     memory.cluster_queues = queues.get
+    kinds = {(kind.kind, kind.group) for kind, _ in found.replicated}
+    memory.wholes.read = lambda kind, group: (kind, group) in kinds
+    for revision in found.revisions:
+        memory.on_revision(_came(revision))
+    for resource, owner in found.replicated:
+        memory.on_replicated(resource, _came(owner))
     memory.load(
         found.nodes,
         found.flavors,

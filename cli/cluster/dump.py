@@ -19,8 +19,10 @@ from cli.output import Failure, progress
 from cli.whatif.cases import opened
 from crds.constants import GROUP
 from kube import objects
-from kube.parents import JobSet, LeaderWorkerSet
+from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
 from kube.queues import ClusterQueue, LocalQueue
+from kube.replicas import REPLICATED, Replicated
+from kube.resources import Resource
 from kube.topologies import FlexTopo, NodeResourceTopology
 from ungater.workloads import Workload
 
@@ -35,6 +37,7 @@ KINDS: Final[dict[tuple[str, str], tuple[str, type[objects.Object]]]] = {  # (gr
     ("batch", "Job"): ("jobs", objects.Job),
     ("jobset.x-k8s.io", "JobSet"): ("job_sets", JobSet),
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): ("leaders", LeaderWorkerSet),
+    ("apps", "ControllerRevision"): ("revisions", ControllerRevision),
     ("scheduling.k8s.io", "PriorityClass"): ("priority_classes", objects.PriorityClass),
     ("policy", "PodDisruptionBudget"): ("budgets", objects.PodDisruptionBudget),
     (GROUP, "ResourceFlavor"): ("flavors", objects.ResourceFlavor),
@@ -44,14 +47,17 @@ KINDS: Final[dict[tuple[str, str], tuple[str, type[objects.Object]]]] = {  # (gr
     (GROUP, "FlexTopo"): ("flexes", FlexTopo),
     ("topology.node.k8s.io", "NodeResourceTopology"): ("topologies", NodeResourceTopology),
 }
+COUNTED: Final = {  # (API version, kind) of those that tell how many pods of each kind they make
+    (one.api_version, one.kind): one for newest, older in REPLICATED for one in (newest, *older)
+}
 
 
 @dataclass
 class Dump:
     """The objects of a cluster, from files or from its API server.
 
-    ``topologies`` and ``flexes``: what nodes publish of their inside, by node name. ``ignored``: kinds that are not
-    read, and how many there were.
+    ``topologies`` and ``flexes``: what nodes publish of their inside, by node name. ``replicated``: with the version
+    that each was read in. ``ignored``: kinds that are not read, and how many there were.
     """
 
     flavors: list[objects.ResourceFlavor] = field(default_factory=list)
@@ -66,6 +72,8 @@ class Dump:
     namespaces: list[objects.Namespace] = field(default_factory=list)
     job_sets: list[JobSet] = field(default_factory=list)
     leaders: list[LeaderWorkerSet] = field(default_factory=list)
+    revisions: list[ControllerRevision] = field(default_factory=list)
+    replicated: list[tuple[Resource, Replicated]] = field(default_factory=list)
     priority_classes: list[objects.PriorityClass] = field(default_factory=list)
     budgets: list[objects.PodDisruptionBudget] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
@@ -73,6 +81,9 @@ class Dump:
     def add(self, one: "Found") -> None:
         """Take in one object. Failure where it is malformed."""
         known = KINDS.get((one.group, one.kind))
+        if (resource := COUNTED.get((str(one.body.get("apiVersion", "")), one.kind))) is not None:
+            self.replicated.append((resource, one.read(Replicated)))
+            return
         if known is None:
             self.ignored[one.kind] += 1
             return

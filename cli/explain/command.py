@@ -15,12 +15,13 @@ from rich.text import Text
 from cli import queues
 from cli.cluster import cluster_snapshot, dry_run, installed, live_queues, room_report
 from cli.cluster import required_evictions as reliefs
+from cli.cluster.dump import Dump
 from cli.cluster.required_evictions import Relief
 from cli.cluster.room_report import Room
 from cli.explain import owners, queue_report
 from cli.explain.queue_report import Place
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit
-from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED, Keys
+from crds.constants import JOB_CONTROLLER, NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED, Keys
 from crds.numa_placement import decode
 from crds.request import ParsedRequest
 from engine.model import Policy, TopologyRequest
@@ -30,7 +31,8 @@ from kube import convert, objects
 from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.resources import JOBS
-from ungater.jobs import Owner, id_of, owner_of
+from ungater.jobs import OwnedPodSet, Owner, id_of, identity, owner_of
+from ungater.jobsets import parent_of
 from ungater.machines import Described
 from ungater.memory import Memory
 from ungater.record import Record
@@ -39,6 +41,7 @@ from ungater.workloads import Workload, belongs, known_of
 
 MOST_PODS = 40  # with their zones in a table
 MOST_TROUBLES = 8
+WHOM = "Name of the Job, or KIND/NAME of another owner: jobset/train, lws/serve, deploy/web, raycluster/r, podgroup/g."
 
 
 class PodZone(msgspec.Struct, frozen=True):
@@ -75,6 +78,16 @@ class Domain(msgspec.Struct, frozen=True):
     pod_set: str = ""  # of an owner with several
 
 
+class AskedPodSet(msgspec.Struct, frozen=True):
+    """One pod set: how many pods it needs, what each of them asks for, and where they are to be."""
+
+    name: str
+    count: int
+    per_pod: dict[str, str]
+    policy: str
+    level: str
+
+
 class MachineTrouble(msgspec.Struct, frozen=True):
     """What is wrong with what one node publishes of its inside, and what its picture is from."""
 
@@ -105,11 +118,16 @@ class Report(msgspec.Struct, frozen=True):
     queue: Place | None = None
     relief: Relief | None = None
     kind: str = "Job"
+    pod_sets: tuple[AskedPodSet, ...] = ()
 
 
 def command(
     job: Annotated[
-        str, typer.Argument(metavar="JOB", help="Name of the Job, or KIND/NAME of another owner: jobset/train, sts/db.")
+        str,
+        typer.Argument(
+            metavar="JOB",
+            help=WHOM,
+        ),
     ],
     namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Namespace of the owner.")] = None,
     domain: Annotated[
@@ -119,50 +137,76 @@ def command(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Say where a job's pods went, or why it waits.
+    """Say where a job's pods went, or why it waits; of an owner with several workloads, of each of them.
 
     For a waiting job: its place in the queue and the quota that is lacking, how many of its pods each domain of the
     requested level could take now, what limits it there, and what is short. Reads the cluster; changes nothing.
     """
 
-    async def ask() -> Report:
+    async def ask() -> tuple[Report, ...]:
         async with await Client.connect(kubeconfig, context) as client:
-            return await report(client, namespace or client.connection.namespace, job, domain=domain)
+            return await reports(client, namespace or client.connection.namespace, job, domain=domain)
 
     try:
-        result = asyncio.run(ask())
+        found = asyncio.run(ask())
     except KubeError as error:
         raise Failure(str(error)) from error
-    emit(result, output, table=render(result))
+    emit(found[0] if len(found) == 1 else {"items": found}, output, table=render_all(found))
 
 
 async def report(client: Client, namespace: str, name: str, *, domain: str | None = None) -> Report:
-    """Everything about one job (``NAME`` or ``KIND/NAME``), from one reading of the cluster.
+    """Everything about one job (``NAME`` or ``KIND/NAME``): its only workload, or the first. Raises Failure."""
+    return (await reports(client, namespace, name, domain=domain))[0]
+
+
+async def reports(client: Client, namespace: str, name: str, *, domain: str | None = None) -> tuple[Report, ...]:
+    """Everything about each workload of an owner (``NAME`` or ``KIND/NAME``), from one reading of the cluster.
 
     Raises Failure where there is none.
     """
+    kind, name = owners.named(name)
     settings = await installed.settings(client)
     keys = Keys(domain) if domain else settings.keys
-    kind, name = owners.named(name)
     job = await _job(client, namespace, name) if kind in {"", "job"} else None
     if job is None and kind == "job":
         raise Failure(f"no Job {name} in namespace {namespace}; `kubectl get jobs -n {namespace}` lists them")
     read = await cluster_snapshot.read(client)
     memory = cluster_snapshot.memory_of(read, settings.model_copy(update={"domain": keys.domain}))
-    found = memory.records.get(id_of(job)) if job is not None else None
-    if job is None:
-        found = owners.find(memory, namespace, kind, name)
-    owner = owner_of(job, keys) if job is not None and found is None else owners.seen(found)
+    found = _records(memory, job) if job is not None else owners.find(memory, namespace, kind, name)
+    if job is None and not found:
+        raise await owners.not_found(client, memory, namespace, kind, name)
+    owners = [record.owner for record in found] or ([owner_of(job, keys)] if job is not None else [])
+    queued = any(owner.queue for owner in owners)
+    reading = await live_queues.read(client, installed.rules(settings)) if queued else None
+    return tuple([_report(read, memory, keys, reading, owner) for owner in owners])
+
+
+def _records(memory: Memory, job: objects.Job) -> list[Record]:
+    """The record of a Job, or that of the JobSet that made it; none where nothing is to be placed. Raises Failure."""
+    found, parent = memory.records.get(id_of(job)), parent_of(job.metadata)
+    if found is None and parent is not None:
+        found = memory.records.get(identity(job.metadata.namespace, parent.uid))
+    if found is None and job.spec.managed_by not in {"", JOB_CONTROLLER}:
+        text = f"is {job.spec.managed_by}'s (spec.managedBy): Topogate neither queues nor places it"
+        raise Failure(f"Job {job.metadata.name} in namespace {job.metadata.namespace} {text}")
+    return [found] if found is not None else []
+
+
+def _report(read: Dump, memory: Memory, keys: Keys, reading: live_queues.Reading | None, owner: Owner) -> Report:
+    """All that is known of one workload."""
+    found = memory.records.get(owner.id)
     workload = next((one for one in read.workloads if belongs(one, owner) and _in(one, owner)), None)
     slots = known_of(workload).slots if workload else None
     pods = list(found.pods.values()) if found is not None else _pods_of(read.pods, owner)
     domains, others = _domains(workload, owner, pods, keys)
     state, reason, message = _condition(owner, workload, slots)
-    reading = (
-        await live_queues.read(client, installed.rules(settings)) if owner.queue and workload is not None else None
-    )
     held, place = None, None
-    if reading is not None and workload is not None and (key := objects.key(workload)) in reading.workloads:
+    if (
+        reading is not None
+        and owner.queue
+        and workload is not None
+        and (key := objects.key(workload)) in reading.workloads
+    ):
         place = queue_report.place(reading, memory.state, key)
         held = reading.flavors_of(place.cluster_queue)
         if state == "Waiting" and key in reading.queues.entries:
@@ -171,7 +215,7 @@ async def report(client: Client, namespace: str, name: str, *, domain: str | Non
     pod_set = max(owner.pod_sets, key=lambda one: one.count)
     room, freed = _lacking(memory, owner.id, reason, held) if state == "Waiting" else ((), None)
     return Report(
-        job=f"{namespace}/{name}",
+        job=f"{owner.namespace}/{owners.full_name(owner)}",
         kind=owner.kind,
         workload=workload.metadata.name if workload else "",
         state=state,
@@ -191,6 +235,18 @@ async def report(client: Client, namespace: str, name: str, *, domain: str | Non
         ),
         queue=place,
         relief=freed,
+        pod_sets=tuple([_asked(one) for one in owner.pod_sets]),
+    )
+
+
+def _asked(pod_set: OwnedPodSet) -> AskedPodSet:
+    request = pod_set.request
+    return AskedPodSet(
+        name=pod_set.name,
+        count=pod_set.count,
+        per_pod=_amounts(convert.pod_requests(pod_set.template.spec)),
+        policy=str(request.policy) if request else "",
+        level=(request.level or "") if request else "",
     )
 
 
@@ -330,12 +386,21 @@ def _amounts(amounts: dict[str, int]) -> dict[str, str]:
     return {name: format_quantity(name, amount) for name, amount in amounts.items()}
 
 
+def render_all(results: Sequence[Report]) -> RenderableType:
+    """The reports of an owner's workloads as a person reads them."""
+    return Group(*(part for result in results for part in (render(result), Text(""))[: 2 if len(results) > 1 else 1]))
+
+
 def render(result: Report) -> RenderableType:
     """The report as a person reads it."""
-    wish = f"{result.policy.lower()} {result.level}".strip() or "no topology"
-    each = ", ".join(f"{amount} {name}" for name, amount in result.per_pod.items()) or "no requests"
+    several = len(result.pod_sets) > 1
+    what = f"{result.count} pods"
+    if not several:
+        what += f" ({_each(result.per_pod)} each), {_wish(result.policy, result.level)}"
+    for one in result.pod_sets if several else ():
+        what += f"\n  {one.name}  {one.count} pods ({_each(one.per_pod)} each), {_wish(one.policy, one.level)}"
     head = Text.assemble(
-        (f"{result.kind} {result.job}", "bold"), f"  {result.count} pods ({each} each), {wish}\n",
+        (f"{result.kind} {result.job}", "bold"), f"  {what}\n",
         (result.state, _color(result)), f"  {result.message}" if result.message else "",
     )  # fmt: skip
     parts: list[RenderableType] = [head]
@@ -355,6 +420,14 @@ def render(result: Report) -> RenderableType:
         parts.append(Text(f"{len(result.without_slot)} pods without a slot, {gated} of them gated"))
     parts.extend(_trouble_lines(result))
     return Group(*parts)
+
+
+def _each(per_pod: Mapping[str, str]) -> str:
+    return ", ".join(f"{amount} {name}" for name, amount in per_pod.items()) or "no requests"
+
+
+def _wish(policy: str, level: str) -> str:
+    return f"{policy.lower()} {level}".strip() or "no topology"
 
 
 def _zone_tables(result: Report) -> Iterator[RenderableType]:

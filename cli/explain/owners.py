@@ -1,53 +1,101 @@
 """The owner that ``topogate explain`` is asked about: ``NAME``, or ``KIND/NAME`` as kubectl takes it."""
 
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from cli.output import Failure
+from kube.client import Client
+from kube.errors import Forbidden, NotFound
+from kube.resources import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOB_SETS,
+    LEADER_WORKER_SETS,
+    PODS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    Resource,
+)
 from ungater.jobs import Owner
 from ungater.memory import Memory
 from ungater.record import Record
 
 _SHORT = {"js": "jobset", "lws": "leaderworkerset", "sts": "statefulset", "deploy": "deployment", "rs": "replicaset"}
-_SHORT |= {"po": "pod", "group": "podgroup"}
+_SHORT |= {"po": "pod", "group": "podgroup", "ds": "daemonset", "wl": "workload"}
+# What makes other objects, which own the pods: the kind of those, and what follows its own name in theirs.
+_MAKES = {
+    "deployment": ("ReplicaSet", r"-[a-z0-9]+"),
+    "rayjob": ("RayCluster", r"(-raycluster)?-[a-z0-9]+"),
+    "rayservice": ("RayCluster", r"(-raycluster)?-[a-z0-9]+"),
+}
+_KNOWN: Mapping[str, Resource] = MappingProxyType(
+    {
+        one.kind.lower(): one
+        for one in (JOB_SETS, LEADER_WORKER_SETS, STATEFUL_SETS, DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS, PODS)
+    }
+)
 
 
 def named(text: str) -> tuple[str, str]:
-    """(kind, name): the kind in lower case and in the singular, "" where only a name was given."""
-    kind, _, name = text.rpartition("/")
+    """(kind, name): the kind in lower case and in the singular, "" where only a name was given. Raises Failure."""
+    kind, slash, name = text.rpartition("/")
+    if not name or "/" in kind or (slash and not kind):
+        raise Failure(f'"{text}": expected NAME of a Job, or KIND/NAME such as jobset/train, lws/serve or deploy/web')
     kind = kind.lower().partition(".")[0]
     kind = _SHORT.get(kind, kind)
     return (kind.removesuffix("s")), name
 
 
-def find(memory: Memory, namespace: str, kind: str, name: str) -> Record:
-    """The record of an owner. Raises Failure where there is none, or several."""
-    alike = [
-        record
-        for record in memory.records.values()
-        if record.owner.namespace == namespace and _is(record.owner, kind, name)
-    ]
-    exact = [record for record in alike if full_name(record.owner) == name]
-    if len(found := exact or alike) == 1:
-        return found[0]
-    if not found:
-        what = kind or "Job or other owner of pods"
-        raise Failure(
-            f"no {what} {name} in namespace {namespace} has pods that Topogate places; `kubectl get workloads -n "
-            f"{namespace}` lists what it knows"
-        )
-    names = ", ".join(sorted(f"{one.owner.kind.lower()}/{full_name(one.owner)}" for one in found))
-    raise Failure(f"{name}: which of them: {names}?")
+def find(memory: Memory, namespace: str, kind: str, name: str) -> list[Record]:
+    """The records of an owner's workloads, by their part: a LeaderWorkerSet has one for each group.
+
+    None where nothing is known of it. Raises Failure where several owners have that name.
+    """
+    there = [record for record in memory.records.values() if record.owner.namespace == namespace]
+    alike = [record for record in there if _is(record, kind, name)]
+    found = [record for record in alike if full_name(record.owner) == name] or alike
+    if kind == "" and len({(one.owner.kind, one.owner.name) for one in found}) > 1:
+        names = ", ".join(sorted(f"{one.owner.kind.lower()}/{full_name(one.owner)}" for one in found))
+        raise Failure(f"{name}: which of them: {names}?")
+    return sorted(found, key=lambda one: _in_order(one.owner))
 
 
-def seen(record: Record | None) -> Owner:
-    """The owner of a record that is there."""
-    if record is None:
-        raise AssertionError("no record")
-    return record.owner
+async def not_found(client: Client, memory: Memory, namespace: str, kind: str, name: str) -> Failure:
+    """Why nothing can be said of an owner: it is not there, or none of its pods is ours to place."""
+    resource = _KNOWN.get(kind)
+    if resource is not None:
+        try:
+            await client.get(resource, name, namespace)
+        except NotFound:
+            hint = f"`kubectl get {resource.plural} -n {namespace}` lists them"
+            return Failure(f"no {resource.kind} {name} in namespace {namespace}; {hint}")
+        except Forbidden:
+            pass  # whoever may not look is told what is known of workloads
+        else:
+            text = "asks for no topology and names no queue, has no pods yet, or is another controller's"
+            return Failure(f"{resource.kind} {name} in namespace {namespace} {text}: Topogate places nothing of it")
+    kinds = sorted({one.owner.kind for one in memory.records.values() if one.owner.namespace == namespace})
+    what = kind or "Job or other owner of pods"
+    has = f"those that have are of kind {', '.join(kinds)}" if kinds else "nothing there has"
+    hint = f"{has}; `kubectl get workloads -n {namespace}` lists what it knows"
+    return Failure(f"no {what} {name} in namespace {namespace} has pods that Topogate places: {hint}")
 
 
-def _is(owner: Owner, kind: str, name: str) -> bool:
-    if kind == "deployment":
-        return owner.kind == "ReplicaSet" and owner.name.rpartition("-")[0] == name
+def _is(record: Record, kind: str, name: str) -> bool:
+    owner = record.owner
+    if kind == "workload":
+        return owner.workload == name
+    if kind == "pod":
+        return any(pod.metadata.name == name for pod in record.pods.values())
+    if kind in _MAKES:
+        made, more = _MAKES[kind]
+        return owner.kind == made and re.fullmatch(re.escape(name) + more, owner.name) is not None
     return (not kind or owner.kind.lower() == kind) and name in {owner.name, full_name(owner)}
+
+
+def _in_order(owner: Owner) -> tuple[str, int, str]:
+    return owner.name, int(owner.part) if owner.part.isascii() and owner.part.isdigit() else -1, owner.part
 
 
 def full_name(owner: Owner) -> str:

@@ -9,13 +9,14 @@ from typing import Annotated
 import typer
 
 from cli.output import Context, Failure, Kubeconfig
-from crds.settings import Settings, SettingsError, from_mapping, load
+from cli.settled import HELP, settled
+from crds.settings import Settings
 
 
 def command(
     config: Annotated[
         Path | None,
-        typer.Option("--config", help="Settings file; default /etc/topogate/config.yaml where it exists."),
+        typer.Option("--config", help=HELP),
     ] = None,
     leader_election: Annotated[
         bool | None,
@@ -44,13 +45,7 @@ def command(
     to their slots. Kill it at any moment and start it again: it goes on from what the API server has.
     """
     given = {"leader_election": leader_election, "health_port": port, "bind_address": host}
-    try:
-        settings = load(config)
-        changes = {name: value for name, value in given.items() if value is not None}
-        if changes:
-            settings = from_mapping({**settings.model_dump(), **changes}, source="command line")
-    except SettingsError as error:
-        raise Failure(str(error)) from error
+    settings = settled(config, given, kubeconfig, context)
     from cli import logs  # late: it configures logging, which other commands leave alone
 
     logs.configure(settings)

@@ -9,13 +9,14 @@ from typing import Annotated
 import typer
 
 from cli.output import Context, Failure, Kubeconfig
-from crds.settings import Settings, SettingsError, from_mapping, load
+from cli.settled import HELP, settled
+from crds.settings import Settings
 
 
 def command(
     config: Annotated[
         Path | None,
-        typer.Option("--config", help="Settings file; default /etc/topogate/config.yaml where it exists."),
+        typer.Option("--config", help=HELP),
     ] = None,
     port: Annotated[
         int | None, typer.Option("--port", min=0, max=65535, help="Port for the API server's reviews; 0: any free one.")
@@ -44,7 +45,8 @@ def command(
     It stamps topology requests of Jobs and Pods into gate and annotations, makes and renews its own certificate, and
     keeps the caBundle of its configuration. SIGTERM drains it: what is in flight is answered.
     """
-    settings = _settings(config, port=port, metrics_port=metrics_port, health_port=health_port, host=host)
+    given = {"webhook_port": port, "metrics_port": metrics_port, "health_port": health_port, "bind_address": host}
+    settings = settled(config, given, kubeconfig, context)
     from cli import logs  # late: it configures logging, which other commands leave alone
 
     logs.configure(settings)
@@ -52,18 +54,6 @@ def command(
         asyncio.run(_run(settings, tuple(names or ()), kubeconfig, context))
     except OSError as error:
         raise Failure(f"the webhook cannot serve: {error}") from error
-
-
-def _settings(
-    config: Path | None, *, port: int | None, metrics_port: int | None, health_port: int | None, host: str | None
-) -> Settings:
-    given = {"webhook_port": port, "metrics_port": metrics_port, "health_port": health_port, "bind_address": host}
-    try:
-        settings = load(config)
-        changes = {name: value for name, value in given.items() if value is not None}
-        return from_mapping({**settings.model_dump(), **changes}, source="command line") if changes else settings
-    except SettingsError as error:
-        raise Failure(str(error)) from error
 
 
 async def _run(settings: Settings, names: tuple[str, ...], kubeconfig: str | None, context: str | None) -> None:

@@ -8,6 +8,7 @@ there. What depends on the pods of the set itself becomes a cap: so many pods of
 - our anti-affinity that selects our own pods: one pod a value;
 - our affinity: only values where a pod that all terms select is; where there is none and the terms select our own pods,
   all of them must share one domain of the key;
+- slices that are to be alone: of the domains of their level that have one value of its label, one takes pods;
 - spread: a value takes max_skew more than the least value has now, less what it has. That is safe in whatever order the
   pods start. Placements that need all values filled evenly are beyond this, and refused as unsupported.
 """
@@ -43,32 +44,55 @@ class Cap:
     most: Ints
 
 
+@dataclass(frozen=True)
+class OneOfAValue:
+    """Of the domains of ``rank`` with one code, one alone takes pods: a domain of the label is all of them."""
+
+    rank: int
+    codes: Codes
+
+    def kept(self, tree: Tree, leaf: Ints, owner: Ints) -> Ints:
+        """Counts in those domains that have most, 0 elsewhere; ``owner``: of each leaf, whose domains are compared."""
+        first = tree.bounds[self.rank][:-1]
+        group = owner[first] * (int(self.codes.max(initial=0)) + 1) + self.codes[first]
+        if len(np.unique(group)) == len(group):
+            return leaf
+        order = np.lexsort((-np.add.reduceat(leaf, first), group))
+        best = order[np.diff(group[order], prepend=-1) != 0]
+        return np.where(np.isin(tree.owners[self.rank], best), leaf, 0)
+
+
 @dataclass(slots=True)
 class Room:
     """Counts with inter-pod constraints: ``counts`` after the masks, the caps still to apply.
 
-    ``ceiling``: the rank of which one domain must hold all pods whatever was asked for; -1 where none must.
+    ``ceiling``: the rank of which one domain must hold all pods whatever was asked for; -1 where none must. ``alone``:
+    for each layer of slices that are to be alone.
     """
 
     tree: Tree
     counts: Counts
     caps: tuple[Cap, ...] = ()
     ceiling: int = -1
+    alone: tuple[OneOfAValue, ...] = ()
 
     def within(self, rank: int) -> Counts:
         """Counts for a placement inside one domain of ``rank``; -1: anywhere."""
-        if not self.caps:
+        if not self.caps and not self.alone:
             return self.counts
         leaf = self.counts.leaf
         owner = self.tree.owners[rank] if rank >= 0 else np.zeros(self.tree.size, np.int64)
         for cap in self.caps:
             leaf = _capped(leaf, owner, cap)
+        for one in self.alone:
+            leaf = one.kept(self.tree, leaf, owner)
         return Counts(self.tree, leaf)
 
 
 def room(state: ClusterState, tree: Tree, pod_set: PodSet, counts: Counts) -> Room:
     """What is left of ``counts`` once inter-pod constraints hold. Raises Unsupported."""
-    if not (pod_set.affinity or pod_set.anti_affinity or pod_set.spread or state.neighbours.any_repel):
+    constrained = pod_set.affinity or pod_set.anti_affinity or pod_set.spread or state.neighbours.any_repel
+    if not constrained and not any(part.alone for part in pod_set.topology.slices):
         return Room(tree, counts)
     return Constraints(state, tree, pod_set).applied(counts)
 
@@ -87,7 +111,7 @@ class Constraints:
         leaf = counts.leaf
         for _, mask in self.masks():
             leaf = leaf * mask
-        found = replace(self._with_ceiling(Room(self.tree, counts)), caps=tuple(self._caps()))
+        found = replace(self._with_ceiling(Room(self.tree, counts)), caps=tuple(self._caps()), alone=self._alone())
         return found if leaf is counts.leaf else replace(found, counts=Counts(self.tree, leaf))
 
     def _refuse_unsupported(self) -> None:
@@ -167,6 +191,11 @@ class Constraints:
                 f"{', '.join(self.tree.flavor.levels)}"
             )
         return -1
+
+    def _alone(self) -> tuple[OneOfAValue, ...]:
+        levels = (part.level for part in self.pod_set.topology.slices if part.alone)
+        known = ((rank, level) for level in levels if (rank := self.tree.rank(level)) is not None)
+        return tuple([OneOfAValue(rank, self._codes(level)[self.tree.span]) for rank, level in known])
 
     def _caps(self) -> Iterator[Cap]:
         for term in self.pod_set.anti_affinity:

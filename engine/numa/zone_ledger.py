@@ -57,6 +57,7 @@ class Before(NamedTuple):
     taken: Taken | None = None
 
 
+MOST_SLOTS: Final = 4096  # of a pod set on one node, that are decided: no kubelet takes more pods
 NEVER: Final = Before()
 
 
@@ -343,7 +344,7 @@ class NumaLedger:
         inside = self._by_name.get(name)
         if inside is None or inside.machine is None:
             return True  # once a machine is reported, all are looked at again
-        have = inside.decided.get(key, NO_SLOTS)
+        have, units = inside.decided.get(key, NO_SLOTS), min(units, MOST_SLOTS)
         if len(have) >= units:
             return True
         state, more = inside.state(self.reserved.shape), list(have)

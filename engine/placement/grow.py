@@ -1,7 +1,7 @@
 """Where more pods of a pod set go beside those that are there: used nodes, used domains, then the same container."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -54,8 +54,11 @@ class Growth:
                     yield min(rank, tree.last), domain
 
     def room(self, rank: int, domain: int) -> Ints:
-        """Pods that fit each leaf of one container; none elsewhere. The caller may write to it."""
-        counts = self.fit.room.within(rank).leaf.copy()
+        """Pods that fit each leaf of one container; none elsewhere. The caller may write to it.
+
+        Slices that are to be alone are not looked at: what one of them lacks comes where it is.
+        """
+        counts = replace(self.fit.room, alone=()).within(rank).leaf.copy()
         counts[self.lost] = 0
         return only(self.fit.tree, counts, rank, domain)
 

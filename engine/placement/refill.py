@@ -127,11 +127,23 @@ def _carried_out(growth: Growth, plan: _Plan, rank: int, domain: int) -> Ints | 
     counts = growth.room(rank, domain)
     onto = np.zeros_like(counts)
     for gap in plan.gaps:
-        if not _add(counts, onto, _closed(growth, gap, counts)):
+        if not _add(counts, onto, _closed(growth, gap, _apart(growth, gap.layers, counts, onto))):
             return None
-    if plan.whole and not _add_whole(growth, plan.whole, rank, domain, counts, onto):
-        return None
+    if plan.whole:
+        counts = _apart(growth, growth.fit.layers, counts, onto)
+        if not _add_whole(growth, plan.whole, rank, domain, counts, onto):
+            return None
     return onto
+
+
+def _apart(growth: Growth, layers: tuple[Layer, ...], counts: Ints, onto: Ints) -> Ints:
+    """Counts for whole slices: none where there is one already that is to be alone in its domain."""
+    room, used = growth.fit.room, np.union1d(growth.used, np.flatnonzero(onto))
+    for one in room.alone:
+        if any(one.rank == layer.rank for layer in layers):
+            left = np.where(np.isin(one.codes, one.codes[used]), 0, counts)
+            counts = one.kept(room.tree, left, np.zeros_like(left))
+    return counts
 
 
 def _add(counts: Ints, onto: Ints, pick: Pick | None) -> bool:

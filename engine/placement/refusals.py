@@ -188,7 +188,7 @@ def _fits_emptied(state: ClusterState, fit: Fit) -> bool:
         container = list(fit.containers())[-1]
         return fit.known.most_emptied(nodes, fit.tree, container) >= fit.pod_set.count
     emptied = Counts(fit.tree, fit.known.shape.fit_emptied(nodes, fit.tree))
-    return _fits(fit, Room(fit.tree, emptied, caps, fit.room.ceiling))
+    return _fits(fit, Room(fit.tree, emptied, caps, fit.room.ceiling, fit.room.alone))
 
 
 def _fits(fit: Fit, left: Room) -> bool:

@@ -29,10 +29,16 @@ _FEWEST: Final = 5_000_000  # cells of work that a pod set with slices may take 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Domains of ``rank`` hold multiples of ``size`` pods."""
+    """Domains of ``rank`` hold multiples of ``size`` pods; where they are to be ``alone``, no more than one."""
 
     rank: int
     size: int
+    alone: bool = False
+
+    def whole(self, counts: Ints) -> Ints:
+        """What is left of counts of its domains."""
+        counts = counts // self.size * self.size
+        return np.minimum(counts, self.size) if self.alone else counts
 
 
 class Unfit(Exception):  # noqa: N818  (a refusal on its way to the caller, not an error)
@@ -44,7 +50,7 @@ class Unfit(Exception):  # noqa: N818  (a refusal on its way to the caller, not 
 
 
 def layers_of(tree: Tree, topology: TopologyRequest) -> tuple[Layer, ...]:
-    """The layers that say anything (slices of one pod do not), widest first. Raises Unfit."""
+    """The layers that say anything (slices of one pod beside others do not), widest first. Raises Unfit."""
     found: list[Layer] = []
     levels = tree.flavor.levels
     above = -1 if topology.level is None else (tree.rank(topology.level) or 0) - 1
@@ -59,36 +65,36 @@ def layers_of(tree: Tree, topology: TopologyRequest) -> tuple[Layer, ...]:
                 f"slices of {part.size} share one {part.level}, which is not narrower than {named}; the levels of "
                 f"flavor {tree.flavor.name} from the widest to the narrowest are {', '.join(levels)}"
             )
-        if part.size > 1:
-            found.append(Layer(rank, part.size))
+        if part.size > 1 or part.alone:
+            found.append(Layer(rank, part.size, part.alone))
         above, named = rank, part.level
     return tuple(found)
 
 
 def in_words(topology: TopologyRequest) -> str:
     """The slices for a message: ``in slices of 4 of one cloud/rack``; "" where there are none."""
-    parts = [f"of {part.size} of one {part.level}" for part in topology.slices]
+    parts = [f"of {part.size} {'alone in' if part.alone else 'of'} one {part.level}" for part in topology.slices]
     return f" in slices {', '.join(parts)}" if parts else ""
 
 
 class SlicedCounts(Counts):
     """Pods that fit in whole slices, for each domain of each rank of one tree; single pods below the last layer."""
 
-    __slots__ = ("_sizes",)
+    __slots__ = ("_layers",)
 
     def __init__(self, tree: Tree, leaf: Ints, layers: Sequence[Layer]) -> None:
-        self._sizes = {layer.rank: layer.size for layer in layers}
-        size = self._sizes.get(tree.leaf, 1)
-        super().__init__(tree, leaf if size == 1 else leaf // size * size)
+        self._layers = {layer.rank: layer for layer in layers}
+        layer = self._layers.get(tree.leaf)
+        super().__init__(tree, leaf if layer is None else layer.whole(leaf))
 
     def at(self, rank: int) -> Ints:
         """Counts of the domains of ``rank``. Do not modify."""
         found = self.levels[rank]
         if found is None:
             found = super().at(rank)
-            size = self._sizes.get(rank, 1)
-            if size > 1:
-                found = self.levels[rank] = found // size * size
+            layer = self._layers.get(rank)
+            if layer is not None:
+                found = self.levels[rank] = layer.whole(found)
         return found
 
 

@@ -43,6 +43,11 @@ def orphan(pod: str) -> str:
     return _ORPHAN + pod
 
 
+def is_orphan(unit: str) -> bool:
+    """Whether what holds quota under this name is such a pod."""
+    return unit.startswith(_ORPHAN)
+
+
 def is_pod(unit: str) -> bool:
     """Whether it is such a pod."""
     return unit.startswith(_POD)

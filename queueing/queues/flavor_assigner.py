@@ -160,7 +160,9 @@ def _unlimited(finder: _Finder, pod_set: PodSet) -> Iterator[_Choice]:
 
 
 def _asks(pod_set: PodSet) -> bool:
-    return pod_set.topology.policy is not Policy.UNCONSTRAINED or bool(pod_set.topology.slices)
+    """Whether it needs a topology. That slices are to be alone is seen to by others where there is none."""
+    topology = pod_set.topology
+    return topology.policy is not Policy.UNCONSTRAINED or not all(part.alone for part in topology.slices)
 
 
 def _united(choices: Sequence[_Choice]) -> bool:

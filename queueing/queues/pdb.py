@@ -39,6 +39,8 @@ class Budgets:
         """How many pods of a holder each budget selects, {} for none; True where it became somebody's victim again."""
         for budget in self._takes.pop(key, {}):
             self._holders[budget].discard(key)
+            if not self._holders[budget]:
+                del self._holders[budget]
         if takes:
             self._takes[key] = takes
             for budget in takes:

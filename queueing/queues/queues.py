@@ -128,6 +128,10 @@ class Queues:
             self.namespaces[name] = dict(labels)
             self._reroute(lambda entry: entry.workload.namespace == name)
 
+    def remove_namespace(self, name: str) -> None:
+        """Forget a namespace."""
+        self.namespaces.pop(name, None)
+
     def set_flavor(self, flavor: PlainFlavor) -> None:
         """Take in a flavor without a topology; tell ``flavors_changed`` of those that the engine knows."""
         if self.plain.get(flavor.name) != flavor:
@@ -479,6 +483,8 @@ class Queues:
         self._gave_quota(grant.queue, grant.amounts)
 
     def _gave_quota(self, queue: str, amounts: Quantities) -> None:
+        if queue not in self.quotas.queues:
+            return  # nobody waits in it
         pool = self.quotas.pool(queue)
         self.pools[pool] = self.pools.get(pool, 0) + 1
         self.wake(("quota", pool, *name) for name in amounts)

@@ -148,7 +148,7 @@ class Quotas:
         self.held[workload] = Held(old.queue, old.amounts, leaving)
         found = self._leaving.setdefault(old.queue, {})
         for key, amount in old.amounts.items():
-            found[key] = found.get(key, 0) + (amount if leaving else -amount)
+            _set(found, key, found.get(key, 0) + (amount if leaving else -amount))
         if self._open:
             self._undo.append(partial(self.leave, workload, leaving=not leaving))
 
@@ -160,12 +160,15 @@ class Quotas:
         leaving = self._leaving.setdefault(name, {}) if held.leaving else None
         for key, amount in held.amounts.items():
             before = used.get(key, 0)
-            after = used[key] = before + sign * amount
+            after = _set(used, key, before + sign * amount)
             if leaving is not None:
-                leaving[key] = leaving.get(key, 0) + sign * amount
+                _set(leaving, key, leaving.get(key, 0) + sign * amount)
             if taken is not None:
                 own = self._own(name, key)
-                taken[key] = taken.get(key, 0) + max(0, after - own) - max(0, before - own)
+                _set(taken, key, taken.get(key, 0) + max(0, after - own) - max(0, before - own))
+        for amounts in (self._used, self._leaving):
+            if name in amounts and not amounts[name]:
+                del amounts[name]
 
     def _own(self, queue: str, key: FlavorResource) -> int:
         return _own(self._quota.get(queue, {}).get(key, _NONE))
@@ -307,6 +310,15 @@ def _quotas(queue: ClusterQueue) -> Iterator[tuple[FlavorResource, Quota]]:
         for flavor in group.flavors:
             for resource, quota in flavor.resources.items():
                 yield (flavor.flavor, resource), quota
+
+
+def _set(amounts: dict[FlavorResource, int], key: FlavorResource, amount: int) -> int:
+    """Note an amount; of none, nothing is kept: whoever makes pods could name any number of resources."""
+    if amount:
+        amounts[key] = amount
+    else:
+        amounts.pop(key, None)
+    return amount
 
 
 def _own(quota: Quota) -> int:

@@ -19,6 +19,7 @@ from support.jobs import GPU, KEYS, Watched, until
 from crds.constants import NAMESPACE as OURS
 from crds.constants import NUMA_PLACEMENT_OBSERVED
 from kube.client import Client
+from kube.replicas import REPLICATED
 from kube.resources import (
     CLUSTER_QUEUES,
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -59,6 +60,11 @@ SELDOM = {
         ("patch", "jobsets.jobset.x-k8s.io"): "as above",
         ("list", "leaderworkersets.leaderworkerset.x-k8s.io"): "where the kind is served: test_ungater_leaders",
         ("watch", "leaderworkersets.leaderworkerset.x-k8s.io"): "as above",
+        **{
+            (verb, f"{resource.plural}.{resource.group}"): "where the kind is served: test_ungater_mpi"
+            for resource, _ in REPLICATED
+            for verb in ("list", "watch")
+        },
         ("patch", "events.events.k8s.io"): "an event that comes again is counted: test_kube_events",
         ("patch", "jobs/status.batch"): "before Kubernetes 1.36 a start time has to go first",
         ("patch", "workloads.topogate.dev"): "a Job that was scaled: test_ungater_jobs",

@@ -15,6 +15,7 @@ from cli.output import Failure, OutputFormat
 from crds.constants import DEFAULT_DOMAIN, FINALIZER, NAMESPACE, Keys
 from kube.client import Client
 from kube.errors import NotFound
+from kube.replicas import REPLICATED
 from kube.resources import NAMESPACES, resource_of
 from localcluster import Fleet, LocalCluster, add_nodes, wait_ready
 from manifests import render
@@ -379,6 +380,8 @@ RIGHTS = {
         spread("patch", "jobs/status.batch"),
         spread(f"{WATCH} patch", "jobsets.jobset.x-k8s.io"),
         spread(WATCH, "leaderworkersets.leaderworkerset.x-k8s.io"),
+        spread(WATCH, "controllerrevisions.apps"),
+        *(spread(WATCH, f"{resource.plural}.{resource.group}") for resource, _ in REPLICATED),
         spread("update", "jobs/finalizers.batch"),
         spread(f"{WATCH} patch delete", "pods"),
         spread("create", "pods/eviction"),

@@ -5,12 +5,24 @@ import copy
 
 import pytest
 from support import jobsets
-from support.jobs import GPU, KEYS, RACK_LABEL, Running, Watched, install_crds, make_flavor, racks_of, until
+from support.jobs import (
+    BLOCK_LABEL,
+    GPU,
+    KEYS,
+    RACK_LABEL,
+    Running,
+    Watched,
+    install_crds,
+    make_flavor,
+    racks_of,
+    until,
+)
 
 from cli.explain.command import report
 from kube.errors import AlreadyExists, NotFound
 from kube.resources import (
     CLUSTER_QUEUES,
+    CONTROLLER_REVISIONS,
     LEADER_WORKER_SETS,
     LOCAL_QUEUES,
     PODS,
@@ -24,6 +36,7 @@ pytestmark = pytest.mark.cluster
 API = {"apiVersion": "topogate.dev/v1alpha1"}
 CRD = jobsets.CRD.with_name("leaderworkerset-crd.yaml")
 LWS = "leaderworkerset.sigs.k8s.io"
+REVISION = f"{LWS}/template-revision-hash"
 RACK = {KEYS.required[0]: RACK_LABEL}
 
 
@@ -73,7 +86,23 @@ def template(name, gpus=4, *, labels=None, annotations=None):
     }
 
 
-async def make_group(client, namespace, whole, index, *, workers=True):
+async def keep(client, namespace, whole, name):
+    """What the controller of LeaderWorkerSets keeps of what one is."""
+    meta, shape = whole["metadata"], whole["spec"]["leaderWorkerTemplate"]
+    owner = {"apiVersion": LEADER_WORKER_SETS.api_version, "kind": "LeaderWorkerSet", "controller": True}
+    body = {
+        "metadata": {
+            "name": f"{meta['name']}-{name}-1",
+            "labels": {f"{LWS}/name": meta["name"], REVISION: name},
+            "ownerReferences": [{**owner, "name": meta["name"], "uid": meta["uid"]}],
+        },
+        "data": {"spec": {"leaderWorkerTemplate": {**shape, "$patch": "replace"}}},
+        "revision": 1,
+    }
+    await client.create(CONTROLLER_REVISIONS, body, namespace)
+
+
+async def make_group(client, namespace, whole, index, *, workers=True, revision=""):
     """What the controller of LeaderWorkerSets makes of one group: a StatefulSet of one leader, one of its workers."""
     name, shape = whole["metadata"]["name"], whole["spec"]["leaderWorkerTemplate"]
     parts = [(f"{name}-of-{index}", 0, 1, shape["leaderTemplate"])]
@@ -82,6 +111,7 @@ async def make_group(client, namespace, whole, index, *, workers=True):
         template = copy.deepcopy(made)
         template["metadata"]["labels"] |= {"set": part, f"{LWS}/name": name, f"{LWS}/group-index": str(index)}
         template["metadata"]["labels"] |= {} if first else {f"{LWS}/worker-index": "0"}
+        template["metadata"]["labels"] |= {REVISION: revision} if revision else {}
         spec = {
             "replicas": count,
             "serviceName": part,
@@ -137,6 +167,43 @@ async def test_each_group_of_a_leader_worker_set_is_a_workload(pods, client, nam
     group = [pod for pod in found if pod["metadata"]["labels"][f"{LWS}/group-index"] == "1"]
     assert len(racks_of(group)) == 1
     await client.delete(LEADER_WORKER_SETS, "lws", namespace)
+
+
+async def test_a_rolling_update_to_larger_workers_goes_on_in_another_rack(pods, client, namespace):
+    """A rack has 16 GPUs. Where the group is, half of them are taken meanwhile, and it comes to need 12."""
+    about = {"apiVersion": LEADER_WORKER_SETS.api_version, "kind": "LeaderWorkerSet"}
+    shape = {"size": 3, "leaderTemplate": template("big", 4), "workerTemplate": template("big", 2)}
+    for one in ("leaderTemplate", "workerTemplate"):
+        shape[one]["metadata"]["annotations"][KEYS.group] = "group"
+    body = {"metadata": {"name": "big"}, "spec": {"replicas": 1, "leaderWorkerTemplate": shape}}
+    whole = await client.create(LEADER_WORKER_SETS, {**about, **body}, namespace)
+    await keep(client, namespace, whole, "a")
+    await make_group(client, namespace, whole, 0, revision="a")
+    ((block, rack),) = racks_of(await pods.running("big", 3))
+    taken = template("other", 8)
+    taken["metadata"] |= {"name": "other", "labels": {"app": "other"}}
+    taken["spec"] |= {"nodeSelector": {BLOCK_LABEL: block, RACK_LABEL: rack}}
+    await client.create(PODS, taken, namespace)
+    await pods.running("other", 1)
+
+    larger = template("big", 4)
+    larger["metadata"]["annotations"][KEYS.group] = "group"
+    patch = {"spec": {"leaderWorkerTemplate": {"workerTemplate": larger}}}
+    await client.patch(LEADER_WORKER_SETS, "big", namespace, body=patch)
+    whole = await client.get(LEADER_WORKER_SETS, "big", namespace)
+    await keep(client, namespace, whole, "b")
+    for part in ("big-0", "big-of-0"):
+        await client.delete(STATEFUL_SETS, part, namespace)
+
+    async def none():
+        return not await pods.pods("big")
+
+    await until(none, "the old pods to be gone")
+    await make_group(client, namespace, whole, 0, revision="b")
+    after = await pods.running("big", 3)
+    ((*other,),) = racks_of(after)
+    assert other != [block, rack], "there is no room for all of it there"
+    await client.delete(LEADER_WORKER_SETS, "big", namespace)
 
 
 async def test_a_group_of_pods_waits_in_a_queue(pods, client, namespace):

@@ -14,6 +14,7 @@ import zlib
 from dataclasses import dataclass
 from itertools import pairwise
 
+from support.mutations import get, moved, places, put, removed, renamed, replaced, wrapped
 from support.reviews import (
     BLOCK,
     DOMAIN,
@@ -145,36 +146,6 @@ def make(seed, number):
 # --- the object ---
 
 
-def _places(value, at=()):
-    """Every place in a JSON value."""
-    yield at
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in items:
-        yield from _places(inner, (*at, key))
-
-
-def _put(value, at, new):
-    if not at:
-        return new
-    target = value
-    for key in at[:-1]:
-        target = target[key]
-    if new is _GONE:
-        del target[at[-1]]
-    else:
-        target[at[-1]] = new
-    return value
-
-
-def _get(value, at):
-    for key in at:
-        value = value[key]
-    return value
-
-
-_GONE = object()
-
-
 def _anything(dice):
     return dice.choice(
         (
@@ -208,49 +179,20 @@ def _nested(dice, depth):
 
 
 def _replaced(review, dice):
-    return _put(review, dice.choice(list(_places(review))), _anything(dice))
-
-
-def _removed(review, dice):
-    places = [at for at in _places(review) if at]
-    return _put(review, dice.choice(places), _GONE) if places else review
-
-
-def _moved(review, dice):
-    """A part of it stands in another place too."""
-    places = list(_places(review))
-    return _put(review, dice.choice(places), copy.deepcopy(_get(review, dice.choice(places))))
-
-
-def _wrapped(review, dice):
-    at = dice.choice(list(_places(review)))
-    inner = _get(review, at)
-    return _put(review, at, dice.choice(([inner], {"value": inner}, [inner] * 3, json.dumps(inner, default=str))))
-
-
-def _renamed(review, dice):
-    places = [at for at in _places(review) if at and isinstance(at[-1], str)]
-    if not places:
-        return review
-    *parents, key = dice.choice(places)
-    parent = _get(review, parents)
-    if isinstance(parent, dict):
-        new = dice.choice((key.upper(), key.title(), key + "\u0000", key + " ", "", key[::-1], key * 3))
-        parent[new] = parent.pop(key)
-    return review
+    return replaced(review, dice, _anything)
 
 
 def _doubled(review, dice):
     """The same key twice in one object."""
-    places = [at for at in _places(review) if isinstance(_get(review, at), dict) and _get(review, at)]
-    if not places:
+    found_at = [at for at in places(review) if isinstance(get(review, at), dict) and get(review, at)]
+    if not found_at:
         return review
-    at = dice.choice(places)
-    found = _get(review, at)
+    at = dice.choice(found_at)
+    found = get(review, at)
     key = dice.choice(list(found))
     again = Raw(_json(_anything(dice)))
     text = ",".join(f"{_json(name)}:{_json(each)}" for name, each in [*found.items(), (key, again)])
-    return _put(review, at, Raw("{" + text + "}"))
+    return put(review, at, Raw("{" + text + "}"))
 
 
 def _annotated(review, dice):
@@ -290,10 +232,10 @@ _CHANGES = (
     _replaced,
     _replaced,
     _replaced,
-    _removed,
-    _moved,
-    _wrapped,
-    _renamed,
+    removed,
+    moved,
+    wrapped,
+    renamed,
     _doubled,
     _annotated,
     _annotated,

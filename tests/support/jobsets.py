@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import copy
+import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, JOB_SETS, JOBS
 
 CRD = Path(__file__).parents[1] / "data" / "others" / "jobset-crd.yaml"
 PREFIX = "jobset.sigs.k8s.io"
+EXCLUSIVE = f"alpha.{PREFIX}/exclusive-topology"
 RESUMED = ("nodeSelector", "tolerations", "schedulingGates")
 
 
@@ -53,6 +55,19 @@ def jobset(name, roles, *, queue="", annotations=None, gpus=4):
         "metadata": {"name": name, "labels": labels, "annotations": annotations or {}},
         "spec": {"suspend": bool(queue), "replicatedJobs": replicated},
     }
+
+
+def alone(labels, level):
+    """As the webhook writes it into the first pod of a Job."""
+    key = f"{PREFIX}/job-key"
+    own = [{"key": key, "operator": "In", "values": [labels[key]]}]
+    others = [{"key": key, "operator": "Exists"}, {"key": key, "operator": "NotIn", "values": [labels[key]]}]
+
+    def required(needs):
+        term = {"labelSelector": {"matchExpressions": needs}, "topologyKey": level, "namespaceSelector": {}}
+        return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+
+    return {"podAffinity": required(own), "podAntiAffinity": required(others)}
 
 
 class JobSets:
@@ -113,8 +128,12 @@ class JobSets:
             f"{PREFIX}/job-global-index": str(number),
             f"{PREFIX}/restart-attempt": "0",
         }
+        name, own = f"{meta['name']}-{role['name']}-{index}", role["template"].get("metadata", {})
+        labels[f"{PREFIX}/job-key"] = hashlib.sha1(f"{self.namespace}/{name}".encode()).hexdigest()
         pod = spec["template"].setdefault("metadata", {})
         pod["labels"] = {**pod.get("labels", {}), **labels}
+        if level := meta.get("annotations", {}).get(EXCLUSIVE):
+            spec["template"]["spec"]["affinity"] = alone(labels, level)
         owner = {
             "apiVersion": JOB_SETS.api_version,
             "kind": "JobSet",
@@ -123,7 +142,6 @@ class JobSets:
             "controller": True,
             "blockOwnerDeletion": True,
         }
-        name, own = f"{meta['name']}-{role['name']}-{index}", role["template"].get("metadata", {})
         labels = {**own.get("labels", {}), **labels}
         annotations = own.get("annotations", {})
         return {

@@ -72,7 +72,7 @@ def _free(annotations: Mapping[str, str], count: int, problems: Problems) -> set
     field = f"metadata.annotations[{GPU_STATES}]"
     try:
         states = _states(text)
-    except (msgspec.MsgspecError, UnicodeError):
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         problems.add(field, text, 'a JSON list of words, such as ["free", "allocated"]')
         return set(range(count))
     if len(states) != count:

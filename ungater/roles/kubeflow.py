@@ -2,4 +2,8 @@
 
 from ungater.roles.rule import Rule
 
-RULE = Rule(group="kubeflow.org", pod_set="training.kubeflow.org/replica-type")
+RULE = Rule(
+    group="kubeflow.org",
+    pod_set="training.kubeflow.org/replica-type",
+    else_by="training.kubeflow.org/job-role",  # of the MPI operator, which knows no other
+)

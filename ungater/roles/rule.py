@@ -3,18 +3,25 @@
 from dataclasses import dataclass
 
 from kube.objects import Pod
+from kube.replicas import plain
 
 
 @dataclass(frozen=True)
 class Rule:
     """``group``: the API group of the controllers; ``pod_set``: the label that tells a pod's pod set.
 
-    Ranks are read where all pods have them (`RANK_LABELS` in `crds.constants`).
+    ``else_by``: the label that tells it where the owner itself is read, of pods without the first. Ranks are read where
+    all pods have them (`RANK_LABELS` in `crds.constants`).
     """
 
     group: str
     pod_set: str
+    else_by: str = ""
 
     def role(self, pod: Pod) -> str:
         """The pod set of a pod as a name that a Workload takes; "" where it tells none."""
-        return (pod.metadata.labels or {}).get(self.pod_set, "").lower().replace("_", "-").replace(".", "-")
+        return plain((pod.metadata.labels or {}).get(self.pod_set, ""))
+
+    def of_whole(self, pod: Pod) -> str:
+        """The same of a pod whose owner is read."""
+        return self.role(pod) or plain((pod.metadata.labels or {}).get(self.else_by, ""))

@@ -11,15 +11,18 @@ from typing import Any
 from support.history.jobsets import FOREGROUND, JobSets
 from support.history.leaders import LeaderSets
 from support.history.server import (
+    GRACE,
     GROUP,
     NAMESPACE,
     POD_GROUPS,
     TRACKING,
     Json,
+    Refused,
     Server,
     ended,
     is_group,
     is_true,
+    named_by,
     over,
     owner_of,
     parent_of,
@@ -31,6 +34,7 @@ ORDINAL = "apps.kubernetes.io/pod-index"
 POD_INDEX = "kueue.x-k8s.io/pod-group-pod-index"
 TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 RANK = "batch.kubernetes.io/job-completion-index"
+UNKNOWN = "MadeUp"  # a kind that no API has
 RUNNING = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 
 
@@ -79,7 +83,7 @@ class Cluster:
 
     def _job(self, job: Json) -> bool:  # noqa: C901, PLR0911, PLR0912 -- one branch a rule, as manageJob has them
         uid, spec = job["metadata"]["uid"], job["spec"]
-        if job["metadata"].get("deletionTimestamp"):
+        if job["metadata"].get("deletionTimestamp") or "managedBy" in spec:
             return False
         status = dict(job.get("status") or {})
         pods = [pod for pod in self.server.all("pods") if parent_of(pod) == uid]
@@ -117,12 +121,11 @@ class Cluster:
         excess = live[wanted:] if not indexed else _not_needed(live, spec["completions"])
         if self._remove(excess):
             return True
-        if len(live) < wanted:
-            self._make_pod(job, live, status, indexed=indexed)
+        if len(live) < wanted and self._make_pod(job, live, status, indexed=indexed):
             return True
         return self._set_status(job, self._counted(status, pods))
 
-    def _make_pod(self, job: Json, live: list[Json], status: Json, *, indexed: bool) -> None:
+    def _make_pod(self, job: Json, live: list[Json], status: Json, *, indexed: bool) -> bool:
         meta, template = job["metadata"], job["spec"]["template"]
         self._numbers += 1
         labels = dict(template["metadata"].get("labels") or {})
@@ -141,7 +144,7 @@ class Cluster:
             "kind": "Pod",
             "metadata": {
                 "name": f"{meta['name']}-{self._numbers}",
-                "namespace": NAMESPACE,
+                "namespace": meta["namespace"],
                 "labels": labels,
                 "annotations": dict(template["metadata"].get("annotations", {})),
                 "ownerReferences": [reference],
@@ -150,7 +153,7 @@ class Cluster:
             "spec": dict(template["spec"]),
             "status": {"phase": "Pending"},
         }
-        self.server.create("pods", pod, "job controller")
+        return make(self.server, pod, "job controller")
 
     def _remove(self, pods: list[Json]) -> bool:
         if not pods:
@@ -158,7 +161,7 @@ class Cluster:
         pod = self.rng.choice(pods)
         if TRACKING in pod["metadata"].get("finalizers", ()):
             self._untrack(pod)
-            pod = self.server.get("pods", pod["metadata"]["name"], NAMESPACE)
+            pod = self.server.get("pods", pod["metadata"]["name"], pod["metadata"]["namespace"])
         self.server.delete(pod, "job controller")
         return True
 
@@ -168,7 +171,7 @@ class Cluster:
         return {**status, "active": len(live), "ready": ready}
 
     def _set_status(self, job: Json, status: Json) -> bool:
-        job = self.server.get("jobs", job["metadata"]["name"], NAMESPACE)
+        job = self.server.get("jobs", job["metadata"]["name"], job["metadata"]["namespace"])
         if job is None or (job.get("status") or {}) == status:
             return False
         self.server.store(job, {**job, "status": status}, "job controller", "status")
@@ -196,13 +199,22 @@ class Cluster:
         if unwanted:
             self.server.delete(self.rng.choice(unwanted), "set controller")
             return True
-        missing = [name for name in names if self.server.get("pods", name, NAMESPACE) is None]
-        if not missing:
-            return False
-        self._make_replica(owner, missing[0])
-        return True
+        missing = [name for name in names if self.server.get("pods", name, owner["metadata"]["namespace"]) is None]
+        if missing:
+            return self._make_replica(owner, missing[0])
+        return not is_group(owner) and self._roll(owner, there)
 
-    def _make_replica(self, owner: Json, name: str) -> None:
+    def _roll(self, owner: Json, pods: list[Json]) -> bool:
+        """A rolling update: from the highest ordinal down, pods of an older template go; each waits for the last."""
+        for pod in sorted(pods, key=lambda pod: pod["metadata"]["name"], reverse=True):
+            if stale(pod, owner["spec"]["template"]):
+                self.server.delete(pod, "set controller")
+                return True
+            if pod["status"]["phase"] != "Running":
+                return False
+        return False
+
+    def _make_replica(self, owner: Json, name: str) -> bool:
         meta, template, ordinal = owner["metadata"], owner["spec"]["template"], name.rpartition("-")[2]
         reference = {"apiVersion": "apps/v1", "kind": owner["kind"], "name": meta["name"], "uid": meta["uid"]}
         labels, annotations = {**template["metadata"]["labels"], ORDINAL: ordinal}, template["metadata"]["annotations"]
@@ -215,7 +227,7 @@ class Cluster:
             "kind": "Pod",
             "metadata": {
                 "name": name,
-                "namespace": NAMESPACE,
+                "namespace": meta["namespace"],
                 "labels": labels,
                 "annotations": dict(annotations),
                 "ownerReferences": references,
@@ -223,7 +235,7 @@ class Cluster:
             "spec": dict(template["spec"]),
             "status": {"phase": "Pending"},
         }
-        self.server.create("pods", pod, "set controller")
+        return make(self.server, pod, "set controller")
 
     # --- kube-scheduler ----------------------------------------------------------------------------------------------
 
@@ -286,6 +298,8 @@ class Cluster:
         if meta.get("deletionTimestamp"):
             if meta.get("deletionGracePeriodSeconds") == 0:
                 return False
+            if meta["deletionGracePeriodSeconds"] > GRACE and meta["deletionTimestamp"] > self.server.now():
+                return False  # it takes all the time that it has
             self._end(pod, phase if ended(pod) else "Failed")
             return True
         if phase == "Pending":
@@ -308,6 +322,12 @@ class Cluster:
 
     # --- the garbage collector ------------------------------------------------------------------------------------
 
+    @staticmethod
+    def _of_group(obj: Json) -> list[str]:
+        """Whoever deletes a pod group deletes its pods."""
+        uid = owner_of(obj)
+        return [uid] if obj["kind"] == "Pod" and uid.startswith(f"group-{NAMESPACE}/") else []
+
     def _collect(self) -> bool:
         leaving = {
             job["metadata"]["uid"]: job
@@ -317,16 +337,31 @@ class Cluster:
         uids = {obj["metadata"]["uid"] for obj in self.server.objects.values()} - set(leaving)
         for plural in ("jobs", "pods", "workloads"):
             for obj in self.server.all(plural):
-                owner = parent_of(obj) or owner_of(obj)
-                leaving.pop(owner, None)
-                kept = plural == "workloads" and owner.startswith("group-") and self.pods_of(owner)
-                if owner and owner not in uids and not kept and not obj["metadata"].get("deletionTimestamp"):
+                if any(ref.get("kind") == UNKNOWN for ref in obj["metadata"].get("ownerReferences") or ()):
+                    continue  # nobody can tell whether that one exists
+                leaving.pop(parent_of(obj), None)
+                named = named_by(obj) or self._of_group(obj)
+                if named and not uids & set(named) and not obj["metadata"].get("deletionTimestamp"):
                     self.server.delete(obj, "garbage collector")
                     return True
         for job in leaving.values():  # nothing depends on it any more
             self.server.change(job, lambda new: new["metadata"].update(finalizers=[]), "garbage collector")
             return True
         return False
+
+
+def make(server: Server, pod: Json, who: str) -> bool:
+    """Make a pod; False where it is refused."""
+    try:
+        server.create("pods", pod, who)
+    except Refused:
+        return False
+    return True
+
+
+def stale(pod: Json, template: Json) -> bool:
+    """Whether a pod asks for something else than the template that it was made from does by now."""
+    return requests(pod["spec"]) != requests(template["spec"])
 
 
 def requests(spec: Json) -> dict[str, int]:
@@ -367,7 +402,8 @@ def _counts(pod: Json) -> bool:
 
 
 def _rank(pod: Json) -> int:
-    return int(pod["metadata"]["labels"][RANK])
+    """Its index; one that has none, as somebody took it away, is nobody's."""
+    return int((pod["metadata"].get("labels") or {}).get(RANK, -1))
 
 
 def _ranks(text: str) -> set[int]:
@@ -380,7 +416,7 @@ def _not_needed(live: list[Json], completions: int) -> list[Json]:
     found = []
     for pod in live:
         rank = _rank(pod)
-        if rank >= completions or rank in seen:
+        if not 0 <= rank < completions or rank in seen:
             found.append(pod)
         seen.add(rank)
     return found

@@ -1,12 +1,14 @@
 """One history from a seed: a cluster, its users, a bad network, and a controller that dies and comes back.
 
-1. Users do what they like, while the network fails and the controller crashes between any two of its writes.
+1. Users do what they like, and so does a hostile tenant, while the network fails and the controller crashes between any
+   two of its writes.
 2. All that comes to rest. What a freshly started controller holds is what the last one held, and it writes nothing.
 3. All pods end. Whoever would fit an idle cluster had its turn, and then nothing is held any more.
 """
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,13 +17,15 @@ from unittest.mock import patch
 import structlog
 from support.history import loop as loops
 from support.history.actors import Cluster
-from support.history.judge import HOSTNAME, Judge, slices_of
-from support.history.server import Json, Server, is_set, over, owner_of, owners
+from support.history.judge import Judge
+from support.history.server import HOSTILE, Json, Server, ended, gated, is_set, is_true, over, owner_of, owners
+from support.history.stored import HOSTNAME, name_of, slices_of
 from support.history.users import Users
 from support.history.wire import Faults, Wire
 
 from crds.settings import Settings
 from kube.events import EventRecorder
+from queueing.queues.eviction_units import orphan
 from ungater import cycle, living, queue_status
 from ungater.cycle import Controller
 from ungater.kueue import bridge
@@ -87,6 +91,10 @@ class History:
             eviction_patience_seconds=10,
             requeuing_backoff_base_seconds=5,
             requeuing_backoff_max_seconds=20,
+            requeuing_backoff_limit_count=3,
+            missing_pods_timeout_seconds=20,
+            missing_pods_recovery_timeout_seconds=50,
+            reclaim_grace_seconds=20,
             queue_patience_seconds=self.rng.choice((86_400, 86_400, 30)),
             wait_for_pods_ready_timeout_seconds=self.rng.choice((None, None, None, 120)),
         )
@@ -148,7 +156,8 @@ class History:
         self.users.begin()
         self.term = Term(self, self.faults)
         background = asyncio.create_task(self._others())
-        for _ in range(self.rng.randint(6, 22)):
+        background.add_done_callback(self._ended)
+        for _ in range(self.rng.randint(6, 30 if self.users.tenant.share else 22)):
             await self._until(self.rng.expovariate(1 / self.rng.choice((0.05, 1.0, 8.0))))
             self.users.act()
         await self._until(self.rng.random() * 20)
@@ -156,18 +165,17 @@ class History:
         _calm(self.faults)
         self.users.rest()
         limit = self.settings.wait_for_pods_ready_timeout_seconds or 0.0
-        await self._settle(lambda: self.judge.unsettled(fits=self.users.plain(self.settings)), QUIET + limit)
+        await self._settle(self._unsettled, QUIET + limit)
         held, written, claimed = self._held(), self.server.ours, self._claimed()
+        doubts = self.term.controller.memory.doubts.about(HOSTILE, self.loop.now)
         self._match_store(held)
         await self._end_term()
         self.term = Term(self, self.faults)
-        await self._settle(lambda: self.judge.unsettled(fits=self.users.plain(self.settings)), SHORT)
-        # With claims, the first of those who have waited long by now claims, and not who was the first to.
-        if not claimed and not self._claimed():
-            if self.server.ours != written:
-                self.judge.wrong.append("a restart where nothing had happened wrote something")
-            if (now := self._held()) != held:
-                self.judge.wrong.append(f"after a restart it holds\n  {now}\nand before\n  {held}")
+        await self._settle(self._unsettled, SHORT)
+        # With claims, the first of those who have waited long by now claims, and not who was the first to. A namespace
+        # whose pods did not come is believed anew.
+        if not claimed and not self._claimed() and not doubts:
+            self._match_restart(held, written)
         self._check()
         # Part 3.
         self.users.open_all()
@@ -178,6 +186,10 @@ class History:
         await self._settle(self._left, SHORT)
         background.cancel()
         await self._end_term()
+
+    def _ended(self, background: "asyncio.Task[None]") -> None:
+        if not background.cancelled():
+            self._errors.append(f"the rest of the cluster ended: {background.exception()!r}")
 
     async def _others(self) -> None:
         """The rest of the cluster, in its own time."""
@@ -240,7 +252,10 @@ class History:
                 if self.loop.now > deadline:
                     self.judge.wrong.append("it does not come to rest")
                     break
-            waiting = 2 * len(list(owners(self.server)))  # a controller that starts tells them why: an event on each
+            waiting = 2 * sum(
+                1 for at in ("jobs", "jobsets", "pods", "workloads") for _ in self.server.within(at, HOSTILE)
+            )
+            waiting += 2 * len(list(owners(self.server)))  # a controller that starts tells them why: an event on each
             if self.term.wire.calls - calls > 20 + waiting + quiet * 2 or self.loop.steps - steps > 500 + quiet * 100:
                 used = self.term.wire.calls - calls, self.loop.steps - steps
                 self.judge.wrong.append(f"busy though nothing happens: calls and steps in {quiet:g} s: {used}")
@@ -273,6 +288,17 @@ class History:
         """Who keeps room or quota from those behind it."""
         return set(self.term.controller.memory.queues.claims)
 
+    def _match_restart(self, held: Json, written: int) -> None:
+        """A fresh controller holds the same, and had nothing to write; but for what a tenant wrote in our name."""
+        forged = self.users.tenant.share and not self.server.policies
+        if self.server.ours != written and not forged:
+            self.judge.wrong.append("a restart where nothing had happened wrote something")
+        now = self._held()
+        if forged:
+            held, now = _honest(held), _honest(now)
+        if now != held:
+            self.judge.wrong.append(f"after a restart it holds\n  {now}\nand before\n  {held}")
+
     def _match_store(self, held: Json) -> None:
         """What is held is what is stored."""
         jobs = {job["metadata"]["uid"]: job for job in owners(self.server)}
@@ -283,15 +309,68 @@ class History:
             for each in self.server.all("workloads")
             if owner_of(each) in jobs and not over(jobs[owner_of(each)]) and slices_of(each)
         }
-        if stored != held["slots"]:
-            self.judge.wrong.append(f"stored are\n  {stored}\nand held\n  {held['slots']}")
+        honest = {key: slots for key, slots in held["slots"].items() if not key.startswith(f"{HOSTILE}/")}
+        if stored != honest:
+            self.judge.wrong.append(f"stored are\n  {stored}\nand held\n  {honest}")
         bound = sorted(
             f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
             for pod in self.server.all("pods")
             if pod["spec"].get("nodeName") and pod["status"]["phase"] not in {"Succeeded", "Failed"}
         )
-        if bound != held["pods"]:
+        coming = {name_of(pod) for pod in self.server.all("pods") if not gated(pod) and not pod["spec"].get("nodeName")}
+        if bound != [key for key in held["pods"] if key not in coming]:
             self.judge.wrong.append(f"on nodes are\n  {bound}\nand charged\n  {held['pods']}")
+
+    def _unsettled(self) -> list[str]:
+        fits = self.users.plain(self.settings)
+        return [*self.judge.unsettled(fits=fits), *self._for_nobody(), *self._unpaid()]
+
+    def _for_nobody(self) -> list[str]:
+        """What is held for what does not exist: slots and quota of workloads beyond their pods, and of pods."""
+        memory, wrong = self.term.controller.memory, []
+        held: Counter = Counter()
+        for key, parts in memory.state.workloads.items():
+            if "\0" not in key:
+                held[key] = sum(slot.count for part in parts.values() for slot in part.slices)
+        for key, entry in memory.queues.entries.items():
+            if entry.grant is not None:
+                held[key] = max(held[key], sum(entry.grant.counts.values()))
+        for key, count in held.items():
+            namespace, _, name = key.partition("/")
+            workload = self.server.get("workloads", name, namespace)
+            if workload is None and not self.judge.payers.runs_for(namespace, name):
+                wrong.append(f"{count} pods of {key} are held, and there is no such Workload")
+            elif (
+                workload is not None
+                and (there := self.judge.pods_for(workload)) < count
+                and not (
+                    there
+                    and is_true(workload.get("status"), "Evicted")  # it gives back all at once, when the last is gone
+                )
+            ):
+                wrong.append(f"{key} holds {count} pods, and {there} are there")
+        for key, charged in memory.queues.quotas.held.items():
+            if key not in held and any(charged.amounts.values()) and not self._charged(key):
+                wrong.append(f"{key} is charged {charged}, and does not run")
+        return wrong
+
+    def _charged(self, key: str) -> bool:
+        """Whether what is charged by itself is a pod that runs."""
+        namespace, _, name = key.removeprefix(orphan("")).partition("/")
+        pod = self.server.get("pods", name, namespace)
+        return pod is not None and not gated(pod) and not ended(pod)
+
+    def _unpaid(self) -> list[str]:
+        """What runs by a queue, and is not counted there."""
+        quotas, wrong = self.term.controller.memory.queues.quotas, []
+        running: Counter = Counter()
+        for (_, queue), cpu in self.judge.payers.running().items():
+            running[queue] += cpu
+        for queue, cpu in running.items():
+            counted = quotas.used(queue, ("gpu", "cpu")) // 1000
+            if queue and counted < cpu:
+                wrong.append(f"pods that take {cpu} cpu run by {queue}, and {counted} are counted")
+        return wrong
 
     def _undone(self) -> list[str]:
         """Who did not get its turn though it would fit an idle cluster."""
@@ -322,7 +401,9 @@ class History:
             "moving": memory.holdings.moving,
             "evicting": memory.queues.evicting,
         }
-        return [f"all jobs are gone, and left are {name}: {value}" for name, value in things.items() if value]
+        left = [f"all jobs are gone, and left are {name}: {value}" for name, value in things.items() if value]
+        stored = [each["metadata"]["name"] for each in self.server.all("workloads")]
+        return [*left, *(f"all jobs are gone, and left is Workload {name}" for name in stored)]
 
     def _check(self) -> None:
         if self.judge.wrong or self._errors:
@@ -397,6 +478,17 @@ def _summary(key: tuple[str, str, str], old: Json | None, new: Json | None) -> l
     elif plural == "clusterqueues":
         said += [spec.get("stopPolicy", ""), spec["resourceGroups"][0]["flavors"][0]["resources"]]
     return said
+
+
+def _honest(held: Json) -> Json:
+    """What is held for others than the hostile tenant."""
+    return {
+        name: {
+            key: value for key, value in things.items() if not key.removeprefix(orphan("")).startswith(f"{HOSTILE}/")
+        }
+        for name, things in held.items()
+        if isinstance(things, dict)
+    }
 
 
 def _uncached(config: Json) -> Json:

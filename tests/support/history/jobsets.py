@@ -8,7 +8,7 @@ failed has all made anew, as often as `maxRestarts` says; the old ones go in the
 import random
 from collections.abc import Iterator
 
-from support.history.server import NAMESPACE, ROLE, SET_UID, Json, Server, is_true, over, parent_of
+from support.history.server import ROLE, SET_UID, Json, Server, is_true, over, parent_of
 
 from crds.constants import JOB_SET_INDEX
 
@@ -74,7 +74,8 @@ class JobSets:
         )
 
     def _make(self, owner: Json, wanted: Json, attempt: int) -> bool:
-        missing = [name for name in wanted if self.server.get("jobs", name, NAMESPACE) is None]
+        namespace = owner["metadata"]["namespace"]
+        missing = [name for name in wanted if self.server.get("jobs", name, namespace) is None]
         if not missing:
             return False
         name, meta = missing[0], owner["metadata"]
@@ -92,7 +93,7 @@ class JobSets:
             "kind": "Job",
             "metadata": {
                 "name": name,
-                "namespace": NAMESPACE,
+                "namespace": namespace,
                 "labels": labels,
                 "ownerReferences": [{**reference, "controller": True}],
             },

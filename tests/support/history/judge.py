@@ -5,7 +5,8 @@
 - no slot is held by two pods, no node is over-committed by assignments, no more pods in a slice than its count
 - no pod loses its gate before an admission with that slice is stored for its own job
 - all pod sets are assigned, or none; a required pod set stays in one domain
-- quota: what is admitted anew fits what the queue's quotas were within the last minutes
+- quota: what is admitted anew fits what the queue's quotas were within the last minutes, beside all that runs
+- nothing runs that no quota paid for (`paid`), and nobody loses what is his (`losses`)
 
 `unsettled` says what is wrong with a cluster in which nothing happens any more: somebody fits and waits, a pod sits in
 no slot, or a gated pod's Workload does not say why.
@@ -13,45 +14,53 @@ no slot, or a gated pod's Workload does not say why.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from support.history import losses, paid
 from support.history.actors import allocatable, ready, requests, usable
 from support.history.server import (
     CONTROLLER,
+    HOSTILE,
     MARK,
-    ROLE,
+    NAMESPACE,
     Json,
     Key,
     Server,
     ended,
     gated,
     is_group,
+    is_hostile,
     is_jobset,
     is_led,
     is_set,
     is_true,
     labels_of,
+    named_by,
     over,
     owner_of,
     owners,
     parent_of,
 )
+from support.history.stored import (
+    HOSTNAME,
+    MAIN,
+    Slices,
+    admission_of,
+    count_of,
+    cpu_of,
+    holds,
+    name_of,
+    nominal_of,
+    slice_of,
+    slices_of,
+    taken,
+    usage_of,
+)
 
-from crds.constants import WORKER_INDEX
 from ungater.leaders import NAME
 
-HOSTNAME = "kubernetes.io/hostname"
 LEVELS = ("block", "rack", HOSTNAME)
-MAIN = "main"  # the pod set of those that have one
 LAG = 300.0  # seconds for which an older quota may still be what the controller knows
-
-
-class Slots(NamedTuple):
-    """So many slots of a pod set on a node."""
-
-    pod_set: str
-    labels: dict[str, str]
-    count: int
 
 
 class Part(NamedTuple):
@@ -60,9 +69,6 @@ class Part(NamedTuple):
     pod_set: str
     template: Json
     count: int
-
-
-Slices = list[Slots]
 
 
 class Judge:
@@ -77,7 +83,10 @@ class Judge:
         )  # uids of pods whose slots moved before they could start: they are to be replaced
         self._closed: dict[str, float] = {}  # when a node was last seen that takes no pods
         self._quotas: dict[str, list[tuple[float, int]]] = defaultdict(list)
+        self._taken: dict[str, float] = {}  # by owner: when somebody else than the controller deleted its Workload
         self._held: dict[str, int] = {}  # cpu of a queue that a Workload had when it was deleted, by its name
+        self.payers = paid.Payers(server, self)
+        self.losses = losses.Losses(server, self)
         self._renewed: dict[str, float] = {}  # when a LeaderWorkerSet of that name was deleted
         server.judge = self.changed
 
@@ -86,26 +95,30 @@ class Judge:
         kind = key[0]
         if kind in {"nodes", "pods"}:
             self._note_lost()
+        self.wrong += self.losses.changed(key, old, new, who)
+        self.wrong += self.payers.changed(key, old, new, who)
         if kind == "nodes" and not all(each is not None and usable(each) for each in (old, new)):
             self._closed[key[2]] = self.server.loop.now
         if kind == "workloads" and new is None and old is not None:
-            self._held[_name(old)] = _cpu(old)
+            self._held[name_of(old)] = cpu_of(old)
+            if who != CONTROLLER:
+                self._taken[owner_of(old)] = self.server.loop.now
         if kind == "leaderworkersets" and new is None:
             self._renewed[key[2]] = self.server.loop.now
         if kind == "clusterqueues" and new is not None:
-            self._quotas[key[2]].append((self.server.loop.now, _nominal(new)))
+            self._quotas[key[2]].append((self.server.loop.now, nominal_of(new)))
         elif kind == "workloads" and new is not None and new.get("status") != (old or {}).get("status"):
             self.wrong += self._workload(old, new)
         elif kind == "pods" and old is not None and new is not None and gated(old) and not gated(new):
-            self.wrong += self._ungated(new, who)
+            self.wrong += self._ungated(new, who) if key[1] == NAMESPACE else ()
 
     # --- at every moment -----------------------------------------------------------------------------------------
 
     def _workload(self, old: Json | None, new: Json) -> Iterator[str]:
-        admission, before = _admission(new), _admission(old) if old is not None else None
+        admission, before = admission_of(new), admission_of(old) if old is not None else None
         if admission is None or admission == before:
             return
-        name, names = _name(new), [each["name"] for each in new["spec"]["podSets"]]
+        name, names = name_of(new), [each["name"] for each in new["spec"]["podSets"]]
         if [each["name"] for each in admission["podSetAssignments"]] != names:
             yield f"{name}: pod sets {names}, assigned {admission['podSetAssignments']}"
         slices = slices_of(new)
@@ -115,7 +128,7 @@ class Judge:
         if any(each.count < 1 for each in slices):
             yield f"{name}: an empty slice in {slices}"
         for part in admission["podSetAssignments"]:
-            if _slots(slices, part["name"]) != part["count"]:
+            if count_of(slices, part["name"]) != part["count"]:
                 yield f"{name}: slices {slices} are not the counts of {admission}"
         yield from _one_domain(new, slices)
         yield from self._full(slices, name)
@@ -129,20 +142,20 @@ class Judge:
 
     def _full(self, slices: Slices, name: str) -> Iterator[str]:
         """Nodes on which there are more slots than fit beside the pods that were there from the beginning."""
-        taken: dict[str, Counter] = defaultdict(Counter)
+        given: dict[str, Counter] = defaultdict(Counter)
         for workload in self.server.all("workloads"):
-            job = self._job(owner_of(workload))
+            job = self.job(owner_of(workload))
             if job is None or over(job) or job["metadata"].get("deletionTimestamp"):
                 continue  # it gives back what it holds without a write
-            for node, amounts in _taken(workload):
-                taken[node].update(amounts)
+            for node, amounts in taken(workload):
+                given[node].update(amounts)
         for pod in self.server.all("pods"):
             if "always" in pod["metadata"].get("labels", {}):
-                taken[pod["spec"]["nodeName"]].update(requests(pod["spec"]))
+                given[pod["spec"]["nodeName"]].update(requests(pod["spec"]))
         for host in {each.labels[HOSTNAME]: None for each in slices}:
             node = self.server.get("nodes", host)
             room = allocatable(node) if node is not None else {}
-            for resource, amount in taken[host].items():
+            for resource, amount in given[host].items():
                 if node is not None and amount > room[resource]:
                     yield f"{name}: node {host} is given {amount} of {room[resource]} {resource}"
 
@@ -169,7 +182,7 @@ class Judge:
         used = self._used(workload, slices)
         for index, each in enumerate(slices):
             if used[index] > each.count:
-                yield f"{_name(workload)}: {used[index]} pods in slice {each}"
+                yield f"{name_of(workload)}: {used[index]} pods in slice {each}"
 
     def _used(self, workload: Json, slices: Slices) -> Counter:
         """Pods that hold a slot, by slice."""
@@ -192,35 +205,74 @@ class Judge:
         ]
 
     def _over_quota(self, new: Json, before: Json | None) -> Iterator[str]:
-        queue = _admission(new).get("clusterQueue", "")
-        had = _usage(before) if before is not None else self._held.pop(_name(new), 0)  # it was not given back between
-        if not queue or _cpu(new) <= had:
+        queue = admission_of(new).get("clusterQueue", "")
+        had = (
+            usage_of(before) if before is not None else self._held.pop(name_of(new), 0)
+        )  # it was not given back between
+        if not queue or cpu_of(new) <= had:
             return
         queues = {each["metadata"]["name"]: each for each in self.server.all("clusterqueues")}
         cohort = queues[queue]["spec"].get("cohortName") if queue in queues else None
         members = {name for name, each in queues.items() if cohort and each["spec"].get("cohortName") == cohort}
         members |= {queue}
         limit = sum(self._most(name) for name in members)
-        used = sum(
-            _cpu(workload)
-            for workload in self.server.all("workloads")
-            if (_admission(workload) or {}).get("clusterQueue") in members and self._wants(owner_of(workload))
-        )
+        each = self.payers.used()
+        used = sum(each[name] for name in members)
         if used > limit:
-            yield f"{_name(new)}: queues {sorted(members)} use {used} of {limit} cpu"
+            yield f"{name_of(new)}: queues {sorted(members)} use {used} of {limit} cpu"
 
-    def _most(self, queue: str) -> int:
+    def _lately(self, queue: str) -> list[int]:
         found, since = self._quotas[queue], self.server.loop.now - LAG
         late = [amount for at, amount in found if at >= since]
         early = [amount for at, amount in found if at < since][-1:]
-        return max([*late, *early])
+        return [*late, *early]
+
+    def _most(self, queue: str) -> int:
+        return max(self._lately(queue))
+
+    def least(self, queue: str) -> int:
+        """The least quota that a queue had of late."""
+        return min(self._lately(queue))
+
+    def pods_for(self, workload: Json) -> int:
+        """How many pods there are that may be meant by what a Workload holds."""
+        uid, meta = owner_of(workload), workload["metadata"]
+        members = {ref["uid"] for ref in meta.get("ownerReferences") or ()}
+
+        def its(pod: Json) -> bool:
+            own = pod["metadata"]
+            if (own.get("annotations") or {}).get(MARK) == meta["name"]:
+                return True
+            return owner_of(pod) == uid or own["uid"] in members or bool(members & set(named_by(pod)))
+
+        return sum(not ended(pod) and its(pod) for pod in self.server.within("pods", meta["namespace"]))
+
+    def forsaken(self, pod: Json) -> bool:
+        """Whether a pod was to go when its node was lost."""
+        return pod["metadata"]["uid"] in self._forsaken
+
+    def astray(self, pod: Json) -> bool:
+        """Whether a pod's slot moved before it could start, or it is on its way out since an earlier admission."""
+        return pod["metadata"]["uid"] in self._astray
+
+    def has_no_slot(self, pod: Json, workload: Json) -> bool:
+        """Whether a pod is where its workload has no slot, or one on a node that takes none, or took none of late."""
+        slices = slices_of(workload)
+        index = slice_of(pod, slices)
+        if gated(pod) or index is None or pod["metadata"]["uid"] in self._astray:
+            return True
+        host = slices[index].labels[HOSTNAME]
+        node, since = self.server.get("nodes", host), self._closed.get(host)
+        if node is None or not usable(node) or (since is not None and self.server.loop.now - since < LAG):
+            return True
+        return self._used(workload, slices)[index] > slices[index].count
 
     def _wants(self, uid: str) -> bool:
-        job = self._job(uid)
+        job = self.job(uid)
         return job is not None and not over(job) and not job["metadata"].get("deletionTimestamp")
 
     def _ungated(self, pod: Json, who: str) -> Iterator[str]:
-        name = _name(pod)
+        name = name_of(pod)
         if who != CONTROLLER:
             yield f"pod {name}: {who} removed its gate"
         if pod["metadata"].get("deletionTimestamp"):
@@ -230,19 +282,19 @@ class Judge:
             return
         mine = [each for each in self.server.all("workloads") if owner_of(each) == owner_of(pod)]
         if not mine:
-            if self._wants(owner_of(pod)):
+            if self._wants(owner_of(pod)) and self.server.loop.now - self._taken.get(owner_of(pod), -LAG) >= LAG:
                 yield f"pod {name} was let go, and its job has no Workload"
             return
         workload = mine[0]
         if len(mine) > 1:
             yield f"pod {name}: its job has {len(mine)} Workloads"
         if pod["metadata"].get("annotations", {}).get(MARK) != workload["metadata"]["name"]:
-            yield f"pod {name} is marked for another than {_name(workload)}"
+            yield f"pod {name} is marked for another than {name_of(workload)}"
         slices = slices_of(workload)
-        if _admission(workload) is None:
-            yield f"pod {name} was let go, and {_name(workload)} is not admitted"
+        if admission_of(workload) is None:
+            yield f"pod {name} was let go, and {name_of(workload)} is not admitted"
         elif slice_of(pod, slices) is None:
-            yield f"pod {name} was let go to {pod['spec'].get('nodeSelector')}, no slice of {_name(workload)}"
+            yield f"pod {name} was let go to {pod['spec'].get('nodeSelector')}, no slice of {name_of(workload)}"
         else:
             yield from self._crowded(workload, slices)
 
@@ -251,7 +303,8 @@ class Judge:
         since = self._renewed.get((pod["metadata"].get("labels") or {}).get(NAME, ""))
         return since is not None and self.server.loop.now - since < LAG
 
-    def _job(self, uid: str) -> Json | None:
+    def job(self, uid: str) -> Json | None:
+        """The owner of this uid."""
         return next((owner for owner in owners(self.server) if owner["metadata"]["uid"] == uid), None)
 
     # --- when nothing happens any more -----------------------------------------------------------------------------
@@ -270,7 +323,7 @@ class Judge:
         return wrong
 
     def _job_settled(self, job: Json, workload: Json | None, pods: list[Json], *, fits: bool) -> Iterator[str]:
-        name = _name(job)
+        name = name_of(job)
         wanted = self.wanted(job)
         if workload is None:
             if wanted or not is_set(job):
@@ -278,15 +331,15 @@ class Judge:
             return
         running = sum(pod["status"]["phase"] == "Running" for pod in pods)
         if (workload.get("status") or {}).get("nomination"):
-            yield f"{_name(workload)} is nominated still"
+            yield f"{name_of(workload)} is nominated still"
         yield from self._pods_settled(job, workload, pods)
-        if _admission(workload) is not None:
+        if admission_of(workload) is not None:
             yield from self._admitted_settled(job, workload, pods, running, fits=fits)
             return
         if running:
             yield f"job {name} runs {running} pods and is not admitted"
         if wanted and workload["spec"].get("active", True) and not _says_why(workload):
-            yield f"{_name(workload)} does not say why it waits"
+            yield f"{name_of(workload)} does not say why it waits"
         if fits and not self._held_up(job, workload) and self.fits(job, workload):
             yield f"job {name} waits and would fit"
 
@@ -296,30 +349,30 @@ class Judge:
         yield from self._crowded(workload, slices)
         for pod in pods:
             if not gated(pod) and not ended(pod) and slice_of(pod, slices) is None:
-                yield f"pod {_name(pod)} sits at {pod['spec'].get('nodeSelector')}, no slice of {_name(workload)}"
+                yield f"pod {name_of(pod)} sits at {pod['spec'].get('nodeSelector')}, no slice of {name_of(workload)}"
             if gated(pod) and not _says_why(workload):
-                yield f"pod {_name(pod)} is gated, and {_name(workload)} does not say why"
+                yield f"pod {name_of(pod)} is gated, and {name_of(workload)} does not say why"
             told = {job["metadata"]["uid"], pod["metadata"]["uid"], parent_of(pod)}
             if is_group(job):  # one pod tells, or none any more
                 told |= {each["metadata"]["uid"] for each in (*pods, workload)}
             if gated(pod) and not any(self.server.events.get(uid) for uid in told):
-                yield f"pod {_name(pod)} is gated, and no event says why"
+                yield f"pod {name_of(pod)} is gated, and no event says why"
 
     def _admitted_settled(
         self, job: Json, workload: Json, pods: list[Json], running: int, *, fits: bool
     ) -> Iterator[str]:
         slices, wanted = slices_of(workload), self.wanted(job)
         if is_true(workload.get("status"), "Evicted"):
-            yield f"{_name(workload)} is on its way out still"
+            yield f"{name_of(workload)} is on its way out still"
         if job["spec"].get("suspend"):
             return
-        total, used = _slots(slices), sum(not gated(pod) and not ended(pod) for pod in pods)
+        total, used = count_of(slices), sum(not gated(pod) and not ended(pod) for pod in pods)
         if wanted and total > max(wanted, used):
-            yield f"{_name(workload)} has {total} slots, and its job wants {wanted}"
+            yield f"{name_of(workload)} has {total} slots, and its job wants {wanted}"
         if running < wanted <= total and not self._has_lost(slices):
-            yield f"job {_name(job)}: {running} of {wanted} pods run, in slots {slices}"
+            yield f"job {name_of(job)}: {running} of {wanted} pods run, in slots {slices}"
         if is_set(job) and fits and total < wanted and not self._has_lost(slices) and self.fits(job, workload):
-            yield f"set {_name(job)} waits with {wanted - total} pods, and they would fit"
+            yield f"set {name_of(job)} waits with {wanted - total} pods, and they would fit"
 
     def _has_lost(self, slices: Slices) -> bool:
         nodes = (self.server.get("nodes", each.labels[HOSTNAME]) for each in slices)
@@ -364,7 +417,7 @@ class Judge:
     def fits(self, job: Json, workload: Json, *, idle: bool = False) -> bool:
         """Whether what it lacks could surely be admitted now, without anybody's leave; ``idle``: if it were alone."""
         queue, slices = labels_of(job).get("kueue.x-k8s.io/queue-name", ""), slices_of(workload)
-        lacks = [part._replace(count=part.count - _slots(slices, part.pod_set)) for part in self.parts(job)]
+        lacks = [part._replace(count=part.count - count_of(slices, part.pod_set)) for part in self.parts(job)]
         cpu = sum(requests(part.template["spec"])["cpu"] * part.count for part in lacks)
         if queue and not self._quota_left(queue, cpu, idle=idle):
             return False
@@ -396,35 +449,39 @@ class Judge:
         everything = defaultdict(Counter, free)
         slots = {} if idle else {owner_of(each): slices_of(each) for each in self.server.all("workloads")}
         for workload in () if idle else self.server.all("workloads"):
-            if not self._wants(owner_of(workload)):
+            if not is_hostile(owner_of(workload)) and not self._wants(owner_of(workload)):
                 slots.pop(owner_of(workload), None)
                 continue
-            for node, amounts in _taken(workload):
+            for node, amounts in taken(workload):
                 everything[node].subtract(amounts)
         for pod in self.server.all("pods"):
             node = pod["spec"].get("nodeName")
             if not node or ended(pod) or (idle and owner_of(pod)):
                 continue
+            if pod["metadata"]["namespace"] == HOSTILE:
+                slots.pop(owner_of(pod), None)  # whatever its slots are
             if slice_of(pod, slots.get(owner_of(pod), [])) is None:
                 everything[node].subtract(requests(pod["spec"]))
         return everything
 
     def _quota_left(self, local: str, more: int, *, idle: bool) -> bool:
         """Whether its queue has room, without a loan."""
-        found = self.server.get("localqueues", local, "ns")
+        found = self.server.get("localqueues", local, NAMESPACE)
         queue = self.server.get("clusterqueues", found["spec"]["clusterQueue"]) if found is not None else None
         if queue is None or queue["spec"].get("stopPolicy", "None") != "None":
             return False
         used: Counter = Counter()
+        for (_, name), cpu in () if idle else self.payers.running().items():
+            used[name] += cpu
         for workload in () if idle else self.server.all("workloads"):
-            if self._wants(owner_of(workload)):
-                used[(_admission(workload) or {}).get("clusterQueue", "")] += _cpu(workload)
+            if self._wants(owner_of(workload)) or is_hostile(owner_of(workload)):
+                used[(admission_of(workload) or {}).get("clusterQueue", "")] += cpu_of(workload)
         name, cohort = queue["metadata"]["name"], queue["spec"].get("cohortName")
         others = [
             each for each in self.server.all("clusterqueues") if cohort and each["spec"].get("cohortName") == cohort
         ]
-        total = sum(map(_nominal, others)) - sum(used[each["metadata"]["name"]] for each in others)
-        return used[name] + more <= _nominal(queue) and (not cohort or more <= total)
+        total = sum(map(nominal_of, others)) - sum(used[each["metadata"]["name"]] for each in others)
+        return used[name] + more <= nominal_of(queue) and (not cohort or more <= total)
 
 
 def _wanted(job: Json) -> int:
@@ -441,76 +498,16 @@ def _beside(part: Part, other: Part) -> int:
     return other.count * max(1, -(-its // own))
 
 
-def slices_of(workload: Json) -> Slices:
-    """Its slots."""
-    admission = _admission(workload) or {"podSetAssignments": []}
-    return [
-        Slots(part["name"], entry["nodeLabels"], entry["count"])
-        for part in admission["podSetAssignments"]
-        for entry in (part.get("topologyAssignment") or {"slices": []})["slices"]
-    ]
-
-
-def _slots(slices: Slices, pod_set: str | None = None) -> int:
-    """How many there are, in all or of a pod set."""
-    return sum(each.count for each in slices if pod_set in {None, each.pod_set})
-
-
-def _taken(workload: Json) -> Iterator[tuple[str, dict[str, int]]]:
-    """What its slots take: node, and amounts by resource."""
-    amounts = {each["name"]: requests(each["template"]["spec"]) for each in workload["spec"]["podSets"]}
-    for pod_set, labels, count in slices_of(workload):
-        yield labels[HOSTNAME], {name: amount * count for name, amount in amounts[pod_set].items()}
-
-
-def slice_of(pod: Json, slices: Slices) -> int | None:
-    """The slice that a pod was sent to."""
-    selector, labels = pod["spec"].get("nodeSelector") or {}, pod["metadata"].get("labels", {})
-    pod_set = labels.get(ROLE, MAIN)
-    if any(each.pod_set in {"leader", "workers"} for each in slices):
-        pod_set = "leader" if labels.get(WORKER_INDEX) == "0" else "workers"
-    return next(
-        (
-            index
-            for index, each in enumerate(slices)
-            if each.pod_set == pod_set and all(selector.get(key) == value for key, value in each.labels.items())
-        ),
-        None,
-    )
-
-
-def holds(pod: Json) -> bool:
-    """Whether it takes its place: one that is deleted and was never bound does not."""
-    return not pod["metadata"].get("deletionTimestamp") or bool(pod["spec"].get("nodeName"))
-
-
-def _admission(workload: Json) -> Any:
-    return (workload.get("status") or {}).get("admission")
-
-
-def _cpu(workload: Json) -> int:
-    return _usage(_admission(workload))
-
-
-def _usage(admission: Json | None) -> int:
-    parts = (admission or {"podSetAssignments": []})["podSetAssignments"]
-    return sum(int((each.get("resourceUsage") or {}).get("cpu", 0)) for each in parts)
-
-
-def _nominal(queue: Json) -> int:
-    return int(queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"])
-
-
 def _one_domain(workload: Json, slices: Slices) -> Iterator[str]:
     for pod_set in workload["spec"]["podSets"]:
         request = pod_set.get("topologyRequest") or {}
-        if request.get("policy") != "Required":
+        if request.get("policy") != "Required" or request["level"] not in LEVELS:
             continue
         upper = LEVELS[: LEVELS.index(request["level"]) + 1]
         own = [each for each in slices if each.pod_set == pod_set["name"]]
         domains = {tuple(each.labels[key] for key in upper) for each in own}
         if len(domains) > 1:
-            yield f"{_name(workload)}: required {request['level']}, but {pod_set['name']} over {sorted(domains)}"
+            yield f"{name_of(workload)}: required {request['level']}, but {pod_set['name']} over {sorted(domains)}"
 
 
 def _says_why(workload: Json) -> bool:
@@ -520,7 +517,3 @@ def _says_why(workload: Json) -> bool:
         for found in (workload.get("status") or {}).get("conditions") or ()
         if found["type"] in {"QuotaReserved", "PodsReady", "Admitted"}
     )
-
-
-def _name(obj: Json) -> str:
-    return f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"

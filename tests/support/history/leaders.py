@@ -2,16 +2,30 @@
 
 Facts of leaderworkerset.x-k8s.io: each group has a leader, `NAME-GROUP`, and workers, `NAME-GROUP-INDEX`, which come
 once the leader is there, or only when it is ready. Where the restart policy is to make the group anew, a pod that ends
-or is deleted takes the others of its group with it. Pods are controlled by StatefulSets, which are left out here.
+or is deleted takes the others of its group with it. Pods are controlled by StatefulSets, which are left out here. What
+the templates were is kept as a ControllerRevision, whose hash is on the pods: after an edit each group is deleted and
+made anew, one at a time, and workers are made as their leader was.
 """
 
 import random
 from typing import Any
+from zlib import crc32
 
-from support.history.server import GATE, LEADER_SET, NAMESPACE, Json, Server, ended, groups_of, owner_of, parent_of
+from support.history.server import (
+    GATE,
+    LEADER_SET,
+    Json,
+    Refused,
+    Server,
+    encode,
+    ended,
+    groups_of,
+    owner_of,
+    parent_of,
+)
 
 from crds.constants import WORKER_INDEX
-from ungater.leaders import GROUP, NAME
+from ungater.leaders import API_VERSION, GROUP, KIND, NAME, REVISION
 
 
 class LeaderSets:
@@ -29,9 +43,11 @@ class LeaderSets:
 
     def _set(self, whole: Json, *, all_end: bool) -> bool:
         pods = [pod for pod in self.server.all("pods") if parent_of(pod) == whole["metadata"]["uid"]]
+        if self._keep(whole):
+            return True
         groups = groups_of(whole)
         known = {group["metadata"]["uid"] for group in groups}
-        if self._drop([pod for pod in pods if owner_of(pod) not in known]):
+        if self._drop([pod for pod in pods if owner_of(pod) not in known]) or self._roll(whole, pods):
             return True
         for group in groups:
             own = {pod["metadata"]["name"]: pod for pod in pods if owner_of(pod) == group["metadata"]["uid"]}
@@ -43,18 +59,47 @@ class LeaderSets:
                 return True
         return False
 
+    def _keep(self, whole: Json) -> bool:
+        """Keep what its templates are."""
+        meta, name = whole["metadata"], _revision_name(whole, _revision(whole))
+        if self.server.get("controllerrevisions", name, meta["namespace"]) is not None:
+            return False
+        reference = {"kind": KIND, "apiVersion": API_VERSION, "name": meta["name"], "uid": meta["uid"]}
+        revision = {
+            "apiVersion": "apps/v1",
+            "kind": "ControllerRevision",
+            "metadata": {
+                "name": name,
+                "namespace": meta["namespace"],
+                "labels": {NAME: meta["name"], REVISION: _revision(whole)},
+                "ownerReferences": [{**reference, "controller": True}],
+            },
+            "data": {"spec": {"leaderWorkerTemplate": whole["spec"]["leaderWorkerTemplate"]}},
+        }
+        self.server.create("controllerrevisions", revision, "set controller")
+        return True
+
+    def _roll(self, whole: Json, pods: list[Json]) -> bool:
+        """Delete a group that is not as the set is now, once all others are there."""
+        now = _revision(whole)
+        old = {owner_of(pod) for pod in pods if pod["metadata"]["labels"][REVISION] != now}
+        going = {owner_of(pod) for pod in pods if pod["metadata"].get("deletionTimestamp")}
+        group = min(going & old or (old if len(pods) == _size(whole) * whole["spec"]["replicas"] else ()), default="")
+        return self._drop([pod for pod in pods if owner_of(pod) == group])
+
     def _group(self, whole: Json, name: str, pods: dict[str, Json]) -> bool:
         there = list(pods.values())
         going = [pod for pod in there if ended(pod) or pod["metadata"].get("deletionTimestamp")]
         if self._drop(there if going and whole["spec"]["recreate"] else going):
             return True
-        leader = self.server.get("pods", name, NAMESPACE)
+        namespace = whole["metadata"]["namespace"]
+        leader = self.server.get("pods", name, namespace)
         if leader is None:
             return self._make(whole, name, 0)
         if whole["spec"]["waits"] and leader["status"]["phase"] != "Running":
             return False
         for index in range(1, _size(whole)):
-            if not going and self.server.get("pods", f"{name}-{index}", NAMESPACE) is None:
+            if not going and self.server.get("pods", f"{name}-{index}", namespace) is None:
                 return self._make(whole, name, index)
         return False
 
@@ -67,17 +112,24 @@ class LeaderSets:
 
     def _make(self, whole: Json, group: str, index: int) -> bool:
         meta, templates = whole["metadata"], whole["spec"]["leaderWorkerTemplate"]
+        revision = _revision(whole)
+        if index and (leader := self.server.get("pods", group, meta["namespace"])) is not None:
+            revision = leader["metadata"]["labels"][REVISION]
+            kept = self.server.get("controllerrevisions", _revision_name(whole, revision), meta["namespace"])
+            if kept is None:
+                return False  # the leader is that of another set of this name, and on its way out
+            templates = kept["data"]["spec"]["leaderWorkerTemplate"]
         template: Any = templates["workerTemplate"]
         if not index and "leaderTemplate" in templates:
             template = templates["leaderTemplate"]
-        labels = {NAME: meta["name"], GROUP: group.rpartition("-")[2], WORKER_INDEX: str(index)}
+        labels = {NAME: meta["name"], GROUP: group.rpartition("-")[2], WORKER_INDEX: str(index), REVISION: revision}
         reference = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": group, "uid": f"set-of-{meta['uid']}"}
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
                 "name": f"{group}-{index}" if index else group,
-                "namespace": NAMESPACE,
+                "namespace": meta["namespace"],
                 "labels": {**template["metadata"]["labels"], **labels},
                 "annotations": {**template["metadata"]["annotations"], LEADER_SET: meta["uid"]},
                 "ownerReferences": [{**reference, "controller": True}],
@@ -85,8 +137,20 @@ class LeaderSets:
             "spec": {**template["spec"], "schedulingGates": [{"name": GATE}]},
             "status": {"phase": "Pending"},
         }
-        self.server.create("pods", pod, "set controller")
+        try:
+            self.server.create("pods", pod, "set controller")
+        except Refused:
+            return False
         return True
+
+
+def _revision(whole: Json) -> str:
+    """The hash of its templates."""
+    return f"{crc32(encode(whole['spec']['leaderWorkerTemplate'], order='sorted')):x}"
+
+
+def _revision_name(whole: Json, revision: str) -> str:
+    return f"{whole['metadata']['uid']}-{revision}-1"
 
 
 def _size(whole: Json) -> int:

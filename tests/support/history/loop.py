@@ -53,7 +53,11 @@ class Loop(asyncio.BaseEventLoop):
             self.limit += 10_000  # room to clean up
             raise RuntimeError(f"over {self.steps} steps: something loops without end")
         if not handle._cancelled:
-            handle._run()
+            self.step(handle)
+
+    def step(self, handle: asyncio.Handle) -> None:
+        """Do one thing that is ready; whatever else is waits for its end."""
+        handle._run()
 
 
 @contextmanager

@@ -2,15 +2,17 @@
 
 Every change of an object is one commit, which tells ``judge`` before anything else can happen. What the real one would
 refuse is refused: other versions and uids than expected (409), a gate that is added, a selector that is changed once
-the gate is gone, a template of a Job that runs (422), a workload annotation from anybody but the controller (403).
+the gate is gone, a template of a Job that runs (422), pods beyond the quota of their namespace (403). Where the
+admission policies are installed (`policies`), so is what they forbid.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from support.history import policies
 from support.history.loop import EPOCH, Loop
 
 from kube import resources
@@ -28,11 +30,14 @@ ROLE = "jobset.sigs.k8s.io/replicatedjob-name"
 SET_UID = "jobset.sigs.k8s.io/jobset-uid"
 LEADER_SET = "simulated/leader-set"  # the uid of a pod's LeaderWorkerSet, of which real ones know the name alone
 LEADER_GROUP = "LeaderGroup"  # a group of a LeaderWorkerSet, which is no object
-GATE = "kueue.x-k8s.io/topology"
-MARK = "kueue.x-k8s.io/topology-workload"
+GATE = policies.GATE
+MARK = policies.MARK
+QUEUE, CLASS = policies.CLAIMS[:2]
 TRACKING = "batch.kubernetes.io/job-tracking"
 NAMESPACE = "ns"
-CONTROLLER = "controller"  # who writes for the code under test
+GRACE = 30  # seconds that a pod has to stop, where it does not say more; kubelets need less
+HOSTILE = "bad"  # the namespace of a tenant who wants what is not his
+CONTROLLER = policies.CONTROLLER
 SERVED = {
     resource.plural: resource
     for resource in (
@@ -43,6 +48,7 @@ SERVED = {
         resources.JOB_SETS,
         resources.STATEFUL_SETS,
         resources.LEADER_WORKER_SETS,
+        resources.CONTROLLER_REVISIONS,
         POD_GROUPS,
         resources.WORKLOADS,
         resources.RESOURCE_FLAVORS,
@@ -77,15 +83,18 @@ class Refused(Exception):  # noqa: N818 - an answer
 
 
 class Server:
-    """See the module's rules. ``judge(key, old, new, who)`` is told of each change."""
+    """See the module's rules. ``judge(key, old, new, who)`` is told of each change; ``more`` is served too."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, more: Iterable[Resource] = ()) -> None:
         self.loop = loop
+        self.served = SERVED | {resource.plural: resource for resource in more}
         self.objects: dict[Key, Json] = {}
-        self.history: dict[str, list[tuple[int, str, bytes]]] = {plural: [] for plural in SERVED}
-        self.forgotten: dict[str, int] = dict.fromkeys(SERVED, 0)
+        self.history: dict[str, list[tuple[int, str, bytes]]] = {plural: [] for plural in self.served}
+        self.forgotten: dict[str, int] = dict.fromkeys(self.served, 0)
         self.version = 100
-        self.budgets: set[str] = set()  # uids of jobs whose pods a PodDisruptionBudget protects
+        self.budgets: set[str] = set()  # jobs by uid, and namespaces, whose pods a PodDisruptionBudget protects
+        self.policies = False  # whether the admission policies are installed
+        self.most_pods: dict[str, int] = {}  # ResourceQuotas, by namespace
         self.events: dict[str, list[Json]] = {}  # by uid of what they regard
         self.judge: Callable[[Key, Json | None, Json | None, str], None] = lambda *_: None
         self.wake: Callable[[str], None] = lambda _: None
@@ -97,6 +106,10 @@ class Server:
     def all(self, plural: str) -> Iterator[Json]:
         """The objects of a kind, in the order of their names."""
         return (self.objects[key] for key in sorted(key for key in self.objects if key[0] == plural))
+
+    def within(self, plural: str, namespace: str) -> Iterator[Json]:
+        """Those of one namespace."""
+        return (self.objects[key] for key in sorted(key for key in self.objects if key[:2] == (plural, namespace)))
 
     def get(self, plural: str, name: str, namespace: str = "") -> Json | None:
         """One object; not to be changed."""
@@ -110,9 +123,13 @@ class Server:
         made = {"type": kind, "status": value, "lastTransitionTime": self.now(), "reason": kind, "message": ""}
         return {**status, "conditions": [*(found for found in conditions if found["type"] != kind), made]}
 
-    def now(self) -> str:
-        """The time as objects have it."""
-        return datetime.fromtimestamp(EPOCH + self.loop.now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    def wake_up(self, plural: str) -> None:
+        """Have everybody look again."""
+        self.wake(plural)
+
+    def now(self, later: float = 0.0) -> str:
+        """The time as objects have it, or that after so many seconds."""
+        return datetime.fromtimestamp(EPOCH + self.loop.now + later, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     # --- changing ------------------------------------------------------------------------------------------------
 
@@ -122,10 +139,16 @@ class Server:
         key = plural, meta.get("namespace", ""), meta["name"]
         if key in self.objects:
             raise Refused(409, "AlreadyExists", str(key))
-        if plural == "pods":
-            _policy({}, obj, who)
+        if self.policies:
+            self._allow(plural, {}, obj, who)
+        if plural == "pods" and key[1] in self.most_pods:
+            there = sum(not ended(pod) for pod in self.all("pods") if pod["metadata"]["namespace"] == key[1])
+            if there >= self.most_pods[key[1]]:
+                raise Refused(403, "Forbidden", "exceeded quota: pods")
         self.version += 1
-        uid = f"group-{meta['name']}" if plural == POD_GROUPS.plural else f"u{self.version}"
+        uid = f"{'x' if key[1] == HOSTILE else 'u'}{self.version}"
+        if plural == POD_GROUPS.plural:
+            uid = group_uid(obj, meta["name"])
         made = {**obj, "metadata": {**meta, "uid": uid, "generation": 1, "creationTimestamp": self.now()}}
         return self._commit(key, None, made, who)
 
@@ -144,8 +167,9 @@ class Server:
             new = {**new, "status": old.get("status", {})}
         if new == old:
             return old
+        if self.policies:
+            self._allow(plural, old, new, who)
         if plural == "pods":
-            _policy(old, new, who)
             _pod_changes(old, new)
         if plural == "jobs":
             _job_changes(old, new)
@@ -155,6 +179,11 @@ class Server:
             new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
         return self._commit(_key(old), old, new, who)
 
+    @staticmethod
+    def _allow(plural: str, old: Json, new: Json, who: str) -> None:
+        if (why := policies.forbids(plural, old, new, who)) is not None:
+            raise Refused(403, "Forbidden", why)
+
     def delete(self, obj: Json, who: str, *, grace: int | None = None) -> None:
         """Delete an object: a pod on a node terminates first, and finalizers hold up the end."""
         meta = obj["metadata"]
@@ -163,10 +192,15 @@ class Server:
         if instant and not meta.get("finalizers"):
             self._commit(_key(obj), obj, None, who)
             return
-        left = 0 if instant else meta.get("deletionGracePeriodSeconds", 30)
+        left = 0
+        if not instant:
+            left = obj["spec"].get("terminationGracePeriodSeconds", GRACE) if grace is None else grace
+            left = min(left, meta.get("deletionGracePeriodSeconds", left))
         if meta.get("deletionTimestamp") and meta.get("deletionGracePeriodSeconds") == left:
             return
-        more = {"deletionTimestamp": meta.get("deletionTimestamp") or self.now(), "deletionGracePeriodSeconds": left}
+        more = {"deletionTimestamp": self.now(left), "deletionGracePeriodSeconds": left}
+        if left > GRACE:
+            self.loop.call_later(left + 1, self.wake_up, "pods")  # its kubelet ends it then
         self._commit(_key(obj), obj, {**obj, "metadata": {**meta, **more}}, who)
 
     def _commit(self, key: Key, old: Json | None, new: Json | None, who: str) -> Json:
@@ -199,14 +233,14 @@ class Server:
         """The body of the answer to a call of the controller. Raises Refused."""
         found = _PATH.match(path)
         if found is None:
-            if path.startswith("/apis/kueue.x-k8s.io"):
+            there = [{"name": each.plural} for each in self.served.values() if each.root == path]
+            if not there:
                 raise Refused(404, "NotFound", path)
-            optional = resources.JOB_SETS, resources.LEADER_WORKER_SETS
-            return encode({"resources": [{"name": each.plural} for each in optional if each.root == path]})
+            return encode({"resources": there})
         plural, namespace = found["plural"], found["namespace"] or ""
         if plural == "events":
             return self._event(method, body)
-        if plural not in SERVED:
+        if plural not in self.served:
             raise Refused(404, "NotFound", path)
         if found["name"] is None:
             if method == "POST":
@@ -234,7 +268,11 @@ class Server:
     def _evict(self, pod: Json, eviction: Json) -> None:
         options = eviction.get("deleteOptions") or {}
         _expect(pod, options.get("preconditions") or {})
-        if owner_of(pod) in self.budgets and not ended(pod) and not pod["metadata"].get("deletionTimestamp"):
+        if (
+            {owner_of(pod), pod["metadata"]["namespace"]} & self.budgets
+            and not ended(pod)
+            and not pod["metadata"].get("deletionTimestamp")
+        ):
             raise Refused(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.")
         if not options.get("dryRun"):
             self.delete(pod, CONTROLLER)
@@ -256,33 +294,53 @@ def owner_of(obj: Json) -> str:
     meta = obj["metadata"]
     labels = meta.get("labels") or {}
     if whole := (meta.get("annotations") or {}).get(LEADER_SET):
-        return f"{whole}/{labels[GROUP_INDEX]}"
+        return _within(obj, f"{whole}/{labels.get(GROUP_INDEX, '')}")
     if obj.get("kind") == "Workload" and meta["name"].startswith("leaderworkerset-"):
         return f"{parent_of(obj)}/{meta['name'].split('-')[2]}"
     if SET_UID in labels:
-        return str(labels[SET_UID])
+        return _within(obj, str(labels[SET_UID]))
     if name := labels.get(GROUP):
-        return f"group-{name}"
+        return group_uid(obj, name)
     if obj.get("kind") == "Workload" and meta["name"].startswith("podgroup-"):
-        return f"group-{meta['name'].removeprefix('podgroup-').rpartition('-')[0]}"
+        return group_uid(obj, meta["name"].removeprefix("podgroup-").rpartition("-")[0])
     return parent_of(obj)
+
+
+def group_uid(obj: Json, name: str) -> str:
+    """What stands for the uid of a pod group, in the namespace of an object."""
+    return f"group-{obj['metadata'].get('namespace', '')}/{name}"
+
+
+def named_by(obj: Json) -> list[str]:
+    """The uids of all whom an object names as its owners; those of StatefulSets of LeaderWorkerSets are left out."""
+    if (obj["metadata"].get("annotations") or {}).get(LEADER_SET):
+        return [parent_of(obj)]
+    found = obj["metadata"].get("ownerReferences") or ()
+    return [_within(obj, ref["uid"]) for ref in found if not ref["uid"].startswith("set-of-")]
+
+
+def _within(obj: Json, uid: str) -> str:
+    """A uid that an object names; nobody's where the owner is in another namespace, as whoever forges it has it."""
+    foreign = uid and uid.startswith("x") != (obj["metadata"].get("namespace") == HOSTILE)
+    return f"forged {uid}" if foreign else uid
 
 
 def parent_of(obj: Json) -> str:
     """The uid of its controlling owner; of the pods of a LeaderWorkerSet, that one's."""
     if whole := (obj["metadata"].get("annotations") or {}).get(LEADER_SET):
-        return str(whole)
-    return next((ref["uid"] for ref in obj["metadata"].get("ownerReferences", ()) if ref.get("controller")), "")
+        return _within(obj, str(whole))
+    found = obj["metadata"].get("ownerReferences") or ()
+    return _within(obj, next((ref["uid"] for ref in found if ref.get("controller")), ""))
 
 
-def owners(server: "Server") -> Iterator[Json]:
+def owners(server: "Server", namespace: str = NAMESPACE) -> Iterator[Json]:
     """Whoever has pods that are to be placed: Jobs, JobSets, StatefulSets, groups of LeaderWorkerSets, pod groups."""
-    yield from (job for job in server.all("jobs") if not parent_of(job))
-    yield from server.all("jobsets")
-    yield from server.all("statefulsets")
-    for whole in server.all("leaderworkersets"):
+    yield from (job for job in server.within("jobs", namespace) if not parent_of(job))
+    yield from server.within("jobsets", namespace)
+    yield from server.within("statefulsets", namespace)
+    for whole in server.within("leaderworkersets", namespace):
         yield from groups_of(whole)
-    yield from server.all(POD_GROUPS.plural)
+    yield from server.within(POD_GROUPS.plural, namespace)
 
 
 def groups_of(whole: Json) -> list[Json]:
@@ -361,9 +419,27 @@ def describe(resource: Resource) -> Json:
     return {"apiVersion": resource.api_version, "kind": resource.kind}
 
 
+def make_object(resource: Any, name: str, spec: Json | None = None, **metadata: Any) -> Json:
+    """An object to be created."""
+    body = {**describe(resource), "metadata": {"name": name, **metadata}}
+    return body if spec is None else {**body, "spec": spec}
+
+
+def container(cpu: int) -> Json:
+    """One that asks for so much."""
+    return {"name": "c", "image": "i", "resources": {"requests": {"cpu": str(cpu)}}}
+
+
+def is_hostile(uid: str) -> bool:
+    """Whether this is what an owner of the hostile tenant is known by, or its namespace."""
+    return uid == HOSTILE or uid.startswith(("x", f"group-{HOSTILE}/"))
+
+
 def _matters(key: Key, old: Json | None, new: Json | None) -> bool:
     if key[0] in {"clusterqueues", "localqueues"}:
         return False
+    if key[0] == "workloads" and old is not None and new is None and is_true(old.get("status"), "Finished"):
+        return False  # of an owner that needs nothing any more
     if key[0] != "workloads" or old is None or new is None:
         return True
     held = [[(each.get("status") or {}).get(name) for name in ("admission", "nomination")] for each in (old, new)]
@@ -425,17 +501,6 @@ def _json_patched(new: Json, operations: list[Json]) -> Json:
         else:
             at[last] = operation["value"]
     return new
-
-
-def _policy(old: Json, new: Json, who: str) -> None:
-    """The ValidatingAdmissionPolicy: marks are the controller's, and so is the removal of the gate."""
-    if who in {CONTROLLER, "admin"}:
-        return
-    before, after = (each.get("metadata", {}).get("annotations", {}).get(MARK) for each in (old, new))
-    if before != after:
-        raise Refused(403, "Forbidden", f"only the ungater writes {MARK}")
-    if old and gated(old) and not gated(new):
-        raise Refused(403, "Forbidden", "only the ungater removes the gate")
 
 
 def _pod_changes(old: Json, new: Json) -> None:

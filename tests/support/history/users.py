@@ -5,23 +5,30 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from support.history.actors import Cluster
+from support.history.hostile import Tenant
 from support.history.jobsets import drop
 from support.history.server import (
+    CLASS,
     CONTROLLER,
     GATE,
+    HOSTILE,
     LEADER_GROUP,
     MARK,
     NAMESPACE,
     POD_GROUPS,
+    QUEUE,
     Json,
     Key,
     Server,
+    container,
     describe,
     ended,
     is_group,
+    is_hostile,
     is_jobset,
     is_led,
     is_set,
+    make_object,
     over,
     owner_of,
     owners,
@@ -32,8 +39,6 @@ from support.history.server import (
 from crds.settings import Settings
 from kube import resources
 
-QUEUE = "kueue.x-k8s.io/queue-name"
-CLASS = "kueue.x-k8s.io/priority-class"
 COUNTS = (1, 1, 2, 2, 3, 4)
 LEVELS = ["block", "rack", "kubernetes.io/hostname"]
 REQUESTS = (
@@ -60,6 +65,8 @@ class Users:
         self.cluster = cluster
         self.rng = rng
         self.note = note
+        server.policies = rng.random() < 0.5
+        self.tenant = Tenant(self)
         self.strict = rng.random() < 0.25
         self.cohort = rng.random() < 0.3
         self.preempts = rng.random() < 0.5
@@ -67,15 +74,18 @@ class Users:
         self.jobsets = rng.choice((0.0, 0.0, 0.3, 0.8))  # share of JobSets in what is; the others are Jobs
         self.kinds = rng.choice(KINDS)  # of those
         self.meddles = rng.choice((0.0, 0.1, 0.4))  # share of the controller's writes after which somebody acts at once
+        if self.tenant.share:  # most ways to ask for more, or to be another's, are those of pods that no Job makes
+            self.sets, self.meddles = rng.choice((self.sets, 0.5)), max(self.meddles, 0.1)
         self.busy = True
         self._numbers = 0
         self._gone: list[Json] = []  # nodes that were deleted
         self._actions = (
             *(self._submit,) * 7,
-            self._delete,
+            self.delete,
             self._again,
-            *(self._scale,) * 2,
-            self._suspend,
+            *(self.scale,) * 2,
+            self._roll,
+            self.suspend,
             self._resume,
             self._quota,
             self._stop,
@@ -83,7 +93,7 @@ class Users:
             self._lose,
             self._remove_node,
             *(self._node_back,) * 2,
-            *(self._delete_pod,) * 2,
+            *(self.delete_pod,) * 2,
             self._protect,
             self._deactivate,
             self._forge,
@@ -94,11 +104,12 @@ class Users:
     def begin(self) -> None:
         """A cluster with one flavor, some nodes, two queues, and pods that were always there."""
         create, rng = self.server.create, self.rng
-        create("namespaces", _object(resources.NAMESPACES, NAMESPACE), "admin")
+        for name in (NAMESPACE, HOSTILE):
+            create("namespaces", make_object(resources.NAMESPACES, name), "admin")
         spec = {"nodeLabels": {"pool": "gpu"}, "topology": {"levels": LEVELS}}
-        create("resourceflavors", _object(resources.RESOURCE_FLAVORS, "gpu", spec), "admin")
+        create("resourceflavors", make_object(resources.RESOURCE_FLAVORS, "gpu", spec), "admin")
         for name, value in (("low", 10), ("high", 1000)):
-            create("priorityclasses", {**_object(resources.PRIORITY_CLASSES, name), "value": value}, "admin")
+            create("priorityclasses", {**make_object(resources.PRIORITY_CLASSES, name), "value": value}, "admin")
         for rack in range(rng.randint(1, 3)):
             for host in range(rng.randint(1, 3)):
                 self._add_node(f"r{rack}", f"r{rack}h{host}", rng.choice((1, 2, 4)))
@@ -112,7 +123,7 @@ class Users:
     def _add_node(self, rack: str, name: str, cpu: int) -> None:
         labels = {"pool": "gpu", "block": f"b{int(rack[1:]) // 2}", "rack": rack, LEVELS[2]: name}
         node = {
-            **_object(resources.NODES, name, {}, labels=labels),
+            **make_object(resources.NODES, name, {}, labels=labels),
             "status": {
                 "allocatable": {"cpu": str(cpu), "pods": "9"},
                 "conditions": [{"type": "Ready", "status": "True"}],
@@ -121,8 +132,8 @@ class Users:
         self.server.create("nodes", node, "admin")
 
     def _pod(self, name: str, metadata: Json, node: str, spec: Json | None = None) -> None:
-        pod = _object(
-            resources.PODS, name, {"containers": [_container(1)], "nodeName": node, **(spec or {})}, **metadata
+        pod = make_object(
+            resources.PODS, name, {"containers": [container(1)], "nodeName": node, **(spec or {})}, **metadata
         )
         pod["metadata"]["namespace"] = NAMESPACE
         self.server.create("pods", {**pod, "status": {"phase": "Running"}}, "admin")
@@ -137,28 +148,33 @@ class Users:
             spec["cohortName"] = "all"
         if self.preempts:
             spec["preemption"] = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
-        self.server.create("clusterqueues", _object(resources.CLUSTER_QUEUES, f"cq-{name}", spec), "admin")
-        local = _object(resources.LOCAL_QUEUES, name, {"clusterQueue": f"cq-{name}"})
-        local["metadata"]["namespace"] = NAMESPACE
-        self.server.create("localqueues", local, "admin")
+        self.server.create("clusterqueues", make_object(resources.CLUSTER_QUEUES, f"cq-{name}", spec), "admin")
+        for namespace in (NAMESPACE, HOSTILE):
+            local = make_object(resources.LOCAL_QUEUES, name, {"clusterQueue": f"cq-{name}"})
+            local["metadata"]["namespace"] = namespace
+            self.server.create("localqueues", local, "admin")
 
     # --- acting --------------------------------------------------------------------------------------------------
 
     def act(self) -> None:
         """Something, where it can be done now."""
-        self.rng.choice(self._actions)()
+        if self.rng.random() < self.tenant.share:
+            self.tenant.act()
+        else:
+            self.rng.choice(self._actions)()
 
     def saw(self, key: Key, who: str) -> None:
         """The controller wrote something about a job: somebody may do something to that job in the same moment."""
         if who != CONTROLLER or key[0] not in {"workloads", "jobs", "jobsets"} or not self.busy:
             return
         if self.rng.random() < self.meddles:
-            self.server.loop.call_later(self.rng.random() * 0.1, self._meddle, key)
+            meddle = self.tenant.meddle if key[1] == HOSTILE else self._meddle
+            self.server.loop.call_later(self.rng.random() * 0.1, meddle, key)
 
     def _meddle(self, key: Key) -> None:
         owner = self._owner_of(key[2]) if key[0] == "workloads" else self.server.get(key[0], key[2], NAMESPACE)
         if owner is not None and self.busy:
-            self.rng.choice((self._delete, self._again, self._scale, self._suspend, self._delete_pod))(owner)
+            self.rng.choice((self.delete, self._again, self.scale, self.suspend, self.delete_pod))(owner)
 
     def _owner_of(self, workload: str) -> Json | None:
         found = self.server.get("workloads", workload, NAMESPACE)
@@ -169,10 +185,11 @@ class Users:
         """Nobody does anything any more; nodes that are there work, and nothing forbids evictions."""
         self.note("users rest")
         self.busy = False
-        self.server.budgets.clear()
+        self.server.budgets -= {uid for uid in self.server.budgets if not is_hostile(uid)}
         self.cluster.finishing.clear()
+        self.tenant.rest()
         for pod in list(self.server.all("pods")):
-            if "forged" in pod["metadata"].get("labels", {}):
+            if "forged" in (pod["metadata"].get("labels") or {}):
                 self.server.delete(pod, "admin", grace=0)
         for node in list(self.server.all("nodes")):
             self._set_ready(node, "True")
@@ -183,6 +200,7 @@ class Users:
     def open_all(self) -> None:
         """Whatever somebody held up may go on, and all nodes are back."""
         self.note("users let everything go on")
+        self.tenant.leave()
         while self._gone:
             self._node_back()
         for workload in list(self.server.all("workloads")):
@@ -209,7 +227,10 @@ class Users:
         return self.rng.choice(found) if found else None
 
     def _submit(self, like: Json | None = None) -> None:
-        """Somebody wants pods; ``like``: under the name, and of the kind, of one that was there."""
+        self.submit(NAMESPACE, like)
+
+    def submit(self, namespace: str, like: Json | None = None, **more: Any) -> Json:
+        """Somebody wants pods; ``like``: under the name, and of the kind, of one that was there; ``more``: of a Job."""
         rng = self.rng
         self._numbers += 1
         count = rng.choice(COUNTS)
@@ -218,23 +239,24 @@ class Users:
         if queue and rng.random() < 0.5:
             labels[CLASS] = rng.choice(("low", "high"))
         if is_set(like) if like is not None else rng.random() < self.sets:
-            self._submit_set(like, count, labels, self._template(REQUESTS))
-            return
+            return self._submit_set(namespace, like, count, labels, self.template(REQUESTS))
         jobset = is_jobset(like) if like is not None else rng.random() < self.jobsets
-        spec = self._replicated() if jobset else self._job_spec(count, self._template(REQUESTS))
+        spec = self._replicated() if jobset else {**self._job_spec(count, self.template(REQUESTS)), **more}
         resource = resources.JOB_SETS if jobset else resources.JOBS
         name = like["metadata"]["name"] if like else f"{'w' if jobset else 'j'}{self._numbers}"
-        job = _object(resource, name, {**spec, "suspend": bool(queue)}, labels=labels, annotations={})
-        job["metadata"]["namespace"] = NAMESPACE
+        job = make_object(resource, name, {**spec, "suspend": bool(queue)}, labels=labels, annotations={})
+        job["metadata"]["namespace"] = namespace
         made = self.server.create(resource.plural, job, "user")
         if rng.random() < 0.5:
             self.cluster.finishing.add(made["metadata"]["uid"])
+        return made
 
-    def _template(self, requests: Sequence[Json]) -> Json:
+    def template(self, requests: Sequence[Json]) -> Json:
+        """Of pods that ask for something of ``requests``."""
         return {
             "metadata": {"annotations": dict(self.rng.choice(requests))},
             "spec": {
-                "containers": [_container(self.rng.choice((1, 1, 2)))],
+                "containers": [container(self.rng.choice((1, 1, 2)))],
                 "schedulingGates": [{"name": GATE}],
                 "restartPolicy": "Never",
             },
@@ -254,32 +276,32 @@ class Users:
                 "template": {"metadata": {}, "spec": self._job_spec(rng.choice((1, 1, 2)), template)},
             }
             for name, template in zip(
-                "abc", [self._template((*REQUESTS, ANYWHERE)) for _ in range(rng.choice((1, 2, 2, 3)))], strict=False
+                "abc", [self.template((*REQUESTS, ANYWHERE)) for _ in range(rng.choice((1, 2, 2, 3)))], strict=False
             )
         ]
         return {"replicatedJobs": jobs, "failurePolicy": {"maxRestarts": rng.choice((0, 1, 2))}}
 
-    def _submit_set(self, like: Json | None, count: int, labels: Json, template: Json) -> None:
+    def _submit_set(self, namespace: str, like: Json | None, count: int, labels: Json, template: Json) -> Json:
         """Its pods name the queue, and it is never suspended."""
         template["metadata"]["labels"] = labels
         template["spec"]["restartPolicy"] = "Always"
         resource = self.rng.choice(self.kinds) if like is None else LIKE[like["kind"]]
         name = f"{resource.kind[0].lower()}{self._numbers}"
         if like is not None:
-            name = self._whole(like)["metadata"]["name"]
+            name = self.whole(like)["metadata"]["name"]
         spec: Json = {"replicas": count, "template": template}
         if resource == resources.LEADER_WORKER_SETS:
             spec = self._led(min(count, 3), template)
-        owner = _object(resource, name, spec)
-        owner["metadata"]["namespace"] = NAMESPACE
-        self.server.create(resource.plural, owner, "user")
+        owner = make_object(resource, name, spec)
+        owner["metadata"]["namespace"] = namespace
+        return self.server.create(resource.plural, owner, "user")
 
     def _led(self, size: int, template: Json) -> Json:
         """The spec of a LeaderWorkerSet, whose leader may be another pod than its workers."""
         rng = self.rng
         templates: Json = {"size": size, "workerTemplate": template}
         if rng.random() < 0.5:
-            leader = self._template((*REQUESTS, ANYWHERE))
+            leader = self.template((*REQUESTS, ANYWHERE))
             leader["metadata"]["labels"] = template["metadata"]["labels"]
             templates["leaderTemplate"] = leader
         for each in (template, templates.get("leaderTemplate", template)):
@@ -287,7 +309,7 @@ class Users:
         ways = {"recreate": rng.random() < 0.5, "waits": rng.random() < 0.3}
         return {"replicas": rng.choice((1, 1, 2)), **ways, "leaderWorkerTemplate": templates}
 
-    def _whole(self, owner: Json) -> Json:
+    def whole(self, owner: Json) -> Json:
         """The object that somebody sees: of a group of a LeaderWorkerSet, that."""
         if not is_led(owner):
             return owner
@@ -297,13 +319,14 @@ class Users:
             "metadata": {**owner["metadata"], "name": owner["metadata"]["name"].rpartition("-")[0]},
         }
 
-    def _delete(self, owner: Json | None = None) -> None:
+    def delete(self, owner: Json | None = None) -> None:
+        """One is deleted, whichever where none is named."""
         if owner := owner or self._any_owner():
             self._gone_for(owner)
 
     def _gone_for(self, owner: Json) -> bool:
-        meta = self._whole(owner)["metadata"]
-        found = self.server.get(plural_of(self._whole(owner)), meta["name"], meta["namespace"])
+        meta = self.whole(owner)["metadata"]
+        found = self.server.get(plural_of(self.whole(owner)), meta["name"], meta["namespace"])
         if found is not None:
             self.server.delete(found, "user")
         return found is not None
@@ -314,7 +337,8 @@ class Users:
         if owner is not None and self._gone_for(owner) and not is_group(owner):  # its pods would be the same group's
             self._submit(owner)
 
-    def _scale(self, owner: Json | None = None) -> None:
+    def scale(self, owner: Json | None = None) -> None:
+        """One gets more pods, or fewer."""
         owner = owner or self._any_owner()
         if owner is None or over(owner) or is_group(owner) or is_jobset(owner):
             return
@@ -328,12 +352,26 @@ class Users:
             self.server.change(owner, lambda new: new["spec"].update(parallelism=count, completions=count), "user")
 
     def _scale_led(self, owner: Json) -> None:
-        whole = self.server.get("leaderworkersets", self._whole(owner)["metadata"]["name"], NAMESPACE)
+        whole = self.server.get(
+            "leaderworkersets", self.whole(owner)["metadata"]["name"], owner["metadata"]["namespace"]
+        )
         if whole is not None:
             count = self.rng.choice((0, 1, 2))
             self.server.change(whole, lambda new: new["spec"].update(replicas=count), "user")
 
-    def _suspend(self, job: Json | None = None) -> None:
+    def _roll(self) -> None:
+        """Other requests for the pods of a LeaderWorkerSet: its controller makes one group after the other anew."""
+
+        def mutate(new: Json) -> None:
+            templates = new["spec"]["leaderWorkerTemplate"]
+            template = templates.get(self.rng.choice(("leaderTemplate", "workerTemplate")), templates["workerTemplate"])
+            template["spec"]["containers"] = [container(self.rng.choice((1, 2, 3)))]
+
+        if whole := self._any("leaderworkersets"):
+            self.server.change(whole, mutate, "user")
+
+    def suspend(self, job: Json | None = None) -> None:
+        """One is suspended by hand."""
         job = job or self._any_owner()
         if job is not None and not is_set(job) and not over(job) and not job["spec"].get("suspend"):
             self.server.change(job, _suspended, "user")
@@ -415,7 +453,8 @@ class Users:
         if node is not None:
             self._set_ready(node, "True")
 
-    def _delete_pod(self, owner: Json | None = None) -> None:
+    def delete_pod(self, owner: Json | None = None) -> None:
+        """A pod is deleted, of this owner or of any."""
         uid = owner["metadata"]["uid"] if owner is not None else ""
         pod = self._any(
             "pods", lambda pod: "always" not in pod["metadata"].get("labels", {}) and owner_of(pod).startswith(uid)
@@ -434,6 +473,8 @@ class Users:
 
     def _forge(self) -> None:
         """A pod that says it is another's, where no policy forbids that."""
+        if self.server.policies:
+            return
         workload, node = self._any("workloads"), self._any("nodes")
         if workload is None or node is None:
             return
@@ -444,15 +485,6 @@ class Users:
         self._numbers += 1
         metadata = {"annotations": {MARK: workload["metadata"]["name"]}, "labels": {"forged": "yes"}}
         self._pod(f"forged-{self._numbers}", metadata, name, {"nodeSelector": {key: labels[key] for key in LEVELS}})
-
-
-def _object(resource: Any, name: str, spec: Json | None = None, **metadata: Any) -> Json:
-    body = {**describe(resource), "metadata": {"name": name, **metadata}}
-    return body if spec is None else {**body, "spec": spec}
-
-
-def _container(cpu: int) -> Json:
-    return {"name": "c", "image": "i", "resources": {"requests": {"cpu": str(cpu)}}}
 
 
 def _quota(cpu: int) -> Json:

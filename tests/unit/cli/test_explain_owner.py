@@ -1,11 +1,13 @@
 """Which owner ``topogate explain`` is asked about."""
 
+import msgspec
 import pytest
-from support.owned import make_job
+from support.owned import KEYS, make_job
 from support.world import World
 
-from cli.explain.owners import find, named
+from cli.explain.owners import find, full_name, named
 from cli.output import Failure
+from kube.objects import Pod
 
 
 @pytest.mark.parametrize(
@@ -24,9 +26,85 @@ def test_names(text, what):
     assert named(text) == what
 
 
-def test_what_is_there_and_what_is_not():
+@pytest.mark.parametrize("text", ["", "/", "jobset/", "/train", "ns/jobset/train"])
+def test_what_is_no_name_is_refused(text):
+    with pytest.raises(Failure, match="expected NAME of a Job, or KIND/NAME"):
+        named(text)
+
+
+def pod(name, owner="", kind="", *, labels=None, annotations=None):
+    made = {
+        "apiVersion": "ray.io/v1" if kind.startswith("Ray") else "apps/v1",
+        "kind": kind,
+        "name": owner,
+        "uid": f"u-{owner}",
+    }
+    body = {
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "uid": f"u-{name}",
+            "labels": labels or {},
+            "annotations": {KEYS.required[0]: "rack", **(annotations or {})},
+            "ownerReferences": [{**made, "controller": True}] if kind else [],
+        },
+        "spec": {"schedulingGates": [{"name": KEYS.gate}], "containers": [{"name": "c"}]},
+    }
+    return msgspec.json.decode(msgspec.json.encode(body), type=Pod)
+
+
+@pytest.fixture
+def memory():
     world = World()
     world.put("job", make_job("train"))
-    assert find(world.memory, "ns", "", "train").owner.name == "train"
-    with pytest.raises(Failure, match="no statefulset train in namespace ns"):
-        find(world.memory, "ns", "statefulset", "train")
+    for name, owner, kind in (
+        ("web-7d-a", "web-7d", "ReplicaSet"),
+        ("web-9f-a", "web-9f", "ReplicaSet"),
+        ("web-other-9f-a", "web-other-9f", "ReplicaSet"),
+        ("db-0", "db", "StatefulSet"),
+        ("p-0", "p", "PyTorchJob"),
+    ):
+        world.put("pod", pod(name, owner, kind))
+    for role in ("head", "workers"):
+        world.put("pod", pod(f"r-{role}", "job-x7k2p", "RayCluster", labels={"ray.io/group": role}))
+    world.put("pod", pod("ring-0", labels={KEYS.pod_group: "ring"}, annotations={KEYS.pod_group_total: "1"}))
+    world.put("pod", pod("alone"))
+    return world.memory
+
+
+@pytest.mark.parametrize(
+    ("text", "owners"),
+    [
+        ("train", ["train"]),
+        ("job/train", ["train"]),
+        ("deploy/web", ["web-7d", "web-9f"]),
+        ("rs/web-7d", ["web-7d"]),
+        ("deployment/web-other", ["web-other-9f"]),
+        ("statefulsets/db", ["db"]),
+        ("pytorchjob/p", ["p"]),
+        ("raycluster/job-x7k2p", ["job-x7k2p-head", "job-x7k2p-workers"]),
+        ("raycluster/job-x7k2p-head", ["job-x7k2p-head"]),
+        ("rayjob/job", ["job-x7k2p-head", "job-x7k2p-workers"]),
+        ("podgroup/ring", ["ring"]),
+        ("pod/alone", ["alone"]),
+        ("pod/db-0", ["db"]),
+        ("db", ["db"]),
+        ("statefulset/train", []),
+        ("nothing", []),
+    ],
+)
+def test_all_workloads_of_an_owner_are_found_by_its_name(memory, text, owners):
+    assert [full_name(record.owner) for record in find(memory, "ns", *named(text))] == owners
+
+
+def test_a_workload_is_found_by_its_own_name(memory):
+    (record,) = find(memory, "ns", "", "db")
+    assert find(memory, "ns", *named(f"wl/{record.owner.workload}")) == [record]
+
+
+def test_a_name_that_several_have_is_asked_about(memory):
+    world_job = make_job("db")
+    memory._set_job(world_job)
+    with pytest.raises(Failure, match="which of them: job/db, statefulset/db"):
+        find(memory, "ns", "", "db")
+    assert len(find(memory, "ns", "statefulset", "db")) == 1

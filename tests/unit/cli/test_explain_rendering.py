@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from cli.explain import command as explain
-from cli.explain.command import Domain, MachineTrouble, PlacedPod, PodZone, Report, Room
+from cli import explain
+from cli.explain.command import AskedPodSet, Domain, MachineTrouble, PlacedPod, PodZone, Report, Room
 
 BLOCK, RACK, HOST = "cloud-provider.com/topology-block", "cloud-provider.com/topology-rack", "kubernetes.io/hostname"
 
@@ -56,6 +56,20 @@ def test_a_placed_job_as_a_tree_of_its_domains():
         ["h2", "1", "0", "2"],
         ["r2", "h1", "1", "1", "3"],
     ]
+
+
+def test_each_pod_set_is_told_with_its_own_requests():
+    sets = (
+        AskedPodSet("leader", 1, {"cpu": "2"}, "Unconstrained", ""),
+        AskedPodSet("workers", 3, {"nvidia.com/gpu": "8"}, "Required", RACK),
+    )
+    lines = text(report(kind="JobSet", pod_sets=sets))
+    assert lines[:3] == [
+        "JobSet default/train  4 pods",
+        "  leader  1 pods (2 cpu each), unconstrained",
+        f"  workers  3 pods (8 nvidia.com/gpu each), required {RACK}",
+    ]
+    assert text(report(pod_sets=sets[1:]))[0] == text(report())[0], "of one there is nothing to tell apart"
 
 
 def test_the_same_rack_name_in_another_block_is_printed_again():

@@ -352,3 +352,38 @@ def test_what_cannot_be_read_of_a_cluster_is_left_out_and_told(tmp_path, capsys)
     first, *_, last = capsys.readouterr().err.splitlines()
     assert first.startswith("left out: node bad-00 cannot be read: cpu: '8x' is no quantity")
     assert last == "left out: 2 more objects"
+
+
+def test_owners_that_tell_their_pods_are_known_as_the_controller_knows_them(tmp_path):
+    keys = Settings().keys
+    asks = {keys.unconstrained: "true"}
+    spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
+    template = {"metadata": {"annotations": asks}, "spec": spec}
+    made = {"namespace": "ns", "creationTimestamp": "2026-11-21T00:00:00Z"}
+    job = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "bert", "uid": "u-bert", **made},
+        "spec": {
+            "pytorchReplicaSpecs": {"Master": {"template": template}, "Worker": {"replicas": 3, "template": template}}
+        },
+    }
+    controller = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "bert", "uid": "u-bert"}
+    first = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "bert-master-0",
+            "uid": "u-pod",
+            **made,
+            "labels": {"training.kubeflow.org/replica-type": "master"},
+            "annotations": asks,
+            "ownerReferences": [{**controller, "controller": True}],
+        },
+        "spec": {**spec, "schedulingGates": [{"name": keys.gate}]},
+    }
+    found = dumps.read([dumped(tmp_path, node("n1"), job, first)])
+    assert found.ignored == {}
+    (record,) = mirror.memory_of(found, Settings()).records.values()
+    assert record.owner.name == "bert"
+    assert str(record.owner.wrong) == "1 of 4 pods are there; they are placed together when all are"

@@ -21,6 +21,7 @@ from numa_factories import (
 from engine.cluster.assignment import Assignment, Slice
 from engine.kubelet.machine import Qos
 from engine.model import Policy
+from engine.numa.zone_ledger import MOST_SLOTS
 from engine.placement.place import replace, shrink
 from engine.reasons import Reason
 from engine.results import Refusal
@@ -350,3 +351,18 @@ def test_groups_count_by_kubelet():
 def test_best_effort_nodes_take_what_amounts_allow():
     state = state_of(make_machine({"cpu": 3}, {"cpu": 3}, policy=BEST_EFFORT))
     assert nodes_of(ask(state, pods_of(make_shape({"cpu": 2}), 3))) == {"n0": 3}
+
+
+def test_of_slots_that_no_kubelet_has_room_for_few_are_decided():
+    (held,) = four_slots().assignments("w").values()
+    many = Assignment(
+        pod_set="main",
+        flavor=held.flavor,
+        levels=held.levels,
+        requests={},
+        slices=[Slice(part.values, 10**9) for part in held.slices],
+        shape=make_shape({"cpu": 0}),
+    )
+    state = state_of(make_machine(*TWO))
+    state.restore("w", [many])
+    assert len(state.placements("w", "main", "n0")) == MOST_SLOTS

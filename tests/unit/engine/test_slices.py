@@ -362,6 +362,60 @@ def test_slices_stay_whole_when_nodes_are_lost(tree, slices, layers, data):
         assert all(pods % size == 0 for pods in pods_in(moved, at).values())
 
 
+# -- slices that are alone --------------------------------------------------------------------------------------
+
+
+def alone(count, size, policy=Policy.UNCONSTRAINED):
+    """Each run of ``size`` pods in a rack of its own; racks of one name are one rack, as for kube-scheduler."""
+    pod_set = sliced(count, (RACK, size), policy=policy)
+    layer = SliceLayer(level=RACK, size=size, alone=True)
+    return make_again(pod_set, topology=make_again(pod_set.topology, slices=(layer,)))
+
+
+def names_of_racks(assignment):
+    found = Counter()
+    for path, pods in pods_in(assignment, RACK).items():
+        found[path[1]] += pods
+    return found
+
+
+@settings(max_examples=200, deadline=None)
+@given(small_trees, st.integers(1, 2), st.integers(1, 4), st.sampled_from(Policy), st.data())
+def test_slices_that_are_alone_have_a_rack_each_wherever_that_is_possible(tree, slices, size, policy, data):
+    state = racks({path: tree[path] for path in sorted(tree)})
+    pod_set = alone(slices * size, size, policy)
+    answer = ask(state, pod_set)
+    fitting = {tuple(path.split("/")) for path in tree if sum(tree[path]) >= size}
+    within = [{rack for block, rack in fitting if block == one} for one in ("b1", "b2")]
+    names = within if policy is Policy.REQUIRED else [*within, {rack for _, rack in fitting}]
+    assert isinstance(answer, Placement) == any(len(there) >= slices for there in names)
+    if isinstance(answer, Refusal):
+        return
+    (held,) = answer.assignments
+    assert names_of_racks(held) == dict.fromkeys(names_of_racks(held), size)
+    assert len(pods_in(held, RACK)) == len(names_of_racks(held)) == slices
+    state.reserve("w", [held])
+    lost = set(data.draw(st.lists(st.sampled_from(sorted(nodes_of(held))), min_size=1, max_size=2)))
+    moved = replace(state, "w", pod_set, lost)
+    if not isinstance(moved, Refusal):
+        assert names_of_racks(moved) == dict.fromkeys(names_of_racks(moved), size)
+        assert len(pods_in(moved, RACK)) == slices
+
+
+def test_more_slices_that_are_alone_go_where_none_is():
+    state = racks({"b1/r1": [8], "b1/r2": [2], "b1/r3": [2, 2]})
+    assert sorted(names_of_racks(holding(state, alone(4, 2))).values()) == [2, 2]
+    assert names_of_racks(extend(state, "w", alone(6, 2), 2)) == {"r1": 2, "r2": 2, "r3": 2}
+    refusal = extend(state, "w", alone(8, 2), 4)
+    assert refusal.reason is Reason.DOES_NOT_FIT
+    assert "in slices of 2 alone in one cloud/rack" in refusal.message
+
+
+def test_explain_counts_one_slice_that_is_alone_a_rack():
+    state = racks({"b1/r1": [8, 8], "b1/r2": [1]})
+    assert [fit.fits for fit in explain(state, "tas", alone(4, 2), RACK)] == [2, 0]
+
+
 # -- groups ---------------------------------------------------------------------------------------------------
 
 

@@ -114,6 +114,12 @@ def test_an_eviction_goes_step_by_step():
     assert (release.reason, release.until, release.requeues, release.leave) == (Reason.PREEMPTED, 8.0, 0, False)
 
 
+def test_an_eviction_for_a_reason_that_somebody_else_wrote_goes_like_a_preemption():
+    gone = Evicted(reason="NodeMaintenance", message="by hand", at=5.0)
+    (release,) = decide(change(READY, evicted=gone, bound=0, suspended=True), RULES, 8.0)
+    assert (release.reason, release.until, release.leave) == (Reason.PREEMPTED, 8.0, False)
+
+
 def test_timeouts_back_off_and_end_at_the_limit():
     assert [backoff(RULES, n) for n in (1, 2, 3, 4, 99)] == [10, 20, 40, 60, 60]
     gone = Evicted(reason="PodsReadyTimeout", message="2 of 4", at=100.0)

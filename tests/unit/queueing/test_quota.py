@@ -101,6 +101,18 @@ def test_a_share_is_the_dominant_part_of_what_is_lent_by_weight():
     assert quotas(make_queue("alone", 4)).share("alone", more={KEY: 9}) == 0
 
 
+def test_of_amounts_that_were_given_back_and_of_queues_that_nobody_made_nothing_is_kept():
+    made = quotas(make_queue("a", 10, cohort="c"))
+    before = [dict(each) for each in (made._used, made._leaving, made._taken)]
+    for name in ("a", "forged"):
+        made.hold("w", Held(name, {("tas", "cpu"): 0, ("x", "made/up"): 0, KEY: 4}))
+        assert set(made.usage(name)) == {KEY}
+        made.leave("w")
+        assert made.staying(name, KEY) == 0
+        made.free("w")
+    assert [made._used, made._leaving, made._taken] == before
+
+
 def test_a_rollback_undoes_everything_nested_or_not():
     dice = random.Random(5)
     made = quotas(*(make_queue(f"q{i}", 20, cohort="c" if i else "", lending=i or None) for i in range(4)))

@@ -45,6 +45,18 @@ def test_pending_reserving_and_admitted_are_counted_with_what_they_hold():
     assert cluster["fairSharing"] is None
 
 
+def test_a_pod_that_no_workload_answers_for_is_used_and_is_no_workload():
+    state, queues = make_state(), make_queues(make_queue("q", 16))
+    submit(queues, make_workload("w"))
+    run(state, queues)
+    queues.keep_charging("ns/left", "q", {("tas", GPU): 8})
+    found = standing(queues)
+    assert gpus(body(found)["flavorsUsage"]) == gpus(body(found)["flavorsReservation"]) == [("tas", "16", "0")]
+    assert (found.reserving, found.admitted) == (1, 1)
+    queues.stop_charging("ns/left")
+    assert gpus(body(standing(queues))["flavorsUsage"]) == [("tas", "8", "0")]
+
+
 def test_what_is_borrowed_is_told():
     state = make_state()
     queues = make_queues(make_queue("q", 8, cohort="x"), make_queue("lender", 24, cohort="x"))

@@ -17,6 +17,7 @@ from queueing.cycle.cycle import cycle
 from ungater import workloads
 from ungater.conditions import HOLDING, Wanted, merge
 from ungater.decide import decide
+from ungater.granted import as_admitted
 from ungater.instructions import Enter, Leave, Release, Respec, Shrink, ShrinkLater, Tell, Ungate, Write
 from ungater.memory import Memory
 
@@ -76,13 +77,15 @@ class Queued(World):
         self.put("pod", made)
         return made
 
-    def run(self, pod, slot, *, quota="cq", **change):
+    def run(self, pod, slot, *, quota="cq", bound=True, **change):
         """Let a pod go and have it run, as the ungating patch and kube-scheduler do."""
         annotations = {**pod.metadata.annotations, KEYS.workload: self.record.owner.workload}
         if quota:
             annotations[ADMITTED_QUOTA] = encode(AdmittedQuota(quota, {"cpu": "gpu"}))
         levels = dict(zip(FLAVOR.spec.topology.levels, slot.values, strict=True))
-        spec = msgspec.structs.replace(pod.spec, scheduling_gates=None, node_selector=levels, node_name=slot.node)
+        spec = msgspec.structs.replace(
+            pod.spec, scheduling_gates=None, node_selector=levels, node_name=slot.node if bound else ""
+        )
         meta = msgspec.structs.replace(pod.metadata, annotations=annotations, **change)
         made = msgspec.structs.replace(pod, metadata=meta, spec=spec)
         self.put("pod", made)
@@ -344,6 +347,50 @@ def test_pods_that_stop_on_a_lost_node_keep_nobody_from_their_quota(world):
 def test_while_their_workload_answers_for_them_they_are_not_charged_twice(world):
     running(world, "1", "1")
     assert world.used() == 2000
+
+
+def test_a_workload_whose_owner_somebody_removed_is_still_seen_to_be_deleted(world):
+    running(world, "1", "1")
+    record = world.record
+    stored = stored_workload(record.owner, record.admission)
+    world.put("workload", stored)
+    assert record.known is not None
+    record.known = dataclasses.replace(record.known, uid=stored.metadata.uid)
+    meta = msgspec.structs.replace(stored.metadata, owner_references=(), resource_version="99")
+    world.put("workload", msgspec.structs.replace(stored, metadata=meta))
+    world.drop("workload", world.stores["workload"][f"ns/{stored.metadata.name}"])
+    assert record.known is None, "so it is made anew"
+
+
+def test_a_pod_that_is_orphaned_on_its_way_to_a_node_keeps_its_room_there(world):
+    pods = [world.pod(f"db-{at}", "2") for at in range(2)]
+    world.admitted()
+    slots, free = world.record.slots.slots, world.memory.state.free
+    taken = [slot.node for slot in slots]
+    assert all(free(node)["cpu"] == 0 for node in taken)
+    sent = [world.run(pod, slot, bound=False) for pod, slot in zip(pods, slots, strict=True)]
+    for pod in sent:
+        world.change(pod, owner_references=())
+    world.memory._drop("ns/u-db")
+    assert all(free(node)["cpu"] == 0 for node in taken), "they are on no node yet, and nobody else may have it"
+    world.drop("pod", world.stores["pod"]["ns/db-0"])
+    assert sorted(free(node)["cpu"] for node in taken) == [0, 2000]
+
+
+def test_a_workload_that_is_deleted_and_made_anew_names_the_queue_it_was_admitted_in(world):
+    first, second = running(world, "1", "1")
+    record = world.record
+    for pod in (first, second):
+        world.drop("pod", pod)
+        world.pod(f"{pod.metadata.name}-again", queue="other")
+    world.memory.regroup(record)
+    world.memory.unknown(record)  # somebody deleted its Workload
+    assert record.owner.queue == "other"
+    assert as_admitted(record).queue == "team"
+    record.known = dataclasses.replace(make_known(as_admitted(record)), admission=record.admission, conditions=HELD)
+    instructions = world.told()
+    assert gone(instructions) == []
+    assert any(isinstance(one, Release) for one in instructions), "it waits anew in the queue that its pods name"
 
 
 def test_orphans_stand_beside_a_workload_that_is_made_again(world):

@@ -7,7 +7,7 @@ import pytest
 from support.owned import KEYS, slot_map
 from support.world import FLAVOR, NODES, World, stored_workload
 
-from crds.constants import WORKER_INDEX
+from crds.constants import NUMA_POLICY, WORKER_INDEX
 from crds.request import RequestError
 from engine.reasons import Reason
 from kube.objects import ObjectMeta, Pod, key
@@ -139,6 +139,15 @@ def test_pods_of_one_workload_are_alike():
         assert "pods a and b are one workload and differ" in str(request)
 
 
+@pytest.mark.parametrize("make", [make_pod, grouped])
+def test_pods_that_ask_for_what_is_no_request_are_refused(make):
+    pod = make("a", phase="Pending")
+    pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations={NUMA_POLICY: "4"}))
+    owner = owner_of(pod)
+    assert f"metadata.annotations[{NUMA_POLICY}]" in str(owner.wrong)
+    assert [(one.count, one.request) for one in owner.pod_sets] == [(1, None)]
+
+
 def test_pods_may_have_a_queue():
     owner = owner_of(make_pod(labels={KEYS.queue_name: "team", KEYS.priority_class: "high"}))
     assert (owner.queue, owner.workload_class, owner.suspendable) == ("team", "high", False)
@@ -196,6 +205,24 @@ def test_pods_of_a_group_that_differ_say_so():
     assert [one.name for one in owner_of(*pods).pod_sets] == ["driver", "executor"]
 
 
+def test_a_kind_whose_pods_were_all_let_go_for_another_workload_is_no_pod_set():
+    def member(name, **annotations):
+        told = {KEYS.pod_group_total: "2", KEYS.role_hash: name, **annotations}
+        return make_pod(name, labels={KEYS.pod_group: "ring"}, annotations=told, spec={"schedulingGates": []})
+
+    waits = member("driver")
+    other = member("executor", **{KEYS.workload: "podgroup-another"})
+    assert [one.name for one in owner_of(waits, other).pod_sets] == ["driver"]
+
+
+def test_a_pod_that_contradicts_itself_says_so(world):
+    pod = make_pod("p", annotations={KEYS.preferred[0]: "block"})
+    world.put("pod", pod)
+    (record,) = world.memory.records.values()
+    assert isinstance(record.owner.request, RequestError)
+    assert "keep one of the two" in str(record.owner.request)
+
+
 def test_what_letting_a_pod_go_added_is_no_part_of_the_template():
     waits = make_pod("p", owner=STATEFUL_SET, spec={"nodeSelector": {"disk": "ssd"}})
     before = owner_of(waits)
@@ -212,6 +239,14 @@ def test_what_letting_a_pod_go_added_is_no_part_of_the_template():
     assert (template.spec.node_selector, template.spec.node_name) == (None, "")
     assert template.spec.affinity.node_affinity is None
     assert KEYS.workload not in template.metadata.annotations
+
+
+def test_the_workload_of_a_group_is_of_pods_that_are_there():
+    first, second, third = (grouped(name, "2") for name in ("g-0", "g-1", "g-2"))
+    before = owner_of(first, second)
+    assert [name for name, _ in before.members] == ["g-0", "g-1"]
+    assert [name for name, _ in owner_of(second, third, before=before).members] == ["g-1"]
+    assert [name for name, _ in owner_of(third, before=before).members] == ["g-2"]  # else it is collected at once
 
 
 def test_the_end_of_pods():
@@ -458,6 +493,18 @@ def test_a_leader_worker_set_that_is_made_anew_under_its_name_is_another_workloa
     (new,) = memory.records.values()
     assert (new.known, list(new.pods)) == (None, [pod.metadata.uid])
     assert new.owner.workload != old.owner.workload
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_group_that_says_it_has_no_pods_has_a_leader(world, size):
+    pod = make_pod("l-0", owner=STATEFUL_SET, labels={leaders.NAME: "l", leaders.GROUP: "0", WORKER_INDEX: "0"})
+    template = msgspec.Raw(msgspec.json.encode({"spec": pod.spec}))
+    shape = LeaderWorkerSetSpec(leader_worker_template=LeaderWorkerTemplate(size=size, worker_template=template))
+    whole = LeaderWorkerSet(metadata=ObjectMeta(name="l", namespace="ns", uid="u-1"), spec=shape)
+    world.memory.leaders_of = {"ns/l": whole}.get
+    world.put("pod", pod)
+    (record,) = world.memory.records.values()
+    assert [(one.name, one.count) for one in record.owner.pod_sets] == [("main", 1)]
 
 
 @pytest.mark.parametrize(("born", "goes"), [("2026-11-21T00:00:04Z", False), ("2026-11-21T00:00:05Z", True)])

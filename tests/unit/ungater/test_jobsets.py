@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from support.owned import KEYS, make_known
+from support.owned import KEYS, make_job, make_known
 from support.world import FLAVOR, NODES, World, stored_workload
 
 from crds.constants import JOB_INDEX_LABEL, JOB_SET_INDEX, JOB_SET_ROLE
@@ -16,6 +16,7 @@ from queueing.cycle.elastic import eager, grow
 from ungater import starting, workloads
 from ungater.decide import decide
 from ungater.instructions import Enter, Shrink, ShrinkLater, Ungate
+from ungater.jobs import JOB_SET, JOB_SET_API
 from ungater.jobsets import made_by, owner_of_jobset
 from ungater.memory import UNPROVED
 
@@ -431,6 +432,30 @@ def test_a_jobset_that_nobody_sees_is_believed_in_for_a_while(world):
     assert not world.memory._unproved
 
 
+def test_the_jobs_of_a_jobset_that_is_orphaned_take_their_pods_along(world):
+    world.put_set(make_jobset())
+    for role, index, count in JOBS:
+        world.put("job", child(role, index, count))
+    for one in PODS:
+        world.put("pod", one)
+    orphan = child("workers", 1, 2)
+    world.put(
+        "job", msgspec.structs.replace(orphan, metadata=msgspec.structs.replace(orphan.metadata, owner_references=()))
+    )
+    records = world.memory.records
+    assert sorted(one.metadata.name for one in records["ns/u-workers-1"].pods.values()) == [
+        "workers-1-0",
+        "workers-1-1",
+    ]
+    assert len(records["ns/u-js"].pods) == 3
+    world.drop("pod", PODS[-1])
+    assert [one.metadata.name for one in records["ns/u-workers-1"].pods.values()] == ["workers-1-0"], (
+        "what ends is seen"
+    )
+    world.put("pod", PODS[-1])
+    assert len(records["ns/u-workers-1"].pods) == 2, "and so is what comes"
+
+
 def test_children_of_a_jobset_in_another_namespace_are_none_of_its(world):
     world.put_set(make_jobset())
     stolen = child("workers", 1, 2)
@@ -446,3 +471,16 @@ def ref(uid):
     return (
         OwnerReference(api_version="jobset.x-k8s.io/v1alpha2", kind="JobSet", name="other", uid=uid, controller=True),
     )
+
+
+def test_of_a_job_that_gets_another_owner_and_goes_nothing_is_kept():
+    world = World()
+    job = make_job("a", uid="a")
+    for uid in ("one", "two", ""):
+        owner = OwnerReference(api_version=JOB_SET_API, kind=JOB_SET, name=uid, uid=uid, controller=True)
+        meta = msgspec.structs.replace(job.metadata, owner_references=(owner,) if uid else ())
+        job = msgspec.structs.replace(job, metadata=meta)
+        world.put("job", job)
+        assert list(world.memory.children) == ([f"ns/{uid}"] if uid else [])
+    world.drop("job", job)
+    assert (world.memory.children, world.memory.records) == ({}, {})

@@ -332,6 +332,21 @@ def test_the_default_priority_goes_with_its_class(world):
     assert world.memory.priority(plain) == 0
 
 
+def test_of_a_namespace_that_is_gone_nothing_is_kept(world):
+    queues = world.memory.queues
+    before = dict(queues.namespaces), dict(queues.local)
+    there = Namespace(metadata=ObjectMeta(name="there", labels={"team": "b"}))
+    world.put("namespace", there)
+    plain = make_job("plain", uid="plain")
+    plain = msgspec.structs.replace(plain, metadata=msgspec.structs.replace(plain.metadata, namespace="there"))
+    world.put("job", plain)
+    world.memory.enter(world.memory.records[id_of(plain)])
+    assert (queues.namespaces, queues.local) != before
+    world.drop("job", plain)
+    world.drop("namespace", there)
+    assert (queues.namespaces, queues.local) == before
+
+
 def test_an_older_version_of_a_job_than_our_own_write_made_changes_nothing(world):
     job = queued(world, "train")
     newer = msgspec.structs.replace(

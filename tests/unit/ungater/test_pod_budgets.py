@@ -7,6 +7,7 @@ from support.world import FLAVOR, NODES, World
 
 from kube.informer import Event, EventKind
 from kube.objects import BudgetSpec, BudgetStatus, LabelSelector, ObjectMeta, PodDisruptionBudget, Requirement, key
+from queueing.queues.pdb import Budgets
 from ungater.budgets import BudgetWatch
 
 
@@ -106,6 +107,18 @@ def test_pods_that_end_or_wait_are_not_asked_for(world):
     assert world.kept() == ["one"]
     world.tell(world.stores["pod"]["ns/one-3"], gone=True)
     assert world.kept() == []
+
+
+def test_of_budgets_and_jobs_that_are_gone_nothing_is_kept(world):
+    budgets, before = world.memory.queues.budgets, dict(vars(world.memory.queues.budgets))
+    world.budget("small", 0, of("one"))
+    assert world.kept() == ["one"]
+    assert budgets._holders
+    world.drop("job", world.stores["job"]["ns/one"])
+    assert world.kept() == []
+    assert world.watch._keyed == {}
+    world.forget("ns/small")
+    assert vars(budgets) == before == vars(Budgets())
 
 
 def test_a_pod_of_two_budgets_can_go_for_nobody(world):

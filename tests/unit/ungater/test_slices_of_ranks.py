@@ -72,6 +72,14 @@ def test_whole_slices_are_given_back():
     assert spare((HOST, RACK), values, [1, 3, 1], 4) == {}
 
 
+def test_slices_are_given_back_by_arithmetic_however_many_they_are():
+    many = 10**12
+    paths = [("b", rack, host) for rack in ("r1", "r2") for host in ("h1", "h2")]
+    layers = [Layer(3, 2), Layer(2, 8)]
+    assert spare(layers, paths, [many] * 4, 3 * many) == {3: many, 2: many, 1: many}
+    assert spare(layers, paths, [many, many, 7, 10], many) == {3: 10, 2: 6, 1: many - 16}
+
+
 def test_done_in_whole_slices():
     assert whole([(0, 2)], 4) == ()
     assert whole([(0, 1), (2, 9), (11, 15)], 4) == ((0, 7), (12, 15))

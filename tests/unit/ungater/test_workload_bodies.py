@@ -7,7 +7,7 @@ from support.owned import KEYS, make_admission, make_known, make_owner, slot_map
 
 from crds.constants import COPY_OF
 from kube.objects import Condition
-from ungater import starting, workloads
+from ungater import conditions, starting, workloads
 from ungater.conditions import ADMITTED, MAX_MESSAGE, Wanted, merge, plain
 from ungater.workloads import Workload, known_of, new_workload
 
@@ -120,3 +120,10 @@ def test_messages_are_cut_and_every_required_field_is_written():
     (condition,) = plain(merge([], [Wanted(ADMITTED, False, "r", "x" * 5000)], generation=0, now=0.0))
     assert len(condition["message"]) == MAX_MESSAGE
     assert set(condition) == {"type", "status", "reason", "message", "lastTransitionTime", "observedGeneration"}
+
+
+def test_times_that_the_api_server_stores_are_read_and_written():
+    assert conditions.timestamp(1e15) == "9999-12-31T23:59:59Z"
+    assert conditions.moment("2026-01-01t00:00:00.123456789z") == 1767225600.123456
+    assert conditions.moment("0000-01-01T00:00:00Z") is None
+    assert conditions.timestamp(conditions.moment("9999-12-31T23:59:59-14:00")) == "9999-12-31T23:59:59Z"

@@ -62,3 +62,10 @@ async def test_nobody_comes_again_before_the_clock_shows_a_difference():
     began = loop.time()
     await queue.get()
     assert loop.time() - began >= SHORTEST_DELAY / 2
+
+
+async def test_nobody_is_kept_for_longer_than_an_hour():
+    queue, loop = WorkQueue(), asyncio.get_running_loop()
+    queue.add("a", 2.0**31)
+    assert queue._timers["a"].when() <= loop.time() + 3600
+    queue.close()

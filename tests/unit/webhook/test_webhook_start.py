@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from cli import main
 from cli.output import Failure
-from cli.run.webhook import _settings
+from cli.settled import settled
 
 
 def test_the_webhook_starts_without_kubernetes_asyncio_and_numpy():
@@ -19,7 +19,8 @@ def test_the_webhook_starts_without_kubernetes_asyncio_and_numpy():
 def test_options_win_over_the_file(tmp_path):
     file = tmp_path / "config.yaml"
     file.write_text("domain: topogate.dev\nwebhookPort: 1234\n")
-    settings = _settings(file, port=4321, metrics_port=None, health_port=0, host="127.0.0.1")
+    given = {"webhook_port": 4321, "metrics_port": None, "health_port": 0, "bind_address": "127.0.0.1"}
+    settings = settled(file, given, None, None)
     assert (settings.domain, settings.webhook_port, settings.health_port) == ("topogate.dev", 4321, 0)
     assert (settings.metrics_port, settings.bind_address) == (8443, "127.0.0.1")
 
@@ -28,7 +29,7 @@ def test_a_wrong_setting_names_itself(tmp_path):
     file = tmp_path / "config.yaml"
     file.write_text("webhookPort: high\n")
     with pytest.raises(Failure, match="webhookPort"):
-        _settings(file, port=None, metrics_port=None, health_port=None, host=None)
+        settled(file, {}, None, None)
 
 
 def test_help_explains_the_options():

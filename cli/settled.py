@@ -1,0 +1,78 @@
+"""The settings of a component: those of its file; beside a cluster, where there is none, those of the installation.
+
+One that started with defaults instead would look for other annotations, gates and queues than all others do.
+"""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+import yaml
+
+from cli.output import Failure
+from crds.settings import CONFIG_PATH, Settings, SettingsError, from_mapping, load
+
+CONFIG_MAP, KEY = "topogate-config", "config.yaml"
+AGAIN_SECONDS = 1.0
+HELP = "Settings file; default /etc/topogate/config.yaml; where there is none, the ConfigMap topogate-config counts."
+
+log = structlog.get_logger()
+
+
+def settled(config: Path | None, given: Mapping[str, Any], kubeconfig: str | None, context: str | None) -> Settings:
+    """The settings, with what was ``given`` on the command line. Raises Failure."""
+    try:
+        if config is not None or Path(CONFIG_PATH).exists():
+            settings = load(config)
+        else:
+            settings = asyncio.run(_installed(kubeconfig, context))
+        changes = {name: value for name, value in given.items() if value is not None}
+        return from_mapping({**settings.model_dump(), **changes}, source="command line") if changes else settings
+    except SettingsError as error:
+        raise Failure(str(error)) from error
+
+
+async def _installed(kubeconfig: str | None, context: str | None) -> Settings:
+    """What the installation's ConfigMap says, and the environment on top; defaults where nothing is installed."""
+    # Late, so that --help and a wrong setting answer at once.
+    from kube.client import Client
+    from kube.errors import ConfigError, ConnectionFailed, Forbidden, KubeError, KubeTimeout, NotFound, ServerError
+    from kube.resources import CONFIG_MAPS
+
+    namespace = load().namespace
+    name = f"ConfigMap {namespace}/{CONFIG_MAP}"
+    try:
+        client = await Client.connect(kubeconfig, context, pool_size=1)
+    except ConfigError as error:
+        raise Failure(str(error)) from error
+    async with client:
+        while True:
+            try:
+                found = await client.get(CONFIG_MAPS, CONFIG_MAP, namespace)
+            except NotFound:
+                return load()
+            except Forbidden as error:
+                hint = "let it be read, or give the same settings with --config FILE"
+                raise Failure(
+                    f"the settings are in {name}, which this account may not read: {error}; {hint}"
+                ) from error
+            except (ConnectionFailed, KubeTimeout, ServerError) as error:
+                log.warning("settings cannot be read yet", source=name, error=str(error))
+                await asyncio.sleep(AGAIN_SECONDS)
+            except KubeError as error:
+                raise Failure(f"the settings in {name} cannot be read: {error}") from error
+            else:
+                return _read(found, name)
+
+
+def _read(found: Mapping[str, Any], name: str) -> Settings:
+    try:
+        values = yaml.safe_load((found.get("data") or {}).get(KEY, ""))
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{name}: {KEY} is no YAML: {error}") from error
+    if not isinstance(values or {}, dict):
+        raise SettingsError(f"{name}: {KEY}: expected `key: value` lines, found {type(values).__name__}")
+    return from_mapping(values or {}, source=f"{name}, {KEY}", env=os.environ)

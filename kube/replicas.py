@@ -1,0 +1,134 @@
+"""Kinds of others that make several kinds of pods, as far as they are read: how many pods of each kind.
+
+They are served only where somebody installed them. Facts of their APIs: kubeflow.org/v1 (training operator: the replica
+specs of each kind of job), kubeflow.org/v2beta1 (MPI operator: a Job makes the launcher), ray.io/v1 (KubeRay:
+``GetWorkerGroupDesiredReplicas``). What their schemas let through may be anything: what cannot be read tells nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from kube.objects import Object, ObjectMeta
+from kube.resources import Resource
+
+KUBEFLOW: Final = "kubeflow.org"
+RAY: Final = "ray.io"
+HEAD: Final = "headgroup"  # `ray.io/group` of the head
+LAUNCHER: Final = "launcher"
+MOST_PODS: Final = (1 << 31) - 1  # what the API takes
+MOST_KINDS: Final = 8  # pod sets of a Workload
+
+MPI_JOBS = Resource(KUBEFLOW, "v2beta1", "mpijobs", "MPIJob")
+RAY_CLUSTERS = Resource(RAY, "v1", "rayclusters", "RayCluster")
+REPLICATED: Final = (
+    (MPI_JOBS, (Resource(KUBEFLOW, "v1", "mpijobs", "MPIJob"),)),
+    (Resource(KUBEFLOW, "v1", "pytorchjobs", "PyTorchJob"), ()),
+    (Resource(KUBEFLOW, "v1", "tfjobs", "TFJob"), ()),
+    (Resource(KUBEFLOW, "v1", "xgboostjobs", "XGBoostJob"), ()),
+    (Resource(KUBEFLOW, "v1", "jaxjobs", "JAXJob"), ()),
+    (Resource(KUBEFLOW, "v1", "paddlejobs", "PaddleJob"), ()),
+    (RAY_CLUSTERS, (Resource(RAY, "v1alpha1", "rayclusters", "RayCluster"),)),
+)  # each with its older versions
+_Kind = tuple[str, int, Mapping[str, Any] | None]  # its name, how many, and its template
+_ENDS = {"Succeeded": "Complete", "Failed": "Failed"}
+
+
+class Replicated(Object, frozen=True):
+    """One of them; what is in it is read by `replicas_of`."""
+
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+    def __post_init__(self) -> None:
+        # A Raw is a view into the whole answer: keep these bytes, let the rest go.
+        msgspec.structs.force_setattr(self, "spec", self.spec.copy())
+        msgspec.structs.force_setattr(self, "status", self.status.copy())
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """How many pods of each kind there are to be, by the kind's name as pods have it in their label.
+
+    ``templates``: labels and annotations of their templates. ``over``: why there are to be none any more. ``launcher``:
+    the pod template of one that a Job makes, b"" where none does; ``late``: only once all others are ready.
+    """
+
+    counts: Mapping[str, int]
+    templates: Mapping[str, ObjectMeta]
+    over: str = ""
+    launcher: bytes = b""
+    late: bool = False
+
+    @property
+    def total(self) -> int:
+        """Pods in all."""
+        return sum(self.counts.values())
+
+
+def plain(kind: str) -> str:
+    """The name of a kind of pods as a Workload takes it."""
+    return kind.lower().replace("_", "-").replace(".", "-")
+
+
+def replicas_of(one: Replicated, api_version: str) -> Replicas | None:
+    """What an object tells; None where that cannot be read, or is more than a Workload holds."""
+    try:
+        spec, status = msgspec.json.decode(one.spec), msgspec.json.decode(one.status)
+        group, _, version = api_version.partition("/")
+        found = list(_of_ray(spec) if group == RAY else _of_kubeflow(spec))
+        counts: dict[str, int] = {}
+        templates: dict[str, ObjectMeta] = {}
+        for kind, count, template in found:
+            counts[plain(kind)] = counts.get(plain(kind), 0) + count
+            templates[plain(kind)] = msgspec.convert((template or {}).get("metadata") or {}, ObjectMeta)
+        made = _launcher(spec) if group == KUBEFLOW and version != "v1" else b""
+        late = bool(made) and spec.get("launcherCreationPolicy") == "WaitForWorkersReady"
+        over = _over(status)
+    except (msgspec.MsgspecError, AttributeError, KeyError, TypeError, ValueError):
+        return None
+    if not 0 < sum(counts.values()) <= MOST_PODS or len(counts) > MOST_KINDS:
+        return None
+    return Replicas({kind: counts[kind] for kind in sorted(counts)}, templates, over, made, late)
+
+
+def _of_kubeflow(spec: Mapping[str, Any]) -> Iterator[_Kind]:
+    for kind, one in _replica_specs(spec).items():
+        yield kind, _count(one.get("replicas"), 1), one.get("template")
+
+
+def _replica_specs(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = next((value for name, value in spec.items() if name.endswith("ReplicaSpecs")), {})
+    return found
+
+
+def _launcher(spec: Mapping[str, Any]) -> bytes:
+    one = next((one for kind, one in _replica_specs(spec).items() if plain(kind) == LAUNCHER), None)
+    return msgspec.json.encode(one["template"]) if one is not None else b""
+
+
+def _of_ray(spec: Mapping[str, Any]) -> Iterator[_Kind]:
+    yield HEAD, 1, spec["headGroupSpec"].get("template")
+    for group in spec.get("workerGroupSpecs") or ():
+        least, most = _count(group.get("minReplicas"), 0), _count(group.get("maxReplicas"), MOST_PODS)
+        count = min(max(_count(group.get("replicas"), least), least), most)
+        hosts = max(_count(group.get("numOfHosts"), 1), 1)
+        yield group["groupName"], 0 if group.get("suspend") else count * hosts, group.get("template")
+
+
+def _count(value: object, missing: int) -> int:
+    """A number of pods. Raises ValueError where it is none."""
+    if value is None:
+        return missing
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_PODS:
+        raise ValueError(f"{value!r} is no number of pods")
+    return value
+
+
+def _over(status: Mapping[str, Any]) -> str:
+    for one in status.get("conditions") or ():
+        if one.get("status") == "True" and one.get("type") in _ENDS:
+            return _ENDS[one["type"]]
+    return ""

@@ -1,0 +1,73 @@
+"""Components beside a cluster take the settings of the installation in it, and say so where they cannot."""
+
+import asyncio
+import sys
+
+import pytest
+
+from cli.output import Failure
+from cli.settled import CONFIG_MAP, KEY, settled
+from crds.constants import DEFAULT_DOMAIN
+from kube.resources import CONFIG_MAPS
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def read(cluster, namespace, monkeypatch):
+    """The settings of a component beside the cluster, as one that is installed in the test's namespace."""
+    monkeypatch.setenv("TOPOGATE_NAMESPACE", namespace)
+
+    def found(**given):
+        return asyncio.to_thread(settled, None, given, str(cluster.kubeconfig), None)
+
+    return found
+
+
+async def install(client, namespace, text):
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": CONFIG_MAP}, "data": {KEY: text}}
+    await client.create(CONFIG_MAPS, body, namespace)
+
+
+async def test_the_domain_of_the_installation_counts_beside_the_cluster_too(read, client, namespace, monkeypatch):
+    assert (await read()).domain == DEFAULT_DOMAIN, "nothing is installed"
+    await install(client, namespace, "domain: topogate.dev\nqueuePatienceSeconds: 7\n")
+    found = await read(health_port=8082, bind_address=None)
+    assert (found.domain, found.queue_patience_seconds, found.health_port) == ("topogate.dev", 7, 8082)
+    assert found.namespace == namespace
+    monkeypatch.setenv("TOPOGATE_QUEUE_PATIENCE_SECONDS", "9")
+    assert (await read()).queue_patience_seconds == 9
+
+
+async def test_a_file_that_is_named_counts_alone(client, cluster, namespace, monkeypatch, tmp_path):
+    monkeypatch.setenv("TOPOGATE_NAMESPACE", namespace)
+    await install(client, namespace, "domain: topogate.dev")
+    file = tmp_path / "config.yaml"
+    file.write_text("domain: other.example")
+    found = await asyncio.to_thread(settled, file, {}, str(cluster.kubeconfig), None)
+    assert found.domain == "other.example"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("domian: x", "domian"), ("- a", "expected `key: value` lines"), ("a: [", "is no YAML")],
+)
+async def test_settings_that_cannot_be_used_stop_the_start_and_are_named(read, client, namespace, text, told):
+    await install(client, namespace, text)
+    with pytest.raises(Failure) as failed:
+        await read()
+    assert told in str(failed.value)
+    assert f"ConfigMap {namespace}/{CONFIG_MAP}" in str(failed.value)
+
+
+@pytest.mark.parametrize("component", ["ungater", "webhook"])
+async def test_who_may_not_read_them_does_not_start_with_other_ones(cluster, client, namespace, component):
+    token = await client.request_token("default", namespace, 600)
+    kubeconfig = str(cluster.token_kubeconfig(token, f"nobody-{component}"))
+    command = (sys.executable, "-m", "cli.main", component, "--kubeconfig", kubeconfig)
+    made = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+    _, said = await made.communicate()
+    assert made.returncode == 1
+    assert b"may not read" in said
+    assert b"--config FILE" in said
+    assert b"Traceback" not in said

@@ -1,0 +1,117 @@
+"""Nobody loses what is his: what the controller takes from honest tenants, and by which rule.
+
+- It deletes no Workload of a job that is there and wants pods.
+- It deletes or evicts no pod of a workload that is admitted, unless that is on its way out, or the pod has no slot.
+- It preempts only for a workload that is nominated: one of the same queue and of higher priority, or one of another
+  queue of the cohort, and then only what is borrowed.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from support.history.actors import requests
+from support.history.paid import believed
+from support.history.server import CONTROLLER, NAMESPACE, Json, Key, Server, is_set, is_true, over, owner_of
+from support.history.stored import admission_of, cpu_of, name_of
+
+if TYPE_CHECKING:
+    from support.history.judge import Judge
+
+LAG = 300.0  # seconds for which what was so before may still be what the controller knows
+
+
+class Losses:
+    """See the module's rules."""
+
+    def __init__(self, server: Server, judge: "Judge") -> None:
+        self.server = server
+        self._judge = judge
+        self._planned: dict[str, float] = {}  # victims of nominations, by key: when that was last seen
+        self._gone: dict[str, float] = {}  # queues: when an admitted Workload of theirs was deleted last
+        self._leaving: dict[str, float] = {}  # Workloads by uid: when they were last on their way out
+
+    def changed(self, key: Key, old: Json | None, new: Json | None, who: str) -> Iterator[str]:
+        """One change was made."""
+        if key[0] == "workloads" and new is not None and new.get("status") != (old or {}).get("status"):
+            yield from self._told(key, old or {}, new)
+        if key[0] == "workloads" and old is not None and new is None and (admission := admission_of(old)):
+            self._gone[admission.get("clusterQueue", "")] = self.server.loop.now
+        if who != CONTROLLER or key[1] != NAMESPACE or old is None:
+            return
+        going = new is None or new["metadata"].get("deletionTimestamp")
+        if key[0] == "workloads" and new is None:
+            yield from self._workload(old)
+        elif key[0] == "pods" and going and not old["metadata"].get("deletionTimestamp"):
+            yield from self._pod(old)
+
+    def _told(self, key: Key, old: Json, new: Json) -> Iterator[str]:
+        """The status of a Workload changed."""
+        now, before = self.server.loop.now, old.get("status") or {}
+        if is_true(before, "Evicted") or is_true(new["status"], "Evicted"):
+            self._leaving[new["metadata"]["uid"]] = now
+        nomination = new["status"].get("nomination")
+        if nomination and nomination != before.get("nomination"):
+            yield from self._nominated(new, nomination)
+        begins = _evicted(new) == "Preempted" != _evicted(old)
+        if begins and key[1] == NAMESPACE and now - self._planned.get(name_of(new), -LAG) >= LAG:
+            yield f"{name_of(new)} is preempted, and nobody was nominated for that"
+
+    def _nominated(self, workload: Json, nomination: Json) -> Iterator[str]:
+        queue, mine = nomination.get("clusterQueue", ""), workload["spec"].get("priority", 0)
+        for victim in nomination["victims"]:
+            if victim["kind"] != "Workload":
+                continue
+            key = f"{victim['namespace']}/{victim['name']}"
+            self._planned[key] = self.server.loop.now
+            found = self.server.get("workloads", victim["name"], victim["namespace"])
+            if found is None or victim["namespace"] != NAMESPACE or (admission := admission_of(found)) is None:
+                continue
+            its = admission.get("clusterQueue", "")
+            if its == queue:
+                if found["spec"].get("priority", 0) >= mine:
+                    yield f"{name_of(workload)} preempts {key}, whose priority is no lower"
+            elif (
+                self._used(its) <= self._judge.least(its)
+                and self.server.loop.now - self._gone.get(its, -LAG) >= LAG  # else it may be about to be written again
+            ):
+                yield f"{name_of(workload)} preempts {key}, though {its} borrows nothing"
+
+    def _used(self, queue: str) -> int:
+        """The most that a queue may be taken to use."""
+        admitted = sum(
+            max(cpu_of(each), _wish(each))  # what it grows by may be about to be written
+            for each in self.server.all("workloads")
+            if (admission_of(each) or {}).get("clusterQueue") == queue
+        )
+        running = sum(cpu for (_, name), cpu in self._judge.payers.running().items() if name == queue)
+        return admitted + max(running, sum(believed(pod, queue) for pod in self.server.all("pods")))
+
+    def _workload(self, old: Json) -> Iterator[str]:
+        owner = self._judge.job(owner_of(old))
+        if owner is None or is_set(owner) or over(owner) or owner["metadata"].get("deletionTimestamp"):
+            return
+        yield f"{name_of(old)} was deleted, and its job is there"
+
+    def _pod(self, pod: Json) -> Iterator[str]:
+        uid = owner_of(pod)
+        owner = self._judge.job(uid)
+        if owner is None or over(owner) or owner["metadata"].get("deletionTimestamp") or owner["spec"].get("suspend"):
+            return
+        workload = next((each for each in self.server.within("workloads", NAMESPACE) if owner_of(each) == uid), None)
+        if workload is None or admission_of(workload) is None:
+            return
+        if self.server.loop.now - self._leaving.get(workload["metadata"]["uid"], -LAG) < LAG:
+            return
+        if not self._judge.has_no_slot(pod, workload):
+            yield f"pod {name_of(pod)} was deleted by the controller, and nothing says why"
+
+
+def _wish(workload: Json) -> int:
+    """What all pods take that it may have."""
+    return sum(requests(each["template"]["spec"])["cpu"] * each["count"] for each in workload["spec"]["podSets"])
+
+
+def _evicted(workload: Json) -> str:
+    """Why a Workload is on its way out."""
+    conditions = (workload.get("status") or {}).get("conditions") or ()
+    return next((one["reason"] for one in conditions if one["type"] == "Evicted" and one["status"] == "True"), "")

@@ -1,0 +1,157 @@
+"""Nothing runs that no quota paid for: what each pod was let go for, and what queues are charged meanwhile.
+
+- A pod is let go for a Workload that is admitted, in the queue that the pod names, and takes no more than was given.
+- At no time more of a Workload's pods run than were admitted, whatever they are called by then.
+- A pod that was let go takes of its queue until it ends, or terminates where nobody ends it: what is admitted anew fits
+  beside it, though its Workload may be gone, and its owner or its labels be others.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from support.history.actors import requests
+from support.history.policies import ADMITTED_QUOTA, WRITTEN
+from support.history.server import (
+    CONTROLLER,
+    HOSTILE,
+    MARK,
+    NAMESPACE,
+    QUEUE,
+    Json,
+    Key,
+    Server,
+    ended,
+    gated,
+    named_by,
+    over,
+    owner_of,
+    owners,
+)
+from support.history.stored import admission_of, cpu_of, holds, name_of, usage_of
+
+if TYPE_CHECKING:
+    from support.history.judge import Judge
+
+
+class Let(NamedTuple):
+    """By what a pod runs: the Workload, its queue, and what the pod takes."""
+
+    workload: str
+    queue: str
+    cpu: int
+    owners: tuple[str, ...]  # as it named them then
+
+
+class Payers:
+    """See the module's rules. ``let``: pods that the controller let go, by uid, until they are gone."""
+
+    def __init__(self, server: Server, judge: "Judge") -> None:
+        self.server = server
+        self._judge = judge
+        self.let: dict[str, Let] = {}
+        self._last: dict[tuple[str, str], Json] = {}  # Workloads that were deleted, by namespace and name
+
+    def changed(self, key: Key, old: Json | None, new: Json | None, who: str) -> Iterator[str]:
+        """One change was made."""
+        kind = key[0]
+        if kind == "workloads" and old is not None and new is None:
+            self._last[key[1:]] = old
+        if kind != "pods" or old is None:
+            return
+        if new is None:
+            self.let.pop(old["metadata"]["uid"], None)
+        elif who == CONTROLLER and gated(old) and not gated(new):
+            yield from self._goes(new)
+        elif who != CONTROLLER and any(_said(old, name) != _said(new, name) for name in WRITTEN):
+            self.let.pop(new["metadata"]["uid"], None)  # it does not say any more by what it runs
+
+    def _goes(self, pod: Json) -> Iterator[str]:
+        meta, name = pod["metadata"], name_of(pod)
+        mark = (meta.get("annotations") or {}).get(MARK)
+        there = self.server.get("workloads", mark, meta["namespace"])
+        workload = there or self._last.get((meta["namespace"], mark))
+        if workload is None:
+            yield f"pod {name} was let go for {mark}, which never was"
+            return
+        last = self._last.get((meta["namespace"], mark))  # deleted by somebody, and about to be written again
+        admission = admission_of(workload) or (admission_of(last) if last is not None else None)
+        if admission is None:
+            if there is not None:
+                yield f"pod {name} was let go for {mark}, which is not admitted"
+            return
+        queue, cpu = admission.get("clusterQueue", ""), requests(pod["spec"])["cpu"]
+        named = set(named_by(pod))
+        if named and not named & {each["metadata"]["uid"] for each in self.server.objects.values()}:
+            return  # sent before it was seen that its owner is gone: it is charged once it is seen to have gone
+        self.let[meta["uid"]] = Let(name_of(workload), queue, cpu, tuple(named_by(pod)))
+        if not queue or meta.get("deletionTimestamp"):
+            return
+        most = max(
+            usage_of({"podSetAssignments": [part]}) // max(1, part["count"]) for part in admission["podSetAssignments"]
+        )
+        if cpu > most:
+            yield f"pod {name} asks for {cpu} cpu, and {mark} was given {most} for each"
+        label = (meta.get("labels") or {}).get(QUEUE)
+        if self.server.policies and label and f"cq-{label}" != queue and not mark.startswith(("job-", "jobset-")):
+            yield f"pod {name} names queue {label}, and {mark} was admitted in {queue}"
+        if there is not None and admission_of(there) and (runs := self._runs_by(there, queue)) > cpu_of(there):
+            yield f"{runs} cpu run for {name_of(there)}, which was given {cpu_of(there)}"
+
+    def _going(self) -> Iterator[tuple[Json, Let]]:
+        """The pods that were let go and run, or may."""
+        for pod in self.server.all("pods"):
+            let = self.let.get(pod["metadata"]["uid"])
+            if let is not None and holds(pod) and not ended(pod) and not self._judge.forsaken(pod):
+                yield pod, let
+
+    def _runs_by(self, workload: Json, queue: str) -> int:
+        """What pods take that run by a Workload, but for those that were taken from its owner since."""
+        by, owner = (name_of(workload), queue), owner_of(workload)
+        return sum(
+            let.cpu
+            for pod, let in self._going()
+            if let[:2] == by
+            and not self._judge.astray(pod)
+            and owner_of(pod) == owner
+            and tuple(named_by(pod)) == let.owners
+        )
+
+    def runs_for(self, namespace: str, mark: str) -> bool:
+        """Whether a pod runs that was let go for a Workload of this name."""
+        return any(_said(pod, MARK) == mark for pod, _ in self._going() if pod["metadata"]["namespace"] == namespace)
+
+    def running(self) -> Counter:
+        """What pods take that run, by the Workload for which they were let go, and its queue."""
+        found: Counter = Counter()
+        for _, let in self._going():
+            found[let.workload, let.queue] += let.cpu
+        return found
+
+    def used(self) -> Counter:
+        """What is taken of each queue, by stored admissions, and by what runs beyond them."""
+        admitted: Counter = Counter()
+        wanting = {
+            each["metadata"]["uid"]: each["metadata"]["name"]
+            for namespace in (HOSTILE, NAMESPACE)
+            for each in owners(self.server, namespace)
+            if not over(each) and not each["metadata"].get("deletionTimestamp")
+        }
+        for workload in self.server.all("workloads"):
+            name, admission = wanting.get(owner_of(workload)), admission_of(workload)
+            # What names another's owner, as somebody wrote it so, is not of that one's name.
+            if name is not None and admission is not None and f"-{name}-" in workload["metadata"]["name"]:
+                admitted[name_of(workload), admission.get("clusterQueue", "")] += usage_of(admission)
+        used: Counter = Counter()
+        for (_, queue), cpu in (admitted | self.running()).items():
+            used[queue] += cpu
+        return used
+
+
+def believed(pod: Json, queue: str) -> int:
+    """What a pod takes that says that it runs by a queue; 0 where it does not."""
+    return requests(pod["spec"])["cpu"] if f'"{queue}"' in (_said(pod, ADMITTED_QUOTA) or "") else 0
+
+
+def _said(pod: Json, name: str) -> str | None:
+    return (pod["metadata"].get("annotations") or {}).get(name)

@@ -1,0 +1,92 @@
+"""What stored Workloads, pods and queues say, for those who judge."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from support.history.actors import requests
+from support.history.server import ROLE, Json
+
+from crds.constants import WORKER_INDEX
+
+HOSTNAME = "kubernetes.io/hostname"
+MAIN = "main"  # the pod set of those that have one
+
+
+class Slots(NamedTuple):
+    """So many slots of a pod set on a node."""
+
+    pod_set: str
+    labels: dict[str, str]
+    count: int
+
+
+Slices = list[Slots]
+
+
+def slices_of(workload: Json) -> Slices:
+    """Its slots."""
+    admission = admission_of(workload) or {"podSetAssignments": []}
+    return [
+        Slots(part["name"], entry["nodeLabels"], entry["count"])
+        for part in admission["podSetAssignments"]
+        for entry in (part.get("topologyAssignment") or {"slices": []})["slices"]
+    ]
+
+
+def count_of(slices: Slices, pod_set: str | None = None) -> int:
+    """How many there are, in all or of a pod set."""
+    return sum(each.count for each in slices if pod_set in {None, each.pod_set})
+
+
+def taken(workload: Json) -> Iterator[tuple[str, dict[str, int]]]:
+    """What its slots take: node, and amounts by resource."""
+    amounts = {each["name"]: requests(each["template"]["spec"]) for each in workload["spec"]["podSets"]}
+    for pod_set, labels, count in slices_of(workload):
+        yield labels[HOSTNAME], {name: amount * count for name, amount in amounts[pod_set].items()}
+
+
+def slice_of(pod: Json, slices: Slices) -> int | None:
+    """The slice that a pod was sent to."""
+    selector, labels = pod["spec"].get("nodeSelector") or {}, pod["metadata"].get("labels", {})
+    pod_set = labels.get(ROLE, MAIN)
+    if any(each.pod_set in {"leader", "workers"} for each in slices):
+        pod_set = "leader" if labels.get(WORKER_INDEX) == "0" else "workers"
+    return next(
+        (
+            index
+            for index, each in enumerate(slices)
+            if each.pod_set == pod_set and all(selector.get(key) == value for key, value in each.labels.items())
+        ),
+        None,
+    )
+
+
+def holds(pod: Json) -> bool:
+    """Whether it takes its place: one that is deleted and was never bound does not."""
+    return not pod["metadata"].get("deletionTimestamp") or bool(pod["spec"].get("nodeName"))
+
+
+def admission_of(workload: Json) -> Any:
+    """What it was given."""
+    return (workload.get("status") or {}).get("admission")
+
+
+def cpu_of(workload: Json) -> int:
+    """What it takes of its queue."""
+    return usage_of(admission_of(workload))
+
+
+def usage_of(admission: Json | None) -> int:
+    """What an admission takes of its queue."""
+    parts = (admission or {"podSetAssignments": []})["podSetAssignments"]
+    return sum(int((each.get("resourceUsage") or {}).get("cpu", 0)) for each in parts)
+
+
+def nominal_of(queue: Json) -> int:
+    """A queue's own quota."""
+    return int(queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"])
+
+
+def name_of(obj: Json) -> str:
+    """Its name, with that of its namespace."""
+    return f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"

@@ -1,0 +1,118 @@
+"""A `World` in which looks are carried out as the controller does, one after the other, until nothing changes."""
+
+import dataclasses
+
+import msgspec
+from support.owned import KEYS
+from support.world import World
+
+from queueing.cycle import cycle
+from ungater import workloads
+from ungater.conditions import merge
+from ungater.decide import decide
+from ungater.instructions import Create, Delete, Enter, Instruction, Leave, Release, Respec, Ungate, Write
+from ungater.record import Record
+from ungater.slots import is_gated
+
+ROUNDS = 12
+
+
+class LookedAt(World):
+    """See the module. ``now``: the clock of every look."""
+
+    now = 100.0
+
+    def look(self, record: Record) -> list[Instruction]:
+        """What is decided about a record now."""
+        if not self.memory.regroup(record):
+            return []
+        return decide(record, self.memory.rules, self.now, self.now)
+
+    def settle(self) -> None:
+        """Look at all there is, and carry out what is decided, until that is nothing new."""
+        for _ in range(ROUNDS):
+            before = self._seen()
+            for record in tuple(self.memory.records.values()):
+                for instruction in self.look(record):
+                    self._carry_out(record, instruction)
+            made = cycle(self.memory.state, self.memory.queues, self.now)
+            for one in (*made.admitted, *made.resized):
+                record = self.memory.record_of(one.key)
+                admission = self.memory.holdings.admission_of(record, one.grant)
+                self.memory.admit(record, admission, one.grant)
+                self._store(record, admission)
+            for key in self.memory.queues.entries:
+                refusal, record = self.memory.queues.entries[key].refusal, self.memory.record_of(key)
+                record.refused = refusal or record.refused
+            if self._seen() == before:
+                return
+
+    def let_go(self, record: Record) -> list[str]:
+        """The names of the pods that go now; they are not gated any more after this, each in its slot."""
+        going = [one for one in self.look(record) if isinstance(one, Ungate)]
+        for one in going:
+            slots = record.slots_of(one.pod)
+            self.run(record, one.pod, slots.slots[one.index])
+        return sorted(one.pod.metadata.name for one in going)
+
+    def run(self, record: Record, pod, slot) -> None:
+        """A pod goes to a slot, as by the ungating patch, and runs there."""
+        annotations = {**(pod.metadata.annotations or {}), KEYS.workload: record.owner.workload}
+        levels = dict(zip(record.slots_of(pod).levels, slot.values, strict=True))
+        spec = msgspec.structs.replace(pod.spec, scheduling_gates=None, node_selector=levels, node_name=slot.node)
+        meta = msgspec.structs.replace(pod.metadata, annotations=annotations)
+        status = msgspec.structs.replace(pod.status, phase="Running")
+        self.put("pod", msgspec.structs.replace(pod, metadata=meta, spec=spec, status=status))
+
+    def said(self, record: Record) -> str:
+        """What is said of its waiting, or of its pods'."""
+        found = [one.wanted[0] for one in self.look(record) if isinstance(one, Write)]
+        return f"{found[0].reason}: {found[0].message}" if found else ""
+
+    def gated(self) -> list[str]:
+        """The names of all pods behind the gate."""
+        return sorted(pod.metadata.name for pod in self.stores["pod"].values() if is_gated(pod, KEYS.gate))
+
+    def _seen(self) -> list[tuple]:
+        return [
+            (record.known, record.admission, record.refused, tuple(map(repr, self.look(record))))
+            for record in tuple(self.memory.records.values())
+        ]
+
+    def _carry_out(self, record: Record, instruction: Instruction) -> None:
+        match instruction:
+            case Create() | Respec():
+                body = workloads.new_workload(record.owner, 0)
+                body["metadata"] |= {"uid": "wl", "creationTimestamp": "2026-11-21T00:00:00Z"}
+                self._write(record, body, record.known.conditions if record.known else (), record.admission)
+            case Enter(lost, until, asked):
+                record.lost, record.asked = lost, asked
+                self.memory.enter(record, until)
+            case Leave():
+                self.memory.leave(record)
+            case Release(wanted):
+                self.memory.free(record)
+                self._store(record, None, wanted)
+            case Delete(pod):
+                self.drop("pod", pod)
+
+    def _store(self, record: Record, admission, wanted=()) -> None:
+        known = record.known
+        conditions = merge(known.conditions, wanted, generation=1, now=self.now) or known.conditions
+        self._write(record, workloads.new_workload(record.owner, 0) | {}, conditions, admission)
+
+    def _write(self, record: Record, body, conditions, admission) -> None:
+        meta = body["metadata"] | {"uid": "wl", "creationTimestamp": "2026-11-21T00:00:00Z"}
+        stored = self.stores["workload"].get(record.key)
+        meta["resourceVersion"] = str(int(stored.metadata.resource_version) + 1 if stored is not None else 1)
+        empty = dataclasses.replace(record.known, unhealthy={}) if record.known else None
+        status = {}
+        if admission is not None and empty is not None:
+            status = workloads.status_patch(empty, conditions, admission=admission)["status"]
+        elif conditions and empty is not None:
+            status = workloads.conditions_patch(empty, conditions)["status"]
+        status = {name: value for name, value in status.items() if value is not None}
+        whole = body | {"metadata": meta, "status": status}
+        workload = msgspec.json.decode(msgspec.json.encode(whole), type=workloads.Workload)
+        record.known = workloads.known_of(workload)
+        self.put("workload", workload)

@@ -1,0 +1,48 @@
+"""Objects nested as deeply as the API server stores them."""
+
+import msgspec
+import pytest
+
+from crds import admitted_quota, numa_placement
+from kube.client import Page, decode
+from kube.errors import BadAnswer
+from kube.links import LinkError, parse_matrix
+from kube.nesting import DEEPEST, deep
+from kube.objects import Object, Workload, key
+from kube.parents import JobSet
+from kube.resources import JOB_SETS
+from kube.watch import Feed, WatchEvent, _decode_partial
+
+
+def nested(opening, closing, depth=DEEPEST - 10):
+    return opening * depth + "1" + closing * depth
+
+
+DEEP = [nested("[", "]"), nested('{"a":', "}")]
+
+
+@pytest.mark.parametrize("value", DEEP)
+def test_one_object_that_is_nested_deeply_costs_no_other_one_anything(value):
+    meta = '{"name":"m","resourceVersion":"7"}'
+    whole = f'{{"metadata":{meta},"spec":{{"replicatedJobs":[{{"x":{value}}}]}}}}'
+    page = decode(Page, f'{{"items":[{whole},{{"metadata":{{"name":"honest"}}}}]}}'.encode(), JOB_SETS)
+    feed = Feed(None, JOB_SETS, JobSet)
+    assert [(name, obj is None) for name, obj in feed._objects(page).items()] == [("m", True), ("honest", False)]
+    line = f'{{"type":"DELETED","object":{whole}}}'.encode()
+    assert feed._changes([line]) == [("m", None, None)]
+    assert key(_decode_partial(line, WatchEvent[Object]).object) == "m"
+
+
+def test_beyond_what_is_ever_stored_it_is_no_answer():
+    with pytest.raises(BadAnswer):
+        decode(Workload, f'{{"x":{nested("[", "]", 10 * DEEPEST)}}}'.encode(), "x")
+    with pytest.raises(RecursionError):
+        deep(msgspec.json.decode, nested("[", "]", 10 * DEEPEST).encode())
+
+
+@pytest.mark.parametrize("value", DEEP)
+def test_annotations_that_are_nested_deeply_are_none(value):
+    assert admitted_quota.decode(f'{{"clusterQueue":"q","x":{value}}}') is None
+    assert numa_placement.decode(f'[{{"zone":"node-0","amount":{{}},"x":{value}}}]') is None
+    with pytest.raises(LinkError):
+        parse_matrix(f"[[{value}]]")

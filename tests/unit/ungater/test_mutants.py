@@ -1,0 +1,68 @@
+"""Mutated objects of every kind into the load, the events and the cycles of the controller: one's error is one's own.
+
+``TOPOGATE_FUZZ_OBJECTS=200000`` (with ``pytest -s``) is the full number, of which one line is printed;
+``TOPOGATE_FUZZ_SEED`` and ``TOPOGATE_FUZZ_FIRST`` choose others, so that it can be split. What fails names its seed and
+numbers.
+"""
+
+import os
+
+import pytest
+from support import mutant_world, mutants
+from support.mutant_world import A_ROUND, Found, Round, memory
+
+from kube.objects import key
+from ungater.memory import Memory
+
+SOME = 4 * A_ROUND
+COUNT = int(os.environ.get("TOPOGATE_FUZZ_OBJECTS", SOME))
+SEED = os.environ.get("TOPOGATE_FUZZ_SEED", "1")
+FIRST = int(os.environ.get("TOPOGATE_FUZZ_FIRST", "0"))
+LONGEST = 0.5  # seconds of CPU of one step, in a long run
+MORE_MEBIBYTES = 48  # that a warm process may still take, whatever the number of objects
+
+
+def test_the_same_seed_makes_the_same_objects():
+    assert [mutants.make("a", number) for number in range(50)] == [mutants.make("a", number) for number in range(50)]
+    assert mutants.make("a", 1) != mutants.make("b", 1)
+    assert mutants.make("a", 1) != mutants.make("a", 1, 1)
+
+
+def test_objects_of_all_kinds_are_made_and_some_by_tenants_alone():
+    kinds = {mutants.kind_of("a", number) for number in range(2 * A_ROUND)}
+    assert kinds == set(mutants.KINDS)
+    assert {mutants.kind_of("a", number) for number in range(A_ROUND, 2 * A_ROUND)} <= set(mutants.TENANTS)
+
+
+@pytest.mark.timeout(7200)
+def test_no_object_costs_another_one_anything_and_nothing_is_kept_of_those_that_are_gone():
+    found = Found()
+    warm = mutant_world.run(SEED, FIRST, min(COUNT, 2 * A_ROUND), found)
+    before = memory()
+    mutant_world.run(SEED, FIRST + warm, COUNT - warm, found)
+    after = memory()
+    print(f"seed {SEED}, from number {FIRST}: {found}; {before:.0f} MiB after {warm}, {after:.0f} MiB at the end")
+    assert found.wrong == [], "\n".join(found.wrong[:20])
+    if COUNT > SOME:
+        assert found.longest < LONGEST
+        assert after - before < MORE_MEBIBYTES
+
+
+def test_a_mutant_that_is_not_guarded_is_seen(monkeypatch):
+    """The same rounds see an error that no guard caught, and an honest object that it cost something."""
+    real = Memory._load_pod
+
+    def load(memory, pod):
+        if not key(pod).startswith("honest/"):
+            raise ZeroDivisionError
+        real(memory, pod)
+
+    monkeypatch.setattr(Memory, "_load_pod", load)
+    guarded, found = Found(), Found()
+    Round(SEED, range(40), guarded, mutant_world.tables()).live()
+    assert {place.partition(" ")[0] for place in guarded.poisoned} == {"pod:"}
+    assert not [wrong for wrong in guarded.wrong if "honest" in wrong or "the controller ended" in wrong]
+    monkeypatch.setattr(Memory, "_each", lambda _, __, objects, take: [take(one) for one in objects])
+    Round(SEED, range(40), found, mutant_world.tables()).live()
+    assert [wrong for wrong in found.wrong if "the controller ended" in wrong]
+    assert [wrong for wrong in found.wrong if "honest pod queued-a-0 was not placed" in wrong]
