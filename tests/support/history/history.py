@@ -345,7 +345,9 @@ class History:
                 and (there := self.judge.pods_for(workload)) < count
                 and not (
                     there
-                    and is_true(workload.get("status"), "Evicted")  # it gives back all at once, when the last is gone
+                    and (
+                        is_true(workload.get("status"), "Evicted") or not self.server.policies
+                    )  # it gives back all at once, when the last is gone
                 )
             ):
                 wrong.append(f"{key} holds {count} pods, and {there} are there")

@@ -95,7 +95,8 @@ class Payers:
         label = (meta.get("labels") or {}).get(QUEUE)
         if self.server.policies and label and f"cq-{label}" != queue and not mark.startswith(("job-", "jobset-")):
             yield f"pod {name} names queue {label}, and {mark} was admitted in {queue}"
-        if there is not None and admission_of(there) and (runs := self._runs_by(there, queue)) > cpu_of(there):
+        ours = there is not None and admission_of(there) and meta["namespace"] == HOSTILE  # of others slots are counted
+        if ours and (runs := self._runs_by(there, queue)) > cpu_of(there):
             yield f"{runs} cpu run for {name_of(there)}, which was given {cpu_of(there)}"
 
     def _going(self) -> Iterator[tuple[Json, Let]]:
