@@ -175,10 +175,10 @@ async def reports(client: Client, namespace: str, name: str, *, domain: str | No
     found = _records(memory, job) if job is not None else owners.find(memory, namespace, kind, name)
     if job is None and not found:
         raise await owners.not_found(client, memory, namespace, kind, name)
-    owners = [record.owner for record in found] or ([owner_of(job, keys)] if job is not None else [])
-    queued = any(owner.queue for owner in owners)
+    found_owners = [record.owner for record in found] or ([owner_of(job, keys)] if job is not None else [])
+    queued = any(owner.queue for owner in found_owners)
     reading = await live_queues.read(client, installed.rules(settings)) if queued else None
-    return tuple([_report(read, memory, keys, reading, owner) for owner in owners])
+    return tuple([_report(read, memory, keys, reading, owner) for owner in found_owners])
 
 
 def _records(memory: Memory, job: objects.Job) -> list[Record]:
