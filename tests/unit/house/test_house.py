@@ -1,0 +1,49 @@
+"""How the product's modules lie beside each other: no circles, and no folder that is a hall. docs/develop.md has the
+rooms."""
+
+from collections import Counter
+
+import pytest
+from support.imports import circle, imports, modules, rooms
+
+PACKAGES = (
+    *("engine", "queueing", "simulator", "crds", "kube", "webhook", "ungater", "agent", "serving", "certs", "cli"),
+    *("localcluster", "manifests"),
+)
+MOST = 16  # modules side by side
+ROOMS = ("engine", "queueing", "cli", "simulator")
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return imports(modules(*PACKAGES))
+
+
+def test_no_modules_import_each_other_in_a_circle(graph):
+    assert len(graph) > 300
+    assert circle(graph) == []
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_no_folders_import_each_other(graph, package):
+    inner = {package, *(name for name in graph if name.startswith(f"{package}.") and f"{name}." in "".join(graph))}
+    assert [found for one in sorted(inner) if (found := circle(rooms(graph, one)))] == []
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_no_folder_is_a_hall(package):
+    found = modules(package)
+    folders = {name for name in found if any(other.startswith(f"{name}.") for other in found)}
+    counts = Counter(name.rpartition(".")[0] for name in found if name not in folders)
+    assert {folder: count for folder, count in counts.items() if count > MOST} == {}
+
+
+def test_circles_are_found_wherever_the_import_stands():
+    late = "def f():\n    from p.a import x\n"
+    for_types = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import p.a\n"
+    for text in (late, for_types):
+        assert circle(imports({"p.a": "from p import b", "p.b": text})) == ["p.a", "p.b", "p.a"]
+    assert circle(imports({"p.a": "from p.b import y", "p.b": "import p.c", "p.c": ""})) == []
+    folders = imports({"p.f.a": "import p.g.b", "p.g.b": "", "p.g.c": "import p.f.d", "p.f.d": ""})
+    assert circle(folders) == []
+    assert circle(rooms(folders, "p")) == ["p.f", "p.g", "p.f"]
