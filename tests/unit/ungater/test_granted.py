@@ -20,6 +20,7 @@ from ungater.decide import decide
 from ungater.granted import as_admitted
 from ungater.instructions import Enter, Leave, Release, Respec, Shrink, ShrinkLater, Tell, Ungate, Write
 from ungater.memory import Memory
+from ungater.slots import Intent
 
 OWNER = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u-db", "controller": True}
 CPU = ("gpu", "cpu")
@@ -187,6 +188,43 @@ def test_where_quota_lacks_it_waits_and_says_so(world):
     assert refusal.reason is Reason.INSUFFICIENT_QUOTA
     assert world.used() == 3000
     assert gone(world.told()) == []
+
+
+@pytest.mark.parametrize(("quota", "reason"), [(4, Reason.INSUFFICIENT_QUOTA), (8, None)])
+def test_one_of_which_none_runs_gives_back_what_it_holds_where_quota_lacks_for_more(quota, reason):
+    """Two that each kept a part of what both want would wait for each other."""
+    world = Queued(quota=quota)
+    grown(world, "1", "2")
+    refusal = world.admitted(asked={"main": {"cpu": 2000}})
+    assert (refusal and refusal.reason) is reason
+    if reason is None:
+        assert gone(world.told()) == ["db-0", "db-1", "db-2"]
+        return
+    world.record.refused = refusal
+    leave, release = world.told()
+    assert isinstance(leave, Leave)
+    assert isinstance(release, Release)
+    assert {one.reason for one in release.wanted} == {Reason.ASKS_FOR_MORE}
+    world.memory.free(world.record)
+    assert world.used() == 0
+
+
+def test_a_pod_that_was_sent_may_run_and_nothing_is_given_back_meanwhile(world):
+    grown(world, "1", "2")
+    world.record.refused = world.admitted(asked={"main": {"cpu": 2000}})
+    slot = world.record.slots.slots[0]
+    world.record.intents["u-db-0"] = Intent(slot.values, deadline=200.0)
+    assert not any(isinstance(one, Release) for one in world.told())
+    world.record.intents["u-db-0"] = Intent(slot.values, deadline=200.0, gone=True)
+    assert any(isinstance(one, Release) for one in world.told()), "there is no such pod"
+
+
+def grown(world, before, after):
+    """A rolling update made all three pods anew, which ask for more, before any of them ran."""
+    running(world, before, before, before)
+    for name in ("db-0", "db-1", "db-2"):
+        world.drop("pod", world.stores["pod"][f"ns/{name}"])
+        world.pod(name, after)
 
 
 def test_a_slot_whose_node_is_too_small_for_the_larger_pod_goes_elsewhere(world):

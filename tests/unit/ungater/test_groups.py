@@ -446,6 +446,17 @@ def test_who_calls_an_owner_like_one_of_kubernetes_has_any_owner(world, kind):
     assert (record.id, record.owner.suspendable) == ("ns/u-db", False)
 
 
+def test_a_pod_of_a_job_tells_nothing_of_pods_that_name_its_uid_and_another_kind(world):
+    """Else they have a Workload of the Job: once that is gone it is collected and made again for ever."""
+    job = {**STATEFUL_SET, "kind": "Job", "apiVersion": "batch/v1"}
+    made_up = {**STATEFUL_SET, "kind": "MadeUp", "apiVersion": "made.up/v1"}
+    world.put("pod", make_pod("a", owner=job))
+    world.put("pod", make_pod("b", owner=made_up))
+    (record,) = world.memory.records.values()
+    world.memory.regroup(record)
+    assert (record.owner.kind, record.owner.api_version) == ("MadeUp", "made.up/v1")
+
+
 def test_pods_of_another_namespace_that_name_an_owner_are_none_of_its(world):
     world.put("pod", make_pod("a", owner=STATEFUL_SET))
     world.put("pod", make_pod("b", owner=STATEFUL_SET, namespace="thief"))
