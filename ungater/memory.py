@@ -490,7 +490,7 @@ class Memory:
         if not self.live:
             return
         if event.old is not None and (event.new is None or event.new.metadata.uid != event.old.metadata.uid):
-            self._drop(id_of(event.old))
+            self._drop_job(id_of(event.old))
             self._forget_child(event.old)
             self._unproved.pop(id_of(event.old), None)
         if event.new is not None:
@@ -501,7 +501,7 @@ class Memory:
         if not self.live:
             return
         if event.old is not None and (event.new is None or event.new.metadata.uid != event.old.metadata.uid):
-            self._drop(id_of(event.old))
+            self._drop_job(id_of(event.old))
         if event.new is not None:
             self._set_jobset(event.new)
 
@@ -753,11 +753,11 @@ class Memory:
         if self._parents.get(id_of(job), parent) != parent:
             self._forget_child(job)  # it has another owner now
         if parent:
-            self._drop(id_of(job))  # where it was taken for a workload of its own
+            self._drop_job(id_of(job))  # where it was taken for a workload of its own
             self._set_child(parent, job)
             return
         if job.spec.managed_by not in {"", JOB_CONTROLLER}:
-            self._drop(id_of(job))  # another controller's, who makes its pods elsewhere, or not at all
+            self._drop_job(id_of(job))  # another controller's, who makes its pods elsewhere, or not at all
             return
         uid = id_of(job)
         pods = tuple(self.pods_of(uid)) if uid in self._parents else ()
@@ -864,7 +864,7 @@ class Memory:
         uid = id_of(jobset)
         record, children = self.records.get(uid), self.children.get(uid, {})
         if jobset.spec.managed_by not in {"", JOB_SET_CONTROLLER}:
-            self._drop(uid)
+            self._drop_job(uid)
         elif jobset.spec.replicated_jobs:
             self._set_own(record, owner_of_jobset(jobset, children.values(), self.keys, record.own if record else None))
 
@@ -916,8 +916,7 @@ class Memory:
 
     def _set_own(self, record: Record | None, own: Owner) -> None:
         if own.request is None and not own.gated and not own.queue:
-            if record is not None:
-                self._drop(own.id)
+            self._drop_job(own.id)
             return
         if record is None:
             self._new_record(own)
@@ -1159,6 +1158,11 @@ class Memory:
             if self._ids.get(record.key) == uid:
                 del self._ids[record.key]
             self.free(record)
+
+    def _drop_job(self, uid: str) -> None:
+        """Forget a job; not pods that name its uid and another kind: their Workload goes with them."""
+        if uid not in self.groups:
+            self._drop(uid)
 
     def _pods_of(self, uid: str) -> Iterable[objects.Pod]:
         """The pods of an owner and of its Jobs."""
