@@ -132,6 +132,7 @@ class Memory:
         self._removed: dict[str, None] = {}  # uids of Workloads that we deleted, whose end was not seen yet
         self.groups: dict[str, str] = {}  # owners that are known by their pods alone: id -> key of the Workload
         self._ids: dict[str, str] = {}  # of all owners, by key of the Workload
+        self._places: dict[str, Record] = {}  # by pod uid: in whose `Record.left` it is
         self.view: Callable[[Owner], Owner] = lambda owner: owner  # a job as everything here is to look at it
         self._enqueue = enqueue
         self._signal = signal
@@ -412,6 +413,9 @@ class Memory:
             self.layout += 1
             self._changed.add(event.key)
             self._signal()
+            for pod in self.pods_on(event.key):
+                if pod.metadata.deletion_timestamp is not None:
+                    self._pay(pod, self._record_of(pod))
 
     def on_topology(self, event: Event[NodeResourceTopology]) -> None:
         """What a node's exporter publishes came, changed or went."""
@@ -550,6 +554,8 @@ class Memory:
                     self._settle(record, new)
             self._charge(new)
             self._pay(new, record)
+        elif (old.metadata.deletion_timestamp, new.metadata.deletion_timestamp).count(None) == 1:
+            self._pay(new, record)  # where nobody ends it, it is not waited for
         self._note_arrival(new)
         if record is None:
             self._note_stray(new)
@@ -658,9 +664,9 @@ class Memory:
         """The workload that a pod was let go for and is not part of any more, where it still has its place there."""
         record = self.records.get(self._ids.get(f"{pod.metadata.namespace}/{mark}", "")) if mark else None
         uid = pod.metadata.uid
-        if record is None or uid in record.pods:
-            return None
-        if not self.orphans.runs(pod) or not answers_for(record):
+        if self._places.get(uid) is not record:
+            self._forget_left(pod)  # whatever it says by now that it was let go for
+        if record is None or uid in record.pods or not self.orphans.runs(pod) or not answers_for(record):
             self._forget_left(pod)
             return None
         pod_set = (pod.metadata.annotations or {}).get(self.keys.pod_set, "")
@@ -669,18 +675,20 @@ class Memory:
                 return None
             self._enqueue(record.id, 0.0)
         record.left[uid] = pod_set, pod
+        self._places[uid] = record
         return record
 
     def _forget_left(self, pod: objects.Pod) -> None:
         """A pod ended, or has no place in the workload that it left: others of that may go."""
-        mark = (pod.metadata.annotations or {}).get(self.keys.workload)
-        record = self.records.get(self._ids.get(f"{pod.metadata.namespace}/{mark}", "")) if mark else None
-        if record is not None and record.left.pop(pod.metadata.uid, None) is not None:
+        if (record := self._places.pop(pod.metadata.uid, None)) is not None:
+            del record.left[pod.metadata.uid]
             self._enqueue(record.id, 0.0)
 
     def _judge_left(self, record: Record) -> None:
         """What is held for a job changed: those that left it have their places in it, or are charged by themselves."""
         left, record.left = record.left, {}
+        for uid in left:
+            del self._places[uid]
         for _, pod in left.values():
             self._pay(pod, None)
 
