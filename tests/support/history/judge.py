@@ -475,6 +475,10 @@ class Judge:
         used: Counter = Counter()
         for (_, name), cpu in () if idle else self.payers.running().items():
             used[name] += cpu
+        for pod in () if idle else self.server.all("pods"):
+            let, name = self.payers.let.get(pod["metadata"]["uid"]), queue["metadata"]["name"]
+            if (let is None or let.queue != name) and holds(pod) and not ended(pod) and not gated(pod):
+                used[name] += paid.believed(pod, name)
         for workload in () if idle else self.server.all("workloads"):
             if self._wants(owner_of(workload)) or is_hostile(owner_of(workload)):
                 used[(admission_of(workload) or {}).get("clusterQueue", "")] += cpu_of(workload)
