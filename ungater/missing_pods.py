@@ -20,6 +20,7 @@ from kube.objects import condition
 from ungater import conditions as names
 from ungater.conditions import Wanted
 from ungater.instructions import Doubt, Evict, Instruction, LookAgain, MissingPods, Shorten
+from ungater.jobs import OwnedPodSet
 from ungater.record import Came, Record
 
 DOUBT = 3600.0  # seconds for which workloads of a namespace without a queue are placed only once all their pods exist
@@ -68,7 +69,7 @@ def note(record: Record, now: float) -> None:
         if name in record.late:
             record.late[name] = max(record.late[name], there)
     record.came = after
-    if all(record.late.get(one.name, one.count) >= one.count - one.idle for one in record.owner.pod_sets):
+    if all(record.late.get(one.name, one.count) >= _most(record, one) for one in record.owner.pod_sets):
         record.late = {}
 
 
@@ -78,9 +79,17 @@ def _said(record: Record) -> bool:
 
 
 def _needed(record: Record, name: str) -> int:
-    """How many pods are to be there: of those that are admitted, those that still have something to do."""
-    pod_set = next(one for one in record.owner.pod_sets if one.name == name)
-    return max(0, min(pod_set.count, record.admitted(name)) - pod_set.idle)
+    """How many pods are to be there: of those that are admitted, those that still have something to do.
+
+    All of those where it is not known how many it wants, as its pods contradict each other.
+    """
+    pod_set, admitted = next(one for one in record.owner.pod_sets if one.name == name), record.admitted(name)
+    return max(0, (admitted if record.owner.wrong is not None else min(pod_set.count, admitted)) - pod_set.idle)
+
+
+def _most(record: Record, pod_set: OwnedPodSet) -> int:
+    """How many pods may come."""
+    return max(pod_set.count - pod_set.idle, _needed(record, pod_set.name))
 
 
 @dataclass(frozen=True)

@@ -413,6 +413,7 @@ class History:
             "records": memory.records,
             "entries": memory.queues.entries,
             "ids": memory._ids,
+            "places": memory._places,
             "moving": memory.holdings.moving,
             "evicting": memory.queues.evicting,
         }

@@ -467,3 +467,49 @@ def test_what_a_pod_says_of_its_quota_is_read_or_passed_over():
     assert decode(encode(quota)) == quota
     for text in (None, "", "{", "[]", '{"clusterQueue": 7}', '{"flavors": {}}'):
         assert decode(text) is None
+
+
+# --- pods that left their workload -----------------------------------------------------------------------------------
+
+
+def left(world):
+    """The second pod of a set of two runs on without an owner, in the place that it has in the set's workload."""
+    _, pod = running(world, "1", "1")
+    pod = world.change(pod, owner_references=(), annotations={**pod.metadata.annotations, KEYS.pod_set: "main"})
+    assert list(world.record.left) == [pod.metadata.uid]
+    assert world.used() == 2000
+    return pod
+
+
+@pytest.mark.parametrize("mark", ["statefulset-none", "podgroup-other"])
+def test_a_place_is_free_once_who_had_it_is_gone_whatever_that_said_of_it_meanwhile(world, mark):
+    pod = left(world)
+    pod = world.change(pod, annotations={**pod.metadata.annotations, KEYS.workload: mark})
+    assert world.record.left == {}
+    assert world.used() == 3000, "it is charged by itself now"
+    world.drop("pod", pod)
+    world.memory.hold(world.record, world.record.admission)
+    assert (world.record.left, world.used()) == ({}, 2000)
+
+
+def test_who_terminates_where_nobody_ends_it_has_no_place_and_takes_no_quota(world):
+    pod = left(world)
+    terminating = world.change(pod, deletion_timestamp="2026-11-21T00:10:00Z")
+    assert list(world.record.left) == [pod.metadata.uid]
+    node = world.stores["node"][pod.spec.node_name]
+    world.drop("node", node)
+    assert world.record.left == {}
+    world.put("node", node)
+    assert list(world.record.left) == [pod.metadata.uid]
+    world.change(terminating, deletion_timestamp=None)
+    assert list(world.record.left) == [pod.metadata.uid]
+
+
+def test_who_was_to_go_before_it_had_a_node_has_no_place(world):
+    pod = world.pod("db-0", "1")
+    world.admitted()
+    pod = world.run(pod, world.record.slots.slots[0], bound=False)
+    pod = world.change(pod, owner_references=(), annotations={**pod.metadata.annotations, KEYS.pod_set: "main"})
+    assert list(world.record.left) == [pod.metadata.uid]
+    world.change(pod, deletion_timestamp="2026-11-21T00:10:00Z")
+    assert world.record.left == {}

@@ -17,6 +17,7 @@ from support.owned import (
 )
 from support.world import FLAVOR, NODES, World
 
+from crds.request import RequestError
 from engine.reasons import Reason
 from kube.objects import Condition
 from queueing import life
@@ -115,6 +116,22 @@ def test_quota_without_slots_goes_back_too():
     record.late, record.shrink_at = {"main": 1}, 160.0
     (shrink,) = [one for one in look(record, 161.0) if isinstance(one, i.Shrink)]
     assert (shrink.slots, shrink.count) == (None, 1)
+
+
+@pytest.mark.parametrize("slots", [SLOTS, None])
+def test_so_goes_what_is_held_for_more_pods_than_there_are_of_those_that_contradict_each_other(slots):
+    """How many are wanted is not known of them, and one that is replaced keeps its place for as long as others do."""
+    wrong = RequestError(Reason.INVALID_REQUEST, "spec", "b", "pods a and b differ")
+    one = make_owner(parallelism=1).pod_sets[0]
+    record = held(running("a", "b", "c"), slots=slots)
+    record.own = record.owner = dataclasses.replace(record.owner, wrong=wrong, pod_sets=(one,))
+    look(record, 100.0)
+    del record.pods["uid-c"]
+    assert not kinds(look(record, 159.0)) & {i.Shorten, i.ShrinkLater}
+    assert i.Shorten({"main": 2}) in look(record, 1100.0)
+    record.late, record.shrink_at = {"main": 2}, 1100.0
+    (shrink,) = [one for one in look(record, 1101.0) if isinstance(one, i.Shrink)]
+    assert shrink.count == 2
 
 
 def test_pods_that_come_later_are_more_and_no_others():
