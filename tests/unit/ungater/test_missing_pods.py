@@ -1,6 +1,7 @@
 """What is held for pods that nobody makes goes back."""
 
 import dataclasses
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -21,6 +22,7 @@ from crds.request import RequestError
 from engine.reasons import Reason
 from kube.objects import Condition
 from queueing import life
+from ungater import conditions as names
 from ungater import instructions as i
 from ungater import missing_pods
 from ungater.conditions import ADMITTED, EVICTED, PODS_READY, QUOTA_RESERVED, timestamp
@@ -230,12 +232,23 @@ def test_without_a_queue_one_whose_pods_did_not_come_is_placed_when_all_are_ther
     assert look(record, 100.0) == [i.Enter()]
 
 
+def test_where_pods_come_in_order_it_is_tried_again_after_an_hour():
+    record = waiting(condition(EVICTED, reason=Reason.PODS_MISSING), pods=[make_pod("a")])
+    assert i.LookAgain not in kinds(look(record, 100.0))
+    record.owner = replace(record.owner, in_order=True)
+    at = names.since(record.known.conditions, EVICTED)
+    *_, again = decide(record, rules(), 100.0, at + 60.0)
+    assert again == i.LookAgain(missing_pods.DOUBT - 60.0)
+    assert decide(record, rules(), 100.0, at + missing_pods.DOUBT) == [i.Enter()]
+
+
 def test_so_is_what_comes_after_it_in_its_namespace():
     doubts = missing_pods.Doubts(lambda: 100.0)
     assert not doubts.about("ns", 100.0)
     doubts.note("ns")
     record = waiting()
-    leave, write, *_ = look(record, 101.0, doubted=doubts.about)
+    leave, write, *_, again = look(record, 101.0, doubted=doubts.about)
+    assert again == i.LookAgain(missing_pods.DOUBT - 1.0)
     assert (leave, write.wanted[0].reason) == (i.Leave(), Reason.PODS_MISSING)
     assert "pods of others in namespace ns" in write.wanted[0].message
     assert look(waiting(pods=[make_pod(name) for name in "abcd"]), 101.0, doubted=doubts.about) == [i.Enter()]
