@@ -55,13 +55,22 @@ def decide(record: Record, rules: Rules, now: float, wall: float = 0.0) -> list[
         return [Leave(), not_ours(record, rules.keys)]
     if record.known is None:
         return [Create()]
-    if record.admission is None and record.known.admission is None:
-        why = trouble(record, rules) or _awaited(record, rules, now)
-        if why is not None:
-            return [Leave(), *waits(record, *why, now)]
+    if record.admission is None and record.known.admission is None and (held_up := _held_up(record, rules, now, wall)):
+        return held_up
     if owner.suspended and not owner.queue:
         return _suspended(record, rules)
     return [*_misled(record, rules, now), *queued.decide(record, rules, now, wall)]
+
+
+def _held_up(record: Record, rules: Rules, now: float, wall: float) -> list[Instruction]:
+    """What is done about one that can be given nothing as it is; [] where it can."""
+    if (why := trouble(record, rules)) is not None:
+        return [Leave(), *waits(record, *why, now)]
+    missing = awaited(record, doubted=rules.doubted(record.owner.namespace, now), wall=wall)
+    if missing is None:
+        return []
+    again = [LookAgain(missing.left)] if missing.left is not None else []
+    return [Leave(), *waits(record, missing.reason, missing.message, now), *again]
 
 
 def _misled(record: Record, rules: Rules, now: float) -> Iterator[Instruction]:
@@ -148,11 +157,6 @@ def trouble(record: Record, rules: Rules) -> tuple[Reason, str] | None:
     if (owner.queue or not owner.suspended) and owner.count == 0:
         return Reason.PENDING, "the job asks for no pods now (parallelism 0)"
     return None
-
-
-def _awaited(record: Record, rules: Rules, now: float) -> tuple[Reason, str] | None:
-    """Why one without a queue is placed only once its pods exist, where some do not."""
-    return awaited(record, doubted=rules.doubted(record.owner.namespace, now))
 
 
 def _suspended(record: Record, rules: Rules) -> list[Instruction]:

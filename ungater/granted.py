@@ -9,8 +9,8 @@ Rules
 - Where pods ask for more, as after a rolling update, more is asked for, for all pods of the pod set alike; they go once
   that is admitted. Where all of them ask for less, the difference is given back.
 - Where it is known what pods will ask for that are to come, those before them wait too: of a LeaderWorkerSet's group
-  none goes to a place where the others do not fit. A workload of which none runs, and that finds no room for more where
-  it is, is placed anew.
+  none goes to a place where the others do not fit. A workload of which none runs, and that finds neither room nor quota
+  for more beside what it has, gives that back and waits for all of it: two that each keep a part would wait for ever.
 - Of pods that a Job makes, its template when it was admitted tells what they take; a quota or default that is added to
   the pods alone counts like any other difference.
 """
@@ -30,7 +30,15 @@ from ungater.jobs import OwnedPodSet, Owner
 from ungater.record import Record
 from ungater.slots import finished, is_gated
 
-_NO_ROOM = frozenset({Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, Reason.NEVER_FITS})
+_LACKS = frozenset(
+    {
+        Reason.DOES_NOT_FIT,
+        Reason.NUMA_ALIGNMENT,
+        Reason.NEVER_FITS,
+        Reason.INSUFFICIENT_QUOTA,
+        Reason.EXCEEDS_QUOTA,
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -78,10 +86,10 @@ def asked(record: Record, barred: Sequence[Barred]) -> dict[str, Amounts]:
 
 
 def anew(record: Record, wanted: Mapping[str, Amounts], gate: str) -> tuple[Wanted, ...]:
-    """What is said of a workload that waits anew, as there is no room for what its pods ask for where it is.
+    """What is said of a workload that waits anew, as what its pods ask for is not to be had beside what it holds.
 
-    () where that was not tried yet, or lacks something else than room, or where some of its pods run still. One that is
-    suspended while it waits is not: what its template says is admitted again.
+    () where that was not tried yet, or lacks something else than room and quota, or where some of its pods run still.
+    One that is suspended while it waits is not: what its template says is admitted again.
     """
     refused = record.refused
     tried = (
@@ -89,16 +97,17 @@ def anew(record: Record, wanted: Mapping[str, Amounts], gate: str) -> tuple[Want
         and not record.owner.suspendable
         and record.asked == wanted
         and refused is not None
-        and refused.reason in _NO_ROOM
+        and refused.reason in _LACKS
     )
     if not tried or refused is None or not _none_runs(record, gate):
         return ()
-    message = f"all its pods ask for more than was admitted, for which there is no room where it is: {refused.message}"
+    message = f"all its pods ask for more than was admitted, which it does not get where it is: {refused.message}"
     return tuple([Wanted(type_, False, Reason.ASKS_FOR_MORE, message) for type_ in HOLDING])
 
 
 def _none_runs(record: Record, gate: str) -> bool:
-    return all(is_gated(pod, gate) or finished(pod) for pod in record.pods.values())
+    sent = {uid for uid, intent in record.intents.items() if not intent.gone}  # seen behind their gates, they may run
+    return all((is_gated(pod, gate) and pod.metadata.uid not in sent) or finished(pod) for pod in record.pods.values())
 
 
 def elsewhere(record: Record, barred: Sequence[Barred], gate: str) -> tuple[Wanted, ...]:

@@ -76,10 +76,13 @@ def role_of(pod: Pod, keys: Keys) -> str:
 
 def served(pod: Pod, keys: Keys) -> bool:
     """Whether the pod is ours to place without a Job: it waits behind our gate, or was let go by us."""
+    return not _of_others(pod) and (is_gated(pod, keys.gate) or keys.workload in (pod.metadata.annotations or {}))
+
+
+def _of_others(pod: Pod) -> bool:
+    """Whether it is by its controller that a pod is served, or is not: it may name the uid of another kind's owner."""
     controller = controller_of(pod.metadata)
-    if controller is not None and (controller.kind, controller.api_version) in NOT_SERVED:
-        return False
-    return is_gated(pod, keys.gate) or keys.workload in (pod.metadata.annotations or {})
+    return controller is not None and (controller.kind, controller.api_version) in NOT_SERVED
 
 
 def of_pods(workload: ObjectMeta) -> bool:
@@ -103,7 +106,8 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
 
     ``stored``: how many pods each pod set of its Workload has, where that is admitted. ``told``: what the owner tells.
     """
-    found = sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
+    own = (pod for pod in pods if not _of_others(pod))
+    found = sorted(own, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
     known = told is not None and bool(told.roles(found))
     if not found or (told is not None and not known and before is not None):
         if before is None:

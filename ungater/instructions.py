@@ -245,7 +245,8 @@ class Rules:
     life: LifeRules = field(default_factory=LifeRules)
     missing_pods: MissingPods = field(default_factory=MissingPods)
     require_queue: bool = False  # what asks for a topology without a queue is not placed
-    doubted: Callable[[str, float], bool] = lambda _namespace, _now: False  # whether pods of others there did not come
+    # Seconds for which those of a namespace wait for their pods, as pods of others there did not come.
+    doubted: Callable[[str, float], float] = lambda _namespace, _now: 0.0
     checks: Callable[[Record], Collection[str]] = lambda _record: ()  # the admission checks that it needs
     losing: Callable[[Record], Losing | None] = lambda _record: None  # slices that are to make room for somebody
     outsiders: Callable[[Record], tuple[tuple[Pod, str], ...]] = lambda _record: ()  # pods that are to make room for it

@@ -133,6 +133,7 @@ class Memory:
         self._removed: dict[str, None] = {}  # uids of Workloads that we deleted, whose end was not seen yet
         self.groups: dict[str, str] = {}  # owners that are known by their pods alone: id -> key of the Workload
         self._ids: dict[str, str] = {}  # of all owners, by key of the Workload
+        self._places: dict[str, Record] = {}  # by pod uid: in whose `Record.left` it is
         self.view: Callable[[Owner], Owner] = lambda owner: owner  # a job as everything here is to look at it
         self._enqueue = enqueue
         self._signal = signal
@@ -413,6 +414,9 @@ class Memory:
             self.layout += 1
             self._changed.add(event.key)
             self._signal()
+            for pod in self.pods_on(event.key):
+                if pod.metadata.deletion_timestamp is not None:
+                    self._pay(pod, self._record_of(pod))
 
     def on_topology(self, event: Event[NodeResourceTopology]) -> None:
         """What a node's exporter publishes came, changed or went."""
@@ -491,7 +495,7 @@ class Memory:
         if not self.live:
             return
         if event.old is not None and (event.new is None or event.new.metadata.uid != event.old.metadata.uid):
-            self._drop(id_of(event.old))
+            self._drop_job(id_of(event.old))
             self._forget_child(event.old)
             self._unproved.pop(id_of(event.old), None)
         if event.new is not None:
@@ -502,7 +506,7 @@ class Memory:
         if not self.live:
             return
         if event.old is not None and (event.new is None or event.new.metadata.uid != event.old.metadata.uid):
-            self._drop(id_of(event.old))
+            self._drop_job(id_of(event.old))
         if event.new is not None:
             self._set_jobset(event.new)
 
@@ -551,6 +555,8 @@ class Memory:
                     self._settle(record, new)
             self._charge(new)
             self._pay(new, record)
+        elif (old.metadata.deletion_timestamp, new.metadata.deletion_timestamp).count(None) == 1:
+            self._pay(new, record)  # where nobody ends it, it is not waited for
         self._note_arrival(new)
         if record is None:
             self._note_stray(new)
@@ -659,9 +665,9 @@ class Memory:
         """The workload that a pod was let go for and is not part of any more, where it still has its place there."""
         record = self.records.get(self._ids.get(f"{pod.metadata.namespace}/{mark}", "")) if mark else None
         uid = pod.metadata.uid
-        if record is None or uid in record.pods:
-            return None
-        if not self.orphans.runs(pod) or not answers_for(record):
+        if self._places.get(uid) is not record:
+            self._forget_left(pod)  # whatever it says by now that it was let go for
+        if record is None or uid in record.pods or not self.orphans.runs(pod) or not answers_for(record):
             self._forget_left(pod)
             return None
         pod_set = (pod.metadata.annotations or {}).get(self.keys.pod_set, "")
@@ -670,18 +676,20 @@ class Memory:
                 return None
             self._enqueue(record.id, 0.0)
         record.left[uid] = pod_set, pod
+        self._places[uid] = record
         return record
 
     def _forget_left(self, pod: objects.Pod) -> None:
         """A pod ended, or has no place in the workload that it left: others of that may go."""
-        mark = (pod.metadata.annotations or {}).get(self.keys.workload)
-        record = self.records.get(self._ids.get(f"{pod.metadata.namespace}/{mark}", "")) if mark else None
-        if record is not None and record.left.pop(pod.metadata.uid, None) is not None:
+        if (record := self._places.pop(pod.metadata.uid, None)) is not None:
+            del record.left[pod.metadata.uid]
             self._enqueue(record.id, 0.0)
 
     def _judge_left(self, record: Record) -> None:
         """What is held for a job changed: those that left it have their places in it, or are charged by themselves."""
         left, record.left = record.left, {}
+        for uid in left:
+            del self._places[uid]
         for _, pod in left.values():
             self._pay(pod, None)
 
@@ -754,11 +762,11 @@ class Memory:
         if self._parents.get(id_of(job), parent) != parent:
             self._forget_child(job)  # it has another owner now
         if parent:
-            self._drop(id_of(job))  # where it was taken for a workload of its own
+            self._drop_job(id_of(job))  # where it was taken for a workload of its own
             self._set_child(parent, job)
             return
         if job.spec.managed_by not in {"", JOB_CONTROLLER}:
-            self._drop(id_of(job))  # another controller's, who makes its pods elsewhere, or not at all
+            self._drop_job(id_of(job))  # another controller's, who makes its pods elsewhere, or not at all
             return
         uid = id_of(job)
         pods = tuple(self.pods_of(uid)) if uid in self._parents else ()
@@ -865,7 +873,7 @@ class Memory:
         uid = id_of(jobset)
         record, children = self.records.get(uid), self.children.get(uid, {})
         if jobset.spec.managed_by not in {"", JOB_SET_CONTROLLER}:
-            self._drop(uid)
+            self._drop_job(uid)
         elif jobset.spec.replicated_jobs:
             self._set_own(record, owner_of_jobset(jobset, children.values(), self.keys, record.own if record else None))
 
@@ -917,8 +925,7 @@ class Memory:
 
     def _set_own(self, record: Record | None, own: Owner) -> None:
         if own.request is None and not own.gated and not own.queue:
-            if record is not None:
-                self._drop(own.id)
+            self._drop_job(own.id)
             return
         if record is None:
             self._new_record(own)
@@ -1160,6 +1167,11 @@ class Memory:
             if self._ids.get(record.key) == uid:
                 del self._ids[record.key]
             self.free(record)
+
+    def _drop_job(self, uid: str) -> None:
+        """Forget a job; not pods that name its uid and another kind: their Workload goes with them."""
+        if uid not in self.groups:
+            self._drop(uid)
 
     def _pods_of(self, uid: str) -> Iterable[objects.Pod]:
         """The pods of an owner and of its Jobs."""

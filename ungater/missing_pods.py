@@ -9,17 +9,20 @@ Rules
 - Where no pod is there, the workload is evicted, and waits longer each time. Where some are, the slots of the others go
   back, and from then on it gets as many as it has pods.
 - Without a queue nobody pays for what is held. So one that was evicted for this is placed again only when all its pods
-  are there, and so is whatever comes in its namespace in the next time.
+  are there, and so is whatever comes in its namespace in the next hour. Where pods come in order, all can only be there
+  once it is placed: it is tried again after that hour.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from engine.reasons import Reason
 from kube.objects import condition
 from ungater import conditions as names
 from ungater.conditions import Wanted
 from ungater.instructions import Doubt, Evict, Instruction, LookAgain, MissingPods, Shorten
+from ungater.jobs import OwnedPodSet
 from ungater.record import Came, Record
 
 DOUBT = 3600.0  # seconds for which workloads of a namespace without a queue are placed only once all their pods exist
@@ -38,9 +41,9 @@ class Doubts:
         self._until = {name: until for name, until in self._until.items() if until > now}
         self._until[namespace] = now + DOUBT
 
-    def about(self, namespace: str, now: float) -> bool:
-        """Whether it is one of those."""
-        return self._until.get(namespace, now) > now
+    def about(self, namespace: str, now: float) -> float:
+        """For how many seconds it is one of those; 0 where it is none."""
+        return max(0.0, self._until.get(namespace, now) - now)
 
 
 def note(record: Record, now: float) -> None:
@@ -68,7 +71,7 @@ def note(record: Record, now: float) -> None:
         if name in record.late:
             record.late[name] = max(record.late[name], there)
     record.came = after
-    if all(record.late.get(one.name, one.count) >= one.count - one.idle for one in record.owner.pod_sets):
+    if all(record.late.get(one.name, one.count) >= _most(record, one) for one in record.owner.pod_sets):
         record.late = {}
 
 
@@ -78,9 +81,17 @@ def _said(record: Record) -> bool:
 
 
 def _needed(record: Record, name: str) -> int:
-    """How many pods are to be there: of those that are admitted, those that still have something to do."""
-    pod_set = next(one for one in record.owner.pod_sets if one.name == name)
-    return max(0, min(pod_set.count, record.admitted(name)) - pod_set.idle)
+    """How many pods are to be there: of those that are admitted, those that still have something to do.
+
+    All of those where it is not known how many it wants, as its pods contradict each other.
+    """
+    pod_set, admitted = next(one for one in record.owner.pod_sets if one.name == name), record.admitted(name)
+    return max(0, (admitted if record.owner.wrong is not None else min(pod_set.count, admitted)) - pod_set.idle)
+
+
+def _most(record: Record, pod_set: OwnedPodSet) -> int:
+    """How many pods may come."""
+    return max(pod_set.count - pod_set.idle, _needed(record, pod_set.name))
 
 
 @dataclass(frozen=True)
@@ -130,24 +141,39 @@ def message(record: Record, limits: MissingPods) -> str:
     )
 
 
-def awaited(record: Record, *, doubted: bool) -> tuple[Reason, str] | None:
-    """Why one without a queue waits for its pods before it is placed; None where it does not, or all are there.
+class Awaited(NamedTuple):
+    """Why one without a queue waits for its pods before it is placed. ``left``: seconds; None: until they are there."""
 
-    ``doubted``: whether pods of others in its namespace did not come.
+    reason: Reason
+    message: str
+    left: float | None
+
+
+def awaited(record: Record, *, doubted: float, wall: float) -> Awaited | None:
+    """None where it does not wait for its pods, or all are there.
+
+    ``doubted``: for how many seconds it is because pods of others in its namespace did not come; 0 where they did.
+    ``wall``: seconds since the epoch.
     """
     owner, known = record.owner, record.known
     if owner.queue or (record.own or owner).suspended or known is None:
         return None
     evicted = condition(known.conditions, names.EVICTED)
     itself = evicted is not None and (evicted.status, evicted.reason) == ("True", str(Reason.PODS_MISSING))
-    if not itself and not doubted:
+    left: float | None = doubted
+    if itself:
+        since = names.since(known.conditions, names.EVICTED)
+        left = max(doubted, (since or 0.0) + DOUBT - wall) if owner.in_order else None
+    if left is not None and left <= 0:
         return None
     there = sum(record.there(one) for one in owner.pod_sets)
     wanted = sum(one.count - one.idle for one in owner.pod_sets)
     if there >= wanted:
         return None
     whose = "they" if itself else f"pods of others in namespace {owner.namespace}"
-    return Reason.PODS_MISSING, (
-        f"{there} of {wanted} pods exist: {whose} did not come in time before, so it is placed when all are there. The "
-        f"events of {owner.kind} {owner.name} tell why pods are not made, such as a ResourceQuota"
+    until = "" if left is None else " or an hour has passed"
+    text = (
+        f"{there} of {wanted} pods exist: {whose} did not come in time before, so it is placed when all are there"
+        f"{until}. The events of {owner.kind} {owner.name} tell why pods are not made, such as a ResourceQuota"
     )
+    return Awaited(Reason.PODS_MISSING, text, left)

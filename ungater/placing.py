@@ -99,7 +99,7 @@ def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
         if (slots := record.slots_in.get(pod_set.name)) is not None
     }
     for name, count in counted.items():
-        _keep_places(record.slots_in[name], count, record.left_of(name))
+        _keep_places(record.slots_in[name], count, [*record.left_of(name), *count.ending])
     looks = [
         _Look.of(record, pod_set, counted[pod_set.name], rules, now) for pod_set in pod_sets if pod_set.name in counted
     ]
@@ -130,7 +130,7 @@ def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
 
 
 def _keep_places(slots: SlotMap, counted: Tally, left: Sequence[Pod]) -> None:
-    """Pods that left the workload and run on keep their slots: that where they are, or any."""
+    """Pods that left the workload, or lost their slot, and run on keep a slot: that where they are, or any."""
     for pod in left:
         index = slots.of_selector(pod.spec.node_selector)
         free = counted.free(slots)

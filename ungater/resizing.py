@@ -36,9 +36,10 @@ def resize(record: Record, counted: Mapping[str, Tally], asked: Mapping[str, Amo
 
 def give_back(record: Record, counted: Mapping[str, Tally], now: float) -> list[Instruction]:
     """What fewer pods leave, one pod set after the other."""
-    if record.owner.wrong is not None:
-        return []  # how many there are is not known
+    wrong = record.owner.wrong is not None
     for pod_set in record.owner.pod_sets:
+        if wrong and pod_set.name not in record.late:
+            continue  # how many are to come is not known
         if pod_set.name in counted:
             slots, kept = record.slots_in[pod_set.name], counted[pod_set.name]
             if (wanted := record.wanted(pod_set)) >= slots.total:
@@ -51,7 +52,7 @@ def give_back(record: Record, counted: Mapping[str, Tally], now: float) -> list[
             keep = max(record.wanted(pod_set), sum(not finished(pod) for pod in record.pods_of(pod_set)))
             if keep < record.admitted(pod_set.name):
                 return _shrink(record, pod_set, None, keep, now)
-    for pod_set in record.owner.pod_sets:
+    for pod_set in record.owner.pod_sets if not wrong else ():
         if (less := granted.less(record, pod_set)) is not None:
             held, count = record.slots_in.get(pod_set.name), record.admitted(pod_set.name)
             return _shrink(record, pod_set, held, count, now, less)

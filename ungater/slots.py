@@ -111,6 +111,7 @@ class Tally:
     waiting: list[Pod] = field(default_factory=list)  # gated, without a slot, not being deleted
     resend: list[tuple[Pod, int]] = field(default_factory=list)  # a patch that was never seen to arrive
     moved: list[Pod] = field(default_factory=list)  # ungated by us to what is no slot (any more)
+    ending: list[Pod] = field(default_factory=list)  # the same, on a node where they are still about to end
     strangers: list[Pod] = field(default_factory=list)  # of this owner, never gated by us, in no slot
     ranks: dict[int, int] = field(default_factory=dict)  # of the pods that hold the slots in use: rank -> slice
 
@@ -305,6 +306,8 @@ def _count_ungated(
             members.setdefault(index, []).append(pod)
     elif not terminating:
         (result.moved if ours else result.strangers).append(pod)
+    elif ours:
+        result.ending.append(pod)
 
 
 def _use(result: Tally, index: int, rank: int | None) -> None:

@@ -60,6 +60,7 @@ class World:
     def make(self):
         memory = Memory(KEYS, lambda uid, _after: self.asked.append(uid))
         memory.pods_of = lambda uid: [pod for pod in self.stores["pod"].values() if owner_key(pod, KEYS) == uid]
+        memory.pods_on = lambda name: [pod for pod in self.stores["pod"].values() if pod.spec.node_name == name]
         memory.workload_of = self.stores["workload"].get
         return memory
 

@@ -18,7 +18,19 @@ import structlog
 from support.history import loop as loops
 from support.history.actors import Cluster
 from support.history.judge import Judge
-from support.history.server import HOSTILE, Json, Server, ended, gated, is_set, is_true, over, owner_of, owners
+from support.history.server import (
+    HOSTILE,
+    NAMESPACE,
+    Json,
+    Server,
+    ended,
+    gated,
+    is_set,
+    is_true,
+    over,
+    owner_of,
+    owners,
+)
 from support.history.stored import HOSTNAME, name_of, slices_of
 from support.history.users import Users
 from support.history.wire import Faults, Wire
@@ -167,7 +179,8 @@ class History:
         limit = self.settings.wait_for_pods_ready_timeout_seconds or 0.0
         await self._settle(self._unsettled, QUIET + limit)
         held, written, claimed = self._held(), self.server.ours, self._claimed()
-        doubts = self.term.controller.memory.doubts.about(HOSTILE, self.loop.now)
+        memory = self.term.controller.memory
+        doubts = any(memory.doubts.about(namespace, self.loop.now) for namespace in (NAMESPACE, HOSTILE))
         self._match_store(held)
         await self._end_term()
         self.term = Term(self, self.faults)
@@ -400,6 +413,7 @@ class History:
             "records": memory.records,
             "entries": memory.queues.entries,
             "ids": memory._ids,
+            "places": memory._places,
             "moving": memory.holdings.moving,
             "evicting": memory.queues.evicting,
         }

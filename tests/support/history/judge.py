@@ -133,7 +133,7 @@ class Judge:
         yield from _one_domain(new, slices)
         yield from self._full(slices, name)
         if before is not None:
-            self._note_moved(new, slices)
+            self._note_moved(new, slices, slices_of(old))
         else:  # what is still on its way out since an earlier admission sits beside the new slots, not in them
             leaving = (pod for pod in self._holders(new) if pod["metadata"].get("deletionTimestamp"))
             self._astray |= {pod["metadata"]["uid"] for pod in leaving}
@@ -167,8 +167,10 @@ class Judge:
                 if node is None or not ready(node):
                     self._forsaken.add(meta["uid"])
 
-    def _note_moved(self, workload: Json, slices: Slices) -> None:
+    def _note_moved(self, workload: Json, slices: Slices, before: Slices) -> None:
         """Slots of a node that takes no pods went to another: so do the pods that were sent there and cannot start."""
+        kept = [(each.pod_set, each.labels) for each in slices]
+        slices = slices + [each._replace(count=0) for each in before if (each.pod_set, each.labels) not in kept]
         for index, (_, labels, count) in enumerate(slices):
             since = self._closed.get(labels[HOSTNAME])
             node = self.server.get("nodes", labels[HOSTNAME])
@@ -473,6 +475,10 @@ class Judge:
         used: Counter = Counter()
         for (_, name), cpu in () if idle else self.payers.running().items():
             used[name] += cpu
+        for pod in () if idle else self.server.all("pods"):
+            let, name = self.payers.let.get(pod["metadata"]["uid"]), queue["metadata"]["name"]
+            if (let is None or let.queue != name) and holds(pod) and not ended(pod) and not gated(pod):
+                used[name] += paid.believed(pod, name)
         for workload in () if idle else self.server.all("workloads"):
             if self._wants(owner_of(workload)) or is_hostile(owner_of(workload)):
                 used[(admission_of(workload) or {}).get("clusterQueue", "")] += cpu_of(workload)

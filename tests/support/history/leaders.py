@@ -2,9 +2,10 @@
 
 Facts of leaderworkerset.x-k8s.io: each group has a leader, `NAME-GROUP`, and workers, `NAME-GROUP-INDEX`, which come
 once the leader is there, or only when it is ready. Where the restart policy is to make the group anew, a pod that ends
-or is deleted takes the others of its group with it. Pods are controlled by StatefulSets, which are left out here. What
-the templates were is kept as a ControllerRevision, whose hash is on the pods: after an edit each group is deleted and
-made anew, one at a time, and workers are made as their leader was.
+or is deleted takes the others of its group with it. Pods are controlled by StatefulSets, which are left out here: a pod
+that says itself that the set is its owner is nobody's. What the templates were is kept as a ControllerRevision, whose
+hash is on the pods: after an edit the groups are deleted and made anew from the last one down, the next where no more
+than one is away, and one that is not ready at once. Workers are made as their leader was, and go with it.
 """
 
 import random
@@ -22,6 +23,7 @@ from support.history.server import (
     groups_of,
     owner_of,
     parent_of,
+    revision_name,
 )
 
 from crds.constants import WORKER_INDEX
@@ -42,10 +44,11 @@ class LeaderSets:
         return any(self._set(each, all_end=all_end) for each in found)
 
     def _set(self, whole: Json, *, all_end: bool) -> bool:
-        pods = [pod for pod in self.server.all("pods") if parent_of(pod) == whole["metadata"]["uid"]]
+        uid = whole["metadata"]["uid"]
+        pods = [pod for pod in self.server.all("pods") if _made(pod) and parent_of(pod) == uid]
         if self._keep(whole):
             return True
-        groups = groups_of(whole)
+        groups = groups_of(self.server, whole)
         known = {group["metadata"]["uid"] for group in groups}
         if self._drop([pod for pod in pods if owner_of(pod) not in known]) or self._roll(whole, pods):
             return True
@@ -61,7 +64,7 @@ class LeaderSets:
 
     def _keep(self, whole: Json) -> bool:
         """Keep what its templates are."""
-        meta, name = whole["metadata"], _revision_name(whole, _revision(whole))
+        meta, name = whole["metadata"], revision_name(whole, _revision(whole))
         if self.server.get("controllerrevisions", name, meta["namespace"]) is not None:
             return False
         reference = {"kind": KIND, "apiVersion": API_VERSION, "name": meta["name"], "uid": meta["uid"]}
@@ -80,15 +83,30 @@ class LeaderSets:
         return True
 
     def _roll(self, whole: Json, pods: list[Json]) -> bool:
-        """Delete a group that is not as the set is now, once all others are there."""
-        now = _revision(whole)
-        old = {owner_of(pod) for pod in pods if pod["metadata"]["labels"][REVISION] != now}
-        going = {owner_of(pod) for pod in pods if pod["metadata"].get("deletionTimestamp")}
-        group = min(going & old or (old if len(pods) == _size(whole) * whole["spec"]["replicas"] else ()), default="")
-        return self._drop([pod for pod in pods if owner_of(pod) == group])
+        """Delete a group that is not as the set is now, as `rollingUpdatePartition` and the StatefulSet have it."""
+        now, count = _revision(whole), whole["spec"]["replicas"]
+        uids = [f"{whole['metadata']['uid']}/{group}" for group in range(count)]
+        groups = [[pod for pod in pods if owner_of(pod) == uid] for uid in uids]
+        old = [any(_hash(pod) != now for pod in group) for group in groups]
+        ready = [sum(pod["status"]["phase"] == "Running" for pod in group) == _size(whole) for group in groups]
+        done = next((at for at in range(count) if old[-1 - at] or not ready[-1 - at]), count)
+        least = max(0, count - done - 1)
+        first = least + ready[:least].count(False)
+        for at in range(min(first, count - 1), least - 1, -1):
+            if ready[at] and old[at]:
+                break
+            first = at
+        for at in range(count - 1, first - 1, -1):
+            if old[at]:
+                return self._drop([pod for pod in groups[at] if _hash(pod) != now])
+            if not ready[at]:
+                return False
+        return False
 
     def _group(self, whole: Json, name: str, pods: dict[str, Json]) -> bool:
         there = list(pods.values())
+        if name in pods and self._drop([pod for pod in there if _hash(pod) != _hash(pods[name])]):
+            return True
         going = [pod for pod in there if ended(pod) or pod["metadata"].get("deletionTimestamp")]
         if self._drop(there if going and whole["spec"]["recreate"] else going):
             return True
@@ -114,8 +132,8 @@ class LeaderSets:
         meta, templates = whole["metadata"], whole["spec"]["leaderWorkerTemplate"]
         revision = _revision(whole)
         if index and (leader := self.server.get("pods", group, meta["namespace"])) is not None:
-            revision = leader["metadata"]["labels"][REVISION]
-            kept = self.server.get("controllerrevisions", _revision_name(whole, revision), meta["namespace"])
+            revision = _hash(leader)
+            kept = self.server.get("controllerrevisions", revision_name(whole, revision), meta["namespace"])
             if kept is None:
                 return False  # the leader is that of another set of this name, and on its way out
             templates = kept["data"]["spec"]["leaderWorkerTemplate"]
@@ -144,13 +162,19 @@ class LeaderSets:
         return True
 
 
+def _made(pod: Json) -> bool:
+    """Whether a LeaderWorkerSet's StatefulSet made it, and has it still."""
+    return LEADER_SET in (pod["metadata"].get("annotations") or {})
+
+
+def _hash(pod: Json) -> str:
+    """Of the templates that it was made from; "" where it does not say."""
+    return str((pod["metadata"].get("labels") or {}).get(REVISION, ""))
+
+
 def _revision(whole: Json) -> str:
     """The hash of its templates."""
     return f"{crc32(encode(whole['spec']['leaderWorkerTemplate'], order='sorted')):x}"
-
-
-def _revision_name(whole: Json, revision: str) -> str:
-    return f"{whole['metadata']['uid']}-{revision}-1"
 
 
 def _size(whole: Json) -> int:

@@ -18,6 +18,7 @@ from support.history.loop import EPOCH, Loop
 from kube import resources
 from kube.resources import Resource
 from ungater.leaders import GROUP as GROUP_INDEX
+from ungater.leaders import REVISION
 
 Json = dict[str, Any]
 Key = tuple[str, str, str]  # (plural, namespace, name)
@@ -339,22 +340,39 @@ def owners(server: "Server", namespace: str = NAMESPACE) -> Iterator[Json]:
     yield from server.within("jobsets", namespace)
     yield from server.within("statefulsets", namespace)
     for whole in server.within("leaderworkersets", namespace):
-        yield from groups_of(whole)
+        yield from groups_of(server, whole)
     yield from server.within(POD_GROUPS.plural, namespace)
 
 
-def groups_of(whole: Json) -> list[Json]:
+def groups_of(server: "Server", whole: Json) -> list[Json]:
     """The groups of a LeaderWorkerSet, each like an object."""
-    meta, spec = whole["metadata"], whole["spec"]
-    templates = spec["leaderWorkerTemplate"]
+    meta = whole["metadata"]
+    groups = [(group, _made_as(server, whole, group)) for group in range(whole["spec"]["replicas"])]
     return [
         {
             "kind": LEADER_GROUP,
             "metadata": {**meta, "name": f"{meta['name']}-{group}", "uid": f"{meta['uid']}/{group}"},
             "spec": {**templates, "replicas": templates["size"], "template": templates["workerTemplate"]},
         }
-        for group in range(spec["replicas"])
+        for group, templates in groups
     ]
+
+
+def _made_as(server: "Server", whole: Json, group: int) -> Json:
+    """The templates of one group: those that its leader was made from, or what they are now where there is none."""
+    meta = whole["metadata"]
+    leader = server.get("pods", f"{meta['name']}-{group}", meta["namespace"])
+    its = leader is not None and parent_of(leader) == meta["uid"] and not leader["metadata"].get("deletionTimestamp")
+    named = (leader["metadata"].get("labels") or {}).get(REVISION, "") if leader is not None and its else ""
+    kept = server.get("controllerrevisions", revision_name(whole, named), meta["namespace"])
+    spec: Json = whole["spec"] if kept is None else kept["data"]["spec"]
+    templates: Json = spec["leaderWorkerTemplate"]
+    return templates
+
+
+def revision_name(whole: Json, revision: str) -> str:
+    """Of the ControllerRevision that keeps what a LeaderWorkerSet was."""
+    return f"{whole['metadata']['uid']}-{revision}-1"
 
 
 def is_set(owner: Json) -> bool:

@@ -20,6 +20,7 @@ from ungater.decide import decide
 from ungater.granted import as_admitted
 from ungater.instructions import Enter, Leave, Release, Respec, Shrink, ShrinkLater, Tell, Ungate, Write
 from ungater.memory import Memory
+from ungater.slots import Intent
 
 OWNER = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u-db", "controller": True}
 CPU = ("gpu", "cpu")
@@ -187,6 +188,43 @@ def test_where_quota_lacks_it_waits_and_says_so(world):
     assert refusal.reason is Reason.INSUFFICIENT_QUOTA
     assert world.used() == 3000
     assert gone(world.told()) == []
+
+
+@pytest.mark.parametrize(("quota", "reason"), [(4, Reason.INSUFFICIENT_QUOTA), (8, None)])
+def test_one_of_which_none_runs_gives_back_what_it_holds_where_quota_lacks_for_more(quota, reason):
+    """Two that each kept a part of what both want would wait for each other."""
+    world = Queued(quota=quota)
+    grown(world, "1", "2")
+    refusal = world.admitted(asked={"main": {"cpu": 2000}})
+    assert (refusal and refusal.reason) is reason
+    if reason is None:
+        assert gone(world.told()) == ["db-0", "db-1", "db-2"]
+        return
+    world.record.refused = refusal
+    leave, release = world.told()
+    assert isinstance(leave, Leave)
+    assert isinstance(release, Release)
+    assert {one.reason for one in release.wanted} == {Reason.ASKS_FOR_MORE}
+    world.memory.free(world.record)
+    assert world.used() == 0
+
+
+def test_a_pod_that_was_sent_may_run_and_nothing_is_given_back_meanwhile(world):
+    grown(world, "1", "2")
+    world.record.refused = world.admitted(asked={"main": {"cpu": 2000}})
+    slot = world.record.slots.slots[0]
+    world.record.intents["u-db-0"] = Intent(slot.values, deadline=200.0)
+    assert not any(isinstance(one, Release) for one in world.told())
+    world.record.intents["u-db-0"] = Intent(slot.values, deadline=200.0, gone=True)
+    assert any(isinstance(one, Release) for one in world.told()), "there is no such pod"
+
+
+def grown(world, before, after):
+    """A rolling update made all three pods anew, which ask for more, before any of them ran."""
+    running(world, before, before, before)
+    for name in ("db-0", "db-1", "db-2"):
+        world.drop("pod", world.stores["pod"][f"ns/{name}"])
+        world.pod(name, after)
 
 
 def test_a_slot_whose_node_is_too_small_for_the_larger_pod_goes_elsewhere(world):
@@ -429,3 +467,49 @@ def test_what_a_pod_says_of_its_quota_is_read_or_passed_over():
     assert decode(encode(quota)) == quota
     for text in (None, "", "{", "[]", '{"clusterQueue": 7}', '{"flavors": {}}'):
         assert decode(text) is None
+
+
+# --- pods that left their workload -----------------------------------------------------------------------------------
+
+
+def left(world):
+    """The second pod of a set of two runs on without an owner, in the place that it has in the set's workload."""
+    _, pod = running(world, "1", "1")
+    pod = world.change(pod, owner_references=(), annotations={**pod.metadata.annotations, KEYS.pod_set: "main"})
+    assert list(world.record.left) == [pod.metadata.uid]
+    assert world.used() == 2000
+    return pod
+
+
+@pytest.mark.parametrize("mark", ["statefulset-none", "podgroup-other"])
+def test_a_place_is_free_once_who_had_it_is_gone_whatever_that_said_of_it_meanwhile(world, mark):
+    pod = left(world)
+    pod = world.change(pod, annotations={**pod.metadata.annotations, KEYS.workload: mark})
+    assert world.record.left == {}
+    assert world.used() == 3000, "it is charged by itself now"
+    world.drop("pod", pod)
+    world.memory.hold(world.record, world.record.admission)
+    assert (world.record.left, world.used()) == ({}, 2000)
+
+
+def test_who_terminates_where_nobody_ends_it_has_no_place_and_takes_no_quota(world):
+    pod = left(world)
+    terminating = world.change(pod, deletion_timestamp="2026-11-21T00:10:00Z")
+    assert list(world.record.left) == [pod.metadata.uid]
+    node = world.stores["node"][pod.spec.node_name]
+    world.drop("node", node)
+    assert world.record.left == {}
+    world.put("node", node)
+    assert list(world.record.left) == [pod.metadata.uid]
+    world.change(terminating, deletion_timestamp=None)
+    assert list(world.record.left) == [pod.metadata.uid]
+
+
+def test_who_was_to_go_before_it_had_a_node_has_no_place(world):
+    pod = world.pod("db-0", "1")
+    world.admitted()
+    pod = world.run(pod, world.record.slots.slots[0], bound=False)
+    pod = world.change(pod, owner_references=(), annotations={**pod.metadata.annotations, KEYS.pod_set: "main"})
+    assert list(world.record.left) == [pod.metadata.uid]
+    world.change(pod, deletion_timestamp="2026-11-21T00:10:00Z")
+    assert world.record.left == {}

@@ -4,7 +4,7 @@ import re
 
 import msgspec
 import pytest
-from support.owned import KEYS, slot_map
+from support.owned import KEYS, make_job, slot_map
 from support.world import FLAVOR, NODES, World, stored_workload
 
 from crds.constants import NUMA_POLICY, WORKER_INDEX
@@ -444,6 +444,31 @@ def test_who_calls_an_owner_like_one_of_kubernetes_has_any_owner(world, kind):
     world.put("pod", make_pod("a", owner=owner))
     (record,) = world.memory.records.values()
     assert (record.id, record.owner.suspendable) == ("ns/u-db", False)
+
+
+def test_a_pod_of_a_job_tells_nothing_of_pods_that_name_its_uid_and_another_kind(world):
+    """Else they have a Workload of the Job: once that is gone it is collected and made again for ever."""
+    job = {**STATEFUL_SET, "kind": "Job", "apiVersion": "batch/v1"}
+    made_up = {**STATEFUL_SET, "kind": "MadeUp", "apiVersion": "made.up/v1"}
+    world.put("pod", make_pod("a", owner=job))
+    world.put("pod", make_pod("b", owner=made_up))
+    (record,) = world.memory.records.values()
+    world.memory.regroup(record)
+    assert (record.owner.kind, record.owner.api_version) == ("MadeUp", "made.up/v1")
+
+
+@pytest.mark.parametrize("job", [make_job("db", uid="u-db"), make_job("db", uid="u-db", request={}, gated=False)])
+def test_pods_that_name_a_job_and_another_kind_stay_known_when_it_goes(world, job):
+    """Else their Workload would stay for good: nobody can tell whether an owner of such a kind exists."""
+    world.put("pod", pod := make_pod("a", owner={**STATEFUL_SET, "kind": "MadeUp", "apiVersion": "made.up/v1"}))
+    record = world.memory.records["ns/u-db"]
+    world.put("workload", stored_for(record))
+    world.put("job", job)
+    world.drop("job", job)
+    world.drop("pod", pod)
+    assert world.memory.records == {"ns/u-db": record}
+    world.memory.regroup(record)
+    assert Remove in [type(one) for one in decide(record, world.memory.rules, 0.0)]
 
 
 def test_pods_of_another_namespace_that_name_an_owner_are_none_of_its(world):

@@ -55,3 +55,9 @@ def test_a_pod_set_has_a_place_for_those_that_left_as_long_as_fewer_run_than_are
     assert not record(at("n1"), at("n2")).has_place("main", KEYS.gate)
     assert not record(at("n1"), left=[at("n2")]).has_place("main", KEYS.gate)
     assert not record(at("n1")).has_place("other", KEYS.gate)
+
+
+def test_one_that_has_no_slot_any_more_and_takes_long_to_end_keeps_a_place_until_it_is_gone():
+    slow = make_pod("slow", at=("b", "r", "n9"), node="n9", phase="Running", terminating=True)
+    assert ungated(record(slow, *waiting(2))) == ["new-0"]
+    assert ungated(record(*waiting(2))) == ["new-0", "new-1"]

@@ -1,6 +1,7 @@
 """What is held for pods that nobody makes goes back."""
 
 import dataclasses
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -17,9 +18,15 @@ from support.owned import (
 )
 from support.world import FLAVOR, NODES, World
 
+from crds.request import RequestError
 from engine.reasons import Reason
 from kube.objects import Condition
+<<<<<<< HEAD
 from queueing import lifecycle
+=======
+from queueing import life
+from ungater import conditions as names
+>>>>>>> main
 from ungater import instructions as i
 from ungater import missing_pods
 from ungater.conditions import ADMITTED, EVICTED, PODS_READY, QUOTA_RESERVED, timestamp
@@ -115,6 +122,22 @@ def test_quota_without_slots_goes_back_too():
     record.late, record.shrink_at = {"main": 1}, 160.0
     (shrink,) = [one for one in look(record, 161.0) if isinstance(one, i.Shrink)]
     assert (shrink.slots, shrink.count) == (None, 1)
+
+
+@pytest.mark.parametrize("slots", [SLOTS, None])
+def test_so_goes_what_is_held_for_more_pods_than_there_are_of_those_that_contradict_each_other(slots):
+    """How many are wanted is not known of them, and one that is replaced keeps its place for as long as others do."""
+    wrong = RequestError(Reason.INVALID_REQUEST, "spec", "b", "pods a and b differ")
+    one = make_owner(parallelism=1).pod_sets[0]
+    record = held(running("a", "b", "c"), slots=slots)
+    record.own = record.owner = dataclasses.replace(record.owner, wrong=wrong, pod_sets=(one,))
+    look(record, 100.0)
+    del record.pods["uid-c"]
+    assert not kinds(look(record, 159.0)) & {i.Shorten, i.ShrinkLater}
+    assert i.Shorten({"main": 2}) in look(record, 1100.0)
+    record.late, record.shrink_at = {"main": 2}, 1100.0
+    (shrink,) = [one for one in look(record, 1101.0) if isinstance(one, i.Shrink)]
+    assert shrink.count == 2
 
 
 def test_pods_that_come_later_are_more_and_no_others():
@@ -213,12 +236,23 @@ def test_without_a_queue_one_whose_pods_did_not_come_is_placed_when_all_are_ther
     assert look(record, 100.0) == [i.Enter()]
 
 
+def test_where_pods_come_in_order_it_is_tried_again_after_an_hour():
+    record = waiting(condition(EVICTED, reason=Reason.PODS_MISSING), pods=[make_pod("a")])
+    assert i.LookAgain not in kinds(look(record, 100.0))
+    record.owner = replace(record.owner, in_order=True)
+    at = names.since(record.known.conditions, EVICTED)
+    *_, again = decide(record, rules(), 100.0, at + 60.0)
+    assert again == i.LookAgain(missing_pods.DOUBT - 60.0)
+    assert decide(record, rules(), 100.0, at + missing_pods.DOUBT) == [i.Enter()]
+
+
 def test_so_is_what_comes_after_it_in_its_namespace():
     doubts = missing_pods.Doubts(lambda: 100.0)
     assert not doubts.about("ns", 100.0)
     doubts.note("ns")
     record = waiting()
-    leave, write, *_ = look(record, 101.0, doubted=doubts.about)
+    leave, write, *_, again = look(record, 101.0, doubted=doubts.about)
+    assert again == i.LookAgain(missing_pods.DOUBT - 1.0)
     assert (leave, write.wanted[0].reason) == (i.Leave(), Reason.PODS_MISSING)
     assert "pods of others in namespace ns" in write.wanted[0].message
     assert look(waiting(pods=[make_pod(name) for name in "abcd"]), 101.0, doubted=doubts.about) == [i.Enter()]
