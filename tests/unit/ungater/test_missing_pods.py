@@ -21,12 +21,8 @@ from support.world import FLAVOR, NODES, World
 from crds.request import RequestError
 from engine.reasons import Reason
 from kube.objects import Condition
-<<<<<<< HEAD
 from queueing import lifecycle
-=======
-from queueing import life
 from ungater import conditions as names
->>>>>>> main
 from ungater import instructions as i
 from ungater import missing_pods
 from ungater.conditions import ADMITTED, EVICTED, PODS_READY, QUOTA_RESERVED, timestamp
