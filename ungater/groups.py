@@ -126,7 +126,7 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
     kinds = bool(total) and roles != [MAIN]  # the total is of all kinds together
     alone = roles[0] if key == f"{identity(found[0].metadata.namespace, uid)}/{roles[0]}" else ""
     workload = _workload(key, kind, name, f"{uid}/{alone}" if alone else uid)
-    ours = [pod for pod in found if is_gated(pod, keys.gate) or _mark(pod, keys) in {None, workload}]
+    ours = [pod for pod in found if is_gated(pod, keys.gate) or mark_of(pod, keys) in {None, workload}]
     found = ours or found
     alive = [pod for pod in ours if not finished(pod)]
     pod_sets: list[OwnedPodSet] = []
@@ -183,7 +183,7 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
     )
 
 
-def _mark(pod: Pod, keys: Keys) -> str | None:
+def mark_of(pod: Pod, keys: Keys) -> str | None:
     """The workload that a pod was let go for; None where it was not."""
     return (pod.metadata.annotations or {}).get(keys.workload)
 
