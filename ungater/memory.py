@@ -660,6 +660,11 @@ class Memory:
         if self.orphans.judge(pod, record or self._left_by(pod, mark)):
             self._signal()
 
+    def stayed(self, pod: objects.Pod) -> None:
+        """The patch of a pod came to nothing after what was held for its workload was given back."""
+        if self.orphans.stayed(pod):
+            self._signal()
+
     def _left_by(self, pod: objects.Pod, mark: str | None) -> Record | None:
         """The workload that a pod was let go for and is not part of any more, where it still has its place there."""
         record = self.records.get(self._ids.get(f"{pod.metadata.namespace}/{mark}", "")) if mark else None
