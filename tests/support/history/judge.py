@@ -162,8 +162,8 @@ class Judge:
     def _given(self, workload: Json, job: Json) -> Iterator[tuple[str, dict[str, int]]]:
         """What its slots take: node, and amounts by resource.
 
-        A Workload keeps the templates that it was admitted with, and those of a set may be edited: a pod in a slot takes
-        what it asks for, and an empty slot the less of what was asked for and is asked for now.
+        A Workload keeps the templates that it was admitted with, and those of a set may be edited: a pod in a slot
+        takes what it asks for, and an empty slot the less of what was asked for and is asked for now.
         """
         if not is_set(job):
             yield from taken(workload)
