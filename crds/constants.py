@@ -39,9 +39,6 @@ NUMA_PLACEMENT_PREDICTED = f"{GROUP}/numa-placement-predicted"
 NUMA_PLACEMENT_OBSERVED = f"{GROUP}/numa-placement-observed"
 ADMITTED_QUOTA = f"{GROUP}/admitted-quota"  # by which quota a pod runs that was let go (`crds.admitted_quota`)
 
-# On pods: the quota that their workload was admitted with; written with the patch that removes the gate.
-ADMITTED_QUOTA = f"{GROUP}/admitted-quota"
-
 # What others write on nodes, and read on pods.
 GPU_STATES = "gpu-topology.acme.com/gpu-states"
 XPU_INDEXES = "BAIDU_COM_DEVICE_IDX"

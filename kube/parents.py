@@ -144,5 +144,5 @@ def revised(revision: ControllerRevision) -> LeaderWorkerTemplate | None:
     """What a revision keeps of a LeaderWorkerSet; None where it cannot be read."""
     try:
         return _decode_revised(revision.data).spec.leader_worker_template
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None

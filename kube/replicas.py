@@ -87,7 +87,7 @@ def replicas_of(one: Replicated, api_version: str) -> Replicas | None:
         made = _launcher(spec) if group == KUBEFLOW and version != "v1" else b""
         late = bool(made) and spec.get("launcherCreationPolicy") == "WaitForWorkersReady"
         over = _over(status)
-    except (msgspec.MsgspecError, AttributeError, KeyError, TypeError, ValueError):
+    except (msgspec.MsgspecError, AttributeError, KeyError, TypeError, ValueError, RecursionError):
         return None
     if not 0 < sum(counts.values()) <= MOST_PODS or len(counts) > MOST_KINDS:
         return None

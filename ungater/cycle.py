@@ -180,6 +180,7 @@ class Controller:
             concurrency=settings.ungate_concurrency,
             timeout=settings.expectation_timeout_seconds,
             again=self.queue.add,
+            stayed=self.memory.stayed,
             metrics=metrics,
             recorder=recorder,
             guard=self.guard,

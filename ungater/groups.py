@@ -30,7 +30,9 @@ from kube.objects import (
     NodeSelector,
     ObjectMeta,
     Pod,
+    PodSpec,
     PodTemplate,
+    ResourceRequirements,
     controller_of,
     is_true,
 )
@@ -124,7 +126,7 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
     kinds = bool(total) and roles != [MAIN]  # the total is of all kinds together
     alone = roles[0] if key == f"{identity(found[0].metadata.namespace, uid)}/{roles[0]}" else ""
     workload = _workload(key, kind, name, f"{uid}/{alone}" if alone else uid)
-    ours = [pod for pod in found if is_gated(pod, keys.gate) or _mark(pod, keys) in {None, workload}]
+    ours = [pod for pod in found if is_gated(pod, keys.gate) or mark_of(pod, keys) in {None, workload}]
     found = ours or found
     alive = [pod for pod in ours if not finished(pod)]
     pod_sets: list[OwnedPodSet] = []
@@ -181,7 +183,7 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
     )
 
 
-def _mark(pod: Pod, keys: Keys) -> str | None:
+def mark_of(pod: Pod, keys: Keys) -> str | None:
     """The workload that a pod was let go for; None where it was not."""
     return (pod.metadata.annotations or {}).get(keys.workload)
 
@@ -327,9 +329,14 @@ def _asked(pod: Pod, keys: Keys) -> tuple[object, ...]:
 def _template(
     pods: Sequence[Pod], gated: Sequence[Pod], keys: Keys, before: OwnedPodSet | None
 ) -> tuple[PodTemplate, bytes]:
-    """The template of the pods: of the newest that waits, else the one that was seen before, else made anew."""
+    """The template of the pods: of the newest that waits, else the one that was seen before, else made anew.
+
+    The one before tells nothing any more where none of the pods that are there asks for as much.
+    """
     if not gated and before is not None:
-        return before.template, before.raw
+        resources = _resources(before.template.spec)
+        if any(_resources(pod.spec) == resources for pod in pods):
+            return before.template, before.raw
     pod = gated[-1] if gated else pods[-1]
     meta = pod.metadata
     annotations = {key: text for key, text in (meta.annotations or {}).items() if key not in (keys.workload, *_WRITTEN)}
@@ -340,6 +347,10 @@ def _template(
     if before is not None and before.template == template:
         return before.template, before.raw
     return template, msgspec.json.encode(template)
+
+
+def _resources(spec: PodSpec) -> list[ResourceRequirements | None]:
+    return [one.resources for one in (*(spec.init_containers or ()), *(spec.containers or ()))]
 
 
 def _anywhere(affinity: Affinity | None) -> Affinity | None:

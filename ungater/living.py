@@ -245,7 +245,7 @@ class Living:
             return await self._spare(record, Reason.QUOTA_RESERVED, "nobody waits for its room any more")
         self._leaving(record)
         reclaims = _is_reclaimed(record) and self._reclaim.overrides
-        blocked = self._evict_each(record, evict.pods, evict.why, reclaims=reclaims)
+        blocked = self._evict_each(record, [(pod, evict.why) for pod in evict.pods], reclaims=reclaims)
         if blocked is None or reclaims:
             return False
         preemptors = self._memory.holdings.preemptors_of(record.key)
@@ -262,8 +262,7 @@ class Living:
         """Evict pods of slices that are to go, or pods that no queue admitted; a budget that refuses ends the plan."""
         queues = self._memory.queues
         reclaims = self._reclaim.overrides and self._memory.holdings.reclaimed(record.key)
-        why = next((why for _, why in evict.pods), "")
-        blocked = self._evict_each(record, [pod for pod, _ in evict.pods], why, reclaims=reclaims)
+        blocked = self._evict_each(record, evict.pods, reclaims=reclaims)
         if blocked is None or reclaims:
             return False
         until = time.time() + SPARED
@@ -278,8 +277,8 @@ class Living:
         self._given_up(record.key, preemptors, blocked.message)
         return False
 
-    def _evict_each(self, record: Record, pods: Iterable[Pod], why: str, *, reclaims: bool) -> Blocked | None:
-        """Evict pods; what a budget says that refused for longer than is waited for.
+    def _evict_each(self, record: Record, pods: Iterable[tuple[Pod, str]], *, reclaims: bool) -> Blocked | None:
+        """Evict pods, each for its reason; what a budget says that refused for longer than is waited for.
 
         ``reclaims``: nominal quota is taken back, so that after this a budget does not count, and pods cannot take as
         long to stop as they like.
@@ -288,10 +287,11 @@ class Living:
         waited = time.monotonic() - blocked.since if blocked is not None else 0.0
         late = blocked is not None and waited >= self._patience
         overriding, most = reclaims and late, self._reclaim.grace if reclaims else None
+        more = ""
         if overriding and blocked is not None:
-            why = f"{why}; {blocked.message}: that does not count for what was borrowed (reclaimOverridesBudgets)"
-        for pod in pods:
-            self._evictions.evict(record.id, pod, why, overriding=overriding, most_grace=most)
+            more = f"; {blocked.message}: that does not count for what was borrowed (reclaimOverridesBudgets)"
+        for pod, why in pods:
+            self._evictions.evict(record.id, pod, f"{why}{more}", overriding=overriding, most_grace=most)
         blocked = self._evictions.blocked(record.id)
         if blocked is None or late:
             return blocked

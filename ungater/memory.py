@@ -39,7 +39,7 @@ from queueing.queues.queues import Queues
 from ungater import swaps
 from ungater.arrivals import Arrivals
 from ungater.conditions import ADMITTED
-from ungater.groups import GONE, GROUP, POD, owner_key, owner_of_pods, served
+from ungater.groups import GONE, GROUP, POD, mark_of, owner_key, owner_of_pods, served
 from ungater.guard import Guard
 from ungater.holdings import Holdings
 from ungater.inside import Inside, Options, worth_a_look
@@ -655,10 +655,15 @@ class Memory:
 
     def _pay(self, pod: objects.Pod, record: Record | None) -> None:
         """Charge a pod by itself where it runs and no workload answers for it, and no more where one does."""
-        mark = (pod.metadata.annotations or {}).get(self.keys.workload)
+        mark = mark_of(pod, self.keys)
         if record is not None and mark not in {None, record.owner.workload}:
             record = None
         if self.orphans.judge(pod, record or self._left_by(pod, mark)):
+            self._signal()
+
+    def stayed(self, pod: objects.Pod) -> None:
+        """The patch of a pod came to nothing after what was held for its workload was given back."""
+        if self.orphans.stayed(pod):
             self._signal()
 
     def _left_by(self, pod: objects.Pod, mark: str | None) -> Record | None:
@@ -772,7 +777,6 @@ class Memory:
         pods = tuple(self.pods_of(uid)) if uid in self._parents else ()
         for pod in pods:
             self._forget_pod(pod)  # a JobSet's until now
-        self._forget_child(job)
         self._parents.pop(uid, None)
         record = self.records.get(uid)
         self._set_own(record, owner_of(job, self.keys, record.own if record else None))
@@ -850,15 +854,11 @@ class Memory:
         apart = (
             any(part in self.records for part in parts)
             or (there is not None and not {one.name for one in there.spec.pod_sets} <= set(told.replicas.counts))
-            or any(self._goes_by(pod) not in {None, told.workload} for part in parts for pod in self.pods_of(part))
+            or any(mark_of(pod, self.keys) not in {None, told.workload} for part in parts for pod in self.pods_of(part))
         )
         if not apart:
             self.wholes.ids.add(told.id)
         return not apart
-
-    def _goes_by(self, pod: objects.Pod) -> str | None:
-        """The workload that a pod was let go for."""
-        return (pod.metadata.annotations or {}).get(self.keys.workload)
 
     def judge_unproved(self) -> None:
         """Look again at Jobs that name a queue and a JobSet that nobody saw; to be called now and then."""
@@ -1007,7 +1007,7 @@ class Memory:
         """Whether a pod waits for its owner's workload, or was let go for it; a LeaderWorkerSet's is made anew else."""
         if is_gated(pod, self.keys.gate) or own.id.startswith(LEADERS):
             return True
-        return (pod.metadata.annotations or {}).get(self.keys.workload) == own.workload
+        return mark_of(pod, self.keys) == own.workload
 
     def removed(self, record: Record) -> None:
         """Its Workload was deleted by us; whatever is still heard of that one is old, also by a record made anew."""
@@ -1339,7 +1339,7 @@ class Memory:
             self.stir(self.state.flavors_on(name))
 
     def _marked(self, record: Record, pod: objects.Pod) -> bool:
-        return (pod.metadata.annotations or {}).get(self.keys.workload) == record.owner.workload
+        return mark_of(pod, self.keys) == record.owner.workload
 
     def _note_stray(self, pod: objects.Pod) -> None:
         """Remember a gated pod whose owner is no job that is served, so that somebody tells why it stays gated."""

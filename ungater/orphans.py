@@ -8,6 +8,8 @@ Rules
   was orphaned, it was relabelled. What it takes then it was admitted with, so no limit is asked.
 - By which quota it runs is written on it (`crds.admitted_quota`), so that a restart knows it too. A pod without that
   annotation, which only pods of a queue without slots are, is known by what its workload held when it gave that back.
+- A pod whose patch was sent and whose workload then gave back what it held may run, though it is seen behind its gate
+  for as long as the informer is late: it is charged until it is seen, or its patch is known to have failed.
 - A pod that terminates on a node that is gone or not ready is not waited for: nobody there ends it.
 """
 
@@ -31,6 +33,7 @@ class Orphans:
         self._gate = gate
         self._dead = dead
         self._remembered: dict[str, AdmittedQuota] = {}  # by uid of a pod that does not say by which quota it runs
+        self._unseen: set[str] = set()  # uids of pods that were let go and are seen behind their gates
 
     def remember(self, record: Record) -> None:
         """A workload is about to give back what it holds: by which quota its pods run is known from it now."""
@@ -38,15 +41,20 @@ class Orphans:
         if admission is None or not admission.queue:
             return
         for pod in record.pods.values():
-            part = admission.part(record.pod_set_of(pod))
+            uid, part = pod.metadata.uid, admission.part(record.pod_set_of(pod))
+            sent = record.intents.get(uid)
+            if sent is not None and not (sent.gone or sent.refused) and is_gated(pod, self._gate):
+                self._unseen.add(uid)
             if part is not None and part.flavors and self.runs(pod) and _said(pod) is None:
-                self._remembered[pod.metadata.uid] = AdmittedQuota(admission.queue, dict(part.flavors))
+                self._remembered[uid] = AdmittedQuota(admission.queue, dict(part.flavors))
 
     def judge(self, pod: Pod, record: Record | None) -> bool:
         """Charge a pod that runs and that ``record``, whose it is, does not answer for.
 
         True where quota is free again that it took.
         """
+        if not is_gated(pod, self._gate):
+            self._unseen.discard(pod.metadata.uid)
         quota = _said(pod) or self._remembered.get(pod.metadata.uid)
         if quota is None or not self.runs(pod) or (record is not None and answers_for(record)):
             return self.gone(pod) if not self.runs(pod) else self._queues.stop_charging(key(pod))
@@ -60,11 +68,16 @@ class Orphans:
     def gone(self, pod: Pod) -> bool:
         """A pod is gone, or has ended; True where quota is free again that it took."""
         self._remembered.pop(pod.metadata.uid, None)
+        self._unseen.discard(pod.metadata.uid)
         return self._queues.stop_charging(key(pod))
+
+    def stayed(self, pod: Pod) -> bool:
+        """A pod's patch came to nothing, so it is behind its gate; True where quota is free again that it took."""
+        return pod.metadata.uid in self._unseen and self.gone(pod)
 
     def runs(self, pod: Pod) -> bool:
         """Whether it takes, or may take, room on a node."""
-        if finished(pod) or is_gated(pod, self._gate):
+        if finished(pod) or (is_gated(pod, self._gate) and pod.metadata.uid not in self._unseen):
             return False
         node, leaving = pod.spec.node_name, pod.metadata.deletion_timestamp is not None
         return not (leaving and (not node or self._dead(node)))

@@ -144,9 +144,9 @@ def _let_go(record: Record, keys: Keys, now: float) -> tuple[list[Instruction], 
     """Pods that have quota and no slots go anywhere; those of a job that is suspended while it waits were not gated."""
     done: list[Instruction] = []
     barred: list[Barred] = []
-    more = granted.to_come(record)
     if record.owner.suspendable or record.admission is None:
         return done, barred
+    more = granted.to_come(record)
     for pod_set in record.owner.pod_sets:
         if pod_set.name in record.slots_in:
             continue

@@ -19,7 +19,7 @@ from crds.constants import Keys
 from engine.kubelet.machine import NumaPlacement
 from engine.reasons import Reason
 from kube.client import Client
-from kube.errors import Forbidden, Invalid, KubeError, NotFound
+from kube.errors import ApiError, Forbidden, Invalid, KubeError, NotFound
 from kube.events import EventRecorder, reference
 from kube.objects import Pod, ResourceFlavor, key
 from kube.patches import PatchType
@@ -48,6 +48,7 @@ class Sender:
         concurrency: int,
         timeout: float,
         again: Callable[[str, float], None],
+        stayed: Callable[[Pod], None],
         metrics: Metrics,
         recorder: EventRecorder,
         guard: Guard,
@@ -57,6 +58,7 @@ class Sender:
         self._concurrency = concurrency
         self._timeout = timeout
         self._again = again
+        self._stayed = stayed
         self._metrics = metrics
         self._recorder = recorder
         self._guard = guard
@@ -123,6 +125,7 @@ class Sender:
 
     async def _ungate(self, record: Record, pod: Pod, slot: Slot, annotations: Mapping[str, str]) -> None:
         if not self._stands(record, pod, slot):
+            self._stayed(pod)
             return
         meta, slots, name = pod.metadata, record.slots_of(pod), record.pod_set_of(pod)
         levels, patches = slots.levels if slots is not None else (), record.patches.get(name)
@@ -155,16 +158,21 @@ class Sender:
         quota = encode(AdmittedQuota(queue, dict(flavors))) if queue else ""
         return UngatePatches(self._keys, record.owner.workload, name, levels, labels_of(used), quota=quota)
 
-    def _note(self, record: Record, pod: Pod, *, after: float | None = None, gone: bool = False) -> None:
+    def _note(
+        self, record: Record, pod: Pod, *, after: float | None = None, gone: bool = False, refused: bool = False
+    ) -> None:
         intent = record.intents.get(pod.metadata.uid)
         if intent is not None:
             deadline = time.monotonic() + (self._timeout if after is None else after)
-            record.intents[pod.metadata.uid] = msgspec.structs.replace(intent, deadline=deadline, gone=gone)
+            intent = msgspec.structs.replace(intent, deadline=deadline, gone=gone, refused=refused)
+            record.intents[pod.metadata.uid] = intent
+        elif gone or refused:
+            self._stayed(pod)
 
     def _failed(self, record: Record, pod: Pod, error: KubeError) -> None:
         intent = record.intents.get(pod.metadata.uid)
         delay = backoff(intent.attempts if intent else 1)
-        self._note(record, pod, after=delay)
+        self._note(record, pod, after=delay, refused=isinstance(error, ApiError) and error.status < 500)
         self._again(record.id, delay)
         refused = isinstance(error, Invalid | Forbidden)
         self._metrics.patches.labels("refused" if refused else "failed").inc()

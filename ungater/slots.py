@@ -90,6 +90,7 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
     """A pod was sent to a slot: it counts there until the informer shows it; at ``deadline`` the patch is sent again.
 
     ``gone``: the API server said that there is no such pod, so it counts nowhere until the informer has seen that too.
+    ``refused``: the API server did not take the last patch, so the pod is behind its gate still.
     ``placement``: what was predicted for it inside its node, the same however often it is sent.
     """
 
@@ -97,6 +98,7 @@ class Intent(msgspec.Struct, frozen=True, gc=False):
     deadline: float
     attempts: int = 1
     gone: bool = False
+    refused: bool = False
     placement: NumaPlacement | None = None
 
 

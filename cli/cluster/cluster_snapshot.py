@@ -136,7 +136,8 @@ async def _live(kubeconfig: str | None, context: str | None) -> tuple[Dump, Sett
         return dump, found, client.connection.namespace
 
 
-def _came(one: One) -> Event[One]:
+def came(one: One) -> Event[One]:
+    """The news that an object is there now."""
     return Event(EventKind.ADDED, objects.key(one), None, one)
 
 
@@ -182,9 +183,9 @@ def memory_of(found: Dump, settings: Settings, *, whole: bool = False) -> Memory
     kinds = {(kind.kind, kind.group) for kind, _ in found.replicated}
     memory.wholes.read = lambda kind, group: (kind, group) in kinds
     for revision in found.revisions:
-        memory.on_revision(_came(revision))
+        memory.on_revision(came(revision))
     for resource, owner in found.replicated:
-        memory.on_replicated(resource, _came(owner))
+        memory.on_replicated(resource, came(owner))
     memory.load(
         found.nodes,
         found.flavors,

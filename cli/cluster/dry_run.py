@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
+from cli.cluster.cluster_snapshot import came
 from engine.cluster.assignment import Assignment
 from engine.reasons import Reason
 from kube import objects
-from kube.informer import Event, EventKind
 from kube.parents import JobSet, LeaderWorkerSet
 from queueing.cycle.cycle import Admitted, Preempting, cycle
 from queueing.preemption.plan import Victim
@@ -145,11 +145,11 @@ def rehearse(
     before = set(memory.records)
     _add_leader_sets(memory, leader_sets)
     for job_set in job_sets:
-        memory.on_jobset(Event(EventKind.ADDED, objects.key(job_set), None, job_set))
+        memory.on_jobset(came(job_set))
     for job in jobs:
-        memory.on_job(Event(EventKind.ADDED, objects.key(job), None, job))
+        memory.on_job(came(job))
     for pod in pods:
-        memory.on_pod(Event(EventKind.ADDED, objects.key(pod), None, pod))
+        memory.on_pod(came(pod))
     ours = {record.key: record for uid, record in memory.records.items() if uid not in before}
     for record in ours.values():
         memory.regroup(record)

@@ -80,10 +80,10 @@ class Dump:
 
     def add(self, one: "Found") -> None:
         """Take in one object. Failure where it is malformed."""
-        known = KINDS.get((one.group, one.kind))
         if (resource := COUNTED.get((str(one.body.get("apiVersion", "")), one.kind))) is not None:
             self.replicated.append((resource, one.read(Replicated)))
             return
+        known = KINDS.get((one.group, one.kind))
         if known is None:
             self.ignored[one.kind] += 1
             return

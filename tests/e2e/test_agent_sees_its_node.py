@@ -1,16 +1,15 @@
 """The sample by which an API server lets an agent list the pods of its own node alone, on a real one that has it."""
 
-import json
 from pathlib import Path
 
 import pytest
 import yaml
-from support.accounts import pod
+from support.accounts import pod, token_on
 from support.agents import ACCOUNT, NAMESPACE, install_agent_rights
 
 from kube.client import Client
 from kube.errors import ApiError
-from kube.resources import NODES, PODS
+from kube.resources import PODS
 from localcluster import API_SERVER, Fleet, LocalCluster, Options, add_nodes
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -52,15 +51,8 @@ async def refused(call):
 
 async def of_node(cluster, client, node):
     """A client with the agent's token as its pod on the node has it."""
-    uid = (await client.get(NODES, node))["metadata"]["uid"]
-    request = {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"boundObjectRef": {"kind": "Node", "apiVersion": "v1", "name": node, "uid": uid}},
-    }
-    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
-    answer = json.loads(await client.raw("POST", path, body=json.dumps(request).encode()))
-    return await Client.connect(str(cluster.token_kubeconfig(answer["status"]["token"], node)))
+    token = await token_on(client, NAMESPACE, ACCOUNT, node)
+    return await Client.connect(str(cluster.token_kubeconfig(token, node)))
 
 
 async def test_an_agent_lists_the_pods_of_its_own_node_alone(cluster):

@@ -1,13 +1,13 @@
 """The agent on a real API server, under its own service account: it writes what is so, and only when it changes."""
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
 import threading
 
 import pytest
+from support.accounts import token_on
 from support.agents import ACCOUNT, DGX_GPUS, GPU, NAMESPACE, agent_on, dgx, install_agent_rights, pod_on, stamp
 from support.jobs import until
 from support.kubelet import GIB
@@ -18,7 +18,7 @@ from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
 from crds.numa_placement import decode
 from kube.errors import Forbidden, NotFound
 from kube.patches import PatchType
-from kube.resources import EVENTS, FLEX_TOPOS, NODE_RESOURCE_TOPOLOGIES, NODES, PODS
+from kube.resources import EVENTS, FLEX_TOPOS, NODE_RESOURCE_TOPOLOGIES, PODS
 
 pytestmark = pytest.mark.cluster
 
@@ -46,15 +46,8 @@ async def node(client, nodes, request):
 @pytest.fixture
 async def bound(client, account, node, make_client, cluster):
     """A client with the agent's rights whose token names the node, as a token that is mounted into its pod does."""
-    uid = (await client.get(NODES, node))["metadata"]["uid"]
-    request = {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"boundObjectRef": {"kind": "Node", "apiVersion": "v1", "name": node, "uid": uid}},
-    }
-    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
-    answer = json.loads(await client.raw("POST", path, body=json.dumps(request).encode()))
-    return await make_client(cluster.token_kubeconfig(answer["status"]["token"], "bound"))
+    token = await token_on(client, NAMESPACE, ACCOUNT, node)
+    return await make_client(cluster.token_kubeconfig(token, "bound"))
 
 
 async def flex_topo(client, node, holds=lambda found: True):

@@ -404,10 +404,13 @@ RIGHTS = {
 HOME = {
     "agent": set(),
     "webhook": spread("get patch", "secrets", "topogate-webhook-cert").union(
-        spread("get", "pods"), spread("create patch", "events.events.k8s.io")
+        spread("get", "pods"),
+        spread("create patch", "events.events.k8s.io"),
+        spread("get", "configmaps", "topogate-config"),
     ),
     "ungater": spread("create", "leases.coordination.k8s.io").union(
-        spread("get update", "leases.coordination.k8s.io", "topogate-ungater")
+        spread("get update", "leases.coordination.k8s.io", "topogate-ungater"),
+        spread("get", "configmaps", "topogate-config"),
     ),
 }
 

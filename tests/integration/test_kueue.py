@@ -20,7 +20,6 @@ from support.kueue_queue import condition
 
 from cli.explain.command import report
 from crds.constants import DEFAULT_DOMAIN, Keys
-from kube.client import Client
 from kube.resources import JOBS, PODS, RESOURCE_FLAVORS, WORKLOADS, resource_of
 from localcluster.nodes import GROUP_LABEL
 from manifests import render
@@ -41,17 +40,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "kueue.md"
 @pytest.fixture(scope="module")
 def kinds(cluster):
     """Kueue's kinds, for this file alone."""
-
-    def do(what):
-        async def connected():
-            async with await Client.connect(str(cluster.kubeconfig)) as client:
-                await what(client)
-
-        asyncio.run(connected())
-
-    do(kueue_kinds.install)
-    yield
-    do(kueue_kinds.uninstall)
+    with kueue_kinds.installed(cluster):
+        yield
 
 
 def slots_of(workload):

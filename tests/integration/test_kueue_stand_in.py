@@ -13,7 +13,6 @@ from support.jobs import GPU, job, until
 from support.kueue import QUEUE_NAME, Kueue, now, true
 from support.kueue_queue import condition, requeue_at, seconds
 
-from kube.client import Client
 from kube.errors import Conflict
 from kube.resources import JOBS
 
@@ -25,16 +24,8 @@ RESET = "Reset to Pending after eviction. Previously: "
 
 @pytest.fixture(scope="module")
 def kinds(cluster):
-    def do(what):
-        async def connected():
-            async with await Client.connect(str(cluster.kubeconfig)) as client:
-                await what(client)
-
-        asyncio.run(connected())
-
-    do(kueue_kinds.install)
-    yield
-    do(kueue_kinds.uninstall)
+    with kueue_kinds.installed(cluster):
+        yield
 
 
 class Case:

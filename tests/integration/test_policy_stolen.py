@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import copy
-import json
 from dataclasses import replace
 
 import pytest
@@ -24,6 +23,7 @@ from support.accounts import (
     pod,
     refused,
     renamed,
+    token_on,
 )
 from support.jobs import install_crds
 
@@ -364,15 +364,7 @@ async def two(client, nodes, namespace):
 async def agent(users, client, two, cluster, make_client):
     """The agent's client on one node, by a token that names it; and the names of that node and of another."""
     own, other = two
-    uid = (await client.get(NODES, own))["metadata"]["uid"]
-    request = {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"boundObjectRef": {"kind": "Node", "apiVersion": "v1", "name": own, "uid": uid}},
-    }
-    path = f"/api/v1/namespaces/{AGENT_NAMESPACE}/serviceaccounts/{NAMESPACE}-agent/token"
-    answer = json.loads(await client.raw("POST", path, body=json.dumps(request).encode()))
-    token = answer["status"]["token"]
+    token = await token_on(client, AGENT_NAMESPACE, f"{NAMESPACE}-agent", own)
     return await make_client(cluster.token_kubeconfig(token, own)), own, other
 
 

@@ -10,10 +10,8 @@ from support.jobs import (
     GPU,
     KEYS,
     RACK_LABEL,
-    Running,
     Watched,
-    install_crds,
-    make_flavor,
+    followed,
     racks_of,
     until,
 )
@@ -26,7 +24,6 @@ from kube.resources import (
     LEADER_WORKER_SETS,
     LOCAL_QUEUES,
     PODS,
-    RESOURCE_FLAVORS,
     STATEFUL_SETS,
     WORKLOADS,
 )
@@ -62,15 +59,9 @@ class Pods(Watched):
 
 @pytest.fixture
 async def pods(client, namespace, nodes):
-    await install_crds(client)
     await jobsets.install(client, CRD)
-    await nodes(blocks=2, racks=2, hosts=2, prefix=f"{namespace}-", group=namespace)
-    await make_flavor(client, namespace, namespace)
-    async with Running(client) as controller:
-        watched = Pods(client, namespace)
-        watched.controller = controller
+    async with followed(Pods, client, namespace, nodes) as watched:
         yield watched
-    await client.delete(RESOURCE_FLAVORS, namespace)
 
 
 def template(name, gpus=4, *, labels=None, annotations=None):

@@ -4,10 +4,10 @@ import copy
 
 import pytest
 from support import jobsets
-from support.jobs import GPU, KEYS, RACK_LABEL, Running, Watched, install_crds, make_flavor, racks_of, until
+from support.jobs import GPU, KEYS, RACK_LABEL, Watched, followed, racks_of, until
 
 from kube.replicas import MPI_JOBS
-from kube.resources import JOBS, PODS, RESOURCE_FLAVORS, WORKLOADS
+from kube.resources import JOBS, PODS, WORKLOADS
 
 pytestmark = pytest.mark.cluster
 
@@ -25,15 +25,9 @@ class Pods(Watched):
 
 @pytest.fixture
 async def pods(client, namespace, nodes):
-    await install_crds(client)
     await jobsets.install(client, CRD)
-    await nodes(blocks=2, racks=2, hosts=2, prefix=f"{namespace}-", group=namespace)
-    await make_flavor(client, namespace, namespace)
-    async with Running(client) as controller:
-        watched = Pods(client, namespace)
-        watched.controller = controller
+    async with followed(Pods, client, namespace, nodes) as watched:
         yield watched
-    await client.delete(RESOURCE_FLAVORS, namespace)
 
 
 def template(gpus):

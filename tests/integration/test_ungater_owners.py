@@ -3,9 +3,18 @@
 import asyncio
 
 import pytest
-from support.jobs import GPU, KEYS, RACK_LABEL, Running, Watched, install_crds, make_flavor, nodes_of, racks_of, until
+from support.jobs import (
+    GPU,
+    KEYS,
+    RACK_LABEL,
+    Watched,
+    followed,
+    nodes_of,
+    racks_of,
+    until,
+)
 
-from kube.resources import CONFIG_MAPS, DEPLOYMENTS, PODS, RESOURCE_FLAVORS, STATEFUL_SETS, WORKLOADS
+from kube.resources import CONFIG_MAPS, DEPLOYMENTS, PODS, STATEFUL_SETS, WORKLOADS
 
 pytestmark = pytest.mark.cluster
 
@@ -31,14 +40,8 @@ class Pods(Watched):
 
 @pytest.fixture
 async def pods(client, namespace, nodes):
-    await install_crds(client)
-    await nodes(blocks=2, racks=2, hosts=2, prefix=f"{namespace}-", group=namespace)
-    await make_flavor(client, namespace, namespace)
-    async with Running(client) as controller:
-        watched = Pods(client, namespace)
-        watched.controller = controller
+    async with followed(Pods, client, namespace, nodes) as watched:
         yield watched
-    await client.delete(RESOURCE_FLAVORS, namespace)
 
 
 def template(name, gpus=4, *, labels=None, annotations=None):

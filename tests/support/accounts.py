@@ -4,6 +4,7 @@ They are applied for a domain and under names of their own, so that they do not 
 """
 
 import asyncio
+import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -21,6 +22,7 @@ from kube.errors import ApiError, Forbidden, Invalid
 from kube.patches import PatchType
 from kube.resources import (
     CONFIG_MAPS,
+    NODES,
     PODS,
     ROLE_BINDINGS,
     SERVICE_ACCOUNTS,
@@ -233,3 +235,16 @@ async def _make_ungater(client: Client, config: str) -> None:
     for obj in render.objects(render.Options(namespace=HOME, config=config)):
         if obj["kind"] in WANTED and obj["metadata"]["name"].startswith("topogate-ungater"):
             await client.apply(resource_of(obj), renamed(obj, HOME), field_manager="test")
+
+
+async def token_on(client: Client, namespace: str, account: str, node: str) -> str:
+    """A token of a service account that names a node, as one that is mounted into a pod there does."""
+    uid = (await client.get(NODES, node))["metadata"]["uid"]
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"boundObjectRef": {"kind": "Node", "apiVersion": "v1", "name": node, "uid": uid}},
+    }
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+    answer = json.loads(await client.raw("POST", path, body=json.dumps(request).encode()))
+    return str(answer["status"]["token"])

@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import yaml
 from support.accounts import as_ungater
@@ -230,3 +230,19 @@ def nodes_of(pods: list[Json]) -> list[str]:
 
 def racks_of(pods: list[Json]) -> set[tuple[str, str]]:
     return {(pod["spec"]["nodeSelector"][BLOCK_LABEL], pod["spec"]["nodeSelector"][RACK_LABEL]) for pod in pods}
+
+
+W = TypeVar("W", bound="Watched")
+
+
+@contextlib.asynccontextmanager
+async def followed(kind: type[W], client: Client, namespace: str, nodes: Callable[..., Any]) -> AsyncIterator[W]:
+    """The pods of a namespace, with a controller that places them on eight nodes of their own (fixture ``nodes``)."""
+    await install_crds(client)
+    await nodes(blocks=2, racks=2, hosts=2, prefix=f"{namespace}-", group=namespace)
+    await make_flavor(client, namespace, namespace)
+    async with Running(client) as controller:
+        watched = kind(client, namespace)
+        watched.controller = controller
+        yield watched
+    await client.delete(RESOURCE_FLAVORS, namespace)

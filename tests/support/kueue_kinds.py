@@ -1,5 +1,8 @@
 """CustomResourceDefinitions of the shape of Kueue's, for any of its versions."""
 
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ from support.jobs import until
 from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
+from localcluster import LocalCluster
 from ungater.kueue.objects import GROUP
 
 KINDS = Path(__file__).parents[1] / "data" / "kueue" / "kinds.yaml"
@@ -117,3 +121,16 @@ async def uninstall(client: Client) -> None:
         return not any(name.endswith(GROUP) for name in names)
 
     await until(gone, "Kueue's kinds to be gone")
+
+
+@contextmanager
+def installed(cluster: LocalCluster) -> Iterator[None]:
+    """The cluster has these kinds while the block runs."""
+
+    async def do(what: Callable[[Client], Awaitable[object]]) -> None:
+        async with await Client.connect(str(cluster.kubeconfig)) as client:
+            await what(client)
+
+    asyncio.run(do(install))
+    yield
+    asyncio.run(do(uninstall))

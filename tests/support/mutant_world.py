@@ -65,7 +65,7 @@ CACHES = {
     "LabelColumn.values": 5 * 8,
     "Queues.local": 2,  # of namespaces that are there: who waits without a queue
     "Queues.rooms": 8,
-    "Queues._later": 64,  # a heap: those who went are in it until their time
+    **dict.fromkeys(("Queues._later", "Queues.aging"), 64),  # heaps: those who went are in them until their time
     **dict.fromkeys(("Queues._numbers", "Queues._priorities", "Queues._held_in", "Queues.holders", "Queues.pools"), 8),
     **dict.fromkeys(("Nodes.at", "Nodes.by_name", "Fleet._at", "Fleet._slot", "Fleet._kind"), 256),  # that pods named
     "Queues.memo": 4096,

@@ -140,8 +140,10 @@ class Siege:
         await self.untouched()
         name = f"probe-{next(_names)}"
         await self.theirs.submit(name, 1)
-        await self.theirs.running(name, 1)
-        await self._gone(name)
+        try:
+            await self.theirs.running(name, 1)
+        finally:
+            await self._gone(name)
 
     async def over(self) -> None:
         """After the attack, once what the attacker made is deleted, nothing is held for it: honest jobs get all."""

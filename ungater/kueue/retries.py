@@ -107,7 +107,7 @@ def verdict(
     ``times``: how often it was sent away. ``others``: whether any wait for its quota, asked where its time is over.
     """
     reserved = condition(workload.status.conditions, kueue.QUOTA_RESERVED)
-    held = now - (_moment(reserved.last_transition_time if reserved else None) or now)
+    held = now - (moment(reserved.last_transition_time if reserved else None) or now)
     if since is not None:
         if limits.policy is NeverFits.WAIT:
             return Verdict(PENDING)
@@ -151,9 +151,9 @@ def next_step(workload: Workload, check: CheckState, told: Told, now: float) -> 
         return None
     reserved, evicted = is_true(conditions, kueue.QUOTA_RESERVED), condition(conditions, kueue.EVICTED)
     leaving = evicted is not None and evicted.status == "True"
-    again = _moment(state.requeue_at if state else None)
+    again = moment(state.requeue_at if state else None)
     if check.state == RETRY and (leaving or not reserved):
-        back = (_moment(check.last_transition_time) or now) + (check.requeue_after_seconds or 0)
+        back = (moment(check.last_transition_time) or now) + (check.requeue_after_seconds or 0)
         noted = again is not None and again >= back
         message = f"{told.message}; others have its quota until {timestamp(again)}" if again and noted else told.message
         pending = CheckState(name=check.name, state=PENDING, message=shorten(message))
@@ -199,13 +199,5 @@ def _waits_for_quota(workload: Workload, now: float) -> bool:
         workload.spec.active
         and workload.metadata.deletion_timestamp is None
         and not any(is_true(conditions, kind) for kind in (kueue.QUOTA_RESERVED, kueue.FINISHED))
-        and (_moment(state.requeue_at if state else None) or now) <= now
+        and (moment(state.requeue_at if state else None) or now) <= now
     )
-
-
-def _moment(text: str | None) -> float | None:
-    """Seconds since the epoch; None where there is no time, or none that can be read."""
-    try:
-        return moment(text)
-    except ValueError:
-        return None

@@ -147,7 +147,7 @@ class Judge:
             job = self.job(owner_of(workload))
             if job is None or over(job) or job["metadata"].get("deletionTimestamp"):
                 continue  # it gives back what it holds without a write
-            for node, amounts in taken(workload):
+            for node, amounts in self._given(workload, job):
                 given[node].update(amounts)
         for pod in self.server.all("pods"):
             if "always" in pod["metadata"].get("labels", {}):
@@ -158,6 +158,29 @@ class Judge:
             for resource, amount in given[host].items():
                 if node is not None and amount > room[resource]:
                     yield f"{name}: node {host} is given {amount} of {room[resource]} {resource}"
+
+    def _given(self, workload: Json, job: Json) -> Iterator[tuple[str, dict[str, int]]]:
+        """What its slots take: node, and amounts by resource.
+
+        A Workload keeps the templates that it was admitted with, and those of a set may be edited: a pod in a slot
+        takes what it asks for, and an empty slot the less of what was asked for and is asked for now.
+        """
+        if not is_set(job):
+            yield from taken(workload)
+            return
+        slices = slices_of(workload)
+        least = {each["name"]: requests(each["template"]["spec"]) for each in workload["spec"]["podSets"]}
+        for part in self.parts(job):
+            asked = requests(part.template["spec"])
+            if part.pod_set in least and asked["cpu"] < least[part.pod_set]["cpu"]:
+                least[part.pod_set] = asked
+        inside: dict[int | None, list[dict[str, int]]] = defaultdict(list)
+        for pod in self._holders(workload):
+            inside[slice_of(pod, slices)].append(requests(pod["spec"]))
+        for index, each in enumerate(slices):
+            there = inside[index][: each.count]
+            for amounts in (*there, *[least[each.pod_set]] * (each.count - len(there))):
+                yield each.labels[HOSTNAME], amounts
 
     def _note_lost(self) -> None:
         for pod in self.server.all("pods"):

@@ -223,6 +223,17 @@ def test_a_pod_that_contradicts_itself_says_so(world):
     assert "keep one of the two" in str(record.owner.request)
 
 
+def test_the_template_of_pods_that_are_gone_tells_nothing_of_others():
+    """Else what is held would be more before a restart than after it."""
+    large = {"schedulingGates": [], "containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}
+    small = {"schedulingGates": [], "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
+    before = owner_of(make_pod("a", owner=STATEFUL_SET, spec=large))
+    (pod_set,) = owner_of(make_pod("b", owner=STATEFUL_SET, spec=small), before=before).pod_sets
+    assert pod_set.template.spec.containers[0].resources.requests == {"cpu": "1"}
+    both = [make_pod(name, owner=STATEFUL_SET, spec=spec) for name, spec in (("a", large), ("b", small))]
+    assert owner_of(*both, before=before).pod_sets[0].template == before.pod_sets[0].template
+
+
 def test_what_letting_a_pod_go_added_is_no_part_of_the_template():
     waits = make_pod("p", owner=STATEFUL_SET, spec={"nodeSelector": {"disk": "ssd"}})
     before = owner_of(waits)
