@@ -28,8 +28,8 @@ from kube.objects import Job, key
 from kube.resources import JOBS, LEASES, PODS, VALIDATING_ADMISSION_POLICY_BINDINGS, WORKLOADS
 from localcluster import CONTROLLER_MANAGER, KWOK, SCHEDULER
 from localcluster.nodes import Fleet, add_nodes, wait_ready
-from ungater.slots import SlotMap
-from ungater.workloads import Workload, known_of
+from ungater.model.pod_slots import SlotMap
+from ungater.model.workload_object import Workload, known_of
 
 GOAL_SECONDS = 15.0
 GOAL_MB = 500

@@ -32,8 +32,8 @@ from kube.objects import Pod, controller_of
 from kube.resources import JOBS, PODS
 from localcluster import SCHEDULER
 from localcluster.nodes import BLOCK_LABEL, HOSTNAME_LABEL, RACK_LABEL, Fleet
-from ungater.patches import UngatePatches
-from ungater.slots import Slot, is_gated
+from ungater.model.pod_slots import Slot, is_gated
+from ungater.model.ungate_patch import UngatePatches
 
 GOAL = 0.9
 LARGE, LARGE_GOAL = 10_000, 0.95  # pods of one Job, of which what a start costs is a smaller part

@@ -23,8 +23,8 @@ from kube import convert, objects
 from simulator.defrag import Movable, Plan, defrag
 from simulator.site import main_flavor
 from simulator.tally import measured
-from ungater.memory import Memory
-from ungater.record import Record
+from ungater.cache.cache import Memory
+from ungater.model.workload_entry import Record
 
 HARMLESS = frozenset({"DaemonSet", "Node"})  # owners of pods that are on every node, and come back where they were
 

@@ -28,10 +28,10 @@ from engine.kubelet.machine import NumaPlacement
 from engine.model import Policy, TopologyRequest
 from engine.reasons import Reason
 from kube import convert
-from ungater.conditions import timestamp
-from ungater.memory import Memory
-from ungater.record import Record
-from ungater.slots import rank_of
+from ungater.cache.cache import Memory
+from ungater.model.conditions import timestamp
+from ungater.model.pod_slots import rank_of
+from ungater.model.workload_entry import Record
 
 WAITS: Final = 3  # exit status: something would wait, or have to preempt
 REFUSED: Final = 4  # exit status: something would not be accepted at all

@@ -20,7 +20,7 @@ from engine.cluster.state import ClusterState
 from engine.cluster.tree import Path, Tree
 from engine.model import HOSTNAME_LABEL
 from engine.quantity import CPU, format_quantity, parse
-from ungater.memory import Memory
+from ungater.cache.cache import Memory
 
 ROWS: Final = 48  # so many fit a screen: what has more is folded
 NAMED: Final = 3  # workloads in one cell

@@ -1,109 +1,861 @@
-"""Running the controller as a process: leadership, health, and the end."""
+"""The heart of the controller: watches feed `Memory`, `decide` says what to do, this carries it out.
+
+- One worker at a time looks at one job; the look is `decide`, a plain function, and what it returns is carried out in
+  order. At most one awaited write a look: what was decided before it may be stale then, so the job is looked at again.
+- Who needs a place, or more of it, waits in queueing; `ungater.scheduling.scheduler` runs the admission cycle.
+- What a queued job's life needs is carried out in `ungater.executor.lifecycle`.
+- Only the leader runs one of these. When the lease is lost the task is cancelled, and what is in memory goes with it.
+"""
 
 import asyncio
-import os
-import platform
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from uuid import uuid4
+from typing import Any
 
 import structlog
 
+from crds.preemption import victim_rules
 from crds.settings import Settings
+from engine.reasons import Reason
 from kube.client import Client
-from kube.events import EventRecorder
-from kube.lease import LeaderElector
-from serving.server import serving
-from ungater.cycle import Controller
+from kube.errors import BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound, TooLarge
+from kube.events import EventRecorder, reference
+from kube.informer import Event, Informer
+from kube.objects import (
+    Job,
+    Namespace,
+    Node,
+    OwnerReference,
+    Pod,
+    PodDisruptionBudget,
+    PriorityClass,
+    ResourceFlavor,
+    controller_of,
+    key,
+)
+from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
+from kube.queues import ClusterQueue, LocalQueue
+from kube.replicas import REPLICATED, Replicated
+from kube.resources import (
+    CLUSTER_QUEUES,
+    CONTROLLER_REVISIONS,
+    FLEX_TOPOS,
+    JOB_SETS,
+    JOBS,
+    LEADER_WORKER_SETS,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    NODE_RESOURCE_TOPOLOGIES,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_FLAVORS,
+    WORKLOADS,
+    Resource,
+)
+from kube.topologies import FlexTopo, NodeResourceTopology
+from queueing import model
+from queueing.cycle.shield import in_words
+from queueing.lifecycle import LifeRules
+from ungater.cache.cache import Memory
+from ungater.cache.pdb import BudgetWatch
+from ungater.executor.lifecycle import Living, Reclaim
+from ungater.executor.sweeper import Unowned
+from ungater.guard import Guard
+from ungater.jobs.leaderworkerset import NAME as LEADER_SET_NAME
+from ungater.jobs.leaderworkerset import group_key, has_pods
+from ungater.jobs.pod_group import of_pods, owner_key
+from ungater.kueue.bridge import Bridge
+from ungater.kueue.retries import Limits, NeverFits
 from ungater.metrics import Metrics
+from ungater.model import conditions
+from ungater.model.actions import (
+    Create,
+    Deactivate,
+    Delete,
+    Doubt,
+    Enter,
+    Evict,
+    EvictPods,
+    EvictSome,
+    Free,
+    Instruction,
+    Leave,
+    LookAgain,
+    MissingPods,
+    Readmit,
+    Release,
+    Remove,
+    Respec,
+    Return,
+    Shorten,
+    Shrink,
+    ShrinkLater,
+    Start,
+    Suspend,
+    Tell,
+    Ungate,
+    Write,
+)
+from ungater.model.conditions import Wanted
+from ungater.model.job_view import JOB, JOB_API, JOB_SET, JOB_SET_API
+from ungater.model.kueue_objects import versions_of
+from ungater.model.pod_slots import Slot
+from ungater.model.workload_entry import Admission, Record, Told, Trouble
+from ungater.model.workload_object import Workload, known_of, unhealthy_nodes
+from ungater.numa.node_topologies import Options
+from ungater.numa.predictions import Predictions
+from ungater.numa.sources import Described
+from ungater.optional import OptionalInformer
+from ungater.reconcile import granted, missing_pods, reconcile
+from ungater.reconcile.resize import SHRINK_AFTER
+from ungater.scheduling.replacement import reclaimed
+from ungater.scheduling.scheduler import Admitter, admitted_as, pending
+from ungater.status.flavors import FlavorSource, FlavorStatus
+from ungater.status.queues import QueueStatus, Source
+from ungater.workqueue import WorkQueue, backoff
+from ungater.writers.events import FINE, announce
+from ungater.writers.evictor import Evictions
+from ungater.writers.pods import Sender, seconds_of
+from ungater.writers.workloads import REFUSED, NameTakenError, Overtaken, Writer
 
-COMPONENT = "topogate-ungater"
+LASTING = (BadRequest, Forbidden, Invalid, TooLarge, NameTakenError)  # answers that stay the same until somebody acts
+WORKERS = 16  # looks at jobs, and creations of Workloads, at a time
+EVICTIONS = 8  # pods at a time
+FIRST_LOOKS = 30.0  # seconds at most, after a start, until somebody is admitted though others were not looked at yet
+PAUSE = 0.05  # seconds between two cycles that only freed capacity asked for
+UNOWNED = 20.0  # seconds between looks at Workloads that are nobody's
+SWEEP = 2.0  # seconds between looks at what nobody announces: deadlines, strays, gauges
+LAZY_TICK = 0.5
+LAZY_BATCH = 64
+QUIET = 1.0  # seconds without a patch, after which lazy writes are welcome
+LAZY_AT_MOST = 30.0  # seconds that a lazy write is put off while others are busy
+SYNC_SECONDS = 120.0
+LONGEST = 300.0  # seconds until one that led to an error that nobody foresaw is looked at again
+
+LEAVING = (Release, Return, Evict, EvictPods, Suspend, Deactivate)
+
+_SAFER = "; until they agree the smaller amounts and the stricter policy count"
+
 log = structlog.get_logger()
 
 
-class Process:
-    """The controller of one process: a fresh `Controller` for every term in which it leads."""
+class Controller:
+    """One term of leadership."""
 
-    def __init__(self, settings: Settings, client: Client) -> None:
-        self._settings = settings
-        self._client = client
-        self._recorder = EventRecorder(client, COMPONENT)
-        self.metrics = Metrics()
-        client.transport.observe = self.metrics.answered
-        self.controller: Controller | None = None
+    def __init__(self, settings: Settings, client: Client, metrics: Metrics, recorder: EventRecorder) -> None:
+        self.client = client
+        self.metrics = metrics
+        self.recorder = recorder
+        self.queue = WorkQueue()
+        self.guard = Guard(metrics.failed)
+        self.memory = Memory(
+            settings.keys,
+            self.queue.add,
+            self._signal_cycle,
+            batch_seconds=settings.ungate_batch_seconds,
+            options=Options.of(settings),
+            queueing=model.Rules(
+                patience=settings.queue_patience_seconds,
+                fair=settings.fair_sharing,
+                victims=victim_rules(settings),
+                pods=settings.preempt_plain_pods,
+                override=settings.reclaim_overrides_budgets,
+            ),
+            life=_life_rules(settings),
+            missing_pods=MissingPods(
+                settings.missing_pods_timeout_seconds, settings.missing_pods_recovery_timeout_seconds
+            ),
+            require_queue=settings.require_queue,
+            guard=self.guard,
+        )
+        self.memory.inside.tell = self._tell_machine
+        self.memory.troubles.tell = self._tell_trouble
+        self.writer = Writer(client)
+        self.sender = Sender(
+            client,
+            settings.keys,
+            concurrency=settings.ungate_concurrency,
+            timeout=settings.expectation_timeout_seconds,
+            again=self.queue.add,
+            stayed=self.memory.stayed,
+            metrics=metrics,
+            recorder=recorder,
+            guard=self.guard,
+        )
+        self._signal = asyncio.Event()
+        self._lazy: dict[str, float] = {}  # uid -> when its lazy write is due
+        self._lazily: set[str] = set()  # uids whose lazy writes are to be made at the next look
+        self._group: asyncio.TaskGroup | None = None
+        self._pods: Informer[Pod] | None = None
+        self._jobs: Informer[Job] | None = None
+        self._unowned = Unowned(self.memory.serves, self._there)
+        self._unowned_at = 0.0
+        self._workloads: Informer[Workload] | None = None
+        self._standing: QueueStatus
+        self._jobsets: OptionalInformer[JobSet]
+        self._flavor_status: FlavorStatus
+        self._sources: tuple[tuple[Informer[Any], ...], tuple[OptionalInformer[Any], ...]] = (), ()
+        self.evictions = Evictions(
+            client,
+            concurrency=EVICTIONS,
+            again=self.queue.add,
+            recorder=recorder,
+            metrics=metrics,
+            guard=self.guard,
+        )
+        self._budgets = BudgetWatch(self.memory, settings.keys)
+        self.admitter = Admitter(
+            self.memory, self.writer, spawn=self._spawn, again=self.queue.add, metrics=metrics, recorder=recorder
+        )
+        self.living = living = Living(
+            client,
+            self.memory,
+            self.writer,
+            self.admitter,
+            self.evictions,
+            keys=settings.keys,
+            again=self.queue.add,
+            recorder=recorder,
+            metrics=metrics,
+            patience=settings.eviction_patience_seconds,
+            reclaim=Reclaim(settings.reclaim_overrides_budgets, int(settings.reclaim_grace_seconds)),
+        )
+        self._carry: dict[type, Callable[[Record, Any], Awaitable[bool]]] = {
+            Create: self._create,
+            Respec: self._respec,
+            Release: self._release,
+            Readmit: self._readmit,
+            Shrink: self._shrink,
+            Write: self._write,
+            Start: lambda record, _: living.start(record),
+            Suspend: lambda record, _: living.suspend(record),
+            Evict: living.evict,
+            EvictPods: living.evict_pods,
+            EvictSome: living.evict_some,
+            Return: living.give_back,
+            Deactivate: living.deactivate,
+            Remove: lambda record, _: living.remove(record),
+        }
+        self._sweeps: dict[str, Callable[[], None]] = {
+            "refusals": self._end_refusals,
+            "arrivals": self.memory.arrivals.sweep,
+            "missing": self.memory.forget_missing,
+            "unproved": self.memory.judge_unproved,
+            "unseen": self.memory.judge_unseen,
+            "strays": self._tell_strays,
+            "unowned": self._remove_unowned,
+            "metrics": self._tell_metrics,
+        }
+        self._unseen: set[str] = set()  # uids known at the start, not looked at yet; keys of Workloads to be removed
+        self._all_seen = asyncio.Event()
+        self._looks = 0  # the id of a look in logs
+        self._outcomes = {name: metrics.reconciles.labels(name) for name in ("done", "conflict", "error", "bug")}
+        limits = Limits(
+            NeverFits(settings.kueue_never_fits),
+            settings.kueue_never_fits_seconds,
+            settings.kueue_reject_seconds,
+            settings.kueue_wait_seconds,
+        )
+        self.bridge = Bridge(client, self.memory, limits)
+        self.ready = False
 
-    @property
-    def ready(self) -> bool:
-        """Whether it works, or stands by for the lease."""
-        return self.controller is None or self.controller.ready
+    # --- life ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Lead whenever the lease is ours, until cancelled."""
-        flushing = asyncio.create_task(self._recorder.run())
+        """List, rebuild, then work, until cancelled."""
         try:
-            if not self._settings.leader_election:
-                await self._lead(self._client)
-                return
-            elector = self._elector()
-            # Whoever is stopped for a while, and then goes on as if it still led, is to write nothing.
-            await elector.run(partial(self._lead, self._client.fenced(lambda: elector.is_leader)))
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                informers, optional = self._informers(), self._optional()
+                self._sources = informers, optional
+                for task in (*(each.run() for each in informers), *(each.run() for each in optional)):
+                    group.create_task(task)
+                for informer in informers:
+                    await informer.wait_synced(SYNC_SECONDS)
+                await asyncio.gather(*(informer.first() for informer in optional))
+                nodes, flavors, classes, jobs, pods, workloads, namespaces, cluster_queues, local_queues = (
+                    tuple(informer.store.values()) for informer in informers
+                )
+                self.memory.load(
+                    nodes,
+                    flavors,
+                    classes,
+                    jobs,
+                    pods,
+                    jobsets=self._jobsets.store.values(),
+                    namespaces=namespaces,
+                    cluster_queues=cluster_queues,
+                    local_queues=local_queues,
+                )
+                leftover = self._leftover(workloads, pods)
+                self._unseen |= {*self.memory.records, *map(key, leftover)}
+                self._saw("")
+                group.create_task(self._clear(leftover))
+                self._signal.set()
+                self.ready = True
+                log.info("leading", nodes=len(nodes), pods=len(pods), jobs=len(self.memory.records))
+                for _ in range(WORKERS):
+                    group.create_task(self._work())
+                for name, loop in (
+                    ("sender", self.sender.run),
+                    ("evictions", self.evictions.run),
+                    ("cycles", self._cycles),
+                    ("lazy", self._lazy_loop),
+                    ("sweep", self._sweep_loop),
+                    ("kueue", self.bridge.run),
+                    ("queues", self._standing.run),
+                    ("flavors", self._flavor_status.run),
+                ):
+                    group.create_task(self.guard.forever(name, loop))
         finally:
-            flushing.cancel()
-            with suppress(asyncio.CancelledError):
-                await flushing
-            await self._recorder.close()
+            self.ready = False
+            self.queue.close()
 
-    def _elector(self) -> LeaderElector:
-        settings = self._settings
-        identity = f"{os.environ.get('POD_NAME') or platform.node()}_{uuid4().hex[:8]}"
-        return LeaderElector(
-            self._client,
-            settings.namespace,
-            settings.lease_name,
-            identity,
-            lease_seconds=settings.lease_seconds,
-            renew_seconds=settings.lease_renew_seconds,
-            retry_seconds=settings.lease_retry_seconds,
+    def _informers(self) -> "tuple[Informer[Any], ...]":
+        memory, client = self.memory, self.client
+        observe = self.metrics.signal
+        nodes = Informer(client, NODES, Node, on_event=memory.on_node, observe=observe)
+        memory.inside.sources.node = nodes.store.get
+        flavors = Informer(client, RESOURCE_FLAVORS, ResourceFlavor, on_event=self._on_flavor, observe=observe)
+        classes = Informer(client, PRIORITY_CLASSES, PriorityClass, on_event=memory.on_class, observe=observe)
+        self._jobs = jobs = Informer(client, JOBS, Job, on_event=memory.on_job, observe=observe)
+        indexers = {"owner": lambda pod: (owner_key(pod, memory.keys),), "node": _node_name}
+        self._pods = pods = Informer(client, PODS, Pod, indexers=indexers, on_event=self._on_pod, observe=observe)
+        memory.pods_on = lambda name: pods.by_index("node", name)
+        self._workloads = workloads = Informer(
+            client, WORKLOADS, Workload, on_event=memory.on_workload, observe=observe
         )
+        memory.pods_of = lambda uid: pods.by_index("owner", uid)
+        memory.workload_of = workloads.store.get
+        namespaces = Informer(client, NAMESPACES, Namespace, on_event=memory.on_namespace, observe=observe)
+        cluster_queues = Informer(
+            client, CLUSTER_QUEUES, ClusterQueue, on_event=memory.on_cluster_queue, observe=observe
+        )
+        local_queues = Informer(client, LOCAL_QUEUES, LocalQueue, on_event=memory.on_local_queue, observe=observe)
+        memory.cluster_queues = cluster_queues.store.get
+        self.living.flavors = self.sender.flavors = flavors.store
+        self._flavor_status = FlavorStatus(
+            client,
+            FlavorSource(memory.state, lambda: memory.layout, flavors.store.values, nodes.store.get),
+            self.recorder,
+        )
+        self._standing = QueueStatus(
+            client,
+            Source(
+                memory.queues,
+                lambda: memory.flavors,
+                cluster_queues.store.values,
+                local_queues.store.values,
+                memory.unchecked,
+            ),
+        )
+        return nodes, flavors, classes, jobs, pods, workloads, namespaces, cluster_queues, local_queues
 
-    async def _lead(self, client: Client) -> None:
-        self.controller = Controller(self._settings, client, self.metrics, self._recorder)
-        self.metrics.leader.set(1)
+    def _optional(self) -> "tuple[OptionalInformer[Any], ...]":
+        """What nodes may publish of their inside, and Kueue's kinds."""
+        memory, client = self.memory, self.client
+        topologies = OptionalInformer(
+            client,
+            NODE_RESOURCE_TOPOLOGIES,
+            NodeResourceTopology,
+            on_event=memory.on_topology,
+            observe=self.metrics.signal,
+        )
+        flexes = OptionalInformer(client, FLEX_TOPOS, FlexTopo, on_event=memory.on_flex, observe=self.metrics.signal)
+        memory.inside.sources.topology, memory.inside.sources.flex = topologies.get, flexes.get
+        newest, *older = versions_of("workloadpriorityclasses", "WorkloadPriorityClass")
+        classes = OptionalInformer(
+            client, newest, PriorityClass, on_event=memory.on_workload_class, older=older, observe=self.metrics.signal
+        )
+        # Without these owners, what their workloads hold would be given to others: they are waited for like all else.
+        observe = self.metrics.signal
+        self._jobsets = jobsets = OptionalInformer(
+            client, JOB_SETS, JobSet, on_event=memory.on_jobset, observe=observe, first_seconds=SYNC_SECONDS
+        )
+        leaders = OptionalInformer(
+            client,
+            LEADER_WORKER_SETS,
+            LeaderWorkerSet,
+            on_event=memory.on_leaders,
+            observe=observe,
+            first_seconds=SYNC_SECONDS,
+        )
+        memory.jobset_of, memory.leaders_of = jobsets.get, leaders.get
+        revisions = OptionalInformer(
+            client,
+            CONTROLLER_REVISIONS,
+            ControllerRevision,
+            on_event=memory.on_revision,
+            label_selector=LEADER_SET_NAME,
+            observe=observe,
+        )
+        on_budget = self._budgets.on_budget
+        budgets = OptionalInformer(
+            client, POD_DISRUPTION_BUDGETS, PodDisruptionBudget, on_event=on_budget, observe=observe
+        )
+        replicated = [
+            OptionalInformer(
+                client,
+                newest,
+                Replicated,
+                on_event=partial(memory.on_replicated, newest),
+                older=older,
+                first_seconds=SYNC_SECONDS,
+                asks=True,
+                observe=observe,
+            )
+            for newest, older in REPLICATED
+        ]
+        kinds = {(newest.kind, newest.group): one for (newest, _), one in zip(REPLICATED, replicated, strict=True)}
+        memory.wholes.read = lambda kind, group: (
+            (one := kinds.get((kind, group))) is not None and one.resource is not None
+        )
+        return topologies, flexes, classes, budgets, jobsets, leaders, revisions, *replicated, *self.bridge.informers()
+
+    def _on_pod(self, event: Event[Pod]) -> None:
+        self.memory.on_pod(event)
+        self._budgets.on_pod(event)
+
+    def _on_flavor(self, event: Event[ResourceFlavor]) -> None:
+        self.memory.on_flavor(event)
+        self.bridge.flavors_changed()
+
+    # --- one job -------------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        while True:
+            uid = await self.queue.get()
+            try:
+                await self.reconcile(uid)
+            finally:
+                self._saw(uid)
+                self.queue.done(uid)
+
+    def _saw(self, uid: str) -> None:
+        self._unseen.discard(uid)
+        if not self._unseen:
+            self._all_seen.set()
+
+    async def reconcile(self, uid: str) -> None:
+        """Look at one job once. Failures of the API server only delay: the job is looked at again, later each time."""
+        record = self.memory.records.get(uid)
+        if record is None or record.put_off():
+            return
+        self._looks += 1
+        outcome, context = "done", {"workload": record.key, "reconcile": self._looks}
         try:
-            await self.controller.run()
-        finally:
-            self.metrics.leader.set(0)
-            self.metrics.forget()
-            self.controller = None
+            if not self.memory.regroup(record):
+                return
+            missing_pods.note(record, time.monotonic())
+            instructions = reconcile.decide(record, self.memory.rules, time.monotonic(), time.time())
+            if record.closing and not any(isinstance(one, LEAVING) for one in instructions):
+                self.living.keep(record)
+            predictions = None
+            for instruction in instructions:
+                if isinstance(instruction, Ungate):
+                    if predictions is None and self.memory.state.machines:
+                        predictions = Predictions(self.memory.state, record)
+                    self._ungate(record, instruction, predictions)
+                elif await self._carry_out(record, instruction):
+                    if instruction is not instructions[-1] or not isinstance(instruction, Write):
+                        self.queue.add(uid)
+                    break
+            record.failures = 0
+            self.bridge.looked(record)
+        except (Conflict, NotFound) as error:
+            outcome = "conflict"  # or deleted; no event tells of one that came and went while a watch was broken
+            log.info("workload changed meanwhile", error=str(error), **context)
+            await self._refresh(record)
+        except KubeError as error:
+            outcome = "error"
+            self._later(record)
+            log.warning("API server refused or did not answer", error=str(error), failures=record.failures, **context)
+        except Exception as error:  # noqa: BLE001  (told by the guard)
+            outcome = "bug"
+            await self._poisoned(record, error)
+        self._outcomes[outcome].inc()
 
+    async def _poisoned(self, record: Record, error: Exception) -> None:
+        """A look failed otherwise than foreseen: say so, and leave the job alone for a while."""
+        self.guard.failed("workload", record.key, error)
+        record.failures += 1
+        self.queue.add(record.id, backoff(record.failures, longest=LONGEST))
+        text, known = in_words(error), record.known
+        if text not in record.noted:
+            record.noted.add(text)
+            announce(self.recorder, record, "Warning", Reason.INTERNAL_ERROR, "Admit", message=text)
+        wanted = (Wanted(conditions.QUOTA_RESERVED, False, Reason.INTERNAL_ERROR, text),)
+        if record.admission is None and known is not None and not conditions.is_so(known.conditions, wanted):
+            namespace = record.owner.namespace
+            with suppress(KubeError, Overtaken):
+                await self.living.writing(record, lambda known: self.writer.conditions(namespace, known, wanted))
 
-async def run(
-    settings: Settings,
-    client: Client,
-    *,
-    stop: asyncio.Event | None = None,
-    on_port: Callable[[int], None] | None = None,
-) -> None:
-    """Run until ``stop`` is set or the task is cancelled.
+    def _later(self, record: Record) -> None:
+        record.failures += 1
+        self.queue.add(record.id, backoff(record.failures))
 
-    ``on_port`` is told the port of /healthz and /readyz (``health_port`` 0 takes any free one).
-
-    Raises:
-        OSError: the port is taken.
-    """
-    process = Process(settings, client)
-    async with serving(settings, client, process.metrics.registry, ready=lambda: process.ready) as ports:
-        if on_port is not None:
-            on_port(ports.health)
-        log.info("serving", port=ports.health, metrics_port=ports.metrics)
-        working = asyncio.create_task(process.run())
-        waiting = [working] if stop is None else [working, asyncio.create_task(stop.wait())]
+    async def _refresh(self, record: Record) -> None:
+        record.failures += 1
         try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            if working.done():
-                working.result()
+            known = await self.writer.read(record.owner.namespace, record.owner.workload)
+        except REFUSED:
+            self.memory.unknown(record)
+        else:
+            self.memory.saw_workload(record, known)
+        self.queue.add(record.id, backoff(record.failures))
+
+    async def _carry_out(self, record: Record, instruction: Instruction) -> bool:
+        """Do it; True where something was awaited, so that the rest may be stale."""
+        memory = self.memory
+        match instruction:
+            case Enter(lost, until, asked):
+                record.refused = record.refused if asked == record.asked else None  # that was about something else
+                record.lost, record.asked = lost, asked
+                record.lost_at = (record.lost_at or time.time()) if lost else None
+                memory.enter(record, until)
+                self._saw(record.id)
+                self.admitter.withdraw(record)
+            case Leave():
+                record.lost, record.lost_at, record.asked = {}, None, {}
+                memory.leave(record)
+                self.admitter.withdraw(record)
+            case Free():
+                self.evictions.forget(record.id)
+                memory.free(record)
+            case Shorten(counts):
+                record.late = {**record.late, **counts}
+            case Doubt():
+                memory.doubts.note(record.owner.namespace)
+            case Tell():
+                self._tell(record, instruction)
+            case Delete(pod, reason, message, at_once):
+                self.recorder.event(reference(PODS, pod), "Warning", reason, "Replace", message)
+                self.sender.delete(record, pod, at_once=at_once)
+            case ShrinkLater():
+                record.shrink_at = time.monotonic() + SHRINK_AFTER
+                self.queue.add(record.id, SHRINK_AFTER)
+            case LookAgain(after):
+                self.queue.add(record.id, after)
+            case _:
+                return await self._carry[type(instruction)](record, instruction)
+        return False
+
+    def _ungate(self, record: Record, ungate: Ungate, predictions: Predictions | None) -> None:
+        slots = record.slots_of(ungate.pod)
+        if slots is None:
+            self.sender.ungate(record, ungate.pod, Slot((), 1))
+            return
+        slot, pod = slots.slots[ungate.index], ungate.pod
+        if pod.metadata.uid not in record.intents and not self.memory.arrivals.may_go(record, pod, slot.node):
+            return
+        self.memory.arrivals.sent(record, pod, slot.node)
+        placement = predictions.take(pod, slot) if predictions is not None else None
+        more = self.memory.inside.annotations(slot.node, placement)
+        self.sender.ungate(record, pod, slot, placement, more)
+
+    def _tell(self, record: Record, tell: Tell) -> None:
+        if tell.once:
+            if tell.once in record.noted:
+                return
+            record.noted.add(tell.once)
+        else:
+            record.told = Told(str(tell.reason), tell.message, time.monotonic())
+        if tell.pod is None:
+            announce(self.recorder, record, tell.type, tell.reason, tell.action, message=tell.message)
+            return
+        text = conditions.shorten(tell.message)
+        self.recorder.event(reference(PODS, tell.pod), tell.type, tell.reason, tell.action, text)
+
+    # --- writes of one job ---------------------------------------------------------------------------------------
+
+    async def _create(self, record: Record, _: Create) -> bool:
+        record.busy += 1
+        known, owner = None, granted.as_admitted(record)
+        try:
+            async with record.lock:
+                known = await self.writer.create(owner, self.memory.priority(owner))
+        except KubeError as error:
+            if isinstance(error, LASTING) or "too large" in str(error):
+                text = f"its Workload cannot be made: {error}"
+                self._tell(record, Tell("Warning", Reason.WRITE_FAILED, "Admit", text, once="unmakeable"))
+            raise
         finally:
-            for task in waiting:
-                task.cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
+            self.memory.written(record, known)
+        if self.memory.unknown_class(record.owner):
+            label, named = self.memory.keys.priority_class, record.owner.workload_class
+            text = (
+                f"label {label}: {named} is no WorkloadPriorityClass, and not the PriorityClass of the pods: the "
+                "priority of the pods counts"
+            )
+            announce(self.recorder, record, "Warning", Reason.UNKNOWN_PRIORITY_CLASS, "Admit", message=text)
+        return True
+
+    async def _respec(self, record: Record, _: Respec) -> bool:
+        owner = record.owner
+        if record.admission is not None:
+            counts = [pod_set.full for pod_set in owner.pod_sets]
+            await self.living.writing(record, lambda known: self.writer.counts(owner.namespace, known, counts))
+            return True
+        await self.living.writing(record, lambda known: self.writer.spec(owner, known, known.priority))
+        return True
+
+    async def _write(self, record: Record, write: Write) -> bool:
+        known = record.known
+        if known is None:
+            return False
+        more = unhealthy_nodes(known, write.lost, time.time()) if write.lost is not None else {}
+        if conditions.is_so(known.conditions, write.wanted) and not more:
+            self._lazy.pop(record.id, None)
+            return False
+        if write.delay and record.id not in self._lazily:
+            self._lazy.setdefault(record.id, time.monotonic() + write.delay)
+            return False
+        self._lazily.discard(record.id)
+        self._lazy.pop(record.id, None)
+        namespace = record.owner.namespace
+        await self.living.writing(record, lambda known: self.writer.conditions(namespace, known, write.wanted, more))
+        if record.owner.over or (record.owner.queue and not write.delay):
+            self.queue.add(record.id)  # the time for which it is kept begins, or its life goes on
+        return True
+
+    async def _release(self, record: Record, release: Release) -> bool:
+        """Remove the admission, and only then give the capacity away: nobody else may be told of it before."""
+        record.closing = True
+        if record.sending:
+            self.queue.add(record.id, PAUSE)  # a patch on its way may still use a slot
+            return False
+        if record.known is None or await self._store(record, None, release.wanted):
+            self.memory.free(record)
+        return True
+
+    async def _readmit(self, record: Record, _: Readmit) -> bool:
+        if record.admission is not None:
+            checks = self.memory.checks_of(record) if record.owner.suspended else ()  # who runs has passed them
+            wanted = admitted_as(record.known, "the admission was written again", checks)
+            more = {"admissionChecks": pending(checks)} if checks else None
+            await self._store(record, record.admission, wanted, more)
+        return True
+
+    async def _shrink(self, record: Record, shrink: Shrink) -> bool:
+        record.shrink_at = None
+        smaller = self.memory.holdings.smaller(record, shrink.pod_set, shrink.slots, shrink.count, shrink.asks)
+        if await self._store(record, smaller, ()):
+            self.memory.hold(record, smaller)
+        return True
+
+    async def _store(
+        self, record: Record, admission: Admission | None, wanted: tuple[Wanted, ...], more: Any = None
+    ) -> bool:
+        """Write an admission whose capacity is held already, or remove it; True where that is done."""
+        reclaimable = reclaimed(record, admission) if admission is not None else None
+        namespace = record.owner.namespace
+        try:
+            return await self.living.writing(
+                record,
+                lambda known: self.writer.admission(
+                    namespace, known, admission, wanted, reclaimable=reclaimable, more=more
+                ),
+            )
+        except Overtaken:
+            return False  # what somebody else stored is held now
+
+    # --- the admission cycle -------------------------------------------------------------------------------------
+
+    def _signal_cycle(self) -> None:
+        self._signal.set()
+
+    def _spawn(self, write: Coroutine[Any, Any, None]) -> None:
+        if self._group is not None:
+            self._group.create_task(write)
+
+    async def _cycles(self) -> None:
+        memory, admitter = self.memory, self.admitter
+        with suppress(TimeoutError):  # else the first to be looked at would be admitted before those it waits behind
+            async with asyncio.timeout(FIRST_LOOKS):
+                await self._all_seen.wait()
+        while True:
+            due = admitter.next_time
+            wait = SWEEP if due is None else min(SWEEP, max(0.0, due - time.time()))
+            try:
+                async with asyncio.timeout(wait):
+                    await self._signal.wait()
+            except TimeoutError:
+                pass
+            self._signal.clear()
+            generation = memory.generation
+            with self.guard("budget", ""):
+                self._budgets.refresh()
+            while admitter.cycle():
+                await asyncio.sleep(0)
+            if memory.generation != generation:
+                await asyncio.sleep(PAUSE)
+
+    # --- what nobody announces -----------------------------------------------------------------------------------
+
+    async def _lazy_loop(self) -> None:
+        while True:
+            await asyncio.sleep(LAZY_TICK)
+            now = time.monotonic()
+            self._lazily &= self.memory.records.keys()
+            quiet = now - self.sender.last_sent > QUIET and len(self.queue) == 0
+            due = [uid for uid, at in self._lazy.items() if at <= now and (quiet or now - at > LAZY_AT_MOST)]
+            for uid in due[:LAZY_BATCH]:
+                del self._lazy[uid]
+                self._lazily.add(uid)
+                self.queue.add(uid)
+
+    async def _sweep_loop(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP)
+            now = time.monotonic()
+            for uid, record in self.memory.records.items():
+                if any(intent.deadline <= now for intent in record.intents.values()) or any(
+                    again <= now for again in record.deleting.values()
+                ):
+                    self.queue.add(uid)
+            for name, look in self._sweeps.items():
+                with self.guard("sweep", name):
+                    look()
+
+    def _tell_metrics(self) -> None:
+        self.metrics.set_machines(*self.memory.inside.counts())
+        self.metrics.set_pending(self.memory.pending())
+        self.metrics.set_heard(self._heard())
+        self.metrics.set_capacity(self.memory.state)
+
+    def _end_refusals(self) -> None:
+        if self.memory.troubles.ended():
+            self.memory.stir()
+
+    def _heard(self) -> Iterator[tuple[Resource, float]]:
+        """When the API server last said anything of each resource."""
+        informers, optional = self._sources
+        yield from ((informer.resource, informer.heard) for informer in informers)
+        for each in optional:
+            yield from each.heard
+
+    def _tell_trouble(self, record: Record, trouble: Trouble) -> None:
+        """A kubelet did otherwise than predicted: an event on the pod and on its job."""
+        if trouble.refused:
+            self.metrics.refusals.labels(trouble.reason).inc()
+        else:
+            self.metrics.misaligned.inc()
+        reason = Reason.KUBELET_REFUSED if trouble.refused else Reason.MISALIGNED
+        message = conditions.shorten(trouble.message)
+        if trouble.refused:
+            left_out = (
+                f"; no pod like it goes to {trouble.node} for {trouble.seconds:.0f} s unless something changes there"
+            )
+            message = conditions.shorten(trouble.message + left_out)
+        self.recorder.event(reference(PODS, trouble.pod), "Warning", reason, "Place", message)
+        announce(self.recorder, record, "Warning", reason, "Place", message=message)
+        log.warning("kubelet did otherwise", workload=record.key, reason=str(reason), message=message)
+
+    def _tell_machine(self, name: str, before: Described, now: Described) -> None:
+        """What is wrong with what a node publishes changed: an event on the node."""
+        node = self.memory.inside.sources.node(name)
+        regarding = reference(NODES, node) if node is not None else None
+        news = (
+            (Reason.MACHINE_DATA_DISAGREES, before.disagreements, now.disagreements, _SAFER),
+            (Reason.MACHINE_DATA_INVALID, before.problems, now.problems, ""),
+        )
+        for reason, old, new, then in news:
+            if new == old or regarding is None:
+                continue
+            text = conditions.shorten("; ".join(new) + then)
+            if new:
+                self.recorder.event(regarding, "Warning", reason, "Read", text)
+                log.warning("machine data", node=name, reason=str(reason), message=text)
+        if not now.problems and not now.disagreements and regarding is not None:
+            message = f"what the node publishes of its inside can be used again: {now.source or 'nothing'}"
+            self.recorder.event(regarding, FINE, Reason.MACHINE_DATA_VALID, "Read", message)
+
+    def _leftover(self, workloads: Iterable[Workload], pods: Iterable[Pod]) -> list[Workload]:
+        """Workloads whose pods all went while nobody watched: the next pods of their owner start anew."""
+        held = {record.key for record in self.memory.records.values()}
+        bare = [workload for workload in workloads if key(workload) not in held and of_pods(workload.metadata)]
+        # Groups have no record where their LeaderWorkerSet could not be listed.
+        groups = {group_key(pod) for pod in pods} if bare else set()
+        found = [workload for workload in bare if not has_pods(workload.metadata, groups)]
+        for workload in found:
+            self.memory.leave_out(key(workload))
+        return found
+
+    async def _clear(self, workloads: Sequence[Workload]) -> None:
+        """Delete Workloads, however often that fails."""
+        failures = 0
+        while workloads:
+            left: list[Workload] = []
+            for workload in workloads:
+                try:
+                    await self.writer.remove(workload.metadata.namespace, known_of(workload))
+                except KubeError as error:
+                    left.append(workload)
+                    log.warning("a Workload without pods is still there", workload=key(workload), error=str(error))
+                else:
+                    self._saw(key(workload))
+                    if self.memory.workload_of(key(workload)) is None:
+                        self.memory.cleared(key(workload))
+            workloads, failures = left, failures + 1
+            if workloads:
+                await asyncio.sleep(backoff(failures))
+
+    def _remove_unowned(self) -> None:
+        now = time.monotonic()
+        if self._workloads is None or now < self._unowned_at:
+            return
+        self._unowned_at = now + UNOWNED
+        for workload in self._unowned.look(self._workloads.store.values(), now):
+            self._spawn(self._remove(workload))
+
+    async def _remove(self, workload: Workload) -> None:
+        try:
+            await self.writer.remove(workload.metadata.namespace, known_of(workload))
+        except KubeError as error:
+            log.warning("a Workload that is nobody's is still there", workload=key(workload), error=str(error))
+        else:
+            log.info("removed a Workload that is nobody's", workload=key(workload))
+
+    def _there(self, namespace: str, owner: OwnerReference) -> bool:
+        """Whether a Job or JobSet exists: all of them that are ours have a record."""
+        name, kind = f"{namespace}/{owner.name}", (owner.kind, owner.api_version)
+        found: Job | JobSet | None = None
+        if kind == (JOB, JOB_API) and self._jobs is not None:
+            found = self._jobs.store.get(name)
+        elif kind == (JOB_SET, JOB_SET_API):
+            found = self._jobsets.store.get(name)
+        return found is not None and found.metadata.uid == owner.uid
+
+    def _tell_strays(self) -> None:
+        """Say why gated pods of owners that are not served stay gated; not at once, as their job may follow them."""
+        for uid, pod in self.memory.stray.items():
+            if pod is None or time.time() - seconds_of(pod.metadata.creation_timestamp) < SWEEP:
+                continue
+            self.memory.stray[uid] = None
+            owner = controller_of(pod.metadata)
+            what = f"its owner, {owner.kind} {owner.name}," if owner else "what owns it"
+            message = (
+                f"the pod stays behind the scheduling gate {self.memory.keys.gate}: {what} is no Job that asks for a "
+                "topology. Make it again without the topology annotation"
+            )
+            self.recorder.event(reference(PODS, pod), "Warning", Reason.UNSUPPORTED_OWNER, "Place", message)
+
+
+def _life_rules(settings: Settings) -> LifeRules:
+    return LifeRules(
+        ready_timeout=settings.wait_for_pods_ready_timeout_seconds,
+        recovery_timeout=settings.wait_for_pods_ready_recovery_timeout_seconds,
+        backoff=settings.requeuing_backoff_base_seconds,
+        backoff_most=settings.requeuing_backoff_max_seconds,
+        backoff_limit=settings.requeuing_backoff_limit_count,
+        replacement=settings.replacement_timeout_seconds,
+        retention=settings.workload_retention_seconds,
+    )
+
+
+def _node_name(pod: Pod) -> Iterable[str]:
+    return (pod.spec.node_name,) if pod.spec.node_name else ()

@@ -40,12 +40,12 @@ from kube.resources import (
     Resource,
 )
 from kube.topologies import FlexTopo, NodeResourceTopology
-from ungater.groups import owner_key
+from ungater.cache.cache import Memory
 from ungater.guard import Guard
-from ungater.inside import Options, Sources
-from ungater.leaders import NAME as LEADER_SET_NAME
-from ungater.memory import Memory
-from ungater.workloads import Workload
+from ungater.jobs.leaderworkerset import NAME as LEADER_SET_NAME
+from ungater.jobs.pod_group import owner_key
+from ungater.model.workload_object import Workload
+from ungater.numa.node_topologies import Options, Sources
 
 T = TypeVar("T")
 One = TypeVar("One", bound=objects.Object)

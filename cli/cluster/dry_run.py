@@ -16,11 +16,12 @@ from kube import objects
 from kube.parents import JobSet, LeaderWorkerSet
 from queueing.cycle.cycle import Admitted, Preempting, cycle
 from queueing.preemption.plan import Victim
-from ungater import admission, decide
-from ungater.instructions import Create, Enter, Free, Leave, Respec
-from ungater.memory import Memory
-from ungater.record import Known, Record
-from ungater.workloads import Workload, known_of, new_workload
+from ungater.cache.cache import Memory
+from ungater.model.actions import Create, Enter, Free, Leave, Respec
+from ungater.model.workload_entry import Known, Record
+from ungater.model.workload_object import Workload, known_of, new_workload
+from ungater.reconcile import reconcile
+from ungater.scheduling import replacement
 
 CYCLES: Final = 10_000  # of a controller with all that waits: a bound, not an expectation
 LOOKS: Final = 64
@@ -48,7 +49,7 @@ class _Stage:
     def settle(self, record: Record) -> None:
         """Have the controller look at a job until it asks for nothing that it could do without writing."""
         for _ in range(3):
-            for step in decide.decide(record, self.memory.rules, 0.0, self.now):
+            for step in reconcile.decide(record, self.memory.rules, 0.0, self.now):
                 match step:
                     case Create():
                         record.known = known_of(_stored(self.memory, record))
@@ -83,7 +84,7 @@ class _Stage:
     def _note(self, record: Record, made: Admitted | Preempting) -> None:
         grant = made.grant
         victims = made.victims if isinstance(made, Preempting) else ()
-        where = admission.told(self.memory, record, self.memory.holdings.admission_of(record, grant), made.message)
+        where = replacement.told(self.memory, record, self.memory.holdings.admission_of(record, grant), made.message)
         self.outcomes[record.key] = Outcome(
             record,
             Reason.PREEMPTING if victims else Reason.ADMITTED,
@@ -168,11 +169,11 @@ def _waits(memory: Memory, record: Record) -> Outcome:
     """Why one is not placed now."""
     if record.owner.suspended and not record.owner.queue:
         return Outcome(record, Reason.SUSPENDED, "the job is suspended: it is placed when it is resumed")
-    if (why := decide.trouble(record, memory.rules)) is not None:
+    if (why := reconcile.trouble(record, memory.rules)) is not None:
         return Outcome(record, *why)
     entry = memory.queues.entries.get(record.key)
     if entry is None or entry.refusal is None:
         return Outcome(record, Reason.PENDING, "nothing was decided about it")
     return Outcome(
-        record, entry.refusal.reason, admission.refused_text(memory, record, entry.refusal), queue=entry.queue
+        record, entry.refusal.reason, replacement.refused_text(memory, record, entry.refusal), queue=entry.queue
     )

@@ -24,7 +24,7 @@ from kube.queues import ClusterQueue, LocalQueue
 from kube.replicas import REPLICATED, Replicated
 from kube.resources import Resource
 from kube.topologies import FlexTopo, NodeResourceTopology
-from ungater.workloads import Workload
+from ungater.model.workload_object import Workload
 
 LARGE: Final = 1 << 22  # bytes: from here on reading takes seconds
 One = TypeVar("One", bound=objects.Object)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from engine.model import Amounts
 from kube import objects
 from kube.objects import Pod, controller_of
-from ungater.memory import Memory
-from ungater.record import Record
+from ungater.cache.cache import Memory
+from ungater.model.workload_entry import Record
 
 
 @dataclass

@@ -16,8 +16,8 @@ from cli.output import Failure
 from crds.constants import WORKER_INDEX, Keys
 from kube import objects
 from kube.parents import JobSet, LeaderWorkerSet
-from ungater.leaders import GROUP, NAME
-from ungater.memory import Memory
+from ungater.cache.cache import Memory
+from ungater.jobs.leaderworkerset import GROUP, NAME
 from webhook import large
 from webhook import objects as seen
 from webhook.checks import Route

@@ -24,9 +24,9 @@ from queueing.cycle.nominate import Preempts, look
 from queueing.model import ClusterQueue, LocalQueue, OutsidePod, Preemption, Rules, Within, Workload
 from queueing.queues.entry import Grant
 from queueing.queues.queues import Queues
-from ungater.holdings import UNQUEUED
-from ungater.memory import Memory
-from ungater.record import Record
+from ungater.cache.cache import Memory
+from ungater.cache.reservations import UNQUEUED
+from ungater.model.workload_entry import Record
 
 HIGHEST: Final = (1 << 31) - 1  # no priority is higher
 EVERYBODY: Final = "(everybody)"  # no legal name of a queue

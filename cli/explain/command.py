@@ -31,13 +31,14 @@ from kube import convert, objects
 from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.resources import JOBS
-from ungater.jobs import OwnedPodSet, Owner, id_of, identity, owner_of
-from ungater.jobsets import parent_of
-from ungater.machines import Described
-from ungater.memory import Memory
-from ungater.record import Record
-from ungater.slots import SlotMap, is_gated
-from ungater.workloads import Workload, belongs, known_of
+from ungater.cache.cache import Memory
+from ungater.jobs.job import owner_of
+from ungater.jobs.jobset import parent_of
+from ungater.model.job_view import OwnedPodSet, Owner, id_of, identity
+from ungater.model.pod_slots import SlotMap, is_gated
+from ungater.model.workload_entry import Record
+from ungater.model.workload_object import Workload, belongs, known_of
+from ungater.numa.sources import Described
 
 MOST_PODS = 40  # with their zones in a table
 MOST_TROUBLES = 8

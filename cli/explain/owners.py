@@ -17,9 +17,9 @@ from kube.resources import (
     STATEFUL_SETS,
     Resource,
 )
-from ungater.jobs import Owner
-from ungater.memory import Memory
-from ungater.record import Record
+from ungater.cache.cache import Memory
+from ungater.model.job_view import Owner
+from ungater.model.workload_entry import Record
 
 _SHORT = {"js": "jobset", "lws": "leaderworkerset", "sts": "statefulset", "deploy": "deployment", "rs": "replicaset"}
 _SHORT |= {"po": "pod", "group": "podgroup", "ds": "daemonset", "wl": "workload"}

@@ -62,7 +62,7 @@ async def _run(settings: Settings, kubeconfig: str | None, context: str | None) 
     # Late, so that --help and a wrong setting answer at once.
     from kube.client import Client
     from kube.errors import ConfigError
-    from ungater.controller import run
+    from ungater.process import run
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

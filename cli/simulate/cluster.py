@@ -22,7 +22,7 @@ from localcluster.kubelets.specs import build, parse_kubelet, parse_machine
 from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, RACK_LABEL
 from queueing.model import ClusterQueue, FlavorQuotas, Quota, ResourceGroup
 from simulator.model import Cluster
-from ungater.machines import describe
+from ungater.numa.sources import describe
 
 FLAVOR = "default"
 LEVELS = (BLOCK_LABEL, RACK_LABEL, HOSTNAME_LABEL)

@@ -14,7 +14,8 @@ from engine.model import Policy, TopologyRequest
 from kube import convert, objects
 from queueing.model import AUTO
 from simulator.model import NAMESPACE, QUEUE, Cluster, Job
-from ungater.jobs import MAIN, owner_of
+from ungater.jobs.job import owner_of
+from ungater.model.job_view import MAIN
 
 RUN_SECONDS: Final = f"{GROUP}/run-seconds"  # of the pod template, as simulated nodes read it too
 ARRIVAL_SECONDS: Final = f"{GROUP}/arrival-seconds"  # of the Job

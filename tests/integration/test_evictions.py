@@ -9,9 +9,9 @@ from support.jobs import Watched, job, until
 from kube.events import EventRecorder
 from kube.objects import Pod
 from kube.resources import JOBS, POD_DISRUPTION_BUDGETS, PODS
-from ungater.evictions import Evictions, tracked
 from ungater.guard import Guard
 from ungater.metrics import Metrics
+from ungater.writers.evictor import Evictions, tracked
 
 pytestmark = pytest.mark.cluster
 

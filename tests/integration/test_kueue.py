@@ -25,7 +25,7 @@ from localcluster.nodes import GROUP_LABEL
 from manifests import render
 from ungater.kueue import bridge, retries
 from ungater.kueue.answers import NOTHING_TO_PLACE
-from ungater.kueue.objects import CONTROLLER
+from ungater.model.kueue_objects import CONTROLLER
 
 pytestmark = pytest.mark.cluster
 

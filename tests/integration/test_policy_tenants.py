@@ -39,8 +39,8 @@ from kube.resources import (
     resource_of,
 )
 from manifests import render
-from ungater import leaders
-from ungater.roles import RULES
+from ungater.jobs import leaderworkerset
+from ungater.jobs.kinds import RULES
 
 pytestmark = pytest.mark.cluster
 
@@ -51,8 +51,8 @@ RANKS = (
     constants.JOB_SET_ROLE,
     constants.JOB_SET_INDEX,
     constants.JOB_NAME_LABEL,
-    leaders.NAME,
-    leaders.GROUP,
+    leaderworkerset.NAME,
+    leaderworkerset.GROUP,
     *(rule.pod_set for rule in RULES),
 )
 ASKED = (*K.requests, K.pod_group_total, K.role_hash, *WISHES)

@@ -14,8 +14,8 @@ from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES
 from queueing.cycle.cycle import cycle
 from queueing.model import Workload
 from queueing.queues.queues import Queues
-from ungater import queue_status
-from ungater.queue_status import QueueStatus, Source, changes
+from ungater.status import queues
+from ungater.status.queues import QueueStatus, Source, changes
 
 pytestmark = pytest.mark.cluster
 API = {"apiVersion": "topogate.dev/v1alpha1"}
@@ -148,7 +148,7 @@ async def test_numbers_wait_a_little_and_conditions_do_not(here, client, monkeyp
         return (active["status"], active["reason"]) == ("False", "QueueStopped")
 
     await until(stopped, "Active=False, without waiting")
-    monkeypatch.setattr(queue_status, "EVERY", 0.0)
+    monkeypatch.setattr(queues, "EVERY", 0.0)
     here.submit("x", name, 8)
 
     async def counted():
@@ -161,7 +161,7 @@ async def test_numbers_wait_a_little_and_conditions_do_not(here, client, monkeyp
 async def test_a_queue_that_was_deleted_meanwhile_and_a_server_that_refuses_stop_nothing(
     here, client, as_account, monkeypatch
 ):
-    monkeypatch.setattr(queue_status, "MOST_OF_A_CORE", 1e9)  # else one look on a loaded machine makes the pause longer
+    monkeypatch.setattr(queues, "MOST_OF_A_CORE", 1e9)  # else one look on a loaded machine makes the pause longer
     name = await here.make("a", 8)
     gone = await here.make("gone", 8)
     await client.delete(CLUSTER_QUEUES, gone)
@@ -169,12 +169,12 @@ async def test_a_queue_that_was_deleted_meanwhile_and_a_server_that_refuses_stop
     assert "conditions" in await here.status(name)
     stranger = await as_account(here.namespace, "default")
     fresh = await here.make("c", 8)
-    assert await QueueStatus(stranger, here.source).look() == queue_status.AFTER_FAILURE
+    assert await QueueStatus(stranger, here.source).look() == queues.AFTER_FAILURE
     assert await here.status(fresh) == {}
 
 
 async def test_it_runs(here, client, monkeypatch):
-    monkeypatch.setattr(queue_status, "TICK", 0.01)
+    monkeypatch.setattr(queues, "TICK", 0.01)
     name = await here.make("a", 8)
     task = asyncio.create_task(QueueStatus(client, here.source).run())
 

@@ -16,7 +16,7 @@ from kube.client import Client
 from kube.errors import NotFound
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, JOBS, PODS, RESOURCE_FLAVORS, WORKLOADS
 from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, HOSTNAME_LABEL, RACK_LABEL
-from ungater.controller import run
+from ungater.process import run
 
 KEYS = Keys()
 LEVELS = [BLOCK_LABEL, RACK_LABEL, HOSTNAME_LABEL]

@@ -40,7 +40,7 @@ from support.kueue_queue import BATCH, STRICT, Queue, condition, requeue_at, sec
 from kube.client import Client
 from kube.errors import BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound
 from kube.resources import JOBS
-from ungater.kueue.objects import GROUP
+from ungater.model.kueue_objects import GROUP
 
 MANAGER = "kueue-admission"
 QUEUE_NAME = f"{GROUP}/queue-name"

@@ -13,7 +13,7 @@ from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from localcluster import LocalCluster
-from ungater.kueue.objects import GROUP
+from ungater.model.kueue_objects import GROUP
 
 KINDS = Path(__file__).parents[1] / "data" / "kueue" / "kinds.yaml"
 BOTH = ("v1beta2", "v1beta1")

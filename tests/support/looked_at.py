@@ -7,12 +7,12 @@ from support.owned import KEYS
 from support.world import World
 
 from queueing.cycle import cycle
-from ungater import workloads
-from ungater.conditions import merge
-from ungater.decide import decide
-from ungater.instructions import Create, Delete, Enter, Instruction, Leave, Release, Respec, Ungate, Write
-from ungater.record import Record
-from ungater.slots import is_gated
+from ungater.model import workload_object
+from ungater.model.actions import Create, Delete, Enter, Instruction, Leave, Release, Respec, Ungate, Write
+from ungater.model.conditions import merge
+from ungater.model.pod_slots import is_gated
+from ungater.model.workload_entry import Record
+from ungater.reconcile.reconcile import decide
 
 ROUNDS = 12
 
@@ -82,7 +82,7 @@ class LookedAt(World):
     def _carry_out(self, record: Record, instruction: Instruction) -> None:
         match instruction:
             case Create() | Respec():
-                body = workloads.new_workload(record.owner, 0)
+                body = workload_object.new_workload(record.owner, 0)
                 body["metadata"] |= {"uid": "wl", "creationTimestamp": "2026-11-21T00:00:00Z"}
                 self._write(record, body, record.known.conditions if record.known else (), record.admission)
             case Enter(lost, until, asked):
@@ -99,7 +99,7 @@ class LookedAt(World):
     def _store(self, record: Record, admission, wanted=()) -> None:
         known = record.known
         conditions = merge(known.conditions, wanted, generation=1, now=self.now) or known.conditions
-        self._write(record, workloads.new_workload(record.owner, 0) | {}, conditions, admission)
+        self._write(record, workload_object.new_workload(record.owner, 0) | {}, conditions, admission)
 
     def _write(self, record: Record, body, conditions, admission) -> None:
         meta = body["metadata"] | {"uid": "wl", "creationTimestamp": "2026-11-21T00:00:00Z"}
@@ -108,11 +108,11 @@ class LookedAt(World):
         empty = dataclasses.replace(record.known, unhealthy={}) if record.known else None
         status = {}
         if admission is not None and empty is not None:
-            status = workloads.status_patch(empty, conditions, admission=admission)["status"]
+            status = workload_object.status_patch(empty, conditions, admission=admission)["status"]
         elif conditions and empty is not None:
-            status = workloads.conditions_patch(empty, conditions)["status"]
+            status = workload_object.conditions_patch(empty, conditions)["status"]
         status = {name: value for name, value in status.items() if value is not None}
         whole = body | {"metadata": meta, "status": status}
-        workload = msgspec.json.decode(msgspec.json.encode(whole), type=workloads.Workload)
-        record.known = workloads.known_of(workload)
+        workload = msgspec.json.decode(msgspec.json.encode(whole), type=workload_object.Workload)
+        record.known = workload_object.known_of(workload)
         self.put("workload", workload)

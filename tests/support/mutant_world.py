@@ -34,7 +34,8 @@ from support.history.wire import Faults
 
 from crds.settings import Settings
 from kube import resources
-from ungater import avoided, cycle, workqueue
+from ungater import controller, workqueue
+from ungater.numa import node_backoff
 
 A_ROUND = mutants.BLOCK_OF
 AGAIN = 0.4  # of them change
@@ -191,9 +192,9 @@ class Round:
             with (
                 loops.running(self.loop),
                 fewer_tasks(),
-                patch.object(avoided, "FORGET", SOONER),
+                patch.object(node_backoff, "FORGET", SOONER),
                 patch.object(workqueue, "LATEST", SOONER),
-                patch.object(cycle, "LAZY_TICK", 2.0),
+                patch.object(controller, "LAZY_TICK", 2.0),
             ):
                 asyncio.set_event_loop(self.loop)
                 self.loop.run_until_complete(self._live())

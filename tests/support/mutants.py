@@ -17,7 +17,7 @@ from crds import constants
 from crds.names import workload_name
 from kube import resources
 from kube.resources import Resource
-from ungater import leaders
+from ungater.jobs import leaderworkerset
 
 KEYS = constants.Keys()
 NAMESPACES = ("wild", "wild", "wild", "wild-2")
@@ -157,7 +157,17 @@ LONG_TEXTS = (
 LABEL_KEYS = (
     *(KEYS.queue_name, KEYS.queue_name, KEYS.priority_class, KEYS.max_execution, KEYS.pod_group, KEYS.pod_group),
     *(*constants.RANK_LABELS, f"{KEYS.domain}/{constants.POD_GROUP_INDEX}", constants.JOB_SET_ROLE),
-    *(constants.JOB_SET_INDEX, constants.JOB_NAME_LABEL, leaders.NAME, leaders.GROUP, "app", POOL, BLOCK, RACK, HOST),
+    *(
+        constants.JOB_SET_INDEX,
+        constants.JOB_NAME_LABEL,
+        leaderworkerset.NAME,
+        leaderworkerset.GROUP,
+        "app",
+        POOL,
+        BLOCK,
+        RACK,
+        HOST,
+    ),
     *("training.kubeflow.org/replica-type", "ray.io/group", "k" * 63, "jobset.sigs.k8s.io/jobset-uid"),
 )
 ANNOTATION_KEYS = (
@@ -555,7 +565,10 @@ class _Maker:
         labels = {}
         if dice.maybe(0.15):
             led = self.near(resources.LEADER_WORKER_SETS)
-            labels = {leaders.NAME: led, leaders.GROUP: dice.one("0", "1", "2", "9" * 63, "x", "0" * 63)}
+            labels = {
+                leaderworkerset.NAME: led,
+                leaderworkerset.GROUP: dice.one("0", "1", "2", "9" * 63, "x", "0" * 63),
+            }
             labels[constants.WORKER_INDEX] = dice.one("0", "1", "2", dice.label())
             found["owners"] = [
                 {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": led, "uid": led, "controller": True}

@@ -10,9 +10,10 @@ from crds.numa_placement import encode
 from engine.model import HOSTNAME_LABEL
 from kube.informer import Event, EventKind
 from kube.objects import Condition, Node, NodeInfo, NodeStatus, ObjectMeta
-from ungater.groups import owner_key
-from ungater.jobs import id_of, owner_of
-from ungater.memory import Memory
+from ungater.cache.cache import Memory
+from ungater.jobs.job import owner_of
+from ungater.jobs.pod_group import owner_key
+from ungater.model.job_view import id_of
 
 ZONE = {"cpu": 8, "memory": 64 * GI, GPU: 4}
 AMOUNTS = {"cpu": "4", "memory": "4Gi", GPU: "2"}

@@ -7,10 +7,11 @@ import msgspec
 
 from crds.constants import JOB_INDEX_LABEL, Keys
 from kube.objects import Job, Pod
-from ungater.jobs import Owner, owner_of
-from ungater.record import Admission, Known, Part, Record
-from ungater.slots import Slot, SlotMap
-from ungater.workloads import fingerprint
+from ungater.jobs.job import owner_of
+from ungater.model.job_view import Owner
+from ungater.model.pod_slots import Slot, SlotMap
+from ungater.model.workload_entry import Admission, Known, Part, Record
+from ungater.model.workload_object import fingerprint
 
 KEYS = Keys()
 LEVELS = ("block", "rack", "kubernetes.io/hostname")

@@ -18,12 +18,12 @@ from kube.objects import (
     key,
 )
 from queueing.cycle.cycle import cycle
-from ungater import workloads
-from ungater.groups import owner_key
-from ungater.jobs import id_of
-from ungater.memory import Memory
-from ungater.record import Admission, Known
-from ungater.workloads import Workload
+from ungater.cache.cache import Memory
+from ungater.jobs.pod_group import owner_key
+from ungater.model import workload_object
+from ungater.model.job_view import id_of
+from ungater.model.workload_entry import Admission, Known
+from ungater.model.workload_object import Workload
 
 FLAVOR = ResourceFlavor(
     metadata=ObjectMeta(name="gpu"),
@@ -98,7 +98,7 @@ class World:
         admission = self.memory.holdings.admission_of(record, made.grant)
         self.memory.admit(record, admission, made.grant)
         stored = stored_workload(record.owner, admission)
-        record.known = workloads.known_of(stored)
+        record.known = workload_object.known_of(stored)
         self.put("workload", stored)
         return record.slots
 
@@ -106,7 +106,7 @@ class World:
 def stored_workload(owner, admission, version="7"):
     reference = OwnerReference(api_version="batch/v1", kind="Job", name=owner.name, uid=owner.uid, controller=True)
     admission = admission if isinstance(admission, Admission) else make_admission(admission)
-    body = workloads.status_patch(Known("w", "u", "6", 1, (1,)), (), admission=admission)["status"]["admission"]
+    body = workload_object.status_patch(Known("w", "u", "6", 1, (1,)), (), admission=admission)["status"]["admission"]
     return Workload(
         metadata=ObjectMeta(
             name=owner.workload,
@@ -115,5 +115,5 @@ def stored_workload(owner, admission, version="7"):
             resource_version=version,
             owner_references=(reference,),
         ),
-        status=workloads.Status(admission=msgspec.convert(body, workloads.StoredAdmission)),
+        status=workload_object.Status(admission=msgspec.convert(body, workload_object.StoredAdmission)),
     )

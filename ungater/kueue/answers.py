@@ -18,10 +18,10 @@ import msgspec
 from crds.constants import Keys
 from engine.reasons import Reason
 from kube.objects import StrMap, Toleration, controller_of, is_true
-from ungater.conditions import timestamp
-from ungater.kueue import objects as kueue
 from ungater.kueue.decide import has_quota
-from ungater.kueue.objects import PENDING, READY, REJECTED, RETRY, CheckState, Workload
+from ungater.model import kueue_objects as kueue
+from ungater.model.conditions import timestamp
+from ungater.model.kueue_objects import PENDING, READY, REJECTED, RETRY, CheckState, Workload
 
 LOOKING = "Topogate looks for a place"
 NOTHING_TO_PLACE = "the pods ask for no topology: nothing to place"

@@ -22,18 +22,18 @@ from kube.client import Client
 from kube.errors import Conflict, KubeError, NotFound
 from kube.informer import Event
 from kube.objects import controller_of, version_of
-from ungater import conditions
-from ungater import decide as jobs
-from ungater.jobs import Owner, identity
-from ungater.kueue import answers, decide, objects, retries
+from ungater.cache.cache import Memory
+from ungater.executor.lifecycle import KINDS
+from ungater.kueue import answers, decide, retries
 from ungater.kueue.answers import Side
 from ungater.kueue.decide import Known, Standing
-from ungater.kueue.objects import CONTROLLER, PENDING, RETRY, CheckState
 from ungater.kueue.retries import HOPELESS, Limits, Told
-from ungater.living import KINDS
-from ungater.memory import Memory
+from ungater.model import conditions, kueue_objects
+from ungater.model.job_view import Owner, identity
+from ungater.model.kueue_objects import CONTROLLER, PENDING, RETRY, CheckState
+from ungater.model.workload_entry import Record
 from ungater.optional import OptionalInformer
-from ungater.record import Record
+from ungater.reconcile import reconcile as jobs
 from ungater.workqueue import WorkQueue, backoff
 
 WORKERS = 8
@@ -61,17 +61,17 @@ class Bridge:
         self._standing: dict[str, Standing] = {}  # by the uid of the job
         self._written: dict[str, tuple[float, int]] = {}  # by key of a Workload: when, and the version that came of it
         self._failures: dict[str, int] = {}
-        self.checks: OptionalInformer[objects.AdmissionCheck] = self._informer(
-            objects.CHECKS, objects.AdmissionCheck, self._on_check
+        self.checks: OptionalInformer[kueue_objects.AdmissionCheck] = self._informer(
+            kueue_objects.CHECKS, kueue_objects.AdmissionCheck, self._on_check
         )
-        self.workloads: OptionalInformer[objects.Workload] = self._informer(
-            objects.WORKLOADS, objects.Workload, self._on_workload
+        self.workloads: OptionalInformer[kueue_objects.Workload] = self._informer(
+            kueue_objects.WORKLOADS, kueue_objects.Workload, self._on_workload
         )
-        self.flavors: OptionalInformer[objects.ResourceFlavor] = self._informer(
-            objects.FLAVORS, objects.ResourceFlavor, self._on_flavor
+        self.flavors: OptionalInformer[kueue_objects.ResourceFlavor] = self._informer(
+            kueue_objects.FLAVORS, kueue_objects.ResourceFlavor, self._on_flavor
         )
-        self.topologies: OptionalInformer[objects.Topology] = self._informer(
-            objects.TOPOLOGIES, objects.Topology, self._on_flavor
+        self.topologies: OptionalInformer[kueue_objects.Topology] = self._informer(
+            kueue_objects.TOPOLOGIES, kueue_objects.Topology, self._on_flavor
         )
         memory.view = self.view
 
@@ -137,7 +137,7 @@ class Bridge:
 
     # --- events ------------------------------------------------------------------------------------------------------
 
-    def _on_check(self, event: Event[objects.AdmissionCheck]) -> None:
+    def _on_check(self, event: Event[kueue_objects.AdmissionCheck]) -> None:
         self._queue.add(_CHECK + event.key)
         if not (event.old is not None and event.new is not None and decide.ours(event.old) == decide.ours(event.new)):
             self._stand_anew()
@@ -145,7 +145,7 @@ class Bridge:
     def _on_flavor(self, _: Event[Any]) -> None:
         self._stand_anew()
 
-    def _on_workload(self, event: Event[objects.Workload]) -> None:
+    def _on_workload(self, event: Event[kueue_objects.Workload]) -> None:
         for workload in filter(None, (event.old, event.new)):
             keys = self._of_owner.setdefault(_owner_id(workload), set())
             keys.discard(event.key)
@@ -214,7 +214,7 @@ class Bridge:
         if check is None or resource is None or not decide.ours(check):
             return
         wanted = decide.activity(check, self._memory.keys.domain, self._memory.flavors)
-        generation, own = check.metadata.generation, core.condition(check.status.conditions, objects.ACTIVE)
+        generation, own = check.metadata.generation, core.condition(check.status.conditions, kueue_objects.ACTIVE)
         before = (own,) if own is not None else ()
         merged = conditions.merge(before, (wanted,), generation=generation, now=time.time())
         if merged is None:
@@ -256,7 +256,9 @@ class Bridge:
         self._remember(key, workload, checks[0], wanted[0])
         log.info("answered Kueue", workload=key, state=wanted[0].state, message=wanted[0].message)
 
-    def _after_retry(self, key: str, workload: objects.Workload, checks: Sequence[CheckState]) -> list[CheckState]:
+    def _after_retry(
+        self, key: str, workload: kueue_objects.Workload, checks: Sequence[CheckState]
+    ) -> list[CheckState]:
         """The checks where Kueue has followed a Retry; none where there is nothing to do about that."""
         if self._old_api:
             return []
@@ -264,7 +266,9 @@ class Bridge:
         steps = [retries.next_step(workload, check, told, now) for check in checks]
         return [step or check for step, check in zip(steps, checks, strict=True)] if any(steps) else []
 
-    def _wanted(self, key: str, workload: objects.Workload, checks: Sequence[CheckState]) -> list[CheckState] | None:
+    def _wanted(
+        self, key: str, workload: kueue_objects.Workload, checks: Sequence[CheckState]
+    ) -> list[CheckState] | None:
         """The checks as they should be; None while what they follow from is being written."""
         side = self._side(workload)
         if side is None:
@@ -277,14 +281,14 @@ class Bridge:
             wanted = [_delayed(check, delay) for check in wanted]
         return wanted
 
-    def _remember(self, key: str, workload: objects.Workload, before: CheckState, said: CheckState) -> None:
+    def _remember(self, key: str, workload: kueue_objects.Workload, before: CheckState, said: CheckState) -> None:
         """What was said with a Retry, until Kueue has noted for how long, or there is a place."""
         if said.state == RETRY and said.requeue_after_seconds is None:
             self._told[key] = retries.remembered(workload, said, self._told.get(key))
         elif said.state not in {RETRY, before.state}:
             self._told.pop(key, None)
 
-    def _unplaced(self, key: str, workload: objects.Workload, side: Side, times: int) -> str:
+    def _unplaced(self, key: str, workload: kueue_objects.Workload, side: Side, times: int) -> str:
         """What is said of one that has no place."""
         now = time.time()
         if side.reason in HOPELESS:
@@ -318,13 +322,15 @@ class Bridge:
         resource = self.workloads.resource
         return resource is not None and resource.version == _NO_DELAY
 
-    async def _write(self, resource: Any, workload: objects.Workload, checks: list[CheckState]) -> objects.Workload:
+    async def _write(
+        self, resource: Any, workload: kueue_objects.Workload, checks: list[CheckState]
+    ) -> kueue_objects.Workload:
         body = answers.body(resource.api_version, workload, checks, time.time(), delays=not self._old_api)
         return await self._client.apply(
-            resource, body, subresource="status", field_manager=CONTROLLER, type=objects.Workload
+            resource, body, subresource="status", field_manager=CONTROLLER, type=kueue_objects.Workload
         )
 
-    def _side(self, workload: objects.Workload) -> Side | None:
+    def _side(self, workload: kueue_objects.Workload) -> Side | None:
         """What there is of us for this Workload; None while that is being written."""
         owner = controller_of(workload.metadata)
         record = self._memory.records.get(_owner_id(workload))
@@ -378,12 +384,12 @@ class Bridge:
         )
 
 
-def _owners(event: Event[objects.Workload]) -> Iterable[str]:
+def _owners(event: Event[kueue_objects.Workload]) -> Iterable[str]:
     """The ids of the owners before and after, each once."""
     return dict.fromkeys(_owner_id(workload) for workload in (event.old, event.new) if workload is not None)
 
 
-def _owner_id(workload: objects.Workload) -> str:
+def _owner_id(workload: kueue_objects.Workload) -> str:
     """The id of the job that controls a Workload; "" where none does."""
     owner = controller_of(workload.metadata)
     return identity(workload.metadata.namespace, owner.uid) if owner is not None else ""
@@ -393,5 +399,5 @@ def _delayed(check: CheckState, seconds: int) -> CheckState:
     return msgspec.structs.replace(check, requeue_after_seconds=seconds) if check.state == RETRY else check
 
 
-def _version(workload: objects.Workload) -> int:
+def _version(workload: kueue_objects.Workload) -> int:
     return version_of(workload.metadata.resource_version)

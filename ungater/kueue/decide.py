@@ -16,11 +16,11 @@ from crds.constants import DEFAULT_DOMAIN, GROUP
 from engine.reasons import Reason
 from kube import objects
 from kube.objects import Toleration, is_true
-from ungater.conditions import Wanted
-from ungater.jobs import Owner
-from ungater.kueue import objects as kueue
-from ungater.kueue.objects import REJECTED, RETRY, AdmissionCheck, CheckState, Workload
-from ungater.slots import SlotMap
+from ungater.model import kueue_objects as kueue
+from ungater.model.conditions import Wanted
+from ungater.model.job_view import Owner
+from ungater.model.kueue_objects import REJECTED, RETRY, AdmissionCheck, CheckState, Workload
+from ungater.model.pod_slots import SlotMap
 
 # --- the AdmissionCheck ----------------------------------------------------------------------------------------------
 

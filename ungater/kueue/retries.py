@@ -18,10 +18,10 @@ from enum import StrEnum
 
 from engine.reasons import Reason
 from kube.objects import condition, is_true
-from ungater.conditions import moment, timestamp
-from ungater.kueue import objects as kueue
 from ungater.kueue.answers import Side, shorten
-from ungater.kueue.objects import PENDING, REJECTED, RETRY, CheckState, Workload
+from ungater.model import kueue_objects as kueue
+from ungater.model.conditions import moment, timestamp
+from ungater.model.kueue_objects import PENDING, REJECTED, RETRY, CheckState, Workload
 
 FIRST_BACKOFF, LONGEST_BACKOFF = 60, 1800  # seconds, as Kueue's own checks wait
 TRIES = 5  # of one that has its quota back too early, before it is given time again

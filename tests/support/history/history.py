@@ -38,10 +38,12 @@ from support.history.wire import Faults, Wire
 from crds.settings import Settings
 from kube.events import EventRecorder
 from queueing.queues.eviction_units import orphan
-from ungater import cycle, living, queue_status
-from ungater.cycle import Controller
+from ungater import controller
+from ungater.controller import Controller
+from ungater.executor import lifecycle
 from ungater.kueue import bridge
 from ungater.metrics import Metrics
+from ungater.status import queues
 
 STEPS = 400_000  # of the loop, in all
 QUIET = (
@@ -439,11 +441,11 @@ class History:
 def fewer_tasks() -> Iterator[None]:
     """Workers that are never all busy here, and looks that nothing here depends on, cost most of the time."""
     with (
-        patch.object(queue_status, "TICK", STATUS),
-        patch.object(cycle, "WORKERS", 4),
-        patch.object(cycle, "EVICTIONS", 3),
+        patch.object(queues, "TICK", STATUS),
+        patch.object(controller, "WORKERS", 4),
+        patch.object(controller, "EVICTIONS", 3),
         patch.object(bridge, "WORKERS", 1),
-        patch.object(living, "SPARED", 20.0),  # it is forgotten in a restart, which then differs
+        patch.object(lifecycle, "SPARED", 20.0),  # it is forgotten in a restart, which then differs
     ):
         yield
 

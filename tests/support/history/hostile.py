@@ -34,8 +34,8 @@ from support.history.server import (
 )
 
 from kube import resources
-from ungater.leaders import GROUP as GROUP_INDEX
-from ungater.leaders import NAME
+from ungater.jobs.leaderworkerset import GROUP as GROUP_INDEX
+from ungater.jobs.leaderworkerset import NAME
 
 if TYPE_CHECKING:
     from support.history.users import Users

@@ -57,7 +57,7 @@ from support.history.stored import (
     usage_of,
 )
 
-from ungater.leaders import NAME
+from ungater.jobs.leaderworkerset import NAME
 
 LEVELS = ("block", "rack", HOSTNAME)
 LAG = 300.0  # seconds for which an older quota may still be what the controller knows

@@ -27,7 +27,7 @@ from support.history.server import (
 )
 
 from crds.constants import WORKER_INDEX
-from ungater.leaders import API_VERSION, GROUP, KIND, NAME, REVISION
+from ungater.jobs.leaderworkerset import API_VERSION, GROUP, KIND, NAME, REVISION
 
 
 class LeaderSets:

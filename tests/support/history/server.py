@@ -17,8 +17,8 @@ from support.history.loop import EPOCH, Loop
 
 from kube import resources
 from kube.resources import Resource
-from ungater.leaders import GROUP as GROUP_INDEX
-from ungater.leaders import REVISION
+from ungater.jobs.leaderworkerset import GROUP as GROUP_INDEX
+from ungater.jobs.leaderworkerset import REVISION
 
 Json = dict[str, Any]
 Key = tuple[str, str, str]  # (plural, namespace, name)

@@ -20,8 +20,8 @@ from engine.kubelet.machine import MemoryCells
 from kube.client import decode
 from kube.patches import encode
 from kube.topologies import FlexTopo as Wire
-from ungater.machines.checked import Problems
-from ungater.machines.flex_topo import machine_of
+from ungater.numa.sources.checked import Problems
+from ungater.numa.sources.flex_topo import machine_of
 
 STEP = 10  # every tenth of 2,000 cases: a few seconds
 

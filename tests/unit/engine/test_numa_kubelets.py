@@ -21,7 +21,7 @@ from localcluster.kubelets import publish
 from localcluster.kubelets.kubelet import Kubelet
 from localcluster.kubelets.pods import from_api
 from localcluster.kubelets.specs import build, capacity, parse_kubelet, parse_machine
-from ungater.machines.describe import describe
+from ungater.numa.sources.describe import describe
 
 MACHINES = ("2 NUMA / 16 cores / 4 GPUs", "2 sockets / 4 NUMA / 16 cores / 8 GPUs")
 KUBELETS = (

@@ -11,7 +11,7 @@ PACKAGES = (
     *("localcluster", "manifests"),
 )
 MOST = 16  # modules side by side
-ROOMS = ("engine", "queueing", "cli", "simulator")
+ROOMS = ("engine", "queueing", "ungater", "cli", "simulator")
 
 
 @pytest.fixture(scope="module")

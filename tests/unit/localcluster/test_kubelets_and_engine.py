@@ -14,7 +14,7 @@ from localcluster.kubelets import publish
 from localcluster.kubelets.kubelet import Kubelet
 from localcluster.kubelets.pods import Pod, make_container
 from localcluster.kubelets.specs import GPU, NIC, build, parse_kubelet, parse_machine
-from ungater.machines.describe import describe
+from ungater.numa.sources.describe import describe
 
 MACHINES = (
     "2 sockets / 8 NUMA / 64 cores / 8 GPUs",

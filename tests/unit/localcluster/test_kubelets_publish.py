@@ -14,7 +14,7 @@ from kube.topologies import FlexTopo
 from localcluster.kubelets import publish
 from localcluster.kubelets.fleet import _held
 from localcluster.kubelets.kubelet import Kubelet
-from ungater.machines.describe import describe
+from ungater.numa.sources.describe import describe
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import pytest
 
 from engine.kubelet.machine import Container, PodShape, Qos
-from ungater.avoided import FORGET, LONG, LONG_AT_MOST, SHORT, SHORT_AT_MOST, Refusals, listed
+from ungater.numa.node_backoff import FORGET, LONG, LONG_AT_MOST, SHORT, SHORT_AT_MOST, Refusals, listed
 
 
 def shape(cpu=4000):

@@ -5,12 +5,12 @@ from support.owned import KEYS, LEVELS, make_admission, make_known, make_owner, 
 
 from engine.reasons import Reason
 from kube.objects import Condition
-from ungater import instructions as i
-from ungater.conditions import ADMITTED, FINISHED, PODS_READY, QUOTA_RESERVED
-from ungater.decide import decide
-from ungater.placing import NODE_BACK, RETELL_AFTER
-from ungater.record import Refused, Told, Trouble
-from ungater.slots import Intent
+from ungater.model import actions as i
+from ungater.model.conditions import ADMITTED, FINISHED, PODS_READY, QUOTA_RESERVED
+from ungater.model.pod_slots import Intent
+from ungater.model.workload_entry import Refused, Told, Trouble
+from ungater.reconcile.reconcile import decide
+from ungater.reconcile.ungating import NODE_BACK, RETELL_AFTER
 
 RULES = i.Rules(KEYS, {"gpu": LEVELS})
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 2))

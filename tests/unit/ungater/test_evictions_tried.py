@@ -8,10 +8,10 @@ import pytest
 from support.owned import make_pod
 
 from kube.errors import Conflict, ConnectionFailed, TooManyRequests
-from ungater.conditions import timestamp
-from ungater.evictions import GONE_AFTER, Evictions
 from ungater.guard import Guard
 from ungater.metrics import Metrics
+from ungater.model.conditions import timestamp
+from ungater.writers.evictor import GONE_AFTER, Evictions
 
 
 def test_a_look_before_the_next_attempt_is_due_asks_for_another_then():

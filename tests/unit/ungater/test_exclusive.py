@@ -17,10 +17,11 @@ from kube.objects import Job, NodeSpec, Pod, PriorityClass, Taint
 from kube.parents import JobSet, LeaderWorkerSet
 from queueing.cycle import cycle
 from queueing.model import plain
-from ungater import leaders, workloads
-from ungater.exclusive import BY_NODE_LABEL, GROUPS, JOB_SET, SUBGROUPS
-from ungater.jobsets import owner_of_jobset
-from ungater.leaders import owner_of_group
+from ungater.jobs import leaderworkerset
+from ungater.jobs.exclusive_topology import BY_NODE_LABEL, GROUPS, JOB_SET, SUBGROUPS
+from ungater.jobs.jobset import owner_of_jobset
+from ungater.jobs.leaderworkerset import owner_of_group
+from ungater.model import workload_object
 
 RACK = "rack"
 ALONE = {JOB_SET: RACK}
@@ -72,7 +73,7 @@ def group(name="lws", *, size=3, annotations=None, leader=True, subgroups=None, 
 
 
 def leader_pod(name="lws", number=0):
-    labels = {leaders.NAME: name, leaders.GROUP: str(number), WORKER_INDEX: "0"}
+    labels = {leaderworkerset.NAME: name, leaderworkerset.GROUP: str(number), WORKER_INDEX: "0"}
     labels[GROUP_KEY] = group_key_of("ns", f"{name}-{number}")
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": name, "uid": f"u-sts-{name}", "controller": True}
     meta = {"name": f"{name}-{number}", "namespace": "ns", "uid": f"u-{name}-{number}", "labels": labels}
@@ -128,7 +129,7 @@ class Sets(World):
         self.groups[name] = made
         pod = leader_pod(made.metadata.name)
         self.put("pod", pod)
-        return self.memory.records[leaders.group_key(pod)]
+        return self.memory.records[leaderworkerset.group_key(pod)]
 
     def place(self, made):
         """By pod set the racks and how many pods are in each; else the refusal."""
@@ -315,7 +316,7 @@ def test_nodes_that_somebody_labels_and_taints_for_a_job_are_its_own(world):
 
 
 def test_slices_of_jobs_are_told_in_the_workload():
-    (pod_set,) = workloads.new_workload(owner_of_jobset(jobset(roles=[("workers", 3, 2)]), (), KEYS), 0)["spec"][
+    (pod_set,) = workload_object.new_workload(owner_of_jobset(jobset(roles=[("workers", 3, 2)]), (), KEYS), 0)["spec"][
         "podSets"
     ]
     assert pod_set["topologyRequest"]["podSetSliceRequiredTopology"] == RACK
@@ -344,7 +345,7 @@ def test_what_no_label_can_be_called_costs_nothing_and_is_refused(level):
     if level:
         for annotation in (GROUPS, SUBGROUPS):
             made = group(annotations={annotation: level}, leader=False, subgroups=1)
-            owner = owner_of_group(leaders.group_key(leader_pod()), [leader_pod()], made, KEYS)
+            owner = owner_of_group(leaderworkerset.group_key(leader_pod()), [leader_pod()], made, KEYS)
             assert (owner.wrong.reason, len(str(owner.wrong)) < 300) == (Reason.UNSUPPORTED_CONSTRAINT, True)
             assert not owner.pod_sets[0].added.anti_affinity
 
@@ -403,7 +404,7 @@ def test_each_subgroup_has_a_rack_alone(world):
 @pytest.mark.parametrize(("size", "leader"), [(5, False), (4, True)])
 def test_subgroups_that_are_no_runs_of_pods_alike_are_refused_with_the_reason(size, leader):
     made = group(size=size, annotations={SUBGROUPS: RACK}, leader=leader, subgroups=2)
-    wrong = owner_of_group(leaders.group_key(leader_pod()), [leader_pod()], made, KEYS).wrong
+    wrong = owner_of_group(leaderworkerset.group_key(leader_pod()), [leader_pod()], made, KEYS).wrong
     assert wrong.reason is Reason.UNSUPPORTED_CONSTRAINT
     assert SUBGROUPS in str(wrong)
 

@@ -6,7 +6,7 @@ import pytest
 from engine.cluster.unlabeled import Unlabeled
 from kube.errors import KubeError
 from kube.objects import FlavorTopology, ObjectMeta, ResourceFlavor, ResourceFlavorSpec
-from ungater.flavor_status import FlavorSource, FlavorStatus, changed, told
+from ungater.status.flavors import FlavorSource, FlavorStatus, changed, told
 
 LACKING = tuple(Unlabeled(f"n{number}", ("rack",)) for number in range(5))
 NOW = 1_700_000_000.0
@@ -81,7 +81,7 @@ class State:
 @pytest.mark.parametrize("lost", [False, True])
 async def test_what_was_written_counts_though_its_event_is_late(monkeypatch, lost):
     """A node goes again before the event about the write with it comes: that is what is compared with."""
-    monkeypatch.setattr("ungater.flavor_status.unlabeled", lambda *_: ())
+    monkeypatch.setattr("ungater.status.flavors.unlabeled", lambda *_: ())
     state, layout = State(), iter(range(100))
     client = Client(changed(flavor(), 3, (), NOW))
     seen = client.flavor()

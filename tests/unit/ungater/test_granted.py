@@ -14,13 +14,13 @@ from engine.reasons import Reason
 from kube.objects import Namespace, ObjectMeta, Pod, PodStatus
 from kube.queues import ClusterQueue, LocalQueue
 from queueing.cycle.cycle import cycle
-from ungater import workloads
-from ungater.conditions import HOLDING, Wanted, merge
-from ungater.decide import decide
-from ungater.granted import as_admitted
-from ungater.instructions import Enter, Leave, Release, Respec, Shrink, ShrinkLater, Tell, Ungate, Write
-from ungater.memory import Memory
-from ungater.slots import Intent
+from ungater.cache.cache import Memory
+from ungater.model import workload_object
+from ungater.model.actions import Enter, Leave, Release, Respec, Shrink, ShrinkLater, Tell, Ungate, Write
+from ungater.model.conditions import HOLDING, Wanted, merge
+from ungater.model.pod_slots import Intent
+from ungater.reconcile.granted import as_admitted
+from ungater.reconcile.reconcile import decide
 
 OWNER = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u-db", "controller": True}
 CPU = ("gpu", "cpu")
@@ -114,7 +114,7 @@ class Queued(World):
     def stored(self, admission):
         """The admission is stored, and its Workload seen."""
         record = self.record
-        known = workloads.known_of(stored_workload(record.owner, admission))
+        known = workload_object.known_of(stored_workload(record.owner, admission))
         record.known = dataclasses.replace(
             known,
             queue=record.owner.queue,

@@ -12,13 +12,13 @@ from crds.request import RequestError
 from engine.reasons import Reason
 from kube.objects import ObjectMeta, Pod, key
 from kube.parents import LeaderWorkerSet, LeaderWorkerSetSpec, LeaderWorkerTemplate
-from ungater import leaders
-from ungater.decide import decide
-from ungater.groups import GONE, GROUP, of_pods, owner_key, owner_of_pods, served
-from ungater.instructions import Delete, Free, Leave, Remove
-from ungater.record import Told
-from ungater.slots import rank_of
-from ungater.workloads import Workload, belongs, known_of, new_workload
+from ungater.jobs import leaderworkerset
+from ungater.jobs.pod_group import GONE, GROUP, of_pods, owner_key, owner_of_pods, served
+from ungater.model.actions import Delete, Free, Leave, Remove
+from ungater.model.pod_slots import rank_of
+from ungater.model.workload_entry import Told
+from ungater.model.workload_object import Workload, belongs, known_of, new_workload
+from ungater.reconcile.reconcile import decide
 
 STATEFUL_SET = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u-db", "controller": True}
 JOB = {**STATEFUL_SET, "apiVersion": "batch/v1", "kind": "Job"}
@@ -508,7 +508,7 @@ def test_whatever_an_owner_is_called_its_workload_has_a_legal_name(kind):
 
 def test_a_leader_worker_set_that_is_made_anew_under_its_name_is_another_workload(world):
     """What the old one holds goes first; its Workload is not written any more, and no pod goes to its slots."""
-    labels = {leaders.NAME: "l", leaders.GROUP: "0", WORKER_INDEX: "0"}
+    labels = {leaderworkerset.NAME: "l", leaderworkerset.GROUP: "0", WORKER_INDEX: "0"}
     pod = make_pod("l-0", owner=STATEFUL_SET, labels=labels)
     template = msgspec.Raw(msgspec.json.encode({"spec": pod.spec}))
 
@@ -533,7 +533,9 @@ def test_a_leader_worker_set_that_is_made_anew_under_its_name_is_another_workloa
 
 @pytest.mark.parametrize("size", [0, -1])
 def test_a_group_that_says_it_has_no_pods_has_a_leader(world, size):
-    pod = make_pod("l-0", owner=STATEFUL_SET, labels={leaders.NAME: "l", leaders.GROUP: "0", WORKER_INDEX: "0"})
+    pod = make_pod(
+        "l-0", owner=STATEFUL_SET, labels={leaderworkerset.NAME: "l", leaderworkerset.GROUP: "0", WORKER_INDEX: "0"}
+    )
     template = msgspec.Raw(msgspec.json.encode({"spec": pod.spec}))
     shape = LeaderWorkerSetSpec(leader_worker_template=LeaderWorkerTemplate(size=size, worker_template=template))
     whole = LeaderWorkerSet(metadata=ObjectMeta(name="l", namespace="ns", uid="u-1"), spec=shape)
@@ -546,7 +548,7 @@ def test_a_group_that_says_it_has_no_pods_has_a_leader(world, size):
 @pytest.mark.parametrize(("born", "goes"), [("2026-11-21T00:00:04Z", False), ("2026-11-21T00:00:05Z", True)])
 def test_pods_let_go_for_a_leader_worker_set_that_was_replaced_are_replaced(world, born, goes):
     """Those that are older than the new one may have been left running on purpose (--cascade=orphan)."""
-    labels = {leaders.NAME: "l", leaders.GROUP: "0", WORKER_INDEX: "0"}
+    labels = {leaderworkerset.NAME: "l", leaderworkerset.GROUP: "0", WORKER_INDEX: "0"}
     shape = LeaderWorkerTemplate(worker_template=msgspec.Raw(msgspec.json.encode({"spec": make_pod("l-0").spec})))
     meta = ObjectMeta(name="l", namespace="ns", uid="u-2", creation_timestamp="2026-11-21T00:00:05Z")
     sets = {"ns/l": LeaderWorkerSet(metadata=meta, spec=LeaderWorkerSetSpec(leader_worker_template=shape))}
@@ -562,7 +564,7 @@ def test_pods_let_go_for_a_leader_worker_set_that_was_replaced_are_replaced(worl
 
 def test_the_workload_of_a_leader_worker_sets_group_without_pods_is_left_over(world):
     """Its leader was deleted while no controller ran: its slots are nobody's until its Workload is removed."""
-    labels = {leaders.NAME: "l", leaders.GROUP: "0", WORKER_INDEX: "0"}
+    labels = {leaderworkerset.NAME: "l", leaderworkerset.GROUP: "0", WORKER_INDEX: "0"}
     pod = make_pod("l-0", owner=STATEFUL_SET, labels=labels)
     shape = LeaderWorkerTemplate(worker_template=msgspec.Raw(msgspec.json.encode({"spec": pod.spec})))
     meta = ObjectMeta(name="l", namespace="ns", uid="u-1")
@@ -572,6 +574,6 @@ def test_the_workload_of_a_leader_worker_sets_group_without_pods_is_left_over(wo
     (record,) = world.memory.records.values()
     workload = stored_for(record).metadata
     assert of_pods(workload)
-    assert leaders.has_pods(workload, {leaders.group_key(pod)})
-    assert not leaders.has_pods(workload, {":lws/ns/l/1", ":lws/ns/other/0"})
-    assert not leaders.has_pods(make_pod(owner=STATEFUL_SET).metadata, {leaders.group_key(pod)})
+    assert leaderworkerset.has_pods(workload, {leaderworkerset.group_key(pod)})
+    assert not leaderworkerset.has_pods(workload, {":lws/ns/l/1", ":lws/ns/other/0"})
+    assert not leaderworkerset.has_pods(make_pod(owner=STATEFUL_SET).metadata, {leaderworkerset.group_key(pod)})

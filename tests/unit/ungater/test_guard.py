@@ -12,7 +12,7 @@ from kube import convert
 from kube.objects import key
 from ungater import guard as guarding
 from ungater.guard import Guard
-from ungater.jobs import id_of
+from ungater.model.job_view import id_of
 
 
 class PoisonError(Exception):
@@ -97,7 +97,7 @@ def test_a_poisoned_pod_takes_one_of_pods_and_all_others_are_taken_in(poisoned):
 
 def test_a_poisoned_job_does_not_end_a_start(monkeypatch):
     world = World()
-    from ungater import memory as module
+    from ungater.cache import cache as module
 
     real = module.owner_of
 

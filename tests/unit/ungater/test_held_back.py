@@ -11,12 +11,12 @@ from support.published import GPU
 
 from crds.constants import NUMA_PLACEMENT_OBSERVED
 from kube.objects import Condition, ContainerStatus
-from ungater.arrivals import AGAIN, MOVE, PATIENCE, TURN, YOUNG
-from ungater.conditions import PODS_READY, QUOTA_RESERVED
-from ungater.decide import decide
-from ungater.instructions import Write
-from ungater.record import Doubt
-from ungater.slots import Intent
+from ungater.model.actions import Write
+from ungater.model.conditions import PODS_READY, QUOTA_RESERVED
+from ungater.model.pod_slots import Intent
+from ungater.model.workload_entry import Doubt
+from ungater.numa.in_flight import AGAIN, MOVE, PATIENCE, TURN, YOUNG
+from ungater.reconcile.reconcile import decide
 
 NODE = "r1-h1"  # two zones of 8 CPUs and 4 GPUs
 HERE = ("b", "r1", NODE)

@@ -12,7 +12,7 @@ from crds.device_annotations import DeviceAnnotation
 from crds.numa_placement import decode
 from engine.cluster.state import ClusterState
 from engine.kubelet.machine import Qos, TopologyPolicy
-from ungater.inside import NOTHING, Changed, Inside, Options, Sources, worth_a_look
+from ungater.numa.node_topologies import NOTHING, Changed, Inside, Options, Sources, worth_a_look
 
 ZONE = {"cpu": 16, "memory": 64 * GI, GPU: 4}
 HERE = '[{"zone":"node-1","amount":{"nvidia.com/gpu":"2"}}]'

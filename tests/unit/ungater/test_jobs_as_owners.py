@@ -5,7 +5,7 @@ from support.owned import KEYS, make_job, make_owner
 
 from crds.request import RequestError
 from engine.model import Policy
-from ungater.jobs import owner_of
+from ungater.jobs.job import owner_of
 
 
 @pytest.mark.parametrize(

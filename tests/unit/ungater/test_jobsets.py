@@ -13,12 +13,13 @@ from kube.objects import Job, OwnerReference, Pod, ResourceFlavor
 from kube.parents import JobSet
 from queueing.cycle.cycle import cycle
 from queueing.cycle.elastic import eager, grow
-from ungater import starting, workloads
-from ungater.decide import decide
-from ungater.instructions import Enter, Shrink, ShrinkLater, Ungate
-from ungater.jobs import JOB_SET, JOB_SET_API
-from ungater.jobsets import made_by, owner_of_jobset
-from ungater.memory import UNPROVED
+from ungater.cache.cache import UNPROVED
+from ungater.jobs import pod_template
+from ungater.jobs.jobset import made_by, owner_of_jobset
+from ungater.model import workload_object
+from ungater.model.actions import Enter, Shrink, ShrinkLater, Ungate
+from ungater.model.job_view import JOB_SET, JOB_SET_API
+from ungater.reconcile.reconcile import decide
 
 GATE = [{"name": KEYS.gate}]
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
@@ -142,7 +143,7 @@ def test_requests_by_replicated_job():
 
 
 def test_what_a_workload_says_of_it():
-    spec = workloads.new_workload(owner_of(), 0)["spec"]["podSets"]
+    spec = workload_object.new_workload(owner_of(), 0)["spec"]["podSets"]
     assert spec[1]["topologyRequest"] == {
         "policy": "Required",
         "level": "rack",
@@ -193,7 +194,7 @@ class Sets(World):
         admission = self.memory.holdings.admission_of(record, made.grant)
         self.memory.admit(record, admission, made.grant)
         stored = stored_workload(record.owner, admission)
-        record.known = workloads.known_of(stored)
+        record.known = workload_object.known_of(stored)
         self.put("workload", stored)
         return record
 
@@ -348,23 +349,23 @@ def test_pods_of_a_lost_node_move_by_pod_set(world):
 def test_starting_and_putting_back():
     owner = owner_of(suspend=True)
     slots = next(iter(()), None)
-    parts = [workloads.Part(one.name, one.count, {"cpu": "plain"}, {}, slots) for one in owner.pod_sets]
+    parts = [workload_object.Part(one.name, one.count, {"cpu": "plain"}, {}, slots) for one in owner.pod_sets]
     plain = msgspec.convert(
         {"metadata": {"name": "plain"}, "spec": {"nodeLabels": {"zone": "z"}, "tolerations": [{"key": "t"}]}},
         ResourceFlavor,
     )
-    admission = workloads.Admission("gpu", tuple(parts))
-    body = starting.start(owner, admission, {"plain": plain}, KEYS)
+    admission = workload_object.Admission("gpu", tuple(parts))
+    body = pod_template.start(owner, admission, {"plain": plain}, KEYS)
     at = "/spec/replicatedJobs/1/template/spec/template/spec"
     assert body[0] == {"op": "test", "path": "/metadata/uid", "value": "u-js"}
     assert {"op": "add", "path": f"{at}/nodeSelector", "value": {"zone": "z"}} in body
     assert {"op": "remove", "path": f"{at}/schedulingGates"} in body
     assert body[-1] == {"op": "add", "path": "/spec/suspend", "value": False}
-    assert starting.stop(owner)[-1] == {"op": "add", "path": "/spec/suspend", "value": True}
+    assert pod_template.stop(owner)[-1] == {"op": "add", "path": "/spec/suspend", "value": True}
     kept = [{"name": one.name, "template": msgspec.json.decode(one.raw)} for one in owner.pod_sets]
-    assert starting.restore(owner, kept) is None
+    assert pod_template.restore(owner, kept) is None
     started = template(nodeSelector={"zone": "z"}, schedulingGates=None)
-    back = starting.restore(owner_of(suspend=True, workers=started), kept)
+    back = pod_template.restore(owner_of(suspend=True, workers=started), kept)
     assert {"op": "remove", "path": f"{at}/nodeSelector"} in back
     assert {"op": "add", "path": f"{at}/schedulingGates", "value": GATE} in back
 

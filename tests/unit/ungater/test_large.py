@@ -9,9 +9,10 @@ from engine.model import Policy, TopologyRequest
 from engine.reasons import Reason
 from kube.limits import MOST_CONTAINERS, MOST_RESOURCES
 from queueing.model import Workload, shape
-from ungater import instructions as i
-from ungater import jobs
-from ungater.decide import decide
+from ungater.jobs import job
+from ungater.model import actions as i
+from ungater.model import job_view
+from ungater.reconcile.reconcile import decide
 
 ANYWHERE = TopologyRequest(policy=Policy.UNCONSTRAINED)
 
@@ -33,13 +34,13 @@ def test_a_template_that_asks_for_too_many_things_is_refused_by_field_number_and
 
 
 def test_shapes_of_large_pods_are_not_remembered():
-    jobs._shape.cache_clear()
+    job._shape.cache_clear()
     for number in range(8):
-        padding = "x" * jobs.REMEMBERED
+        padding = "x" * job.REMEMBERED
         make_owner(f"j{number}", spec={"containers": [{"name": padding + str(number)}]}).pod_sets[0].shape  # noqa: B018
-    assert jobs._shape.cache_info().currsize == 0
+    assert job._shape.cache_info().currsize == 0
     make_owner("small").pod_sets[0].shape  # noqa: B018
-    assert jobs._shape.cache_info().currsize == 1
+    assert job._shape.cache_info().currsize == 1
 
 
 def test_the_inside_of_a_pod_of_very_many_containers_is_its_sum():
@@ -47,7 +48,7 @@ def test_the_inside_of_a_pod_of_very_many_containers_is_its_sum():
     for node in NODES:
         world.put("node", node)
     pod = make_pod("crowd", node="n1", spec={"containers": containers(3000), "schedulingGates": []})
-    found = jobs.shape_of(pod.spec, {})
+    found = job_view.shape_of(pod.spec, {})
     assert len(found.containers) == 1
     assert dict(found.containers[0].requests) == {"cpu": 3_000_000}
     assert found.qos is Qos.BURSTABLE

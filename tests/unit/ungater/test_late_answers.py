@@ -20,15 +20,15 @@ from kube.queues import LocalQueue
 from queueing import lifecycle
 from queueing.cycle.cycle import cycle
 from queueing.queues.entry import Phase
-from ungater import conditions, workloads
-from ungater import cycle as loops
-from ungater.cycle import Controller
-from ungater.decide import decide
-from ungater.instructions import Create, Release
-from ungater.jobs import id_of
-from ungater.living import Living, Reclaim
+from ungater import controller as loops
+from ungater.controller import Controller
+from ungater.executor.lifecycle import Living, Reclaim
 from ungater.metrics import Metrics
-from ungater.record import Nomination, Refused, Told
+from ungater.model import conditions, workload_object
+from ungater.model.actions import Create, Release
+from ungater.model.job_view import id_of
+from ungater.model.workload_entry import Nomination, Refused, Told
+from ungater.reconcile.reconcile import decide
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def filled(made, **spec):
 
 
 def known_as(workload):
-    return workloads.known_of(workload)
+    return workload_object.known_of(workload)
 
 
 def newer(workload, version, **spec):
@@ -177,7 +177,7 @@ async def test_what_changes_while_its_workload_is_made_is_not_lost(world, contro
     world.put("job", job)
     record = told(controller, world, job)
     made = stored_workload(record.owner, slot_map(("b/r1/r1-h1", 2)))
-    made = msgspec.structs.replace(made, status=workloads.Status())
+    made = msgspec.structs.replace(made, status=workload_object.Status())
 
     def edited():
         world.stores["workload"][record.key] = newer(made, "9", active=False)

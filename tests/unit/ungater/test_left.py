@@ -3,8 +3,8 @@
 from support.owned import KEYS, LEVELS, make_admission, make_known, make_owner, make_pod, make_record, slot_map
 
 from engine.reasons import Reason
-from ungater import instructions as i
-from ungater.decide import decide
+from ungater.model import actions as i
+from ungater.reconcile.reconcile import decide
 
 SLOTS = slot_map(("b/r/n1", 1), ("b/r/n2", 1))
 RULES = i.Rules(KEYS, {"gpu": LEVELS})

@@ -11,9 +11,10 @@ from kube.objects import (
     ObjectMeta,
     PriorityClass,
 )
-from ungater.admission import elsewhere
-from ungater.jobs import id_of, owner_of
-from ungater.slots import Intent
+from ungater.jobs.job import owner_of
+from ungater.model.job_view import id_of
+from ungater.model.pod_slots import Intent
+from ungater.scheduling.replacement import elsewhere
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from support.published import GI, GPU
 from crds.constants import NUMA_PLACEMENT_OBSERVED
 from crds.numa_placement import decode, encode
 from engine.reasons import Reason
-from ungater.admission import elsewhere, refused_text
-from ungater.avoided import LONG
-from ungater.jobs import id_of
-from ungater.predictions import Predictions
+from ungater.model.job_view import id_of
+from ungater.numa.node_backoff import LONG
+from ungater.numa.predictions import Predictions
+from ungater.scheduling.replacement import elsewhere, refused_text
 
 
 @pytest.fixture

@@ -15,11 +15,13 @@ from queueing import lifecycle
 from queueing.cycle.cycle import cycle
 from queueing.model import order
 from queueing.queues.entry import Phase
-from ungater import starting, workloads
-from ungater.admission import anew, fits
-from ungater.jobs import id_of, owner_of
-from ungater.record import Nomination
-from ungater.workloads import Workload
+from ungater.jobs import pod_template
+from ungater.jobs.job import owner_of
+from ungater.model import workload_object
+from ungater.model.job_view import id_of
+from ungater.model.workload_entry import Nomination
+from ungater.model.workload_object import Workload
+from ungater.scheduling.replacement import anew, fits
 
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
 CPU = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
@@ -72,7 +74,7 @@ def held(memory):
 def store(world, record, **status):
     """The Workload as the API server would have it, with ``status`` beside its admission."""
     old = world.stores["workload"].get(record.key)
-    made = msgspec.structs.replace(old.status if old else workloads.Status(), **status)
+    made = msgspec.structs.replace(old.status if old else workload_object.Status(), **status)
     meta = ObjectMeta(
         name=record.owner.workload,
         namespace=record.owner.namespace,
@@ -112,8 +114,8 @@ def test_a_plan_is_taken_up_again_and_its_victims_are_told(world):
     (plan,) = cycle(world.memory.state, world.memory.queues, 0.0).preempting
     admission = world.memory.holdings.admission_of(record, plan.grant)
     nomination = Nomination(admission, {one.key: one.uid for one in plan.victims}, {victim.key: 0})
-    body = workloads.nomination_patch(record.known, (), nomination, 0.0)["status"]["nomination"]
-    store(world, record, nomination=msgspec.convert(body, workloads.StoredNomination))
+    body = workload_object.nomination_patch(record.known, (), nomination, 0.0)["status"]["nomination"]
+    store(world, record, nomination=msgspec.convert(body, workload_object.StoredNomination))
     again = world.restarted()
     assert held(again)[record.key][0] is Phase.NOMINATED
     assert held(again)[record.key][2] == {victim.key}
@@ -256,7 +258,7 @@ def test_an_admission_that_is_stored_after_its_job_went_is_not_held(world):
     admission = world.memory.holdings.admission_of(record, made.grant)
     record.busy += 1
     world.drop("job", job)
-    stored = workloads.known_of(stored_workload(record.owner, admission))
+    stored = workload_object.known_of(stored_workload(record.owner, admission))
     world.memory.written(record, stored)
     world.memory.saw_workload(record, dataclasses.replace(stored, resource_version="8"))
     assert held(world.memory) == {}
@@ -277,11 +279,11 @@ def test_where_checks_want_other_nodes_all_slots_are_placed_anew(world):
     assert {slot.values[1] for slot in record.slots.slots} == {"r1"}
     assert not fits(world.memory, record, "main", {"disk": "fast"})
     assert fits(world.memory, record, "main", {"pool": "gpu"})
-    more = starting.Added(node_selector={"disk": "fast"})
-    found = anew(world.memory, record, {"main": starting.merged(template, more)})
+    more = pod_template.Added(node_selector={"disk": "fast"})
+    found = anew(world.memory, record, {"main": pod_template.merged(template, more)})
     assert {piece.values[1] for piece in found.assignments[0].slices} == {"r2"}
     assert (found.counts, found.amounts) == (record.grant.counts, record.grant.amounts)
-    nowhere = starting.merged(template, starting.Added(node_selector={"disk": "slow"}))
+    nowhere = pod_template.merged(template, pod_template.Added(node_selector={"disk": "slow"}))
     assert anew(world.memory, record, {"main": nowhere}).reason is Reason.NEVER_FITS
     assert held(world.memory) == before, "neither changed anything"
 

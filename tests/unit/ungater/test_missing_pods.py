@@ -22,11 +22,11 @@ from crds.request import RequestError
 from engine.reasons import Reason
 from kube.objects import Condition
 from queueing import lifecycle
-from ungater import conditions as names
-from ungater import instructions as i
-from ungater import missing_pods
-from ungater.conditions import ADMITTED, EVICTED, PODS_READY, QUOTA_RESERVED, timestamp
-from ungater.decide import decide
+from ungater.model import actions as i
+from ungater.model import conditions as names
+from ungater.model.conditions import ADMITTED, EVICTED, PODS_READY, QUOTA_RESERVED, timestamp
+from ungater.reconcile import missing_pods
+from ungater.reconcile.reconcile import decide
 
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
 WALL = 1_800_000_000.0

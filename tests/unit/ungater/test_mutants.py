@@ -12,7 +12,7 @@ from support import mutant_world, mutants
 from support.mutant_world import A_ROUND, Found, Round, memory
 
 from kube.objects import key
-from ungater.memory import Memory
+from ungater.cache.cache import Memory
 
 SOME = 4 * A_ROUND
 COUNT = int(os.environ.get("TOPOGATE_FUZZ_OBJECTS", SOME))

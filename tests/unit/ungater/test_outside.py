@@ -5,9 +5,9 @@ from msgspec import convert
 from support.owned import KEYS, LEVELS, make_admission, make_known, make_owner, make_pod, make_record, slot_map
 
 from kube.objects import Pod
-from ungater import instructions as i
-from ungater.outside import lost, may_be_evicted, outside
-from ungater.slots import Intent
+from ungater.model import actions as i
+from ungater.model.pod_slots import Intent
+from ungater.reconcile.partial_eviction import lost, may_be_evicted, outside
 
 SLOTS = slot_map(("b/r1/n1", 1), ("b/r1/n2", 1), ("b/r2/n3", 2))
 RULES = i.Rules(KEYS, {"gpu": LEVELS})

@@ -8,7 +8,7 @@ from support.world import FLAVOR, NODES, World
 from kube.informer import Event, EventKind
 from kube.objects import BudgetSpec, BudgetStatus, LabelSelector, ObjectMeta, PodDisruptionBudget, Requirement, key
 from queueing.queues.pdb import Budgets
-from ungater.budgets import BudgetWatch
+from ungater.cache.pdb import BudgetWatch
 
 
 class Watching(World):

@@ -8,11 +8,11 @@ from support.owned import KEYS, LEVELS, make_admission, make_known, make_owner, 
 from engine.reasons import Reason
 from kube.objects import Condition
 from queueing import lifecycle
-from ungater import instructions as i
-from ungater.conditions import ADMITTED, EVICTED, PODS_READY, PREEMPTED, QUOTA_RESERVED, REQUEUED, timestamp
-from ungater.decide import decide
-from ungater.record import Refused
-from ungater.slots import Intent
+from ungater.model import actions as i
+from ungater.model.conditions import ADMITTED, EVICTED, PODS_READY, PREEMPTED, QUOTA_RESERVED, REQUEUED, timestamp
+from ungater.model.pod_slots import Intent
+from ungater.model.workload_entry import Refused
+from ungater.reconcile.reconcile import decide
 
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
 NOW, WALL = 1000.0, 1_800_000_000.0

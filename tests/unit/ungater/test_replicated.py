@@ -16,8 +16,8 @@ from support.world import FLAVOR, NODES
 from kube.informer import Event, EventKind
 from kube.objects import Job, Pod
 from kube.replicas import MPI_JOBS, RAY_CLUSTERS, REPLICATED, Replicated, replicas_of
-from ungater.jobs import id_of
-from ungater.replicated import Told
+from ungater.jobs.replica_counts import Told
+from ungater.model.job_view import id_of
 
 TORCH = next(one for one, _ in REPLICATED if one.kind == "PyTorchJob")
 ASKS = {"metadata": {"annotations": {KEYS.unconstrained: "true"}}}

@@ -16,8 +16,8 @@ from crds.constants import WORKER_INDEX
 from kube.informer import Event, EventKind
 from kube.objects import Pod
 from kube.parents import ControllerRevision, LeaderWorkerSet
-from ungater import leaders
-from ungater.instructions import Write
+from ungater.jobs import leaderworkerset
+from ungater.model.actions import Write
 
 RACK = {KEYS.required[0]: "rack", KEYS.group: "all"}
 
@@ -57,8 +57,14 @@ class Rollout(LookedAt):
         body = {"metadata": meta, "spec": {"replicas": 1, "leaderWorkerTemplate": whole}}
         old, self.sets["ns/l"] = self.sets.get("ns/l"), read(body, LeaderWorkerSet)
         self.memory.on_leaders(Event(EventKind.MODIFIED, "ns/l", old, self.sets["ns/l"]))
-        owner = {"apiVersion": leaders.API_VERSION, "kind": leaders.KIND, "name": "l", "uid": "u-l", "controller": True}
-        about = {"labels": {leaders.NAME: "l", leaders.REVISION: name}, "ownerReferences": [owner]}
+        owner = {
+            "apiVersion": leaderworkerset.API_VERSION,
+            "kind": leaderworkerset.KIND,
+            "name": "l",
+            "uid": "u-l",
+            "controller": True,
+        }
+        about = {"labels": {leaderworkerset.NAME: "l", leaderworkerset.REVISION: name}, "ownerReferences": [owner]}
         data = {"spec": {"$patch": "replace", "leaderWorkerTemplate": whole | {"$patch": "replace"}}}
         revision = {"metadata": {"name": f"l-{name}-1", "namespace": "ns", **about}, "data": data, "revision": 1}
         if kept:
@@ -69,7 +75,12 @@ class Rollout(LookedAt):
         """One pod of the group, as its StatefulSet makes it and the webhooks leave it."""
         name = f"l-0-{index}" if index else "l-0"
         sets = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "l" if not index else "l-0", "uid": "u-s"}
-        labels = {leaders.NAME: "l", leaders.GROUP: "0", WORKER_INDEX: str(index), leaders.REVISION: revision}
+        labels = {
+            leaderworkerset.NAME: "l",
+            leaderworkerset.GROUP: "0",
+            WORKER_INDEX: str(index),
+            leaderworkerset.REVISION: revision,
+        }
         made = template(cpu)
         meta = {"name": name, "namespace": "ns", "uid": f"u-{name}-{revision}-{at}", "labels": labels}
         meta |= {"annotations": RACK, "ownerReferences": [sets | {"controller": True}]}

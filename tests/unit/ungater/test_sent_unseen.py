@@ -4,8 +4,8 @@ import pytest
 from support.owned import KEYS, make_admission, make_owner, make_pod, make_record, slot_map
 
 from queueing.queues.queues import Queues
-from ungater.orphans import Orphans
-from ungater.slots import Intent
+from ungater.cache.orphans import Orphans
+from ungater.model.pod_slots import Intent
 
 SLOTS = slot_map(("b/r/n1", 1))
 SLOT = ("b", "r", "n1")

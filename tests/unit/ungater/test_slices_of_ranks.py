@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from support.owned import KEYS, make_owner, make_pod, slot_map
 
 from engine.model import SliceLayer
-from ungater.slices import Homes, Layer, layers_of, spare, whole
-from ungater.slots import Tally, assign, surplus
+from ungater.model.pod_set_slices import Homes, Layer, layers_of, spare, whole
+from ungater.model.pod_slots import Tally, assign, surplus
 
 RACK, HOST = Layer(2, 4), Layer(3, 2)
 SLICED = {KEYS.required[0]: "block", KEYS.slice_level: "rack", KEYS.slice_size: "4"}

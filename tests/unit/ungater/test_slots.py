@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 from support.owned import KEYS, make_owner, make_pod, slot_map
 
-from ungater.slots import Intent, assign, surplus, tally
+from ungater.model.pod_slots import Intent, assign, surplus, tally
 
 OWNER = make_owner()
 TWO = slot_map(("b/r/n1", 2), ("b/r/n2", 2))

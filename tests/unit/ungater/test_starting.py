@@ -8,8 +8,8 @@ import pytest
 from support.owned import KEYS, make_admission, make_owner, slot_map
 
 from kube.objects import ResourceFlavor, Toleration
-from ungater import starting
-from ungater.kueue.objects import PodSetUpdate
+from ungater.jobs import pod_template
+from ungater.model.kueue_objects import PodSetUpdate
 
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
 
@@ -23,12 +23,12 @@ def flavor(name="plain", *, topology=False, labels=None, tolerations=()):
 
 
 def started(owner, admission, flavors):
-    return starting.start(owner, admission, flavors, KEYS)["spec"]
+    return pod_template.start(owner, admission, flavors, KEYS)["spec"]
 
 
 def test_a_job_with_slots_is_only_unsuspended():
     owner = make_owner(suspend=True)
-    body = starting.start(owner, make_admission(SLOTS), flavor("gpu", topology=True), KEYS)
+    body = pod_template.start(owner, make_admission(SLOTS), flavor("gpu", topology=True), KEYS)
     assert body == {"metadata": {"uid": owner.uid}, "spec": {"suspend": False}}
 
 
@@ -72,22 +72,22 @@ def test_what_was_added_is_taken_away_again_and_nothing_else():
     wanted = {"key": "dedicated", "operator": "Exists"}
     owner = make_owner(suspend=True, gated=False, request={}, spec=before)
     spec = json.loads(owner.pod_sets[0].raw)["spec"]
-    patch = starting.start(owner, make_admission(SLOTS, queue="q"), flavor("gpu", tolerations=[wanted]), KEYS)
+    patch = pod_template.start(owner, make_admission(SLOTS, queue="q"), flavor("gpu", tolerations=[wanted]), KEYS)
     after = merged(spec, patch["spec"]["template"]["spec"])
     assert after["nodeSelector"] == {"mine": "1", "disk": "fast"}
     running = make_owner(suspend=True, gated=True, request={}, spec=after)
-    back = starting.restore(running, [{"name": "main", "count": 4, "template": {"spec": spec}}])
+    back = pod_template.restore(running, [{"name": "main", "count": 4, "template": {"spec": spec}}])
     again = merged(after, back["spec"]["template"]["spec"])
     assert again == {key: value for key, value in spec.items() if value}, "an empty list of gates is none"
-    assert starting.restore(owner, [{"name": "main", "count": 4, "template": {"spec": spec}}]) is None
+    assert pod_template.restore(owner, [{"name": "main", "count": 4, "template": {"spec": spec}}]) is None
 
 
 def test_a_job_that_ran_with_fewer_pods_asks_for_all_again():
     owner = make_owner(parallelism=2, suspend=True)
     template = json.loads(owner.pod_sets[0].raw)
-    body = starting.restore(owner, [{"name": "main", "count": 4, "minCount": 2, "template": template}])
+    body = pod_template.restore(owner, [{"name": "main", "count": 4, "minCount": 2, "template": template}])
     assert body["spec"] == {"parallelism": 4}
-    assert starting.restore(owner, [{"name": "main", "count": 4, "template": template}]) is None, (
+    assert pod_template.restore(owner, [{"name": "main", "count": 4, "template": template}]) is None, (
         "an edit of the user stays"
     )
 
@@ -105,7 +105,7 @@ UPDATE = PodSetUpdate(
 def updated(*updates, owner=None, flavors=None, count=4):
     owner = owner or make_owner(suspend=True)
     admission = make_admission(SLOTS, queue="q") if flavors is None else make_admission(None, queue="q", count=count)
-    return starting.start(owner, admission, flavors or {}, KEYS, updates)["spec"]
+    return pod_template.start(owner, admission, flavors or {}, KEYS, updates)["spec"]
 
 
 def test_what_checks_add_goes_into_the_template_and_is_taken_away_again():
@@ -126,7 +126,7 @@ def test_what_checks_add_goes_into_the_template_and_is_taken_away_again():
     running = dataclasses.replace(
         running, pod_sets=(dataclasses.replace(running.pod_sets[0], raw=json.dumps(labelled).encode()),)
     )
-    back = starting.restore(running, [{"name": "main", "count": 4, "template": template}])
+    back = pod_template.restore(running, [{"name": "main", "count": 4, "template": template}])
     again = merged(labelled, back["spec"]["template"])
     assert {key: value for key, value in again["metadata"].items() if value} == template["metadata"]
     assert again["spec"] == template["spec"]
@@ -151,7 +151,7 @@ def test_what_contradicts_is_refused_with_check_field_and_values(update, text):
     owner = dataclasses.replace(owner, pod_sets=(dataclasses.replace(owner.pod_sets[0], template=template),))
     wanted = PodSetUpdate(**{"name": "main", **update})
     first = PodSetUpdate(name="main", labels={"app": "a"}, node_selector={"zone": "z1"})
-    with pytest.raises(starting.ClashError) as refused:
+    with pytest.raises(pod_template.ClashError) as refused:
         updated(("first", first), ("second", wanted), owner=owner, flavors=flavor())
     assert str(refused.value).startswith("admission check second: podSetUpdates")
     assert text in str(refused.value)

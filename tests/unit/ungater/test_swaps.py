@@ -7,9 +7,9 @@ from crds.numa_placement import encode
 from engine.cluster.state import ClusterState
 from engine.kubelet.machine import NumaPlacement, ZoneUse
 from kube.objects import ObjectMeta, Pod, PodSpec
-from ungater import swaps
-from ungater.jobs import Owner
-from ungater.record import Record
+from ungater.model.job_view import Owner
+from ungater.model.workload_entry import Record
+from ungater.numa import placement_exchange
 
 
 def placement(zone, cpu=8000):
@@ -32,27 +32,29 @@ def settle(pod, *records):
     by_uid = {uid: record for record in records for uid in record.pods}
     beside = [each for record in records for each in record.pods.values()]
     record = by_uid[pod.metadata.uid]
-    return swaps.settle(ClusterState(), record, pod, beside, lambda each: by_uid.get(each.metadata.uid))
+    return placement_exchange.settle(ClusterState(), record, pod, beside, lambda each: by_uid.get(each.metadata.uid))
 
 
 def test_a_pod_of_another_job_exchanges_where_it_was_promised_as_much():
     seen, waiting = make_pod("a", placement(4), placement(1)), make_pod("b", placement(1))
     first, second = make_record("first", seen), make_record("second", waiting)
     assert settle(seen, first, second) is waiting
-    assert swaps.promised(second, waiting) == placement(4)
-    assert swaps.promised(first, seen) == placement(1)
+    assert placement_exchange.promised(second, waiting) == placement(4)
+    assert placement_exchange.promised(first, seen) == placement(1)
 
 
 def test_a_chain_of_exchanges_leaves_every_zone_promised_once():
     pods = [make_pod("a", placement(4)), make_pod("b", placement(1)), make_pod("c", placement(3))]
     records = [make_record(pod.metadata.uid, pod) for pod in pods]
     for at, zone in ((0, 1), (1, 3), (2, 4)):  # each is seen where the next was expected
-        pods[at] = make_pod(pods[at].metadata.uid, swaps._read(pods[at], NUMA_PLACEMENT_PREDICTED), placement(zone))
+        pods[at] = make_pod(
+            pods[at].metadata.uid, placement_exchange._read(pods[at], NUMA_PLACEMENT_PREDICTED), placement(zone)
+        )
         records[at].pods = {pods[at].metadata.uid: pods[at]}
         settle(pods[at], *records)
-        promises = [swaps.promised(record, pod) for record, pod in zip(records, pods, strict=True)]
+        promises = [placement_exchange.promised(record, pod) for record, pod in zip(records, pods, strict=True)]
         assert sorted(promise.zones[0].zone for promise in promises) == [1, 3, 4]
-    assert [swaps.promised(r, p).zones[0].zone for r, p in zip(records, pods, strict=True)] == [1, 3, 4]
+    assert [placement_exchange.promised(r, p).zones[0].zone for r, p in zip(records, pods, strict=True)] == [1, 3, 4]
 
 
 def test_a_pod_of_the_same_job_goes_first():

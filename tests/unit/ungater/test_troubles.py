@@ -5,8 +5,8 @@ import pytest
 from support.owned import make_owner, make_pod, make_record, slot_map
 
 from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
-from ungater.avoided import LONG, SHORT
-from ungater.troubles import Troubles, misalignment, refused
+from ungater.numa.mismatches import Troubles, misalignment, refused
+from ungater.numa.node_backoff import LONG, SHORT
 
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
 ZONE0 = '[{"zone":"node-0","amount":{"cpu":"4","nvidia.com/gpu":"1"}}]'

@@ -4,8 +4,8 @@ import json
 
 from support.owned import KEYS, LEVELS, make_pod
 
-from ungater.patches import UngatePatches
-from ungater.slots import Slot
+from ungater.model.pod_slots import Slot
+from ungater.model.ungate_patch import UngatePatches
 
 SLOT = Slot(("b1", "r2", "n3"), 4, "n3")
 

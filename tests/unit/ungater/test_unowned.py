@@ -5,7 +5,7 @@ import pytest
 from support.owned import make_job, make_owner, slot_map
 from support.world import FLAVOR, NODES, World, stored_workload
 
-from ungater.unowned import AFTER, Unowned
+from ungater.executor.sweeper import AFTER, Unowned
 
 
 def workload(**meta):

@@ -7,9 +7,10 @@ from support.owned import KEYS, make_admission, make_known, make_owner, slot_map
 
 from crds.constants import COPY_OF
 from kube.objects import Condition
-from ungater import conditions, starting, workloads
-from ungater.conditions import ADMITTED, MAX_MESSAGE, Wanted, merge, plain
-from ungater.workloads import Workload, known_of, new_workload
+from ungater.jobs import pod_template
+from ungater.model import conditions, workload_object
+from ungater.model.conditions import ADMITTED, MAX_MESSAGE, Wanted, merge, plain
+from ungater.model.workload_object import Workload, known_of, new_workload
 
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 3))
 
@@ -21,11 +22,11 @@ def stored(patch, **spec):
 
 def test_an_admission_reads_back_as_the_same_slots_in_both_stored_forms():
     known = make_known(make_owner())
-    found = stored(workloads.status_patch(known, (), admission=make_admission(SLOTS)))
+    found = stored(workload_object.status_patch(known, (), admission=make_admission(SLOTS)))
     assert found.slots.same(SLOTS)
     assert found.slots.flavor == "gpu"
     many = slot_map(*((f"b/r{i // 20}/n{i}", 1 + i % 2) for i in range(600)))
-    assert stored(workloads.status_patch(known, (), admission=make_admission(many))).slots.same(many)
+    assert stored(workload_object.status_patch(known, (), admission=make_admission(many))).slots.same(many)
 
 
 def test_an_admission_that_cannot_be_read_counts_as_none():
@@ -36,9 +37,9 @@ def test_an_admission_that_cannot_be_read_counts_as_none():
 
 def test_every_status_write_carries_the_version_it_was_decided_on():
     known = make_known(make_owner())
-    for patch in (workloads.status_patch(known, (), admission=None), workloads.conditions_patch(known, ())):
+    for patch in (workload_object.status_patch(known, (), admission=None), workload_object.conditions_patch(known, ())):
         assert patch["metadata"] == {"resourceVersion": "5"}
-    assert workloads.status_patch(known, (), admission=None)["status"]["admission"] is None
+    assert workload_object.status_patch(known, (), admission=None)["status"]["admission"] is None
 
 
 def test_a_new_workload_belongs_to_its_job_and_has_the_whole_template():
@@ -56,18 +57,18 @@ def test_a_workload_says_of_which_templates_and_requests_it_is_a_copy():
     owner = make_owner()
     body = json.loads(msgspec.json.encode(new_workload(owner, 7)))
     known = known_of(msgspec.convert(body, type=Workload))
-    assert known.copy_of == workloads.fingerprint(owner)
+    assert known.copy_of == workload_object.fingerprint(owner)
     others = [
         make_owner(spec={"nodeSelector": {"a": "b"}}),
         make_owner(request={KEYS.required[0]: "block"}),
         make_owner(request={KEYS.preferred[0]: "rack"}),
     ]
-    prints = {workloads.fingerprint(other) for other in others}
+    prints = {workload_object.fingerprint(other) for other in others}
     assert len(prints) == 3
     assert known.copy_of not in prints
-    assert workloads.fingerprint(make_owner(parallelism=9, status={"active": 3})) == known.copy_of
-    patch = workloads.spec_patch(known, others[0], 0)
-    assert patch["metadata"]["annotations"] == {COPY_OF: workloads.fingerprint(others[0])}
+    assert workload_object.fingerprint(make_owner(parallelism=9, status={"active": 3})) == known.copy_of
+    patch = workload_object.spec_patch(known, others[0], 0)
+    assert patch["metadata"]["annotations"] == {COPY_OF: workload_object.fingerprint(others[0])}
 
 
 def test_what_checks_add_counts_once_they_are_ready():
@@ -77,7 +78,7 @@ def test_what_checks_add_counts_once_they_are_ready():
     ]
     known = stored({"status": {"admissionChecks": checks}})
     assert list(known.updates) == ["c"]
-    ((check, found),) = starting.updates_of(known, ["b", "c", "d"])
+    ((check, found),) = pod_template.updates_of(known, ["b", "c", "d"])
     assert (check, found.labels, found.node_selector) == ("c", {"a": "b"}, {"zone": "z"})
 
 

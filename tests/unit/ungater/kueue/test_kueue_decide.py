@@ -13,15 +13,15 @@ from crds.constants import Keys
 from engine.reasons import Reason
 from kube.objects import Toleration
 from kube.parents import JobSet
-from ungater import decide as jobs
-from ungater.jobsets import owner_of_jobset
+from ungater.jobs.jobset import owner_of_jobset
 from ungater.kueue import answers as a
 from ungater.kueue import decide as d
-from ungater.kueue import objects as kueue
 from ungater.kueue.answers import Side
 from ungater.kueue.decide import Restriction, Standing
-from ungater.kueue.objects import PENDING, READY, REJECTED, RETRY, CheckState
 from ungater.kueue.retries import HOPELESS
+from ungater.model import kueue_objects as kueue
+from ungater.model.kueue_objects import PENDING, READY, REJECTED, RETRY, CheckState
+from ungater.reconcile import reconcile as jobs
 
 TAINTED = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.reasons import Reason
-from ungater.kueue import objects as kueue
 from ungater.kueue import retries as r
 from ungater.kueue.answers import Side
-from ungater.kueue.objects import PENDING, READY, REJECTED, RETRY, CheckState
 from ungater.kueue.retries import FIRST_BACKOFF, HOPELESS, LONGEST_BACKOFF, Limits, NeverFits, Told, Verdict
+from ungater.model import kueue_objects as kueue
+from ungater.model.kueue_objects import PENDING, READY, REJECTED, RETRY, CheckState
 
 NOW = 1_800_000_000.0
 RESET = "Reset to Pending after eviction. Previously: Retry"

@@ -7,7 +7,7 @@ from support.published import GI, GPU, flex, flex_body, node, nrt, nrt_zone
 
 from engine.kubelet.devices.xpu import XpuBoard
 from engine.kubelet.machine import Scope, TopologyPolicy
-from ungater.machines import Rules, describe
+from ungater.numa.sources import Rules, describe
 
 MATRIX = "gpu-topology.acme.com/nvlink-matrix"
 STATES = "gpu-topology.acme.com/gpu-states"

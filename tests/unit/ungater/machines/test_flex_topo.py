@@ -4,7 +4,7 @@ import pytest
 from support.published import GI, GPU, flex, flex_body, node
 
 from engine.kubelet.machine import DeviceLayout, MemoryCells, NumaPlacement, Scope, TopologyPolicy, ZoneUse
-from ungater.machines import describe
+from ungater.numa.sources import describe
 
 
 def described(body=None, **options):

@@ -5,7 +5,7 @@ from support.published import GI, GPU, node, nrt, nrt_zone
 
 from engine.kubelet.devices.xpu import XpuBoard
 from engine.kubelet.machine import Kubelet, Scope, TopologyPolicy
-from ungater.machines import Rules, describe
+from ungater.numa.sources import Rules, describe
 
 EIGHT = {"cpu": (16, 14, 10), "memory": (64 * GI, 60 * GI, 30 * GI), GPU: (4, 4, 3)}
 

@@ -16,7 +16,7 @@ from engine.kubelet.machine import Container, Kind, PodShape, Qos
 from engine.quantity import parse
 from kube.objects import Condition
 from kube.topologies import FlexTopo, FlexTopoStatus, NodeResourceTopology
-from ungater.machines import describe
+from ungater.numa.sources import describe
 
 FILE = Path(__file__).parents[3] / "data" / "numa.jsonl.gz"
 

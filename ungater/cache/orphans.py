@@ -1,0 +1,92 @@
+"""Pods that run on though no workload answers for them any more: they take of their queue's quota until they are gone.
+
+Rules
+- A pod that was let go is paid for by its workload's admission, as long as the workload holds one and the pod is its.
+  So is one that left it, as a ReplicaSet lets go a pod that does not match any more: it keeps its place there, which no
+  other pod gets, until it ends (`Record.left`). Else a set could be made to run its pods over and over.
+- Where that ends before the pod does, the pod is charged by itself: its owner was deleted and it takes long to stop, it
+  was orphaned, it was relabelled. What it takes then it was admitted with, so no limit is asked.
+- By which quota it runs is written on it (`crds.admitted_quota`), so that a restart knows it too. A pod without that
+  annotation, which only pods of a queue without slots are, is known by what its workload held when it gave that back.
+- A pod whose patch was sent and whose workload then gave back what it held may run, though it is seen behind its gate
+  for as long as the informer is late: it is charged until it is seen, or its patch is known to have failed.
+- A pod that terminates on a node that is gone or not ready is not waited for: nobody there ends it.
+"""
+
+from collections.abc import Callable
+
+from crds.admitted_quota import AdmittedQuota, decode
+from crds.constants import ADMITTED_QUOTA
+from kube.objects import Pod, key
+from kube.requests import pod_requests
+from queueing.model import Quantities, usage
+from queueing.queues.queues import Queues
+from ungater.model.pod_slots import finished, is_gated
+from ungater.model.workload_entry import Record
+
+
+class Orphans:
+    """See the module. ``dead``: whether nobody on a node of this name ends pods."""
+
+    def __init__(self, queues: Queues, gate: str, dead: Callable[[str], bool]) -> None:
+        self._queues = queues
+        self._gate = gate
+        self._dead = dead
+        self._remembered: dict[str, AdmittedQuota] = {}  # by uid of a pod that does not say by which quota it runs
+        self._unseen: set[str] = set()  # uids of pods that were let go and are seen behind their gates
+
+    def remember(self, record: Record) -> None:
+        """A workload is about to give back what it holds: by which quota its pods run is known from it now."""
+        admission = record.admission
+        if admission is None or not admission.queue:
+            return
+        for pod in record.pods.values():
+            uid, part = pod.metadata.uid, admission.part(record.pod_set_of(pod))
+            sent = record.intents.get(uid)
+            if sent is not None and not (sent.gone or sent.refused) and is_gated(pod, self._gate):
+                self._unseen.add(uid)
+            if part is not None and part.flavors and self.runs(pod) and _said(pod) is None:
+                self._remembered[uid] = AdmittedQuota(admission.queue, dict(part.flavors))
+
+    def judge(self, pod: Pod, record: Record | None) -> bool:
+        """Charge a pod that runs and that ``record``, whose it is, does not answer for.
+
+        True where quota is free again that it took.
+        """
+        if not is_gated(pod, self._gate):
+            self._unseen.discard(pod.metadata.uid)
+        quota = _said(pod) or self._remembered.get(pod.metadata.uid)
+        if quota is None or not self.runs(pod) or (record is not None and answers_for(record)):
+            return self.gone(pod) if not self.runs(pod) else self._queues.stop_charging(key(pod))
+        takes = usage(pod_requests(pod.spec, pod.status), 1)
+        amounts: Quantities = {}
+        for resource, flavor in quota.flavors.items():
+            amounts[flavor, resource] = takes.get(resource, 0)
+        self._queues.keep_charging(key(pod), quota.cluster_queue, amounts)
+        return False
+
+    def gone(self, pod: Pod) -> bool:
+        """A pod is gone, or has ended; True where quota is free again that it took."""
+        self._remembered.pop(pod.metadata.uid, None)
+        self._unseen.discard(pod.metadata.uid)
+        return self._queues.stop_charging(key(pod))
+
+    def stayed(self, pod: Pod) -> bool:
+        """A pod's patch came to nothing, so it is behind its gate; True where quota is free again that it took."""
+        return pod.metadata.uid in self._unseen and self.gone(pod)
+
+    def runs(self, pod: Pod) -> bool:
+        """Whether it takes, or may take, room on a node."""
+        if finished(pod) or (is_gated(pod, self._gate) and pod.metadata.uid not in self._unseen):
+            return False
+        node, leaving = pod.spec.node_name, pod.metadata.deletion_timestamp is not None
+        return not (leaving and (not node or self._dead(node)))
+
+
+def answers_for(record: Record) -> bool:
+    """Whether a workload pays for its pods."""
+    return record.admission is not None and bool(record.admission.queue)
+
+
+def _said(pod: Pod) -> AdmittedQuota | None:
+    return decode((pod.metadata.annotations or {}).get(ADMITTED_QUOTA))

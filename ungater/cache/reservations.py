@@ -1,0 +1,362 @@
+"""What jobs wait for and what they hold, as queueing and the engine have it: the two change together, here.
+
+Rules
+- Every job that may be placed is one workload of `queueing`; one without a queue is in the unlimited queue `UNQUEUED`.
+- ``record.admission`` is what is held and stored. What was decided and is not stored yet is in queueing alone; where
+  storing fails, `undo` goes back to what is stored.
+"""
+
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from crds.constants import EVICT_BY, SLICE
+from engine.cluster.assignment import Assignment, Slice
+from engine.cluster.state import ClusterState
+from engine.model import Amounts, PodSet
+from engine.reasons import Reason
+from kube import convert
+from kube.objects import condition
+from queueing import lifecycle, messages, model
+from queueing.model import OutsidePod
+from queueing.queues.entry import HOLDING, Grant, Phase
+from queueing.queues.queues import Queues
+from ungater.model.actions import Losing
+from ungater.model.conditions import QUOTA_RESERVED, moment
+from ungater.model.pod_slots import Slot, SlotMap
+from ungater.model.workload_entry import Admission, Nomination, Part, Record
+
+if TYPE_CHECKING:
+    from ungater.model.job_view import OwnedPodSet, Owner
+
+UNQUEUED = "(no queue)"  # no legal name, so that nobody else's queue is meant
+
+
+class Holdings:
+    """See the module's rules. ``clock``: seconds since the epoch."""
+
+    def __init__(
+        self, state: ClusterState, rules: model.Rules | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.state = state
+        self.queues = Queues(rules)
+        self.queues.set_cluster_queue(model.ClusterQueue(name=UNQUEUED, unlimited=True, claims=False))
+        self.moving: dict[str, tuple[int, ...]] = {}  # who wants other places for slots, and what was free when tried
+        self._left: dict[str, Grant] = {}  # what those had who move, until it is stored
+        self.pod_priority: Callable[[Owner], int | None] = lambda _: None  # of a job's pods in Kubernetes
+        self.kept_apart: Callable[[Record, OwnedPodSet], PodSet | None] = lambda *_: None  # any of its pods
+        self._clock = clock
+
+    # --- waiting ---------------------------------------------------------------------------------------------------
+
+    def submit(self, record: Record, pod_sets: tuple[PodSet, ...], priority: int, *, until: float = 0.0) -> None:
+        """Have a job wait; one that holds something keeps it, and its new wish is noted."""
+        queues, now, key = self.queues, self._clock(), record.key
+        queues.submit(self.workload(record, pod_sets, priority), now, _waits_since(record))
+        entry = queues.entries[key]
+        if until > now and not (entry.phase is Phase.LATER and entry.until == until):
+            queues.put_off(key, until)
+
+    def workload(self, record: Record, pod_sets: tuple[PodSet, ...], priority: int) -> model.Workload:
+        """The job as queueing sees it. ``pod_sets``: those that need pods."""
+        owner, known = record.owner, record.known
+        if not owner.queue and (owner.namespace, "") not in self.queues.local:
+            self.queues.set_local_queue(model.LocalQueue(namespace=owner.namespace, name="", cluster_queue=UNQUEUED))
+        created = moment(owner.created) or 0.0
+        if known is not None and not owner.suspendable:
+            created = known.created or created  # pods come and go, the Workload of those who have nothing else stays
+        if known is not None and known.requeues and known.requeue_at is not None:
+            created = max(created, known.requeue_at)  # it had its turn, and comes after those who wait since
+        at_least = {one.name: one.least for one in owner.pod_sets if one.least and one.least < one.count}
+        return model.Workload(
+            key=record.key,
+            namespace=owner.namespace,
+            queue=owner.queue,
+            pod_sets=pod_sets,
+            priority=priority,
+            created=created,
+            uid=known.uid if known is not None else "",
+            at_least=at_least,
+            by_slices=len(owner.pod_sets) == 1 and owner.pod_sets[0].wishes.get(EVICT_BY) == SLICE,
+            pod_priority=self.pod_priority(owner),
+        )
+
+    def forget_namespace(self, name: str) -> None:
+        """A namespace is gone, and so is all that was in it."""
+        self.queues.remove_namespace(name)
+        self.queues.remove_local_queue(name, "")
+
+    def want(self, record: Record) -> None:
+        """One that holds something wants what `decide` said: other places for lost slots, else more pods."""
+        if record.lost:
+            self.moving.setdefault(record.key, ())
+            return
+        # What fewer pods leave is not in it: that is somebody else's only once it is stored that they have less.
+        same = {name: record.admitted(name) for name in record.asked}
+        self.queues.wish(record.key, {**same, **record.growing} or None)
+
+    def rest(self, record: Record) -> None:
+        """One that holds something wants nothing else, until `want` is called again."""
+        self.moving.pop(record.key, None)
+        self.queues.wish(record.key, None)
+
+    def leave(self, record: Record) -> bool:
+        """It waits no more, for a place or for more of them; True where somebody else may be helped."""
+        if record.admission is not None:
+            self.rest(record)
+            return False
+        self.moving.pop(record.key, None)
+        return self._forget(record)
+
+    def victims_of(self, key: str) -> Iterable[str]:
+        """The keys of those whose eviction a nominated workload waits for."""
+        entry = self.queues.entries.get(key)
+        return tuple(sorted(entry.victims)) if entry is not None else ()
+
+    def preemptors_of(self, key: str) -> list[str]:
+        """The keys of the nominated workloads that wait until this one is gone."""
+        return [one for one in self.queues.nominated if key in self.queues.entries[one].victims]
+
+    def told(self, preemptor: str, victim: str) -> lifecycle.Evict:
+        """What a victim is told whose eviction was planned before a restart, or that is told at every look."""
+        entry, other, quotas = self.queues.entries[preemptor], self.queues.holder(victim), self.queues.quotas
+        ours = entry.queue
+        borrows = entry.grant is not None and any(quotas.over(ours, key) > 0 for key in entry.grant.amounts)
+        detail = Reason.RECLAIMED_WHILE_BORROWING if borrows else Reason.RECLAIMED
+        detail = Reason.FAIR_SHARING if self.queues.rules.fair else detail
+        detail = Reason.IN_CLUSTER_QUEUE if ours == other.queue else detail
+        detail = Reason.OUTSIDE_QUEUES if other.outside is not None else detail
+        return lifecycle.preempted(detail, messages.preempted(preemptor, ours, detail))
+
+    def reclaimed(self, victim: str) -> bool:
+        """Whether one that loses some of its slices does so because a queue takes back its nominal quota."""
+        preemptor = next(iter(self.preemptors_of(victim)), None)
+        return preemptor is not None and self.told(preemptor, victim).detail is Reason.RECLAIMED
+
+    def losing(self, key: str) -> Losing | None:
+        """The domains in which an admitted workload loses its slices, and why; None where it loses none."""
+        domains = self.queues.losing.get(key)
+        preemptor = next(iter(self.preemptors_of(key)), None)
+        if not domains or preemptor is None:
+            return None
+        text = f"it loses its slices in {messages.named(domains)}: {self.told(preemptor, key).message}"
+        return Losing(domains, text)
+
+    def outsiders(self, key: str) -> Iterator[tuple[OutsidePod, str]]:
+        """The pods that no queue admitted and that a nominated workload waits for, and what they are told."""
+        for unit in self.victims_of(key):
+            entry = self.queues.outside.get(unit)
+            if entry is not None and entry.outside is not None:
+                yield entry.outside, self.told(key, unit).message
+
+    def stay(self, record: Record) -> None:
+        """One that was on its way out holds what it holds as before."""
+        self.queues.quotas.leave(record.key, leaving=False)
+        self.queues.evicting.pop(record.key, None)
+
+    # --- holding ---------------------------------------------------------------------------------------------------
+
+    def take(self, record: Record, admission: Admission, workload: model.Workload) -> None:
+        """Hold exactly what the API server says that is admitted."""
+        queues = self.queues
+        grant = self.grant_of(record, admission)
+        queues.restore(self.state, workload, grant, self._clock())
+        self._keep(record, admission, grant)
+
+    def nominate(self, record: Record, nomination: Nomination, workload: model.Workload) -> None:
+        """Hold what the API server says that a workload gets once its victims are gone."""
+        grant = self.grant_of(record, nomination.admission)
+        victims = [key for key, uid in nomination.victims.items() if self._is(key, uid)]
+        parts = nomination.domains
+        self.queues.restore(self.state, workload, grant, self._clock(), nominated=victims, parts=parts, waits=True)
+
+    def _is(self, key: str, uid: str) -> bool:
+        entry = self.queues.entries.get(key) or self.queues.outside.get(key)
+        return entry is not None and entry.workload.uid == uid
+
+    def admit(self, record: Record, admission: Admission, grant: Grant) -> None:
+        """What was decided is stored."""
+        self.moving.pop(record.key, None)
+        self._keep(record, admission, grant)
+
+    def _keep(self, record: Record, admission: Admission, grant: Grant) -> None:
+        held = self.state.assignments(record.key)
+        record.admission = admission
+        record.grant = dataclasses.replace(grant, assignments=tuple(held.values()))
+        record.slots_in = {name: self.slots_of(assignment) for name, assignment in held.items()}
+        entry = self.queues.entries.get(record.key)
+        if entry is not None and entry.grant is not None:
+            entry.grant = record.grant  # with the nodes on which the engine packed it
+        record.lost, record.lost_at = {}, None
+
+    def replace(self, record: Record, grant: Grant) -> None:
+        """Hold other slots from now on. Those that it leaves are nobody's until `replaced`: they are what is stored."""
+        before = self.queues.entries[record.key].grant
+        self.queues.grant(self.state, record.key, grant)
+        if before is not None:
+            left = without(before.assignments, grant.assignments)
+            self.state.restore(_leaving(record.key), left)
+            self._left[record.key] = before
+            record.leaving = frozenset((part.pod_set, one.values) for part in left for one in part.slices)
+
+    def replaced(self, record: Record) -> bool:
+        """The write of other slots ended; True where somebody else may be helped."""
+        before = self._left.pop(record.key, None)
+        if before is None:
+            return False
+        record.leaving = frozenset()
+        self.state.release(_leaving(record.key))
+        self.queues.gave_back(self.state, before)
+        return True
+
+    def undo(self, record: Record, until: float) -> None:
+        """A write failed for certain: hold what was held before it, or wait again, not before ``until``."""
+        if record.key not in self.queues.entries:
+            self.state.release(record.key)
+        elif record.grant is None:
+            self.queues.back(self.state, record.key, self._clock(), until=until)
+        else:
+            before = self.queues.entries[record.key].grant
+            self.queues.grant(self.state, record.key, record.grant)
+            if before is not None:
+                self.queues.gave_back(self.state, before)
+
+    def back(self, record: Record, until: float = 0.0) -> None:
+        """It holds nothing any more, and waits again."""
+        self._clear(record)
+        self.queues.back(self.state, record.key, self._clock(), until=until)
+
+    def free(self, record: Record) -> bool:
+        """Give back all, for good; True where anything was held."""
+        self._clear(record)
+        return self._forget(record)
+
+    def _clear(self, record: Record) -> None:
+        self.moving.pop(record.key, None)
+        record.admission = record.grant = None
+        record.slots_in = {}
+        record.lost, record.lost_at, record.evict = {}, None, None
+        record.started = False
+
+    def _forget(self, record: Record) -> bool:
+        entry = self.queues.entries.get(record.key)
+        held = entry is not None and entry.phase in HOLDING
+        self.queues.forget(self.state, record.key)
+        return held
+
+    # --- as stored, and as queueing has it ---------------------------------------------------------------------------
+
+    def grant_of(self, record: Record, admission: Admission) -> Grant:
+        """A stored admission as queueing takes it back."""
+        assignments = tuple(self.assignment(record, part) for part in admission.parts if part.slots is not None)
+        counts = {part.name: part.count for part in admission.parts}
+        asks = {part.name: asked for part in admission.parts if (asked := part.asks) is not None}
+        asks |= {one.pod_set: one.requests for one in assignments if one.pod_set not in asks}
+        if not admission.queue:
+            return Grant(UNQUEUED, counts, {name: {} for name in counts}, {}, assignments, asks)
+        amounts: model.Quantities = {}
+        for part in admission.parts:
+            for resource, flavor in part.flavors.items():
+                amounts[flavor, resource] = amounts.get((flavor, resource), 0) + part.usage.get(resource, 0)
+        flavors = {part.name: dict(part.flavors) for part in admission.parts}
+        return Grant(admission.queue, counts, flavors, amounts, assignments, asks)
+
+    def assignment(self, record: Record, part: Part, slots: SlotMap | None = None) -> Assignment:
+        """Stored slots as the engine takes them back."""
+        slots = slots or part.slots
+        if slots is None:
+            raise AssertionError(f"{record.key}: pod set {part.name} has no slots")
+        owned = next((one for one in record.owner.pod_sets if one.name == part.name), record.owner.pod_sets[0])
+        flavors = self.state.flavors
+        named = (name for name in part.flavors.values() if name in flavors and flavors[name].levels == slots.levels)
+        return Assignment(
+            pod_set=part.name,
+            flavor=next(named, slots.flavor),
+            levels=slots.levels,
+            requests=part.asks or convert.pod_requests(owned.template.spec),
+            shape=owned.shape,
+            source=self.kept_apart(record, owned),
+            slices=(Slice(values=slot.values, count=slot.count) for slot in slots.slots),
+        )
+
+    def admission_of(self, record: Record, grant: Grant) -> Admission:
+        """What is stored of a grant: an entry for every pod set, also for one that needs no pods now."""
+        by_name = {part.pod_set: part for part in grant.assignments}
+        queue = "" if grant.queue == UNQUEUED else grant.queue
+        parts = []
+        for pod_set in record.owner.pod_sets:
+            name, count = pod_set.name, grant.counts.get(pod_set.name, 0)
+            asked = grant.asks.get(name)
+            requests = convert.pod_requests(pod_set.template.spec) if asked is None else asked
+            held = by_name.get(name)
+            slots = self.slots_of(held) if held is not None else None
+            usage = model.usage(requests, count)  # without a queue too: a restart is to know what each was given
+            if queue:
+                flavors = grant.flavors.get(name, {})
+            else:
+                flavors = dict.fromkeys(sorted(requests) or ["pods"], slots.flavor if slots else "")
+            parts.append(Part(name, count, flavors if count else {}, usage if count else {}, slots))
+        return Admission(queue, tuple(parts))
+
+    def smaller(
+        self, record: Record, pod_set: str, slots: SlotMap | None, count: int, asks: Amounts | None = None
+    ) -> Admission:
+        """The admission with fewer pods in one of its pod sets; with ``asks``, pods that take no more than that."""
+        admission = record.admission
+        if admission is None:
+            raise AssertionError(f"{record.key}: holds nothing")
+        return Admission(
+            admission.queue,
+            tuple(_fewer(part, slots, count, asks) if part.name == pod_set else part for part in admission.parts),
+        )
+
+    def slots_of(self, assignment: Assignment) -> SlotMap:
+        """The engine's assignment as slots, each with its node where it is one node."""
+        by_host = assignment.by_host
+        slots = (
+            Slot(part.values, part.count, part.nodes[0][0] if by_host and len(part.nodes) == 1 else "")
+            for part in assignment.slices
+        )
+        return SlotMap(assignment.levels, tuple(slots), assignment.flavor)
+
+
+def without(before: Iterable[Assignment], after: Iterable[Assignment]) -> list[Assignment]:
+    """The slots of ``before`` that are not in ``after``."""
+    kept = Counter({(part.pod_set, one.values): one.count for part in after for one in part.slices})
+    left = []
+    for part in before:
+        gone = [
+            Slice(one.values, count) for one in part.slices if (count := one.count - kept[part.pod_set, one.values]) > 0
+        ]
+        if gone:
+            left.append(
+                Assignment(
+                    pod_set=part.pod_set,
+                    flavor=part.flavor,
+                    levels=part.levels,
+                    requests=part.requests,
+                    shape=part.shape,
+                    slices=gone,
+                )
+            )
+    return left
+
+
+def _waits_since(record: Record) -> float | None:
+    """Since when it is stored that a job waits: a restart makes nobody wait for its claim from the start."""
+    found = condition(record.known.conditions, QUOTA_RESERVED) if record.known is not None else None
+    return moment(found.last_transition_time) if found is not None and found.status == "False" else None
+
+
+def _leaving(key: str) -> str:
+    """Who holds in the engine what a workload leaves: no legal key, so that nobody else is meant."""
+    return f"{key}\0leaves"
+
+
+def _fewer(part: Part, slots: SlotMap | None, count: int, asks: Amounts | None) -> Part:
+    usage = {name: amount // max(1, part.count) * count for name, amount in part.usage.items()}
+    if asks is not None and part.usage:
+        usage = model.usage(asks, count)
+    return Part(part.name, count, part.flavors, usage if count else {}, slots if slots and slots.total else None)

@@ -1,0 +1,1 @@
+"""Carries out what was decided, and clears away what nobody owns any more."""

@@ -1,0 +1,226 @@
+"""Jobs as owners of pods: what the rest of this package needs to know of a job, whatever its kind.
+
+`Owner` is the neutral view; another kind of owner (JobSet, a pod group) gets a module like this one that makes the same
+view. Nothing outside of this module reads a Job.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from crds.constants import JOB_INDEX_LABEL, Keys
+from crds.names import workload_name
+from crds.request import (
+    ParsedRequest,
+    RequestError,
+    parse_job_request,
+    parse_job_wish,
+    pods_in_all,
+)
+from engine.reasons import Reason
+from kube.objects import (
+    Condition,
+    Job,
+    PodTemplate,
+    condition,
+    template_of,
+    version_of,
+)
+from ungater.model.conditions import moment
+from ungater.model.job_view import JOB, JOB_API, MAIN, OwnedPodSet, Owner, Ranks
+from ungater.model.pod_set_slices import Interval, whole
+from ungater.model.pod_slots import is_gated
+
+SHOWN = 64  # characters of a value that is refused
+MOST_PODS = (1 << 31) - 1  # of a pod set: what the API takes
+
+
+def owner_of(job: Job, keys: Keys, before: Owner | None = None) -> Owner:
+    """The neutral view of a Job. ``before``: the view of an earlier version, so that its template is not read again."""
+    raw = bytes(job.spec.template)
+    template = before.pod_sets[0].template if before and before.pod_sets[0].raw == raw else template_of(job)
+    meta = job.metadata
+    wrong: RequestError | None = None
+    request: ParsedRequest | None = None
+    wishes: Mapping[str, str] = {}
+    least, most = 0, None
+    try:
+        request, wishes = _request(job, template, keys)
+        least = _least(job, keys)
+        most = positive((meta.labels or {}).get(keys.max_execution), f"metadata.labels[{keys.max_execution}]")
+    except RequestError as error:
+        wrong = error
+    size = request.slices[0].size if request is not None and request.slices else 1
+    done, count = tuple(_done(job)), _count(job)
+    kept = 0  # slots of ranks that are done, but their slice is not
+    if size > 1:
+        done, alone = whole(done, size), done
+        kept = min(ranks_in(alone) - ranks_in(done), _full(job))
+        count = min(_whole_count(job, done, size), _full(job))
+    ranks = _ranks(job)
+    told_by = Ranks(JOB_INDEX_LABEL) if ranks is not None else None
+    pod_set = OwnedPodSet(
+        MAIN,
+        count,
+        _full(job),
+        template,
+        raw,
+        done,
+        ranks,
+        least,
+        request=request,
+        wishes=wishes,
+        told_by=told_by,
+        idle=max(0, count - _count(job)),
+    )
+    suspended_at, resumed_at = suspension(job.status.conditions)
+    return Owner(
+        kind=JOB,
+        api_version=JOB_API,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        created=meta.creation_timestamp or "",
+        pod_sets=(pod_set,),
+        wrong=wrong,
+        gated=is_gated(template, keys.gate),
+        suspended=job.spec.suspend,
+        over=_over(job),
+        queue=(meta.labels or {}).get(keys.queue_name, ""),
+        priority_class=template.spec.priority_class_name,
+        ready=(job.status.ready or 0) + kept + _uncounted(job),
+        workload=before.workload if before else workload_name(JOB, meta.name, meta.uid),
+        workload_class=(meta.labels or {}).get(keys.priority_class, ""),
+        most_execution=most,
+        suspended_at=suspended_at,
+        resumed_at=resumed_at,
+        outcome=_outcome(job),
+        version=version_of(meta.resource_version),
+    )
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a Job is: slots that it needs now and in all, ranks that are done and how many there are, ready pods."""
+
+    count: int
+    full: int
+    done: tuple[Interval, ...]
+    ranks: int | None
+    ready: int
+
+
+def progress(job: Job) -> Progress:
+    """How far a Job is that is part of something larger. One that failed as a whole may be made again: it keeps all."""
+    full, ranks = _full(job), _ranks(job)
+    if _true(job, "Failed") is not None:
+        return Progress(full, full, (), ranks, 0)
+    return Progress(_count(job), full, tuple(_done(job)), ranks, (job.status.ready or 0) + _uncounted(job))
+
+
+def suspension(conditions: tuple[Condition, ...] | None) -> tuple[float | None, float | None]:
+    """(since when it is suspended, since when it was resumed), as its controller has it; one of them is None."""
+    found = condition(conditions, "Suspended")
+    at = moment(found.last_transition_time) if found is not None else None
+    return (at, None) if found is not None and found.status == "True" else (None, at)
+
+
+def _least(job: Job, keys: Keys) -> int:
+    """How few pods the job may be admitted with; 0 where it says nothing, or not less than it asks for."""
+    text = (job.metadata.annotations or {}).get(keys.min_parallelism)
+    least = positive(text, f"metadata.annotations[{keys.min_parallelism}]") or 0
+    return least if least < _full(job) else 0
+
+
+def positive(text: str | None, field: str) -> int | None:
+    """A whole number above 0; None where nothing is said. Raises RequestError."""
+    if text is None:
+        return None
+    if pods_in_all(text) is None:
+        shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+        message = f'{field}: Invalid value: "{shown}": expected a whole number above 0'
+        raise RequestError(Reason.INVALID_REQUEST, field, shown, message)
+    return int(text)
+
+
+def too_many(pod_set: OwnedPodSet, field: str) -> RequestError | None:
+    """What is wrong where a pod set has more pods than a Workload can say; ``field`` is what says how many."""
+    if pod_set.full <= MOST_PODS:
+        return None
+    text = f"{field}: Too many: pod set {pod_set.name} has {pod_set.full} pods; a workload has at most {MOST_PODS}"
+    return RequestError(Reason.INVALID_REQUEST, field, str(pod_set.full), text)
+
+
+def at_most(pod_set: OwnedPodSet) -> OwnedPodSet:
+    """The pod set with as many pods as a Workload can say."""
+    return replace(pod_set, count=min(pod_set.count, MOST_PODS), full=min(pod_set.full, MOST_PODS))
+
+
+def _uncounted(job: Job) -> int:
+    """Pods that succeeded and that the Job does not count as ready any more, nor as succeeded yet."""
+    uncounted = job.status.uncounted_terminated_pods
+    return len(uncounted.succeeded or ()) if uncounted is not None else 0
+
+
+def _outcome(job: Job) -> str:
+    over = next((found for kind in ("Complete", "Failed") if (found := _true(job, kind)) is not None), None)
+    return over.message if over is not None else ""
+
+
+def _true(job: Job, kind: str) -> Condition | None:
+    found = condition(job.status.conditions, kind)
+    return found if found is not None and found.status == "True" else None
+
+
+def _request(job: Job, template: PodTemplate, keys: Keys) -> tuple[ParsedRequest | None, Mapping[str, str]]:
+    """What the job asks for, and the wishes that go with it. Raises RequestError."""
+    own, below = job.metadata.annotations, template.metadata.annotations
+    request = parse_job_request(own, below, keys)
+    return request, parse_job_wish(own, below) if request is not None else {}
+
+
+def _over(job: Job) -> str:
+    if job.metadata.deletion_timestamp is not None:
+        return "Deleted"
+    return next((kind for kind in ("Complete", "Failed") if _true(job, kind) is not None), "")
+
+
+def _count(job: Job) -> int:
+    """How many pods the Job controller keeps at once from here on: its own rule (manageJob), without the suspension."""
+    parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
+    if job.spec.completions is None:
+        return min(parallelism, job.status.active) if job.status.succeeded else parallelism
+    failed = sum(high - low + 1 for low, high in _intervals(job.status.failed_indexes or ""))
+    return max(0, min(parallelism, job.spec.completions - job.status.succeeded - failed))
+
+
+def _whole_count(job: Job, done: Iterable[Interval], size: int) -> int:
+    """The same in whole slices of ``size``: one keeps its slots until all of its ranks are done."""
+    if job.spec.completion_mode == "Indexed" and job.spec.completions is not None:
+        return -(-(job.spec.completions - ranks_in(done)) // size) * size
+    return -(-_count(job) // size) * size
+
+
+def ranks_in(intervals: Iterable[Interval]) -> int:
+    """How many ranks there are in closed intervals."""
+    return sum(high - low + 1 for low, high in intervals)
+
+
+def _full(job: Job) -> int:
+    parallelism = 1 if job.spec.parallelism is None else job.spec.parallelism
+    return parallelism if job.spec.completions is None else min(parallelism, job.spec.completions)
+
+
+def _ranks(job: Job) -> int | None:
+    return job.spec.completions if job.spec.completion_mode == "Indexed" else None
+
+
+def _done(job: Job) -> list[Interval]:
+    status = job.status
+    return sorted([*_intervals(status.completed_indexes), *_intervals(status.failed_indexes or "")])
+
+
+def _intervals(text: str) -> Iterator[Interval]:
+    """Closed intervals of the Job status form ``1,3-5,7``."""
+    for part in filter(None, text.split(",")):
+        low, _, high = part.partition("-")
+        yield int(low), int(high or low)

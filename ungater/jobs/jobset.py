@@ -1,0 +1,228 @@
+"""JobSets as owners: each replicated job is a pod set, and all of them are one workload.
+
+Rules
+- A Job that a JobSet controls is part of it, never a workload of its own, and so are its pods: by their controlling Job
+  and that Job's controlling JobSet. The label ``jobset.sigs.k8s.io/replicatedjob-name`` tells their pod set.
+- The rank of a pod is its index in its Job after those of the Jobs before it (``job-index``, then
+  ``job-completion-index``).
+- Annotations may stand on the JobSet, which then holds for each replicated job by itself, on the Job template or on
+  the pod template. Where one asks for a topology, the others go anywhere.
+- A Job that is not there (yet, or while the JobSet restarts) needs all its slots.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from crds.constants import JOB_INDEX_LABEL, JOB_SET_INDEX, JOB_SET_ROLE, Keys
+from crds.names import workload_name
+from crds.request import JOB_PATH, ParsedRequest, RequestError, parse_job_wish, parse_places
+from engine.model import Policy
+from engine.reasons import Reason
+from kube.objects import (
+    Condition,
+    Job,
+    ObjectMeta,
+    OwnerReference,
+    Pod,
+    PodTemplate,
+    condition,
+    controller_of,
+    template_of,
+    version_of,
+)
+from kube.parents import JobSet, ReplicatedJob
+from ungater.jobs import exclusive_topology
+from ungater.jobs.exclusive_topology import Alone
+from ungater.jobs.job import Progress, at_most, positive, progress, ranks_in, suspension, too_many
+from ungater.model.job_view import JOB_SET, JOB_SET_API, OwnedPodSet, Owner, Ranks
+from ungater.model.pod_set_slices import Interval, whole
+from ungater.model.pod_slots import is_gated, number
+
+MOST_POD_SETS = 8  # of a Workload
+_OVER = {"Completed": "Complete", "Failed": "Failed"}
+_Asked = tuple[ParsedRequest | None, Mapping[str, str]]  # a request, and its wishes
+
+
+def parent_of(job: ObjectMeta) -> OwnerReference | None:
+    """The JobSet that a Job says controls it; None where it names none. Anybody may say so (`made_by`)."""
+    found = controller_of(job)
+    return found if found is not None and (found.kind, found.api_version) == (JOB_SET, JOB_SET_API) else None
+
+
+def made_by(jobset: JobSet, job: ObjectMeta) -> bool:
+    """Whether a JobSet makes Jobs of this name and these labels.
+
+    Source: ``GenJobName`` and ``labelAndAnnotateObject`` of the JobSet controller.
+    """
+    if (at := _place(job)) is None or job.namespace != jobset.metadata.namespace:
+        return False
+    role, index = at
+    named = job.name == f"{jobset.metadata.name}-{role}-{index}"
+    return named and any(one.name == role for one in jobset.spec.replicated_jobs)
+
+
+def _place(job: ObjectMeta) -> tuple[str, int] | None:
+    """(replicated job, number) of one of its Jobs; None where the labels tell none."""
+    labels = job.labels or {}
+    role, index = labels.get(JOB_SET_ROLE, ""), number(labels.get(JOB_SET_INDEX))
+    return (role, index) if role and index is not None else None
+
+
+def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before: Owner | None = None) -> Owner:
+    """The neutral view of a JobSet and the Jobs that it made. ``before``: the view of an earlier version."""
+    meta, labels = jobset.metadata, jobset.metadata.labels or {}
+    there: dict[str, dict[int, Job]] = {}
+    for job in children:
+        if (
+            job.metadata.deletion_timestamp is None
+            and made_by(jobset, job.metadata)
+            and (place := _place(job.metadata))
+        ):
+            there.setdefault(place[0], {})[place[1]] = job
+    wrong: RequestError | None = None
+    pod_sets, ready, most = [], 0, None
+    templates = [_template(replicated, before) for replicated in jobset.spec.replicated_jobs]
+    alone = [exclusive_topology.of_replicated(jobset, at, template) for at, template in enumerate(templates)]
+    asked: list[_Asked] = []
+    for at, template in enumerate(templates):
+        try:
+            asked.append(_request(jobset, at, template, keys))
+        except RequestError as error:
+            wrong = wrong or error
+            asked.append((None, {}))
+    anywhere = any(request is not None for request, _ in asked)
+    for at, replicated in enumerate(jobset.spec.replicated_jobs):
+        own, apart = asked[at], alone[at]
+        if anywhere or (apart is not None and replicated.replicas > 1 and keys.queue_name in labels):
+            try:
+                own = _asking(own, keys, apart, replicated)
+            except RequestError as error:
+                wrong = wrong or error
+        pod_set, has = _pod_set(replicated, templates[at], own, there.get(replicated.name, {}))
+        pod_set = replace(
+            pod_set, added=exclusive_topology.to_jobs(jobset, replicated.name, apart, replicated.replicas)
+        )
+        if (many := too_many(pod_set, f"spec.replicatedJobs[{at}].replicas")) is not None:
+            wrong, pod_set = wrong or many, at_most(pod_set)
+        pod_sets.append(pod_set)
+        ready += has
+    try:
+        most = positive(labels.get(keys.max_execution), f"metadata.labels[{keys.max_execution}]")
+        _check(jobset)
+    except RequestError as error:
+        wrong = wrong or error
+    suspended_at, resumed_at = suspension(jobset.status.conditions)
+    over = _over(jobset)
+    return Owner(
+        kind=JOB_SET,
+        api_version=JOB_SET_API,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        created=meta.creation_timestamp or "",
+        pod_sets=tuple(pod_sets),
+        wrong=wrong,
+        gated=bool(pod_sets) and all(is_gated(one.template, keys.gate) for one in pod_sets),
+        suspended=jobset.spec.suspend,
+        over="Deleted" if meta.deletion_timestamp is not None else _OVER[over.type] if over is not None else "",
+        queue=labels.get(keys.queue_name, ""),
+        priority_class=pod_sets[0].template.spec.priority_class_name if pod_sets else "",
+        ready=ready,
+        workload=before.workload if before else workload_name(JOB_SET, meta.name, meta.uid),
+        workload_class=labels.get(keys.priority_class, ""),
+        most_execution=most,
+        suspended_at=suspended_at,
+        resumed_at=resumed_at,
+        outcome=over.message if over is not None else "",
+        version=version_of(meta.resource_version),
+        role=_role,
+        in_order=jobset.spec.in_order or any(one is not None and not one.labelled for one in alone),
+    )
+
+
+def _role(pod: Pod) -> str:
+    return (pod.metadata.labels or {}).get(JOB_SET_ROLE, "")
+
+
+def _over(jobset: JobSet) -> Condition | None:
+    found = (condition(jobset.status.conditions, kind) for kind in _OVER)
+    return next((one for one in found if one is not None and one.status == "True"), None)
+
+
+def _check(jobset: JobSet) -> None:
+    """Raises RequestError where a Workload cannot hold it."""
+    count = len(jobset.spec.replicated_jobs)
+    if count > MOST_POD_SETS:
+        field = "spec.replicatedJobs"
+        text = f"{field}: Too many: {count}: a workload has at most {MOST_POD_SETS} pod sets"
+        raise RequestError(Reason.INVALID_REQUEST, field, str(count), text)
+
+
+def _template(replicated: ReplicatedJob, before: Owner | None) -> PodTemplate:
+    raw = replicated.template.spec.template
+    known = next((one for one in before.pod_sets if one.name == replicated.name), None) if before else None
+    return known.template if known is not None and known.raw == raw else template_of(Job(spec=replicated.template.spec))
+
+
+def _request(jobset: JobSet, at: int, template: PodTemplate, keys: Keys) -> _Asked:
+    """What one replicated job asks for, and its wishes. Raises RequestError."""
+    own, path = jobset.metadata.annotations or {}, f"spec.replicatedJobs[{at}].template"
+    job = jobset.spec.replicated_jobs[at].template.metadata.annotations or {}
+    pod = template.metadata.annotations or {}
+    places = (own, JOB_PATH), (job, f"{path}.metadata.annotations"), (pod, f"{path}.spec.template.metadata.annotations")
+    request = parse_places(places, keys)
+    return request, parse_job_wish(own, {**job, **pod}) if request is not None else {}
+
+
+def _asking(asked: _Asked, keys: Keys, alone: Alone | None, replicated: ReplicatedJob) -> _Asked:
+    """What a pod set asks for of a JobSet that asks for a topology: else its pods go anywhere. Raises RequestError."""
+    request = asked[0] or ParsedRequest(Policy.UNCONSTRAINED, None, f"metadata.annotations[{keys.required[0]}]")
+    if alone is None:
+        return request, asked[1]
+    return exclusive_topology.in_slices(
+        request, alone, progress(Job(spec=replicated.template.spec)), replicated.replicas
+    ), asked[1]
+
+
+def _pod_set(
+    replicated: ReplicatedJob,
+    template: PodTemplate,
+    own: _Asked,
+    there: Mapping[int, Job],
+) -> tuple[OwnedPodSet, int]:
+    """One replicated job as a pod set, and how many of its pods are ready. ``there``: its Jobs by number.
+
+    Those that are not there are not counted one by one: anybody may ask for two thousand million of them.
+    """
+    missing = progress(Job(spec=replicated.template.spec))
+    jobs = {index: progress(there[index]) for index in sorted(there) if index < replicated.replicas}
+    request, wishes = own
+    full, size = missing.full * replicated.replicas, missing.ranks
+    done = tuple(_done(jobs, size)) if size is not None else ()
+    others = missing.count * (replicated.replicas - len(jobs))
+    count, kept = min(sum(job.count for job in jobs.values()) + others, full), 0
+    needed = count
+    if request is not None and request.slices and (step := request.slices[0].size) > 1:
+        done, alone = whole(done, step), done
+        kept = min(ranks_in(alone) - ranks_in(done), full)
+        count = min(-(-(count + kept) // step) * step, full)
+    pod_set = OwnedPodSet(
+        replicated.name,
+        count,
+        full,
+        template,
+        bytes(replicated.template.spec.template),
+        done,
+        size * replicated.replicas if size is not None else None,
+        request=request,
+        wishes=wishes,
+        told_by=None if size is None else Ranks(JOB_INDEX_LABEL, 0, JOB_SET_INDEX, replicated.replicas, size),
+        idle=count - needed,
+    )
+    return pod_set, sum(job.ready for job in jobs.values()) + kept
+
+
+def _done(jobs: Mapping[int, Progress], size: int) -> Iterable[Interval]:
+    for index, job in jobs.items():
+        for low, high in job.done:
+            yield index * size + low, index * size + high

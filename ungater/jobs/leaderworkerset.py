@@ -1,0 +1,184 @@
+"""LeaderWorkerSets as owners: each group, a leader and its workers, is one workload.
+
+Rules
+- A pod that a StatefulSet controls is of a group by its namespace and the labels ``leaderworkerset.sigs.k8s.io/name``
+  and ``group-index``. Templates, size, queue and annotations are the LeaderWorkerSet's, so a group is placed whole
+  though its workers come after its leader.
+- A group is as its leader was made: a rolling update that has not come to it changes nothing. The label
+  ``template-revision-hash`` of its pods names the ControllerRevision that keeps what the LeaderWorkerSet was then;
+  without one, what it is now counts.
+- With a leader template there are two pod sets, ``leader`` and ``workers``; else one, ``main``. Those that share a
+  ``podset-group-name`` share a domain. The rank is ``worker-index``; workers count theirs from 1.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+
+import msgspec
+
+from crds.constants import WORKER_INDEX, Keys
+from crds.names import workload_name
+from crds.request import JOB_PATH, ParsedRequest, RequestError, parse_job_wish, parse_places
+from engine.model import Policy
+from kube.exclusive import GROUP_KEY, group_key_of
+from kube.objects import ObjectMeta, Pod, PodTemplate, controller_of, is_true
+from kube.parents import ControllerRevision, LeaderWorkerSet, LeaderWorkerTemplate, revised
+from ungater.jobs import exclusive_topology
+from ungater.jobs.job import positive
+from ungater.model.job_view import MAIN, OwnedPodSet, Owner, Ranks
+from ungater.model.pod_slots import finished
+
+KIND, API_VERSION = "LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1"
+PREFIX = ":lws/"  # as `GROUPS`, no id of another owner begins so
+NAME, GROUP = "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/group-index"
+REVISION = "leaderworkerset.sigs.k8s.io/template-revision-hash"
+LEADER, WORKERS = "leader", "workers"
+RevisionOf = Callable[[str, str], ControllerRevision | None]  # by ``namespace/name`` of the set, and hash
+_decode = msgspec.json.Decoder(PodTemplate).decode
+
+
+def group_key(pod: Pod) -> str:
+    """What the pods of one group have in common; "" for other pods."""
+    labels, controller = pod.metadata.labels or {}, controller_of(pod.metadata)
+    name, index = labels.get(NAME), labels.get(GROUP)
+    if not name or not index or controller is None or controller.kind != "StatefulSet":
+        return ""
+    return f"{PREFIX}{pod.metadata.namespace}/{name}/{index}"
+
+
+def set_of(key: str) -> str:
+    """``namespace/name`` of the LeaderWorkerSet of a group."""
+    return key.removeprefix(PREFIX).rpartition("/")[0]
+
+
+def has_pods(workload: ObjectMeta, groups: Collection[str]) -> bool:
+    """Whether a Workload, by its metadata, is that of a group with pods; ``groups``: the keys of those that have."""
+    controller = controller_of(workload)
+    if controller is None or controller.kind != KIND:
+        return False
+    name, uid = controller.name, controller.uid
+    own = (group for group in groups if set_of(group) == f"{workload.namespace}/{name}")
+    return any(workload.name == _workload(name, uid, group.rpartition("/")[2]) for group in own)
+
+
+def _workload(name: str, uid: str, index: str) -> str:
+    return workload_name(KIND, f"{name}-{index}", f"{uid}/{index}")
+
+
+def revision_key(revision: ObjectMeta) -> tuple[str, str] | None:
+    """``namespace/name`` of the LeaderWorkerSet, and hash, that a revision is of; None where it tells none."""
+    labels = revision.labels or {}
+    name, named = labels.get(NAME), labels.get(REVISION)
+    return (f"{revision.namespace}/{name}", named) if name and named else None
+
+
+def is_revision(revision: ControllerRevision, whole: ObjectMeta) -> bool:
+    """Whether it keeps what this LeaderWorkerSet was."""
+    controller = controller_of(revision.metadata)
+    return controller is not None and (controller.kind, controller.uid) == (KIND, whole.uid)
+
+
+def _made_of(found: Iterable[Pod], whole: LeaderWorkerSet, revision_of: RevisionOf) -> LeaderWorkerTemplate:
+    """What the pods of a group are made from: those that are to come are as its leader, or as the youngest of them."""
+    meta = whole.metadata
+    youngest = max(
+        found,
+        key=lambda pod: (
+            pod.metadata.deletion_timestamp is None and not finished(pod),
+            _role(pod) == LEADER,
+            pod.metadata.creation_timestamp or "",
+        ),
+        default=None,
+    )
+    named = (youngest.metadata.labels or {}).get(REVISION) if youngest is not None else None
+    revision = revision_of(f"{meta.namespace}/{meta.name}", named) if named else None
+    kept = revised(revision) if revision is not None and is_revision(revision, meta) else None
+    return kept or whole.spec.leader_worker_template
+
+
+def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
+    key: str,
+    pods: Iterable[Pod],
+    whole: LeaderWorkerSet,
+    keys: Keys,
+    before: Owner | None = None,
+    revision_of: RevisionOf = lambda _set, _hash: None,
+) -> Owner:
+    """The neutral view of one group."""
+    meta, found, index = whole.metadata, list(pods), key.rpartition("/")[2]
+    shape = _made_of(found, whole, revision_of)
+    size = max(shape.size, 1)  # whatever it says, there is a leader
+    raws = [(WORKERS, size - 1, shape.worker_template)]
+    if shape.has_leader:
+        raws.insert(0, (LEADER, 1, shape.leader_template))
+    else:
+        raws = [(MAIN, size, shape.worker_template)]
+    labels = dict(meta.labels or {})
+    asking = (_decode(raw).metadata.annotations or {} for raw in (raws[0][2], raws[-1][2]))
+    alone = exclusive_topology.of_groups(whole, shape, *asking)
+    value = next(filter(None, ((pod.metadata.labels or {}).get(GROUP_KEY) for pod in found)), "")
+    added = exclusive_topology.to_group(
+        meta.namespace, value or group_key_of(meta.namespace, f"{meta.name}-{index}"), alone
+    )
+    wrong, pod_sets, most = alone.wrong, [], None
+    for name, count, raw in raws:
+        template, path = _decode(raw), f"spec.leaderWorkerTemplate.{'leader' if name == LEADER else 'worker'}Template"
+        labels = {**(template.metadata.labels or {}), **labels}  # not its pods': a pod of one it replaced has its name
+        own, below = meta.annotations or {}, template.metadata.annotations or {}
+        request, wishes = None, {}
+        try:
+            request = parse_places([(own, JOB_PATH), (below, f"{path}.metadata.annotations")], keys)
+            wishes = parse_job_wish(own, below) if request is not None else {}
+        except RequestError as error:
+            wrong = wrong or error
+        request = exclusive_topology.in_subgroups(
+            request or ParsedRequest(Policy.UNCONSTRAINED, None, path), alone, count
+        )
+        told_by = Ranks(WORKER_INDEX, 1 if name == WORKERS else 0)
+        if count:
+            pod_sets.append(
+                OwnedPodSet(
+                    name,
+                    count,
+                    count,
+                    template,
+                    bytes(raw),
+                    ranks=count,
+                    request=request,
+                    wishes=wishes,
+                    told_by=told_by,
+                    added=added,
+                    shared=alone.shared,
+                )
+            )
+    try:
+        most = positive(labels.get(keys.max_execution), f"metadata.labels[{keys.max_execution}]")
+    except RequestError as error:
+        wrong = wrong or error
+    alive = [pod for pod in found if not finished(pod)]
+    return Owner(
+        kind=KIND,
+        api_version=API_VERSION,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        known_as=key,
+        part=index,
+        created=before.created if before is not None else meta.creation_timestamp or "",
+        pod_sets=tuple(pod_sets),
+        wrong=wrong,
+        gated=True,
+        over="Deleted" if meta.deletion_timestamp is not None else "",
+        queue=labels.get(keys.queue_name, ""),
+        priority_class=pod_sets[0].template.spec.priority_class_name,
+        workload_class=labels.get(keys.priority_class, ""),
+        most_execution=most,
+        ready=sum(is_true(pod.status.conditions, "Ready") for pod in alive),
+        workload=_workload(meta.name, meta.uid, index),
+        role=_role,
+        in_order=whole.spec.startup_policy == "LeaderReady" or bool(alone.level),
+        foretold=True,
+    )
+
+
+def _role(pod: Pod) -> str:
+    return LEADER if (pod.metadata.labels or {}).get(WORKER_INDEX) == "0" else WORKERS

@@ -1,0 +1,367 @@
+"""Pods that no Job owns, as owners: pod groups, bare pods, and the pods of any other controller.
+
+Rules
+- Pods with the label ``<domain>/pod-group-name`` are one workload by namespace and group; else the pods of one
+  controlling owner are (StatefulSet, ReplicaSet of a Deployment, LeaderWorkerSet, a Kubeflow or MPI job, ...); else a
+  pod is a workload of its own. Pods of Jobs belong to the Job, and DaemonSet pods have their nodes already.
+- Nothing is read but the pods, so any controller will do whose pods carry request and gate. How many there will be
+  is told by ``<domain>/pod-group-total-count``; without it, those that are there count, and more go beside them.
+- A rank is read from the label that the pods' controller sets (`RANK_LABELS`). It counts from 0; where nobody
+  tells how many there will be, from the lowest one.
+- Where the pods' controller makes several kinds of pods (`ungater.jobs.kinds`), each kind is a pod set. Those who tell
+  how many pods there will be in all are one workload, placed when all are there; else each kind is a workload by
+  itself.
+- Pods of one pod set are alike. Those that wait behind the gate tell what is asked for; of pods that were let
+  go, what we added to them is taken off.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import msgspec
+
+from crds.constants import ADMITTED_QUOTA, Keys
+from crds.names import kind_prefix, workload_name
+from crds.request import WISHES, ParsedRequest, RequestError, parse_request, parse_wish, pods_in_all
+from engine.reasons import Reason
+from kube.objects import (
+    Affinity,
+    NodeAffinity,
+    NodeSelector,
+    ObjectMeta,
+    Pod,
+    PodSpec,
+    PodTemplate,
+    ResourceRequirements,
+    controller_of,
+    is_true,
+)
+from ungater.jobs.job import positive
+from ungater.jobs.kinds import rule_of
+from ungater.jobs.leaderworkerset import group_key
+from ungater.jobs.replica_counts import Told
+from ungater.model.job_view import JOB, JOB_API, MAIN, SUSPENDABLE, OwnedPodSet, Owner, identity, is_job
+from ungater.model.pod_slots import finished, is_gated, rank_of
+
+POD, GROUP = "Pod", "PodGroup"
+GONE = "Gone"  # none of its pods is left
+NOT_SERVED = frozenset({(JOB, JOB_API), ("DaemonSet", "apps/v1"), ("Node", "v1")})
+GROUPS = ":group/"  # no id of an owner begins so: a namespace has no colon in its name
+MEMBERS = 16  # pods of a group that own its Workload
+_WRITTEN = ("kubectl.kubernetes.io/last-applied-configuration", ADMITTED_QUOTA)
+
+
+def owner_key(pod: Pod, keys: Keys) -> str:
+    """What the pods of one owner have in common (`Owner.id`): namespace and uid of controller or bare pod, or group."""
+    controller, namespace = controller_of(pod.metadata), pod.metadata.namespace
+    if controller is not None and is_job(controller):
+        return identity(namespace, controller.uid)
+    group = (pod.metadata.labels or {}).get(keys.pod_group)
+    if group:
+        return f"{GROUPS}{namespace}/{group}"
+    if controller is None:
+        return identity(namespace, pod.metadata.uid)
+    if (of_leader := group_key(pod)) != "":
+        return of_leader
+    role = role_of(pod, keys)
+    alone = role != MAIN and keys.pod_group_total not in (pod.metadata.annotations or {})
+    return identity(namespace, controller.uid) + (f"/{role}" if alone else "")
+
+
+def role_of(pod: Pod, keys: Keys) -> str:
+    """The name of a pod's pod set, as the pod tells it."""
+    annotations = pod.metadata.annotations or {}
+    if keys.role_hash in annotations:
+        return annotations[keys.role_hash]
+    rule = rule_of(pod)
+    return (rule.role(pod) if rule is not None else "") or MAIN
+
+
+def served(pod: Pod, keys: Keys) -> bool:
+    """Whether the pod is ours to place without a Job: it waits behind our gate, or was let go by us."""
+    return not _of_others(pod) and (is_gated(pod, keys.gate) or keys.workload in (pod.metadata.annotations or {}))
+
+
+def _of_others(pod: Pod) -> bool:
+    """Whether it is by its controller that a pod is served, or is not: it may name the uid of another kind's owner."""
+    controller = controller_of(pod.metadata)
+    return controller is not None and (controller.kind, controller.api_version) in NOT_SERVED
+
+
+def of_pods(workload: ObjectMeta) -> bool:
+    """Whether a Workload was made for pods that no Job owns; by its metadata."""
+    controller = controller_of(workload)
+    if controller is None:
+        return bool(workload.owner_references) and workload.name.startswith(kind_prefix(GROUP))
+    suspendable = (controller.kind, controller.api_version) in SUSPENDABLE
+    return not suspendable and workload.name.startswith(kind_prefix(controller.kind))
+
+
+def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
+    key: str,
+    pods: Iterable[Pod],
+    keys: Keys,
+    before: Owner | None = None,
+    stored: Mapping[str, int] | None = None,
+    told: Told | None = None,
+) -> Owner:
+    """The neutral view of the pods of one owner. ``before``: the view of an earlier moment, when there were pods.
+
+    ``stored``: how many pods each pod set of its Workload has, where that is admitted. ``told``: what the owner tells.
+    """
+    own = (pod for pod in pods if not _of_others(pod))
+    found = sorted(own, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
+    known = told is not None and bool(told.roles(found))
+    if not found or (told is not None and not known and before is not None):
+        if before is None:
+            raise AssertionError(f"{key}: no pods")
+        return replace(before, over=GONE, outcome=f"no pod of {before.kind} {before.name} is left")
+    kind, api_version, name, uid = _identity(key, found[0])
+    total, wrong = _total(found, keys) if kind != POD else (0, None)  # a pod is one pod, whatever it says
+    role_in: Callable[[Pod], str] = partial(role_of, keys=keys)
+    told = told if known else None  # it tells nothing of pods of other kinds
+    if told is not None:
+        kind, api_version, name, uid = told.kind, told.api_version, told.name, told.uid
+        total, wrong, role_in = told.replicas.total, None, told.role
+    roles = told.roles(found) if told is not None else _roles(found, keys, total)
+    kinds = bool(total) and roles != [MAIN]  # the total is of all kinds together
+    alone = roles[0] if key == f"{identity(found[0].metadata.namespace, uid)}/{roles[0]}" else ""
+    workload = _workload(key, kind, name, f"{uid}/{alone}" if alone else uid)
+    ours = [pod for pod in found if is_gated(pod, keys.gate) or mark_of(pod, keys) in {None, workload}]
+    found = ours or found
+    alive = [pod for pod in ours if not finished(pod)]
+    pod_sets: list[OwnedPodSet] = []
+    for role in roles:
+        members = found if not kinds else [pod for pod in found if role_in(pod) == role]
+        if not members and told is not None and told.launcher is not None:
+            pod_sets.append(told.launcher)
+        if not members:
+            continue  # all of them were let go for another workload
+        try:
+            pod_sets.append(_pod_set(role, members, keys, 0 if kinds else total, before))
+        except RequestError as error:
+            wrong = wrong or error
+            pod_sets.append(_refused(role, members[0], keys, before))
+    if kinds and told is not None:
+        pod_sets, missing = told.complete(pod_sets, found, placed=bool(stored))
+        wrong = wrong or missing
+    elif kinds:
+        pod_sets, missing = _complete(pod_sets, total, before, stored or {})
+        wrong = wrong or missing
+    labels = found[0].metadata.labels or {}
+    most = None
+    try:
+        queue = _queue(found, keys)
+        most = positive(labels.get(keys.max_execution), f"metadata.labels[{keys.max_execution}]")
+    except RequestError as error:
+        queue, wrong = labels.get(keys.queue_name, ""), wrong or error  # that of the first: it may run already
+    done = sum(pod.status.phase == "Succeeded" for pod in found)
+    return Owner(
+        kind=kind,
+        api_version=api_version,
+        namespace=found[0].metadata.namespace,
+        name=name,
+        uid=uid,
+        known_as=key,
+        part=alone,
+        created=before.created if before is not None else found[0].metadata.creation_timestamp or "",
+        pod_sets=tuple(pod_sets),
+        wrong=wrong,
+        gated=True,
+        over=(told.over if told is not None else "") or _over(kind, alive, done, total),
+        outcome=f"all pods of {kind} {name} have finished",
+        queue=queue,
+        priority_class=pod_sets[0].template.spec.priority_class_name,
+        workload_class=labels.get(keys.priority_class, ""),
+        most_execution=most,
+        ready=sum(is_true(pod.status.conditions, "Ready") for pod in alive),
+        workload=workload,
+        open_ended=not total and kind != POD,
+        members=_members(kind, found, before),
+        role=role_in if kinds else role_main,
+        in_order=told is not None and told.replicas.late,
+        kinds=kinds,
+    )
+
+
+def mark_of(pod: Pod, keys: Keys) -> str | None:
+    """The workload that a pod was let go for; None where it was not."""
+    return (pod.metadata.annotations or {}).get(keys.workload)
+
+
+def _workload(key: str, kind: str, name: str, uid: str) -> str:
+    """The name of the Workload; ``uid`` tells the owner from others of its name, of a group its key does."""
+    role = uid.partition("/")[2]
+    return workload_name(kind, f"{name}-{role}" if role else name, uid or key.removeprefix(":"))
+
+
+def role_main(_: Pod) -> str:
+    """The pod set of pods that are all alike."""
+    return MAIN
+
+
+def _roles(pods: Sequence[Pod], keys: Keys, total: int) -> list[str]:
+    """The pod sets that there are, by name; pods that tell no role are alike."""
+    if not total:
+        return [role_of(pods[0], keys)]
+    return sorted({role_of(pod, keys) for pod in pods})
+
+
+def _pod_set(role: str, pods: Sequence[Pod], keys: Keys, total: int, before: Owner | None) -> OwnedPodSet:
+    """Pods that are alike as a pod set. Raises RequestError where they are not."""
+    alive = [pod for pod in pods if not finished(pod)]
+    gated = [pod for pod in alive if is_gated(pod, keys.gate)]
+    known = next((one for one in before.pod_sets if one.name == role), None) if before is not None else None
+    template, raw = _template(pods, gated, keys, known)
+    request, wishes = _request(gated or alive or pods, keys)
+    done = sum(pod.status.phase == "Succeeded" for pod in pods)
+    count = max(total - done, 0) if total else len(alive)
+    ranks = [rank for pod in pods if (rank := rank_of(pod)) is not None]
+    lowest = 0 if total else min(ranks, default=0)
+    done_before = ((0, lowest - 1),) if lowest else ()
+    return OwnedPodSet(role, count, total or count, template, raw, done_before, request=request, wishes=wishes)
+
+
+def _refused(role: str, pod: Pod, keys: Keys, before: Owner | None) -> OwnedPodSet:
+    """A pod set that cannot be served, by its first pod."""
+    try:
+        return _pod_set(role, [pod], keys, 0, before)
+    except RequestError:  # what it asks for is no request at all
+        count = 0 if finished(pod) else 1
+        return OwnedPodSet(role, count, count, *_template([pod], [pod] if is_gated(pod, keys.gate) else [], keys, None))
+
+
+def _complete(
+    pod_sets: list[OwnedPodSet], total: int, before: Owner | None, stored: Mapping[str, int]
+) -> tuple[list[OwnedPodSet], RequestError | None]:
+    """How many pods each pod set has is known once all are there, and stays so: pods that are there tell one kind."""
+    known = before if before is not None and before.full >= total else None
+    if known is not None:
+        fulls = {one.name: one.full for one in known.pod_sets}
+        seen = {one.name: one for one in pod_sets}
+        return [
+            replace(seen.get(one.name, one), count=fulls[one.name], full=fulls[one.name]) for one in known.pod_sets
+        ], None
+    if sum(stored.values()) >= total and all(one.name in stored for one in pod_sets):
+        return [replace(one, count=stored[one.name], full=stored[one.name]) for one in pod_sets], None
+    there = sum(one.count for one in pod_sets)
+    if there >= total:
+        return pod_sets, None
+    text = f"{there} of {total} pods are there; they are placed together when all are"
+    return pod_sets, RequestError(Reason.PENDING, "metadata.annotations", str(total), text)
+
+
+def _queue(pods: Sequence[Pod], keys: Keys) -> str:
+    """The queue that the pods name. Raises RequestError where they name several."""
+    names = sorted({name for pod in pods if (name := (pod.metadata.labels or {}).get(keys.queue_name))})
+    if len(names) > 1:
+        field = f"metadata.labels[{keys.queue_name}]"
+        text = f"{field}: the pods of one workload name queues {' and '.join(names)}: give them one"
+        raise RequestError(Reason.INVALID_REQUEST, field, names[1], text)
+    return names[0] if names else ""
+
+
+def _identity(key: str, pod: Pod) -> tuple[str, str, str, str]:
+    """Kind, API version, name and uid of the owner."""
+    if key.startswith(GROUPS):
+        return GROUP, "v1", key.rsplit("/", 1)[1], ""
+    controller = controller_of(pod.metadata)
+    if controller is None:
+        return POD, "v1", pod.metadata.name, pod.metadata.uid
+    return controller.kind, controller.api_version, controller.name, controller.uid
+
+
+def _members(kind: str, pods: Sequence[Pod], before: Owner | None) -> tuple[tuple[str, str], ...]:
+    """Name and uid of the pods that a group's Workload belongs to; others have an owner of their own."""
+    if kind != GROUP:
+        return ()
+    there = {pod.metadata.uid for pod in pods}  # a Workload of pods that are all gone is collected at once
+    known = tuple([one for one in before.members if one[1] in there]) if before is not None else ()
+    return known or tuple((pod.metadata.name, pod.metadata.uid) for pod in pods[:MEMBERS])
+
+
+def _over(kind: str, alive: Sequence[Pod], done: int, total: int) -> str:
+    """Why it needs no slots any more. A controller makes other pods for those that ended."""
+    if alive:
+        return ""
+    if kind == POD or (total and done >= total):
+        return "Complete" if done else "Failed"
+    return "" if total else GONE
+
+
+def _total(pods: Sequence[Pod], keys: Keys) -> tuple[int, RequestError | None]:
+    """How many pods there will be; 0 where nobody says."""
+    for pod in pods:
+        text = (pod.metadata.annotations or {}).get(keys.pod_group_total)
+        if text is None:
+            continue
+        if (total := pods_in_all(text)) is not None:
+            return total, None
+        field = f"metadata.annotations[{keys.pod_group_total}]"
+        message = f'pod {pod.metadata.name}: {field}: Invalid value: "{text}": expected a whole number above 0'
+        return 0, RequestError(Reason.INVALID_REQUEST, field, text, message)
+    return 0, None
+
+
+def _request(telling: Sequence[Pod], keys: Keys) -> tuple[ParsedRequest | None, dict[str, str]]:
+    """What the pods ask for. Raises RequestError where they differ or cannot be served."""
+    first, *others = telling
+    for other in others:
+        if _asked(other, keys) != _asked(first, keys):
+            text = (
+                f"pods {first.metadata.name} and {other.metadata.name} are one workload and differ in what they ask "
+                "for: make them alike, or give them different groups"
+            )
+            raise RequestError(Reason.INVALID_REQUEST, "spec", other.metadata.name, text)
+    annotations = first.metadata.annotations or {}
+    request = parse_request(annotations, keys)
+    parse_wish(annotations)
+    return request, {name: annotations[name] for name in WISHES if name in annotations}
+
+
+def _asked(pod: Pod, keys: Keys) -> tuple[object, ...]:
+    """What must be the same in all pods of a workload."""
+    annotations, spec = pod.metadata.annotations or {}, pod.spec
+    said = {key: annotations[key] for key in (*keys.requests, *WISHES) if key in annotations}
+    containers = [(one.name, one.resources) for one in (*(spec.init_containers or ()), *(spec.containers or ()))]
+    return said, containers, spec.resources, spec.overhead
+
+
+def _template(
+    pods: Sequence[Pod], gated: Sequence[Pod], keys: Keys, before: OwnedPodSet | None
+) -> tuple[PodTemplate, bytes]:
+    """The template of the pods: of the newest that waits, else the one that was seen before, else made anew.
+
+    The one before tells nothing any more where none of the pods that are there asks for as much.
+    """
+    if not gated and before is not None:
+        resources = _resources(before.template.spec)
+        if any(_resources(pod.spec) == resources for pod in pods):
+            return before.template, before.raw
+    pod = gated[-1] if gated else pods[-1]
+    meta = pod.metadata
+    annotations = {key: text for key, text in (meta.annotations or {}).items() if key not in (keys.workload, *_WRITTEN)}
+    spec = msgspec.structs.replace(pod.spec, node_name="", scheduling_gates=None)
+    if not is_gated(pod, keys.gate):
+        spec = msgspec.structs.replace(spec, node_selector=None, affinity=_anywhere(spec.affinity))
+    template = PodTemplate(metadata=ObjectMeta(labels=meta.labels, annotations=annotations), spec=spec)
+    if before is not None and before.template == template:
+        return before.template, before.raw
+    return template, msgspec.json.encode(template)
+
+
+def _resources(spec: PodSpec) -> list[ResourceRequirements | None]:
+    return [one.resources for one in (*(spec.init_containers or ()), *(spec.containers or ()))]
+
+
+def _anywhere(affinity: Affinity | None) -> Affinity | None:
+    """The affinity without the node's name, which letting a pod go adds."""
+    node = affinity.node_affinity if affinity is not None else None
+    required = node.required_during_scheduling_ignored_during_execution if node is not None else None
+    if affinity is None or required is None:
+        return affinity
+    terms = tuple(msgspec.structs.replace(term, match_fields=None) for term in required.node_selector_terms or ())
+    kept = NodeSelector(node_selector_terms=tuple(term for term in terms if term.match_expressions))
+    again = NodeAffinity(required_during_scheduling_ignored_during_execution=kept) if kept.node_selector_terms else None
+    return msgspec.structs.replace(affinity, node_affinity=again)

@@ -1,0 +1,250 @@
+"""Unsuspending and suspending a job: the patches of its kind. Pure.
+
+A Job gets a merge patch. A JobSet has its templates in a list, which a merge patch would replace: it gets a JSON Patch.
+
+What an admission adds to the pod template goes with the patch that unsuspends the job: node labels of flavors without
+a topology, tolerations of all flavors, what admission checks add (``podSetUpdates``), our gate where pods have slots
+and the template lacks it, and fewer pods where only those were admitted. Pods that were admitted by quota alone have no
+slots: their gate goes, and with it the request that would bring it back (only `unconstrained` can be served so). When
+the job is put back, all that is taken away again: the Workload has the template as it was.
+
+What a check adds may not contradict the template, a flavor, or another check (`ClashError`). That is Kueue's rule.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from crds.constants import Keys
+from kube.objects import PodTemplate, ResourceFlavor, Toleration
+from kube.patches import escape as pointer
+from ungater.model.job_view import JOB, OwnedPodSet, Owner
+from ungater.model.kueue_objects import PodSetUpdate
+from ungater.model.workload_entry import Admission, Known, Part
+
+Body = dict[str, Any] | list[dict[str, Any]]
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_DIRECTIVES = ("nodeSelector", "tolerations", "schedulingGates")
+_META = ("labels", "annotations")
+
+Updates = Sequence[tuple[str, PodSetUpdate]]  # (check, what it adds)
+
+
+class ClashError(ValueError):
+    """What an admission check adds cannot be added; the text says which check, field and values."""
+
+
+@dataclass
+class Added:
+    """What goes into a pod template. ``said``: who added a key to a map, by (map, key)."""
+
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    node_selector: dict[str, str] = field(default_factory=dict)
+    tolerations: list[Toleration] = field(default_factory=list)
+    said: dict[tuple[str, str], str] = field(default_factory=dict)
+
+
+def updates_of(known: Known, checks: Iterable[str]) -> list[tuple[str, PodSetUpdate]]:
+    """What these admission checks add, where they are ready."""
+    return [(check, update) for check in checks for update in known.updates.get(check, ())]
+
+
+def added(owner: Owner, part: Part, flavors: Mapping[str, ResourceFlavor], keys: Keys, updates: Updates = ()) -> Added:
+    """What the flavors of an admission and admission checks add to the pods of one pod set. Raises ClashError."""
+    pod_set = next(one for one in owner.pod_sets if one.name == part.name)
+    names = [one.name for one in owner.pod_sets]
+    used = [flavors[name] for name in dict.fromkeys(part.flavors.values()) if name in flavors]
+    found = Added(node_selector=labels_of(used), tolerations=_tolerations(used))
+    found.said = {("nodeSelector", key): "its flavor" for key in found.node_selector}
+    for check, update in updates:
+        if update.name not in names:
+            raise ClashError(
+                f'admission check {check}: podSetUpdates: there is no pod set "{update.name}", but {", ".join(names)}'
+            )
+        if update.name != pod_set.name:
+            continue
+        _add(found, pod_set, keys, check, update)
+    return found
+
+
+def _add(found: Added, pod_set: OwnedPodSet, keys: Keys, check: str, update: PodSetUpdate) -> None:
+    meta, spec = pod_set.template.metadata, pod_set.template.spec
+    ours = {*keys.requests, keys.workload, keys.pod_set}
+    for name, wanted, present, into in (
+        ("labels", update.labels, meta.labels, found.labels),
+        ("annotations", update.annotations, meta.annotations, found.annotations),
+        ("nodeSelector", update.node_selector, spec.node_selector, found.node_selector),
+    ):
+        for key, value in sorted((wanted or {}).items()):
+            there, source = (present or {}).get(key), "the pod template"
+            if there is None:
+                there, source = into.get(key), found.said.get((name, key), "")
+            field_ = f'admission check {check}: podSetUpdates of pod set {update.name}: {name}[{key}]: "{value}"'
+            if there is not None and there != value:
+                raise ClashError(f'{field_} contradicts "{there}" of {source}')
+            if there is None and key in ours:
+                raise ClashError(f"{field_} would change what the job asks of Topogate, after it was placed")
+            if there is None:
+                into[key], found.said[name, key] = value, f"admission check {check}"
+    found.tolerations += update.tolerations or ()
+
+
+def merged(template: PodTemplate, more: Added) -> PodTemplate:
+    """The template as placement sees it once all is added."""
+    spec, meta = template.spec, template.metadata
+    spec = msgspec.structs.replace(
+        spec,
+        node_selector={**(spec.node_selector or {}), **more.node_selector} or None,
+        tolerations=(*(spec.tolerations or ()), *more.tolerations) or None,
+    )
+    meta = msgspec.structs.replace(meta, labels={**(meta.labels or {}), **more.labels} or None)
+    return msgspec.structs.replace(template, metadata=meta, spec=spec)
+
+
+def start(
+    owner: Owner,
+    admission: Admission,
+    flavors: Mapping[str, ResourceFlavor],
+    keys: Keys,
+    updates: Updates = (),
+) -> Body:
+    """The patch that lets an admitted job run. ``flavors``: those there are, by name. Raises ClashError."""
+    changes = [
+        _changes(owner, part, flavors, keys, updates)
+        if (part := admission.part(one.name)) is not None and part.count
+        else {}
+        for one in owner.pod_sets
+    ]
+    if owner.kind != JOB:
+        return _of_jobset(owner, changes, {"suspend": False})
+    spec: dict[str, Any] = {"suspend": False}
+    part = admission.part()
+    if part is not None and part.count < owner.pod_sets[0].count:
+        spec["parallelism"] = part.count
+    if changes[0]:
+        spec["template"] = changes[0]
+    return _patch(owner, spec)
+
+
+def _changes(
+    owner: Owner, part: Part, flavors: Mapping[str, ResourceFlavor], keys: Keys, updates: Updates
+) -> dict[str, Any]:
+    """What an admission changes in the template of one pod set. Raises ClashError."""
+    pod_set = next(one for one in owner.pod_sets if one.name == part.name)
+    template = _decode(pod_set.raw).get("spec") or {}
+    more = added(owner, part, flavors, keys, updates)
+    present = template.get("tolerations") or []
+    tolerations = [*present]
+    for each in map(msgspec.to_builtins, more.tolerations):
+        if each not in tolerations:
+            tolerations.append(each)
+    changed: dict[str, Any] = {}
+    if more.node_selector:
+        changed["nodeSelector"] = more.node_selector
+    if len(tolerations) > len(present):
+        changed["tolerations"] = tolerations
+    meta: dict[str, Any] = {"labels": more.labels} if more.labels else {}
+    if more.annotations:
+        meta["annotations"] = more.annotations
+    gates = template.get("schedulingGates") or []
+    gated = any(gate.get("name") == keys.gate for gate in gates)
+    if part.slots is not None and not gated:
+        changed["schedulingGates"] = [*gates, {"name": keys.gate}]
+    if part.slots is None and gated:
+        changed["schedulingGates"] = [gate for gate in gates if gate.get("name") != keys.gate] or None
+        if keys.unconstrained in (pod_set.template.metadata.annotations or {}):
+            meta["annotations"] = {**more.annotations, keys.unconstrained: None}
+    return {**({"spec": changed} if changed else {}), **({"metadata": meta} if meta else {})}
+
+
+def stop(owner: Owner) -> Body:
+    """The patch that suspends a job."""
+    return _patch(owner, {"suspend": True}) if owner.kind == JOB else _of_jobset(owner, [], {"suspend": True})
+
+
+def restore(owner: Owner, pod_sets: Sequence[Mapping[str, Any]]) -> Body | None:
+    """The patch that gives a suspended job back what it had before it was admitted; None where it has that.
+
+    ``pod_sets``: as the Workload has them.
+    """
+    by_name = {before.get("name", ""): before.get("template") for before in pod_sets}
+    changes = [_before(one, by_name.get(one.name)) for one in owner.pod_sets]
+    if owner.kind != JOB:
+        return _of_jobset(owner, changes, {}) if any(changes) else None
+    spec: dict[str, Any] = {"template": changes[0]} if changes[0] else {}
+    kept = pod_sets[0]
+    least, full, count = kept.get("minCount", 0), owner.pod_sets[0].full, kept.get("count", 0)
+    if least and least <= full < count:
+        spec["parallelism"] = count
+    return _patch(owner, spec) if spec else None
+
+
+def _before(pod_set: OwnedPodSet, before: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What is to be changed in a template so that it is as the Workload has it."""
+    now, before = _decode(pod_set.raw), before or {}
+    return {
+        place: changed
+        for place, names in (("metadata", _META), ("spec", _DIRECTIVES))
+        if (changed := _undone_in(now.get(place) or {}, before.get(place) or {}, names))
+    }
+
+
+def _of_jobset(owner: Owner, changes: Sequence[Mapping[str, Any]], spec: Mapping[str, Any]) -> Body:
+    """A JSON Patch of a JobSet: ``changes`` of its pod templates, as merge patches, and fields of its spec."""
+    body: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": owner.uid}]
+    for at, (pod_set, change) in enumerate(zip(owner.pod_sets, changes, strict=False)):
+        if change:
+            path = f"/spec/replicatedJobs/{at}"
+            body.append({"op": "test", "path": f"{path}/name", "value": pod_set.name})
+            body += _operations(f"{path}/template/spec/template", _decode(pod_set.raw), change)
+    body += ({"op": "add", "path": f"/spec/{name}", "value": value} for name, value in spec.items())
+    return body
+
+
+def _operations(at: str, now: Mapping[str, Any], change: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A merge patch as operations of a JSON Patch on what is there now."""
+    for name, value in change.items():
+        path, have = f"{at}/{pointer(name)}", now.get(name)
+        if isinstance(value, dict) and isinstance(have, dict):
+            yield from _operations(path, have, value)
+        elif isinstance(value, dict):
+            yield {"op": "add", "path": path, "value": {key: each for key, each in value.items() if each is not None}}
+        elif value is not None:
+            yield {"op": "add", "path": path, "value": value}
+        elif name in now:
+            yield {"op": "remove", "path": path}
+
+
+def _undone_in(now: Mapping[str, Any], before: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {
+        name: _undone(now.get(name), before.get(name))
+        for name in names
+        if (now.get(name) or None) != (before.get(name) or None)
+    }
+
+
+def _undone(now: Any, before: Any) -> Any:
+    """The value in a merge patch: a map is merged, so keys that are to go are null in it."""
+    if isinstance(now, dict) and before:
+        return {**dict.fromkeys(now), **before}
+    return before or None
+
+
+def _patch(owner: Owner, spec: dict[str, Any]) -> Body:
+    return {"metadata": {"uid": owner.uid}, "spec": spec}
+
+
+def labels_of(flavors: Iterable[ResourceFlavor]) -> dict[str, str]:
+    """The node labels of flavors without a topology: pods there carry them as their node selector."""
+    found: dict[str, str] = {}
+    for flavor in flavors:
+        if flavor.spec.topology is None or not flavor.spec.topology.levels:
+            found |= flavor.spec.node_labels or {}
+    return found
+
+
+def _tolerations(flavors: Iterable[ResourceFlavor]) -> list[Toleration]:
+    return [each for flavor in flavors for each in flavor.spec.tolerations or ()]

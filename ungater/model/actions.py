@@ -1,0 +1,252 @@
+"""What `decide` may ask for, and the rules that hold for all jobs. Plain data."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from crds.constants import Keys
+from engine.model import Amounts
+from engine.reasons import Reason
+from kube.objects import Pod
+from queueing.lifecycle import LifeRules
+from ungater.model.conditions import Wanted
+from ungater.model.job_view import MAIN, OwnedPodSet
+from ungater.model.pod_slots import SlotMap
+from ungater.model.workload_entry import Moves, Record
+
+
+class _Instruction(msgspec.Struct, frozen=True, gc=False):
+    pass
+
+
+class Create(_Instruction, frozen=True):
+    """Make the Workload."""
+
+
+class Respec(_Instruction, frozen=True):
+    """Bring the Workload's spec up to date: counts, and while it waits the templates too."""
+
+
+class Enter(_Instruction, frozen=True):
+    """Wait for a place; with slots already, for more of them, or for others in place of the ``lost``.
+
+    ``until``: not before that time (seconds since the epoch). ``asked``: by pod set, what its pods ask for where that
+    is more than was granted to each.
+    """
+
+    lost: Moves = {}
+    until: float = 0.0
+    asked: Mapping[str, Amounts] = {}
+
+
+class Leave(_Instruction, frozen=True):
+    """Wait for a place no more."""
+
+
+class Free(_Instruction, frozen=True):
+    """Give all capacity back at once; nothing is written."""
+
+
+class Shorten(_Instruction, frozen=True):
+    """Pods did not come in time: by pod set, as many as it gets from now on, until more are there."""
+
+    counts: Mapping[str, int]
+
+
+class Doubt(_Instruction, frozen=True):
+    """Pods of a workload without a queue never came: others of its namespace wait for theirs before they are placed."""
+
+
+class Release(_Instruction, frozen=True):
+    """Remove the admission from the Workload, then give the capacity back."""
+
+    wanted: tuple[Wanted, ...]
+
+
+class Return(_Instruction, frozen=True):
+    """An eviction is over: remove the admission, and wait again from ``until`` on (seconds since the epoch).
+
+    ``leave``: it does not come back by itself. ``requeues``: how often it was put back because of its own trouble.
+    """
+
+    wanted: tuple[Wanted, ...]
+    until: float
+    requeues: int
+    leave: bool
+
+
+class Evict(_Instruction, frozen=True):
+    """Begin an eviction: write these conditions; from then on no more pods go."""
+
+    wanted: tuple[Wanted, ...]
+    reason: Reason
+    message: str
+
+
+class EvictPods(_Instruction, frozen=True):
+    """Evict these pods through the Eviction API."""
+
+    pods: tuple[Pod, ...]
+    why: str
+
+
+class EvictSome(_Instruction, frozen=True):
+    """Evict these pods of a workload that keeps others, or (with what each is told) pods that no queue admitted."""
+
+    pods: tuple[tuple[Pod, str], ...]
+
+
+class Start(_Instruction, frozen=True):
+    """Unsuspend the job."""
+
+
+class Suspend(_Instruction, frozen=True):
+    """Suspend the job."""
+
+
+class Deactivate(_Instruction, frozen=True):
+    """Set spec.active to false."""
+
+    reason: Reason
+    message: str
+
+
+class Remove(_Instruction, frozen=True):
+    """Delete the Workload: it finished long ago."""
+
+
+class LookAgain(_Instruction, frozen=True):
+    """Nothing to do before so many seconds."""
+
+    after: float
+
+
+class Write(_Instruction, frozen=True):
+    """Write conditions; one with a ``delay`` (seconds) waits that long and until there is nothing better to do.
+
+    ``lost``: names of lost nodes whose pods have no other place; None: nothing is said of them.
+    """
+
+    wanted: tuple[Wanted, ...]
+    delay: float = 0.0
+    lost: tuple[str, ...] | None = None
+
+
+class ShrinkLater(_Instruction, frozen=True):
+    """Look again in a moment whether slots are to be given back."""
+
+
+class Readmit(_Instruction, frozen=True):
+    """Write the admission that is held again: somebody removed it or the whole Workload."""
+
+
+class Shrink(_Instruction, frozen=True):
+    """Write the smaller admission of a pod set, then give the difference back; ``slots`` None where pods have none.
+
+    ``asks``: what each of its pods takes, where that is less than was granted.
+    """
+
+    slots: SlotMap | None
+    count: int
+    pod_set: str = MAIN
+    asks: Amounts | None = None
+
+
+ANYWHERE = -1  # no slice: the pod has quota alone
+
+
+class Ungate(_Instruction, frozen=True):
+    """Send this pod to this slice of its pod set."""
+
+    pod: Pod
+    index: int
+
+
+class Delete(_Instruction, frozen=True):
+    """Delete a pod that stands where it has no slot; its owner makes another. ``at_once``: nobody would stop it."""
+
+    pod: Pod
+    reason: Reason
+    message: str
+    at_once: bool = False
+
+
+class Tell(_Instruction, frozen=True):
+    """An event on the job, or on ``pod``; ``once`` names what is not to be said twice."""
+
+    type: str
+    reason: Reason
+    action: str
+    message: str
+    pod: Pod | None = None
+    once: str = ""
+
+
+Instruction = (
+    Create
+    | Respec
+    | Enter
+    | Leave
+    | Free
+    | Shorten
+    | Doubt
+    | Release
+    | Return
+    | Evict
+    | EvictPods
+    | EvictSome
+    | Start
+    | Suspend
+    | Deactivate
+    | Remove
+    | LookAgain
+    | Write
+    | ShrinkLater
+    | Readmit
+    | Shrink
+    | Ungate
+    | Delete
+    | Tell
+)
+
+
+class Losing(_Instruction, frozen=True):
+    """The domains in which a workload loses its slices, and why."""
+
+    domains: tuple[tuple[str, ...], ...]
+    message: str
+
+
+@dataclass(frozen=True)
+class MissingPods:
+    """So many seconds have pods to come for which something is held: those that never were there, and others."""
+
+    never: float = 60.0
+    again: float = 900.0
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What holds for all jobs: our keys, each flavor's levels by its name, and which places are lost.
+
+    ``lost``: those of some slices where no pod of the pod set can start now. ``dead``: whether nobody ends pods on a
+    node, as it is gone or not ready. ``missing``: since when there is no such node, on the monotonic clock; None where
+    there is one. ``avoided``: the nodes whose kubelet refused pods like those of the pod set, for
+    as long as they are left out.
+    """
+
+    keys: Keys
+    flavors: Mapping[str, tuple[str, ...]]
+    lost: Callable[[Record, OwnedPodSet, SlotMap, Sequence[int]], Collection[int]] = lambda *_: ()
+    dead: Callable[[str], bool] = lambda _node: False
+    missing: Callable[[str], float | None] = lambda _node: None
+    avoided: Callable[[Record, OwnedPodSet, float], Collection[str]] = lambda *_: ()
+    life: LifeRules = field(default_factory=LifeRules)
+    missing_pods: MissingPods = field(default_factory=MissingPods)
+    require_queue: bool = False  # what asks for a topology without a queue is not placed
+    # Seconds for which those of a namespace wait for their pods, as pods of others there did not come.
+    doubted: Callable[[str, float], float] = lambda _namespace, _now: 0.0
+    checks: Callable[[Record], Collection[str]] = lambda _record: ()  # the admission checks that it needs
+    losing: Callable[[Record], Losing | None] = lambda _record: None  # slices that are to make room for somebody
+    outsiders: Callable[[Record], tuple[tuple[Pod, str], ...]] = lambda _record: ()  # pods that are to make room for it

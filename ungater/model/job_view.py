@@ -1,0 +1,244 @@
+"""A job of any kind as everything here sees it, whoever makes its pods: `ungater.jobs` makes these views."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+
+import msgspec
+
+from crds.request import (
+    WISHES,
+    NumaWish,
+    ParsedRequest,
+    RequestError,
+    parse_wish,
+)
+from engine.kubelet.machine import PodShape
+from engine.reasons import Reason
+from kube.exclusive import Additions
+from kube.limits import over_limits
+from kube.objects import (
+    Container,
+    Object,
+    OwnerReference,
+    Pod,
+    PodSpec,
+    PodTemplate,
+    ResourceRequirements,
+)
+from kube.shapes import pod_shape
+from ungater.model.pod_set_slices import Interval
+from ungater.model.pod_slots import number, rank_of
+
+MAIN = "main"
+REMEMBERED = 16 * 1024  # bytes of the containers of which the shape is remembered
+JOB, JOB_API = "Job", "batch/v1"
+JOB_SET, JOB_SET_API = "JobSet", "jobset.x-k8s.io/v1alpha2"
+SUSPENDABLE = frozenset({(JOB, JOB_API), (JOB_SET, JOB_SET_API)})
+_Parts = tuple[tuple[Container, ...] | None, tuple[Container, ...] | None, ResourceRequirements | None]
+_encode = msgspec.msgpack.encode
+_decode = msgspec.msgpack.Decoder(_Parts).decode
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """How pods tell their rank: the number in ``label``, counted from ``first``.
+
+    Where the pod set is several jobs alike, ``job_label`` tells which of ``jobs``, each with ``size`` ranks.
+    """
+
+    label: str
+    first: int = 0
+    job_label: str = ""
+    jobs: int = 0
+    size: int = 0
+
+    def of(self, pod: Pod) -> int | None:
+        """The rank of a pod; None where it does not tell one."""
+        labels = pod.metadata.labels or {}
+        rank = number(labels.get(self.label))
+        if rank is None or rank < self.first:
+            return None
+        if not self.job_label:
+            return rank - self.first
+        job = number(labels.get(self.job_label))
+        return None if job is None or rank >= self.size else job * self.size + rank
+
+
+@dataclass(frozen=True)
+class OwnedPodSet:
+    """One pod set of an owner: how many slots it needs now, and the template as sent (``raw``) and as read."""
+
+    name: str
+    count: int
+    full: int  # slots it needs when none of its pods has finished
+    template: PodTemplate
+    raw: bytes
+    done: tuple[Interval, ...] = ()  # ranks that finished for good, as closed intervals in order
+    ranks: int | None = None  # ranks run from 0 to this, None where pods have no rank
+    least: int = 0  # how few pods are still of use; 0: all or nothing
+    request: ParsedRequest | None = None
+    wishes: Mapping[str, str] = field(default_factory=dict)  # numa-policy and its like, as annotations
+    told_by: Ranks | None = None  # where ranks are told; None: by whichever label is known (`RANK_LABELS`)
+    idle: int = 0  # of ``count``: slots that no pod needs any more, of slices that others of their pods are still in
+    added: Additions = field(default_factory=Additions)  # what others add to its pods that is not in the template
+    shared: str = ""  # of what level all pods of the workload share one domain, whatever was asked for
+
+    @cached_property
+    def shape(self) -> PodShape:
+        """What kubelets look at in its pods."""
+        return shape_of(self.template.spec, {**(self.template.metadata.annotations or {}), **self.wishes})
+
+    @cached_property
+    def excess(self) -> RequestError | None:
+        """Which limit its template does not keep (`kube.limits`): it would cost all others more than its share."""
+        found = next(over_limits(self.template, f"podSets[{self.name}].template."), None)
+        if found is None:
+            return None
+        return RequestError(Reason.TOO_LARGE, found.field, str(found.found), found.message)
+
+    def rank(self, pod: Pod) -> int | None:
+        """The rank of one of its pods; None where it has none."""
+        return rank_of(pod) if self.told_by is None else self.told_by.of(pod)
+
+    def position(self, rank: int) -> int | None:
+        """Place of a rank among those that are still to finish; None where it is done or out of range."""
+        if self.ranks is not None and rank >= self.ranks:
+            return None
+        index = bisect_right(self.done, (rank, rank))
+        if any(low <= rank <= high for low, high in self.done[max(0, index - 1) : index + 1]):
+            return None
+        return rank - sum(high - low + 1 for low, high in self.done[:index])
+
+
+def is_job(controller: OwnerReference | None) -> bool:
+    """Whether this is a Job: one of another API group that is called so is any controller."""
+    return controller is not None and (controller.kind, controller.api_version) == (JOB, JOB_API)
+
+
+def id_of(owner: Object) -> str:
+    """The id of a Job or JobSet."""
+    return identity(owner.metadata.namespace, owner.metadata.uid)
+
+
+def _main(_: Pod) -> str:
+    return MAIN
+
+
+def identity(namespace: str, uid: str) -> str:
+    """The id of an object that owns pods: who refers to it from another namespace means another one."""
+    return f"{namespace}/{uid}"
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A job of any kind that asks for a topology, as one moment saw it."""
+
+    kind: str
+    api_version: str
+    namespace: str
+    name: str
+    uid: str
+    created: str
+    pod_sets: tuple[OwnedPodSet, ...]
+    wrong: RequestError | None  # what of its request cannot be honoured
+    gated: bool  # the pod template carries our gate
+    suspended: bool = False
+    over: str = ""  # why it needs no slots any more: Complete, Failed or Deleted
+    queue: str = ""
+    priority_class: str = ""
+    ready: int = 0
+    workload: str = field(default="")
+    workload_class: str = ""  # the WorkloadPriorityClass
+    most_execution: int | None = None  # seconds
+    suspended_at: float | None = (
+        None  # since when its controller knows that it is suspended, in seconds since the epoch
+    )
+    resumed_at: float | None = None  # since when its controller knows that it was resumed
+    outcome: str = ""  # what the job's own condition says of its end
+    version: int = 0  # its resourceVersion
+    priority: int | None = None  # where another than us keeps its queue
+    waits_for: str = ""  # why that other one has it suspended
+    open_ended: bool = False  # nobody tells how many pods it will have
+    members: tuple[tuple[str, str], ...] = ()  # of a group of pods: names and uids of those that own its Workload
+    role: Callable[[Pod], str] = _main  # the name of a pod's pod set, where there are several
+    known_as: str = ""  # its id, where that is not its namespace and uid alone
+    part: str = ""  # what tells several workloads of one object apart: the kind of pods, or the group's index
+    in_order: bool = False  # some of its pods are made only once others are ready or done
+    foretold: bool = False  # its templates tell what pods will ask for that are to come after those that wait
+    kinds: bool = False  # its pods tell of which kind they are: one of a kind that has no pod set belongs to none
+
+    @cached_property
+    def id(self) -> str:
+        """What the controller knows it by: a uid alone tells nothing, as anybody may write one into a reference."""
+        return self.known_as or identity(self.namespace, self.uid)
+
+    @property
+    def suspendable(self) -> bool:
+        """Whether it is suspended while it waits; else its pods are there, behind the gate."""
+        return (self.kind, self.api_version) in SUSPENDABLE
+
+    @property
+    def request(self) -> ParsedRequest | RequestError | None:
+        """What it asks for: the request of its first pod set that has one, or what is wrong with it."""
+        if self.wrong is not None:
+            return self.wrong
+        excess = next((one.excess for one in self.pod_sets if one.excess is not None), None)
+        return excess or next((one.request for one in self.pod_sets if one.request is not None), None)
+
+    @property
+    def count(self) -> int:
+        """How many slots it needs now, in all."""
+        return sum([one.count for one in self.pod_sets])
+
+    @property
+    def full(self) -> int:
+        """How many it needs when none of its pods has finished."""
+        return sum([one.full for one in self.pod_sets])
+
+    @property
+    def alike(self) -> bool:
+        """Whether all its pods are of one pod set, whatever they tell."""
+        return len(self.pod_sets) == 1 and not self.kinds
+
+    def pod_set_of(self, pod: Pod) -> OwnedPodSet | None:
+        """The pod set of one of its pods; None where it belongs to none of them."""
+        if self.alike:
+            return self.pod_sets[0]
+        name = self.role(pod)
+        return next((one for one in self.pod_sets if one.name == name), None)
+
+    @property
+    def key(self) -> str:
+        """``namespace/name`` of the owner."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def workload_key(self) -> str:
+        """``namespace/name`` of its Workload, which is the engine's name for the reservation."""
+        return f"{self.namespace}/{self.workload}"
+
+
+def shape_of(spec: PodSpec, annotations: Mapping[str, str], *, qos_class: str = "") -> PodShape:
+    """The shape of a pod with the wishes in its annotations; one that cannot be read counts as none here."""
+    wishes = tuple([(key, annotations[key]) for key in WISHES if key in annotations])
+    parts = _encode((spec.init_containers, spec.containers, spec.resources))
+    known = _shape if len(parts) <= REMEMBERED else _shape.__wrapped__  # anybody may make many large ones
+    return known(parts, wishes, qos_class)
+
+
+@lru_cache(maxsize=4096)  # most pods have a twin
+def _shape(pod: bytes, wishes: tuple[tuple[str, str], ...], qos_class: str) -> PodShape:
+    init_containers, containers, resources = _decode(pod)
+    try:
+        wish = parse_wish(dict(wishes))
+    except RequestError:
+        wish = NumaWish()
+    return pod_shape(
+        PodSpec(init_containers=init_containers, containers=containers, resources=resources),
+        qos_class=qos_class,
+        wish=wish.policy,
+        wish_resources=wish.resources,
+        gpu_link=wish.gpu_link,
+    )

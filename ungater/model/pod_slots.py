@@ -1,0 +1,330 @@
+"""Which pod holds which slot of an assignment, and which slot a gated pod gets.
+
+Rules
+- A slot is one unit of a slice's count; slots of one slice are alike, so a slot is named by the index of its slice.
+- A pod holds a slot from the patch that gives it the slot until the pod finished or is gone. One that terminates holds
+  it as long as it is bound: its node has no room before. One that was never bound holds nothing once it is deleted, nor
+  does one whose node is gone or not ready: nobody there ends it, and its replacement needs a place now.
+- An intent (a patch that was sent) counts like an ungated pod, and never names another slot for the same pod, so a
+  patch whose answer was lost is sent again to the same place and cannot give a slot away twice.
+- Rank order: the rank's position among the ranks that are still to finish is its slot; one out of range and a pod
+  without a rank take what is free, first slot first. A rank twice does so too, but where the owner keeps one pod a rank
+  (an Indexed Job) the second waits: its owner deletes one of them, and a free slot belongs to a rank that is to come.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import msgspec
+
+from crds.constants import POD_GROUP_INDEX, RANK_LABELS
+from engine.kubelet.machine import NumaPlacement
+from kube.objects import Pod, PodTemplate
+from ungater.model import pod_set_slices
+from ungater.model.pod_set_slices import Homes, Layer
+
+Values = tuple[str, ...]
+Position = Callable[[int], int | None]
+RankOf = Callable[[Pod], int | None]
+
+
+class Slot(msgspec.Struct, frozen=True, gc=False):
+    """One slice of an assignment: level values (widest first), how many pods, and its node where it is one node."""
+
+    values: Values
+    count: int
+    node: str = ""
+
+
+class SlotMap:
+    """The slices of one pod set in rank order, with what is asked of them on every reconcile."""
+
+    def __init__(self, levels: Sequence[str], slots: Sequence[Slot], flavor: str = "") -> None:
+        self.levels = tuple(levels)
+        self.slots = tuple(slots)
+        self.flavor = flavor
+        self.ends = list(accumulate(slot.count for slot in self.slots))
+        self.total = self.ends[-1] if self.ends else 0
+        self._index = {slot.values: i for i, slot in enumerate(self.slots)}
+
+    def at(self, position: int) -> int:
+        """The slice that holds this position in rank order."""
+        return bisect_right(self.ends, position)
+
+    def index(self, values: Values) -> int | None:
+        """The slice with these level values."""
+        return self._index.get(values)
+
+    def of_selector(self, selector: Mapping[str, str] | None) -> int | None:
+        """The slice that a node selector names, None where it names none of ours whole."""
+        if not selector:
+            return None
+        return self._index.get(tuple(selector.get(level, "") for level in self.levels))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SlotMap) and self.flavor == other.flavor and self.same(other)
+
+    __hash__ = None  # type: ignore[assignment] # compared, never a key
+
+    def same(self, other: "SlotMap | None") -> bool:
+        """Whether both give the same slots to the same ranks."""
+        return (
+            other is not None
+            and self.levels == other.levels
+            and [(s.values, s.count) for s in self.slots] == [(s.values, s.count) for s in other.slots]
+        )
+
+    def without(self, counts: Mapping[int, int]) -> "SlotMap":
+        """These slots less ``counts`` of them by slice; a slice that is empty then is left out."""
+        kept = (
+            Slot(slot.values, slot.count - counts.get(i, 0), slot.node)
+            for i, slot in enumerate(self.slots)
+            if slot.count > counts.get(i, 0)
+        )
+        return SlotMap(self.levels, tuple(kept), self.flavor)
+
+
+class Intent(msgspec.Struct, frozen=True, gc=False):
+    """A pod was sent to a slot: it counts there until the informer shows it; at ``deadline`` the patch is sent again.
+
+    ``gone``: the API server said that there is no such pod, so it counts nowhere until the informer has seen that too.
+    ``refused``: the API server did not take the last patch, so the pod is behind its gate still.
+    ``placement``: what was predicted for it inside its node, the same however often it is sent.
+    """
+
+    values: Values
+    deadline: float
+    attempts: int = 1
+    gone: bool = False
+    refused: bool = False
+    placement: NumaPlacement | None = None
+
+
+@dataclass
+class Tally:
+    """What the pods of a pod set hold: by slice, slots in use, and pods that finished there with success."""
+
+    used: list[int]
+    succeeded: list[int]
+    bound: list[int]  # of those in use: by pods on their node, not being deleted
+    unbound: list[int]  # by pods that were let go and are on no node yet
+    waiting: list[Pod] = field(default_factory=list)  # gated, without a slot, not being deleted
+    resend: list[tuple[Pod, int]] = field(default_factory=list)  # a patch that was never seen to arrive
+    moved: list[Pod] = field(default_factory=list)  # ungated by us to what is no slot (any more)
+    ending: list[Pod] = field(default_factory=list)  # the same, on a node where they are still about to end
+    strangers: list[Pod] = field(default_factory=list)  # of this owner, never gated by us, in no slot
+    ranks: dict[int, int] = field(default_factory=dict)  # of the pods that hold the slots in use: rank -> slice
+
+    @property
+    def held(self) -> int:
+        """Slots in use."""
+        return sum(self.used)
+
+    def free(self, slots: SlotMap) -> list[int]:
+        """Free slots by slice."""
+        return [max(0, slot.count - used) for slot, used in zip(slots.slots, self.used, strict=True)]
+
+
+def is_gated(pod: Pod | PodTemplate, gate: str) -> bool:
+    """Whether our gate still holds the pod back, or will hold those of a template."""
+    gates = pod.spec.scheduling_gates
+    return bool(gates) and any(found.name == gate for found in gates or ())
+
+
+def finished(pod: Pod) -> bool:
+    """Whether the pod runs no more and never will again."""
+    return pod.status.phase in {"Succeeded", "Failed"}
+
+
+def rank_of(pod: Pod) -> int | None:
+    """The index that the pod's controller gave it (`RANK_LABELS`), None where it has none that is a number."""
+    labels = pod.metadata.labels or {}
+    text = next((labels[key] for key in RANK_LABELS if key in labels), None)
+    if text is None:
+        text = next((labels[key] for key in labels if key.partition("/")[2] == POD_GROUP_INDEX), None)
+    return number(text)
+
+
+def number(text: str | None) -> int | None:
+    """The number that a label holds; None where it holds none."""
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+
+
+def tally(
+    slots: SlotMap,
+    pods: Iterable[Pod],
+    intents: Mapping[str, Intent],
+    *,
+    gate: str,
+    mark: str,
+    workload: str,
+    now: float,
+    rank: RankOf = rank_of,
+    dead: Callable[[str], bool] = lambda _node: False,
+) -> Tally:
+    """Count what the pods of one pod set hold.
+
+    ``mark``: the annotation that our ungating patch writes. ``dead``: whether the node of this name is gone or not
+    ready.
+    """
+    none = [0] * len(slots.slots)
+    result = Tally(none[:], none[:], none[:], none[:])
+    members: dict[int, list[Pod]] = {}
+    for pod in pods:
+        intent = intents.get(pod.metadata.uid)
+        if intent is not None and intent.gone:
+            continue
+        if pod.metadata.deletion_timestamp is not None and pod.spec.node_name and dead(pod.spec.node_name):
+            continue
+        if finished(pod):
+            _count_finished(result, slots, pod)
+        elif is_gated(pod, gate):
+            _count_gated(result, slots, pod, intent, now, rank)
+        else:
+            _count_ungated(result, slots, pod, members, rank, ours=_marked(pod, mark, workload))
+    for index, inside in members.items():
+        surplus = result.used[index] - slots.slots[index].count
+        if surplus > 0:
+            result.moved += _to_go(inside, surplus)
+    return result
+
+
+def assign(  # noqa: PLR0917  (pods and slots, and what is known of ranks)
+    waiting: Iterable[Pod],
+    free: Sequence[int],
+    slots: SlotMap,
+    position: Position,
+    taken: Mapping[int, int] | None = None,
+    layers: Sequence[Layer] = (),
+    rank_of: RankOf = rank_of,
+) -> list[tuple[Pod, int]]:
+    """Slots for gated pods, in rank order: (pod, slice). Pods for which nothing is free are left out.
+
+    ``position`` maps a rank to its place in rank order, None for a rank that is done or out of range. ``taken``: the
+    ranks that hold a slot and where, where a rank has one pod at a time; None where ranks may repeat. ``layers``: of
+    slices whose ranks have to be together.
+    """
+    free = list(free)
+    unique = taken is not None
+    ranks = set(taken or ())
+    homes = _homes(layers, slots, free, taken or {})
+    placed: list[tuple[Pod, int]] = []
+    rest: list[Pod] = []
+    for pod in sorted(waiting, key=lambda pod: _order(pod, rank_of)):
+        rank = rank_of(pod)
+        if unique and rank is not None:
+            if rank in ranks:
+                continue
+            ranks.add(rank)
+        place = None if rank is None else position(rank)
+        index = slots.at(place) if place is not None and 0 <= place < slots.total else None
+        if homes is not None and rank is not None and index is not None:
+            index = homes.choose(rank, index)
+            if index is None:
+                continue
+            homes.note(rank, index)
+        if index is not None and free[index] > 0:
+            free[index] -= 1
+            placed.append((pod, index))
+        else:
+            rest.append(pod)
+    following = 0
+    for pod in rest:
+        while following < len(free) and free[following] == 0:
+            following += 1
+        if following == len(free):
+            break
+        free[following] -= 1
+        placed.append((pod, following))
+    return placed
+
+
+def _homes(layers: Sequence[Layer], slots: SlotMap, free: Sequence[int], taken: Mapping[int, int]) -> Homes | None:
+    if not layers:
+        return None
+    homes = Homes(layers, [slot.values for slot in slots.slots], free)
+    for rank, index in taken.items():
+        homes.note(rank, index)
+    return homes
+
+
+def surplus(slots: SlotMap, counted: Tally, keep: int, layers: Sequence[Layer] = ()) -> dict[int, int]:
+    """Which free slots to give back so that ``keep`` (or what is in use) remain: slice -> how many.
+
+    Slots whose pod finished with success go first, as no pod comes back to them; then from the end of rank order. Where
+    there are ``layers`` of slices, whole ones go, from the end.
+    """
+    spare = slots.total - max(keep, counted.held)
+    free = counted.free(slots)
+    if layers:
+        return pod_set_slices.spare(layers, [slot.values for slot in slots.slots], free, spare)
+    give: dict[int, int] = {}
+    reversed_slices = range(len(free) - 1, -1, -1)
+    for limit in (counted.succeeded, free):
+        for index in reversed_slices:
+            take = min(spare, limit[index] - give.get(index, 0), free[index] - give.get(index, 0))
+            if take > 0:
+                give[index] = give.get(index, 0) + take
+                spare -= take
+    return give
+
+
+def _marked(pod: Pod, mark: str, workload: str) -> bool:
+    return (pod.metadata.annotations or {}).get(mark) == workload
+
+
+def _count_finished(result: Tally, slots: SlotMap, pod: Pod) -> None:
+    if pod.status.phase == "Succeeded" and (index := slots.of_selector(pod.spec.node_selector)) is not None:
+        result.succeeded[index] += 1
+
+
+def _count_gated(  # noqa: PLR0917
+    result: Tally, slots: SlotMap, pod: Pod, intent: Intent | None, now: float, rank: RankOf
+) -> None:
+    if pod.metadata.deletion_timestamp is not None:
+        return
+    index = None if intent is None else slots.index(intent.values)
+    if intent is None or (index is None and intent.deadline <= now):
+        result.waiting.append(pod)  # sent to a slot that moved, and gated still: if it went after all, this is refused
+    elif index is not None:
+        _use(result, index, rank(pod))
+        if intent.deadline <= now:
+            result.resend.append((pod, index))
+
+
+def _count_ungated(
+    result: Tally, slots: SlotMap, pod: Pod, members: dict[int, list[Pod]], rank: RankOf, *, ours: bool
+) -> None:
+    terminating = pod.metadata.deletion_timestamp is not None
+    if terminating and not pod.spec.node_name:
+        return
+    index = slots.of_selector(pod.spec.node_selector) if ours else None
+    if index is not None:
+        _use(result, index, rank(pod))
+        if not terminating:
+            (result.bound if pod.spec.node_name else result.unbound)[index] += 1
+            members.setdefault(index, []).append(pod)
+    elif not terminating:
+        (result.moved if ours else result.strangers).append(pod)
+    elif ours:
+        result.ending.append(pod)
+
+
+def _use(result: Tally, index: int, rank: int | None) -> None:
+    result.used[index] += 1
+    if rank is not None:
+        result.ranks[rank] = index
+
+
+def _to_go(pods: list[Pod], count: int) -> list[Pod]:
+    """Those that are on no node yet, then the youngest."""
+    return sorted(
+        pods, key=lambda pod: (not pod.spec.node_name, pod.metadata.creation_timestamp or "", pod.metadata.name)
+    )[-count:]
+
+
+def _order(pod: Pod, rank_of: RankOf) -> tuple[int, str]:
+    rank = rank_of(pod)
+    return (1 << 62 if rank is None else rank, pod.metadata.name)

@@ -1,0 +1,329 @@
+"""What the controller remembers of one job. All of it can be rebuilt from the API server; none of it is the truth."""
+
+from asyncio import Lock
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from engine.kubelet.machine import NumaPlacement, PodShape
+from engine.model import PODS, Amounts
+from engine.preemption.model import Strategy
+from engine.reasons import Reason
+from kube.objects import Condition, Pod, version_of
+from queueing import lifecycle
+from queueing.queues.entry import Grant
+from ungater.model.job_view import MAIN, OwnedPodSet, Owner
+from ungater.model.kueue_objects import PodSetUpdate
+from ungater.model.pod_set_slices import Layer, layers_of
+from ungater.model.pod_slots import Intent, SlotMap, finished, is_gated
+from ungater.model.ungate_patch import UngatePatches
+
+Moves = Mapping[str, tuple[tuple[int, int], ...]]  # by pod set: (slice, how many of its slots), slices ascending
+Exchange = tuple[NumaPlacement, NumaPlacement]  # (what was promised, what the pod will get instead)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One pod set of an admission. ``flavors``: by resource; ``usage``: what all its pods take; ``slots``: where."""
+
+    name: str
+    count: int
+    flavors: Mapping[str, str]
+    usage: Mapping[str, int]
+    slots: SlotMap | None = None
+
+    @property
+    def asks(self) -> Amounts | None:
+        """What one of its pods may take of a queue's quota; None where that is not known."""
+        if not self.usage or not self.count:
+            return None
+        return {name: amount // self.count for name, amount in self.usage.items() if name != PODS}
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What a workload was given, as it is stored. ``queue``: the cluster queue, "" for a workload without a queue."""
+
+    queue: str
+    parts: tuple[Part, ...]
+
+    def part(self, name: str = MAIN) -> Part | None:
+        """One pod set of it."""
+        return next((part for part in self.parts if part.name == name), None)
+
+    @property
+    def slots(self) -> SlotMap | None:
+        """The slots of the first pod set that has some."""
+        return next((part.slots for part in self.parts if part.slots is not None), None)
+
+    @property
+    def count(self) -> int:
+        """Pods in all."""
+        return sum(part.count for part in self.parts)
+
+    def same(self, other: "Admission | None") -> bool:
+        """Whether both give the same quota and the same slots."""
+        return (
+            other is not None
+            and self.queue == other.queue
+            and len(self.parts) == len(other.parts)
+            and all(_alike(mine, theirs) for mine, theirs in zip(self.parts, other.parts, strict=True))
+        )
+
+
+def _alike(mine: Part, theirs: Part) -> bool:
+    same_slots = theirs.slots is None if mine.slots is None else mine.slots.same(theirs.slots)
+    return same_slots and (mine.name, mine.count, dict(mine.flavors), dict(mine.usage)) == (
+        theirs.name,
+        theirs.count,
+        dict(theirs.flavors),
+        dict(theirs.usage),
+    )
+
+
+@dataclass(frozen=True)
+class Nomination:
+    """A preemption under way, as it is stored. ``victims``: uid of each by its key, as queueing names it.
+
+    ``domains``: by victim those in which it loses its slices, where it does not go whole.
+    """
+
+    admission: Admission
+    victims: Mapping[str, str]
+    priorities: Mapping[str, int] = field(default_factory=dict)
+    domains: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    strategy: str = Strategy.LEAST_PRIORITY
+
+
+@dataclass(frozen=True)
+class Known:
+    """The Workload as it was last read or written. Times are seconds since the epoch."""
+
+    name: str
+    uid: str
+    resource_version: str
+    generation: int
+    counts: tuple[int, ...]  # of spec.podSets, in their order
+    conditions: tuple[Condition, ...] = ()
+    admission: Admission | None = None
+    nomination: Nomination | None = None
+    active: bool = True
+    queue: str = ""  # spec.queueName
+    priority: int = 0
+    least: int = 0  # minCount of the pod set that has one
+    most_execution: int | None = None
+    executed: int = 0
+    requeues: int = 0
+    requeue_at: float | None = None
+    unhealthy: Mapping[str, str | None] = field(default_factory=dict)  # lost nodes: since when, as it is written
+    checks: tuple[lifecycle.Check, ...] = ()
+    updates: Mapping[str, tuple[PodSetUpdate, ...]] = field(default_factory=dict)  # what checks that are ready add
+    copy_of: str = ""  # `ungater.model.workload_object.fingerprint` of the job that its pod sets were copied from
+    created: float = 0.0
+
+    @property
+    def slots(self) -> SlotMap | None:
+        """The slots of the stored admission; of its first pod set that has some."""
+        return self.admission.slots if self.admission is not None else None
+
+    @property
+    def version(self) -> int:
+        """The resource version as a number, to tell which of two is newer."""
+        return version_of(self.resource_version)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why the last attempt to place (or to place more of it) failed."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True)
+class Told:
+    """The last event about waiting, so that people are told news and nothing else."""
+
+    reason: str
+    message: str
+    at: float
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A kubelet did otherwise than was predicted for a pod: refused it (``reason``), or gave it other zones ("")."""
+
+    pod: Pod
+    node: str
+    reason: str
+    message: str
+    seconds: float = 0.0  # for which the node is left out
+
+    @property
+    def refused(self) -> bool:
+        """Whether the pod does not run at all."""
+        return bool(self.reason)
+
+
+class Doubt(StrEnum):
+    """Why a pod is not let go to a node now."""
+
+    NONE = ""
+    ORDER = "order"  # it, or one on its way there, may be refused where they come in another order
+    ENDS = "ends"  # it may be refused where a pod ends before it is there
+    PROMISED = "promised"  # a pod that is still to come, of a workload that was admitted before, might find no zone
+    REFUSED = "refused"  # it would be refused as things stand
+
+
+@dataclass(frozen=True)
+class Held:
+    """A pod that stays gated though it has a slot (`ungater.numa.in_flight`); ``since``: in seconds of the clock."""
+
+    node: str
+    shape: PodShape
+    since: float
+    why: Doubt = Doubt.NONE
+
+
+@dataclass(frozen=True)
+class Came:
+    """The pods of a pod set that holds slots or quota, in seconds of the clock (`ungater.reconcile.missing_pods`).
+
+    ``most``: how many there were at once since the admission; ``need``: how many are to be there. ``grew_at``: when
+    either rose last; ``changed_at``: when ``there`` changed last.
+    """
+
+    most: int
+    there: int
+    need: int
+    grew_at: float
+    changed_at: float
+
+
+@dataclass
+class Record:
+    """One job: what was seen, what is held for it, and what was started for it."""
+
+    owner: Owner  # as it is to be looked at (`Memory.view`)
+    known: Known | None = None
+    queue_before: str = ""  # that the last Workload named which was deleted
+    gone: str = ""  # uid of the Workload that was deleted last: what is still heard of it is old
+    admission: Admission | None = None  # held, and written in the API server
+    slots_in: dict[str, SlotMap] = field(
+        default_factory=dict
+    )  # the slots of the admission, with their nodes, by pod set
+    grant: Grant | None = None  # the admission, as queueing takes it
+    pods: dict[str, Pod] = field(default_factory=dict)  # by uid
+    left: dict[str, tuple[str, Pod]] = field(default_factory=dict)  # by uid: pod sets and pods that left it and run on
+    intents: dict[str, Intent] = field(default_factory=dict)  # by pod uid
+    held: dict[str, Held] = field(default_factory=dict)  # by pod uid
+    deleting: dict[str, float] = field(default_factory=dict)  # by pod uid: when the deletion is asked for again
+    refused: Refused | None = None
+    lost: Moves = field(default_factory=dict)  # slots that need another place
+    asked: Mapping[str, Amounts] = field(default_factory=dict)  # by pod set: what pods ask for that get no place for it
+    came: dict[str, Came] | None = None  # by pod set; None where they were not counted since the start
+    late: dict[str, int] = field(default_factory=dict)  # pod sets whose pods did not come in time: as many as it gets
+    troubles: dict[str, Trouble] = field(default_factory=dict)  # by pod uid
+    swaps: dict[str, NumaPlacement] = field(default_factory=dict)  # by pod uid: what came to it by an exchange
+    exchanges: dict[tuple[str, str], list[Exchange]] = field(default_factory=dict)  # by pod set and node: on their way
+    told: Told | None = None
+    shrink_at: float | None = None
+    busy: int = 0  # writes of its Workload or job under way or due: nothing is decided meanwhile
+    missed: bool = False  # it was to be looked at meanwhile
+    lock: Lock = field(default_factory=Lock)  # one write at a time
+    closing: bool = False  # what it holds is being given back: no more pods go
+    evict: lifecycle.Evict | None = None  # the cycle has it evicted
+    started: bool = False  # its job was unsuspended since it was admitted
+    lost_at: float | None = None  # since when pods of lost nodes have no other place, in seconds since the epoch
+    sending: int = 0  # ungating patches under way
+    leaving: frozenset[tuple[str, tuple[str, ...]]] = frozenset()  # slots of pod sets that are being given up
+    patches: dict[str, UngatePatches] = field(default_factory=dict)  # by pod set
+    refused_at: float = 0.0
+    removing: bool = False  # the removal of its Workload was begun: it may be gone though nobody heard of it
+    bare_since: float | None = None  # since when an owner that is known by its pods has none, on the monotonic clock
+    failures: int = 0  # in a row, for the backoff
+    noted: set[str] = field(default_factory=set)  # events that are worth saying once
+    own: Owner | None = None  # the job as it is, without that view
+
+    def put_off(self) -> bool:
+        """Whether nothing may be decided now; the end of the writes that are under way then asks for another look."""
+        self.missed = self.busy > 0
+        return self.missed
+
+    @property
+    def slots(self) -> SlotMap | None:
+        """The slots of its first pod set that has some: whether there are any, and where of a job with one pod set."""
+        return next(iter(self.slots_in.values()), None)
+
+    def slots_of(self, pod: Pod) -> SlotMap | None:
+        """The slots of a pod's pod set."""
+        if len(self.slots_in) <= 1 and self.owner.alike:
+            return self.slots
+        pod_set = self.owner.pod_set_of(pod)
+        return self.slots_in.get(pod_set.name) if pod_set is not None else None
+
+    def pods_of(self, pod_set: OwnedPodSet) -> Collection[Pod]:
+        """The pods of one pod set."""
+        if self.owner.alike:
+            return self.pods.values()
+        return [pod for pod in self.pods.values() if self.owner.pod_set_of(pod) is pod_set]
+
+    def pod_set_of(self, pod: Pod) -> str:
+        """The name of a pod's pod set; "" where it belongs to none."""
+        found = self.owner.pod_set_of(pod)
+        return found.name if found is not None else ""
+
+    def shape_of(self, pod: Pod) -> PodShape:
+        """What kubelets look at in such a pod."""
+        return (self.owner.pod_set_of(pod) or self.owner.pod_sets[0]).shape
+
+    def layers_of(self, pod_set: OwnedPodSet) -> tuple[Layer, ...]:
+        """The slices of a pod set, in the flavor that it is in; the narrowest first."""
+        slots = self.slots_in.get(pod_set.name)
+        return layers_of(pod_set.request.slices, slots.levels) if slots is not None and pod_set.request else ()
+
+    def granted(self, pod_set: str) -> Amounts | None:
+        """What each pod of a pod set may take, by its admission; None where that is not known."""
+        return self.grant.asks.get(pod_set) if self.grant is not None else None
+
+    def admitted(self, pod_set: str) -> int:
+        """How many pods of a pod set are admitted."""
+        part = self.admission.part(pod_set) if self.admission is not None else None
+        return part.count if part is not None else 0
+
+    def left_of(self, pod_set: str) -> list[Pod]:
+        """Pods that were let go for a pod set and are somebody else's now: they keep their places until they end."""
+        return [pod for name, pod in self.left.values() if name == pod_set]
+
+    def has_place(self, name: str, gate: str) -> bool:
+        """Whether the pods of a pod set that run, and those that left it, are fewer than are admitted."""
+        pods = [pod for pod_set in self.owner.pod_sets if pod_set.name == name for pod in self.pods_of(pod_set)]
+        run = sum(not finished(pod) and (not is_gated(pod, gate) or pod.metadata.uid in self.intents) for pod in pods)
+        return run + len(self.left_of(name)) < self.admitted(name)
+
+    def there(self, pod_set: OwnedPodSet) -> int:
+        """How many pods of a pod set exist and have not finished."""
+        intents = self.intents
+        return sum(
+            not finished(pod) and not ((sent := intents.get(pod.metadata.uid)) is not None and sent.gone)
+            for pod in self.pods_of(pod_set)
+        )
+
+    def wanted(self, pod_set: OwnedPodSet) -> int:
+        """How many slots a pod set is to have now; one whose pods did not come in time gets no more than it has."""
+        return min(pod_set.count, self.late.get(pod_set.name, pod_set.count))
+
+    @property
+    def growing(self) -> dict[str, int]:
+        """The pod sets that are to have more pods than are admitted, with how many."""
+        return {one.name: many for one in self.owner.pod_sets if (many := self.wanted(one)) > self.admitted(one.name)}
+
+    @property
+    def id(self) -> str:
+        """Id of the job: the key of everything in the controller."""
+        return self.owner.id
+
+    @property
+    def key(self) -> str:
+        """``namespace/name`` of the Workload: the engine's name of the reservation."""
+        return self.owner.workload_key

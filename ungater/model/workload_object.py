@@ -1,0 +1,396 @@
+"""Workloads on the wire: what the controller reads of one, and the bodies it writes.
+
+Every write is one merge patch of the status with the resourceVersion it was decided on, so that a second writer meets a
+conflict instead of overwriting.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from crds import assignment as stored
+from crds.constants import API_VERSION, COPY_OF
+from crds.request import ParsedRequest
+from engine.model import Policy
+from engine.preemption.model import Strategy
+from engine.quantity import format_quantity, parse
+from kube.objects import Condition, Object, Struct, controller_of
+from queueing import lifecycle
+from queueing.queues.eviction_units import is_pod, pod_of, pod_unit
+from ungater.model.conditions import moment, plain, timestamp
+from ungater.model.job_view import JOB, JOB_API, MAIN, OwnedPodSet, Owner, Ranks
+from ungater.model.kueue_objects import PodSetUpdate
+from ungater.model.pod_slots import Slot, SlotMap
+from ungater.model.workload_entry import Admission, Known, Nomination, Part
+
+MOST_UNHEALTHY = 1000  # as many as the API takes
+
+
+class PodSetCount(Struct, frozen=True):
+    """A pod set of the spec, as far as it is read back."""
+
+    name: str = MAIN
+    count: int = 0
+    min_count: int = 0
+
+
+class Spec(Struct, frozen=True):
+    """Workload spec without the templates: those are the job's."""
+
+    pod_sets: tuple[PodSetCount, ...] = ()
+    queue_name: str = ""
+    priority: int = 0
+    active: bool = True
+    maximum_execution_time_seconds: int | None = None
+
+
+class PodSetAssignment(Struct, frozen=True):
+    """What was decided for one pod set; ``topology_assignment`` in either stored form."""
+
+    name: str = MAIN
+    flavors: dict[str, str] | None = None
+    resource_usage: dict[str, str | int] | None = None
+    count: int = 0
+    topology_assignment: dict[str, Any] | None = None
+
+
+class StoredAdmission(Struct, frozen=True):
+    """The write-ahead record."""
+
+    cluster_queue: str = ""
+    pod_set_assignments: tuple[PodSetAssignment, ...] = ()
+
+
+class StoredVictim(Struct, frozen=True):
+    """A workload or pod that is to make room."""
+
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    priority: int = 0
+    domains: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def key(self) -> str:
+        """As queueing names it."""
+        name = f"{self.namespace}/{self.name}"
+        return pod_unit(name) if self.kind == "Pod" else name
+
+
+class StoredNomination(Struct, frozen=True):
+    """The write-ahead record of a preemption."""
+
+    cluster_queue: str = ""
+    strategy: str = Strategy.LEAST_PRIORITY
+    victims: tuple[StoredVictim, ...] = ()
+    pod_set_assignments: tuple[PodSetAssignment, ...] = ()
+
+
+class RequeueState(Struct, frozen=True):
+    """When an evicted workload comes back."""
+
+    count: int = 0
+    requeue_at: str | None = None
+
+
+class CheckState(Struct, frozen=True):
+    """What an admission check says."""
+
+    name: str = ""
+    state: str = ""
+    message: str = ""
+    pod_set_updates: tuple[PodSetUpdate, ...] | None = None
+
+
+class UnhealthyNode(Struct, frozen=True):
+    """A lost node whose pods have no other place yet."""
+
+    name: str = ""
+    since: str | None = None
+
+
+class Status(Struct, frozen=True):
+    """Workload status."""
+
+    admission: StoredAdmission | None = None
+    nomination: StoredNomination | None = None
+    conditions: tuple[Condition, ...] | None = None
+    requeue_state: RequeueState | None = None
+    admission_checks: tuple[CheckState, ...] | None = None
+    unhealthy_nodes: tuple[UnhealthyNode, ...] | None = None
+    accumulated_past_execution_time_seconds: int = 0
+
+
+class Workload(Object, frozen=True):
+    """A Workload as the controller reads it."""
+
+    spec: Spec = Spec()
+    status: Status = Status()
+
+
+def known_of(workload: Workload) -> Known:
+    """What is remembered of a Workload. An admission that cannot be read counts as none: it is decided again."""
+    meta, spec, status = workload.metadata, workload.spec, workload.status
+    requeue = status.requeue_state or RequeueState()
+    return Known(
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        generation=meta.generation,
+        created=moment(meta.creation_timestamp) or 0.0,
+        copy_of=(meta.annotations or {}).get(COPY_OF, ""),
+        counts=tuple([pod_set.count for pod_set in spec.pod_sets]),
+        conditions=status.conditions or (),
+        admission=_admission_of(status.admission),
+        nomination=_nomination_of(status.nomination) if status.nomination is not None else None,
+        active=spec.active,
+        queue=spec.queue_name,
+        priority=spec.priority,
+        least=next((pod_set.min_count for pod_set in spec.pod_sets if pod_set.min_count), 0),
+        most_execution=spec.maximum_execution_time_seconds,
+        executed=status.accumulated_past_execution_time_seconds,
+        requeues=requeue.count,
+        requeue_at=moment(requeue.requeue_at),
+        unhealthy={node.name: node.since for node in status.unhealthy_nodes or ()},
+        checks=tuple(
+            lifecycle.Check(name=check.name, state=lifecycle.CheckState(check.state), message=check.message)
+            for check in status.admission_checks or ()
+        ),
+        updates={
+            check.name: check.pod_set_updates
+            for check in status.admission_checks or ()
+            if check.pod_set_updates and check.state == lifecycle.CheckState.READY
+        },
+    )
+
+
+def _admission_of(stored_: StoredAdmission | StoredNomination | None) -> Admission | None:
+    if stored_ is None or not stored_.pod_set_assignments:
+        return None
+    try:
+        parts = tuple(_part_of(entry) for entry in stored_.pod_set_assignments)
+    except (KeyError, TypeError, ValueError):
+        return None
+    if not stored_.cluster_queue and any(part.slots is None and part.count for part in parts):
+        return None  # without a queue it is slots or nothing
+    return Admission(stored_.cluster_queue, parts)
+
+
+def _part_of(entry: PodSetAssignment) -> Part:
+    flavors = entry.flavors or {}
+    usage = {name: parse(name, value) for name, value in (entry.resource_usage or {}).items()}
+    if entry.topology_assignment is None:
+        return Part(entry.name, entry.count, flavors, usage)
+    levels, domains = stored.decode(entry.topology_assignment)
+    slots = SlotMap(levels, tuple(Slot(values, count) for values, count in domains), next(iter(flavors.values()), ""))
+    return Part(entry.name, slots.total, flavors, usage, slots)
+
+
+def _nomination_of(stored_: StoredNomination) -> Nomination | None:
+    admission = _admission_of(stored_)
+    if admission is None:
+        return None
+    victims = {victim.key: victim for victim in stored_.victims}
+    return Nomination(
+        admission,
+        {key: victim.uid for key, victim in victims.items()},
+        {key: victim.priority for key, victim in victims.items()},
+        {key: victim.domains for key, victim in victims.items() if victim.domains},
+        stored_.strategy,
+    )
+
+
+def new_workload(owner: Owner, priority: int) -> dict[str, Any]:
+    """The Workload of a job, to be created."""
+    spec = {"podSets": [_pod_set(pod_set, owner) for pod_set in owner.pod_sets], **_wishes(owner, priority)}
+    spec = {name: value for name, value in spec.items() if value is not None}
+    metadata = {
+        "name": owner.workload,
+        "namespace": owner.namespace,
+        "annotations": {COPY_OF: fingerprint(owner)},
+        "ownerReferences": _references(owner),
+    }
+    return {"apiVersion": API_VERSION, "kind": "Workload", "metadata": metadata, "spec": spec}
+
+
+def _references(owner: Owner) -> list[dict[str, Any]]:
+    """Whom the Workload belongs to. Blocking a deletion needs a right on the owner's kind, which we have for Jobs."""
+    if owner.members:
+        return [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid} for name, uid in owner.members]
+    about = {
+        "apiVersion": owner.api_version,
+        "kind": owner.kind,
+        "name": owner.name,
+        "uid": owner.uid,
+    }
+    return [{**about, "controller": True, "blockOwnerDeletion": (owner.kind, owner.api_version) == (JOB, JOB_API)}]
+
+
+def belongs(workload: Object, owner: Owner) -> bool:
+    """Whether a Workload is the owner's: by its controlling owner; of a group of pods, by its name."""
+    controller = controller_of(workload.metadata)
+    if owner.members:
+        return controller is None and workload.metadata.name == owner.workload
+    return controller is not None and controller.uid == owner.uid and workload.metadata.name == owner.workload
+
+
+def _wishes(owner: Owner, priority: int) -> dict[str, Any]:
+    """What the spec says besides the pod sets; None where it says nothing."""
+    return {
+        "priority": priority,
+        "priorityClassName": owner.workload_class or owner.priority_class or None,
+        "queueName": owner.queue or None,
+        "maximumExecutionTimeSeconds": owner.most_execution,
+    }
+
+
+def _pod_set(pod_set: OwnedPodSet, owner: Owner) -> dict[str, Any]:
+    body: dict[str, Any] = {"name": pod_set.name, "count": pod_set.full, "template": msgspec.Raw(pod_set.raw)}
+    if pod_set.least:
+        body["minCount"] = pod_set.least
+    if pod_set.request is not None and owner.wrong is None:
+        body["topologyRequest"] = _topology(pod_set.request) | _ranks(pod_set.told_by)
+    return body
+
+
+def _ranks(ranks: Ranks | None) -> dict[str, Any]:
+    """Where the ranks of its pods are told."""
+    if ranks is None:
+        return {}
+    several = {"subGroupIndexLabel": ranks.job_label, "subGroupCount": ranks.jobs} if ranks.job_label else {}
+    return {"podIndexLabel": ranks.label, **several}
+
+
+def _topology(request: ParsedRequest) -> dict[str, Any]:
+    body: dict[str, Any] = {"policy": str(request.policy)}
+    if request.policy is not Policy.UNCONSTRAINED:
+        body["level"] = request.level
+    if request.group:
+        body["podSetGroupName"] = request.group
+    match request.slices:
+        case ():
+            pass
+        case (only,):
+            body |= {"podSetSliceRequiredTopology": only.level, "podSetSliceSize": only.size}
+        case layers:
+            body["podSetSliceRequiredTopologyConstraints"] = [{"topology": a.level, "size": a.size} for a in layers]
+    return body
+
+
+def spec_patch(known: Known, owner: Owner, priority: int) -> dict[str, Any]:
+    """The merge patch that brings the spec up to date after the job was edited."""
+    pod_sets = [_pod_set(pod_set, owner) for pod_set in owner.pod_sets]
+    return {
+        "metadata": {"resourceVersion": known.resource_version, "annotations": {COPY_OF: fingerprint(owner)}},
+        "spec": {"podSets": pod_sets, **_wishes(owner, priority)},
+    }
+
+
+def fingerprint(owner: Owner) -> str:
+    """Tells templates and requests of a job from others, so that one edited while nobody watched is seen as such."""
+    parts = [
+        (one.name, _topology(one.request) if one.request is not None else None, msgspec.Raw(one.raw))
+        for one in owner.pod_sets
+    ]
+    return blake2b(msgspec.json.encode(parts), digest_size=8).hexdigest()
+
+
+def counts_patch(known: Known, counts: Sequence[int]) -> list[dict[str, Any]]:
+    """The JSON patch that brings the counts up to date, by pod set; templates stay as the job had them at first."""
+    version = {"op": "test", "path": "/metadata/resourceVersion", "value": known.resource_version}
+    paths = (f"/spec/podSets/{number}/count" for number in range(len(counts)))
+    return [version, *({"op": "replace", "path": path, "value": n} for path, n in zip(paths, counts, strict=True))]
+
+
+def active_patch(known: Known, *, active: bool) -> dict[str, Any]:
+    """The merge patch that makes it active, or not."""
+    return {"metadata": {"resourceVersion": known.resource_version}, "spec": {"active": active}}
+
+
+def status_patch(
+    known: Known,
+    conditions: Sequence[Condition],
+    *,
+    admission: Admission | None,
+    reclaimable: Mapping[str, int] | None = None,
+    more: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The merge patch of the status: conditions, admission (None removes it), reclaimable pods, and ``more`` fields.
+
+    A nomination ends with it, and so does the search for places of lost nodes.
+    """
+    status: dict[str, Any] = {
+        "conditions": plain(conditions),
+        "admission": None,
+        "nomination": None,
+        "reclaimablePods": None,
+        **({"unhealthyNodes": None} if known.unhealthy else {}),
+        **(more or {}),
+    }
+    if admission is not None:
+        status["admission"] = _queue(admission) | {"podSetAssignments": [_assignment(part) for part in admission.parts]}
+        if reclaimable:
+            status["reclaimablePods"] = [{"name": name, "count": count} for name, count in reclaimable.items()]
+    return {"metadata": {"resourceVersion": known.resource_version}, "status": status}
+
+
+def nomination_patch(
+    known: Known, conditions: Sequence[Condition], nomination: Nomination, now: float
+) -> dict[str, Any]:
+    """The merge patch that stores the plan of a preemption before its first eviction."""
+    victims = [_victim(nomination, key, uid) for key, uid in nomination.victims.items()]
+    body = {
+        **_queue(nomination.admission),
+        "time": timestamp(now),
+        "strategy": nomination.strategy,
+        "victims": victims,
+        "podSetAssignments": [_assignment(part) for part in nomination.admission.parts],
+    }
+    status = {"conditions": plain(conditions), "nomination": body}
+    return {"metadata": {"resourceVersion": known.resource_version}, "status": status}
+
+
+def _victim(nomination: Nomination, key: str, uid: str) -> dict[str, Any]:
+    namespace, _, name = pod_of(key).partition("/")
+    about = {"kind": "Pod" if is_pod(key) else "Workload", "namespace": namespace, "name": name, "uid": uid}
+    domains = nomination.domains.get(key)
+    told = {"domains": [list(domain) for domain in domains]} if domains else {}
+    return {**about, "priority": nomination.priorities.get(key, 0), **told}
+
+
+def conditions_patch(
+    known: Known, conditions: Sequence[Condition], more: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The merge patch of the conditions, and of ``more`` fields of the status."""
+    status = {"conditions": plain(conditions), **(more or {})}
+    return {"metadata": {"resourceVersion": known.resource_version}, "status": status}
+
+
+def unhealthy_nodes(known: Known, names: Collection[str], now: float) -> dict[str, Any]:
+    """What is to be written of the lost nodes whose pods have no other place; empty where that is there already.
+
+    ``now``: seconds since the epoch.
+    """
+    names = sorted(names)[:MOST_UNHEALTHY]
+    if names == sorted(known.unhealthy):
+        return {}
+    found = [{"name": name, "since": known.unhealthy.get(name) or timestamp(now)} for name in names]
+    return {"unhealthyNodes": found or None}
+
+
+def _queue(admission: Admission) -> dict[str, Any]:
+    return {"clusterQueue": admission.queue} if admission.queue else {}
+
+
+def _assignment(part: Part) -> dict[str, Any]:
+    usage = {name: format_quantity(name, amount) for name, amount in sorted(part.usage.items())}
+    body: dict[str, Any] = {"name": part.name, "flavors": dict(part.flavors), "count": part.count}
+    if usage:
+        body["resourceUsage"] = usage
+    if part.slots is not None:
+        domains = [(slot.values, slot.count) for slot in part.slots.slots]
+        body["topologyAssignment"] = stored.encode(part.slots.levels, domains)
+    return body

@@ -1,0 +1,302 @@
+"""Pods on their way to nodes whose kubelets choose zones when a pod arrives, and pods that wait until those are there.
+
+Rules
+- On its way is a pod from the moment it is let go until it is known what it got: until its placement was observed or
+  the node's report has it; where neither is published, until its kubelet has admitted it. After `PATIENCE` it counts
+  no more.
+- A pod is let go only where all that are on their way to its node, and it, are granted in every order, whatever ends
+  meanwhile of what is young or being deleted (`engine.kubelet.arrival_orders`). Else it stays gated, and is looked at
+  again by what happens on that node, or once it has waited for `PATIENCE`.
+- Only pods that were let go are waited for, and those that wait longer than `TURN` for no other reason than such pods:
+  nobody who comes later overtakes them. So no two pods wait for each other.
+- A kubelet knows nothing of slots whose pods are still to come. Where a pod might take the zones that they need, it
+  waits for those of workloads that were admitted before its own; they do not wait for it.
+- A pod that has waited for `PATIENCE` goes, if it is granted as things stand. One that would be refused as things stand
+  does not: after `MOVE` its node is left out, so that its slot goes elsewhere where there is room.
+- All of it is in memory; after a restart what is on its way is seen from the pods, and waiting begins anew.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from engine.cluster.state import ClusterState
+from engine.kubelet.arrival_orders import Free, certain, heeds
+from engine.kubelet.machine import Layout, Machine, PodShape
+from kube.objects import Pod, condition, key
+from ungater.model.conditions import QUOTA_RESERVED, moment
+from ungater.model.job_view import shape_of
+from ungater.model.pod_slots import finished
+from ungater.model.workload_entry import Doubt, Held, Record
+from ungater.numa.node_topologies import Inside
+
+PATIENCE = 30.0  # seconds
+YOUNG = 60.0  # seconds for which a pod that runs may end at any moment; an older one hardly ends in this very second
+TURN = 1.0  # seconds after which one that waits for others on their way is not overtaken any more
+MOVE = 2.0  # seconds after which a slot whose pod would be refused moves, where it can
+AGAIN = 5.0  # seconds for which its node is left out then, unless something happens there
+SETTLE = 0.05  # seconds: what happens on a node comes in bursts
+
+
+@dataclass(slots=True)
+class Seen:
+    """A pod that was let go to a node, or is on it. ``since``: when that was, in seconds of the clock."""
+
+    shape: PodShape
+    since: float
+    record: Record | None  # of one that is on no node yet
+    uid: str
+    bound: bool = False
+    started: bool = False  # its kubelet has admitted it
+    settled: bool = False  # what it holds is known
+    leaving: bool = False
+
+
+class Arrivals:
+    """See the module. ``enqueue(uid, after)`` has a job looked at again; ``record_of`` the key of a workload."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        inside: Inside,
+        enqueue: Callable[[str, float], None],
+        record_of: Callable[[str], Record | None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._state = state
+        self._inside = inside
+        self._enqueue = enqueue
+        self._record_of = record_of
+        self._clock = clock
+        self._wall = wall
+        self._on: dict[str, dict[str, Seen]] = {}  # by node and key of the pod
+        self._node_of: dict[str, str] = {}
+        self._observing: set[str] = set()  # nodes of which placements were observed
+        self._waiting: dict[str, dict[str, Record]] = {}  # by node: records with pods that wait, by uid
+        self._left_out: dict[str, dict[tuple[str, PodShape], float]] = {}  # by uid of the record: until when
+
+    # --- what is on its way --------------------------------------------------------------------------------------
+
+    def sent(self, record: Record, pod: Pod, node: str) -> None:
+        """A pod was let go to a node."""
+        self.stop_waiting(record, pod.metadata.uid)
+        machine, shape = self._state.machines.get(node), record.shape_of(pod)
+        if machine is not None and heeds(machine.layout, shape):
+            self._put(node, key(pod), Seen(shape, self._clock(), record, pod.metadata.uid))
+
+    def saw(self, record: Record | None, pod: Pod, node: str) -> None:
+        """A pod is on a node, or was let go to it by whoever led before."""
+        machine = self._state.machines.get(node)
+        if machine is None or finished(pod):
+            self.gone(pod)
+            return
+        name, bound = key(pod), bool(pod.spec.node_name)
+        seen = self._on.get(node, {}).get(name)
+        if seen is None or seen.uid != pod.metadata.uid:
+            shape = shape_of(pod.spec, pod.metadata.annotations or {}, qos_class=pod.status.qos_class)
+            if not heeds(machine.layout, shape):
+                return
+            seen = Seen(shape, self._clock(), record, pod.metadata.uid)
+            self._put(node, name, seen)
+        before = seen.bound, seen.started, seen.settled, seen.leaving
+        if bound and not seen.bound:
+            seen.bound, seen.record, seen.since = True, None, self._bound_since(pod)
+        seen.started = seen.started or _started(pod)
+        seen.leaving = pod.metadata.deletion_timestamp is not None
+        if bound and self._inside.observed(pod):
+            seen.settled = True
+            self._observing.add(node)
+        if before != (seen.bound, seen.started, seen.settled, seen.leaving):
+            self.changed(node)
+
+    def gone(self, pod: Pod) -> None:
+        """A pod is gone or has finished."""
+        name = key(pod)
+        node = self._node_of.get(name, "")
+        if node and self._on[node][name].uid == pod.metadata.uid:
+            self._drop(node, name)
+            self.changed(node)
+
+    def changed(self, node: str) -> None:
+        """Something happened on a node: whoever waits for it is looked at again."""
+        for uid in self._waiting.get(node, ()):
+            self._left_out.pop(uid, None)
+            self._enqueue(uid, SETTLE)
+
+    def forget(self, node: str) -> None:
+        """The node is gone."""
+        self.changed(node)
+        for name in tuple(self._on.get(node, ())):
+            self._drop(node, name)
+        self._observing.discard(node)
+
+    def _put(self, node: str, name: str, seen: Seen) -> None:
+        before = self._node_of.get(name)
+        if before is not None and before != node:
+            self._drop(before, name)
+        self._on.setdefault(node, {})[name] = seen
+        self._node_of[name] = node
+
+    def _drop(self, node: str, name: str) -> None:
+        del self._on[node][name], self._node_of[name]
+        if not self._on[node]:
+            del self._on[node]
+
+    def _bound_since(self, pod: Pod) -> float:
+        """When a pod came to its node, as far as its conditions tell."""
+        found = condition(pod.status.conditions, "PodScheduled")
+        at = moment(found.last_transition_time) if found is not None and found.status == "True" else None
+        return self._clock() - (max(0.0, self._wall() - at) if at is not None else 0.0)
+
+    def _coming(self, node: str, machine: Machine, now: float) -> Iterator[tuple[str, Seen]]:
+        """Those on their way; what is found to be settled or void is noted."""
+        for name, seen in tuple(self._on.get(node, {}).items()):
+            if seen.settled or now - seen.since >= PATIENCE:
+                continue
+            if seen.record is not None and not _is_let_go(seen.record, seen.uid):
+                self._drop(node, name)
+                continue
+            if seen.bound and name in (machine.holds or ()):
+                seen.settled = True
+                continue
+            if seen.started and not machine.layout.exact and node not in self._observing:
+                continue
+            yield name, seen
+
+    # --- who waits -----------------------------------------------------------------------------------------------
+
+    def may_go(self, record: Record, pod: Pod, node: str) -> bool:
+        """Whether a pod may be let go to a node now; where not, its job is looked at again in time."""
+        machine, uid = self._state.machines.get(node), pod.metadata.uid
+        if machine is None or not heeds(machine.layout, record.shape_of(pod)):
+            return True
+        now = self._clock()
+        held = record.held.get(uid)
+        if held is None or held.node != node:
+            self.stop_waiting(record, uid)
+            held = Held(node, record.shape_of(pod), now)
+        why = self._why_not(machine, record, held, now)
+        if not why:
+            return True
+        record.held[uid] = Held(node, held.shape, held.since, why)
+        self._waiting.setdefault(node, {})[record.id] = record
+        waited = now - held.since
+        if why is Doubt.REFUSED and waited >= MOVE:
+            self._left_out.setdefault(record.id, {})[node, held.shape] = now + AGAIN
+            self._enqueue(record.id, 0.0)
+        steps = (waited + AGAIN,) if why is Doubt.PROMISED else ()  # those may get other slots without a word
+        self._enqueue(
+            record.id, min((step - waited for step in (MOVE, PATIENCE, *steps) if step > waited), default=AGAIN)
+        )
+        return False
+
+    def _why_not(self, machine: Machine, record: Record, held: Held, now: float) -> Doubt:
+        node, layout = held.node, machine.layout
+        coming = dict(self._coming(node, machine, now))
+        ending = [
+            name
+            for name, seen in self._on.get(node, {}).items()
+            if seen.bound and name not in coming and (seen.leaving or now - seen.since < YOUNG)
+        ]
+        free = self._state.free_for(node, [name for name, seen in coming.items() if seen.bound], ending)
+        if free is None:
+            return Doubt.NONE
+        least, most = free
+        shapes = [*(seen.shape for seen in coming.values()), held.shape]
+        first = self._first_in_turn(node, held, now)
+        if certain(layout, least, most, [*shapes, *first]):
+            late = now - held.since >= PATIENCE
+            return Doubt.NONE if late else self._promised(layout, record, node, Free(least, most), coming, held)
+        if not certain(layout, least, least, [held.shape]):
+            return Doubt.REFUSED
+        if now - held.since >= PATIENCE:
+            return Doubt.NONE
+        return Doubt.ORDER if certain(layout, least, most, [held.shape]) else Doubt.ENDS
+
+    def _promised(  # noqa: PLR0917
+        self, layout: Layout, record: Record, node: str, free: Free, coming: Mapping[str, Seen], held: Held
+    ) -> Doubt:
+        """Whether a pod that would be granted leaves zones for those that are still to come and go before it."""
+        mine = _turn_of(record)
+        shapes: list[PodShape] = []
+        for workload, shape, count in self._state.unclaimed_inside(node):
+            other = self._record_of(workload)
+            if other is None or other is record or _turn_of(other) > mine:
+                continue
+            let_go = sum(seen.record is other and seen.shape == shape for seen in coming.values())
+            shapes += [shape] * (count - let_go)
+        if not shapes:
+            return Doubt.NONE
+        others = [*(seen.shape for seen in coming.values()), *shapes]
+        if certain(layout, *free, [*others, held.shape]) or not certain(layout, *free, others):
+            return Doubt.NONE  # there is room for all, or they are not sure of theirs without it either
+        return Doubt.PROMISED
+
+    def _first_in_turn(self, node: str, held: Held, now: float) -> list[PodShape]:
+        """The one that has waited longest for pods on their way to a node, and longer than this one."""
+        waiting = [
+            (other.since, other.shape)
+            for record in self._waiting.get(node, {}).values()
+            for other in record.held.values()
+            if other.node == node and other.why is Doubt.ORDER and now - other.since >= TURN
+        ]
+        first = min(waiting, key=lambda one: one[0], default=None)
+        return [first[1]] if first is not None and first[0] < held.since else []
+
+    def stop_waiting(self, record: Record, uid: str) -> None:
+        """A pod waits no more: it is let go, gone, or has another slot."""
+        held = record.held.pop(uid, None)
+        if held is None or any(other.node == held.node for other in record.held.values()):
+            return
+        waiting = self._waiting.get(held.node, {})
+        waiting.pop(record.id, None)
+        if not waiting:
+            self._waiting.pop(held.node, None)
+
+    def stop_all(self, record: Record) -> None:
+        """The job has no slots any more."""
+        for uid in tuple(record.held):
+            self.stop_waiting(record, uid)
+        self._left_out.pop(record.id, None)
+
+    def sweep(self) -> None:
+        """Have those looked at again whose node was left out for long enough; to be called now and then."""
+        now = self._clock()
+        for uid, found in tuple(self._left_out.items()):
+            for place in [place for place, until in found.items() if until <= now]:
+                del found[place]
+                self._enqueue(uid, 0.0)
+            if not found:
+                self._left_out.pop(uid, None)
+
+    def left_out(self, record: Record, shape: PodShape, now: float | None = None) -> frozenset[str]:
+        """The nodes that would refuse such pods of the job as things stand."""
+        found = self._left_out.get(record.id)
+        if not found:
+            return frozenset()
+        now = self._clock() if now is None else now
+        return frozenset(node for (node, other), until in found.items() if other == shape and now < until)
+
+
+def _turn_of(record: Record) -> tuple[float, int, str]:
+    """The order in which workloads got their slots; of the same second, the important first."""
+    known = record.known
+    found = condition(known.conditions, QUOTA_RESERVED) if known is not None else None
+    at = moment(found.last_transition_time) if found is not None and found.status == "True" else None
+    return at if at is not None else float("inf"), -known.priority if known is not None else 0, record.key
+
+
+def _is_let_go(record: Record, uid: str) -> bool:
+    """Whether a pod that is on no node yet is on its way: its patch is sent, or seen to have arrived."""
+    pod, intent = record.pods.get(uid), record.intents.get(uid)
+    if pod is None or pod.metadata.deletion_timestamp is not None:
+        return False
+    return not intent.gone if intent is not None else not pod.spec.scheduling_gates
+
+
+def _started(pod: Pod) -> bool:
+    """Whether the kubelet has admitted it: it writes the containers' statuses then."""
+    status = pod.status
+    return status.phase == "Running" or bool(status.container_statuses or status.init_container_statuses)

@@ -1,0 +1,119 @@
+"""Where a kubelet did otherwise than was predicted: pods that it refused, and pods that got other zones or devices.
+
+Each is told once a pod (``tell``), but not zones that only went to another pod of the job
+(`ungater.numa.placement_exchange`). The state needs no correction of its own: a refused pod has finished and holds
+nothing any more, and an observed placement counts before a predicted one. After a refusal the node is left out for pods
+of that shape (`ungater.numa.node_backoff`), so that the replacement goes elsewhere or waits.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+
+from crds.constants import NUMA_PLACEMENT_OBSERVED
+from crds.numa_placement import decode, misaligned
+from engine.kubelet.machine import NumaPlacement, PodShape
+from kube.objects import Pod
+from ungater.model.pod_slots import finished
+from ungater.model.workload_entry import Record, Trouble
+from ungater.numa.node_backoff import SHORT, Refusals, listed
+from ungater.numa.placement_exchange import promised
+
+REFUSALS = frozenset({"TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError"})
+
+
+class Troubles:
+    """Notes what goes otherwise, and says which nodes to keep off."""
+
+    def __init__(self, enqueue: Callable[[str, float], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self.tell: Callable[[Record, Trouble], None] = lambda _record, _trouble: None
+        self.broken: Callable[[Pod], tuple[str, ...]] = lambda _pod: ()  # what a pod's own devices do not keep
+        self._enqueue = enqueue
+        self._clock = clock
+        self._refusals = Refusals()
+        self._looked = clock()
+
+    def note(self, record: Record, old: Pod | None, new: Pod) -> None:
+        """Look at one version of a pod that we let go; ``old``: the version before, None where there was none."""
+        uid = new.metadata.uid
+        if uid in record.troubles or not new.spec.node_name:
+            return
+        trouble = None
+        if refused(new):
+            trouble = self._refusal(record, new) if old is None or not finished(old) else None
+        elif old is None or old.metadata.annotations != new.metadata.annotations:
+            trouble = misalignment(record, new) or _unkept(new, self.broken(new))
+        if trouble is not None:
+            record.troubles[uid] = trouble
+            self.tell(record, trouble)
+
+    def _refusal(self, record: Record, pod: Pod) -> Trouble:
+        node, reason, detail = pod.spec.node_name, pod.status.reason, pod.status.message
+        seconds = self.leave_out(record, pod)
+        message = f"the kubelet of {node} refused pod {pod.metadata.name}: {reason}"
+        return Trouble(pod, node, reason, f"{message} ({detail})" if detail else message, seconds)
+
+    def leave_out(self, record: Record, pod: Pod) -> float:
+        """No pod like this one goes to its node for a while; returns the seconds."""
+        seconds = self._refusals.note(record.shape_of(pod), pod.spec.node_name, pod.status.reason, self._clock())
+        self._enqueue(record.id, seconds)
+        return seconds
+
+    def changed(self, node: str, records: Iterable[Record]) -> None:
+        """Something inside the node changed: it is worth another try a little earlier."""
+        if self._refusals and self._refusals.changed(node):
+            for record in records:
+                if any(trouble.node == node and trouble.refused for trouble in record.troubles.values()):
+                    self._enqueue(record.id, SHORT)
+
+    def forget(self, node: str) -> None:
+        """The node is gone."""
+        self._refusals.forget(node)
+
+    def avoided(self, shape: PodShape, now: float | None = None) -> frozenset[str]:
+        """The nodes that such pods keep off now."""
+        if not self._refusals:
+            return frozenset()
+        found = self._refusals.avoided(shape, self._clock() if now is None else now)
+        return frozenset(each.node for each in found)
+
+    def listed(self, record: Record) -> str:
+        """The same for messages; "" where there is none."""
+        if not self._refusals:
+            return ""
+        now, shapes = self._clock(), dict.fromkeys(pod_set.shape for pod_set in record.owner.pod_sets)
+        return ", ".join(filter(None, (listed(self._refusals.avoided(shape, now), now) for shape in shapes)))
+
+    def ended(self) -> bool:
+        """Whether a node may be tried again since this was asked last."""
+        since, self._looked = self._looked, self._clock()
+        return bool(self._refusals) and self._refusals.ended(since, self._looked)
+
+
+def refused(pod: Pod) -> bool:
+    """Whether its kubelet did not admit the pod for want of what it aligns or hands out."""
+    return pod.status.phase == "Failed" and pod.status.reason in REFUSALS
+
+
+def misalignment(record: Record, pod: Pod) -> Trouble | None:
+    """What a pod got otherwise than promised; None where nothing is, or not both are known."""
+    text = (pod.metadata.annotations or {}).get(NUMA_PLACEMENT_OBSERVED)
+    predicted, observed = promised(record, pod), decode(text) if text else None
+    if predicted is None or observed is None or not misaligned(predicted, observed):
+        return None
+    message = (
+        f"pod {pod.metadata.name} on {pod.spec.node_name} got NUMA zones {_zones(observed)}, predicted were "
+        f"{_zones(predicted)}; from now on what it really has counts"
+    )
+    return Trouble(pod, pod.spec.node_name, "", message)
+
+
+def _unkept(pod: Pod, broken: tuple[str, ...]) -> Trouble | None:
+    """The devices that a pod got break a promise, in zones as predicted: its device plugin chose otherwise."""
+    if not broken:
+        return None
+    message = f"pod {pod.metadata.name} on {pod.spec.node_name} got devices that were not promised: {'; '.join(broken)}"
+    return Trouble(pod, pod.spec.node_name, "", message)
+
+
+def _zones(placement: NumaPlacement) -> str:
+    return ", ".join(str(use.zone) for use in placement.zones)

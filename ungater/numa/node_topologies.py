@@ -1,0 +1,209 @@
+"""What is inside nodes, as they publish it: kept up to date in the engine, with what was wrong with it.
+
+Objects come from the informers' stores; `Inside.refresh` looks at one node again whenever one of its objects changed.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from crds import constants
+from crds.device_annotations import DEFAULT as DEVICE_ANNOTATIONS
+from crds.device_annotations import XPU_RESOURCE, DeviceAnnotation, device_annotations
+from crds.numa_placement import decode, encode, resolve
+from crds.settings import Settings
+from engine.cluster.state import ClusterState
+from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
+from engine.kubelet.observed_devices import broken_promises
+from engine.numa.score import ZoneScore
+from kube import objects
+from kube.links import MATRIX_NAME
+from kube.topologies import FlexTopo, NodeResourceTopology
+from ungater.model.job_view import shape_of
+from ungater.numa.sources import Described, Rules, describe
+
+NOTHING = Described()
+
+
+@dataclass(frozen=True)
+class Options:
+    """Settings of how the inside of nodes counts (`crds.settings`)."""
+
+    numa_ignored_resources: tuple[str, ...] = ()
+    reconstruct_available: bool = True
+    numa_score: str = ZoneScore.LEAST_NUMA_NODES
+    device_annotations: tuple[DeviceAnnotation, ...] = DEVICE_ANNOTATIONS
+    xpu_resources: tuple[str, ...] = (XPU_RESOURCE,)
+
+    @classmethod
+    def of(cls, settings: Settings) -> "Options":
+        """Those of all settings."""
+        return cls(
+            settings.numa_ignored_resources,
+            settings.reconstruct_available,
+            settings.numa_score,
+            settings.device_annotations,
+            settings.xpu_resources,
+        )
+
+
+@dataclass
+class Sources:
+    """Where a node's objects are found by name."""
+
+    node: Callable[[str], objects.Node | None] = lambda _: None
+    topology: Callable[[str], NodeResourceTopology | None] = lambda _: None
+    flex: Callable[[str], FlexTopo | None] = lambda _: None
+
+
+@dataclass(frozen=True)
+class Changed:
+    """What another look at a node changed: anything, its zones, and whether it may take more than before."""
+
+    anything: bool = False
+    zones: bool = False
+    more: bool = False
+
+
+class Inside:
+    """The machines of all nodes. ``tell`` is called where what is wrong with a node's data changed."""
+
+    def __init__(self, state: ClusterState, options: Options) -> None:
+        self.sources = Sources()
+        self.tell: Callable[[str, Described, Described], None] = lambda _name, _before, _now: None
+        self.described: dict[str, Described] = {}
+        self._state = state
+        self._options = options
+        self._rules = Rules(options.numa_ignored_resources, options.xpu_resources)
+        self._zones: dict[str, frozenset[int]] = {}
+
+    def refresh(self, name: str) -> Changed:
+        """Look at what a node publishes again."""
+        before, now = self.described.get(name, NOTHING), self._describe(name)
+        if now == NOTHING:
+            self.described.pop(name, None)
+        else:
+            self.described[name] = now
+        if (now.problems, now.disagreements) != (before.problems, before.disagreements):
+            self.tell(name, before, now)
+        zones_before = self._zones.pop(name, None)
+        if now.machine is None:
+            gone = self._state.remove_machine(name)
+            return Changed(gone, gone, gone)
+        if now.zones_known:
+            self._zones[name] = frozenset(zone.id for zone in now.machine.layout.zones)
+        if not self._state.set_machine(now.machine):
+            return Changed()
+        zones = before.machine is None or zones_before != self._zones.get(name)
+        return Changed(True, zones, _gained(before.machine, now.machine))
+
+    def _describe(self, name: str) -> Described:
+        node = self.sources.node(name)
+        if node is None:
+            return NOTHING
+        topology, flex = self.sources.topology(name), self.sources.flex(name)
+        if topology is None and flex is None and not _annotations(node):
+            return NOTHING
+        found = describe(node, topology=topology, flex=flex, rules=self._rules)
+        machine = found.machine
+        if machine is None or machine.layout.exact or not self._options.reconstruct_available:
+            return found
+        # What is said to be available is not read then; without it a new report is no change.
+        untouched = msgspec.structs.replace(machine, state=State(free=machine.layout.allocatable))
+        return Described(untouched, found.source, found.zones_known, found.problems, found.disagreements)
+
+    def predictable(self, name: str) -> bool:
+        """Whether the node's zones are known by the kubelet's ids, so that a placement in them means something."""
+        return name in self._zones
+
+    def of_pod(
+        self, pod: objects.Pod, in_flight: NumaPlacement | None = None
+    ) -> tuple[PodShape | None, NumaPlacement | None]:
+        """What a bound pod's kubelet looks at, and what the pod holds; None where its node's inside is not known."""
+        name = pod.spec.node_name
+        if name not in self._state.machines:
+            return None, None
+        annotations = pod.metadata.annotations or {}
+        placement = resolve(
+            observed=annotations.get(constants.NUMA_PLACEMENT_OBSERVED),
+            in_flight=in_flight,
+            predicted=annotations.get(constants.NUMA_PLACEMENT_PREDICTED),
+            zones=self._zones.get(name, frozenset()),
+        )
+        return shape_of(pod.spec, annotations, qos_class=pod.status.qos_class), placement
+
+    def broken(self, pod: objects.Pod) -> tuple[str, ...]:
+        """Which promises about its devices the agent saw broken on a bound pod; () where all is well or not known."""
+        annotations = pod.metadata.annotations or {}
+        machine = self._state.machines.get(pod.spec.node_name)
+        text = annotations.get(constants.NUMA_PLACEMENT_OBSERVED)
+        observed = decode(text) if text else None
+        if machine is None or observed is None or not any(machine.layout.links):
+            return ()
+        return broken_promises(machine, shape_of(pod.spec, annotations), observed)
+
+    def observed(self, pod: objects.Pod) -> bool:
+        """Whether the node says what a bound pod holds, in zones that it has."""
+        text = (pod.metadata.annotations or {}).get(constants.NUMA_PLACEMENT_OBSERVED)
+        zones = self._zones.get(pod.spec.node_name, frozenset())
+        return text is not None and resolve(observed=text, zones=zones) is not None
+
+    def annotations(self, node: str, placement: NumaPlacement | None) -> dict[str, str]:
+        """What an ungating patch says of the inside of the node: the placement, and devices for plugins that listen."""
+        if placement is None or not self.predictable(node):
+            return {}
+        chosen: dict[str, list[str]] = {}
+        for use in placement.zones:
+            for resource, ids in use.devices.items():
+                chosen.setdefault(resource, []).extend(ids)
+        known = self._state.machines[node].device_ids
+        return {
+            constants.NUMA_PLACEMENT_PREDICTED: encode(placement),
+            **device_annotations(chosen, known, self._options.device_annotations),
+        }
+
+    def counts(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """How many nodes have their picture from which source; and on how many there are problems of which kind."""
+        sources: dict[str, int] = {}
+        troubles = {"problem": 0, "disagreement": 0}
+        for found in self.described.values():
+            if found.machine is not None:
+                sources[found.source] = sources.get(found.source, 0) + 1
+            troubles["problem"] += bool(found.problems)
+            troubles["disagreement"] += bool(found.disagreements)
+        return sources, troubles
+
+
+def _gained(before: Machine | None, now: Machine) -> bool:
+    """Whether a pod may fit now that did not before."""
+    if before is None or before.layout != now.layout:
+        return True
+    old, new = before.state, now.state
+    return (
+        bool(new.cpus & ~old.cpus)
+        or any(mine & ~theirs for mine, theirs in zip(new.devices, old.devices, strict=False))
+        or new.memory != old.memory
+        or any(
+            mine > theirs
+            for row, base in zip(new.free, old.free, strict=False)
+            for mine, theirs in zip(row, base, strict=False)
+        )
+    )
+
+
+def worth_a_look(old: objects.Node, new: objects.Node) -> bool:
+    """Whether two versions of a node may have different insides."""
+    return _part(old) != _part(new)
+
+
+def _part(node: objects.Node) -> tuple[object, ...]:
+    return _annotations(node), node.status.node_info, node.status.allocatable
+
+
+def _annotations(node: objects.Node) -> dict[str, str]:
+    """Those that say something about GPUs."""
+    found = node.metadata.annotations or {}
+    return {
+        key: text for key, text in found.items() if key == constants.GPU_STATES or key.rpartition("/")[2] == MATRIX_NAME
+    }

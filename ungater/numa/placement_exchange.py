@@ -1,0 +1,115 @@
+"""Pods that are alike come to their node in any order: one may get the zones that were promised another.
+
+Those of one job are alike; those of two jobs where both were promised the same amounts, whatever the zones.
+Then the two exchange their promises. What a pod got is charged as observed; the other is charged with what the first
+was promised, so that no zone counts twice and none looks free. The other may be a pod on that node that was not
+observed yet, or a slot whose pod is still on its way: then the exchange waits for it.
+"""
+
+from collections.abc import Callable, Iterable
+
+from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
+from crds.numa_placement import decode, misaligned
+from engine.cluster.state import ClusterState
+from engine.kubelet.machine import NumaPlacement
+from engine.kubelet.rebuild import same
+from kube.objects import Pod
+from ungater.model.pod_slots import finished
+from ungater.model.workload_entry import Record
+
+
+def promised(record: Record, pod: Pod) -> NumaPlacement | None:
+    """What was predicted for a pod, or came to it by an exchange."""
+    return record.swaps.get(pod.metadata.uid) or _read(pod, NUMA_PLACEMENT_PREDICTED)
+
+
+def arrive(record: Record, pod: Pod) -> None:
+    """A pod is on its node now: an exchange may wait for it there."""
+    waiting = record.exchanges.get((record.pod_set_of(pod), pod.spec.node_name))
+    if not waiting or pod.metadata.uid in record.swaps:
+        return
+    own = _read(pod, NUMA_PLACEMENT_PREDICTED)
+    found = next((pair for pair in waiting if own is not None and same(pair[0], own)), None)
+    if found is not None:
+        waiting.remove(found)
+        record.swaps[pod.metadata.uid] = found[1]
+
+
+def settle(
+    state: ClusterState, record: Record, pod: Pod, beside: Iterable[Pod], record_of: Callable[[Pod], Record | None]
+) -> Pod | None:
+    """Look at what a pod really got; returns the pod that it exchanged with, which is to be charged again.
+
+    ``beside``: the pods on its node; ``record_of``: the job of each. A pod of the same job goes first.
+    """
+    observed, mine = _read(pod, NUMA_PLACEMENT_OBSERVED), promised(record, pod)
+    if observed is None or mine is None or not misaligned(mine, observed):
+        return None
+    waiting = [other for other in beside if _may_exchange(pod, other)]
+    for other in sorted(waiting, key=lambda other: other.metadata.uid not in record.pods):
+        theirs_of = record if other.metadata.uid in record.pods else record_of(other)
+        theirs = promised(theirs_of, other) if theirs_of is not None else None
+        if theirs_of is None or theirs is None or misaligned(theirs, observed):
+            continue
+        if theirs_of is not record and _amounts(theirs) != _amounts(mine):
+            continue
+        theirs_of.swaps[other.metadata.uid], record.swaps[pod.metadata.uid] = mine, theirs
+        return other
+    _exchange_with_slot(state, record, pod, mine, observed)
+    return None
+
+
+def _may_exchange(pod: Pod, other: Pod) -> bool:
+    """Whether the other one is still to be observed."""
+    if other.metadata.uid == pod.metadata.uid or finished(other):
+        return False
+    return _read(other, NUMA_PLACEMENT_OBSERVED) is None
+
+
+def _amounts(placement: NumaPlacement) -> list[list[tuple[str, int]]]:
+    """What a placement takes of its zones, whichever they are."""
+    return sorted(sorted((name, amount) for name, amount in use.amounts.items() if amount) for use in placement.zones)
+
+
+def _exchange_with_slot(
+    state: ClusterState, record: Record, pod: Pod, mine: NumaPlacement, observed: NumaPlacement
+) -> None:
+    node, name = pod.spec.node_name, record.pod_set_of(pod)
+    left = list(state.placements(record.key, name, node))
+    at = next((at for at, theirs in enumerate(left) if not misaligned(theirs, observed)), None)
+    if at is None:
+        return
+    record.swaps[pod.metadata.uid] = left[at]
+    record.exchanges.setdefault((name, node), []).append((left[at], mine))
+    left[at] = mine
+    state.hold_placements(record.key, name, node, left)
+
+
+def forget(record: Record, pod: Pod) -> None:
+    """A pod is gone; an exchange that waited for it does so no more."""
+    record.swaps.pop(pod.metadata.uid, None)
+    if pod.spec.node_name:
+        return
+    own = _read(pod, NUMA_PLACEMENT_PREDICTED) if record.exchanges else None
+    for waiting in record.exchanges.values() if own is not None else ():
+        found = next((pair for pair in waiting if own is not None and same(pair[0], own)), None)
+        if found is not None:
+            waiting.remove(found)
+            return
+
+
+def exchanged(record: Record, place: tuple[str, str], placements: Iterable[NumaPlacement]) -> list[NumaPlacement]:
+    """Promises of pods of a pod set on their way to a node (``place``), after the exchanges that wait there."""
+    waiting = list(record.exchanges.get(place, ()))
+    found = []
+    for placement in placements:
+        pair = next((pair for pair in waiting if same(pair[0], placement)), None)
+        if pair is not None:
+            waiting.remove(pair)
+        found.append(pair[1] if pair is not None else placement)
+    return found
+
+
+def _read(pod: Pod, key: str) -> NumaPlacement | None:
+    text = (pod.metadata.annotations or {}).get(key)
+    return decode(text) if text else None

@@ -1,0 +1,87 @@
+"""Which of a slice's predicted placements each ungated pod gets: those the engine decided, each given out once.
+
+The engine keeps a placement for every slot that no pod claims. A pod claims its slot when it is bound; until then what
+was given to it is known from its intent, and once its patch is seen, from its annotation.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from crds.constants import NUMA_PLACEMENT_PREDICTED
+from crds.numa_placement import decode
+from engine.cluster.state import ClusterState
+from engine.kubelet.machine import NumaPlacement
+from engine.kubelet.rebuild import same
+from kube.objects import Pod
+from ungater.model.pod_slots import Slot, Values, finished
+from ungater.model.workload_entry import Record
+from ungater.numa.node_topologies import Inside
+from ungater.numa.placement_exchange import exchanged
+
+Place = tuple[str, Values]  # a pod set and one of its slices
+
+
+class Predictions:
+    """The placements of one job that are still to be given out. Make one for each look at the job."""
+
+    def __init__(self, state: ClusterState, record: Record) -> None:
+        self._state = state
+        self._record = record
+        self._left: dict[Place, list[NumaPlacement]] = {}
+        self._given: dict[Place, list[NumaPlacement]] = defaultdict(list)
+        for uid, intent in record.intents.items():
+            if intent.placement is not None and not intent.gone and (pod := record.pods.get(uid)) is not None:
+                self._given[record.pod_set_of(pod), intent.values].append(intent.placement)
+        for place, placement in on_their_way(record):
+            self._given[place].append(placement)
+
+    def take(self, pod: Pod, slot: Slot) -> NumaPlacement | None:
+        """What to predict for a pod in this slot; what it was sent with before stays. None where nothing is known."""
+        intent = self._record.intents.get(pod.metadata.uid)
+        if intent is not None and intent.values == slot.values:
+            return intent.placement
+        if not slot.node:
+            return None  # kube-scheduler chooses among the nodes of the domain
+        place = name, _ = self._record.pod_set_of(pod), slot.values
+        left = self._left.get(place)
+        if left is None:
+            left = list(self._state.placements(self._record.key, name, slot.node))
+            for given in exchanged(self._record, (name, slot.node), self._given.get(place, ())):
+                _remove(left, given)
+            self._left[place] = left
+        return left.pop(0) if left else None
+
+
+def on_their_way(record: Record) -> Iterable[tuple[Place, NumaPlacement]]:
+    """(place, placement) of pods that were let go with a placement and are on no node yet."""
+    if not record.slots_in:
+        return
+    for pod in record.pods.values():
+        text = (pod.metadata.annotations or {}).get(NUMA_PLACEMENT_PREDICTED)
+        if not text or pod.spec.node_name or pod.metadata.deletion_timestamp is not None or finished(pod):
+            continue
+        slots, placement = record.slots_of(pod), decode(text)
+        index = slots.of_selector(pod.spec.node_selector) if slots is not None else None
+        if slots is not None and index is not None and placement is not None:
+            yield (record.pod_set_of(pod), slots.slots[index].values), placement
+
+
+def promise_again(state: ClusterState, inside: Inside, record: Record) -> None:
+    """After a restart: pods on their way have placements in their annotations, which their slots keep."""
+    promised: dict[tuple[str, str], list[NumaPlacement]] = {}
+    nodes = {(name, slot.values): slot.node for name, slots in record.slots_in.items() for slot in slots.slots}
+    for place, placement in on_their_way(record):
+        if inside.predictable(nodes[place]):
+            promised.setdefault((place[0], nodes[place]), []).append(placement)
+    for (name, node), placements in promised.items():
+        state.hold_placements(record.key, name, node, placements)
+
+
+def _remove(left: list[NumaPlacement], given: NumaPlacement) -> None:
+    """Take out what was given: the very same, devices included, else one of the same zones and amounts."""
+    if given in left:
+        left.remove(given)
+        return
+    alike = next((at for at, placement in enumerate(left) if same(placement, given)), None)
+    if alike is not None:
+        del left[alike]

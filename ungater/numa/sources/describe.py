@@ -1,0 +1,202 @@
+"""Choosing among the sources of one node, and what to do where they disagree.
+
+Where FlexTopo and NodeResourceTopology are both whole and differ in zones, policy, scope or what is allocatable, one of
+them is not this machine as it is. Then the safer picture counts until they agree: amounts alone, of the zones that both
+name, the smaller of each amount, the stricter policy, scope ``pod`` where one of them says so. Where they name no zone
+in common, the node counts as one that publishes nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from engine.kubelet.devices.links import LinkGraph
+from engine.kubelet.devices.xpu import XpuBoard
+from engine.kubelet.machine import HUGEPAGES, MEMORY, Layout, Machine, Scope, State, TopologyPolicy
+from kube import objects
+from kube.links import XPU_RESOURCE
+from kube.topologies import FlexTopo, NodeResourceTopology
+from ungater.numa.sources import annotated, flex_topo, nrt
+from ungater.numa.sources.checked import MOST, Problems
+
+BOTH = "FlexTopo and NodeResourceTopology"
+_STRICTNESS = (TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT, TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE)
+_MEMORY_SLACK = 64  # one part in so many: exporters round, and a reboot moves a little
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What holds for all nodes.
+
+    ``ignored``: resources that are not aligned, whatever the zones report. ``xpus``: those given out by XPU rules.
+    """
+
+    ignored: tuple[str, ...] = ()
+    xpus: tuple[str, ...] = (XPU_RESOURCE,)
+
+
+@dataclass(frozen=True)
+class Described:
+    """A machine, or None where nothing usable is published, and what was wrong with what is.
+
+    ``source`` names what the picture is from. ``zones_known``: its zone ids are the kubelet's. ``disagreements`` are
+    between the sources; ``problems`` with one of them.
+    """
+
+    machine: Machine | None = None
+    source: str = ""
+    zones_known: bool = True
+    problems: tuple[str, ...] = ()
+    disagreements: tuple[str, ...] = ()
+
+
+def describe(
+    node: objects.Node,
+    *,
+    topology: NodeResourceTopology | None = None,
+    flex: FlexTopo | None = None,
+    rules: Rules | None = None,
+) -> Described:
+    """The picture of one node's machine. Never raises: what cannot be used is a problem."""
+    rules = rules or Rules()
+    ignored, xpus = tuple(sorted(rules.ignored)), rules.xpus
+    annotations, status = node.metadata.annotations or {}, node.status
+    version = flex_topo.version_of(status.node_info.kubelet_version if status.node_info else None)
+    name = node.metadata.name
+    of_flex, of_nrt = Problems(f"{flex_topo.KIND} {name}"), Problems(f"{nrt.KIND} {name}")
+    full = part = None
+    if flex is not None:
+        full = flex_topo.machine_of(flex, of_flex, version=version, ignored=ignored, annotations=annotations, xpus=xpus)
+    if topology is not None:
+        spec = flex.spec if flex is not None else None
+        part = nrt.machine_of(
+            topology, of_nrt, version=version, ignored=ignored, spec=spec, annotations=annotations, xpus=xpus
+        )
+    problems = (*of_flex.texts, *of_nrt.texts)
+    if full is not None and part is not None and full.layout.exact:
+        different = tuple(_differences(full.layout, part.layout))
+        if different:
+            return Described(_safer(full, part), BOTH, problems=problems, disagreements=different)
+        return Described(full, flex_topo.KIND, problems=problems)
+    if full is not None and full.layout.exact:
+        return Described(full, flex_topo.KIND, problems=problems)
+    if part is not None:
+        knows = full is not None and flex is not None and flex.status.kubelet is not None
+        return Described(_told_more(part, full) if full and knows else part, nrt.KIND, problems=problems)
+    if full is not None and flex is not None and flex.status.kubelet is not None and full.layout.resources:
+        return Described(full, flex_topo.KIND, problems=problems)
+    of_node = Problems(f"{annotated.KIND} {name}")
+    found = annotated.machine_of(name, annotations, status.allocatable, of_node, version=version, ignored=ignored)
+    machine, known = found or (None, True)
+    return Described(machine, annotated.KIND if machine else "", known, (*problems, *of_node.texts))
+
+
+def _told_more(part: Machine, full: Machine) -> Machine:
+    """Amounts by NodeResourceTopology, with the kubelet's options, which it does not tell, by the agent."""
+    theirs = part.layout.kubelet
+    kubelet = msgspec.structs.replace(
+        full.layout.kubelet,
+        policy=theirs.policy,
+        scope=theirs.scope,
+        static_cpu=theirs.static_cpu,
+        static_memory=theirs.static_memory,
+    )
+    return msgspec.structs.replace(
+        part, layout=msgspec.structs.replace(part.layout, kubelet=kubelet, threads=full.layout.threads)
+    )
+
+
+def _differences(full: Layout, part: Layout) -> Iterator[str]:
+    """What two layouts of one machine say differently."""
+    ours, theirs = [zone.id for zone in full.zones], [zone.id for zone in part.zones]
+    if ours != theirs:
+        yield f"zones: FlexTopo has {_listed(ours)}, NodeResourceTopology has {_listed(theirs)}"
+    for what in ("policy", "scope"):
+        one, other = getattr(full.kubelet, what), getattr(part.kubelet, what)
+        if one != other:
+            yield f"Topology Manager {what}: FlexTopo has {one}, NodeResourceTopology has {other}"
+    found = [text for zone in set(ours) & set(theirs) for text in _amounts(full, part, zone)]
+    yield from sorted(found)[:MOST]
+    if len(found) > MOST:
+        yield f"and {len(found) - MOST} more"
+
+
+def _amounts(full: Layout, part: Layout, zone: int) -> Iterator[str]:
+    one, other = _rows(full, full.allocatable)[zone], _rows(part, part.allocatable)[zone]
+    for resource in one.keys() & other.keys():
+        memory = resource == MEMORY or resource.startswith(HUGEPAGES)
+        slack = max(one[resource], other[resource]) // _MEMORY_SLACK if memory else 0
+        if abs(one[resource] - other[resource]) > slack:
+            yield (
+                f"allocatable {resource} of zone {zone}: FlexTopo has {one[resource]}, NodeResourceTopology has "
+                f"{other[resource]}"
+            )
+
+
+def _rows(layout: Layout, table: tuple[tuple[int, ...], ...]) -> dict[int, dict[str, int]]:
+    """Amounts by zone id and resource; what a zone does not report is left out."""
+    return {
+        zone.id: {name: amount for name, amount in zip(layout.resources, row, strict=True) if amount >= 0}
+        for zone, row in zip(layout.zones, table, strict=True)
+    }
+
+
+def _safer(full: Machine, part: Machine) -> Machine | None:
+    """See the module."""
+    ours, theirs = full.layout, part.layout
+    zones = [zone for zone in ours.zones if any(zone.id == other.id for other in theirs.zones)]
+    if not zones:
+        return None
+    resources = tuple(sorted({*ours.resources, *theirs.resources}))
+
+    def least(one: tuple[tuple[int, ...], ...], other: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+        left, right = _rows(ours, one), _rows(theirs, other)
+        return tuple(
+            tuple(
+                min((rows[zone.id][name] for rows in (left, right) if name in rows[zone.id]), default=-1)
+                for name in resources
+            )
+            for zone in zones
+        )
+
+    kubelet = msgspec.structs.replace(
+        ours.kubelet,
+        policy=max(ours.kubelet.policy, theirs.kubelet.policy, key=_STRICTNESS.index),
+        scope=Scope.POD if Scope.POD in {ours.kubelet.scope, theirs.kubelet.scope} else Scope.CONTAINER,
+        static_cpu=ours.kubelet.static_cpu or theirs.kubelet.static_cpu,
+        static_memory=ours.kubelet.static_memory or theirs.kubelet.static_memory,
+    )
+    kept = [ours.zones.index(zone) for zone in zones]
+    layout = Layout(
+        zones=tuple(
+            msgspec.structs.replace(
+                zone, distances=tuple(zone.distances[at] for at in kept) if zone.distances else (), cores=(), uncore=()
+            )
+            for zone in zones
+        ),
+        resources=resources,
+        capacity=least(ours.capacity, theirs.capacity),
+        allocatable=least(ours.allocatable, theirs.allocatable),
+        kubelet=kubelet,
+        threads=ours.threads,
+        links=_links(theirs, resources, tuple(zone.id for zone in zones)),
+        ignored=ours.ignored,
+    )
+    return Machine(node=full.node, layout=layout, state=State(free=least(full.state.free, part.state.free)))
+
+
+def _links(
+    layout: Layout, resources: tuple[str, ...], zones: tuple[int, ...]
+) -> tuple[LinkGraph | XpuBoard | None, ...]:
+    """How devices are chosen, for other resources and zones; () where nothing is known of any."""
+    known = dict(zip(layout.resources, layout.links, strict=False))
+    if zones != tuple(zone.id for zone in layout.zones):  # masks of zones mean others now
+        bare = {name: msgspec.structs.replace(e, zones=()) for name, e in known.items() if isinstance(e, LinkGraph)}
+        known = {**known, **bare}
+    found = tuple(known.get(name) for name in resources)
+    return found if any(each is not None for each in found) else ()
+
+
+def _listed(zones: list[int]) -> str:
+    return ", ".join(map(str, zones))

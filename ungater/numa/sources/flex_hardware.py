@@ -1,0 +1,91 @@
+"""The hardware in a FlexTopo's graph, by NUMA zone (`crds.graph` has its words)."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from crds import graph
+from engine.kubelet.devices.links import bits
+from engine.kubelet.machine import Zone
+from kube.topologies import Component, FlexTopoSpec
+from ungater.numa.sources.checked import Problems
+
+
+@dataclass
+class Hardware:
+    """Zones by kubelet id; all maps are by that."""
+
+    zones: tuple[int, ...]
+    cpus: dict[int, int] = field(default_factory=dict)  # masks
+    sockets: dict[int, int] = field(default_factory=dict)
+    cores: dict[int, list[tuple[tuple[int, ...], int]]] = field(default_factory=dict)  # (threads, L3)
+    distances: dict[int, dict[int, int]] = field(default_factory=dict)
+
+    def mask(self, ids: Iterable[int] | None) -> int:
+        """Zone ids as a mask of their places; ids that are none of the machine's are left out."""
+        return sum(1 << self.zones.index(zone) for zone in {*(ids or ())} if zone in self.zones)
+
+    def zone(self, zone: int) -> Zone:
+        """One zone, as the engine has it."""
+        distances = self.distances.get(zone, {})
+        cores = sorted(self.cores.get(zone, ()))
+        whole = all(l3 >= 0 for _, l3 in cores)
+        return Zone(
+            id=zone,
+            socket=self.sockets.get(zone, 0),
+            distances=tuple(distances[other] for other in self.zones) if set(distances) >= set(self.zones) else (),
+            cores=tuple(threads for threads, _ in cores),
+            uncore=tuple(l3 for _, l3 in cores) if whole else (),
+        )
+
+
+def hardware_of(spec: FlexTopoSpec, problems: Problems) -> Hardware:
+    """What the graph says; no zones where it has none. Edges that make no sense are problems."""
+    zones: dict[str, int] = {}
+    parts: dict[str, Component] = {}
+    found: dict[int, Component] = {}
+    for at, component in enumerate(spec.nodes or ()):
+        parts[component.id] = component
+        if component.type == graph.NUMA_NODE:
+            number = graph.zone_number(component.id)
+            if number is None:
+                problems.add(f"spec.nodes[{at}].id", component.id, "numa-<id> for a NUMANode")
+            else:
+                zones[component.id], found[number] = number, component
+    hardware = Hardware(tuple(sorted(found)))
+    for number, component in found.items():
+        attributes = component.attributes or {}
+        hardware.cpus[number] = problems.cpus(f"spec.nodes[{component.id}].attributes.cpus", attributes.get("cpus"))
+        if socket := attributes.get("socket"):
+            place = f"spec.nodes[{component.id}].attributes.socket"
+            hardware.sockets[number] = problems.number(place, socket) or 0
+    _read_edges(spec, hardware, zones, parts, problems)
+    return hardware
+
+
+def _read_edges(
+    spec: FlexTopoSpec, hardware: Hardware, zones: Mapping[str, int], parts: Mapping[str, Component], problems: Problems
+) -> None:
+    zone_of: dict[str, int] = {}
+    cores: list[tuple[str, str]] = []
+    for at, edge in enumerate(spec.edges or ()):
+        if edge.source not in parts or edge.target not in parts:
+            unknown = edge.target if edge.source in parts else edge.source
+            problems.add(f"spec.edges[{at}]", unknown, "the id of one of spec.nodes")
+        elif edge.type == graph.LOCALIZED and edge.target in zones:
+            zone_of[edge.source] = zones[edge.target]
+        elif edge.type == graph.CONTAIN:
+            cores.append((edge.source, edge.target))
+        elif edge.type == graph.DISTANCE and edge.source in zones and edge.target in zones:
+            place = f"spec.edges[{at}].attributes.distance"
+            distance = problems.number(place, (edge.attributes or {}).get("distance", ""))
+            if distance is not None:
+                hardware.distances.setdefault(zones[edge.source], {})[zones[edge.target]] = distance
+    for zone in hardware.distances:
+        hardware.distances[zone].setdefault(zone, graph.LOCAL_DISTANCE)
+    for group, core in cores:
+        if group in zone_of:
+            attributes = parts[core].attributes or {}
+            mask = problems.cpus(f"spec.nodes[{core}].attributes.cpus", attributes.get("cpus"))
+            l3 = attributes.get("l3", "")
+            level = int(l3) if l3.isascii() and l3.isdigit() else -1
+            hardware.cores.setdefault(zone_of[group], []).append((tuple(bits(mask)), level))

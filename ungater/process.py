@@ -1,0 +1,109 @@
+"""Running the controller as a process: leadership, health, and the end."""
+
+import asyncio
+import os
+import platform
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from uuid import uuid4
+
+import structlog
+
+from crds.settings import Settings
+from kube.client import Client
+from kube.events import EventRecorder
+from kube.lease import LeaderElector
+from serving.server import serving
+from ungater.controller import Controller
+from ungater.metrics import Metrics
+
+COMPONENT = "topogate-ungater"
+log = structlog.get_logger()
+
+
+class Process:
+    """The controller of one process: a fresh `Controller` for every term in which it leads."""
+
+    def __init__(self, settings: Settings, client: Client) -> None:
+        self._settings = settings
+        self._client = client
+        self._recorder = EventRecorder(client, COMPONENT)
+        self.metrics = Metrics()
+        client.transport.observe = self.metrics.answered
+        self.controller: Controller | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it works, or stands by for the lease."""
+        return self.controller is None or self.controller.ready
+
+    async def run(self) -> None:
+        """Lead whenever the lease is ours, until cancelled."""
+        flushing = asyncio.create_task(self._recorder.run())
+        try:
+            if not self._settings.leader_election:
+                await self._lead(self._client)
+                return
+            elector = self._elector()
+            # Whoever is stopped for a while, and then goes on as if it still led, is to write nothing.
+            await elector.run(partial(self._lead, self._client.fenced(lambda: elector.is_leader)))
+        finally:
+            flushing.cancel()
+            with suppress(asyncio.CancelledError):
+                await flushing
+            await self._recorder.close()
+
+    def _elector(self) -> LeaderElector:
+        settings = self._settings
+        identity = f"{os.environ.get('POD_NAME') or platform.node()}_{uuid4().hex[:8]}"
+        return LeaderElector(
+            self._client,
+            settings.namespace,
+            settings.lease_name,
+            identity,
+            lease_seconds=settings.lease_seconds,
+            renew_seconds=settings.lease_renew_seconds,
+            retry_seconds=settings.lease_retry_seconds,
+        )
+
+    async def _lead(self, client: Client) -> None:
+        self.controller = Controller(self._settings, client, self.metrics, self._recorder)
+        self.metrics.leader.set(1)
+        try:
+            await self.controller.run()
+        finally:
+            self.metrics.leader.set(0)
+            self.metrics.forget()
+            self.controller = None
+
+
+async def run(
+    settings: Settings,
+    client: Client,
+    *,
+    stop: asyncio.Event | None = None,
+    on_port: Callable[[int], None] | None = None,
+) -> None:
+    """Run until ``stop`` is set or the task is cancelled.
+
+    ``on_port`` is told the port of /healthz and /readyz (``health_port`` 0 takes any free one).
+
+    Raises:
+        OSError: the port is taken.
+    """
+    process = Process(settings, client)
+    async with serving(settings, client, process.metrics.registry, ready=lambda: process.ready) as ports:
+        if on_port is not None:
+            on_port(ports.health)
+        log.info("serving", port=ports.health, metrics_port=ports.metrics)
+        working = asyncio.create_task(process.run())
+        waiting = [working] if stop is None else [working, asyncio.create_task(stop.wait())]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                working.result()
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""What is to be done for one workload: pure functions of its entry and what holds for all."""

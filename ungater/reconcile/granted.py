@@ -1,0 +1,166 @@
+"""What was granted to each pod of a workload, compared with what its pods ask for and which queue they name.
+
+Plain functions of what was seen, like `ungater.reconcile.reconcile`.
+
+Rules
+- Quota and room are given for so many pods that each take so much. A pod goes only if it takes no more, and names no
+  other queue: whoever makes pods could else have admitted what is small, and run what is large. Once none of the pods
+  runs that were admitted in another queue, the workload waits in the one that they name.
+- Where pods ask for more, as after a rolling update, more is asked for, for all pods of the pod set alike; they go once
+  that is admitted. Where all of them ask for less, the difference is given back.
+- Where it is known what pods will ask for that are to come, those before them wait too: of a LeaderWorkerSet's group
+  none goes to a place where the others do not fit. A workload of which none runs, and that finds neither room nor quota
+  for more beside what it has, gives that back and waits for all of it: two that each keep a part would wait for ever.
+- Of pods that a Job makes, its template when it was admitted tells what they take; a quota or default that is added to
+  the pods alone counts like any other difference.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from crds.constants import Keys
+from engine.model import Amounts
+from engine.quantity import format_quantity
+from engine.reasons import Reason
+from kube.objects import Pod
+from kube.requests import pod_requests
+from queueing.model import at_least, exceeds
+from ungater.model.conditions import HOLDING, Wanted
+from ungater.model.job_view import OwnedPodSet, Owner
+from ungater.model.pod_slots import finished, is_gated
+from ungater.model.workload_entry import Record
+
+_LACKS = frozenset(
+    {
+        Reason.DOES_NOT_FIT,
+        Reason.NUMA_ALIGNMENT,
+        Reason.NEVER_FITS,
+        Reason.INSUFFICIENT_QUOTA,
+        Reason.EXCEEDS_QUOTA,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Barred:
+    """A pod that is not let go, though there is a place for it: it is not what was admitted.
+
+    ``asks``: what it asks for, where that is more, or pods of ``pod_set`` that are to come after it; {} where it names
+    another queue.
+    """
+
+    pod: Pod
+    pod_set: str
+    asks: Amounts
+
+    @classmethod
+    def of(cls, record: Record, pod_set: str, pod: Pod, keys: Keys, more: Mapping[str, Amounts]) -> "Barred | None":
+        """None for a pod that may go. ``more``: `to_come`."""
+        granted, known = record.granted(pod_set), record.known
+        asks = pod_requests(pod.spec) if granted is not None else {}
+        if granted is not None and exceeds(asks, granted):
+            return cls(pod, pod_set, asks)
+        queue = (pod.metadata.labels or {}).get(keys.queue_name)
+        if queue and known is not None and not record.owner.suspendable and queue != known.queue:
+            return cls(pod, pod_set, {})
+        return next((cls(pod, name, asks) for name, asks in more.items()), None)
+
+
+def to_come(record: Record) -> dict[str, Amounts]:
+    """What pods will ask for that are to come, by pod set where that is more than was granted to each."""
+    found: dict[str, Amounts] = {}
+    for pod_set in record.owner.pod_sets if record.owner.foretold else ():
+        granted, asks = record.granted(pod_set.name), pod_requests(pod_set.template.spec)
+        if granted is not None and exceeds(asks, granted):
+            found[pod_set.name] = asks
+    return found
+
+
+def asked(record: Record, barred: Sequence[Barred]) -> dict[str, Amounts]:
+    """By pod set, what is to be granted to each of its pods so that those that ask for more may go."""
+    found: dict[str, Amounts] = {}
+    wanted = [(one.pod_set, one.asks) for one in barred if one.asks]
+    for name, asks in (*wanted, *(to_come(record).items() if wanted else ())):
+        found[name] = at_least(found.get(name) or record.granted(name) or {}, asks)
+    return found
+
+
+def anew(record: Record, wanted: Mapping[str, Amounts], gate: str) -> tuple[Wanted, ...]:
+    """What is said of a workload that waits anew, as what its pods ask for is not to be had beside what it holds.
+
+    () where that was not tried yet, or lacks something else than room and quota, or where some of its pods run still.
+    One that is suspended while it waits is not: what its template says is admitted again.
+    """
+    refused = record.refused
+    tried = (
+        wanted
+        and not record.owner.suspendable
+        and record.asked == wanted
+        and refused is not None
+        and refused.reason in _LACKS
+    )
+    if not tried or refused is None or not _none_runs(record, gate):
+        return ()
+    message = f"all its pods ask for more than was admitted, which it does not get where it is: {refused.message}"
+    return tuple([Wanted(type_, False, Reason.ASKS_FOR_MORE, message) for type_ in HOLDING])
+
+
+def _none_runs(record: Record, gate: str) -> bool:
+    sent = {uid for uid, intent in record.intents.items() if not intent.gone}  # seen behind their gates, they may run
+    return all((is_gated(pod, gate) and pod.metadata.uid not in sent) or finished(pod) for pod in record.pods.values())
+
+
+def elsewhere(record: Record, barred: Sequence[Barred], gate: str) -> tuple[Wanted, ...]:
+    """What is said of a workload that waits anew in the queue that its pods name; () where some of them run still."""
+    first = next((one for one in barred if not one.asks), None)
+    if first is None or not _none_runs(record, gate):
+        return ()
+    message = f"pod {first.pod.metadata.name} and all others name another queue than the one it was admitted in"
+    return tuple([Wanted(type_, False, Reason.OTHER_QUEUE, message) for type_ in HOLDING])
+
+
+def less(record: Record, pod_set: OwnedPodSet) -> Amounts | None:
+    """What each pod of a pod set takes, where all of them ask for less than was granted; else None."""
+    granted = record.granted(pod_set.name)
+    if granted is None or record.owner.suspendable or not exceeds(granted, pod_requests(pod_set.template.spec)):
+        return None
+    found: Amounts = {}
+    for pod in record.pods_of(pod_set):
+        if not finished(pod):
+            found = at_least(found, pod_requests(pod.spec, pod.status))
+    return found if found and exceeds(granted, found) and not exceeds(found, granted) else None
+
+
+def as_admitted(record: Record) -> Owner:
+    """The job as its Workload is to say it, where that was deleted and is made anew.
+
+    What it holds it was given in the queue that its Workload named, whatever its pods name by now: else pods of another
+    queue would go, by quota of this one.
+    """
+    return record.owner if record.admission is None else replace(record.owner, queue=record.queue_before)
+
+
+def told(record: Record, barred: Sequence[Barred]) -> tuple[Reason, str] | None:
+    """Why pods that are not what was admitted stay gated; None where there are none."""
+    first = min(barred, key=lambda one: (not one.asks, one.pod.metadata.name), default=None)
+    if first is None:
+        return None
+    workload, others = record.owner.workload, f" (and {len(barred) - 1} more)" if len(barred) > 1 else ""
+    pod = f"pod {first.pod.metadata.name}{others}"
+    if not first.asks:
+        queue = f"queue {record.known.queue}" if record.known is not None and record.known.queue else "no queue"
+        return Reason.OTHER_QUEUE, (
+            f"{pod} names another queue than workload {workload}, which was admitted in {queue}: it stays gated until "
+            "no pod of that workload runs any more"
+        )
+    granted = record.granted(first.pod_set) or {}
+    over = {name: amount for name, amount in sorted(first.asks.items()) if amount > granted.get(name, 0)}
+    more = ", ".join(f"{name} {format_quantity(name, amount)}" for name, amount in over.items())
+    had = ", ".join(f"{name} {format_quantity(name, granted.get(name, 0))}" for name in over)
+    why = f": {record.refused.message}" if record.refused is not None else ""
+    if record.pod_set_of(first.pod) != first.pod_set:
+        pod = f"what is to come after {pod} ({first.pod_set})"
+    return Reason.ASKS_FOR_MORE, (
+        f"{pod} asks for {more}, and workload {workload} was admitted with {had} for each: it goes once more is "
+        f"admitted{why}"
+    )

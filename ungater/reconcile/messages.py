@@ -1,0 +1,68 @@
+"""Sentences for people: where a workload went, and why it waits."""
+
+from collections.abc import Mapping, Sequence
+
+from engine.model import HOSTNAME_LABEL, PodSet, Policy
+from engine.placement.explain import DomainFit
+from engine.quantity import format_quantity
+from engine.results import Refusal
+from ungater.model.pod_slots import SlotMap, Values
+
+SHOWN = 3  # domains named in a message; `topogate explain` lists them all
+
+
+def admitted(slots: SlotMap, pod_set: PodSet) -> str:
+    """Where the pods go: ``16 pods in b1/r3 (cloud.../topology-rack), on 4 hosts``."""
+    level = pod_set.topology.level
+    depth = slots.levels.index(level) + 1 if level in slots.levels else len(slots.levels)
+    domains = by_domain(slots, depth)
+    pods = f"{slots.total} pod{'s' * (slots.total != 1)}"
+    if len(domains) == 1:
+        where = f"in {'/'.join(next(iter(domains)))} ({slots.levels[depth - 1]})"
+    else:
+        where = f"over {len(domains)} domains of {slots.levels[depth - 1]}: {_listed(domains)}"
+    narrower = f", on {_counted(slots)}" if depth < len(slots.levels) else ""
+    preferred = " (preferred: no single one had room)" if _spilled(pod_set, domains) else ""
+    return f"{pods} {where}{narrower}{preferred}"
+
+
+def _counted(slots: SlotMap) -> str:
+    """How many domains of the narrowest level: ``4 hosts``, or ``4 domains of <level>``."""
+    count, by_host = len(slots.slots), slots.levels[-1] == HOSTNAME_LABEL
+    what = f"host{'s' * (count != 1)}" if by_host else f"domain{'s' * (count != 1)} of {slots.levels[-1]}"
+    return f"{count} {what}"
+
+
+def by_domain(slots: SlotMap, depth: int) -> dict[Values, int]:
+    """Pods by domain of the level at ``depth`` (1: the widest), in rank order."""
+    counts: dict[Values, int] = {}
+    for slot in slots.slots:
+        values = slot.values[:depth]
+        counts[values] = counts.get(values, 0) + slot.count
+    return counts
+
+
+def waiting(refusal: Refusal, pod_set: PodSet, fits: Sequence[DomainFit]) -> str:
+    """Why a pod set cannot be placed, and how close the best domains come."""
+    best = sorted(fits, key=lambda fit: (-fit.fits, fit.values))[:SHOWN]
+    if not best:
+        return refusal.message
+    return f"{refusal.message}; closest: {'; '.join(_close(fit, pod_set.count) for fit in best)}"
+
+
+def _close(fit: DomainFit, count: int) -> str:
+    why = ", ".join(f"{name} short by {format_quantity(name, amount)}" for name, amount in sorted(fit.missing.items()))
+    detail = why or str(fit.limit)
+    return f"{'/'.join(fit.values)} could take {min(fit.fits, count)} of {count} pods" + (
+        f" ({detail})" if detail else ""
+    )
+
+
+def _spilled(pod_set: PodSet, domains: Mapping[Values, int]) -> bool:
+    return pod_set.topology.policy is Policy.PREFERRED and len(domains) > 1
+
+
+def _listed(domains: Mapping[Values, int]) -> str:
+    shown = [f"{'/'.join(values)} ({count})" for values, count in list(domains.items())[: 2 * SHOWN]]
+    more = len(domains) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

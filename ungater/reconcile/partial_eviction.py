@@ -1,0 +1,81 @@
+"""Victims that are no whole workload: pods that no queue admitted, and slices of a gang that keeps the others.
+
+Plain functions of what was seen, like `ungater.reconcile.reconcile`.
+
+Rules
+- A pod that no queue admitted may be evicted unless a DaemonSet or the node itself keeps it, another queue system
+  admitted it, or its owner said that it is not safe to evict.
+- A gang that loses slices has nothing else done to it until their pods are gone; then its admission is stored without
+  them, and it wants them back like any job that grows.
+"""
+
+from crds.constants import DEFAULT_DOMAIN, Keys
+from kube import convert
+from kube.objects import Pod, controller_of, key
+from queueing.model import OutsidePod
+from ungater.model.actions import EvictSome, Instruction, LookAgain, Losing, Rules, Shrink
+from ungater.model.conditions import moment
+from ungater.model.pod_slots import finished, is_gated, tally
+from ungater.model.workload_entry import Record
+
+MIRROR = "kubernetes.io/config.mirror"  # on pods that stand for static ones
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+UNMOVED = frozenset({"DaemonSet", "Node"})  # owners whose pods belong to their node
+AGAIN = 5.0  # seconds until another look while a patch to a slot is on its way
+
+
+def may_be_evicted(pod: Pod, keys: Keys) -> bool:
+    """Whether a pod that no queue of ours admitted may make room for one that was."""
+    meta = pod.metadata
+    annotations, owner = meta.annotations or {}, controller_of(meta)
+    if MIRROR in annotations or annotations.get(SAFE_TO_EVICT) == "false":
+        return False
+    if owner is not None and owner.kind in UNMOVED:
+        return False
+    domains = {f"{keys.domain}/", f"{DEFAULT_DOMAIN}/"}
+    return not any(name.startswith(tuple(domains)) for name in (*annotations, *(meta.labels or {})))
+
+
+def outside(pod: Pod) -> OutsidePod:
+    """Such a pod as queueing takes it."""
+    meta = pod.metadata
+    return OutsidePod(
+        key=key(pod),
+        uid=meta.uid,
+        node=pod.spec.node_name,
+        priority=pod.spec.priority or 0,
+        requests=convert.pod_requests(pod.spec),
+        created=moment(meta.creation_timestamp) or 0.0,
+    )
+
+
+def lost(record: Record, losing: Losing, rules: Rules, now: float) -> list[Instruction]:
+    """Evict the pods in some domains; once they are gone, store the admission without the slots there."""
+    slots, keys = record.slots, rules.keys
+    if slots is None:
+        return []
+    at = {
+        index: slot.count
+        for index, slot in enumerate(slots.slots)
+        if any(slot.values[: len(domain)] == domain for domain in losing.domains)
+    }
+    counted = tally(
+        slots,
+        record.pods.values(),
+        record.intents,
+        gate=keys.gate,
+        mark=keys.workload,
+        workload=record.owner.workload,
+        now=now,
+        rank=record.owner.pod_sets[0].rank,
+        dead=rules.dead,
+    )
+    if at and not any(counted.used[index] for index in at):
+        return [Shrink(slots.without(at), slots.total - sum(at.values()), record.owner.pod_sets[0].name)]
+    pods = [
+        pod
+        for pod in record.pods.values()
+        if not finished(pod) and not is_gated(pod, keys.gate) and slots.of_selector(pod.spec.node_selector) in at
+    ]
+    pods.sort(key=lambda pod: pod.metadata.name)
+    return [EvictSome(tuple((pod, losing.message) for pod in pods)), LookAgain(AGAIN)]

@@ -1,0 +1,181 @@
+"""What to do about one job: a plain function of what was seen. No I/O and no clock: ``now`` is an argument.
+
+Rules
+- No pod is ungated unless ``record.slots`` is set, which happens only after the admission was stored.
+- Never more pods in a slice than its count: only free slots are given, and an intent holds its slot.
+- Whatever keeps a pod gated is said on the Workload and as an event.
+- The same record gives the same instructions, in the same order.
+- What has a Workload has a life (`ungater.reconcile.lifecycle`): it is admitted, and evicted. A job with a queue is
+  unsuspended and suspended by us too; one without a queue is as its user has it.
+"""
+
+from collections.abc import Iterator
+
+from crds.constants import Keys
+from crds.request import RequestError, check_level
+from engine.model import Policy
+from engine.reasons import Reason
+from kube.objects import Pod, condition, is_true
+from ungater.jobs.leaderworkerset import KIND as LEADER_SETS
+from ungater.jobs.pod_group import GONE
+from ungater.model import conditions as names
+from ungater.model.actions import (
+    Create,
+    Delete,
+    Free,
+    Instruction,
+    Leave,
+    LookAgain,
+    Release,
+    Remove,
+    Rules,
+    Tell,
+    Write,
+)
+from ungater.model.conditions import Wanted
+from ungater.model.pod_slots import finished, is_gated
+from ungater.model.workload_entry import Record
+from ungater.reconcile import lifecycle
+from ungater.reconcile.missing_pods import awaited
+from ungater.reconcile.ungating import SOON, waits
+
+# A group of pods that is gone leaves nothing that its Workload could be about.
+_OUTCOMES = {"Complete": Reason.SUCCEEDED, "Failed": Reason.FAILED}
+
+
+def decide(record: Record, rules: Rules, now: float, wall: float = 0.0) -> list[Instruction]:
+    """The instructions for one job, in the order in which they are to be carried out. Changes nothing.
+
+    ``now``: seconds of a clock that never jumps; ``wall``: seconds since the epoch, as conditions have them.
+    """
+    owner = record.owner
+    if owner.over or (record.removing and record.known is not None):
+        return _over(record, rules, wall)
+    if not owner.queue and (owner.request is None or not held_back(record, rules.keys)):
+        return [Leave(), not_ours(record, rules.keys)]
+    if record.known is None:
+        return [Create()]
+    if record.admission is None and record.known.admission is None and (held_up := _held_up(record, rules, now, wall)):
+        return held_up
+    if owner.suspended and not owner.queue:
+        return _suspended(record, rules)
+    return [*_misled(record, rules, now), *lifecycle.decide(record, rules, now, wall)]
+
+
+def _held_up(record: Record, rules: Rules, now: float, wall: float) -> list[Instruction]:
+    """What is done about one that can be given nothing as it is; [] where it can."""
+    if (why := trouble(record, rules)) is not None:
+        return [Leave(), *waits(record, *why, now)]
+    missing = awaited(record, doubted=rules.doubted(record.owner.namespace, now), wall=wall)
+    if missing is None:
+        return []
+    again = [LookAgain(missing.left)] if missing.left is not None else []
+    return [Leave(), *waits(record, missing.reason, missing.message, now), *again]
+
+
+def _misled(record: Record, rules: Rules, now: float) -> Iterator[Instruction]:
+    """Pods of a LeaderWorkerSet that were let go for one of its name that it replaced; their controller makes others.
+
+    They tell its name alone, so until the watch tells of the new one they are taken for the old one's. Pods that are
+    older than it may be meant to run on.
+    """
+    owner, mark = record.owner, rules.keys.workload
+    for pod in record.pods.values() if owner.kind == LEADER_SETS else ():
+        meta = pod.metadata
+        if (
+            (meta.annotations or {}).get(mark, owner.workload) == owner.workload
+            or (meta.creation_timestamp or "") < owner.created
+            or is_gated(pod, rules.keys.gate)
+            or finished(pod)
+            or meta.deletion_timestamp is not None
+            or record.deleting.get(meta.uid, 0.0) > now
+        ):
+            continue
+        text = (
+            f"pod {meta.name} was sent to a slot of an earlier {owner.kind} {owner.name}: it is deleted, and its "
+            f"replacement is placed with workload {owner.workload}"
+        )
+        yield Delete(pod, Reason.SLOT_MOVED, text)
+
+
+def _over(record: Record, rules: Rules, wall: float) -> list[Instruction]:
+    """The job needs nothing any more. Its Workload says so, unless it goes with the job, and goes later itself."""
+    known, over = record.known, record.owner.over
+    if (over == GONE or record.removing) and known is not None:
+        return [Leave(), Remove(), Free()]  # other pods may come, and would find what is stored
+    done: list[Instruction] = [Leave(), Free()]
+    if over in {"Deleted", GONE} or known is None:
+        return done
+    found = condition(known.conditions, names.FINISHED)
+    if found is None or found.status != "True":
+        message = record.owner.outcome or f"{record.owner.kind} {record.owner.name} is {over.lower()}"
+        return [*done, Write((Wanted(names.FINISHED, True, _OUTCOMES[over], message),), delay=SOON)]
+    retention, since = rules.life.retention, names.moment(found.last_transition_time)
+    if retention is None or since is None:
+        return done
+    left = since + retention - wall
+    return [*done, LookAgain(left) if left > 0 else Remove()]
+
+
+def held_back(record: Record, keys: Keys) -> bool:
+    """Whether our gate is on the job's pods: by its template, or by the webhook's on each pod."""
+    return record.owner.gated or bool(record.slots_in) or any(is_gated(pod, keys.gate) for pod in record.pods.values())
+
+
+def not_ours(record: Record, keys: Keys) -> Tell:
+    """Why a job that is ours to place by its request or by its gate is not by the other."""
+    if record.owner.request is None:
+        message = (
+            f"the pod template carries the scheduling gate {keys.gate} but no topology request: its pods stay gated. "
+            f"Make the job again with an annotation such as {keys.required[0]}, or without the gate"
+        )
+        return Tell("Warning", Reason.INVALID_REQUEST, "Gate", message, once="gate-without-request")
+    message = (
+        f"the job asks for a topology but its pod template lacks the scheduling gate {keys.gate}, so its pods are "
+        "scheduled without it: it was made while Topogate's webhook was away. Make the job again"
+    )
+    return Tell("Warning", Reason.NOT_GATED, "Gate", message, once="request-without-gate")
+
+
+def trouble(record: Record, rules: Rules) -> tuple[Reason, str] | None:
+    """Why the job cannot be placed as it stands, whatever is free."""
+    owner = record.owner
+    if isinstance(owner.request, RequestError):
+        return owner.request.reason, str(owner.request)
+    if rules.require_queue and not owner.queue:
+        label = rules.keys.queue_name
+        return Reason.QUEUE_REQUIRED, f"it names no queue (label {label}), and nothing is placed without one here"
+    if not owner.queue and record.known is not None and not record.known.active:
+        return Reason.DEACTIVATED, "it is inactive (spec.active is false), and placed when that is set to true"
+    for request in (pod_set.request for pod_set in owner.pod_sets):
+        if request is None or (owner.queue and request.policy is Policy.UNCONSTRAINED):
+            continue
+        try:
+            check_level(request, rules.flavors)
+        except RequestError as error:
+            return error.reason, str(error)
+    if (owner.queue or not owner.suspended) and owner.count == 0:
+        return Reason.PENDING, "the job asks for no pods now (parallelism 0)"
+    return None
+
+
+def _suspended(record: Record, rules: Rules) -> list[Instruction]:
+    until = record.owner.waits_for or "it is placed when it is resumed"
+    message = f"{record.owner.kind} {record.owner.name} is suspended; {until}"
+    wanted = [Wanted(names.QUOTA_RESERVED, False, Reason.SUSPENDED, message)]
+    known = record.known
+    wanted += (
+        Wanted(type_, False, Reason.SUSPENDED, message)
+        for type_ in (names.ADMITTED, names.PODS_READY)
+        if known is not None and is_true(known.conditions, type_)
+    )
+    if record.admission is None and (known is None or known.admission is None):
+        return [Leave(), Write(tuple(wanted), delay=SOON)]
+    if any(_stays(pod, rules.keys) for pod in record.pods.values()):
+        return [Leave()]  # it may be resumed before its controller has seen this, and then they just go on
+    return [Leave(), Release(tuple(wanted))]
+
+
+def _stays(pod: Pod, keys: Keys) -> bool:
+    """Whether a pod was let go, and nobody has asked it to go yet."""
+    return not is_gated(pod, keys.gate) and not finished(pod) and pod.metadata.deletion_timestamp is None

@@ -1,0 +1,404 @@
+"""What jobs of all kinds need that wait for a place or have one: reasons that are told, pods that go to their slots.
+
+Plain functions of what was seen, like `ungater.reconcile.reconcile`.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from crds.constants import Keys
+from engine.reasons import Reason
+from kube.objects import Pod, is_true
+from ungater.model import conditions as names
+from ungater.model.actions import (
+    ANYWHERE,
+    Delete,
+    Enter,
+    Instruction,
+    Leave,
+    LookAgain,
+    Release,
+    Rules,
+    Tell,
+    Ungate,
+    Write,
+)
+from ungater.model.conditions import Wanted
+from ungater.model.job_view import OwnedPodSet
+from ungater.model.pod_slots import SlotMap, Tally, assign, finished, is_gated, tally
+from ungater.model.workload_entry import Known, Record
+from ungater.reconcile import granted, missing_pods
+from ungater.reconcile.granted import Barred
+from ungater.reconcile.resize import give_back, resize
+
+SOON = 4.0  # seconds: for what nobody waits for; often a later state makes the write needless
+DETAILS_AFTER = 10.0  # seconds: the same reason in other words
+RETELL_AFTER = 60.0  # seconds between two events that only differ in their details
+
+NODE_BACK = 20.0  # seconds in which a deleted node may come back; Kubernetes gives it forty and more
+
+_STUCK = frozenset(
+    map(
+        str,
+        (
+            Reason.SLOT_OCCUPIED,
+            Reason.PARTLY_PLACED,
+            Reason.WAITS_FOR_ARRIVALS,
+            Reason.ASKS_FOR_MORE,
+            Reason.OTHER_QUEUE,
+            Reason.PODS_MISSING,
+        ),
+    )
+)
+_HELD_LONG = 5.0  # seconds after which pods that wait for others on their way are worth a word
+
+
+def waits(record: Record, reason: Reason, message: str, now: float) -> list[Instruction]:
+    """Say why it waits: at once where the reason is new, lazily and rarely where only details are."""
+    wanted = Wanted(names.QUOTA_RESERVED, False, reason, message)
+    known = record.known
+    written = known is not None and any(
+        found.type == names.QUOTA_RESERVED and found.status == "False" and found.reason == str(reason)
+        for found in known.conditions
+    )
+    told: list[Instruction] = [Write((wanted,), delay=DETAILS_AFTER if written else 0.0)]
+    if _is_news(record, reason, message, now):
+        told.append(Tell("Warning", reason, "Admit", message))
+    return told
+
+
+def _is_news(record: Record, reason: str, message: str, now: float) -> bool:
+    told = record.told
+    if told is None or told.reason != reason:
+        return True
+    return told.message != message and now - told.at >= RETELL_AFTER
+
+
+def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
+    """Pods go to their slots, those that are astray are replaced, and what is missing is asked for."""
+    if not record.slots_in:
+        gone, barred = _let_go(record, rules.keys, now)
+        if elsewhere := granted.elsewhere(record, barred, rules.keys.gate):
+            return [Leave(), Release(elsewhere)]
+        told = _say_why(record, barred, rules, now) or _ready(record)
+        return [*gone, *resize(record, {}, granted.asked(record, barred), now), *told]
+    pod_sets, keys = record.owner.pod_sets, rules.keys
+    counted = {
+        pod_set.name: tally(
+            slots,
+            record.pods_of(pod_set),
+            record.intents,
+            gate=keys.gate,
+            mark=keys.workload,
+            workload=record.owner.workload,
+            now=now,
+            rank=pod_set.rank,
+            dead=rules.dead,
+        )
+        for pod_set in pod_sets
+        if (slots := record.slots_in.get(pod_set.name)) is not None
+    }
+    for name, count in counted.items():
+        _keep_places(record.slots_in[name], count, [*record.left_of(name), *count.ending])
+    looks = [
+        _Look.of(record, pod_set, counted[pod_set.name], rules, now) for pod_set in pod_sets if pod_set.name in counted
+    ]
+    gone, barred = _let_go(record, keys, now)
+    barred += (one for look in looks for one in look.barred)
+    if elsewhere := granted.elsewhere(record, barred, keys.gate):
+        return [Leave(), Release(elsewhere)]
+    asked = granted.asked(record, barred)
+    if anew := granted.anew(record, asked, keys.gate):
+        return [Leave(), Release(anew)]
+    moves = {look.name: look.moves for look in looks if look.moves}
+    for look in looks:
+        for _, index in look.going:
+            look.counted.used[index] += 1  # let go at this look, so none of those that are left over
+    return [
+        *_collect(record, rules, now),
+        *(step for look in looks for step in _replace(record, look.counted, now)),
+        *(Ungate(pod, index) for look in looks for pod, index in look.counted.resend if not look.crowded(index)),
+        *(Ungate(pod, index) for look in looks for pod, index in look.going),
+        *gone,
+        *(
+            (give_back(record, counted, now) or [Enter(moves, asked=asked)])
+            if moves
+            else resize(record, counted, asked, now)
+        ),
+        *(_say_why(record, barred, rules, now) or _say(record, looks, now)),
+    ]
+
+
+def _keep_places(slots: SlotMap, counted: Tally, left: Sequence[Pod]) -> None:
+    """Pods that left the workload, or lost their slot, and run on keep a slot: that where they are, or any."""
+    for pod in left:
+        index = slots.of_selector(pod.spec.node_selector)
+        free = counted.free(slots)
+        if index is None or not free[index]:
+            index = next((at for at, count in enumerate(free) if count), None)
+        if index is not None:
+            counted.used[index] += 1
+
+
+def _let_go(record: Record, keys: Keys, now: float) -> tuple[list[Instruction], list[Barred]]:
+    """Pods that have quota and no slots go anywhere; those of a job that is suspended while it waits were not gated."""
+    done: list[Instruction] = []
+    barred: list[Barred] = []
+    if record.owner.suspendable or record.admission is None:
+        return done, barred
+    more = granted.to_come(record)
+    for pod_set in record.owner.pod_sets:
+        if pod_set.name in record.slots_in:
+            continue
+        left, waiting = record.admitted(pod_set.name) - len(record.left_of(pod_set.name)), []
+        for pod in record.pods_of(pod_set):
+            intent = record.intents.get(pod.metadata.uid)
+            if finished(pod) or (intent is not None and intent.gone):
+                continue
+            if not is_gated(pod, keys.gate) or intent is not None:
+                left -= 1
+                if intent is not None and is_gated(pod, keys.gate) and intent.deadline <= now:
+                    done.append(Ungate(pod, ANYWHERE))
+            elif pod.metadata.deletion_timestamp is None:
+                waiting.append(pod)
+        waiting.sort(key=lambda pod: pod.metadata.name)
+        for pod in waiting[: max(0, left)]:
+            if (bar := Barred.of(record, pod_set.name, pod, keys, more)) is None:
+                done.append(Ungate(pod, ANYWHERE))
+            else:
+                barred.append(bar)
+    return done, barred
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One pod set with slots: what its pods hold, who goes where now, and which slots need another place."""
+
+    name: str
+    slots: SlotMap
+    counted: Tally
+    going: tuple[tuple[Pod, int], ...]
+    lost: tuple[int, ...]
+    refused: tuple[int, ...]
+    moves: tuple[tuple[int, int], ...]
+    unplaced: int
+    barred: tuple[Barred, ...] = ()
+
+    def crowded(self, index: int) -> bool:
+        """Whether more pods are in a slice than it has slots now: a patch that failed is not tried until one went."""
+        return self.counted.used[index] > self.slots.slots[index].count
+
+    @classmethod
+    def of(cls, record: Record, pod_set: OwnedPodSet, counted: Tally, rules: Rules, now: float) -> "_Look":
+        slots = record.slots_in[pod_set.name]
+        taken = None if pod_set.ranks is None else counted.ranks
+        layers = record.layers_of(pod_set)
+        placed = assign(
+            counted.waiting, counted.free(slots), slots, pod_set.position, taken, layers, rank_of=pod_set.rank
+        )
+        lost = _lost(record, pod_set, slots, counted, placed, rules)
+        refused = _refused(slots, counted, placed, rules.avoided(record, pod_set, now))
+        moves = tuple(sorted({**refused, **lost}.items()))
+        held_back = {index for index, _ in moves}
+        more = granted.to_come(record)
+        bars = {pod.metadata.uid: Barred.of(record, pod_set.name, pod, rules.keys, more) for pod, _ in placed}
+        barred = tuple([one for one in bars.values() if one is not None])
+        going = tuple([(pod, at) for pod, at in placed if at not in held_back and bars[pod.metadata.uid] is None])
+        unplaced = len(counted.waiting) - len(placed)
+        only_refused = tuple(sorted(refused.keys() - lost.keys()))
+        return cls(pod_set.name, slots, counted, going, tuple(sorted(lost)), only_refused, moves, unplaced, barred)
+
+
+def _lost(  # noqa: PLR0917
+    record: Record,
+    pod_set: OwnedPodSet,
+    slots: SlotMap,
+    counted: Tally,
+    placed: Sequence[tuple[Pod, int]],
+    rules: Rules,
+) -> dict[int, int]:
+    """Slots that pods need and where none can start now: slice -> how many.
+
+    Those of pods of the job that still run there stay: moving them would end those pods.
+    """
+    needed = sorted({index for _, index in placed} | {index for index, count in enumerate(counted.unbound) if count})
+    lost = rules.lost(record, pod_set, slots, needed) if needed else ()
+    return {index: left for index in lost if (left := slots.slots[index].count - counted.bound[index]) > 0}
+
+
+def _refused(
+    slots: SlotMap, counted: Tally, placed: Sequence[tuple[Pod, int]], avoided: Collection[str]
+) -> dict[int, int]:
+    """Slots on nodes that refused such a pod, as far as pods need them and none holds them: slice -> how many."""
+    if not avoided:
+        return {}
+    free = counted.free(slots)
+    return {index: free[index] for index in {index for _, index in placed} if slots.slots[index].node in avoided}
+
+
+def _collect(record: Record, rules: Rules, now: float) -> list[Instruction]:
+    """Delete our pods on nodes that are there no more, before Kubernetes does: it would count each as a failure.
+
+    A Job waits up to ten minutes after several failures until it makes new pods.
+    """
+    done: list[Instruction] = []
+    due: list[float] = []
+    for pod in record.pods.values():
+        name = pod.spec.node_name
+        if not name or finished(pod) or rules.keys.workload not in (pod.metadata.annotations or {}):
+            continue
+        if (since := rules.missing(name)) is None:
+            continue
+        at = max(since + NODE_BACK, record.deleting.get(pod.metadata.uid, 0.0))
+        if at > now:
+            due.append(at - now)
+            continue
+        text = f"node {name} was deleted: pod {pod.metadata.name} on it is deleted too, and its replacement gets a slot"
+        done.append(Delete(pod, Reason.NODE_DELETED, text, at_once=True))
+    return [*done, *(LookAgain(after) for after in sorted(due)[:1])]
+
+
+def _replace(record: Record, counted: Tally, now: float) -> list[Instruction]:
+    """Pods that stand where they have no slot go; pods that were never ours to place are only pointed at."""
+    done: list[Instruction] = [
+        Delete(
+            pod,
+            Reason.SLOT_MOVED,
+            f"pod {pod.metadata.name} was sent to a place that is no slot of workload {record.owner.workload} any "
+            "more: it is deleted, and its replacement gets a slot",
+        )
+        for pod in counted.moved
+        if record.deleting.get(pod.metadata.uid, 0.0) <= now
+    ]
+    for pod in counted.strangers:
+        if pod.metadata.uid not in record.noted:
+            message = (
+                f"pod {pod.metadata.name} runs without a slot of workload {record.owner.workload}: its gate was not "
+                "removed by Topogate. Delete it to have it placed"
+            )
+            done.append(Tell("Warning", Reason.NOT_GATED, "Place", message, pod=pod, once=pod.metadata.uid))
+    waits_until = [record.deleting[pod.metadata.uid] for pod in counted.moved if pod.metadata.uid in record.deleting]
+    return [*done, *(LookAgain(due - now) for due in sorted(waits_until)[:1] if due > now)]
+
+
+def _say_why(record: Record, barred: Sequence[Barred], rules: Rules, now: float) -> list[Instruction]:
+    """Why pods stay gated, or are not there, whatever has room."""
+    return (
+        _say_barred(record, barred, now) or _say_of_no_kind(record, rules.keys, now) or _say_missing(record, rules, now)
+    )
+
+
+def _say_of_no_kind(record: Record, keys: Keys, now: float) -> list[Instruction]:
+    """That pods wait of a kind that the workload has no slots for."""
+    owner = record.owner
+    if not owner.kinds:
+        return []
+    others = [pod for pod in record.pods.values() if is_gated(pod, keys.gate) and owner.pod_set_of(pod) is None]
+    first = min(others, key=lambda pod: pod.metadata.name, default=None)
+    if first is None:
+        return []
+    kinds = ", ".join(f"{one.name} ({one.full})" for one in owner.pod_sets)
+    message = (
+        f"pod {first.metadata.name} is {owner.role(first)}, and workload {owner.workload} was placed with {kinds} "
+        f"alone: annotation {keys.pod_group_total} is to count the pods of all kinds"
+    )
+    return _warn(record, Reason.PARTLY_PLACED, message, now)
+
+
+def _say_barred(record: Record, barred: Sequence[Barred], now: float) -> list[Instruction]:
+    """Why pods that are not what was admitted stay gated."""
+    found = granted.told(record, barred)
+    if found is None:
+        return []
+    return _warn(record, *found, now)
+
+
+def _say_missing(record: Record, rules: Rules, now: float) -> list[Instruction]:
+    """That some of its pods were not made in time, as long as they are not there."""
+    if not record.late:
+        return []
+    return _warn(record, Reason.PODS_MISSING, missing_pods.message(record, rules.missing_pods), now)
+
+
+def _warn(record: Record, reason: Reason, message: str, now: float) -> list[Instruction]:
+    said: list[Instruction] = [Write((Wanted(names.PODS_READY, False, reason, message),), delay=SOON, lost=())]
+    if _is_news(record, reason, message, now):
+        said.append(Tell("Warning", reason, "Place", message))
+    return said
+
+
+def _say(record: Record, looks: Sequence[_Look], now: float) -> list[Instruction]:
+    """PodsReady, and why pods are still gated where some are."""
+    owner = record.owner
+    astray = [look.slots.slots[index].values[-1] for look in looks for index in (*look.lost, *look.refused)]
+    total = sum(look.slots.total for look in looks)
+    if record.refused is not None and (astray or owner.count > total):
+        reason, detail = Reason.PARTLY_PLACED, record.refused.message
+        message = f"{total} of {owner.count} pods have a slot; no room for the rest: {detail}"
+        if astray:
+            where = ", ".join(astray[:3])
+            why = "is lost" if any(look.lost for look in looks) else "refused such a pod or would now"
+            message = f"{where} {why}, and its pods have no other place in their domain: {detail}"
+        nodes = {look.slots.slots[index].node for look in looks for index in look.lost}
+        lost = tuple(sorted(filter(None, nodes)))
+        said: list[Instruction] = [Write((Wanted(names.PODS_READY, False, reason, message),), delay=SOON, lost=lost)]
+        if _is_news(record, reason, message, now):
+            said.append(Tell("Warning", reason, "Resize", message))
+        return said
+    unplaced = sum(look.unplaced for look in looks)
+    if unplaced and owner.count <= total:
+        message = f"{unplaced} gated pods wait for a slot that a pod of the job still holds until it is gone"
+        return [Write((Wanted(names.PODS_READY, False, Reason.SLOT_OCCUPIED, message),), delay=SOON, lost=())]
+    return _held(record, now) or _ready(record)
+
+
+def _held(record: Record, now: float) -> list[Instruction]:
+    """Some pods have waited for a while for what others do on their node."""
+    held = [one for one in record.held.values() if now - one.since >= _HELD_LONG]
+    if not held:
+        return []
+    nodes = sorted({one.node for one in held})
+    more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
+    message = (
+        f"{len(held)} gated pods wait for {', '.join(nodes[:3])}{more}: pods on their way there come first, because "
+        "the kubelet might refuse one of them, or pods that end there soon"
+    )
+    return [Write((Wanted(names.PODS_READY, False, Reason.WAITS_FOR_ARRIVALS, message),), delay=SOON)]
+
+
+def _ready(record: Record) -> list[Instruction]:
+    """PodsReady."""
+    owner, known = record.owner, record.known
+    was_ready = known is not None and is_true(known.conditions, names.PODS_READY)
+    if owner.ready >= owner.count > 0:
+        astray = [trouble for trouble in record.troubles.values() if not trouble.refused]
+        message = f"all {owner.count} pods are ready"
+        if astray:
+            message = f"{message}; {len(astray)} of them did not get the NUMA zones or devices that were predicted"
+        known_so = was_ready and not astray
+        return (
+            []
+            if known_so
+            else [Write((Wanted(names.PODS_READY, True, Reason.PODS_READY, message),), delay=SOON, lost=())]
+        )
+    refusal = next((trouble for trouble in reversed(record.troubles.values()) if trouble.refused), None)
+    if refusal is not None and not was_ready:
+        message = (
+            f"{refusal.message}; its replacement goes to another node, or there again after {refusal.seconds:.0f} s"
+        )
+        return [Write((Wanted(names.PODS_READY, False, Reason.KUBELET_REFUSED, message),), delay=SOON, lost=())]
+    stuck = known is not None and any(
+        found.type == names.PODS_READY and found.reason in _STUCK for found in known.conditions
+    )
+    if stuck or (was_ready and owner.count == owner.full):
+        message = f"{owner.ready} of {owner.count} pods are ready"
+        reason = Reason.PODS_NOT_READY if was_ready or _ready_before(known) else Reason.WAIT_FOR_START
+        return [Write((Wanted(names.PODS_READY, False, reason, message),), delay=SOON, lost=())]
+    return []
+
+
+def _ready_before(known: Known | None) -> bool:
+    """Whether pods that are not ready now were since the admission."""
+    if known is None:
+        return False
+    return names.unready_at(known.conditions, names.since(known.conditions, names.ADMITTED)) is not None

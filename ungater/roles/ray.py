@@ -1,5 +1,0 @@
-"""Ray clusters: the head group and the groups of workers."""
-
-from ungater.roles.rule import Rule
-
-RULE = Rule(group="ray.io", pod_set="ray.io/group")

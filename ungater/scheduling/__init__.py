@@ -1,0 +1,1 @@
+"""The admission cycle, and new places for slots whose nodes are lost."""

@@ -1,0 +1,189 @@
+"""Questions to the engine beside the cycle's own: other slots for lost ones, and why somebody waits in words. Pure."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from crds.request import resolve, unresolved
+from engine.cluster.assignment import Assignment
+from engine.cluster.state import ClusterState
+from engine.cluster.unlabeled import helpful, in_words
+from engine.model import PodSet, Policy, TopologyRequest
+from engine.placement.explain import explain
+from engine.placement.place import extend, place, replace
+from engine.reasons import Reason
+from engine.results import Refusal, WorkloadRequest
+from kube.objects import PodTemplate
+from queueing.queues.entry import Grant
+from ungater.cache.cache import Memory
+from ungater.model.job_view import OwnedPodSet
+from ungater.model.workload_entry import Admission, Record
+from ungater.reconcile import messages
+
+COUNTED = frozenset({Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, Reason.NEVER_FITS})
+
+
+def pod_set_in(
+    memory: Memory, record: Record, owned: OwnedPodSet, levels: Sequence[str], count: int | None = None
+) -> PodSet:
+    """A pod set as it is asked for in a flavor with these levels."""
+    parsed = owned.request
+    topology = resolve(parsed, levels) if parsed is not None else None
+    if topology is None and parsed is not None:
+        topology = unresolved(parsed)
+    return memory.pod_set(record, owned, topology or TopologyRequest(policy=Policy.UNCONSTRAINED), count)
+
+
+def told(memory: Memory, record: Record, admission: Admission, message: str) -> str:
+    """Where its pods go, for people; ``message``: what queueing says of it, for one with a queue."""
+    where = []
+    for pod_set in record.owner.pod_sets:
+        part = admission.part(pod_set.name)
+        if part is not None and part.slots is not None:
+            named = f"{pod_set.name}: " if len(admission.parts) > 1 else ""
+            where.append(named + messages.admitted(part.slots, pod_set_in(memory, record, pod_set, part.slots.levels)))
+    return "; ".join(filter(None, (message if admission.queue else "", *where)))
+
+
+def reclaimed(record: Record, admission: Admission) -> dict[str, int]:
+    """How many pods of each pod set need no room any more."""
+    left = {one.name: one.full - part.count for one in record.owner.pod_sets if (part := admission.part(one.name))}
+    return {name: count for name, count in left.items() if count > 0}
+
+
+def elsewhere(memory: Memory, record: Record) -> Grant | Refusal:
+    """Other slots for those that are lost, in the same required domain; the others stay where they are.
+
+    Changes nothing.
+    """
+    state, grant = memory.state, record.grant
+    if grant is None or not record.slots_in:
+        raise AssertionError(f"{record.key}: nothing to move")
+    counts = dict(grant.counts)
+    checkpoint = state.begin()
+    try:
+        for owned in record.owner.pod_sets:
+            if owned.name not in record.lost or owned.name not in record.slots_in:
+                continue
+            found = _moved(memory, record, owned)
+            if isinstance(found, Refusal):
+                return found
+            others = [part for part in state.assignments(record.key).values() if part.pod_set != owned.name]
+            state.reserve(record.key, [*others, found])
+            counts[owned.name] = found.count
+        held = state.assignments(record.key)
+        parts = tuple([held[name] for name in counts if name in held])
+    finally:
+        state.rollback(checkpoint)
+    return dataclasses.replace(grant, counts=counts, assignments=parts)
+
+
+def fits(memory: Memory, record: Record, pod_set: str, selector: Mapping[str, str]) -> bool:
+    """Whether all nodes of the slots of a pod set have these labels."""
+    held = record.grant.assignments if record.grant is not None else ()
+    names = {name for part in held if part.pod_set == pod_set for piece in part.slices for name, _ in piece.nodes}
+    nodes = (memory.state.nodes.get(name) for name in names) if selector else ()
+    return all(node is not None and selector.items() <= node.labels.items() for node in nodes)
+
+
+def anew(memory: Memory, record: Record, templates: Mapping[str, PodTemplate]) -> Grant | Refusal:
+    """Other slots for all that a job without pods holds, in the same flavors.
+
+    ``templates``: by pod set, what its pods will be made of; absent: the job's own. Changes nothing.
+    """
+    state, grant = memory.state, record.grant
+    if grant is None:
+        raise AssertionError(f"{record.key}: nothing to place anew")
+    owned = {
+        one.name: dataclasses.replace(one, template=templates.get(one.name, one.template))
+        for one in record.owner.pod_sets
+    }
+    checkpoint = state.begin()
+    try:
+        state.release(record.key)
+        parts: list[Assignment] = []
+        for flavor in dict.fromkeys(part.flavor for part in grant.assignments):
+            pod_sets = tuple(
+                [
+                    pod_set_in(memory, record, owned[part.pod_set], part.levels, part.count)
+                    for part in grant.assignments
+                    if part.flavor == flavor
+                ]
+            )
+            placed = place(state, WorkloadRequest(record.key, pod_sets, (flavor,)))
+            if isinstance(placed, Refusal):
+                return placed
+            parts += placed.assignments
+            state.reserve(record.key, parts)
+    finally:
+        state.rollback(checkpoint)
+    return dataclasses.replace(grant, assignments=tuple(parts))
+
+
+def _moved(memory: Memory, record: Record, owned: OwnedPodSet) -> Assignment | Refusal:
+    state, queued, name = memory.state, bool(record.owner.queue), owned.name
+    slots, lost = record.slots_in[name], record.lost[name]
+    whole = [slots.slots[at] for at, count in lost if at < len(slots.slots) and count == slots.slots[at].count]
+    if record.layers_of(owned) and len(whole) == len(lost) and all(slot.node for slot in whole):
+        # By rank order, which tells what is lost of each slice.
+        pod_set = pod_set_in(memory, record, owned, slots.levels, slots.total)
+        return replace(state, record.key, pod_set, {slot.node for slot in whole})
+    part = record.admission.part(name) if record.admission is not None else None
+    if part is None:
+        raise AssertionError(f"{record.key}: pod set {name} is not admitted")
+    kept = slots.without({index: count for index, count in lost if index < len(slots.slots)})
+    want = slots.total if queued else max(owned.count, slots.total)
+    pod_set = pod_set_in(memory, record, owned, slots.levels, want)
+    others = [one for one in state.assignments(record.key).values() if one.pod_set != name]
+    checkpoint = state.begin()
+    try:
+        if kept.total:
+            state.restore(record.key, [*others, memory.holdings.assignment(record, part, kept)])
+            return extend(state, record.key, pod_set, want - kept.total)
+        state.reserve(record.key, others)
+        pod_set = _beside(pod_set, others, record)
+        placed = place(state, WorkloadRequest(record.key, (pod_set,), (slots.flavor,) if queued else ()))
+        return placed if isinstance(placed, Refusal) else placed.assignments[0]
+    finally:
+        state.rollback(checkpoint)
+
+
+def _beside(pod_set: PodSet, others: Sequence[Assignment], record: Record) -> PodSet:
+    """A pod set without any slots left, held to the required domain of those that it shares a group with."""
+    names = {
+        one.name for one in record.owner.pod_sets if one.request is not None and one.request.group == pod_set.group
+    }
+    mate = next((one for one in others if one.pod_set in names and one.slices), None)
+    level = pod_set.topology.level
+    alone = msgspec.structs.replace(pod_set, group="")
+    if not pod_set.group or mate is None or pod_set.topology.policy is not Policy.REQUIRED or level not in mate.levels:
+        return alone
+    depth = mate.levels.index(level) + 1
+    domain = dict(zip(mate.levels[:depth], mate.slices[0].values, strict=False))
+    return msgspec.structs.replace(alone, node_selector={**pod_set.node_selector, **domain})
+
+
+def reason_text(state: ClusterState, refusal: Refusal, pod_set: PodSet, flavors: Sequence[str]) -> str:
+    """The refusal in words, with how close the best domains of the flavor come."""
+    flavor = refusal.flavor or next(iter(flavors), "")
+    known = state.flavors.get(flavor)
+    if refusal.reason not in COUNTED or known is None or pod_set.topology.level not in {None, *known.levels}:
+        return refusal.message
+    return messages.waiting(refusal, pod_set, explain(state, flavor, pod_set))
+
+
+def refused_text(memory: Memory, record: Record, refusal: Refusal) -> str:
+    """Why a job waits, for a person: with how close it comes, and with the nodes that are left out for now."""
+    flavor = refusal.flavor if refusal.flavor in memory.flavors else next(iter(sorted(memory.flavors)), "")
+    text = refusal.message
+    if flavor:
+        pod_sets = record.owner.pod_sets
+        owned = next((one for one in pod_sets if one.name == refusal.pod_set), pod_sets[0])
+        pod_set = pod_set_in(memory, record, owned, memory.flavors[flavor])
+        text = reason_text(memory.state, refusal, pod_set, [flavor])
+    if refusal.reason in COUNTED and (left_out := memory.troubles.listed(record)):
+        text += f"; left out for now, because their kubelets refused such a pod: {left_out}"
+    if flavor and refusal.reason in {*COUNTED, Reason.NO_NODES} and (found := helpful(memory.state, flavor, pod_set)):
+        text += f"; {in_words(found)}, and could take such pods"
+    return text

@@ -1,0 +1,131 @@
+"""Writes how queues stand into their status: on change only, and each queue at most every few seconds.
+
+Rules
+- The condition ``Active`` is written as soon as it differs; numbers wait until ``EVERY`` is over.
+- What is there already is read from the informers' copies, so a restart writes nothing that is not new.
+- A write that fails is made again by a later look: nothing here has to be remembered.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import structlog
+
+from kube.client import Client
+from kube.errors import KubeError, NotFound
+from kube.objects import Condition
+from kube.queues import ClusterQueue, LocalQueue
+from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, Resource
+from queueing.queues.queues import Queues
+from queueing.status import Standing, body, standings
+from ungater.model import conditions
+from ungater.model.conditions import Wanted
+
+ACTIVE = "Active"
+TICK = 1.0  # seconds between two looks
+EVERY = 3.0  # seconds between two writes of one queue's numbers
+AFTER_FAILURE = 10.0  # seconds
+MOST_OF_A_CORE = 0.01  # spent on looking, where queues are many
+
+log = structlog.get_logger(__name__)
+_conditions = tuple[Condition, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is looked at: ``queues`` decides; the others are the objects as the API server has them.
+
+    ``flavors``: names of those with a topology. ``unchecked``: keys of workloads that hold quota and wait for a check.
+    """
+
+    queues: Queues
+    flavors: Callable[[], Collection[str]]
+    cluster: Callable[[], Iterable[ClusterQueue]]
+    local: Callable[[], Iterable[LocalQueue]]
+    unchecked: Callable[[], Collection[str]] = frozenset
+
+
+@dataclass(frozen=True)
+class Write:
+    """One merge patch of a status; ``urgent`` where it changes the condition."""
+
+    resource: Resource
+    queue: ClusterQueue | LocalQueue
+    status: dict[str, Any]
+    urgent: bool
+
+    @property
+    def id(self) -> str:
+        """Tells queues apart, one made again under its old name too."""
+        return self.queue.metadata.uid
+
+
+@dataclass
+class QueueStatus:
+    """Call `run` as a task of the term of leadership that ``source`` belongs to."""
+
+    client: Client
+    source: Source
+    _written: dict[str, float] = field(default_factory=dict)  # by uid: when, on the monotonic clock
+
+    async def run(self) -> None:
+        """Look and write for ever; ends only by cancellation."""
+        while True:
+            await asyncio.sleep(await self.look())
+
+    async def look(self) -> float:
+        """Write what is due; returns the seconds until the next look."""
+        began = time.monotonic()
+        wanted = list(changes(self.source, time.time()))
+        took = time.monotonic() - began
+        self._written = {uid: at for uid, at in self._written.items() if began - at < EVERY}
+        errors = [
+            error
+            for one in wanted
+            if (one.urgent or one.id not in self._written) and (error := await self._write(one)) is not None
+        ]
+        if errors:
+            log.warning("status of queues not written", queues=len(errors), first=str(errors[0]))
+        return max(AFTER_FAILURE if errors else TICK, took / MOST_OF_A_CORE)
+
+    async def _write(self, one: Write) -> KubeError | None:
+        meta = one.queue.metadata
+        self._written[one.id] = time.monotonic()
+        try:
+            await self.client.patch(
+                one.resource, meta.name, meta.namespace or None, body={"status": one.status}, subresource="status"
+            )
+        except NotFound:
+            return None  # it was deleted meanwhile
+        except KubeError as error:
+            return error
+        return None
+
+
+def changes(source: Source, now: float) -> Iterator[Write]:
+    """The statuses that differ from what is there; ``now`` in seconds since the epoch."""
+    found = standings(source.queues, source.flavors(), unchecked=source.unchecked())
+    for queue in source.cluster():
+        yield from _change(CLUSTER_QUEUES, queue, found.cluster.get(queue.metadata.name), now)
+    for local in source.local():
+        yield from _change(LOCAL_QUEUES, local, found.local.get((local.metadata.namespace, local.metadata.name)), now)
+
+
+def _change(
+    resource: Resource, queue: ClusterQueue | LocalQueue, standing: Standing | None, now: float
+) -> Iterator[Write]:
+    if standing is None:
+        return  # not taken in yet
+    before = queue.status or {}
+    changed = {name: value for name, value in body(standing).items() if before.get(name) != value}
+    existing = msgspec.convert(before.get("conditions") or (), _conditions)
+    active = Wanted(ACTIVE, standing.active, standing.reason, standing.message)
+    merged = conditions.merge(existing, (active,), generation=queue.metadata.generation, now=now)
+    if merged is not None:
+        changed["conditions"] = conditions.plain(merged)
+    if changed:
+        yield Write(resource, queue, changed, urgent=merged is not None)

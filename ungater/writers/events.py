@@ -1,0 +1,46 @@
+"""Events about a workload: on the job, where its owner looks, and on its Workload, where an administrator does.
+
+Two a happening, however many pods the job has. Events about one pod are on the pod.
+"""
+
+from crds.constants import API_VERSION
+from engine.reasons import Reason
+from kube.events import EventRecorder
+from kube.objects import ObjectReference
+from ungater.model import conditions
+from ungater.model.pod_slots import finished
+from ungater.model.workload_entry import Record
+
+FINE = "Normal"
+
+
+def announce(recorder: EventRecorder, record: Record, type_: str, reason: Reason, action: str, *, message: str) -> None:
+    """Say what happened to a workload."""
+    text = conditions.shorten(message)
+    recorder.event(job_reference(record), type_, reason, action, text)
+    if record.known is not None and record.known.uid:
+        recorder.event(workload_reference(record), type_, reason, action, text)
+
+
+def job_reference(record: Record) -> ObjectReference:
+    """The job, as an event names it; of a group the first pod that is there."""
+    owner = record.owner
+    if owner.members:
+        there = sorted((pod.metadata.name, pod.metadata.uid) for pod in record.pods.values() if not finished(pod))
+        name, uid = next(iter(there), owner.members[0])
+        return ObjectReference(api_version="v1", kind="Pod", namespace=owner.namespace, name=name, uid=uid)
+    return ObjectReference(
+        api_version=owner.api_version,
+        kind=owner.kind,
+        namespace=owner.namespace,
+        name=owner.name,
+        uid=owner.uid,
+    )
+
+
+def workload_reference(record: Record) -> ObjectReference:
+    """Its Workload; there has to be one."""
+    owner, uid = record.owner, record.known.uid if record.known is not None else ""
+    return ObjectReference(
+        api_version=API_VERSION, kind="Workload", namespace=owner.namespace, name=owner.workload, uid=uid
+    )

@@ -1,0 +1,265 @@
+"""Evicts pods through the Eviction API, so that PodDisruptionBudgets hold.
+
+Rules
+- Who wants a pod gone says so at every look (`evict`); this keeps no plan of its own. What is on its way, was granted
+  a moment ago, or waits after a refusal is not sent again, and the workload is looked at again when the wait is over.
+  So a wish that ended is never carried out late.
+- A budget that refuses delays: doubled each time, and no shorter than the API server asks for. `blocked` says since
+  when.
+- An evicted pod is no failure of its Job: a gang of 16 must not use up a `backoffLimit` of 6. So the pod leaves the
+  Job's accounting just before, as the Job controller itself does it when it suspends a Job: its tracking finalizer
+  goes. A dry run asks the budgets first, and where they refuse after all the finalizer comes back.
+- The pod's own grace period holds.
+- Who takes back nominal quota may override a budget: the pod is deleted then. It may also bound the time that a pod has
+  to stop, which else its owner chooses.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from engine.reasons import Reason
+from kube.client import Client
+from kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError, TooManyRequests
+from kube.events import EventRecorder, reference
+from kube.objects import Pod, controller_of, key
+from kube.patches import PatchType
+from kube.resources import PODS
+from ungater.guard import Guard
+from ungater.metrics import Metrics
+from ungater.model.conditions import moment
+from ungater.model.job_view import is_job
+from ungater.workqueue import backoff
+
+TRACKING: Final = "batch.kubernetes.io/job-tracking"  # the Job controller's finalizer on the pods that it counts
+FIRST_DELAY: Final = 1.0  # seconds after the first refusal
+LONGEST_DELAY: Final = 60.0
+GONE_AFTER: Final = 2.0  # seconds until one that was found gone is looked for: not every conflict means another pod
+SEEN_AFTER: Final = 30.0  # seconds in which the informer should have shown that the pod is going
+TIMEOUT: Final = 15.0  # seconds for one call, a wait that the API server asks for included
+SPARE: Final = 5.0  # seconds that clocks may differ, and a deletion takes until it is seen
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """A budget refuses. ``since``: seconds on the clock of `Evictions`; ``message`` names the pod and the budget."""
+
+    since: float
+    message: str
+
+
+@dataclass
+class _Try:
+    """What is known of one pod's eviction."""
+
+    uid: str  # of the workload's owner, as given to `evict`
+    pod: Pod
+    why: str
+    overriding: bool = False
+    most_grace: int | None = None
+    failures: int = 0
+    not_before: float = 0.0
+    blocked: Blocked | None = field(default=None)
+
+
+class Evictions:
+    """Evictions under way, by pod. ``again(uid, seconds)`` has a workload looked at again."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        concurrency: int,
+        again: Callable[[str, float], None],
+        recorder: EventRecorder,
+        metrics: Metrics,
+        guard: Guard,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._client = client
+        self._wall = wall
+        self._concurrency = concurrency
+        self._again = again
+        self._recorder = recorder
+        self._metrics = metrics
+        self._guard = guard
+        self._clock = clock
+        self._tries: dict[str, _Try] = {}  # by pod uid
+        self._of: dict[str, set[str]] = {}  # workload -> its pods here
+        self._queue: asyncio.Queue[_Try] = asyncio.Queue()
+
+    async def run(self) -> None:
+        """Evict what is asked for, for ever."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._concurrency):
+                group.create_task(self._work())
+
+    def evict(self, uid: str, pod: Pod, why: str, *, overriding: bool = False, most_grace: int | None = None) -> None:
+        """Evict ``pod`` of workload ``uid`` soon; nothing where that is under way or its next attempt is not due.
+
+        ``why`` is for the pod's event and the log. ``overriding``: whatever budgets say. ``most_grace``: seconds that
+        it has to stop at most; one that terminates already, and has longer, gets no more.
+        """
+        meta = pod.metadata
+        if meta.deletion_timestamp is not None and not self._lingers(pod, most_grace):
+            self._forget_pod(meta.uid)
+            return
+        found = self._tries.get(meta.uid)
+        if found is None:
+            found = self._tries[meta.uid] = _Try(uid, pod, why, overriding)
+            self._of.setdefault(uid, set()).add(meta.uid)
+        elif meta.deletion_timestamp is not None and found.pod.metadata.deletion_timestamp is None:
+            pass  # it terminates, and takes too long
+        elif overriding and not found.overriding and found.blocked is not None:
+            found.overriding = True  # at once, whatever the last refusal asked to wait
+        elif (left := found.not_before - self._clock()) > 0:
+            if left < float("inf"):
+                self._again(uid, left)  # this look came before the one that was asked for then, and took its place
+            return
+        found.pod, found.why, found.most_grace = pod, why, most_grace
+        found.not_before = float("inf")  # until the attempt ends
+        self._queue.put_nowait(found)
+
+    def _lingers(self, pod: Pod, most: int | None) -> bool:
+        """Whether a pod that terminates has more time left than it may have."""
+        end = moment(pod.metadata.deletion_timestamp)
+        return most is not None and end is not None and end - self._wall() > most + SPARE
+
+    def blocked(self, uid: str) -> Blocked | None:
+        """What has held up the evictions of a workload for the longest time; None where nothing does."""
+        found = [self._tries[pod].blocked for pod in self._of.get(uid, ())]
+        return min((one for one in found if one is not None), key=lambda one: one.since, default=None)
+
+    def forget(self, uid: str) -> None:
+        """Nobody wants pods of this workload gone any more."""
+        for pod in self._of.pop(uid, set()):
+            self._tries.pop(pod, None)
+
+    def _forget_pod(self, pod: str) -> None:
+        found = self._tries.pop(pod, None)
+        if found is not None and (pods := self._of.get(found.uid)) is not None:
+            pods.discard(pod)
+            if not pods:
+                del self._of[found.uid]
+
+    async def _work(self) -> None:
+        while True:
+            one = await self._queue.get()
+            if self._tries.get(one.pod.metadata.uid) is not one:
+                continue  # forgotten while it waited
+            try:
+                await self._evict(one)
+            except NotFound:
+                self._metrics.evictions.labels("gone").inc()
+                self._forget_pod(one.pod.metadata.uid)
+                self._again(one.uid, GONE_AFTER)
+            except KubeError as error:
+                self._refused(one, error)
+            except Exception as error:  # noqa: BLE001  (told by the guard)
+                self._guard.failed("pod", key(one.pod), error)
+                self._refused(one, KubeError(f"{type(error).__name__}: {error}"))
+            else:
+                self._granted(one)
+
+    async def _evict(self, one: _Try) -> None:
+        """Raises KubeError; the pod is then counted by its Job as before."""
+        pod, most = one.pod, one.most_grace
+        terminates, asked = pod.metadata.deletion_timestamp is not None, pod.spec.termination_grace_period_seconds or 0
+        grace = most if most is not None and (terminates or asked > most) else None
+        post = self._delete if one.overriding or terminates else self._post
+        if terminates or not tracked(pod):
+            await post(pod, grace, dry_run=False)
+            return
+        await post(pod, grace, dry_run=True)
+        await count(self._client, pod, counted=False)
+        try:
+            await post(pod, grace, dry_run=False)
+        except NotFound:
+            raise
+        except KubeError:
+            await count(self._client, pod, counted=True)
+            raise
+
+    async def _post(self, pod: Pod, grace: int | None, *, dry_run: bool) -> None:
+        meta = pod.metadata
+        try:
+            await self._client.evict(
+                meta.name, meta.namespace, uid=meta.uid, grace_period=grace, dry_run=dry_run, timeout=TIMEOUT
+            )
+        except Conflict as error:
+            raise _made_again(pod) from error
+
+    async def _delete(self, pod: Pod, grace: int | None, *, dry_run: bool) -> None:
+        meta = pod.metadata
+        try:
+            await self._client.delete(
+                PODS, meta.name, meta.namespace, uid=meta.uid, grace_period=grace, dry_run=dry_run, timeout=TIMEOUT
+            )
+        except Conflict as error:
+            raise _made_again(pod) from error
+
+    def _granted(self, one: _Try) -> None:
+        one.failures, one.blocked = 0, None
+        one.not_before = self._clock() + SEEN_AFTER
+        self._metrics.evictions.labels("evicted").inc()
+        self._recorder.event(reference(PODS, one.pod), "Normal", Reason.EVICTED, "Evict", one.why)
+        log.info("evicted", pod=one.pod.metadata.name, namespace=one.pod.metadata.namespace, why=one.why)
+        self._again(one.uid, SEEN_AFTER)
+
+    def _refused(self, one: _Try, error: KubeError) -> None:
+        now, meta = self._clock(), one.pod.metadata
+        one.failures += 1
+        delay = backoff(one.failures, first=FIRST_DELAY, longest=LONGEST_DELAY)
+        budget = isinstance(error, TooManyRequests) or _several_budgets(error)
+        if budget:
+            text = f"pod {meta.namespace}/{meta.name} cannot be evicted now: {_text(error)}"
+            if one.blocked is None:
+                self._recorder.event(reference(PODS, one.pod), "Warning", Reason.EVICTION_BLOCKED, "Evict", text)
+            one.blocked = Blocked(one.blocked.since if one.blocked else now, text)
+            if isinstance(error, TooManyRequests) and error.retry_after:
+                delay = max(delay, error.retry_after)
+        one.not_before = now + delay
+        self._metrics.evictions.labels("blocked" if budget else "failed").inc()
+        log.warning("pod was not evicted", pod=meta.name, namespace=meta.namespace, again=delay, error=str(error))
+        self._again(one.uid, delay)
+
+
+def tracked(pod: Pod) -> bool:
+    """Whether a Job would count the end of this pod as a failure."""
+    return is_job(controller_of(pod.metadata)) and TRACKING in pod.metadata.finalizers
+
+
+async def count(client: Client, pod: Pod, *, counted: bool) -> None:
+    """Have the pod's Job count its end, or not. Raises KubeError; NotFound where the pod is gone."""
+    meta = pod.metadata
+    key = "finalizers" if counted else "$deleteFromPrimitiveList/finalizers"
+    body = {"metadata": {"uid": meta.uid, key: [TRACKING]}}
+    try:
+        await client.patch(
+            PODS, meta.name, meta.namespace, body=body, content_type=PatchType.STRATEGIC, timeout=TIMEOUT
+        )
+    except Conflict as error:
+        raise _made_again(pod) from error
+
+
+def _made_again(pod: Pod) -> NotFound:
+    return NotFound(404, "NotFound", f"pod {pod.metadata.namespace}/{pod.metadata.name} was made again")
+
+
+def _several_budgets(error: KubeError) -> bool:
+    """The Eviction API answers 500 where two budgets select one pod, which only an administrator can change."""
+    return isinstance(error, ServerError) and "more than one PodDisruptionBudget" in error.message
+
+
+def _text(error: KubeError) -> str:
+    if not isinstance(error, ApiError):
+        return str(error)
+    causes = error.details.causes if error.details else ()
+    return "; ".join([error.message, *(cause.message for cause in causes if cause.message)])

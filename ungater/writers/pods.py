@@ -1,0 +1,201 @@
+"""Sends ungating patches and deletions of pods: many at a time, each with its outcome taken back into the record.
+
+An intent is recorded before its patch is sent and stays until the informer shows the pod ungated or gone. Whatever
+goes wrong, the intent keeps its slot and the same patch is sent again later: a patch whose answer was lost cannot put
+two pods into one slot.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from functools import partial
+
+import msgspec
+import structlog
+
+from crds.admitted_quota import AdmittedQuota, encode
+from crds.constants import Keys
+from engine.kubelet.machine import NumaPlacement
+from engine.reasons import Reason
+from kube.client import Client
+from kube.errors import ApiError, Forbidden, Invalid, KubeError, NotFound
+from kube.events import EventRecorder, reference
+from kube.objects import Pod, ResourceFlavor, key
+from kube.patches import PatchType
+from kube.resources import PODS
+from ungater.guard import Guard
+from ungater.jobs.pod_template import labels_of
+from ungater.metrics import Metrics
+from ungater.model.pod_slots import Intent, Slot
+from ungater.model.ungate_patch import UngatePatches
+from ungater.model.workload_entry import Record
+from ungater.workqueue import backoff
+from ungater.writers.evictor import count, tracked
+
+log = structlog.get_logger()
+_NOTHING: Mapping[str, str] = {}
+
+
+class Sender:
+    """A queue of patches and deletions with ``concurrency`` workers."""
+
+    def __init__(
+        self,
+        client: Client,
+        keys: Keys,
+        *,
+        concurrency: int,
+        timeout: float,
+        again: Callable[[str, float], None],
+        stayed: Callable[[Pod], None],
+        metrics: Metrics,
+        recorder: EventRecorder,
+        guard: Guard,
+    ) -> None:
+        self._client = client
+        self._keys = keys
+        self._concurrency = concurrency
+        self._timeout = timeout
+        self._again = again
+        self._stayed = stayed
+        self._metrics = metrics
+        self._recorder = recorder
+        self._guard = guard
+        self._ungated = metrics.patches.labels("ungated")
+        self._queue: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
+        self.last_sent = 0.0  # monotonic
+        self.flavors: Mapping[str, ResourceFlavor] = {}
+
+    async def run(self) -> None:
+        """Send, for ever."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._concurrency):
+                group.create_task(self._work())
+
+    def ungate(
+        self,
+        record: Record,
+        pod: Pod,
+        slot: Slot,
+        placement: NumaPlacement | None = None,
+        annotations: Mapping[str, str] = _NOTHING,
+    ) -> None:
+        """Note the intent and send the patch soon, with what is predicted for the pod and its own annotations."""
+        before = record.intents.get(pod.metadata.uid)
+        attempts = before.attempts + 1 if before else 1
+        deadline = time.monotonic() + self._timeout
+        record.intents[pod.metadata.uid] = Intent(slot.values, deadline, attempts, placement=placement)
+        self._later(record, pod, partial(self._ungate, record, pod, slot, annotations))
+
+    def delete(self, record: Record, pod: Pod, *, at_once: bool = False) -> None:
+        """Delete a pod soon, ``at_once`` without waiting for it to stop; not again before the timeout."""
+        record.deleting[pod.metadata.uid] = time.monotonic() + self._timeout
+        self._later(record, pod, partial(self._delete, record, pod, 0 if at_once else None))
+
+    def _later(self, record: Record, pod: Pod, send: Callable[[], Awaitable[None]]) -> None:
+        self._queue.put_nowait(partial(self._guarded, record, pod, send))
+
+    async def _guarded(self, record: Record, pod: Pod, send: Callable[[], Awaitable[None]]) -> None:
+        """Send; an error that nobody foresaw is this pod's alone, which is looked at again when its time is over."""
+        sent = False
+        with self._guard("pod", key(pod)):
+            await send()
+            sent = True
+        if not sent:
+            self._again(record.id, self._timeout)
+
+    async def _work(self) -> None:
+        while True:
+            send = await self._queue.get()
+            self.last_sent = time.monotonic()
+            await send()  # never raises what is not the end of all
+
+    def _stands(self, record: Record, pod: Pod, slot: Slot) -> bool:
+        """Whether the intent still holds after the wait in the queue."""
+        intent = record.intents.get(pod.metadata.uid)
+        if intent is None or intent.values != slot.values or record.closing:
+            return False
+        if record.leaving and (record.pod_set_of(pod), slot.values) in record.leaving:
+            return False
+        slots = record.slots_of(pod)
+        if slots is None:
+            return not slot.values and record.admission is not None
+        return slots.index(slot.values) is not None
+
+    async def _ungate(self, record: Record, pod: Pod, slot: Slot, annotations: Mapping[str, str]) -> None:
+        if not self._stands(record, pod, slot):
+            self._stayed(pod)
+            return
+        meta, slots, name = pod.metadata, record.slots_of(pod), record.pod_set_of(pod)
+        levels, patches = slots.levels if slots is not None else (), record.patches.get(name)
+        if patches is None or patches.levels != levels:
+            patches = record.patches[name] = self._patches(record, name, levels)
+        body = patches.body(pod, slot, annotations)
+        record.sending += 1
+        try:
+            await self._client.patch(PODS, meta.name, meta.namespace, body=body, content_type=PatchType.MERGE)
+        except NotFound:
+            self._note(record, pod, gone=True)
+            self._metrics.patches.labels("gone").inc()
+        except KubeError as error:
+            self._failed(record, pod, error)
+        else:
+            self._ungated.inc()
+            self._metrics.ungate.observe(max(0.0, time.time() - seconds_of(meta.creation_timestamp)))
+        finally:
+            record.sending -= 1
+            if record.lost and not record.sending:
+                self._again(record.id, 0.0)  # its slots are not moved before
+
+    def _patches(self, record: Record, name: str, levels: tuple[str, ...]) -> UngatePatches:
+        """What all pods of a pod set are sent."""
+        admission = record.admission
+        part = admission.part(name) if admission is not None else None
+        flavors = part.flavors if part is not None else {}
+        used = [self.flavors[flavor] for flavor in flavors.values() if flavor in self.flavors] if not levels else []
+        queue = admission.queue if admission is not None else ""
+        quota = encode(AdmittedQuota(queue, dict(flavors))) if queue else ""
+        return UngatePatches(self._keys, record.owner.workload, name, levels, labels_of(used), quota=quota)
+
+    def _note(
+        self, record: Record, pod: Pod, *, after: float | None = None, gone: bool = False, refused: bool = False
+    ) -> None:
+        intent = record.intents.get(pod.metadata.uid)
+        if intent is not None:
+            deadline = time.monotonic() + (self._timeout if after is None else after)
+            intent = msgspec.structs.replace(intent, deadline=deadline, gone=gone, refused=refused)
+            record.intents[pod.metadata.uid] = intent
+        elif gone or refused:
+            self._stayed(pod)
+
+    def _failed(self, record: Record, pod: Pod, error: KubeError) -> None:
+        intent = record.intents.get(pod.metadata.uid)
+        delay = backoff(intent.attempts if intent else 1)
+        self._note(record, pod, after=delay, refused=isinstance(error, ApiError) and error.status < 500)
+        self._again(record.id, delay)
+        refused = isinstance(error, Invalid | Forbidden)
+        self._metrics.patches.labels("refused" if refused else "failed").inc()
+        log.warning("pod was not ungated", workload=record.key, pod=pod.metadata.name, error=str(error))
+        if refused:
+            message = f"the scheduling gate could not be removed, another attempt follows: {error}"
+            self._recorder.event(reference(PODS, pod), "Warning", Reason.UNGATE_FAILED, "Ungate", message)
+
+    async def _delete(self, record: Record, pod: Pod, grace: int | None) -> None:
+        meta = pod.metadata
+        try:
+            if tracked(pod):
+                await count(self._client, pod, counted=False)  # no failure of its Job
+            await self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace_period=grace)
+        except NotFound:
+            return
+        except KubeError as error:
+            delay = backoff(1)
+            record.deleting[meta.uid] = time.monotonic() + delay
+            self._again(record.id, delay)
+            log.warning("pod was not deleted", workload=record.key, pod=meta.name, error=str(error))
+
+
+def seconds_of(stamp: str | None) -> float:
+    """Seconds since the epoch of RFC 3339 text; now where there is none."""
+    return datetime.fromisoformat(stamp).timestamp() if stamp else time.time()
