@@ -6,7 +6,7 @@ import msgspec
 from support.owned import KEYS
 from support.world import World
 
-from queueing.cycle import cycle
+from queueing.cycle.cycle import cycle
 from ungater.model import workload_object
 from ungater.model.actions import Create, Delete, Enter, Instruction, Leave, Release, Respec, Ungate, Write
 from ungater.model.conditions import merge

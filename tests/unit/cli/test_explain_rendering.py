@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from cli import explain
+from cli.explain import command
 from cli.explain.command import AskedPodSet, Domain, MachineTrouble, PlacedPod, PodZone, Report, Room
 
 BLOCK, RACK, HOST = "cloud-provider.com/topology-block", "cloud-provider.com/topology-rack", "kubernetes.io/hostname"
@@ -37,7 +37,7 @@ def report(**changes):
 
 def text(found):
     console = Console(file=io.StringIO(), width=140, color_system=None)
-    console.print(explain.render(found))
+    console.print(command.render(found))
     return [line.rstrip() for line in console.file.getvalue().splitlines() if line.strip()]
 
 

@@ -28,7 +28,9 @@ def test_log_lines_that_the_page_names_are_said_with_that_level():
 
 
 def test_every_happening_of_a_workload_is_on_the_page():
-    text = (ROOT / "ungater" / "admitting.py").read_text() + (ROOT / "ungater" / "cycle.py").read_text()
+    text = (ROOT / "ungater" / "scheduling" / "scheduler.py").read_text() + (
+        ROOT / "ungater" / "controller.py"
+    ).read_text()
     for sentence in re.findall(r'log\.info\("(admitted|preempts|waits|leading)"', text):
         assert f"`{sentence}`" in PAGE
 

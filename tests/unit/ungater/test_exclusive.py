@@ -15,7 +15,7 @@ from engine.results import Refusal
 from kube.exclusive import GROUP_KEY, JOB_KEY, JOB_SET_NAME, NAMESPACED_JOB, NO_SCHEDULE, PRIORITY, group_key_of
 from kube.objects import Job, NodeSpec, Pod, PriorityClass, Taint
 from kube.parents import JobSet, LeaderWorkerSet
-from queueing.cycle import cycle
+from queueing.cycle.cycle import cycle
 from queueing.model import plain
 from ungater.jobs import leaderworkerset
 from ungater.jobs.exclusive_topology import BY_NODE_LABEL, GROUPS, JOB_SET, SUBGROUPS

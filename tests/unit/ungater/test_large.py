@@ -9,7 +9,6 @@ from engine.model import Policy, TopologyRequest
 from engine.reasons import Reason
 from kube.limits import MOST_CONTAINERS, MOST_RESOURCES
 from queueing.model import Workload, shape
-from ungater.jobs import job
 from ungater.model import actions as i
 from ungater.model import job_view
 from ungater.reconcile.reconcile import decide
@@ -34,13 +33,13 @@ def test_a_template_that_asks_for_too_many_things_is_refused_by_field_number_and
 
 
 def test_shapes_of_large_pods_are_not_remembered():
-    job._shape.cache_clear()
+    job_view._shape.cache_clear()
     for number in range(8):
-        padding = "x" * job.REMEMBERED
+        padding = "x" * job_view.REMEMBERED
         make_owner(f"j{number}", spec={"containers": [{"name": padding + str(number)}]}).pod_sets[0].shape  # noqa: B018
-    assert job._shape.cache_info().currsize == 0
+    assert job_view._shape.cache_info().currsize == 0
     make_owner("small").pod_sets[0].shape  # noqa: B018
-    assert job._shape.cache_info().currsize == 1
+    assert job_view._shape.cache_info().currsize == 1
 
 
 def test_the_inside_of_a_pod_of_very_many_containers_is_its_sum():
