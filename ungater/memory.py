@@ -544,7 +544,7 @@ class Memory:
             return
         same = old is not None and old.metadata.uid == new.metadata.uid
         if same and old is not None and owner_key(old, self.keys) != owner_key(new, self.keys):
-            self._forget_pod(old)  # somebody relabelled it, or it has another owner: it is nobody's twice
+            self._leaves(old, new)
             same = False
         self._gather(new)
         record = self._record_of(new)
@@ -657,16 +657,38 @@ class Memory:
         mark = mark_of(pod, self.keys)
         if record is not None and mark not in {None, record.owner.workload}:
             record = None
-        if self.orphans.judge(pod, record or self._left_by(pod, mark)):
+        if record is None:
+            record = self._left_by(pod, mark)
+        elif not is_gated(pod, self.keys.gate):
+            self._forget_left(pod)
+        if self.orphans.judge(pod, record):
             self._signal()
 
     def stayed(self, pod: objects.Pod) -> None:
-        """The patch of a pod came to nothing after what was held for its workload was given back."""
+        """The patch of a pod came to nothing after it left its workload, or what was held for that was given back."""
+        if self.orphans.unseen(pod):
+            self._forget_left(pod)
         if self.orphans.stayed(pod):
             self._signal()
 
+    def _leaves(self, old: objects.Pod, new: objects.Pod) -> None:
+        """Somebody relabelled a pod, or it has another owner: it is nobody's twice.
+
+        One whose patch is under way may run by it: it keeps its place in the workload that it leaves.
+        """
+        record, uid = self._record_of(old), old.metadata.uid
+        sent = record.on_its_way(uid) if record is not None else None
+        self._forget_pod(old)
+        if record is None or sent is None or not answers_for(record) or not is_gated(new, self.keys.gate):
+            return
+        self.orphans.sent(new)
+        record.left[uid] = record.pod_set_of(old), _heading(new, record.slots_of(old), sent.values)
+        self._places[uid] = record
+
     def _left_by(self, pod: objects.Pod, mark: str | None) -> Record | None:
         """The workload that a pod was let go for and is not part of any more, where it still has its place there."""
+        if self.orphans.unseen(pod):
+            return self._places.get(pod.metadata.uid)
         record = self.records.get(self._ids.get(f"{pod.metadata.namespace}/{mark}", "")) if mark else None
         uid = pod.metadata.uid
         if self._places.get(uid) is not record:
@@ -692,10 +714,14 @@ class Memory:
     def _judge_left(self, record: Record) -> None:
         """What is held for a job changed: those that left it have their places in it, or are charged by themselves."""
         left, record.left = record.left, {}
-        for uid in left:
-            del self._places[uid]
-        for _, pod in left.values():
-            self._pay(pod, None)
+        for uid, (pod_set, pod) in left.items():
+            if answers_for(record) and self.orphans.unseen(pod):
+                record.left[uid] = pod_set, pod
+            else:
+                del self._places[uid]
+        for uid, (_, pod) in left.items():
+            if uid not in record.left:
+                self._pay(pod, None)
 
     def _clear(self, record: Record) -> None:
         self.orphans.remember(record)
@@ -1429,6 +1455,14 @@ def _keeps_off(pod: objects.Pod) -> bool:
 def _same_flavor(old: objects.ResourceFlavor | None, new: objects.ResourceFlavor | None) -> bool:
     """Whether nothing but its status changed."""
     return old is not None and new is not None and old.metadata.uid == new.metadata.uid and old.spec == new.spec
+
+
+def _heading(pod: objects.Pod, slots: SlotMap | None, values: Sequence[str]) -> objects.Pod:
+    """A pod as it will be once it is sent to a slot with these values."""
+    if slots is None:
+        return pod
+    selector = {**(pod.spec.node_selector or {}), **dict(zip(slots.levels, values, strict=True))}
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_selector=selector))
 
 
 def _charged_alike(old: objects.Pod, new: objects.Pod) -> bool:
