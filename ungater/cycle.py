@@ -191,7 +191,7 @@ class Controller:
         self._group: asyncio.TaskGroup | None = None
         self._pods: Informer[Pod] | None = None
         self._jobs: Informer[Job] | None = None
-        self._unowned = Unowned(self.memory.serves, self._there)
+        self._unowned = Unowned(self.memory.serves, self._there, self.memory.without_pods)
         self._unowned_at = 0.0
         self._workloads: Informer[Workload] | None = None
         self._standing: QueueStatus

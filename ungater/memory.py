@@ -38,7 +38,7 @@ from queueing.queues import Grant, Queues
 from ungater import swaps
 from ungater.arrivals import Arrivals
 from ungater.conditions import ADMITTED
-from ungater.groups import GONE, GROUP, POD, mark_of, owner_key, owner_of_pods, served
+from ungater.groups import GONE, GROUP, POD, mark_of, of_pods, owner_key, owner_of_pods, served
 from ungater.guard import Guard
 from ungater.holdings import Holdings
 from ungater.inside import Inside, Options, worth_a_look
@@ -46,7 +46,7 @@ from ungater.instructions import MissingPods, Rules
 from ungater.jobs import OwnedPodSet, Owner, id_of, identity, owner_of
 from ungater.jobsets import made_by, owner_of_jobset, parent_of
 from ungater.leaders import PREFIX as LEADERS
-from ungater.leaders import owner_of_group, revision_key, set_of
+from ungater.leaders import has_pods, owner_of_group, revision_key, set_of
 from ungater.missing_pods import Doubts
 from ungater.orphans import Orphans, answers_for
 from ungater.outside import may_be_evicted, outside
@@ -803,8 +803,7 @@ class Memory:
         for pod in pods:
             self._forget_pod(pod)  # a JobSet's until now
         self._parents.pop(uid, None)
-        record = self.records.get(uid)
-        self._set_own(record, owner_of(job, self.keys, record.own if record else None))
+        self._set_own(owner_of(job, self.keys, self._own_before(uid)))
         for pod in pods:
             self._charge(pod)
             self._pay(pod, self._record_of(pod))
@@ -896,11 +895,11 @@ class Memory:
 
     def _set_jobset(self, jobset: JobSet) -> None:
         uid = id_of(jobset)
-        record, children = self.records.get(uid), self.children.get(uid, {})
+        children = self.children.get(uid, {})
         if jobset.spec.managed_by not in {"", JOB_SET_CONTROLLER}:
             self._drop_job(uid)
         elif jobset.spec.replicated_jobs:
-            self._set_own(record, owner_of_jobset(jobset, children.values(), self.keys, record.own if record else None))
+            self._set_own(owner_of_jobset(jobset, children.values(), self.keys, self._own_before(uid)))
 
     def _set_child(self, parent: str, job: objects.Job) -> None:
         """A Job that a JobSet made: its pods are the JobSet's."""
@@ -948,10 +947,18 @@ class Memory:
         if jobset is not None and id_of(jobset) == record.id:
             self._set_jobset(jobset)
 
-    def _set_own(self, record: Record | None, own: Owner) -> None:
+    def _own_before(self, uid: str) -> Owner | None:
+        """A job as it was seen last; what pods tell that name its uid is not it."""
+        record = self.records.get(uid)
+        return record.own if record is not None and uid not in self.groups else None
+
+    def _set_own(self, own: Owner) -> None:
         if own.request is None and not own.gated and not own.queue:
             self._drop_job(own.id)
             return
+        if own.id in self.groups:
+            self._drop(own.id)  # pods that name it were seen first, and taken for all there is of it
+        record = self.records.get(own.id)
         if record is None:
             self._new_record(own)
             return
@@ -1060,6 +1067,10 @@ class Memory:
     def serves(self, workload: str) -> bool:
         """Whether a job is known for the Workload of this key, or its removal is under way."""
         return workload in self._ids or workload in self._leftover
+
+    def without_pods(self, workload: objects.ObjectMeta) -> bool:
+        """Whether a Workload that nobody is known for was made for pods; not where their owner was not seen."""
+        return of_pods(workload) and not any(has_pods(workload, groups) for groups in self._unled.values())
 
     def cleared(self, workload: str) -> None:
         """A Workload is seen to be gone: pods of its owner that came meanwhile have another made."""
@@ -1194,9 +1205,13 @@ class Memory:
             self.free(record)
 
     def _drop_job(self, uid: str) -> None:
-        """Forget a job; not pods that name its uid and another kind: their Workload goes with them."""
-        if uid not in self.groups:
-            self._drop(uid)
+        """Forget a job; not pods that name its uid and another kind: these have a Workload that goes with them."""
+        record = self.records.get(uid)
+        if record is None or uid in self.groups:
+            return
+        self._drop(uid)
+        for pod in tuple(record.pods.values()):
+            self._gather(pod)
 
     def _pods_of(self, uid: str) -> Iterable[objects.Pod]:
         """The pods of an owner and of its Jobs."""
@@ -1442,6 +1457,14 @@ def _holds(owner: Owner) -> bool:
     return owner.over in {"", GONE}
 
 
+def _heading(pod: objects.Pod, slots: SlotMap | None, values: Sequence[str]) -> objects.Pod:
+    """A pod as it will be once it is sent to a slot with these values."""
+    if slots is None:
+        return pod
+    selector = {**(pod.spec.node_selector or {}), **dict(zip(slots.levels, values, strict=True))}
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_selector=selector))
+
+
 def _bound(pod: objects.Pod, node: str) -> objects.Pod:
     """A pod as it will be on this node."""
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
@@ -1455,14 +1478,6 @@ def _keeps_off(pod: objects.Pod) -> bool:
 def _same_flavor(old: objects.ResourceFlavor | None, new: objects.ResourceFlavor | None) -> bool:
     """Whether nothing but its status changed."""
     return old is not None and new is not None and old.metadata.uid == new.metadata.uid and old.spec == new.spec
-
-
-def _heading(pod: objects.Pod, slots: SlotMap | None, values: Sequence[str]) -> objects.Pod:
-    """A pod as it will be once it is sent to a slot with these values."""
-    if slots is None:
-        return pod
-    selector = {**(pod.spec.node_selector or {}), **dict(zip(slots.levels, values, strict=True))}
-    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_selector=selector))
 
 
 def _charged_alike(old: objects.Pod, new: objects.Pod) -> bool:
