@@ -636,6 +636,7 @@ class Controller:
             checks = self.memory.checks_of(record) if record.owner.suspended else ()  # who runs has passed them
             wanted = admitted_as(record.known, "the admission was written again", checks)
             more = {"admissionChecks": pending(checks)} if checks else None
+            record.evict = self.memory.holdings.awaited(record.key) or record.evict  # its Workload said so that is gone
             await self._store(record, record.admission, wanted, more)
         return True
 
