@@ -192,7 +192,7 @@ class Controller:
         self._group: asyncio.TaskGroup | None = None
         self._pods: Informer[Pod] | None = None
         self._jobs: Informer[Job] | None = None
-        self._unowned = Unowned(self.memory.serves, self._there)
+        self._unowned = Unowned(self.memory.serves, self._there, self.memory.without_pods)
         self._unowned_at = 0.0
         self._workloads: Informer[Workload] | None = None
         self._standing: QueueStatus
@@ -637,6 +637,7 @@ class Controller:
             checks = self.memory.checks_of(record) if record.owner.suspended else ()  # who runs has passed them
             wanted = admitted_as(record.known, "the admission was written again", checks)
             more = {"admissionChecks": pending(checks)} if checks else None
+            record.evict = self.memory.holdings.awaited(record.key) or record.evict  # its Workload said so that is gone
             await self._store(record, record.admission, wanted, more)
         return True
 

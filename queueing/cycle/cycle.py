@@ -154,28 +154,30 @@ def _made_room(state: ClusterState, queues: Queues, now: float, key: str, made: 
     grant = entry.grant
     if entry.victims or grant is None:
         return
+    why = ""
     if _overfull(state, queues, entry.workload, grant):
+        why = "a node of the room that was made for it is lost, or too small now"
+    elif not _quota_suffices(queues, key, grant):
+        if queues.sharing(grant.queue, queues.evicting):
+            return  # it does once others have gone too, who were on their way out when it was planned
+        why = "the quota that was made free for it was lowered, or is used by others now"
+    if why:
         queues.back(state, key, now)
-        text = "a node of the room that was made for it is lost, or too small now; it waits again"
-        made.given_up.append(Waiting(key, Reason.PENDING, text))
-        return
-    if _quota_on_its_way(queues, key, grant):
+        made.given_up.append(Waiting(key, Reason.PENDING, f"{why}; it waits again"))
         return
     queues.grant(state, key, grant)
     queues.fresh.add(key)
     made.admitted.append(Admitted(key, grant, _admitted(grant, partly=False), preempted=True))
 
 
-def _quota_on_its_way(queues: Queues, key: str, grant: Grant) -> bool:
-    """Whether the quota suffices only once others have gone too, who were on their way out when it was planned."""
+def _quota_suffices(queues: Queues, key: str, grant: Grant) -> bool:
+    """Whether what a nominated workload is to get fits beside what others hold, but for what their victims hold too."""
     quotas = queues.quotas
-    if not queues.sharing(grant.queue, queues.evicting):
-        return False
     depth = quotas.begin()
     quotas.free_all([key, *queues.sharing(grant.queue, queues.promised())])
     fits = quotas.fits(grant.queue, grant.amounts)
     quotas.rollback(depth)
-    return not fits
+    return fits
 
 
 def _overfull(state: ClusterState, queues: Queues, workload: "Workload", grant: Grant) -> bool:

@@ -42,8 +42,8 @@ from ungater.guard import Guard
 from ungater.jobs.job import owner_of
 from ungater.jobs.jobset import made_by, owner_of_jobset, parent_of
 from ungater.jobs.leaderworkerset import PREFIX as LEADERS
-from ungater.jobs.leaderworkerset import owner_of_group, revision_key, set_of
-from ungater.jobs.pod_group import GONE, GROUP, POD, mark_of, owner_key, owner_of_pods, served
+from ungater.jobs.leaderworkerset import has_pods, owner_of_group, revision_key, set_of
+from ungater.jobs.pod_group import GONE, GROUP, POD, mark_of, of_pods, owner_key, owner_of_pods, served
 from ungater.jobs.replica_counts import Told, Wholes, maker_of
 from ungater.model.actions import MissingPods, Rules
 from ungater.model.conditions import ADMITTED
@@ -546,7 +546,7 @@ class Memory:
             return
         same = old is not None and old.metadata.uid == new.metadata.uid
         if same and old is not None and owner_key(old, self.keys) != owner_key(new, self.keys):
-            self._forget_pod(old)  # somebody relabelled it, or it has another owner: it is nobody's twice
+            self._leaves(old, new)
             same = False
         self._gather(new)
         record = self._record_of(new)
@@ -659,16 +659,38 @@ class Memory:
         mark = mark_of(pod, self.keys)
         if record is not None and mark not in {None, record.owner.workload}:
             record = None
-        if self.orphans.judge(pod, record or self._left_by(pod, mark)):
+        if record is None:
+            record = self._left_by(pod, mark)
+        elif not is_gated(pod, self.keys.gate):
+            self._forget_left(pod)
+        if self.orphans.judge(pod, record):
             self._signal()
 
     def stayed(self, pod: objects.Pod) -> None:
-        """The patch of a pod came to nothing after what was held for its workload was given back."""
+        """The patch of a pod came to nothing after it left its workload, or what was held for that was given back."""
+        if self.orphans.unseen(pod):
+            self._forget_left(pod)
         if self.orphans.stayed(pod):
             self._signal()
 
+    def _leaves(self, old: objects.Pod, new: objects.Pod) -> None:
+        """Somebody relabelled a pod, or it has another owner: it is nobody's twice.
+
+        One whose patch is under way may run by it: it keeps its place in the workload that it leaves.
+        """
+        record, uid = self._record_of(old), old.metadata.uid
+        sent = record.on_its_way(uid) if record is not None else None
+        self._forget_pod(old)
+        if record is None or sent is None or not answers_for(record) or not is_gated(new, self.keys.gate):
+            return
+        self.orphans.sent(new)
+        record.left[uid] = record.pod_set_of(old), _heading(new, record.slots_of(old), sent.values)
+        self._places[uid] = record
+
     def _left_by(self, pod: objects.Pod, mark: str | None) -> Record | None:
         """The workload that a pod was let go for and is not part of any more, where it still has its place there."""
+        if self.orphans.unseen(pod):
+            return self._places.get(pod.metadata.uid)
         record = self.records.get(self._ids.get(f"{pod.metadata.namespace}/{mark}", "")) if mark else None
         uid = pod.metadata.uid
         if self._places.get(uid) is not record:
@@ -694,10 +716,14 @@ class Memory:
     def _judge_left(self, record: Record) -> None:
         """What is held for a job changed: those that left it have their places in it, or are charged by themselves."""
         left, record.left = record.left, {}
-        for uid in left:
-            del self._places[uid]
-        for _, pod in left.values():
-            self._pay(pod, None)
+        for uid, (pod_set, pod) in left.items():
+            if answers_for(record) and self.orphans.unseen(pod):
+                record.left[uid] = pod_set, pod
+            else:
+                del self._places[uid]
+        for uid, (_, pod) in left.items():
+            if uid not in record.left:
+                self._pay(pod, None)
 
     def _clear(self, record: Record) -> None:
         self.orphans.remember(record)
@@ -779,8 +805,7 @@ class Memory:
         for pod in pods:
             self._forget_pod(pod)  # a JobSet's until now
         self._parents.pop(uid, None)
-        record = self.records.get(uid)
-        self._set_own(record, owner_of(job, self.keys, record.own if record else None))
+        self._set_own(owner_of(job, self.keys, self._own_before(uid)))
         for pod in pods:
             self._charge(pod)
             self._pay(pod, self._record_of(pod))
@@ -872,11 +897,11 @@ class Memory:
 
     def _set_jobset(self, jobset: JobSet) -> None:
         uid = id_of(jobset)
-        record, children = self.records.get(uid), self.children.get(uid, {})
+        children = self.children.get(uid, {})
         if jobset.spec.managed_by not in {"", JOB_SET_CONTROLLER}:
             self._drop_job(uid)
         elif jobset.spec.replicated_jobs:
-            self._set_own(record, owner_of_jobset(jobset, children.values(), self.keys, record.own if record else None))
+            self._set_own(owner_of_jobset(jobset, children.values(), self.keys, self._own_before(uid)))
 
     def _set_child(self, parent: str, job: objects.Job) -> None:
         """A Job that a JobSet made: its pods are the JobSet's."""
@@ -924,10 +949,18 @@ class Memory:
         if jobset is not None and id_of(jobset) == record.id:
             self._set_jobset(jobset)
 
-    def _set_own(self, record: Record | None, own: Owner) -> None:
+    def _own_before(self, uid: str) -> Owner | None:
+        """A job as it was seen last; what pods tell that name its uid is not it."""
+        record = self.records.get(uid)
+        return record.own if record is not None and uid not in self.groups else None
+
+    def _set_own(self, own: Owner) -> None:
         if own.request is None and not own.gated and not own.queue:
             self._drop_job(own.id)
             return
+        if own.id in self.groups:
+            self._drop(own.id)  # pods that name it were seen first, and taken for all there is of it
+        record = self.records.get(own.id)
         if record is None:
             self._new_record(own)
             return
@@ -1036,6 +1069,10 @@ class Memory:
     def serves(self, workload: str) -> bool:
         """Whether a job is known for the Workload of this key, or its removal is under way."""
         return workload in self._ids or workload in self._leftover
+
+    def without_pods(self, workload: objects.ObjectMeta) -> bool:
+        """Whether a Workload that nobody is known for was made for pods; not where their owner was not seen."""
+        return of_pods(workload) and not any(has_pods(workload, groups) for groups in self._unled.values())
 
     def cleared(self, workload: str) -> None:
         """A Workload is seen to be gone: pods of its owner that came meanwhile have another made."""
@@ -1170,9 +1207,13 @@ class Memory:
             self.free(record)
 
     def _drop_job(self, uid: str) -> None:
-        """Forget a job; not pods that name its uid and another kind: their Workload goes with them."""
-        if uid not in self.groups:
-            self._drop(uid)
+        """Forget a job; not pods that name its uid and another kind: these have a Workload that goes with them."""
+        record = self.records.get(uid)
+        if record is None or uid in self.groups:
+            return
+        self._drop(uid)
+        for pod in tuple(record.pods.values()):
+            self._gather(pod)
 
     def _pods_of(self, uid: str) -> Iterable[objects.Pod]:
         """The pods of an owner and of its Jobs."""
@@ -1416,6 +1457,14 @@ class Memory:
 def _holds(owner: Owner) -> bool:
     """Whether what is stored for it is held: until it is over; and of pods that are all gone until it is removed."""
     return owner.over in {"", GONE}
+
+
+def _heading(pod: objects.Pod, slots: SlotMap | None, values: Sequence[str]) -> objects.Pod:
+    """A pod as it will be once it is sent to a slot with these values."""
+    if slots is None:
+        return pod
+    selector = {**(pod.spec.node_selector or {}), **dict(zip(slots.levels, values, strict=True))}
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_selector=selector))
 
 
 def _bound(pod: objects.Pod, node: str) -> objects.Pod:

@@ -9,7 +9,8 @@ Rules
 - By which quota it runs is written on it (`crds.admitted_quota`), so that a restart knows it too. A pod without that
   annotation, which only pods of a queue without slots are, is known by what its workload held when it gave that back.
 - A pod whose patch was sent and whose workload then gave back what it held may run, though it is seen behind its gate
-  for as long as the informer is late: it is charged until it is seen, or its patch is known to have failed.
+  for as long as the informer is late: it is charged until it is seen, or its patch is known to have failed. Where such
+  a pod left its workload instead, it keeps its place there for as long.
 - A pod that terminates on a node that is gone or not ready is not waited for: nobody there ends it.
 """
 
@@ -40,10 +41,10 @@ class Orphans:
         admission = record.admission
         if admission is None or not admission.queue:
             return
-        for pod in record.pods.values():
-            uid, part = pod.metadata.uid, admission.part(record.pod_set_of(pod))
-            sent = record.intents.get(uid)
-            if sent is not None and not (sent.gone or sent.refused) and is_gated(pod, self._gate):
+        own = [(record.pod_set_of(pod), pod) for pod in record.pods.values()]
+        for name, pod in (*own, *record.left.values()):
+            uid, part = pod.metadata.uid, admission.part(name)
+            if is_gated(pod, self._gate) and record.on_its_way(uid) is not None:
                 self._unseen.add(uid)
             if part is not None and part.flavors and self.runs(pod) and _said(pod) is None:
                 self._remembered[uid] = AdmittedQuota(admission.queue, dict(part.flavors))
@@ -64,6 +65,14 @@ class Orphans:
             amounts[flavor, resource] = takes.get(resource, 0)
         self._queues.keep_charging(key(pod), quota.cluster_queue, amounts)
         return False
+
+    def sent(self, pod: Pod) -> None:
+        """A pod whose patch is under way left its workload: it may run."""
+        self._unseen.add(pod.metadata.uid)
+
+    def unseen(self, pod: Pod) -> bool:
+        """Whether a pod may run though it is seen behind its gate."""
+        return pod.metadata.uid in self._unseen and is_gated(pod, self._gate)
 
     def gone(self, pod: Pod) -> bool:
         """A pod is gone, or has ended; True where quota is free again that it took."""

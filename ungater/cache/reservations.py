@@ -130,6 +130,11 @@ class Holdings:
         detail = Reason.OUTSIDE_QUEUES if other.outside is not None else detail
         return lifecycle.preempted(detail, messages.preempted(preemptor, ours, detail))
 
+    def awaited(self, victim: str) -> lifecycle.Evict | None:
+        """What one is told for which a nominated workload waits until it is gone whole; None where none does."""
+        preemptor = next(iter(self.preemptors_of(victim)), None)
+        return self.told(preemptor, victim) if preemptor is not None and victim not in self.queues.losing else None
+
     def reclaimed(self, victim: str) -> bool:
         """Whether one that loses some of its slices does so because a queue takes back its nominal quota."""
         preemptor = next(iter(self.preemptors_of(victim)), None)

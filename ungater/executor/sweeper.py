@@ -2,12 +2,13 @@
 
 A Workload goes with its owner, by Kubernetes' garbage collector. What stays is that of an owner that was deleted and
 left it behind (``kubectl delete --cascade=orphan``), that of a job that is not ours any more, as it asks for nothing or
-is another controller's now, and whatever anybody made by hand.
+is another controller's now, that of pods that are another owner's now, where nobody knows whether theirs exists, and
+whatever anybody made by hand.
 """
 
 from collections.abc import Callable, Iterable
 
-from kube.objects import OwnerReference, controller_of, key
+from kube.objects import ObjectMeta, OwnerReference, controller_of, key
 from ungater.model.workload_object import Workload
 
 AFTER = 60.0  # seconds for which it has to be so: watches tell of an owner and its Workload in any order
@@ -17,12 +18,19 @@ class Unowned:
     """Notes since when a Workload is nobody's.
 
     ``served``: whether a job is known for the Workload of this key. ``there``: whether the owner, in this namespace,
-    exists and is of a kind whose jobs are all known.
+    exists and is of a kind whose jobs are all known. ``bare``: whether a Workload, by its metadata, is one of pods, and
+    those that there are would be known.
     """
 
-    def __init__(self, served: Callable[[str], bool], there: Callable[[str, OwnerReference], bool]) -> None:
+    def __init__(
+        self,
+        served: Callable[[str], bool],
+        there: Callable[[str, OwnerReference], bool],
+        bare: Callable[[ObjectMeta], bool],
+    ) -> None:
         self._served = served
         self._there = there
+        self._bare = bare
         self._since: dict[str, float] = {}  # by uid
 
     def look(self, workloads: Iterable[Workload], now: float) -> list[Workload]:
@@ -35,7 +43,7 @@ class Unowned:
         meta = workload.metadata
         if meta.deletion_timestamp is not None or self._served(key(workload)):
             return False
-        if not meta.owner_references:
+        if not meta.owner_references or self._bare(meta):
             return True
         controller = controller_of(meta)
         return controller is not None and self._there(meta.namespace, controller)

@@ -301,6 +301,11 @@ class Record:
         run = sum(not finished(pod) and (not is_gated(pod, gate) or pod.metadata.uid in self.intents) for pod in pods)
         return run + len(self.left_of(name)) < self.admitted(name)
 
+    def on_its_way(self, uid: str) -> Intent | None:
+        """What was sent to a pod and may have let it go, whether that was seen or not."""
+        sent = self.intents.get(uid)
+        return sent if sent is not None and not (sent.gone or sent.refused) else None
+
     def there(self, pod_set: OwnedPodSet) -> int:
         """How many pods of a pod set exist and have not finished."""
         intents = self.intents

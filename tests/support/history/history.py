@@ -50,6 +50,7 @@ QUIET = (
     70.0  # seconds without a change, after which things are at rest: longer than most pauses, and than limits of time
 )
 SHORT = 10.0  # the same where nothing should be going on
+STARTS = 40  # calls of a controller that starts: which kinds there are, in which versions, and a list of each
 LONGER = 420.0  # the same where something is amiss, for what is put off for long on purpose
 STATUS = 10.0  # seconds between looks at the status of queues, of which nothing here depends
 _metrics = Metrics()
@@ -271,6 +272,7 @@ class History:
                 1 for at in ("jobs", "jobsets", "pods", "workloads") for _ in self.server.within(at, HOSTILE)
             )
             waiting += 2 * len(list(owners(self.server)))  # a controller that starts tells them why: an event on each
+            waiting += 0 if calls else STARTS
             if self.term.wire.calls - calls > 20 + waiting + quiet * 2 or self.loop.steps - steps > 500 + quiet * 100:
                 used = self.term.wire.calls - calls, self.loop.steps - steps
                 self.judge.wrong.append(f"busy though nothing happens: calls and steps in {quiet:g} s: {used}")

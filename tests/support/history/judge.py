@@ -46,6 +46,7 @@ from support.history.stored import (
     MAIN,
     Slices,
     admission_of,
+    beyond_slots,
     count_of,
     cpu_of,
     holds,
@@ -83,7 +84,7 @@ class Judge:
         )  # uids of pods whose slots moved before they could start: they are to be replaced
         self._closed: dict[str, float] = {}  # when a node was last seen that takes no pods
         self._quotas: dict[str, list[tuple[float, int]]] = defaultdict(list)
-        self._taken: dict[str, float] = {}  # by owner: when somebody else than the controller deleted its Workload
+        self._taken: dict[str, tuple[float, Json]] = {}  # by owner: Workloads that others deleted last, and when
         self._held: dict[str, int] = {}  # cpu of a queue that a Workload had when it was deleted, by its name
         self.payers = paid.Payers(server, self)
         self.losses = losses.Losses(server, self)
@@ -102,7 +103,7 @@ class Judge:
         if kind == "workloads" and new is None and old is not None:
             self._held[name_of(old)] = cpu_of(old)
             if who != CONTROLLER:
-                self._taken[owner_of(old)] = self.server.loop.now
+                self._taken[owner_of(old)] = self.server.loop.now, old
         if kind == "leaderworkersets" and new is None:
             self._renewed[key[2]] = self.server.loop.now
         if kind == "clusterqueues" and new is not None:
@@ -307,7 +308,7 @@ class Judge:
             return
         mine = [each for each in self.server.all("workloads") if owner_of(each) == owner_of(pod)]
         if not mine:
-            if self._wants(owner_of(pod)) and self.server.loop.now - self._taken.get(owner_of(pod), -LAG) >= LAG:
+            if self._wants(owner_of(pod)) and self._deleted(owner_of(pod)) is None:
                 yield f"pod {name} was let go, and its job has no Workload"
             return
         workload = mine[0]
@@ -315,6 +316,8 @@ class Judge:
             yield f"pod {name}: its job has {len(mine)} Workloads"
         if pod["metadata"].get("annotations", {}).get(MARK) != workload["metadata"]["name"]:
             yield f"pod {name} is marked for another than {name_of(workload)}"
+        if admission_of(workload) is None and (last := self._deleted(owner_of(pod))) is not None:
+            workload = last  # the patch was sent before that was seen: it is about to be written again
         slices = slices_of(workload)
         if admission_of(workload) is None:
             yield f"pod {name} was let go, and {name_of(workload)} is not admitted"
@@ -322,6 +325,11 @@ class Judge:
             yield f"pod {name} was let go to {pod['spec'].get('nodeSelector')}, no slice of {name_of(workload)}"
         else:
             yield from self._crowded(workload, slices)
+
+    def _deleted(self, uid: str) -> Json | None:
+        """The Workload of this owner that somebody else than the controller deleted of late."""
+        at, workload = self._taken.get(uid, (-LAG, None))
+        return workload if self.server.loop.now - at < LAG else None
 
     def _may_be_of_another(self, pod: Json) -> bool:
         """A LeaderWorkerSet's pods tell its name alone: until its watch is up to date they are one's of that name."""
@@ -472,10 +480,10 @@ class Judge:
         """What is free on nodes: beside slots, and pods that are in none."""
         free = {node["metadata"]["name"]: Counter(allocatable(node)) for node in self.server.all("nodes")}
         everything = defaultdict(Counter, free)
-        slots = {} if idle else {owner_of(each): slices_of(each) for each in self.server.all("workloads")}
+        held = {} if idle else {owner_of(each): each for each in self.server.all("workloads")}
         for workload in () if idle else self.server.all("workloads"):
             if not is_hostile(owner_of(workload)) and not self._wants(owner_of(workload)):
-                slots.pop(owner_of(workload), None)
+                held.pop(owner_of(workload), None)
                 continue
             for node, amounts in taken(workload):
                 everything[node].subtract(amounts)
@@ -484,9 +492,8 @@ class Judge:
             if not node or ended(pod) or (idle and owner_of(pod)):
                 continue
             if pod["metadata"]["namespace"] == HOSTILE:
-                slots.pop(owner_of(pod), None)  # whatever its slots are
-            if slice_of(pod, slots.get(owner_of(pod), [])) is None:
-                everything[node].subtract(requests(pod["spec"]))
+                held.pop(owner_of(pod), None)  # whatever its slots are
+            everything[node].subtract(beyond_slots(pod, held.get(owner_of(pod))))
         return everything
 
     def _quota_left(self, local: str, more: int, *, idle: bool) -> bool:
@@ -500,7 +507,8 @@ class Judge:
             used[name] += cpu
         for pod in () if idle else self.server.all("pods"):
             let, name = self.payers.let.get(pod["metadata"]["uid"]), queue["metadata"]["name"]
-            if (let is None or let.queue != name) and holds(pod) and not ended(pod) and not gated(pod):
+            counted = let is not None and let.queue == name and not self.forsaken(pod)  # its node may be back
+            if not counted and holds(pod) and not ended(pod) and not gated(pod):
                 used[name] += paid.believed(pod, name)
         for workload in () if idle else self.server.all("workloads"):
             if self._wants(owner_of(workload)) or is_hostile(owner_of(workload)):

@@ -61,6 +61,19 @@ def slice_of(pod: Json, slices: Slices) -> int | None:
     )
 
 
+def beyond_slots(pod: Json, workload: Json | None) -> dict[str, int]:
+    """What a pod takes that the slots of its Workload do not: all of it, or what it asks for beyond its own slot.
+
+    A Workload keeps the templates that it was admitted with: a rolling update has pods ask for more in the same slots.
+    """
+    slices, asked = slices_of(workload or {}), requests(pod["spec"])
+    index = slice_of(pod, slices)
+    if workload is None or index is None:
+        return asked
+    given = {each["name"]: requests(each["template"]["spec"]) for each in workload["spec"]["podSets"]}
+    return {name: max(0, amount - given[slices[index].pod_set][name]) for name, amount in asked.items()}
+
+
 def holds(pod: Json) -> bool:
     """Whether it takes its place: one that is deleted and was never bound does not."""
     return not pod["metadata"].get("deletionTimestamp") or bool(pod["spec"].get("nodeName"))

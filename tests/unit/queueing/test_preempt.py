@@ -1,5 +1,6 @@
 """Victims: who may be taken, that a plan holds, that nobody is taken in vain, and what it costs at least."""
 
+import dataclasses
 import random
 from itertools import combinations
 
@@ -7,6 +8,7 @@ import msgspec
 import pytest
 from queue_factories import GPU, HOST, RACK, keys, make_queue, make_queues, make_state, make_workload, run, submit
 
+from engine.cluster.assignment import Assignment, Slice
 from engine.model import Pod
 from engine.reasons import Reason
 from engine.results import Refusal
@@ -218,6 +220,30 @@ def test_a_nomination_whose_node_is_lost_is_given_up():
     found = run(state, queues)
     assert [one.key for one in found.given_up] == ["high"]
     assert queues.entries["high"].phase is Phase.WAITING
+
+
+@pytest.mark.parametrize("quota", [8, 16])
+def test_a_nomination_whose_quota_others_use_by_now_is_given_up(quota):
+    """As after a restart, where a victim is not known for the one that it was."""
+    before, made = make_state(2, 1), make_queues(make_queue("q", 8, preemption=LOWER))
+    submit(made, low := make_workload("low"))
+    (admitted,) = run(before, made).admitted
+    state, queues = make_state(2, 2), make_queues(make_queue("q", quota, preemption=LOWER))
+    queues.restore(state, low, admitted.grant, 0.0)
+    (part,) = admitted.grant.assignments
+    there = Assignment(
+        pod_set=part.pod_set,
+        flavor=part.flavor,
+        levels=part.levels,
+        requests=part.requests,
+        slices=[Slice((*part.slices[0].values[:-1], "tas-1"), 1)],
+    )
+    grant = dataclasses.replace(admitted.grant, assignments=(there,))
+    queues.restore(state, make_workload("high", priority=1, created=1.0), grant, 0.0, waits=True)
+    found = cycle(state, queues, 0.0)
+    assert [one.key for one in found.given_up] == (["high"] if quota < 16 else [])
+    assert keys(found) == (["high"] if quota == 16 else [])
+    assert victims(found) == ({"high": {"low": Reason.IN_CLUSTER_QUEUE}} if quota < 16 else {}), "it is planned anew"
 
 
 def test_room_that_others_wait_for_on_the_same_node_is_not_missing():

@@ -4,7 +4,7 @@ import re
 
 import msgspec
 import pytest
-from support.owned import KEYS, make_job, slot_map
+from support.owned import KEYS, make_job, make_owner, slot_map
 from support.world import FLAVOR, NODES, World, stored_workload
 
 from crds.constants import NUMA_POLICY, WORKER_INDEX
@@ -477,7 +477,7 @@ def test_pods_that_name_a_job_and_another_kind_stay_known_when_it_goes(world, jo
     world.put("job", job)
     world.drop("job", job)
     world.drop("pod", pod)
-    assert world.memory.records == {"ns/u-db": record}
+    (record,) = world.memory.records.values()
     world.memory.regroup(record)
     assert Remove in [type(one) for one in decide(record, world.memory.rules, 0.0)]
 
@@ -577,3 +577,37 @@ def test_the_workload_of_a_leader_worker_sets_group_without_pods_is_left_over(wo
     assert leaderworkerset.has_pods(workload, {leaderworkerset.group_key(pod)})
     assert not leaderworkerset.has_pods(workload, {":lws/ns/l/1", ":lws/ns/other/0"})
     assert not leaderworkerset.has_pods(make_pod(owner=STATEFUL_SET).metadata, {leaderworkerset.group_key(pod)})
+
+
+def test_pods_that_name_a_jobs_uid_and_another_kind_have_a_workload_of_their_own_once_it_is_gone():
+    world, job = World(), make_job()
+    world.put("flavor", FLAVOR)
+    world.put("job", job)
+    world.put("pod", make_pod("p", owner={**STATEFUL_SET, "uid": job.metadata.uid}))
+    world.put("pod", make_pod("its", owner={**JOB, "uid": job.metadata.uid}))
+    world.drop("job", job)
+    (record,) = world.memory.records.values()
+    assert (record.owner.kind, "u-p" in record.pods) == ("StatefulSet", True)
+    assert list(world.restarted().records) == list(world.memory.records)
+
+
+def test_a_job_is_itself_also_where_pods_that_name_its_uid_and_another_kind_were_seen_before_it():
+    world, job = World(), make_job()
+    world.put("flavor", FLAVOR)
+    world.put("pod", make_pod("p", owner={**STATEFUL_SET, "uid": job.metadata.uid}))
+    world.put("job", job)
+    (record,) = world.memory.records.values()
+    assert world.memory.regroup(record)
+    assert (record.owner.kind, record.owner.name) == ("Job", job.metadata.name)
+    assert not world.memory.groups
+
+
+def test_a_workload_of_pods_that_are_a_jobs_now_is_nobodys(world):
+    world.put("pod", make_pod("a", owner=STATEFUL_SET))
+    (record,) = world.memory.records.values()
+    world.put("workload", stored := stored_for(record))
+    assert world.memory.serves(key(stored))
+    world.put("job", make_job("db", uid="u-db"))
+    assert not world.memory.serves(key(stored))
+    assert world.memory.without_pods(stored.metadata)
+    assert not world.memory.without_pods(stored_workload(make_owner(), slot_map(("b/r/n1", 1))).metadata)

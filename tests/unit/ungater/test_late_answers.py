@@ -25,7 +25,7 @@ from ungater.controller import Controller
 from ungater.executor.lifecycle import Living, Reclaim
 from ungater.metrics import Metrics
 from ungater.model import conditions, workload_object
-from ungater.model.actions import Create, Release
+from ungater.model.actions import Create, Evict, Release
 from ungater.model.job_view import id_of
 from ungater.model.workload_entry import Nomination, Refused, Told
 from ungater.reconcile.reconcile import decide
@@ -327,6 +327,28 @@ async def test_a_removal_of_which_no_event_tells_is_followed_up(world, controlle
     await controller.living.remove(record)
     assert record.known is None
     assert record.id in controller.queue._waiting
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+async def test_a_victim_whose_workload_is_deleted_while_it_goes_goes_on(world, controller, awaited):
+    """That it is evicted is said by its Workload alone, and somebody waits for its room."""
+    job = queued(world, "low", 4)
+    world.admit(job)
+    record = told(controller, world, job)
+    memory = controller.memory
+    memory.queues.evict(record.key)
+    memory.holdings.preemptors_of = lambda _: ["ns/high"] if awaited else []
+    memory.holdings.told = lambda by, _: lifecycle.preempted(Reason.IN_CLUSTER_QUEUE, by)
+
+    async def admission(_namespace, known, admission, _wanted, **_):
+        return dataclasses.replace(known, admission=admission, resource_version="10")
+
+    controller.writer.admission = admission
+    record.known = make_known(record.owner)
+    await controller.reconcile(record.id)
+    assert record.known.admission is not None
+    assert any(isinstance(one, Evict) for one in decide(record, memory.rules, 0.0)) == awaited
+    assert not awaited or record.key in memory.queues.evicting
 
 
 @pytest.mark.parametrize("planned", [False, True])

@@ -1,8 +1,13 @@
 """Pods that were let go while nobody sees it yet: what they take of a queue when their workload gives it back."""
 
+import msgspec
 import pytest
 from support.owned import KEYS, make_admission, make_owner, make_pod, make_record, slot_map
+from support.world import FLAVOR, NODES, World
+from test_memory_queues import cluster_queue, queued, read, record_of
 
+from kube.objects import Namespace, ObjectMeta
+from kube.queues import LocalQueue
 from queueing.queues.queues import Queues
 from ungater.cache.orphans import Orphans
 from ungater.model.pod_slots import Intent
@@ -60,3 +65,73 @@ def test_one_whose_patch_came_to_nothing_takes_nothing_any_more():
     assert orphans.stayed(pod)
     assert charged(queues) == 0
     assert not orphans.stayed(pod)
+
+
+@pytest.fixture
+def world():
+    made = World()
+    made.put("flavor", FLAVOR)
+    for node in NODES:
+        made.put("node", node)
+    made.put("namespace", Namespace(metadata=ObjectMeta(name="ns")))
+    made.put("cluster_queue", cluster_queue(4))
+    local = {"metadata": {"namespace": "ns", "name": "team"}, "spec": {"clusterQueue": "cq"}}
+    made.put("local_queue", read(local, LocalQueue))
+    return made
+
+
+def leaving(world, intent=None):
+    """The record of a workload of two pods, one of which left it after its patch was sent; and that pod."""
+    job = queued(world, "train")
+    slots, record = world.admit(job), record_of(world, job)
+    pod = make_pod("p", owner=record.owner)
+    world.put("pod", pod)
+    values = slots.slots[0].values
+    if intent is not None:
+        record.intents["uid-p"] = Intent(values, 9.0, **intent)
+    world.put("pod", orphaned(pod))
+    return record, orphaned(pod), values
+
+
+def orphaned(pod):
+    said = {**pod.metadata.annotations, KEYS.pod_set: "main"} if pod.metadata.annotations else {}
+    meta = msgspec.structs.replace(pod.metadata, owner_references=(), annotations=said)
+    return msgspec.structs.replace(pod, metadata=meta)
+
+
+def test_one_that_left_while_its_patch_was_under_way_keeps_its_place_before_and_after_it_is_seen(world):
+    record, pod, values = leaving(world, {})
+    (kept,) = record.left_of("main")
+    assert record.slots.of_selector(kept.spec.node_selector) == record.slots.index(values)
+    world.put("pod", orphaned(make_pod("p", owner=record.owner, at=values, node=values[-1], phase="Running")))
+    assert len(record.left_of("main")) == 1
+    assert set(world.memory.queues.quotas.held) == {record.key}, "its workload pays for it"
+    world.drop("pod", pod)
+    assert not record.left_of("main")
+
+
+@pytest.mark.parametrize("intent", [None, {"gone": True}, {"refused": True}])
+def test_one_that_left_and_was_not_sent_has_no_place(world, intent):
+    record, _, _ = leaving(world, intent)
+    assert not record.left_of("main")
+
+
+def test_one_that_left_has_no_place_any_more_once_its_patch_came_to_nothing(world):
+    record, pod, _ = leaving(world, {})
+    world.memory.stayed(pod)
+    assert not record.left_of("main")
+
+
+def test_one_that_left_is_charged_where_its_workload_gives_back_what_it_held(world):
+    record, _, _ = leaving(world, {})
+    world.memory.free(record)
+    assert not record.left_of("main")
+    assert [key for key in world.memory.queues.quotas.held if "ns/p" in key]
+
+
+def test_one_that_left_is_another_workloads_once_it_was_let_go_for_that(world):
+    record, pod, _ = leaving(world, {})
+    other = world.memory.records[f"ns/{pod.metadata.uid}"]
+    again = make_pod("p", owner=other.owner, at=("b", "r2", "r2-h2"), node="r2-h2", phase="Running")
+    world.put("pod", orphaned(again))
+    assert not record.left_of("main")

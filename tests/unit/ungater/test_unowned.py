@@ -13,8 +13,8 @@ def workload(**meta):
     return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, **meta))
 
 
-def looks(found, *, served=False, there=False):
-    unowned = Unowned(lambda _key: served, lambda _namespace, _owner: there)
+def looks(found, *, served=False, there=False, bare=False):
+    unowned = Unowned(lambda _key: served, lambda _namespace, _owner: there, lambda _meta: bare)
     assert unowned.look([found], 100.0) == []
     assert unowned.look([found], 99.0 + AFTER) == []
     return unowned.look([found], 100.0 + AFTER) == [found]
@@ -27,11 +27,12 @@ def test_one_that_its_owner_left_behind_goes_after_a_while():
 def test_so_does_that_of_a_job_that_is_not_ours_any_more():
     assert looks(workload(), there=True)
     assert not looks(workload()), "of an owner that is gone it goes with it; of other kinds not all are known"
+    assert looks(workload(), bare=True), "of pods all are known"
 
 
 @pytest.mark.parametrize("found", [workload(), workload(owner_references=())])
 def test_that_of_a_job_that_is_known_stays(found):
-    assert not looks(found, served=True, there=True)
+    assert not looks(found, served=True, there=True, bare=True)
 
 
 def test_one_that_goes_already_is_left_alone():
@@ -39,7 +40,7 @@ def test_one_that_goes_already_is_left_alone():
 
 
 def test_time_counts_from_when_it_became_so_and_for_each_by_itself():
-    unowned = Unowned(lambda _key: False, lambda _namespace, _owner: False)
+    unowned = Unowned(lambda _key: False, lambda _namespace, _owner: False, lambda _meta: False)
     first, second = workload(owner_references=(), uid="1"), workload(owner_references=(), uid="2")
     unowned.look([first], 0.0)
     unowned.look([first, second], 30.0)
