@@ -86,7 +86,7 @@ class _MemoryFile(_Struct, frozen=True):
     entries: dict[str, dict[str, tuple[Block, ...]]] | None = None
 
 
-class Memory(msgspec.Struct, frozen=True):
+class MemoryState(msgspec.Struct, frozen=True):
     """The memory manager's state: zone -> node, and by pod uid and container the blocks that are held."""
 
     policy: str
@@ -142,7 +142,7 @@ def read_cpu(folder: Path) -> Cpu:
         raise Unreadable(f"{path}: {error}") from error
 
 
-def read_memory(folder: Path) -> Memory:
+def read_memory(folder: Path) -> MemoryState:
     """The memory manager's state. Raises Unreadable."""
     path = folder / MEMORY_STATE
     found = _decode(path, _MemoryFile)
@@ -150,7 +150,7 @@ def read_memory(folder: Path) -> Memory:
         zones = {int(zone): node for zone, node in (found.machine_state or {}).items()}
     except ValueError as error:
         raise Unreadable(f"{path}: {error}") from error
-    return Memory(found.policy_name, dict(sorted(zones.items())), found.entries or {})
+    return MemoryState(found.policy_name, dict(sorted(zones.items())), found.entries or {})
 
 
 def read_devices(folder: Path) -> Devices:

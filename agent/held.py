@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from agent import cpuset
-from agent.checkpoints import NO_ZONE, Block, Config, Cpu, Devices, Memory, MemoryNode, Table
+from agent.checkpoints import NO_ZONE, Block, Config, Cpu, Devices, MemoryNode, MemoryState, Table
 from agent.cpuset import Cpus
 from agent.hardware import MEMORY, Hardware
 from agent.podresources.client import Answer, Resources
@@ -49,7 +49,7 @@ class Reading:
 
     config: Config | None = None
     cpu: Cpu | None = None
-    memory: Memory | None = None
+    memory: MemoryState | None = None
     devices: Devices | None = None
     answer: Answer | None = None
     problems: tuple[str, ...] = ()

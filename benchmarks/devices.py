@@ -13,7 +13,7 @@ from functools import partial
 from itertools import combinations
 
 from benchmarks import report
-from engine.kubelet.devices.choose import Wanted, choose
+from engine.kubelet.devices.choose import DeviceChoice, choose
 from engine.kubelet.devices.links import LinkGraph, from_words, mask_of, tables
 from engine.kubelet.devices.xpu import board, choose_cards
 
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for mode in ("require", "prefer", ""):
             choose.cache_clear()
             frees = _frees(size)
-            asked = [Wanted(count=count, free=free, mode=mode) for free in frees]
+            asked = [DeviceChoice(count=count, free=free, mode=mode) for free in frees]
             new = micros(partial(choose, graph, each) for each in asked)
             again = micros(partial(choose, graph, each) for each in asked)
             plain = micros(partial(plain_search, graph, free, count) for free in frees[-searches:])

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from cli.install import installation
-from cli.install.installation import Wish
+from cli.install.installation import Requested
 from cli.run.components import Components
 from crds.constants import API_VERSION
 from kube.client import Client
@@ -120,7 +120,7 @@ async def plane(
 
 async def install(client: Client, webhook_url: str) -> None:
     """What ``topogate install --out-of-cluster`` does, and one flavor over all nodes."""
-    options = await installation.plan(client, Wish(webhook_url=webhook_url))
+    options = await installation.plan(client, Requested(webhook_url=webhook_url))
     async for _ in installation.apply(client, render.objects(options)):
         pass
     await installation.wait_established(client, ESTABLISHED_SECONDS)

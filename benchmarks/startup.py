@@ -28,7 +28,7 @@ from kube.objects import Job, key
 from kube.resources import JOBS, LEASES, PODS, VALIDATING_ADMISSION_POLICY_BINDINGS, WORKLOADS
 from localcluster import CONTROLLER_MANAGER, KWOK, SCHEDULER
 from localcluster.nodes import Fleet, add_nodes, wait_ready
-from ungater.model.pod_slots import SlotMap
+from ungater.model.pod_slots import PodSetSlots
 from ungater.model.workload_object import Workload, known_of
 
 GOAL_SECONDS = 15.0
@@ -132,7 +132,7 @@ def _pods_of(workload: Workload, jobs: dict[str, Job]) -> Iterator[Json]:
         yield pod
 
 
-def _values(slots: SlotMap) -> Iterator[tuple[str, ...]]:
+def _values(slots: PodSetSlots) -> Iterator[tuple[str, ...]]:
     for slot in slots.slots:
         yield from [slot.values] * slot.count
 

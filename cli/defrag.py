@@ -23,8 +23,8 @@ from kube import convert, objects
 from simulator.defrag import Movable, Plan, defrag
 from simulator.site import main_flavor
 from simulator.tally import measured
-from ungater.cache.cache import Memory
-from ungater.model.workload_entry import Record
+from ungater.cache.cache import Cache
+from ungater.model.workload_entry import WorkloadEntry
 
 HARMLESS = frozenset({"DaemonSet", "Node"})  # owners of pods that are on every node, and come back where they were
 
@@ -56,7 +56,7 @@ class LeftView(msgspec.Struct, frozen=True):
     why: str
 
 
-class Report(msgspec.Struct, frozen=True, rename="camel"):
+class DefragReport(msgspec.Struct, frozen=True, rename="camel"):
     """The plan."""
 
     flavor: str
@@ -114,7 +114,7 @@ def command(
     emit_plan(report(dump, Settings(domain=domain), flavor, level, max_priority), output)
 
 
-def report(dump: Dump, settings: Settings, flavor: str, level: str, max_priority: int | None) -> Report:
+def report(dump: Dump, settings: Settings, flavor: str, level: str, max_priority: int | None) -> DefragReport:
     """The plan for a cluster. Failure where it cannot be read, or there is no such flavor or level."""
     memory = cluster_snapshot.memory_of(dump, settings)
     state = memory.state
@@ -141,7 +141,7 @@ def _flavor(state: ClusterState, name: str) -> Flavor:
     return found
 
 
-def tenants(dump: Dump, memory: Memory, max_priority: int | None) -> Tenants:
+def tenants(dump: Dump, memory: Cache, max_priority: int | None) -> Tenants:
     """Who may move."""
     found, state = Tenants(), memory.state
     wires = {objects.key(pod): pod for pod in dump.pods}
@@ -167,7 +167,7 @@ def tenants(dump: Dump, memory: Memory, max_priority: int | None) -> Tenants:
     return found
 
 
-def _movable(memory: Memory, record: Record, pods: tuple[str, ...], priority: int) -> Movable | str:
+def _movable(memory: Cache, record: WorkloadEntry, pods: tuple[str, ...], priority: int) -> Movable | str:
     """The workload as it would be placed again, or why that is not known."""
     if (wrong := record.owner.wrong) is not None:
         return f"its request cannot be read: {wrong}"
@@ -217,7 +217,7 @@ def _fixed(state: ClusterState, foreign: dict[str, objects.Pod]) -> Iterator[str
             yield charged.node
 
 
-def _view(flavor: str, plan: Plan, found: Tenants) -> Report:
+def _view(flavor: str, plan: Plan, found: Tenants) -> DefragReport:
     steps = tuple(
         StepView(
             tuple("/".join(path) for path in step.freed),
@@ -230,15 +230,15 @@ def _view(flavor: str, plan: Plan, found: Tenants) -> Report:
         for step in plan.steps
     )
     left = tuple(LeftView(key, found.jobs[key], why) for key, why in sorted(found.left.items()))
-    return Report(flavor, plan.level, plan.domains, *plan.whole, steps, left)
+    return DefragReport(flavor, plan.level, plan.domains, *plan.whole, steps, left)
 
 
-def emit_plan(found: Report, output: OutputFormat) -> None:
+def emit_plan(found: DefragReport, output: OutputFormat) -> None:
     """Print it."""
     emit(found, output, table=_table(found))
 
 
-def _table(found: Report) -> Table:
+def _table(found: DefragReport) -> Table:
     pods = sum(step.pods for step in found.steps)
     text = (
         f"{found.whole_now} of {found.domains} domains of {found.level} are whole; after {len(found.steps)} steps and "

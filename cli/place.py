@@ -28,10 +28,10 @@ from engine.kubelet.machine import NumaPlacement
 from engine.model import Policy, TopologyRequest
 from engine.reasons import Reason
 from kube import convert
-from ungater.cache.cache import Memory
+from ungater.cache.cache import Cache
 from ungater.model.conditions import timestamp
 from ungater.model.pod_slots import rank_of
-from ungater.model.workload_entry import Record
+from ungater.model.workload_entry import WorkloadEntry
 
 WAITS: Final = 3  # exit status: something would wait, or have to preempt
 REFUSED: Final = 4  # exit status: something would not be accepted at all
@@ -97,7 +97,7 @@ class VictimView(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Answer(msgspec.Struct, frozen=True, rename="camel"):
+class PlaceAnswer(msgspec.Struct, frozen=True, rename="camel"):
     """What would become of one workload, or of an object that is none."""
 
     name: str
@@ -160,8 +160,8 @@ def command(
 
 
 def report(
-    memory: Memory, found: Sequence[Found], namespace: str, now: float, *, require_queue: bool = False
-) -> list[Answer]:
+    memory: Cache, found: Sequence[Found], namespace: str, now: float, *, require_queue: bool = False
+) -> list[PlaceAnswer]:
     """What would become of all of them, submitted together and in this order. Failure where an object is malformed."""
     maker = Maker(memory, memory.keys, namespace, timestamp(now), require_queue=require_queue)
     made = [maker.make(one) for one in found]
@@ -195,18 +195,18 @@ def _uids(one: Manifest) -> set[str]:
     return {obj.metadata.uid for obj in (*one.jobs, *one.job_sets, *one.pods)}
 
 
-def _refused(one: Manifest) -> Answer:
+def _refused(one: Manifest) -> PlaceAnswer:
     reason = str(Reason.INVALID_REQUEST)
-    return Answer(one.title, one.namespace, State.REFUSED, reason, one.denied, warnings=one.warnings)
+    return PlaceAnswer(one.title, one.namespace, State.REFUSED, reason, one.denied, warnings=one.warnings)
 
 
-def _left_alone(one: Manifest) -> Answer:
+def _left_alone(one: Manifest) -> PlaceAnswer:
     count = len(_uids(one))
     text = "it asks for no topology and no queue: kube-scheduler places its pods alone" if count else "it has no pods"
-    return Answer(one.title, one.namespace, State.NOT_MANAGED, "", text, warnings=())
+    return PlaceAnswer(one.title, one.namespace, State.NOT_MANAGED, "", text, warnings=())
 
 
-def _answer(memory: Memory, outcome: Outcome, titles: Mapping[str, str]) -> Answer:
+def _answer(memory: Cache, outcome: Outcome, titles: Mapping[str, str]) -> PlaceAnswer:
     """``titles``: by uid of a pod, what the user wrote that it comes of."""
     record, owner = outcome.record, outcome.record.owner
     written = {titles[uid] for uid in record.pods if uid in titles}
@@ -214,7 +214,7 @@ def _answer(memory: Memory, outcome: Outcome, titles: Mapping[str, str]) -> Answ
     if state is State.WAITS and outcome.reason in NEVER:
         state = State.REFUSED
     room = tuple(_room(memory, record)) if state is State.WAITS else ()
-    return Answer(
+    return PlaceAnswer(
         name=written.pop() if len(written) == 1 else f"{owner.kind.lower()}/{full_name(owner)}",
         namespace=owner.namespace,
         state=state,
@@ -228,7 +228,7 @@ def _answer(memory: Memory, outcome: Outcome, titles: Mapping[str, str]) -> Answ
     )
 
 
-def _room(memory: Memory, record: Record) -> Iterator[Room]:
+def _room(memory: Cache, record: WorkloadEntry) -> Iterator[Room]:
     """The domains for the pod set that is hardest to place by what it asks for: the largest one."""
     owned = max(record.owner.pod_sets, key=lambda one: one.count)
     if not isinstance(owned.request, ParsedRequest):
@@ -240,7 +240,7 @@ def _room(memory: Memory, record: Record) -> Iterator[Room]:
     yield from room_report.rooms(memory.state, owned.request, asked, flavors)
 
 
-def _pod_sets(state: ClusterState, record: Record, parts: Mapping[str, Assignment]) -> Iterator[PodSetView]:
+def _pod_sets(state: ClusterState, record: WorkloadEntry, parts: Mapping[str, Assignment]) -> Iterator[PodSetView]:
     for owned in record.owner.pod_sets:
         part, request = parts.get(owned.name), owned.request
         yield PodSetView(
@@ -271,7 +271,7 @@ def _zones(placement: NumaPlacement) -> tuple[Zone, ...]:
     return tuple(Zone(use.zone, listed(use.amounts), dict(use.devices)) for use in placement.zones)
 
 
-def _victims(memory: Memory, outcome: Outcome) -> Iterator[VictimView]:
+def _victims(memory: Cache, outcome: Outcome) -> Iterator[VictimView]:
     for victim in outcome.victims:
         record = memory.record_of(victim.key)
         job = f"{record.owner.namespace}/{record.owner.kind.lower()}/{record.owner.name}" if record is not None else ""
@@ -284,7 +284,7 @@ def _victims(memory: Memory, outcome: Outcome) -> Iterator[VictimView]:
 _STYLES: Final = {State.PLACED: "bold green", State.WAITS: "bold yellow", State.PREEMPTS: "bold yellow"}
 
 
-def render(answers: Sequence[Answer]) -> RenderableType:
+def render(answers: Sequence[PlaceAnswer]) -> RenderableType:
     """The answers as a person reads them."""
     parts: list[RenderableType] = []
     for answer in answers:
@@ -292,7 +292,7 @@ def render(answers: Sequence[Answer]) -> RenderableType:
     return Group(*parts[:-1])
 
 
-def _told(answer: Answer) -> Iterator[RenderableType]:
+def _told(answer: PlaceAnswer) -> Iterator[RenderableType]:
     pods = sum(one.count for one in answer.pod_sets)
     head = f"{answer.namespace}/{answer.name}"
     yield Text.assemble(

@@ -29,7 +29,7 @@ _OF_QUOTA = frozenset({str(Reason.INSUFFICIENT_QUOTA), str(Reason.EXCEEDS_QUOTA)
 NOT_SEEN = "the controller has not looked at it yet; is `topogate ungater` running?"
 
 
-class Use(msgspec.Struct, frozen=True):
+class QuotaUse(msgspec.Struct, frozen=True):
     """One quota of a cluster queue. ``used`` counts what is reserved; ``free``: what may be taken now, borrowed too."""
 
     flavor: str
@@ -72,7 +72,7 @@ class QueueView(msgspec.Struct, frozen=True):
     admitted: int
     weighted_share: int | None
     local_queues: tuple[str, ...]
-    quotas: tuple[Use, ...]
+    quotas: tuple[QuotaUse, ...]
     waiting: tuple[Waiting, ...]
 
 
@@ -102,7 +102,7 @@ class CohortView(msgspec.Struct, frozen=True):
     quotas: tuple[CohortUse, ...]
 
 
-class Report(msgspec.Struct, frozen=True):
+class QueuesReport(msgspec.Struct, frozen=True):
     """What `topogate queues` says. ``inactive``: workloads that are in a queue but not to be admitted."""
 
     queues: tuple[QueueView, ...]
@@ -127,7 +127,7 @@ def command(
     Reads the cluster; changes nothing.
     """
 
-    async def ask() -> Report:
+    async def ask() -> QueuesReport:
         async with await Client.connect(kubeconfig, context) as client:
             rules = installed.rules(await installed.settings(client))
             reading = await live_queues.read(client, rules)
@@ -140,7 +140,7 @@ def command(
     emit(result, output, table=render(result))
 
 
-def report(reading: Reading, namespace: str | None = None, name: str | None = None) -> Report:
+def report(reading: Reading, namespace: str | None = None, name: str | None = None) -> QueuesReport:
     """All cluster queues (``namespace`` None), those that serve a namespace, or the one that ``name`` means.
 
     Raises Failure where there is no such queue.
@@ -160,7 +160,7 @@ def report(reading: Reading, namespace: str | None = None, name: str | None = No
     views = tuple(_view(reading, one, found[one], only) for one, only in shown.items())
     cohorts = sorted({view.cohort for view in views} - {""})
     inactive = (key for key in reading.inactive if namespace is None or key.startswith(f"{namespace}/"))
-    return Report(views, tuple(_cohort(reading, one) for one in cohorts), tuple(inactive), reading.wrong)
+    return QueuesReport(views, tuple(_cohort(reading, one) for one in cohorts), tuple(inactive), reading.wrong)
 
 
 def _serving(reading: Reading, namespace: str) -> dict[str, set[tuple[str, str]] | None]:
@@ -201,14 +201,14 @@ def _view(reading: Reading, name: str, standing: Standing, only: set[tuple[str, 
     )
 
 
-def _uses(reading: Reading, name: str, standing: Standing) -> Iterator[Use]:
+def _uses(reading: Reading, name: str, standing: Standing) -> Iterator[QuotaUse]:
     quotas, groups = reading.queues.quotas, reading.queues.quotas.queues[name].groups
     limits = {(f.flavor, resource): quota for g in groups for f in g.flavors for resource, quota in f.resources.items()}
     for key, used in standing.reserved.items():
         flavor, resource = key
         limit = limits.get(key)
         borrowing, lending = (limit.borrowing, limit.lending) if limit is not None else (None, None)
-        yield Use(
+        yield QuotaUse(
             flavor,
             resource,
             nominal=format_quantity(resource, quotas.nominal(name, key)),
@@ -336,7 +336,7 @@ def _cohort_use(reading: Reading, members: list[str], key: tuple[str, str]) -> C
     )
 
 
-def render(result: Report) -> RenderableType:
+def render(result: QueuesReport) -> RenderableType:
     """The report as a person reads it."""
     parts: list[RenderableType] = []
     for view in result.queues:

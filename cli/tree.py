@@ -20,14 +20,14 @@ from engine.cluster.state import ClusterState
 from engine.cluster.tree import Path, Tree
 from engine.model import HOSTNAME_LABEL
 from engine.quantity import CPU, format_quantity, parse
-from ungater.cache.cache import Memory
+from ungater.cache.cache import Cache
 
 ROWS: Final = 48  # so many fit a screen: what has more is folded
 NAMED: Final = 3  # workloads in one cell
 GIB: Final = 1 << 30
 
 
-class Format(StrEnum):
+class TreeFormat(StrEnum):
     """What ``-o`` accepts here."""
 
     TABLE = "table"
@@ -90,7 +90,7 @@ class FlavorView(msgspec.Struct, frozen=True, rename="camel"):
     tree: DomainView
 
 
-class Report(msgspec.Struct, frozen=True):
+class TreeReport(msgspec.Struct, frozen=True):
     """All flavors with a topology. ``outside``: nodes that none of them selects."""
 
     flavors: tuple[FlavorView, ...]
@@ -98,7 +98,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Wish:
+class TreeWish:
     """What to tell."""
 
     flavor: str = ""
@@ -123,8 +123,8 @@ def command(
     ] = None,
     workloads: Annotated[bool, typer.Option("--workloads", help="Say who holds something in each domain.")] = False,
     output: Annotated[
-        Format, typer.Option("-o", "--output", help="Output format; wide: every node, every number.")
-    ] = Format.TABLE,
+        TreeFormat, typer.Option("-o", "--output", help="Output format; wide: every node, every number.")
+    ] = TreeFormat.TABLE,
     files: Annotated[
         list[str] | None,
         typer.Option(
@@ -146,22 +146,22 @@ def command(
     or a DOMAIN shows more. Reads the cluster or a snapshot; changes nothing.
     """
     dump, settings, _ = cluster_snapshot.fetch(files, domain, kubeconfig, context)
-    wish = Wish(
+    wish = TreeWish(
         flavor,
         level,
         tuple(filter(None, under.split("/"))),
         tuple(resource or ()),
         workloads,
-        folded=output is Format.TABLE,
+        folded=output is TreeFormat.TABLE,
     )
     found = report(cluster_snapshot.memory_of(dump, settings), wish)
-    if output in {Format.TABLE, Format.WIDE}:
-        stdout().print(render(found, wide=output is Format.WIDE))
+    if output in {TreeFormat.TABLE, TreeFormat.WIDE}:
+        stdout().print(render(found, wide=output is TreeFormat.WIDE))
     else:
         emit(found, OutputFormat(output))
 
 
-def report(memory: Memory, wish: Wish) -> Report:
+def report(memory: Cache, wish: TreeWish) -> TreeReport:
     """The trees. Failure where there is no such flavor, level, domain or resource."""
     state = memory.state
     if not state.flavors:
@@ -179,7 +179,7 @@ def report(memory: Memory, wish: Wish) -> Report:
     placed = {name for one in state.flavors if (tree := state.tree(one)) is not None for name in tree.names}
     views = tuple(_flavor(memory, tree, wish, resources) for tree in trees)
     lacking = {name for view in views for name in view.lacking}
-    return Report(views, 0 if wish.flavor or wish.under else len(state.nodes.keys() - placed - lacking))
+    return TreeReport(views, 0 if wish.flavor or wish.under else len(state.nodes.keys() - placed - lacking))
 
 
 def _resources(state: ClusterState, wanted: Sequence[str]) -> tuple[str, ...]:
@@ -209,7 +209,7 @@ def _level(levels: Sequence[str], text: str) -> int | None:
     )
 
 
-def _has(tree: Tree, wish: Wish) -> bool:
+def _has(tree: Tree, wish: TreeWish) -> bool:
     if wish.level and _level(tree.flavor.levels, wish.level) is None:
         return False
     if not wish.under:
@@ -218,7 +218,7 @@ def _has(tree: Tree, wish: Wish) -> bool:
     return rank < len(tree.flavor.levels) and tree.find(rank, wish.under) is not None
 
 
-def _fail(state: ClusterState, names: Sequence[str], wish: Wish) -> None:
+def _fail(state: ClusterState, names: Sequence[str], wish: TreeWish) -> None:
     """Raises Failure: which of the wishes nobody meets."""
     levels = {name: state.flavors[name].levels for name in names}
     if wish.level and all(_level(found, wish.level) is None for found in levels.values()):
@@ -246,7 +246,7 @@ class _Columns:
 class _Teller:
     """Makes views of the domains of one tree."""
 
-    def __init__(self, memory: Memory, tree: Tree, wish: Wish, resources: tuple[str, ...]) -> None:
+    def __init__(self, memory: Cache, tree: Tree, wish: TreeWish, resources: tuple[str, ...]) -> None:
         self._memory = memory
         self._tree = tree
         self._wish = wish
@@ -354,7 +354,7 @@ class _Teller:
         )
 
 
-def _flavor(memory: Memory, tree: Tree, wish: Wish, resources: tuple[str, ...]) -> FlavorView:
+def _flavor(memory: Cache, tree: Tree, wish: TreeWish, resources: tuple[str, ...]) -> FlavorView:
     teller = _Teller(memory, tree, wish, resources)
     if wish.under:
         rank = len(wish.under) - 1
@@ -370,7 +370,7 @@ def _flavor(memory: Memory, tree: Tree, wish: Wish, resources: tuple[str, ...]) 
 # --- for people ----------------------------------------------------------------------------------------------------
 
 
-def render(found: Report, *, wide: bool = False) -> RenderableType:
+def render(found: TreeReport, *, wide: bool = False) -> RenderableType:
     """The trees as a person reads them."""
     parts: list[RenderableType] = []
     utf = stdout().encoding.lower().startswith("utf")

@@ -510,7 +510,7 @@ class EventSeries(Struct, frozen=True):
     last_observed_time: str = ""
 
 
-class Event(Object, frozen=True):
+class EventObject(Object, frozen=True):
     """An event of events.k8s.io/v1."""
 
     event_time: str | None = None

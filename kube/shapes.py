@@ -9,7 +9,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from engine.kubelet.machine import CPU, HUGEPAGES, MEMORY, Container, Kind, PodShape, Qos, TopologyPolicy
+from engine.kubelet.machine import CPU, HUGEPAGES, MEMORY, Container, ContainerKind, PodShape, Qos, TopologyPolicy
 from engine.model import Amounts
 from kube import objects
 from kube.limits import too_many_parts
@@ -35,7 +35,7 @@ def pod_shape(
         ValueError: a quantity cannot be parsed.
     """
     if too_many_parts(spec):
-        whole = Container(kind=Kind.APP, name="", requests=_aligned(pod_requests(spec)), limits=())
+        whole = Container(kind=ContainerKind.APP, name="", requests=_aligned(pod_requests(spec)), limits=())
         return PodShape(containers=(whole,), qos=Qos.BURSTABLE)
     return PodShape(
         containers=tuple(_containers(spec)),
@@ -49,12 +49,12 @@ def pod_shape(
 
 def _containers(spec: objects.PodSpec) -> Iterator[Container]:
     for container in spec.init_containers or ():
-        yield _container(container, Kind.SIDECAR if is_sidecar(container) else Kind.INIT)
+        yield _container(container, ContainerKind.SIDECAR if is_sidecar(container) else ContainerKind.INIT)
     for container in spec.containers or ():
-        yield _container(container, Kind.APP)
+        yield _container(container, ContainerKind.APP)
 
 
-def _container(wire: objects.Container, kind: Kind) -> Container:
+def _container(wire: objects.Container, kind: ContainerKind) -> Container:
     resources = wire.resources
     limits = parsed(resources.limits) if resources else {}
     requests = limits | parsed(resources.requests) if resources else {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from engine.cluster.state import ClusterState
 from engine.results import Refusal
 from queueing.model import Workload
-from queueing.queues.flavor_assigner import Option, options
+from queueing.queues.flavor_assigner import FlavorAssignment, options
 from queueing.queues.queues import Queues
 from queueing.queues.quota import Quotas
 
@@ -61,7 +61,7 @@ def explain(state: ClusterState, queues: Queues, queue: str, workload: Workload)
     return tuple(_option(queues.quotas, queue, option) for option in found.found)
 
 
-def _option(quotas: Quotas, queue: str, option: Option) -> OptionFit:
+def _option(quotas: Quotas, queue: str, option: FlavorAssignment) -> OptionFit:
     fits = tuple(
         QuotaFit(
             *key,

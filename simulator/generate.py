@@ -46,7 +46,7 @@ _Choice = TypeVar("_Choice")
 
 
 @dataclass(frozen=True)
-class Site:
+class JobSite:
     """What jobs are made for.
 
     ``unit``: one GPU and its part of the rest, or an eighth of a node without GPUs; ``units``: of one node. ``levels``:
@@ -60,7 +60,7 @@ class Site:
 
 
 def generate(
-    site: Site, count: int, seed: int, *, span: float = 30 * DAY, load: float = 0.85, queues: Sequence[str] = ()
+    site: JobSite, count: int, seed: int, *, span: float = 30 * DAY, load: float = 0.85, queues: Sequence[str] = ()
 ) -> tuple[Job, ...]:
     """``count`` jobs that arrive within ``span`` seconds, by arrival.
 
@@ -117,7 +117,7 @@ def _scaled(sizes: Sequence[tuple[int, float]], work: float, *, longest: float) 
     return at(low)
 
 
-def _pod_set(dice: random.Random, site: Site, units: int) -> PodSet:
+def _pod_set(dice: random.Random, site: JobSite, units: int) -> PodSet:
     pods, each = (1, units) if units <= site.units else (units // site.units, site.units)
     requests = {resource: amount * each for resource, amount in site.unit.items()}
     return PodSet(
@@ -130,7 +130,7 @@ def _pod_set(dice: random.Random, site: Site, units: int) -> PodSet:
     )
 
 
-def _wish(dice: random.Random, site: Site, pods: int) -> TopologyRequest:
+def _wish(dice: random.Random, site: JobSite, pods: int) -> TopologyRequest:
     """The narrowest level one domain of which takes all pods; nobody requires one that could hardly become free."""
     policy = _weighted(dice, WISHES)
     level = next((key for key, nodes in site.levels if pods <= nodes), None)

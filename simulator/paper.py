@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from engine.preemption.model import Preemptor, Qos, Room, Victim
+from engine.preemption.model import NodeRoom, Preemptor, TopologyQos, Victim
 from engine.preemption.search import cost_of
 from simulator.servers import GPU, Instance, InstanceClass, Server, one_socket, preemptor_of, room_of
 
@@ -50,7 +50,7 @@ class Filling(StrEnum):
     SCATTERED = "scattered"
 
 
-def full_cluster(filling: Filling, cycle: int, seed: int = 0) -> list[Room]:
+def full_cluster(filling: Filling, cycle: int, seed: int = 0) -> list[NodeRoom]:
     """100 servers, all GPUs held as Table 3 says; the victims of each in the order in which they started."""
     dice = random.Random(f"{seed}/{filling}/{cycle}")  # noqa: S311  (a simulation)
     while True:
@@ -97,14 +97,14 @@ def _choices(filling: Filling, free: set[int], count: int) -> list[tuple[int, ..
     return list(combinations(sorted(free), count))
 
 
-def priority_only(rooms: Sequence[Room], preemptor: Preemptor) -> tuple[Room, tuple[Victim, ...]] | None:
+def priority_only(rooms: Sequence[NodeRoom], preemptor: Preemptor) -> tuple[NodeRoom, tuple[Victim, ...]] | None:
     """Victims by amounts and priority alone, as the default preemption of kube-scheduler and Gödel finds them.
 
     On each node all less important are taken, and left alone again one by one while the pod still fits: the most
     important first, of equal ones the one that started first. Of the nodes the one with the least highest priority, the
     least sum, the fewest victims; then the first.
     """
-    best: tuple[tuple[int, int, int], Room, tuple[Victim, ...]] | None = None
+    best: tuple[tuple[int, int, int], NodeRoom, tuple[Victim, ...]] | None = None
     for room in rooms:
         victims = _reprieved(room, preemptor)
         if victims is not None:
@@ -114,7 +114,7 @@ def priority_only(rooms: Sequence[Room], preemptor: Preemptor) -> tuple[Room, tu
     return None if best is None else best[1:]
 
 
-def _reprieved(room: Room, preemptor: Preemptor) -> tuple[Victim, ...] | None:
+def _reprieved(room: NodeRoom, preemptor: Preemptor) -> tuple[Victim, ...] | None:
     taken = [victim for victim in room.victims if victim.priority < preemptor.above]
     free = {
         name: room.free.get(name, 0) + sum(victim.requests.get(name, 0) for victim in taken)
@@ -153,7 +153,7 @@ class Option:
     aligned: bool
 
 
-def figure_3() -> list[Room]:
+def figure_3() -> list[NodeRoom]:
     """Three machines, all full: one instance of A, six of B, eight of C."""
     numbers = iter(range(100))
     return [
@@ -166,7 +166,7 @@ def figure_3() -> list[Room]:
     ]
 
 
-def options(rooms: Sequence[Room], of: InstanceClass) -> Iterator[Option]:
+def options(rooms: Sequence[NodeRoom], of: InstanceClass) -> Iterator[Option]:
     """Every way to free as many GPUs as an instance needs, and whether they are on one socket."""
     for machine, room in enumerate(rooms):
         for some in combinations(room.victims, of.gpus):
@@ -175,7 +175,7 @@ def options(rooms: Sequence[Room], of: InstanceClass) -> Iterator[Option]:
                 yield Option(machine, names, one_socket(RTX_4090, room, of, some))
 
 
-def renamed(rooms: Sequence[Room], order: int) -> list[Room]:
+def renamed(rooms: Sequence[NodeRoom], order: int) -> list[NodeRoom]:
     """The same machines with names in another order, and their victims in another order."""
     dice = random.Random(order)  # noqa: S311  (a simulation)
     names = dice.sample([room.node for room in rooms], len(rooms))
@@ -187,4 +187,4 @@ def renamed(rooms: Sequence[Room], order: int) -> list[Room]:
 
 def guaranteed(of: InstanceClass) -> Preemptor:
     """One more instance of a class, on one socket or not at all."""
-    return preemptor_of(of, Qos.GUARANTEED)
+    return preemptor_of(of, TopologyQos.GUARANTEED)

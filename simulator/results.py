@@ -65,7 +65,7 @@ class Series:
     levels: list[list[Fragments]] = field(default_factory=list)
 
 
-class Instance(msgspec.Struct, frozen=True):
+class PlacedPod(msgspec.Struct, frozen=True):
     """A pod's devices (by index) on one server (by index)."""
 
     server: int
@@ -90,4 +90,4 @@ class Result:
     window: float  # seconds until the last job arrived
     cycles: int = 0
     pictured: float = 0.0
-    instances: tuple[Instance, ...] = ()
+    instances: tuple[PlacedPod, ...] = ()

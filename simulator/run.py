@@ -34,7 +34,7 @@ from queueing.model import (
     Within,
 )
 from queueing.model import Workload as Waiting
-from queueing.queues.entry import Grant
+from queueing.queues.entry import AssumedAdmission
 from queueing.queues.queues import Queues
 from simulator.model import NAMESPACE, QUEUE, Cluster, Job, Options, Placing, Policy
 from simulator.results import End, Outcome, Result
@@ -200,7 +200,7 @@ class Simulation:
         for waits in (*made.waiting, *made.given_up):
             self.tracks[waits.key].reason = f"{waits.reason}: {waits.message}"
 
-    def _start(self, track: Track, grant: Grant) -> None:
+    def _start(self, track: Track, grant: AssumedAdmission) -> None:
         job = track.job
         where = self.site.put(job, grant, self.queues)
         self.tally.waits(job, -1)

@@ -33,7 +33,7 @@ from engine.kubelet.machine import Qos as PodQos
 from engine.kubelet.rebuild import asked
 from engine.model import PODS
 from engine.preemption.blocks import kind_of, wanted
-from engine.preemption.model import Preemptor, Qos, Room, Victim
+from engine.preemption.model import NodeRoom, Preemptor, TopologyQos, Victim
 from engine.preemption.search import without
 
 GPU: Final = "nvidia.com/gpu"
@@ -117,7 +117,7 @@ class Instance:
     gpus: tuple[int, ...]
 
 
-def room_of(server: Server, name: str, instances: Iterable[Instance]) -> Room:
+def room_of(server: Server, name: str, instances: Iterable[Instance]) -> NodeRoom:
     """A server with these instances on it.
 
     Raises:
@@ -157,7 +157,7 @@ def room_of(server: Server, name: str, instances: Iterable[Instance]) -> Room:
         devices=(0, free_gpus),
         memory=tuple(MemoryCells(cells=1 << zone) for zone in range(len(server.cores))),
     )
-    return Room(name, free, tuple(victims), layout, state, server.ids)
+    return NodeRoom(name, free, tuple(victims), layout, state, server.ids)
 
 
 def _gpus_of(server: Server, zone: int) -> Iterable[int]:
@@ -173,7 +173,7 @@ def _placement(uses: Mapping[int, tuple[int, list[str]]]) -> NumaPlacement:
     )
 
 
-def preemptor_of(of: InstanceClass, qos: Qos, wish: TopologyPolicy = TopologyPolicy.SOCKET) -> Preemptor:
+def preemptor_of(of: InstanceClass, qos: TopologyQos, wish: TopologyPolicy = TopologyPolicy.SOCKET) -> Preemptor:
     """A pod of a class that may preempt what is less important."""
     amounts = tuple(sorted({CPU: 1000 * of.cpu, GPU: of.gpus}.items()))
     shape = PodShape(
@@ -182,7 +182,7 @@ def preemptor_of(of: InstanceClass, qos: Qos, wish: TopologyPolicy = TopologyPol
     return Preemptor(of.requests, of.priority, shape, qos)
 
 
-def one_socket(server: Server, room: Room, of: InstanceClass, gone: Iterable[Victim]) -> bool:
+def one_socket(server: Server, room: NodeRoom, of: InstanceClass, gone: Iterable[Victim]) -> bool:
     """Whether, with these gone, one socket has the GPUs and the CPUs of an instance: a hit, as Table 4 counts."""
     state = room.state
     assert state is not None  # noqa: S101  (servers' insides are known)
@@ -196,7 +196,7 @@ def one_socket(server: Server, room: Room, of: InstanceClass, gone: Iterable[Vic
     return False
 
 
-def taken_in(room: Room, gone: Sequence[Victim], preemptor: Preemptor, key: str, *, stays: bool) -> Room:
+def taken_in(room: NodeRoom, gone: Sequence[Victim], preemptor: Preemptor, key: str, *, stays: bool) -> NodeRoom:
     """The node with the victims gone and the preemptor on it, as its kubelet places it; ``stays``: nobody may evict it.
 
     A kubelet that refuses the preemptor leaves the room empty.

@@ -12,7 +12,7 @@ from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
 from engine.kubelet.machine import Machine, State
 from engine.model import Flavor, Pod, PodSet
-from queueing.queues.entry import Grant
+from queueing.queues.entry import AssumedAdmission
 from queueing.queues.queues import Queues
 from simulator.kubelets import Kubelets
 from simulator.model import Cluster, Job, Placing, Policy
@@ -39,7 +39,7 @@ class Site:
         self.inside = bool(cluster.machines) and policy.placing is Placing.TOPOLOGY
         _fill(self.state, cluster, machines=cluster.machines if self.inside else ())
 
-    def put(self, job: Job, grant: Grant, queues: Queues) -> Where:
+    def put(self, job: Job, grant: AssumedAdmission, queues: Queues) -> Where:
         """Where the pods of an admitted job go; by count they are put elsewhere than the queue core thought."""
         assignments = grant.assignments
         if self._placing is not Placing.TOPOLOGY:
@@ -52,14 +52,14 @@ class Site:
         ]
         return Where(job, pods)
 
-    def _scattered(self, key: str, grant: Grant, queues: Queues) -> tuple[Assignment, ...]:
+    def _scattered(self, key: str, grant: AssumedAdmission, queues: Queues) -> tuple[Assignment, ...]:
         """One pod set after another, each where the ones before it left room; then the queue core is told."""
         state, made = self.state, list[Assignment]()
         for at, part in enumerate(grant.assignments):
             state.reserve(key, [*made, *grant.assignments[at + 1 :]])
             made.append(scattered(state, part, self._placing, self._dice))
         state.reserve(key, made)
-        replaced = Grant(grant.queue, grant.counts, grant.flavors, grant.amounts, tuple(made))
+        replaced = AssumedAdmission(grant.queue, grant.counts, grant.flavors, grant.amounts, tuple(made))
         queues.grant(state, key, replaced)
         return replaced.assignments
 

@@ -14,7 +14,7 @@ from engine.model import Policy as Wish
 from simulator.fragments import fragments, level_names
 from simulator.kubelets import Kubelets
 from simulator.model import Job, Policy
-from simulator.results import Instance, Ints, Outcome, Result, Series
+from simulator.results import Ints, Outcome, PlacedPod, Result, Series
 from simulator.site import Where, main_flavor
 
 GPU: Final = "nvidia.com/gpu"
@@ -101,10 +101,12 @@ class Tally:
         series.wanted.append(self._wanted)
         series.levels.append(fragments(self._tree, free, idle))
 
-    def instances(self, kubelets: Kubelets) -> tuple[Instance, ...]:
+    def instances(self, kubelets: Kubelets) -> tuple[PlacedPod, ...]:
         """Who holds which devices now."""
         found = kubelets.instances(self.resource)
-        return tuple(Instance(self._at[node], devices, crosses) for node, devices, crosses in found if node in self._at)
+        return tuple(
+            PlacedPod(self._at[node], devices, crosses) for node, devices, crosses in found if node in self._at
+        )
 
     def result(self, policy: Policy, outcomes: tuple[Outcome, ...], window: float) -> Result:
         """All of it."""

@@ -1,4 +1,4 @@
-"""The heart of the controller: watches feed `Memory`, `decide` says what to do, this carries it out.
+"""The heart of the controller: watches feed `Cache`, `decide` says what to do, this carries it out.
 
 - One worker at a time looks at one job; the look is `decide`, a plain function, and what it returns is carried out in
   order. At most one awaited write a look: what was decided before it may be stale then, so the job is looked at again.
@@ -60,51 +60,51 @@ from kube.topologies import FlexTopo, NodeResourceTopology
 from queueing import model
 from queueing.cycle.shield import in_words
 from queueing.lifecycle import LifeRules
-from ungater.cache.cache import Memory
+from ungater.cache.cache import Cache
 from ungater.cache.pdb import BudgetWatch
-from ungater.executor.lifecycle import Living, Reclaim
-from ungater.executor.sweeper import Unowned
+from ungater.executor.lifecycle import Lifecycle, Reclaim
+from ungater.executor.sweeper import Sweeper
 from ungater.guard import Guard
 from ungater.jobs.leaderworkerset import NAME as LEADER_SET_NAME
 from ungater.jobs.leaderworkerset import group_key, has_pods
 from ungater.jobs.pod_group import of_pods, owner_key
-from ungater.kueue.bridge import Bridge
+from ungater.kueue.bridge import AdmissionCheckController
 from ungater.kueue.retries import Limits, NeverFits
 from ungater.metrics import Metrics
 from ungater.model import conditions
 from ungater.model.actions import (
+    ClearAdmission,
     Create,
     Deactivate,
     Delete,
-    Doubt,
-    Enter,
+    Dequeue,
+    DoubtNamespace,
+    EmitEvent,
+    Enqueue,
     Evict,
     EvictPods,
     EvictSome,
     Free,
     Instruction,
-    Leave,
-    LookAgain,
     MissingPods,
-    Readmit,
     Release,
     Remove,
-    Respec,
-    Return,
+    RequeueAfter,
+    RestoreAdmission,
     Shorten,
     Shrink,
     ShrinkLater,
     Start,
     Suspend,
-    Tell,
     Ungate,
-    Write,
+    UpdateSpec,
+    WriteConditions,
 )
-from ungater.model.conditions import Wanted
+from ungater.model.conditions import WantedCondition
 from ungater.model.job_view import JOB, JOB_API, JOB_SET, JOB_SET_API
 from ungater.model.kueue_objects import versions_of
 from ungater.model.pod_slots import Slot
-from ungater.model.workload_entry import Admission, Record, Told, Trouble
+from ungater.model.workload_entry import Admission, LastEvent, PlacementMismatch, WorkloadEntry
 from ungater.model.workload_object import Workload, known_of, unhealthy_nodes
 from ungater.numa.node_topologies import Options
 from ungater.numa.predictions import Predictions
@@ -113,14 +113,14 @@ from ungater.optional import OptionalInformer
 from ungater.reconcile import granted, missing_pods, reconcile
 from ungater.reconcile.resize import SHRINK_AFTER
 from ungater.scheduling.replacement import reclaimed
-from ungater.scheduling.scheduler import Admitter, admitted_as, pending
+from ungater.scheduling.scheduler import Scheduler, admitted_as, pending
 from ungater.status.flavors import FlavorSource, FlavorStatus
 from ungater.status.queues import QueueStatus, Source
 from ungater.workqueue import WorkQueue, backoff
-from ungater.writers.events import FINE, announce
-from ungater.writers.evictor import Evictions
-from ungater.writers.pods import Sender, seconds_of
-from ungater.writers.workloads import REFUSED, NameTakenError, Overtaken, Writer
+from ungater.writers.events import FINE, emit
+from ungater.writers.evictor import Evictor
+from ungater.writers.pods import PodWriter, seconds_of
+from ungater.writers.workloads import REFUSED, NameTakenError, Overtaken, WorkloadWriter
 
 LASTING = (BadRequest, Forbidden, Invalid, TooLarge, NameTakenError)  # answers that stay the same until somebody acts
 WORKERS = 16  # looks at jobs, and creations of Workloads, at a time
@@ -136,7 +136,7 @@ LAZY_AT_MOST = 30.0  # seconds that a lazy write is put off while others are bus
 SYNC_SECONDS = 120.0
 LONGEST = 300.0  # seconds until one that led to an error that nobody foresaw is looked at again
 
-LEAVING = (Release, Return, Evict, EvictPods, Suspend, Deactivate)
+LEAVING = (Release, ClearAdmission, Evict, EvictPods, Suspend, Deactivate)
 
 _SAFER = "; until they agree the smaller amounts and the stricter policy count"
 
@@ -152,7 +152,7 @@ class Controller:
         self.recorder = recorder
         self.queue = WorkQueue()
         self.guard = Guard(metrics.failed)
-        self.memory = Memory(
+        self.memory = Cache(
             settings.keys,
             self.queue.add,
             self._signal_cycle,
@@ -174,8 +174,8 @@ class Controller:
         )
         self.memory.inside.tell = self._tell_machine
         self.memory.troubles.tell = self._tell_trouble
-        self.writer = Writer(client)
-        self.sender = Sender(
+        self.writer = WorkloadWriter(client)
+        self.sender = PodWriter(
             client,
             settings.keys,
             concurrency=settings.ungate_concurrency,
@@ -192,14 +192,14 @@ class Controller:
         self._group: asyncio.TaskGroup | None = None
         self._pods: Informer[Pod] | None = None
         self._jobs: Informer[Job] | None = None
-        self._unowned = Unowned(self.memory.serves, self._there, self.memory.without_pods)
+        self._unowned = Sweeper(self.memory.serves, self._there, self.memory.without_pods)
         self._unowned_at = 0.0
         self._workloads: Informer[Workload] | None = None
         self._standing: QueueStatus
         self._jobsets: OptionalInformer[JobSet]
         self._flavor_status: FlavorStatus
         self._sources: tuple[tuple[Informer[Any], ...], tuple[OptionalInformer[Any], ...]] = (), ()
-        self.evictions = Evictions(
+        self.evictions = Evictor(
             client,
             concurrency=EVICTIONS,
             again=self.queue.add,
@@ -208,10 +208,10 @@ class Controller:
             guard=self.guard,
         )
         self._budgets = BudgetWatch(self.memory, settings.keys)
-        self.admitter = Admitter(
+        self.admitter = Scheduler(
             self.memory, self.writer, spawn=self._spawn, again=self.queue.add, metrics=metrics, recorder=recorder
         )
-        self.living = living = Living(
+        self.living = living = Lifecycle(
             client,
             self.memory,
             self.writer,
@@ -224,19 +224,19 @@ class Controller:
             patience=settings.eviction_patience_seconds,
             reclaim=Reclaim(settings.reclaim_overrides_budgets, int(settings.reclaim_grace_seconds)),
         )
-        self._carry: dict[type, Callable[[Record, Any], Awaitable[bool]]] = {
+        self._carry: dict[type, Callable[[WorkloadEntry, Any], Awaitable[bool]]] = {
             Create: self._create,
-            Respec: self._respec,
+            UpdateSpec: self._respec,
             Release: self._release,
-            Readmit: self._readmit,
+            RestoreAdmission: self._readmit,
             Shrink: self._shrink,
-            Write: self._write,
+            WriteConditions: self._write,
             Start: lambda record, _: living.start(record),
             Suspend: lambda record, _: living.suspend(record),
             Evict: living.evict,
             EvictPods: living.evict_pods,
             EvictSome: living.evict_some,
-            Return: living.give_back,
+            ClearAdmission: living.give_back,
             Deactivate: living.deactivate,
             Remove: lambda record, _: living.remove(record),
         }
@@ -260,7 +260,7 @@ class Controller:
             settings.kueue_reject_seconds,
             settings.kueue_wait_seconds,
         )
-        self.bridge = Bridge(client, self.memory, limits)
+        self.bridge = AdmissionCheckController(client, self.memory, limits)
         self.ready = False
 
     # --- life ----------------------------------------------------------------------------------------------------
@@ -451,7 +451,7 @@ class Controller:
             if not self.memory.regroup(record):
                 return
             missing_pods.note(record, time.monotonic())
-            instructions = reconcile.decide(record, self.memory.rules, time.monotonic(), time.time())
+            instructions = reconcile.reconcile(record, self.memory.rules, time.monotonic(), time.time())
             if record.closing and not any(isinstance(one, LEAVING) for one in instructions):
                 self.living.keep(record)
             predictions = None
@@ -461,7 +461,7 @@ class Controller:
                         predictions = Predictions(self.memory.state, record)
                     self._ungate(record, instruction, predictions)
                 elif await self._carry_out(record, instruction):
-                    if instruction is not instructions[-1] or not isinstance(instruction, Write):
+                    if instruction is not instructions[-1] or not isinstance(instruction, WriteConditions):
                         self.queue.add(uid)
                     break
             record.failures = 0
@@ -479,7 +479,7 @@ class Controller:
             await self._poisoned(record, error)
         self._outcomes[outcome].inc()
 
-    async def _poisoned(self, record: Record, error: Exception) -> None:
+    async def _poisoned(self, record: WorkloadEntry, error: Exception) -> None:
         """A look failed otherwise than foreseen: say so, and leave the job alone for a while."""
         self.guard.failed("workload", record.key, error)
         record.failures += 1
@@ -487,18 +487,18 @@ class Controller:
         text, known = in_words(error), record.known
         if text not in record.noted:
             record.noted.add(text)
-            announce(self.recorder, record, "Warning", Reason.INTERNAL_ERROR, "Admit", message=text)
-        wanted = (Wanted(conditions.QUOTA_RESERVED, False, Reason.INTERNAL_ERROR, text),)
+            emit(self.recorder, record, "Warning", Reason.INTERNAL_ERROR, "Admit", message=text)
+        wanted = (WantedCondition(conditions.QUOTA_RESERVED, False, Reason.INTERNAL_ERROR, text),)
         if record.admission is None and known is not None and not conditions.is_so(known.conditions, wanted):
             namespace = record.owner.namespace
             with suppress(KubeError, Overtaken):
                 await self.living.writing(record, lambda known: self.writer.conditions(namespace, known, wanted))
 
-    def _later(self, record: Record) -> None:
+    def _later(self, record: WorkloadEntry) -> None:
         record.failures += 1
         self.queue.add(record.id, backoff(record.failures))
 
-    async def _refresh(self, record: Record) -> None:
+    async def _refresh(self, record: WorkloadEntry) -> None:
         record.failures += 1
         try:
             known = await self.writer.read(record.owner.namespace, record.owner.workload)
@@ -508,18 +508,18 @@ class Controller:
             self.memory.saw_workload(record, known)
         self.queue.add(record.id, backoff(record.failures))
 
-    async def _carry_out(self, record: Record, instruction: Instruction) -> bool:
+    async def _carry_out(self, record: WorkloadEntry, instruction: Instruction) -> bool:
         """Do it; True where something was awaited, so that the rest may be stale."""
         memory = self.memory
         match instruction:
-            case Enter(lost, until, asked):
+            case Enqueue(lost, until, asked):
                 record.refused = record.refused if asked == record.asked else None  # that was about something else
                 record.lost, record.asked = lost, asked
                 record.lost_at = (record.lost_at or time.time()) if lost else None
                 memory.enter(record, until)
                 self._saw(record.id)
                 self.admitter.withdraw(record)
-            case Leave():
+            case Dequeue():
                 record.lost, record.lost_at, record.asked = {}, None, {}
                 memory.leave(record)
                 self.admitter.withdraw(record)
@@ -528,9 +528,9 @@ class Controller:
                 memory.free(record)
             case Shorten(counts):
                 record.late = {**record.late, **counts}
-            case Doubt():
+            case DoubtNamespace():
                 memory.doubts.note(record.owner.namespace)
-            case Tell():
+            case EmitEvent():
                 self._tell(record, instruction)
             case Delete(pod, reason, message, at_once):
                 self.recorder.event(reference(PODS, pod), "Warning", reason, "Replace", message)
@@ -538,13 +538,13 @@ class Controller:
             case ShrinkLater():
                 record.shrink_at = time.monotonic() + SHRINK_AFTER
                 self.queue.add(record.id, SHRINK_AFTER)
-            case LookAgain(after):
+            case RequeueAfter(after):
                 self.queue.add(record.id, after)
             case _:
                 return await self._carry[type(instruction)](record, instruction)
         return False
 
-    def _ungate(self, record: Record, ungate: Ungate, predictions: Predictions | None) -> None:
+    def _ungate(self, record: WorkloadEntry, ungate: Ungate, predictions: Predictions | None) -> None:
         slots = record.slots_of(ungate.pod)
         if slots is None:
             self.sender.ungate(record, ungate.pod, Slot((), 1))
@@ -557,22 +557,22 @@ class Controller:
         more = self.memory.inside.annotations(slot.node, placement)
         self.sender.ungate(record, pod, slot, placement, more)
 
-    def _tell(self, record: Record, tell: Tell) -> None:
+    def _tell(self, record: WorkloadEntry, tell: EmitEvent) -> None:
         if tell.once:
             if tell.once in record.noted:
                 return
             record.noted.add(tell.once)
         else:
-            record.told = Told(str(tell.reason), tell.message, time.monotonic())
+            record.told = LastEvent(str(tell.reason), tell.message, time.monotonic())
         if tell.pod is None:
-            announce(self.recorder, record, tell.type, tell.reason, tell.action, message=tell.message)
+            emit(self.recorder, record, tell.type, tell.reason, tell.action, message=tell.message)
             return
         text = conditions.shorten(tell.message)
         self.recorder.event(reference(PODS, tell.pod), tell.type, tell.reason, tell.action, text)
 
     # --- writes of one job ---------------------------------------------------------------------------------------
 
-    async def _create(self, record: Record, _: Create) -> bool:
+    async def _create(self, record: WorkloadEntry, _: Create) -> bool:
         record.busy += 1
         known, owner = None, granted.as_admitted(record)
         try:
@@ -581,7 +581,7 @@ class Controller:
         except KubeError as error:
             if isinstance(error, LASTING) or "too large" in str(error):
                 text = f"its Workload cannot be made: {error}"
-                self._tell(record, Tell("Warning", Reason.WRITE_FAILED, "Admit", text, once="unmakeable"))
+                self._tell(record, EmitEvent("Warning", Reason.WRITE_FAILED, "Admit", text, once="unmakeable"))
             raise
         finally:
             self.memory.written(record, known)
@@ -591,10 +591,10 @@ class Controller:
                 f"label {label}: {named} is no WorkloadPriorityClass, and not the PriorityClass of the pods: the "
                 "priority of the pods counts"
             )
-            announce(self.recorder, record, "Warning", Reason.UNKNOWN_PRIORITY_CLASS, "Admit", message=text)
+            emit(self.recorder, record, "Warning", Reason.UNKNOWN_PRIORITY_CLASS, "Admit", message=text)
         return True
 
-    async def _respec(self, record: Record, _: Respec) -> bool:
+    async def _respec(self, record: WorkloadEntry, _: UpdateSpec) -> bool:
         owner = record.owner
         if record.admission is not None:
             counts = [pod_set.full for pod_set in owner.pod_sets]
@@ -603,7 +603,7 @@ class Controller:
         await self.living.writing(record, lambda known: self.writer.spec(owner, known, known.priority))
         return True
 
-    async def _write(self, record: Record, write: Write) -> bool:
+    async def _write(self, record: WorkloadEntry, write: WriteConditions) -> bool:
         known = record.known
         if known is None:
             return False
@@ -622,7 +622,7 @@ class Controller:
             self.queue.add(record.id)  # the time for which it is kept begins, or its life goes on
         return True
 
-    async def _release(self, record: Record, release: Release) -> bool:
+    async def _release(self, record: WorkloadEntry, release: Release) -> bool:
         """Remove the admission, and only then give the capacity away: nobody else may be told of it before."""
         record.closing = True
         if record.sending:
@@ -632,7 +632,7 @@ class Controller:
             self.memory.free(record)
         return True
 
-    async def _readmit(self, record: Record, _: Readmit) -> bool:
+    async def _readmit(self, record: WorkloadEntry, _: RestoreAdmission) -> bool:
         if record.admission is not None:
             checks = self.memory.checks_of(record) if record.owner.suspended else ()  # who runs has passed them
             wanted = admitted_as(record.known, "the admission was written again", checks)
@@ -641,7 +641,7 @@ class Controller:
             await self._store(record, record.admission, wanted, more)
         return True
 
-    async def _shrink(self, record: Record, shrink: Shrink) -> bool:
+    async def _shrink(self, record: WorkloadEntry, shrink: Shrink) -> bool:
         record.shrink_at = None
         smaller = self.memory.holdings.smaller(record, shrink.pod_set, shrink.slots, shrink.count, shrink.asks)
         if await self._store(record, smaller, ()):
@@ -649,7 +649,7 @@ class Controller:
         return True
 
     async def _store(
-        self, record: Record, admission: Admission | None, wanted: tuple[Wanted, ...], more: Any = None
+        self, record: WorkloadEntry, admission: Admission | None, wanted: tuple[WantedCondition, ...], more: Any = None
     ) -> bool:
         """Write an admission whose capacity is held already, or remove it; True where that is done."""
         reclaimable = reclaimed(record, admission) if admission is not None else None
@@ -739,7 +739,7 @@ class Controller:
         for each in optional:
             yield from each.heard
 
-    def _tell_trouble(self, record: Record, trouble: Trouble) -> None:
+    def _tell_trouble(self, record: WorkloadEntry, trouble: PlacementMismatch) -> None:
         """A kubelet did otherwise than predicted: an event on the pod and on its job."""
         if trouble.refused:
             self.metrics.refusals.labels(trouble.reason).inc()
@@ -753,7 +753,7 @@ class Controller:
             )
             message = conditions.shorten(trouble.message + left_out)
         self.recorder.event(reference(PODS, trouble.pod), "Warning", reason, "Place", message)
-        announce(self.recorder, record, "Warning", reason, "Place", message=message)
+        emit(self.recorder, record, "Warning", reason, "Place", message=message)
         log.warning("kubelet did otherwise", workload=record.key, reason=str(reason), message=message)
 
     def _tell_machine(self, name: str, before: Described, now: Described) -> None:

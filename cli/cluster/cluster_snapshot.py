@@ -40,7 +40,7 @@ from kube.resources import (
     Resource,
 )
 from kube.topologies import FlexTopo, NodeResourceTopology
-from ungater.cache.cache import Memory
+from ungater.cache.cache import Cache
 from ungater.guard import Guard
 from ungater.jobs.leaderworkerset import NAME as LEADER_SET_NAME
 from ungater.jobs.pod_group import owner_key
@@ -152,13 +152,13 @@ class _LeftOut(Guard):
         self.told.append(f"{kind} {key} cannot be read: {error}")
 
 
-def memory_of(found: Dump, settings: Settings, *, whole: bool = False) -> Memory:
+def memory_of(found: Dump, settings: Settings, *, whole: bool = False) -> Cache:
     """What the controller would know. What cannot be read of it is told on stderr, and left out.
 
     ``whole``: Failure instead.
     """
     keys, guard = settings.keys, _LeftOut()
-    memory = Memory(
+    memory = Cache(
         keys,
         lambda _uid, _after: None,
         options=Options.of(settings),

@@ -16,9 +16,9 @@ from kube import objects
 from kube.parents import JobSet, LeaderWorkerSet
 from queueing.cycle.cycle import Admitted, Preempting, cycle
 from queueing.preemption.plan import Victim
-from ungater.cache.cache import Memory
-from ungater.model.actions import Create, Enter, Free, Leave, Respec
-from ungater.model.workload_entry import Known, Record
+from ungater.cache.cache import Cache
+from ungater.model.actions import Create, Dequeue, Enqueue, Free, UpdateSpec
+from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 from ungater.model.workload_object import Workload, known_of, new_workload
 from ungater.reconcile import reconcile
 from ungater.scheduling import replacement
@@ -31,7 +31,7 @@ LOOKS: Final = 64
 class Outcome:
     """What becomes of one workload. ``assignments``: where its pods go, now or once the victims are gone."""
 
-    record: Record
+    record: WorkloadEntry
     reason: Reason
     message: str
     placed: bool = False
@@ -42,25 +42,25 @@ class Outcome:
 
 @dataclass
 class _Stage:
-    memory: Memory
+    memory: Cache
     now: float
     outcomes: dict[str, Outcome] = field(default_factory=dict)
 
-    def settle(self, record: Record) -> None:
+    def settle(self, record: WorkloadEntry) -> None:
         """Have the controller look at a job until it asks for nothing that it could do without writing."""
         for _ in range(3):
-            for step in reconcile.decide(record, self.memory.rules, 0.0, self.now):
+            for step in reconcile.reconcile(record, self.memory.rules, 0.0, self.now):
                 match step:
                     case Create():
                         record.known = known_of(_stored(self.memory, record))
                         break
-                    case Respec():
+                    case UpdateSpec():
                         record.known = _respecified(self.memory, record)
                         break
-                    case Enter(lost, until):
+                    case Enqueue(lost, until):
                         record.lost = lost
                         self.memory.enter(record, until)
-                    case Leave():
+                    case Dequeue():
                         self.memory.leave(record)
                     case Free():
                         self.memory.free(record)
@@ -69,7 +69,7 @@ class _Stage:
             else:
                 return
 
-    def cycles(self, ours: dict[str, Record]) -> None:
+    def cycles(self, ours: dict[str, WorkloadEntry]) -> None:
         """Admission cycles until nobody is left to look at."""
         memory = self.memory
         for _ in range(CYCLES):
@@ -81,7 +81,7 @@ class _Stage:
             if not made.more:
                 return
 
-    def _note(self, record: Record, made: Admitted | Preempting) -> None:
+    def _note(self, record: WorkloadEntry, made: Admitted | Preempting) -> None:
         grant = made.grant
         victims = made.victims if isinstance(made, Preempting) else ()
         where = replacement.told(self.memory, record, self.memory.holdings.admission_of(record, grant), made.message)
@@ -96,14 +96,14 @@ class _Stage:
         )
 
 
-def _stored(memory: Memory, record: Record) -> Workload:
+def _stored(memory: Cache, record: WorkloadEntry) -> Workload:
     """Its Workload, as the API server would have stored it."""
     body = new_workload(record.owner, memory.priority(record.owner))
     body["metadata"] |= {"uid": f"workload-{record.id}", "resourceVersion": "1", "generation": 1}
     return msgspec.json.decode(msgspec.json.encode(body), type=Workload)
 
 
-def _respecified(memory: Memory, record: Record) -> Known | None:
+def _respecified(memory: Cache, record: WorkloadEntry) -> ObservedWorkload | None:
     """What is known of its Workload once that says what the job asks for now."""
     new, known = known_of(_stored(memory, record)), record.known
     if known is None:
@@ -120,13 +120,13 @@ def _respecified(memory: Memory, record: Record) -> Known | None:
     )
 
 
-def enter(memory: Memory, record: Record, now: float) -> None:
+def enter(memory: Cache, record: WorkloadEntry, now: float) -> None:
     """Have a job wait in the mirror, if the controller would."""
     _Stage(memory, now).settle(record)
 
 
 def rehearse(
-    memory: Memory,
+    memory: Cache,
     jobs: Iterable[objects.Job],
     pods: Iterable[objects.Pod],
     now: float,
@@ -159,13 +159,13 @@ def rehearse(
     return [stage.outcomes.get(key) or _waits(memory, record) for key, record in ours.items()]
 
 
-def _add_leader_sets(memory: Memory, leader_sets: Iterable[LeaderWorkerSet]) -> None:
+def _add_leader_sets(memory: Cache, leader_sets: Iterable[LeaderWorkerSet]) -> None:
     """They are looked up when their pods come."""
     there, new = memory.leaders_of, {objects.key(one): one for one in leader_sets}
     memory.leaders_of = lambda key: new.get(key) or there(key)
 
 
-def _waits(memory: Memory, record: Record) -> Outcome:
+def _waits(memory: Cache, record: WorkloadEntry) -> Outcome:
     """Why one is not placed now."""
     if record.owner.suspended and not record.owner.queue:
         return Outcome(record, Reason.SUSPENDED, "the job is suspended: it is placed when it is resumed")

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from engine.model import Amounts
 from kube import objects
 from kube.objects import Pod, controller_of
-from ungater.cache.cache import Memory
-from ungater.model.workload_entry import Record
+from ungater.cache.cache import Cache
+from ungater.model.workload_entry import WorkloadEntry
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Holder:
             self.amounts[resource] = self.amounts.get(resource, 0) + amount * count
 
 
-def holders(memory: Memory, nodes: Iterable[str]) -> list[Holder]:
+def holders(memory: Cache, nodes: Iterable[str]) -> list[Holder]:
     """All of them on these nodes, the lowest priority first."""
     found: dict[str, Holder] = {}
     wanted = frozenset(nodes)
@@ -44,7 +44,7 @@ def holders(memory: Memory, nodes: Iterable[str]) -> list[Holder]:
     return sorted(found.values(), key=lambda one: (one.priority, one.namespace, one.name))
 
 
-def _add_pod(memory: Memory, found: dict[str, Holder], wire: Pod) -> None:
+def _add_pod(memory: Cache, found: dict[str, Holder], wire: Pod) -> None:
     pod = memory.state.pods.get(objects.key(wire))
     if pod is None:
         return  # it has finished
@@ -65,14 +65,14 @@ def _foreign(wire: Pod) -> tuple[str, Holder]:
     return f"{meta.namespace}/{name}", Holder(name, meta.namespace, "", wire.spec.priority or 0)
 
 
-def of_record(memory: Memory, record: Record) -> Holder:
+def of_record(memory: Cache, record: WorkloadEntry) -> Holder:
     """A workload of ours, holding nothing yet."""
     owner, entry = record.owner, memory.queues.entries.get(record.key)
     priority = entry.workload.priority if entry is not None else memory.priority(owner)
     return Holder(f"{owner.kind.lower()}/{owner.name}", owner.namespace, record.key, priority, owner.queue)
 
 
-def _add_slots(memory: Memory, found: dict[str, Holder], wanted: frozenset[str]) -> None:
+def _add_slots(memory: Cache, found: dict[str, Holder], wanted: frozenset[str]) -> None:
     for key, parts in memory.state.workloads.items():
         record = memory.record_of(key)
         for name, assignment in parts.items():
@@ -84,7 +84,7 @@ def _add_slots(memory: Memory, found: dict[str, Holder], wanted: frozenset[str])
                     holder.add(assignment.requests, left)
 
 
-def _nodes(memory: Memory, key: str, pod_set: str) -> Iterator[str]:
+def _nodes(memory: Cache, key: str, pod_set: str) -> Iterator[str]:
     assignment = memory.state.workloads[key][pod_set]
     for piece in assignment.slices:
         for name, _ in piece.nodes:

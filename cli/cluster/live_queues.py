@@ -24,7 +24,7 @@ from kube.queues import ClusterQueue, LocalQueue, cluster_queue, local_queue, pl
 from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES, RESOURCE_FLAVORS, WORKLOADS
 from queueing import model
 from queueing.model import Quantities, Rules
-from queueing.queues.entry import Grant
+from queueing.queues.entry import AssumedAdmission
 from queueing.queues.queues import Queues
 
 
@@ -184,7 +184,7 @@ def _plain(workload: Workload) -> model.Workload:
     )
 
 
-def _grant(workload: Workload, queues: Queues) -> Grant | None:
+def _grant(workload: Workload, queues: Queues) -> AssumedAdmission | None:
     """What it holds: admitted, or nominated with victims on their way out."""
     admission, nomination = workload.status.admission, workload.status.nomination
     if admission is not None:
@@ -195,7 +195,7 @@ def _grant(workload: Workload, queues: Queues) -> Grant | None:
     return None
 
 
-def _granted(queue: str, assignments: Iterable[PodSetAssignment]) -> Grant:
+def _granted(queue: str, assignments: Iterable[PodSetAssignment]) -> AssumedAdmission:
     amounts: Quantities = {}
     counts, flavors = {}, {}
     for one in assignments:
@@ -203,7 +203,7 @@ def _granted(queue: str, assignments: Iterable[PodSetAssignment]) -> Grant:
         for resource, flavor in flavors[one.name].items():
             amount = parse(resource, (one.resource_usage or {}).get(resource, 0))
             amounts[flavor, resource] = amounts.get((flavor, resource), 0) + amount
-    return Grant(queue, counts, flavors, amounts, ())
+    return AssumedAdmission(queue, counts, flavors, amounts, ())
 
 
 def _victims(workload: Workload) -> Iterator[str]:

@@ -16,7 +16,7 @@ from cli.output import Failure
 from crds.constants import WORKER_INDEX, Keys
 from kube import objects
 from kube.parents import JobSet, LeaderWorkerSet
-from ungater.cache.cache import Memory
+from ungater.cache.cache import Cache
 from ungater.jobs.leaderworkerset import GROUP, NAME
 from webhook import large
 from webhook import objects as seen
@@ -72,9 +72,7 @@ def read(files: Sequence[str], namespace: str) -> tuple[list[Found], list[str]]:
 class Maker:
     """Makes what would come of objects, one after the other: each gets names and uids of its own."""
 
-    def __init__(
-        self, memory: Memory, keys: Keys, namespace: str, created: str, *, require_queue: bool = False
-    ) -> None:
+    def __init__(self, memory: Cache, keys: Keys, namespace: str, created: str, *, require_queue: bool = False) -> None:
         self._keys = keys
         self._namespace = namespace
         self._created = created
@@ -252,7 +250,7 @@ def patched(body: Json, patch: Iterable[Add]) -> Json:
     return made
 
 
-def _route(memory: Memory, namespace: str, name: str) -> Route:
+def _route(memory: Cache, namespace: str, name: str) -> Route:
     """Where a local queue leads, as the webhook knows it."""
     local = memory.queues.local[namespace, name]
     queue = memory.queues.quotas.queues.get(local.cluster_queue)

@@ -20,13 +20,13 @@ from engine.cluster.state import ClusterState
 from engine.quantity import format_quantity
 from engine.reasons import Reason
 from kube import objects
-from queueing.cycle.nominate import Preempts, look
+from queueing.cycle.nominate import Preempts, nominate
 from queueing.model import ClusterQueue, LocalQueue, OutsidePod, Preemption, Rules, Within, Workload
-from queueing.queues.entry import Grant
+from queueing.queues.entry import AssumedAdmission
 from queueing.queues.queues import Queues
-from ungater.cache.cache import Memory
+from ungater.cache.cache import Cache
 from ungater.cache.reservations import UNQUEUED
-from ungater.model.workload_entry import Record
+from ungater.model.workload_entry import WorkloadEntry
 
 HIGHEST: Final = (1 << 31) - 1  # no priority is higher
 EVERYBODY: Final = "(everybody)"  # no legal name of a queue
@@ -66,7 +66,7 @@ class Relief(msgspec.Struct, frozen=True, rename="camel"):
     preemption: str
 
 
-def relief(memory: Memory, record: Record, reason: str, room: Sequence[Room]) -> Relief | None:
+def relief(memory: Cache, record: WorkloadEntry, reason: str, room: Sequence[Room]) -> Relief | None:
     """None where no room is lacking, or nobody knows how much. ``room``: the domains, the roomiest first."""
     entry = memory.queues.entries.get(record.key)
     if entry is None or reason not in FOR_ROOM:
@@ -104,7 +104,7 @@ def _view(one: Holder) -> HolderView:
 # --- the least that would have to go ---------------------------------------------------------------------------------
 
 
-def _enough(memory: Memory, workload: Workload) -> tuple[list[Holder], tuple[str, ...]]:
+def _enough(memory: Cache, workload: Workload) -> tuple[list[Holder], tuple[str, ...]]:
     """Who would have to go, and where the workload would be then (what its slices have in common)."""
     state = memory.state
     checkpoint = state.begin()
@@ -114,7 +114,7 @@ def _enough(memory: Memory, workload: Workload) -> tuple[list[Holder], tuple[str
         queues.set_local_queue(LocalQueue(namespace=asked.namespace, name="", cluster_queue=EVERYBODY))
         queues.submit(asked, 0.0)
         entry = queues.entries[asked.key]
-        found = look(state, queues, entry) if entry.queue else None
+        found = nominate(state, queues, entry) if entry.queue else None
         if not isinstance(found, Preempts):
             return [], ()
         paths = [piece.values[: _depth(part)] for part in found.plan.assignments for piece in part.slices]
@@ -131,7 +131,7 @@ def _depth(part: Assignment) -> int:
     return part.levels.index(level) + 1 if level in part.levels else max(1, len(part.levels) - 1)
 
 
-def _everybody(memory: Memory) -> Queues:
+def _everybody(memory: Cache) -> Queues:
     """All that hold something, and all other pods that could be evicted, in one queue that may preempt anybody."""
     queues = Queues(Rules(victims=memory.queues.rules.victims, pods=True))
     everything = Preemption(within=Within.LOWER)
@@ -142,7 +142,7 @@ def _everybody(memory: Memory) -> Queues:
             continue
         one = msgspec.structs.replace(entry.workload, queue="")
         queues.set_local_queue(LocalQueue(namespace=one.namespace, name="", cluster_queue=EVERYBODY))
-        grant = Grant(EVERYBODY, entry.grant.counts, {}, {}, tuple(held.values()))
+        grant = AssumedAdmission(EVERYBODY, entry.grant.counts, {}, {}, tuple(held.values()))
         queues.restore(memory.state, one, grant, 0.0)
     for pod in memory.state.pods.values():
         if pod.claim is not None and pod.claim[0] in queues.entries:
@@ -156,7 +156,7 @@ def _everybody(memory: Memory) -> Queues:
     return queues
 
 
-def _foreign(memory: Memory) -> Iterator[objects.Pod]:
+def _foreign(memory: Cache) -> Iterator[objects.Pod]:
     """Bound pods that Topogate did not place and that would not come back to their node at once."""
     for name in memory.state.nodes:
         for wire in memory.pods_on(name):
@@ -165,7 +165,7 @@ def _foreign(memory: Memory) -> Iterator[objects.Pod]:
                 yield wire
 
 
-def _named(memory: Memory, gone: set[str], outside: set[str]) -> Iterator[Holder]:
+def _named(memory: Cache, gone: set[str], outside: set[str]) -> Iterator[Holder]:
     """The victims as holders of all that they hold, the lowest priority first."""
     names = {node for key in gone for part in memory.state.assignments(key).values() for node in _on(part.slices)}
     names |= {memory.state.pods[key].node for key in outside}
@@ -192,7 +192,7 @@ def _common(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 # --- whether it may be taken -----------------------------------------------------------------------------------------
 
 
-def _preemption(memory: Memory, record: Record, workload: Workload, enough: Sequence[Holder]) -> str:
+def _preemption(memory: Cache, record: WorkloadEntry, workload: Workload, enough: Sequence[Holder]) -> str:
     queue = memory.queues.quotas.queues.get(_queue_of(memory, workload))
     if not enough:
         return "no eviction would help: nodes are out of order, or what is in the way comes back by itself"
@@ -203,7 +203,9 @@ def _preemption(memory: Memory, record: Record, workload: Workload, enough: Sequ
     return _of_these(memory, record, workload, enough, queue)
 
 
-def _of_these(memory: Memory, record: Record, workload: Workload, enough: Sequence[Holder], queue: ClusterQueue) -> str:
+def _of_these(
+    memory: Cache, record: WorkloadEntry, workload: Workload, enough: Sequence[Holder], queue: ClusterQueue
+) -> str:
     """The same of a queue that may preempt."""
     outside = [one for one in enough if not one.workload]
     if outside and not memory.queues.rules.pods:
@@ -219,7 +221,7 @@ def _of_these(memory: Memory, record: Record, workload: Workload, enough: Sequen
     return f"ClusterQueue {queue.name} may preempt them; it is looked at again in the next cycle"
 
 
-def _queue_of(memory: Memory, workload: Workload) -> str:
+def _queue_of(memory: Cache, workload: Workload) -> str:
     local = memory.queues.local.get((workload.namespace, workload.queue))
     return local.cluster_queue if local is not None else ""
 

@@ -93,7 +93,7 @@ async def _set_up(stack: AsyncExitStack) -> Stage:
 
 
 async def _install(client: Client, webhook_url: str) -> None:
-    options = await installation.plan(client, installation.Wish(webhook_url=webhook_url))
+    options = await installation.plan(client, installation.Requested(webhook_url=webhook_url))
     async for _ in installation.apply(client, render.objects(options)):
         pass
     await installation.wait_established(client, WAIT_SECONDS)

@@ -31,12 +31,12 @@ from kube import convert, objects
 from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.resources import JOBS
-from ungater.cache.cache import Memory
+from ungater.cache.cache import Cache
 from ungater.jobs.job import owner_of
 from ungater.jobs.jobset import parent_of
-from ungater.model.job_view import OwnedPodSet, Owner, id_of, identity
-from ungater.model.pod_slots import SlotMap, is_gated
-from ungater.model.workload_entry import Record
+from ungater.model.job_view import JobView, PodSetView, id_of, identity
+from ungater.model.pod_slots import PodSetSlots, is_gated
+from ungater.model.workload_entry import WorkloadEntry
 from ungater.model.workload_object import Workload, belongs, known_of
 from ungater.numa.sources import Described
 
@@ -182,7 +182,7 @@ async def reports(client: Client, namespace: str, name: str, *, domain: str | No
     return tuple([_report(read, memory, keys, reading, owner) for owner in found_owners])
 
 
-def _records(memory: Memory, job: objects.Job) -> list[Record]:
+def _records(memory: Cache, job: objects.Job) -> list[WorkloadEntry]:
     """The record of a Job, or that of the JobSet that made it; none where nothing is to be placed. Raises Failure."""
     found, parent = memory.records.get(id_of(job)), parent_of(job.metadata)
     if found is None and parent is not None:
@@ -193,7 +193,7 @@ def _records(memory: Memory, job: objects.Job) -> list[Record]:
     return [found] if found is not None else []
 
 
-def _report(read: Dump, memory: Memory, keys: Keys, reading: live_queues.Reading | None, owner: Owner) -> Report:
+def _report(read: Dump, memory: Cache, keys: Keys, reading: live_queues.Reading | None, owner: JobView) -> Report:
     """All that is known of one workload."""
     found = memory.records.get(owner.id)
     workload = next((one for one in read.workloads if belongs(one, owner) and _in(one, owner)), None)
@@ -240,7 +240,7 @@ def _report(read: Dump, memory: Memory, keys: Keys, reading: live_queues.Reading
     )
 
 
-def _asked(pod_set: OwnedPodSet) -> AskedPodSet:
+def _asked(pod_set: PodSetView) -> AskedPodSet:
     request = pod_set.request
     return AskedPodSet(
         name=pod_set.name,
@@ -258,11 +258,11 @@ async def _job(client: Client, namespace: str, name: str) -> objects.Job | None:
         return None
 
 
-def _in(workload: Workload, owner: Owner) -> bool:
+def _in(workload: Workload, owner: JobView) -> bool:
     return objects.key(workload) == owner.workload_key
 
 
-def _pods_of(pods: Sequence[objects.Pod], owner: Owner) -> list[objects.Pod]:
+def _pods_of(pods: Sequence[objects.Pod], owner: JobView) -> list[objects.Pod]:
     return [
         pod
         for pod in pods
@@ -273,7 +273,7 @@ def _pods_of(pods: Sequence[objects.Pod], owner: Owner) -> list[objects.Pod]:
 
 
 def _lacking(
-    memory: Memory, uid: str, reason: str, flavors: Collection[str] | None
+    memory: Cache, uid: str, reason: str, flavors: Collection[str] | None
 ) -> tuple[tuple[Room, ...], Relief | None]:
     """Of a job that waits: how much room there is for it, and what would have to be freed."""
     record = memory.records.get(uid)
@@ -295,7 +295,7 @@ def _machine_troubles(
     )
 
 
-def _condition(owner: Owner, workload: Workload | None, slots: SlotMap | None) -> tuple[str, str, str]:
+def _condition(owner: JobView, workload: Workload | None, slots: PodSetSlots | None) -> tuple[str, str, str]:
     """State in a word, then the reason and message of the condition that says it best."""
     conditions = workload.status.conditions if workload else None
     if owner.request is None and not owner.queue:
@@ -315,7 +315,7 @@ def _condition(owner: Owner, workload: Workload | None, slots: SlotMap | None) -
 
 
 def _domains(
-    workload: Workload | None, owner: Owner, pods: Sequence[objects.Pod], keys: Keys
+    workload: Workload | None, owner: JobView, pods: Sequence[objects.Pod], keys: Keys
 ) -> tuple[tuple[Domain, ...], tuple[PlacedPod, ...]]:
     """The slots of each pod set with their pods, and the pods without a slot."""
     admission = known_of(workload).admission if workload is not None else None
@@ -371,7 +371,7 @@ def _zones(pod: objects.Pod) -> tuple[tuple[PodZone, ...], str]:
     return (), ""
 
 
-def _room(memory: Memory, record: Record, flavors: Collection[str] | None) -> tuple[Room, ...]:
+def _room(memory: Cache, record: WorkloadEntry, flavors: Collection[str] | None) -> tuple[Room, ...]:
     """For every flavor that has the level: its domains, the roomiest first. ``flavors``: its queue's; None: any.
 
     Of several pod sets the largest is told of.

@@ -17,9 +17,9 @@ from kube.resources import (
     STATEFUL_SETS,
     Resource,
 )
-from ungater.cache.cache import Memory
-from ungater.model.job_view import Owner
-from ungater.model.workload_entry import Record
+from ungater.cache.cache import Cache
+from ungater.model.job_view import JobView
+from ungater.model.workload_entry import WorkloadEntry
 
 _SHORT = {"js": "jobset", "lws": "leaderworkerset", "sts": "statefulset", "deploy": "deployment", "rs": "replicaset"}
 _SHORT |= {"po": "pod", "group": "podgroup", "ds": "daemonset", "wl": "workload"}
@@ -47,7 +47,7 @@ def named(text: str) -> tuple[str, str]:
     return (kind.removesuffix("s")), name
 
 
-def find(memory: Memory, namespace: str, kind: str, name: str) -> list[Record]:
+def find(memory: Cache, namespace: str, kind: str, name: str) -> list[WorkloadEntry]:
     """The records of an owner's workloads, by their part: a LeaderWorkerSet has one for each group.
 
     None where nothing is known of it. Raises Failure where several owners have that name.
@@ -61,7 +61,7 @@ def find(memory: Memory, namespace: str, kind: str, name: str) -> list[Record]:
     return sorted(found, key=lambda one: _in_order(one.owner))
 
 
-async def not_found(client: Client, memory: Memory, namespace: str, kind: str, name: str) -> Failure:
+async def not_found(client: Client, memory: Cache, namespace: str, kind: str, name: str) -> Failure:
     """Why nothing can be said of an owner: it is not there, or none of its pods is ours to place."""
     resource = _KNOWN.get(kind)
     if resource is not None:
@@ -82,7 +82,7 @@ async def not_found(client: Client, memory: Memory, namespace: str, kind: str, n
     return Failure(f"no {what} {name} in namespace {namespace} has pods that Topogate places: {hint}")
 
 
-def _is(record: Record, kind: str, name: str) -> bool:
+def _is(record: WorkloadEntry, kind: str, name: str) -> bool:
     owner = record.owner
     if kind == "workload":
         return owner.workload == name
@@ -94,10 +94,10 @@ def _is(record: Record, kind: str, name: str) -> bool:
     return (not kind or owner.kind.lower() == kind) and name in {owner.name, full_name(owner)}
 
 
-def _in_order(owner: Owner) -> tuple[str, int, str]:
+def _in_order(owner: JobView) -> tuple[str, int, str]:
     return owner.name, int(owner.part) if owner.part.isascii() and owner.part.isdigit() else -1, owner.part
 
 
-def full_name(owner: Owner) -> str:
+def full_name(owner: JobView) -> str:
     """The name, with what tells several workloads of one owner apart: the group's index, or the kind of pods."""
     return f"{owner.name}-{owner.part}" if owner.part else owner.name

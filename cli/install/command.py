@@ -10,7 +10,7 @@ import yaml
 from rich.table import Table
 
 from cli.install import installation
-from cli.install.installation import Left, Step, Wish
+from cli.install.installation import Left, Requested, Step
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress, stderr, stdout
 from crds.constants import DEFAULT_DOMAIN, NAMESPACE
 from kube.client import Client
@@ -79,7 +79,7 @@ def install(
     Installing twice changes nothing. With `-o yaml` or `-o json` the objects are printed and nothing is applied.
     """
     _check_place(out_of_cluster, webhook_url)
-    wish = Wish(domain, namespace, image, webhook_url, agent, kueue, metrics_authentication)
+    wish = Requested(domain, namespace, image, webhook_url, agent, kueue, metrics_authentication)
     if output is not OutputFormat.TABLE:
         _print_objects(render.objects(asyncio.run(installation.plan(None, wish))), output)
         return

@@ -57,7 +57,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Wish:
+class Requested:
     """What the command line asks for; empty (None): what is installed, else the default."""
 
     domain: str = ""
@@ -115,7 +115,7 @@ class Left(msgspec.Struct, frozen=True):
 # --- install ---------------------------------------------------------------------------------------------------------
 
 
-async def plan(client: Client | None, wish: Wish) -> render.Options:
+async def plan(client: Client | None, wish: Requested) -> render.Options:
     """What to render, from the wish and from what is installed. ``client`` None: from the wish alone.
 
     Raises Failure: the wish is not valid, differs in domain from what is installed, or meets Kueue in its own domain.
@@ -315,7 +315,7 @@ async def count_data(client: Client) -> dict[str, int]:
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
-def _asked(wish: Wish) -> Json:
+def _asked(wish: Requested) -> Json:
     return {"domain": wish.domain, "namespace": wish.namespace, "webhookUrl": wish.webhook_url}
 
 

@@ -13,7 +13,7 @@ from engine.cluster.nodes import path_in
 from engine.model import HOSTNAME_LABEL, Amounts
 from localcluster.kubelets.specs import EXAMPLE, parse_kubelet, parse_machine
 from localcluster.nodes import BLOCK_LABEL, RACK_LABEL, Fleet
-from simulator.generate import Site
+from simulator.generate import JobSite
 from simulator.model import Cluster
 
 UNITS: Final = 8  # parts that a server without GPUs is shared in
@@ -96,16 +96,16 @@ class Made:
             kubelet=self.kubelet,
         )
 
-    def site(self) -> Site:
+    def site(self) -> JobSite:
         """What jobs are generated for: a unit is a GPU with its part of CPUs and memory, some of which is spared."""
         fleet = self.fleet()
         status = {k: quantity.parse(k, v) for k, v in next(fleet.objects())["status"]["allocatable"].items()}
         levels = ((RACK_LABEL, self.hosts), (BLOCK_LABEL, self.racks * self.hosts))
         units = status.get(GPU, 0) or UNITS
-        return Site(unit=_unit(status, units), units=units, levels=levels, nodes=len(fleet))
+        return JobSite(unit=_unit(status, units), units=units, levels=levels, nodes=len(fleet))
 
 
-def site_of(cluster: Cluster) -> Site:
+def site_of(cluster: Cluster) -> JobSite:
     """What jobs are generated for on a recorded cluster: its most frequent kind of node, its levels below the widest.
 
     Raises:
@@ -123,7 +123,7 @@ def site_of(cluster: Cluster) -> Site:
         size = round(len(paths) / max(len({path[: rank + 1] for path in paths}), 1))
         if level != HOSTNAME_LABEL and size > 1:
             levels.append((level, size))
-    return Site(unit=_unit(have, units), units=units, levels=tuple(levels), nodes=len(nodes))
+    return JobSite(unit=_unit(have, units), units=units, levels=tuple(levels), nodes=len(nodes))
 
 
 def _unit(allocatable: Amounts, parts: int) -> Amounts:

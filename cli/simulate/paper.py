@@ -17,7 +17,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from cli.output import Output, OutputFormat, emit, stderr
-from engine.preemption.model import Choice, Preemptor, Room, Rules, Strategy, Victim
+from engine.preemption.model import Choice, NodeRoom, Preemptor, Rules, Strategy, Victim
 from engine.preemption.roster import Roster
 from engine.preemption.search import find, sourced
 from simulator import paper
@@ -68,7 +68,7 @@ class PaperAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @dataclass
-class Tally:
+class MethodTally:
     """One placement and method."""
 
     preemptions: int = 0
@@ -90,14 +90,14 @@ class Evaluation:
     """Counts cycle by cycle; ``micros`` by preemptor and method."""
 
     in_a_row: bool
-    tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
+    tallies: dict[tuple[str, str], MethodTally] = field(default_factory=dict)
     micros: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     _choices: dict[str, Choice | None] = field(default_factory=dict)
 
-    def cycle(self, filling: Filling, rooms: list[Room], preemptions: int) -> None:
+    def cycle(self, filling: Filling, rooms: list[NodeRoom], preemptions: int) -> None:
         """So many instances scale up, B and C in turn, by each method on a cluster of its own."""
         for method in METHODS:
-            tally = self.tallies.setdefault((filling, method), Tally())
+            tally = self.tallies.setdefault((filling, method), MethodTally())
             roster = Roster(rooms)
             roster.build()
             self._choices.clear()
@@ -107,7 +107,7 @@ class Evaluation:
                 self._preempt(roster, method, PREEMPTORS[number % len(PREEMPTORS)], tally, f"new-{number}")
             gc.enable()
 
-    def _preempt(self, roster: Roster, method: str, name: str, tally: Tally, key: str) -> None:
+    def _preempt(self, roster: Roster, method: str, name: str, tally: MethodTally, key: str) -> None:
         of = TABLE_3[name]
         preemptor = paper.guaranteed(of)
         if method == BLIND:
@@ -135,7 +135,7 @@ class Evaluation:
             self._take(roster, room, choice.victims, preemptor, key)
 
     @staticmethod
-    def _take(roster: Roster, room: Room, victims: Sequence[Victim], preemptor: Preemptor, key: str) -> None:
+    def _take(roster: Roster, room: NodeRoom, victims: Sequence[Victim], preemptor: Preemptor, key: str) -> None:
         stays = not next(of for of in TABLE_3.values() if of.priority == preemptor.above).preemptible
         roster.set(taken_in(room, victims, preemptor, key, stays=stays))
 

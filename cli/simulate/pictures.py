@@ -20,7 +20,7 @@ MOMENTS: Final = 480  # columns of the picture by server
 COLOURS: Final = ("#1b6ca8", "#d1603d", "#5a9367", "#8e6c8a", "#b8952f", "#555555")
 
 
-class Format(StrEnum):
+class PictureFormat(StrEnum):
     """What ``--picture-format`` accepts."""
 
     SVG = "svg"
@@ -58,7 +58,7 @@ def draw(folder: Path, results: Sequence[Result], formats: Sequence[str]) -> Non
     drawn.append(("compared", figure))
     for name, each in drawn:
         for form in formats:
-            metadata = {"Date": None} if form == Format.SVG else {}
+            metadata = {"Date": None} if form == PictureFormat.SVG else {}
             each.savefig(folder / f"{name}.{form}", dpi=130, metadata=metadata)
     stderr().print(f"{len(drawn) * len(formats)} pictures are in {folder}", markup=False, soft_wrap=True)
 

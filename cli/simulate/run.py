@@ -128,7 +128,7 @@ def command(
         ),
     ] = "",
     formats: Annotated[
-        list[pictures.Format] | None,
+        list[pictures.PictureFormat] | None,
         typer.Option("--picture-format", help="Default: svg.", rich_help_panel=RESULTS),
     ] = None,
 ) -> None:

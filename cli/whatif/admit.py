@@ -19,7 +19,7 @@ from cli.whatif.cases import CaseError, opened, read_lines
 from cli.whatif.links import LinksForm, chosen, with_links
 from cli.whatif.machines import KubeletForm, MachineForm, NrtForm, PodForm, StateForm, from_nrt, from_state, kubelet_of
 from cli.whatif.machines import pod_shape as shape_of
-from cli.whatif.output import ErrorAnswer, Format, with_progress, write
+from cli.whatif.output import ErrorAnswer, LinesFormat, with_progress, write
 from engine.kubelet.admission import Admission
 from engine.kubelet.admit import admit, hangs
 from engine.kubelet.devices.links import bits
@@ -233,7 +233,7 @@ def command(
         bool,
         typer.Option("--with-options", help="With --from nrt: the kubelet's options and threads a core are known too."),
     ] = False,
-    output: Annotated[Format, typer.Option("-o", "--output", help="Output format.")] = Format.JSONL,
+    output: Annotated[LinesFormat, typer.Option("-o", "--output", help="Output format.")] = LinesFormat.JSONL,
     compare: Annotated[
         bool,
         typer.Option(
@@ -255,7 +255,7 @@ def command(
         answers = _answers(with_progress(cases, output, "asked"), source, agreement if compare else None)
         failed = write(answers, output, HEADINGS, _row, compared=compare)
     if compare:
-        (stdout() if output is Format.TABLE else stderr()).print(agreement.table())
+        (stdout() if output is LinesFormat.TABLE else stderr()).print(agreement.table())
     if failed:
         raise typer.Exit(1)
 

@@ -13,7 +13,7 @@ from cli.output import stderr, stdout
 from cli.whatif import admit, preempt
 from cli.whatif.cases import Case, CaseError, Slice, decide, opened, read_cases
 from cli.whatif.compare import Comparison
-from cli.whatif.output import ErrorAnswer, Format, with_progress, write
+from cli.whatif.output import ErrorAnswer, LinesFormat, with_progress, write
 from engine.results import Placement, Refusal
 
 HEADINGS = ("Case", "Fits", "Where, or why not")
@@ -42,7 +42,7 @@ class PodSetAnswer(msgspec.Struct, frozen=True):
     slices: tuple[Slice, ...]
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class CaseAnswer(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """The decision about one case; where it does not fit, ``message`` explains ``reason``."""
 
     id: str
@@ -53,15 +53,15 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     pod_sets: tuple[PodSetAnswer, ...] = ()
 
 
-def answer(case: Case) -> Answer:
+def answer(case: Case) -> CaseAnswer:
     """The engine's decision about a case."""
     decision = decide(case)
     if isinstance(decision, Refusal):
-        return Answer(id=case.id, fits=False, slices=(), reason=decision.reason, message=decision.message)
+        return CaseAnswer(id=case.id, fits=False, slices=(), reason=decision.reason, message=decision.message)
     parts = _parts(decision)
     if len(parts) == 1:
-        return Answer(id=case.id, fits=True, slices=parts[0].slices, reason="")
-    return Answer(id=case.id, fits=True, slices=(), reason="", pod_sets=parts)
+        return CaseAnswer(id=case.id, fits=True, slices=parts[0].slices, reason="")
+    return CaseAnswer(id=case.id, fits=True, slices=(), reason="", pod_sets=parts)
 
 
 def _parts(placement: Placement) -> tuple[PodSetAnswer, ...]:
@@ -79,7 +79,7 @@ def place(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="Cases, one JSON object a line; may be gzip; - is stdin.")
     ],
-    output: Annotated[Format, typer.Option("-o", "--output", help="Output format.")] = Format.JSONL,
+    output: Annotated[LinesFormat, typer.Option("-o", "--output", help="Output format.")] = LinesFormat.JSONL,
     compare: Annotated[
         bool,
         typer.Option(
@@ -100,12 +100,12 @@ def place(
         answers = _answers(with_progress(read_cases(stream), output, "placed"), comparison if compare else None)
         failed = write(answers, output, HEADINGS, _row, compared=compare)
     if compare:
-        (stdout() if output is Format.TABLE else stderr()).print(comparison.table())
+        (stdout() if output is LinesFormat.TABLE else stderr()).print(comparison.table())
     if failed:
         raise typer.Exit(1)
 
 
-def _answers(cases: Iterable[Case | CaseError], comparison: Comparison | None) -> Iterator[Answer | ErrorAnswer]:
+def _answers(cases: Iterable[Case | CaseError], comparison: Comparison | None) -> Iterator[CaseAnswer | ErrorAnswer]:
     for case in cases:
         if isinstance(case, CaseError):
             yield ErrorAnswer(id=case.id, error=str(case))
@@ -116,13 +116,13 @@ def _answers(cases: Iterable[Case | CaseError], comparison: Comparison | None) -
         yield given
 
 
-def _row(given: Answer) -> tuple[str, ...]:
+def _row(given: CaseAnswer) -> tuple[str, ...]:
     if given.fits:
         return given.id, "[green]yes", _where(given)
     return given.id, "[yellow]no", f"{given.reason}: {given.message}"
 
 
-def _where(given: Answer) -> str:
+def _where(given: CaseAnswer) -> str:
     """Pods a domain, one line a pod set."""
     parts = given.pod_sets or (PodSetAnswer(name="", slices=given.slices),)
     return "\n".join(

@@ -18,7 +18,7 @@ from engine.model import PODS
 Path = tuple[str, ...]
 
 
-class Use(msgspec.Struct, frozen=True):
+class AssignmentUse(msgspec.Struct, frozen=True):
     """What an assignment uses: domains, one number a level, and nodes."""
 
     domains: tuple[int, ...]
@@ -26,7 +26,7 @@ class Use(msgspec.Struct, frozen=True):
 
 
 @dataclass
-class Tally:
+class Outcomes:
     """How often ours was better, equal or worse."""
 
     better: int = 0
@@ -51,10 +51,10 @@ class Comparison:
     only_ours_fits: int = 0
     only_theirs_fits: int = 0
     theirs_overfull: int = 0
-    narrower: list[Tally] = field(default_factory=list)  # 0: the requested level, 1: the next narrower one, ...
-    nodes: Tally = field(default_factory=Tally)
-    overall: Tally = field(default_factory=Tally)
-    unconstrained_nodes: Tally = field(default_factory=Tally)
+    narrower: list[Outcomes] = field(default_factory=list)  # 0: the requested level, 1: the next narrower one, ...
+    nodes: Outcomes = field(default_factory=Outcomes)
+    overall: Outcomes = field(default_factory=Outcomes)
+    unconstrained_nodes: Outcomes = field(default_factory=Outcomes)
 
     def add(self, case: Case, fits: bool, slices: Iterable[Slice]) -> None:
         """Count one case; one without another's answer is passed over."""
@@ -71,7 +71,7 @@ class Comparison:
         elif fits and (ours := measure(case, slices)) is not None:
             self._count(case, ours, theirs)
 
-    def _count(self, case: Case, ours: Use, theirs: Use) -> None:
+    def _count(self, case: Case, ours: AssignmentUse, theirs: AssignmentUse) -> None:
         topology = case.pod_sets[0].topology
         if topology.level is None:
             self.unconstrained_nodes.add((ours.nodes,), (theirs.nodes,))
@@ -79,7 +79,7 @@ class Comparison:
         requested = case.levels.index(topology.level)
         for depth in range(requested, len(case.levels)):
             if len(self.narrower) <= depth - requested:
-                self.narrower.append(Tally())
+                self.narrower.append(Outcomes())
             self.narrower[depth - requested].add((ours.domains[depth],), (theirs.domains[depth],))
         self.nodes.add((ours.nodes,), (theirs.nodes,))
         self.overall.add(_rank(ours, requested), _rank(theirs, requested))
@@ -100,7 +100,7 @@ class Comparison:
             table.add_row(label, str(tally.better), str(tally.equal), str(tally.worse))
         return Group(*lines, table)
 
-    def _rows(self) -> Iterable[tuple[str, Tally]]:
+    def _rows(self) -> Iterable[tuple[str, Outcomes]]:
         for below, tally in enumerate(self.narrower):
             yield ("requested level" if below == 0 else f"{below} level{'s' * (below > 1)} narrower"), tally
         yield "nodes", self.nodes
@@ -108,13 +108,13 @@ class Comparison:
         yield "unconstrained: nodes", self.unconstrained_nodes
 
 
-def _rank(use: Use, requested: int) -> tuple[int, ...]:
+def _rank(use: AssignmentUse, requested: int) -> tuple[int, ...]:
     """What counts, first things first: how many levels wider than asked the pods are spread comes before all."""
     widening = next((up for up in range(requested + 1) if use.domains[requested - up] == 1), requested + 1)
     return widening, *use.domains[requested:], use.nodes
 
 
-def measure(case: Case, slices: Iterable[Slice]) -> Use | None:
+def measure(case: Case, slices: Iterable[Slice]) -> AssignmentUse | None:
     """What the slices use; None where one names no domain or holds more pods than its nodes take one by one."""
     room = _room(case)
     paths: set[Path] = set()
@@ -125,7 +125,7 @@ def measure(case: Case, slices: Iterable[Slice]) -> Use | None:
             return None
         paths.add(path)
         nodes += used
-    return Use(tuple(len({path[: depth + 1] for path in paths}) for depth in range(len(case.levels))), nodes)
+    return AssignmentUse(tuple(len({path[: depth + 1] for path in paths}) for depth in range(len(case.levels))), nodes)
 
 
 def _room(case: Case) -> dict[Path, list[int]]:

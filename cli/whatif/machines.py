@@ -16,8 +16,8 @@ from engine.kubelet.machine import (
     CPU,
     MEMORY,
     Container,
+    ContainerKind,
     DeviceLayout,
-    Kind,
     Kubelet,
     Layout,
     MemoryCells,
@@ -112,7 +112,7 @@ class ContainerForm(_Form, frozen=True):
     """One container."""
 
     name: str
-    kind: Kind = Kind.APP
+    kind: ContainerKind = ContainerKind.APP
     requests: dict[str, Quantity] | None = None
     limits: dict[str, Quantity] | None = None
 

@@ -15,7 +15,7 @@ _QUIET_SECONDS = 2.0  # what lasts longer shows its progress
 One = TypeVar("One")
 
 
-class Format(StrEnum):
+class LinesFormat(StrEnum):
     """What ``-o`` accepts here: the answers are lines, so that they can be read while they come."""
 
     JSONL = "jsonl"
@@ -31,10 +31,10 @@ class ErrorAnswer(msgspec.Struct, frozen=True):
     error: str
 
 
-def with_progress(cases: Iterable[One], output: Format, done_word: str) -> Iterator[One]:
+def with_progress(cases: Iterable[One], output: LinesFormat, done_word: str) -> Iterator[One]:
     """Say on a terminal how many cases are done once it takes long; lines that are seen to come need none."""
     console = stderr()
-    if not console.is_terminal or (output is Format.JSONL and sys.stdout.isatty()):
+    if not console.is_terminal or (output is LinesFormat.JSONL and sys.stdout.isatty()):
         yield from cases
         return
     started = time.monotonic()
@@ -49,7 +49,7 @@ def with_progress(cases: Iterable[One], output: Format, done_word: str) -> Itera
 
 def write(
     answers: Iterable[One | ErrorAnswer],
-    output: Format,
+    output: LinesFormat,
     headings: Iterable[str],
     row: Callable[[One], Sequence[str]],
     *,
@@ -59,11 +59,11 @@ def write(
 
     Where a comparison takes the place of the table (``compared``), only errors are told.
     """
-    if output is Format.JSONL:
+    if output is LinesFormat.JSONL:
         return _lines(answers)
     given = list(answers)
     errors = [one for one in given if isinstance(one, ErrorAnswer)]
-    if output is Format.TABLE and compared:
+    if output is LinesFormat.TABLE and compared:
         for error in errors:
             stderr().print(error.error, style="red", markup=False)
     else:

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from cli.output import Failure, stderr, stdout
 from cli.whatif.cases import opened
-from cli.whatif.output import ErrorAnswer, Format, with_progress, write
+from cli.whatif.output import ErrorAnswer, LinesFormat, with_progress, write
 from cli.whatif.preempt_cases import Asked, Cluster, ClusterError, FactsForm, clusters, read_file
 from engine.kubelet.devices.links import bits
 from engine.preemption.model import Choice, Landing, Rules, Scoring, Strategy
@@ -51,7 +51,7 @@ class PreemptAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @dataclass
-class Agreement:
+class BestAnswers:
     """What is known of the best answers (``facts``) beside ours."""
 
     strategy: Strategy
@@ -100,7 +100,7 @@ def command(
     alpha: Annotated[
         float, typer.Option("--alpha", min=0.0, max=1.0, help="Of IncrementalMinimal: priority against topology.")
     ] = Scoring().alpha,
-    output: Annotated[Format, typer.Option("-o", "--output", help="Output format.")] = Format.JSONL,
+    output: Annotated[LinesFormat, typer.Option("-o", "--output", help="Output format.")] = LinesFormat.JSONL,
     compare: Annotated[
         bool,
         typer.Option(
@@ -118,19 +118,19 @@ def command(
         rules = Rules(strategy, Scoring(alpha=alpha))
     except ValueError as error:
         raise Failure(str(error)) from error
-    agreement = Agreement(strategy)
+    agreement = BestAnswers(strategy)
     with opened(file) as stream:
         form = read_file(stream)
     given = _answers(with_progress(clusters(form), output, "searched"), rules, agreement)
     failed = write(given, output, HEADINGS, _row, compared=compare)
     if compare:
-        (stdout() if output is Format.TABLE else stderr()).print(agreement.table())
+        (stdout() if output is LinesFormat.TABLE else stderr()).print(agreement.table())
     if failed:
         raise typer.Exit(1)
 
 
 def _answers(
-    found: Iterable[Cluster | ClusterError], rules: Rules, agreement: Agreement
+    found: Iterable[Cluster | ClusterError], rules: Rules, agreement: BestAnswers
 ) -> Iterator[PreemptAnswer | ErrorAnswer]:
     for cluster in found:
         if isinstance(cluster, ClusterError):

@@ -14,7 +14,7 @@ from cli.output import Failure
 from cli.whatif.machines import KubeletForm, kubelet_of
 from engine import quantity
 from engine.kubelet.machine import TopologyPolicy
-from engine.preemption.model import Preemptor, Qos, Room
+from engine.preemption.model import NodeRoom, Preemptor, TopologyQos
 from simulator.servers import KUBELET, Instance, InstanceClass, Server, preemptor_of, room_of
 
 Whole = Annotated[int, msgspec.Meta(ge=0)]
@@ -55,7 +55,7 @@ class PreemptorForm(msgspec.Struct, frozen=True):
     priority: int
     gpus: Some
     cpu: Whole
-    qos: Qos = Qos.GUARANTEED
+    qos: TopologyQos = TopologyQos.GUARANTEED
     numa_policy: TopologyPolicy = TopologyPolicy.SOCKET
 
 
@@ -111,7 +111,7 @@ class Cluster(msgspec.Struct, frozen=True):
     variant: str
     cycle: int
     server: Server
-    rooms: tuple[Room, ...]
+    rooms: tuple[NodeRoom, ...]
     asked: tuple[Asked, ...]
 
 

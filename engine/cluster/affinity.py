@@ -63,7 +63,7 @@ class OneOfAValue:
 
 
 @dataclass(slots=True)
-class Room:
+class ConstrainedCounts:
     """Counts with inter-pod constraints: ``counts`` after the masks, the caps still to apply.
 
     ``ceiling``: the rank of which one domain must hold all pods whatever was asked for; -1 where none must. ``alone``:
@@ -89,11 +89,11 @@ class Room:
         return Counts(self.tree, leaf)
 
 
-def room(state: ClusterState, tree: Tree, pod_set: PodSet, counts: Counts) -> Room:
+def room(state: ClusterState, tree: Tree, pod_set: PodSet, counts: Counts) -> ConstrainedCounts:
     """What is left of ``counts`` once inter-pod constraints hold. Raises Unsupported."""
     constrained = pod_set.affinity or pod_set.anti_affinity or pod_set.spread or state.neighbours.any_repel
     if not constrained and not any(part.alone for part in pod_set.topology.slices):
-        return Room(tree, counts)
+        return ConstrainedCounts(tree, counts)
     return Constraints(state, tree, pod_set).applied(counts)
 
 
@@ -105,13 +105,15 @@ class Constraints:
     tree: Tree
     pod_set: PodSet
 
-    def applied(self, counts: Counts) -> Room:
+    def applied(self, counts: Counts) -> ConstrainedCounts:
         """See ``room``."""
         self._refuse_unsupported()
         leaf = counts.leaf
         for _, mask in self.masks():
             leaf = leaf * mask
-        found = replace(self._with_ceiling(Room(self.tree, counts)), caps=tuple(self._caps()), alone=self._alone())
+        found = replace(
+            self._with_ceiling(ConstrainedCounts(self.tree, counts)), caps=tuple(self._caps()), alone=self._alone()
+        )
         return found if leaf is counts.leaf else replace(found, counts=Counts(self.tree, leaf))
 
     def _refuse_unsupported(self) -> None:
@@ -174,7 +176,7 @@ class Constraints:
 
     # -- what the pods of the set do to one another -----------------------------------------------------------
 
-    def _with_ceiling(self, found: Room) -> Room:
+    def _with_ceiling(self, found: ConstrainedCounts) -> ConstrainedCounts:
         terms = self.pod_set.affinity
         if not terms or self._selected(self.state.pod_groups(), terms) or not self._own(terms):
             return found

@@ -210,7 +210,7 @@ def _cut(found: Ints, admitted: Ints, selection: Selection, *, blind: bool) -> N
 
 
 @dataclass(slots=True)
-class Known:
+class CountedShape:
     """A shape that was counted before.
 
     ``emptied``: by rank, the most that one domain would take if nothing ran; kept for a version of what is allocatable.
@@ -243,7 +243,7 @@ class Known:
         return self.emptied[rank]
 
 
-def known_shape(nodes: NodeColumns, tree: Tree, pod_set: PodSet) -> Known:
+def known_shape(nodes: NodeColumns, tree: Tree, pod_set: PodSet) -> CountedShape:
     """The shape of a pod set with counts as of now, from the tree's cache where it was seen. Do not modify.
 
     The counts are valid until the state changes and somebody asks again.
@@ -255,14 +255,14 @@ def known_shape(nodes: NodeColumns, tree: Tree, pod_set: PodSet) -> Known:
         pod_set.node_affinity,
         pod_set.shape,
     )
-    shapes: dict[object, Known] = tree.kept
+    shapes: dict[object, CountedShape] = tree.kept
     known = shapes.pop(key, None)
     if known is not None and any(resource in nodes.table.rows for resource in known.shape.lacking):
         known = None  # a node has it now
     if known is None:
         shape = Shape.of(nodes.table, tree, pod_set)
         out = shapes.pop(next(iter(shapes))).counts.leaf if len(shapes) >= SHAPES_KEPT else tree.lend()
-        known = Known(shape, Counts(tree, shape.fit(nodes, tree.span, out, tree.spare), nodes.table.log_end))
+        known = CountedShape(shape, Counts(tree, shape.fit(nodes, tree.span, out, tree.spare), nodes.table.log_end))
     elif known.counts.seen != nodes.table.log_end:
         known.refresh(nodes, tree)
     shapes[key] = known  # the newest is last, the first is the one to forget

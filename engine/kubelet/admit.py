@@ -16,10 +16,10 @@ from typing import Final
 
 from engine.kubelet.admission import Admission, Step
 from engine.kubelet.allocators import (
+    AllocationFailure,
     CountRoom,
     CpuRoom,
     DeviceRoom,
-    Refusal,
     Share,
     allocate_devices,
     allocate_units,
@@ -32,7 +32,7 @@ from engine.kubelet.hint_merge import Hints, Merged, agreed, merge, space_of
 from engine.kubelet.hints import permutations
 from engine.kubelet.machine import (
     CPU,
-    Kind,
+    ContainerKind,
     Layout,
     Machine,
     MemoryCells,
@@ -45,7 +45,7 @@ from engine.kubelet.machine import (
 )
 from engine.kubelet.memory_manager import Memory
 from engine.kubelet.numa_policy import LENIENT, NUMA_POLICY, unfulfilled
-from engine.kubelet.resource_requests import Ask, Asks, asks_of
+from engine.kubelet.resource_requests import Asks, ResourceRequest, asks_of
 
 ALIGNED: Final = "TopologyAffinityError"
 ALIGNED_MESSAGE: Final = "Resources cannot be allocated with Topology locality"
@@ -92,7 +92,7 @@ def hangs(layout: Layout, pod: PodShape) -> int:
     return max((_combinations(layout, pod, asks, ask) for ask in wanted), default=0)
 
 
-def _combinations(layout: Layout, pod: PodShape, asks: Asks, ask: Ask) -> int:
+def _combinations(layout: Layout, pod: PodShape, asks: Asks, ask: ResourceRequest) -> int:
     hints = Trial(layout, empty(layout), pod, asks).hints(ask)
     if layout.kubelet.policy is TopologyPolicy.SINGLE:
         single = space_of(len(layout.zones)).widths[1]
@@ -136,7 +136,7 @@ class Trial:
 
     # -- the flow -----------------------------------------------------------------------------------------------
 
-    def run(self) -> Refusal | None:
+    def run(self) -> AllocationFailure | None:
         """Admit container by container; why not, or None."""
         policy = self.layout.kubelet.policy
         merged = Merged(None, preferred=False)
@@ -144,24 +144,24 @@ class Trial:
         if policy is not TopologyPolicy.NONE and not per_container:
             merged = self._step(WHOLE_POD, self.asks.whole)
             if not self.steps[-1].admit:
-                return Refusal(ALIGNED, ALIGNED_MESSAGE)
+                return AllocationFailure(ALIGNED, ALIGNED_MESSAGE)
         for at, (kind, name, ask) in enumerate(self.asks.containers):
             if policy is not TopologyPolicy.NONE and per_container:
                 merged = self._step(name, ask)
                 if not self.steps[-1].admit:
-                    return Refusal(ALIGNED, ALIGNED_MESSAGE)
+                    return AllocationFailure(ALIGNED, ALIGNED_MESSAGE)
             refusal = self.allocate(at, kind, ask, merged)
             if refusal is not None:
                 return refusal
         return None
 
-    def _step(self, name: str, ask: Ask) -> Merged:
+    def _step(self, name: str, ask: ResourceRequest) -> Merged:
         merged = self._merge(ask)
         admitted = merged.preferred or self.layout.kubelet.policy is TopologyPolicy.BEST_EFFORT
         self.steps.append(Step(name, merged.mask, merged.preferred, admitted))
         return merged
 
-    def _merge(self, ask: Ask) -> Merged:
+    def _merge(self, ask: ResourceRequest) -> Merged:
         """The merged hint; where a single zone is preferred by all, nothing wider is looked at."""
         kubelet = self.layout.kubelet
         space = space_of(len(self.layout.zones))
@@ -174,7 +174,7 @@ class Trial:
         mask = agreed(narrow, space, distances)
         return Merged(mask, preferred=True) if mask else merge(self.hints(ask), space, kubelet.policy, distances)
 
-    def hints(self, ask: Ask, *, narrow: bool = False) -> list[Hints]:
+    def hints(self, ask: ResourceRequest, *, narrow: bool = False) -> list[Hints]:
         """The hints of all that is asked for, of those who have a preference; ``narrow`` as in `of_sums`."""
         found = []
         for row, amount in ask.devices:
@@ -195,32 +195,34 @@ class Trial:
 
     # -- allocation ---------------------------------------------------------------------------------------------
 
-    def allocate(self, at: int, kind: Kind, ask: Ask, merged: Merged) -> Refusal | None:
+    def allocate(self, at: int, kind: ContainerKind, ask: ResourceRequest, merged: Merged) -> AllocationFailure | None:
         """Take what container ``at`` asks for, with this merged hint; why not, or None."""
         for row, count in ask.devices:
             share = self._allocate_devices(at, kind, row, count, merged.mask)
-            if isinstance(share, Refusal):
+            if isinstance(share, AllocationFailure):
                 return share
             if share is not None:
                 self._reaches(row, share.reach)
         if ask.cpus:
             share = self.cpu_room().allocate(ask.cpus, merged.mask, kind)
-            if isinstance(share, Refusal):
+            if isinstance(share, AllocationFailure):
                 return share
             self._reaches(row_of(self.layout.resources, CPU), share.reach)
         if ask.memory and self.memory is not None:
-            failed = self.memory.allocate(ask.memory, merged.mask, merged.preferred, kind is Kind.INIT)
+            failed = self.memory.allocate(ask.memory, merged.mask, merged.preferred, kind is ContainerKind.INIT)
             if failed:
                 return unexpected(f"[memorymanager] {failed}")
             for zone, row in self.memory.touched:
                 self._reaches(row, 1 << zone)
         return None
 
-    def _allocate_devices(self, at: int, kind: Kind, row: int, count: int, mask: int | None) -> Share | Refusal | None:
-        later = 0 if kind is Kind.INIT else self._asked_later(at, row)
+    def _allocate_devices(
+        self, at: int, kind: ContainerKind, row: int, count: int, mask: int | None
+    ) -> Share | AllocationFailure | None:
+        later = 0 if kind is ContainerKind.INIT else self._asked_later(at, row)
         if row in self.devices:
             room = self.devices[row]
-            held = 0 if kind is Kind.INIT else room.held & ~room.spare
+            held = 0 if kind is ContainerKind.INIT else room.held & ~room.spare
             return allocate_devices(room, count, mask, kind, mode=self.mode, held=held, later=later)
         if row in self.counts:
             whole = dict(self.asks.whole.devices)[row]
@@ -230,7 +232,9 @@ class Trial:
     def _asked_later(self, at: int, row: int) -> int:
         """Devices that containers after this one will hold beside it."""
         later = self.asks.containers[at + 1 :]
-        return sum(amount for kind, _, ask in later if kind is not Kind.INIT for r, amount in ask.devices if r == row)
+        return sum(
+            amount for kind, _, ask in later if kind is not ContainerKind.INIT for r, amount in ask.devices if r == row
+        )
 
     def knows(self, resource: str) -> bool:
         """Whether devices of a resource were handed out by what is known of them."""

@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 
 from engine.kubelet.cpu_manager import Cpus, cpus_of, take
 from engine.kubelet.device_manager import Refused, pick, pick_zones
-from engine.kubelet.devices.choose import Wanted
+from engine.kubelet.devices.choose import DeviceChoice
 from engine.kubelet.devices.links import bits
 from engine.kubelet.devices.xpu import XpuBoard
 from engine.kubelet.hint_merge import IMPOSSIBLE, NO_PREFERENCE, Hints, space_of
 from engine.kubelet.hints import DEVICES_WHERE_THEY_ARE, of_sets, of_sums, within_sockets
-from engine.kubelet.machine import CPU, Kind, Layout, State
+from engine.kubelet.machine import CPU, ContainerKind, Layout, State
 
 LAYOUTS_KEPT: Final = 4096
 
@@ -27,7 +27,7 @@ class Share(NamedTuple):
     reach: int
 
 
-class Refusal(NamedTuple):
+class AllocationFailure(NamedTuple):
     """An allocation that fails, in the kubelet's words."""
 
     reason: str
@@ -38,9 +38,9 @@ UNEXPECTED: Final = "UnexpectedAdmissionError"
 SMT: Final = "SMTAlignmentError"
 
 
-def unexpected(text: str) -> Refusal:
+def unexpected(text: str) -> AllocationFailure:
     """An allocation that fails though the hints allowed it."""
-    return Refusal(UNEXPECTED, f"Allocate failed due to {text}, which is unexpected")
+    return AllocationFailure(UNEXPECTED, f"Allocate failed due to {text}, which is unexpected")
 
 
 class Installed(NamedTuple):
@@ -120,7 +120,7 @@ class CpuRoom:
         zones = zip(self.layout.zones, self.cpus.zones, strict=True)
         return within_sockets(tuple([zone.socket if mask else -1 for zone, mask in zones]), -(-fewest // a_socket))
 
-    def allocate(self, count: int, mask: int | None, kind: Kind) -> Share | Refusal:
+    def allocate(self, count: int, mask: int | None, kind: ContainerKind) -> Share | AllocationFailure:
         """Take CPUs for a container."""
         kubelet = self.layout.kubelet
         if kubelet.full_pcpus_only:
@@ -141,7 +141,7 @@ class CpuRoom:
         chosen |= more
         self.free &= ~chosen
         self.held |= chosen
-        self.spare = self.spare | chosen if kind is Kind.INIT else self.spare & ~chosen
+        self.spare = self.spare | chosen if kind is ContainerKind.INIT else self.spare & ~chosen
         got = self.by_zone(chosen)
         return Share(got, sum(1 << zone for zone, part in enumerate(got) if part))
 
@@ -159,13 +159,13 @@ class CpuRoom:
         return tuple([(chosen & mask).bit_count() for mask in self.cpus.zones])
 
 
-def _whole_cores(count: int, threads: int, free: int) -> Refusal | None:
+def _whole_cores(count: int, threads: int, free: int) -> AllocationFailure | None:
     """Why full-pcpus-only refuses, if it does: ``free`` are CPUs nobody holds, on cores without a reserved CPU."""
     if count % threads:
         text = f"SMT Alignment Error: requested {count} cpus not multiple cpus per core = {threads}"
-        return Refusal(SMT, text)
+        return AllocationFailure(SMT, text)
     if count > free:
-        return Refusal(
+        return AllocationFailure(
             SMT,
             f"SMT Alignment Error: not enough free physical CPUs: available physical CPUs = {free}, "
             f"requested CPUs = {count}, CPUs per core = {threads}",
@@ -197,7 +197,7 @@ class CountRoom:
             among = (1 << len(have)) - 1
         return of_sums(have, known.units, count, among, must=must, narrow=narrow)
 
-    def allocate(self, count: int, mask: int | None, kind: Kind) -> Share | Refusal:
+    def allocate(self, count: int, mask: int | None, kind: ContainerKind) -> Share | AllocationFailure:
         """Take units: those lent first, then of the mask's zones in their order, then of the others."""
         free, lent = sum(self.free), sum(self.spare)
         resource = self.layout.resources[self.row]
@@ -216,7 +216,7 @@ class CountRoom:
         order = [zone for zone in zones if inside >> zone & 1] + [zone for zone in zones if not inside >> zone & 1]
         return self._take(count, order, inside, kind)
 
-    def _take(self, count: int, order: Sequence[int], inside: int, kind: Kind) -> Share:
+    def _take(self, count: int, order: Sequence[int], inside: int, kind: ContainerKind) -> Share:
         got, rest = [0] * len(self.free), count
         aligned = sum(self.free[zone] + self.spare[zone] for zone in range(len(got)) if inside >> zone & 1)
         reach = sum(
@@ -233,18 +233,18 @@ class CountRoom:
                     source[zone] -= part
                     if source is self.free:
                         self.held[zone] += part
-        if kind is Kind.INIT:
+        if kind is ContainerKind.INIT:
             self.spare = [spare + part for spare, part in zip(self.spare, got, strict=True)]
         return Share(tuple(got), reach if count else 0)
 
-    def take_split(self, split: Sequence[int], kind: Kind) -> Share:
+    def take_split(self, split: Sequence[int], kind: ContainerKind) -> Share:
         """Take exactly so many of each zone."""
         for zone, part in enumerate(split):
             lent = min(self.spare[zone], part)
             self.spare[zone] -= lent
             self.free[zone] -= part - lent
             self.held[zone] += part - lent
-            if kind is Kind.INIT:
+            if kind is ContainerKind.INIT:
                 self.spare[zone] += part
         return Share(tuple(split), sum(1 << zone for zone, part in enumerate(split) if part))
 
@@ -289,7 +289,7 @@ class DeviceRoom:
         placed = [listed[index].zones for index in bits(self.spare) if listed[index].zones]
         return lambda mask: len(placed) if all(zones & mask for zones in placed) else -1
 
-    def candidates(self, count: int, mask: int | None) -> tuple[int, int] | Refusal:
+    def candidates(self, count: int, mask: int | None) -> tuple[int, int] | AllocationFailure:
         """(devices that the container gets whatever the plugin prefers, devices out of which the rest comes)."""
         resource = self.layout.resources[self.row]
         if not any(device.healthy for device in self.layout.devices[self.row]):
@@ -306,11 +306,11 @@ class DeviceRoom:
             return self.spare, aligned
         return self.spare | aligned, self.free & ~aligned
 
-    def take(self, chosen: int, kind: Kind, reach: int) -> Share:
+    def take(self, chosen: int, kind: ContainerKind, reach: int) -> Share:
         """Take these devices; ``reach``: all that might have been taken instead."""
         self.free &= ~chosen
         self.held |= chosen
-        self.spare = self.spare | chosen if kind is Kind.INIT else self.spare & ~chosen
+        self.spare = self.spare | chosen if kind is ContainerKind.INIT else self.spare & ~chosen
         got = tuple([(chosen & mask).bit_count() for mask in self.zones])
         return Share(got, sum(1 << zone for zone, mask in enumerate(self.zones) if mask & reach))
 
@@ -327,23 +327,23 @@ def lowest_of(devices: int, count: int) -> int:
 
 
 def allocate_devices(
-    room: DeviceRoom, count: int, mask: int | None, kind: Kind, *, mode: str, held: int, later: int
-) -> Share | Refusal:
+    room: DeviceRoom, count: int, mask: int | None, kind: ContainerKind, *, mode: str, held: int, later: int
+) -> Share | AllocationFailure:
     """Take devices for a container: by the rules of the layout and the pod's wish for links, else the first ones.
 
-    ``mode``, ``held`` and ``later`` as in `engine.kubelet.devices.choose.Wanted`.
+    ``mode``, ``held`` and ``later`` as in `engine.kubelet.devices.choose.DeviceChoice`.
     """
     found = room.candidates(count, mask)
-    if isinstance(found, Refusal) or not count:
-        return found if isinstance(found, Refusal) else Share((0,) * len(room.zones), 0)
+    if isinstance(found, AllocationFailure) or not count:
+        return found if isinstance(found, AllocationFailure) else Share((0,) * len(room.zones), 0)
     must, within = found
     layout = room.layout
     rules = layout.links[room.row] if layout.links else None
     if rules is not None or mode:
-        wanted = Wanted(count=count, free=room.free, mode=mode, within=within, must=must, held=held, later=later)
+        wanted = DeviceChoice(count=count, free=room.free, mode=mode, within=within, must=must, held=held, later=later)
         picked = pick(layout.resources[room.row], rules, wanted)
         if isinstance(picked, Refused):
-            return Refusal(picked.reason, picked.message)
+            return AllocationFailure(picked.reason, picked.message)
         if picked is not None:
             free_to_choose = not isinstance(rules, XpuBoard) and count > must.bit_count()
             return room.take(picked, kind, must | within if free_to_choose else picked)
@@ -352,8 +352,8 @@ def allocate_devices(
 
 
 def allocate_units(
-    room: CountRoom, count: int, mask: int | None, kind: Kind, *, mode: str, whole: int
-) -> Share | Refusal:
+    room: CountRoom, count: int, mask: int | None, kind: ContainerKind, *, mode: str, whole: int
+) -> Share | AllocationFailure:
     """The same where only amounts are known; ``whole``: devices of this resource that all containers have together."""
     layout = room.layout
     rules = layout.links[room.row] if layout.links else None
@@ -363,7 +363,7 @@ def allocate_units(
         resource = layout.resources[room.row]
         split = pick_zones(resource, rules, count, free=free, zones=zones, mode=mode, whole=whole)
         if isinstance(split, Refused):
-            return Refusal(split.reason, split.message)
+            return AllocationFailure(split.reason, split.message)
         if split is not None:
             return room.take_split(split, kind)
     return room.allocate(count, mask, kind)

@@ -24,7 +24,7 @@ from engine.kubelet.hint_merge import Merged, space_of
 from engine.kubelet.hints import fewest
 from engine.kubelet.machine import CPU, Layout, PodShape, Scope, State, TopologyPolicy
 from engine.kubelet.rebuild import asked
-from engine.kubelet.resource_requests import Ask, Asks, asks_of
+from engine.kubelet.resource_requests import Asks, ResourceRequest, asks_of
 
 BUDGET: Final = 128  # admissions
 KEPT: Final = 1 << 12
@@ -43,7 +43,7 @@ def heeds(layout: Layout, shape: PodShape) -> bool:
     """Whether what such a pod finds on a machine decides what becomes of it, or of others that come after it."""
     if layout.kubelet.policy not in _CHOOSY or len(layout.zones) > MOST_ZONES:
         return False
-    return any(ask != Ask() for _, _, ask in _asks(layout, shape).containers)
+    return any(ask != ResourceRequest() for _, _, ask in _asks(layout, shape).containers)
 
 
 def certain(layout: Layout, least: State, most: State, shapes: Iterable[PodShape], budget: int = BUDGET) -> bool:
@@ -75,7 +75,7 @@ def _is_plain(layout: Layout, shape: PodShape) -> bool:
     if layout.kubelet.scope is Scope.POD:
         merged = {row for row, _ in asks.whole.memory}
         return all(row in merged for _, _, ask in asks.containers for row, _ in ask.memory)
-    return sum(ask != Ask() for _, _, ask in asks.containers) <= 1
+    return sum(ask != ResourceRequest() for _, _, ask in asks.containers) <= 1
 
 
 def _one_by_one(layout: Layout, state: State, shape: PodShape, count: int) -> bool:
@@ -230,7 +230,7 @@ class _Pair:
         least, most = self._least.admission(), self._most.admission()
         return Free(least.after, most.after) if least.uses == most.uses else None
 
-    def _choices(self, ask: Ask) -> list[int]:
+    def _choices(self, ask: ResourceRequest) -> list[int]:
         """The masks that the kubelet may choose; none where no one is sure."""
         if len(self._chosen) < len(self._way):
             return [self._way[len(self._chosen)]]
@@ -250,10 +250,10 @@ class _Pair:
             spread = sum(zones[one][other] for one in bits(mask) for other in bits(mask))
         return mask.bit_count(), spread, mask
 
-    def _sure(self, ask: Ask, mask: int) -> bool:
+    def _sure(self, ask: ResourceRequest, mask: int) -> bool:
         return bool(self._family(self._least, ask) >> mask & 1)
 
-    def _family(self, trial: Trial, ask: Ask) -> int:
+    def _family(self, trial: Trial, ask: ResourceRequest) -> int:
         """The masks that all resources prefer."""
         space = space_of(len(self._layout.zones))
         hints = trial.hints(ask)
@@ -264,7 +264,7 @@ class _Pair:
             common &= hint.preferred
         return common & space.widths[1] if self._layout.kubelet.policy is TopologyPolicy.SINGLE else common
 
-    def _make_room(self, ask: Ask, mask: int) -> bool:
+    def _make_room(self, ask: ResourceRequest, mask: int) -> bool:
         """Where the kubelet chooses a zone that has no room if nothing ends, something has ended: at least so much."""
         if mask.bit_count() != 1:
             return False

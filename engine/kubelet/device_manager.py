@@ -7,10 +7,10 @@ devices the plugin takes, or where all of them are free and the best of them do.
 
 import msgspec
 
-from engine.kubelet.devices.choose import REQUIRE, Wanted, choose
+from engine.kubelet.devices.choose import REQUIRE, DeviceChoice, choose
 from engine.kubelet.devices.links import LinkGraph, bits, largest_clique, mask_of
 from engine.kubelet.devices.xpu import IN_ONE_WING, SIZES, XpuBoard, allowed, best_split, choose_cards, fill
-from engine.kubelet.machine import Kind, PodShape
+from engine.kubelet.machine import ContainerKind, PodShape
 
 GPU_LINK = "GpuLink"
 XPU_ALLOCATION = "XpuAllocation"
@@ -43,7 +43,7 @@ def must_link(shape: PodShape) -> tuple[str, ...]:
     alone: dict[str, int] = {}
     for container in shape.containers:
         for name, amount in container.limits:
-            if container.kind is Kind.INIT:
+            if container.kind is ContainerKind.INIT:
                 alone[name] = max(alone.get(name, 0), amount)
             else:
                 together[name] = together.get(name, 0) + amount
@@ -60,7 +60,7 @@ def _short(resource: str) -> str:
     return resource.rpartition("/")[2].lower()
 
 
-def pick(resource: str, rules: Rules, wanted: Wanted) -> int | Refused | None:
+def pick(resource: str, rules: Rules, wanted: DeviceChoice) -> int | Refused | None:
     """The devices of a container, as a mask; None where nothing is known of them, so that any will do."""
     if not wanted.count:
         return 0
@@ -108,10 +108,10 @@ def _surely(graph: LinkGraph, count: int, whole: int, free: int, zones: int) -> 
         return True
     if free < inside.bit_count() or count < whole:
         return False
-    return choose(graph, Wanted(count=count, free=inside, mode=REQUIRE)) is not None
+    return choose(graph, DeviceChoice(count=count, free=inside, mode=REQUIRE)) is not None
 
 
-def _usable(wanted: Wanted) -> int:
+def _usable(wanted: DeviceChoice) -> int:
     return (wanted.free if wanted.within is None else wanted.within) | wanted.must
 
 
@@ -122,7 +122,7 @@ def _in_zones(graph: LinkGraph, zones: int) -> int:
     return mask_of([device for device in bits(graph.all) if graph.zones[device] & zones or not graph.zones[device]])
 
 
-def _no_clique(resource: str, graph: LinkGraph, wanted: Wanted, whole: int) -> Refused:
+def _no_clique(resource: str, graph: LinkGraph, wanted: DeviceChoice, whole: int) -> Refused:
     usable = (_usable(wanted) & ~wanted.held) | (wanted.free if wanted.later else 0)
     largest = largest_clique(graph, usable | wanted.held)
     return Refused(GPU_LINK, f"needs {whole} of {resource} in one NVLink clique, the largest free one has {largest}")

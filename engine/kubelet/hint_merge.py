@@ -45,7 +45,7 @@ class Merged(NamedTuple):
     preferred: bool
 
 
-class Space(NamedTuple):
+class MaskFamilies(NamedTuple):
     """Families of so many zones: ``widths[w]`` is all masks of w zones, ``holding[z]`` all masks with zone z."""
 
     zones: int
@@ -60,7 +60,7 @@ class Space(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def space_of(zones: int) -> Space:
+def space_of(zones: int) -> MaskFamilies:
     """The families of ``zones`` zones."""
     widths = [0] * (zones + 1)
     holding = [0] * zones
@@ -68,10 +68,10 @@ def space_of(zones: int) -> Space:
         widths[mask.bit_count()] |= 1 << mask
         for zone in bits(mask):
             holding[zone] |= 1 << mask
-    return Space(zones, (1 << zones) - 1, tuple(widths), tuple(holding))
+    return MaskFamilies(zones, (1 << zones) - 1, tuple(widths), tuple(holding))
 
 
-def width_of(family: int, space: Space) -> int:
+def width_of(family: int, space: MaskFamilies) -> int:
     """The fewest zones of a mask in the family; 0 where it is empty."""
     return next((width for width in range(1, space.zones + 1) if family & space.widths[width]), 0)
 
@@ -105,7 +105,7 @@ def meet(one: int, other: int, zones: int) -> int:
 
 
 def merge(
-    hints: Sequence[Hints], space: Space, policy: TopologyPolicy, distances: Sequence[Sequence[int]] = ()
+    hints: Sequence[Hints], space: MaskFamilies, policy: TopologyPolicy, distances: Sequence[Sequence[int]] = ()
 ) -> Merged:
     """The hint that the kubelet's Topology Manager makes of those of all resources.
 
@@ -124,7 +124,7 @@ def merge(
     return Merged(compromise(hints, space, distances), preferred=False)
 
 
-def agreed(hints: Sequence[Hints], space: Space, distances: Sequence[Sequence[int]] = ()) -> int:
+def agreed(hints: Sequence[Hints], space: MaskFamilies, distances: Sequence[Sequence[int]] = ()) -> int:
     """The preferred mask; 0 where there is none."""
     common = (1 << (space.all + 1)) - 1
     named = 0
@@ -139,7 +139,7 @@ def agreed(hints: Sequence[Hints], space: Space, distances: Sequence[Sequence[in
     return lowest(listed & space.widths[width], distances) if width else 0
 
 
-def compromise(hints: Sequence[Hints], space: Space, distances: Sequence[Sequence[int]] = ()) -> int:
+def compromise(hints: Sequence[Hints], space: MaskFamilies, distances: Sequence[Sequence[int]] = ()) -> int:
     """The mask where none is preferred."""
     results, wanted = 1 << space.all, 0
     for hint in hints:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from engine.kubelet.devices.links import bits
-from engine.kubelet.hint_merge import Hints, Space, space_of
+from engine.kubelet.hint_merge import Hints, MaskFamilies, space_of
 
 KEPT: Final = 1 << 15
 DEVICES_WHERE_THEY_ARE: Final = (1, 36)  # since then, masks for devices are made of zones that hold some only
@@ -38,7 +38,7 @@ def fewest(amounts: tuple[int, ...], need: int, most: int) -> int:
 
 
 @lru_cache(maxsize=1 << 12)
-def inside(zones: int, space: Space) -> int:
+def inside(zones: int, space: MaskFamilies) -> int:
     """The family of masks without a zone outside ``zones``."""
     found = (1 << (space.all + 1)) - 2
     for zone in bits(space.all & ~zones):
@@ -46,7 +46,7 @@ def inside(zones: int, space: Space) -> int:
     return found
 
 
-def covering(zones: int, space: Space) -> int:
+def covering(zones: int, space: MaskFamilies) -> int:
     """The family of masks with all of ``zones``."""
     found = (1 << (space.all + 1)) - 2
     for zone in bits(zones):
@@ -54,7 +54,7 @@ def covering(zones: int, space: Space) -> int:
     return found
 
 
-def ranked(family: int, width: int, space: Space, also: int = 0) -> Hints:
+def ranked(family: int, width: int, space: MaskFamilies, also: int = 0) -> Hints:
     """The family as hints: preferred are masks of the width, and those of ``also``."""
     if not family:
         return Hints(lost=True)

@@ -51,7 +51,7 @@ class Qos(StrEnum):
     BEST_EFFORT = "BestEffort"
 
 
-class Kind(StrEnum):
+class ContainerKind(StrEnum):
     """What a container is: a sidecar is an init container with restartPolicy Always."""
 
     INIT = "init"
@@ -67,7 +67,7 @@ class Container(_Struct, frozen=True):
     """One container; a resource that is asked for with amount 0 stays in, because a device limit of 0 constrains."""
 
     name: str
-    kind: Kind = Kind.APP
+    kind: ContainerKind = ContainerKind.APP
     requests: tuple[tuple[str, int], ...] = ()  # sorted by resource
     limits: tuple[tuple[str, int], ...] = ()  # sorted by resource
 

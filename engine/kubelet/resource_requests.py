@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from engine.kubelet.machine import CPU, HUGEPAGES, MEMORY, Container, Kind, Kubelet, PodShape, Qos
+from engine.kubelet.machine import CPU, HUGEPAGES, MEMORY, Container, ContainerKind, Kubelet, PodShape, Qos
 
 ASKS_KEPT: Final = 1 << 13
 Pairs = tuple[tuple[int, int], ...]  # (row of the resource, amount), by row
 
 
-class Ask(NamedTuple):
+class ResourceRequest(NamedTuple):
     """What one container, or the whole pod, asks for; ``cpus`` in whole CPUs, 0 where none are pinned."""
 
     cpus: int = 0
@@ -27,8 +27,8 @@ class Ask(NamedTuple):
 class Asks(NamedTuple):
     """A pod's asks: of each container in the order of admission, with its kind and name, and of the whole."""
 
-    containers: tuple[tuple[Kind, str, Ask], ...]
-    whole: Ask
+    containers: tuple[tuple[ContainerKind, str, ResourceRequest], ...]
+    whole: ResourceRequest
 
 
 def is_memory(resource: str) -> bool:
@@ -43,12 +43,12 @@ def asks_of(resources: tuple[str, ...], ignored: tuple[str, ...], kubelet: Kubel
     pinned = pod.qos is Qos.GUARANTEED and not pod.pod_level
     containers = tuple([(each.kind, each.name, _ask(rows, kubelet, each, pinned)) for each in pod.containers])
     cpus = _peak((kind, ask.cpus) for kind, _, ask in containers)
-    of_apps = {row for kind, _, ask in containers if kind is Kind.APP for row, _ in ask.memory}
+    of_apps = {row for kind, _, ask in containers if kind is ContainerKind.APP for row, _ in ask.memory}
     memory = tuple([pair for pair in _peaks((kind, ask.memory) for kind, _, ask in containers) if pair[0] in of_apps])
-    return Asks(containers, Ask(cpus, memory, _peaks((kind, ask.devices) for kind, _, ask in containers)))
+    return Asks(containers, ResourceRequest(cpus, memory, _peaks((kind, ask.devices) for kind, _, ask in containers)))
 
 
-def _ask(rows: dict[str, int], kubelet: Kubelet, container: Container, pinned: bool) -> Ask:
+def _ask(rows: dict[str, int], kubelet: Kubelet, container: Container, pinned: bool) -> ResourceRequest:
     cpus, memory = 0, []
     for resource, amount in container.requests if pinned else ():
         if resource == CPU and kubelet.static_cpu and resource in rows and not amount % 1000:
@@ -60,20 +60,20 @@ def _ask(rows: dict[str, int], kubelet: Kubelet, container: Container, pinned: b
         for resource, amount in container.limits
         if resource in rows and resource != CPU and not is_memory(resource)
     ]
-    return Ask(cpus, tuple(sorted(memory)), tuple(sorted(devices)))
+    return ResourceRequest(cpus, tuple(sorted(memory)), tuple(sorted(devices)))
 
 
-def _peaks(asked: Iterable[tuple[Kind, Pairs]]) -> Pairs:
+def _peaks(asked: Iterable[tuple[ContainerKind, Pairs]]) -> Pairs:
     """The peak of each row that anybody asks for."""
     kinds = [(kind, dict(pairs)) for kind, pairs in asked]
     rows = sorted({row for _, amounts in kinds for row in amounts})
     return tuple([(row, _peak((kind, amounts.get(row, 0)) for kind, amounts in kinds)) for row in rows])
 
 
-def _peak(asked: Iterable[tuple[Kind, int]]) -> int:
+def _peak(asked: Iterable[tuple[ContainerKind, int]]) -> int:
     running = peak = 0
     for kind, amount in asked:
-        if kind is Kind.INIT:
+        if kind is ContainerKind.INIT:
             peak = max(peak, running + amount)
         else:
             running += amount

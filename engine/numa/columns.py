@@ -19,19 +19,19 @@ _START: Final = 16
 _NOBODY: Final = (-1, State(free=()))
 
 
-class Known:
+class KnownLayout:
     """A layout that some machine has: column ``place`` among the layouts of its kind; so many machines have it."""
 
     __slots__ = ("kind", "layout", "place", "uses")
 
-    def __init__(self, layout: Layout, kind: "Kind") -> None:
+    def __init__(self, layout: Layout, kind: "LayoutColumns") -> None:
         self.layout = layout
         self.kind = kind
         self.place = kind.take_in(layout)
         self.uses = 0
 
 
-class Kind:
+class LayoutColumns:
     """The columns of one kind of layout; the first ``used`` have been taken at some time.
 
     ``free[r, z, c]``: what zone z of column c has left of resource r, 0 where it does not report r; ``units``: in whole
@@ -84,7 +84,7 @@ class Kind:
         """Nobody has that layout any more."""
         self._spare_layouts.append(place)
 
-    def take(self, known: Known, state: State) -> int:
+    def take(self, known: KnownLayout, state: State) -> int:
         """The column of a state of a layout, which has one user more now."""
         key = (known.place, state)
         slot = self._slots.get(key)
@@ -160,7 +160,7 @@ class View:
 
     __slots__ = ("kind", "where", "width", "zones")
 
-    def __init__(self, kind: Kind, where: slice | Ints) -> None:
+    def __init__(self, kind: LayoutColumns, where: slice | Ints) -> None:
         self.kind = kind
         self.where = where
         self.width = int(where.stop - where.start) if isinstance(where, slice) else len(where)

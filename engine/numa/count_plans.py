@@ -7,7 +7,7 @@ pod, or leave pods that fit one zone alone, or need the exact admission.
 from engine.kubelet.device_manager import must_link
 from engine.kubelet.machine import CPU, PodShape, Scope, TopologyPolicy
 from engine.numa.layout_class import Traits
-from engine.numa.zone_requests import PERMISSIVE, Ask, Steps, steps_of
+from engine.numa.zone_requests import PERMISSIVE, Steps, ZoneRequest, steps_of
 
 SINGLE, RESTRICTED = TopologyPolicy.SINGLE, TopologyPolicy.RESTRICTED
 
@@ -73,7 +73,7 @@ def _with_wish(plan: Plan, traits: Traits, shape: PodShape) -> bool:
     return True
 
 
-def _unpinned(traits: Traits, shape: PodShape, whole: Ask) -> bool:
+def _unpinned(traits: Traits, shape: PodShape, whole: ZoneRequest) -> bool:
     """Whether the wish names a resource that the pod asks for and that the kubelet does not pin."""
     if shape.wish in PERMISSIVE:
         return False

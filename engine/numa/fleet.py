@@ -17,9 +17,9 @@ from engine.arrays import Ints
 from engine.kubelet.admit import admit
 from engine.kubelet.machine import Layout, PodShape, State
 from engine.numa.batch.admitted import UNKNOWN, count, count_one
-from engine.numa.batch.masks import Bools, Space
+from engine.numa.batch.masks import Bools, Workspace
 from engine.numa.batch.spread import spread
-from engine.numa.columns import Kind, Known, View
+from engine.numa.columns import KnownLayout, LayoutColumns, View
 from engine.numa.count_plans import Plan, plan_for
 from engine.numa.layout_class import Traits, traits_of
 
@@ -58,18 +58,18 @@ class Fleet:
     """The machines of the nodes of one table, by table index. ``len(fleet)`` indices are known; see `grow`."""
 
     def __init__(self) -> None:
-        self._at: list[tuple[Known, State] | None] = []
+        self._at: list[tuple[KnownLayout, State] | None] = []
         self._kind: Ints = np.zeros(0, np.int64)  # by index: number of the kind, NO_MACHINE where none
         self._slot: Ints = np.zeros(0, np.int64)  # by index: column of the kind
-        self._kinds: dict[int, Kind] = {}
+        self._kinds: dict[int, LayoutColumns] = {}
         self._by_traits: dict[Traits, int] = {}
-        self._by_layout: dict[Layout, Known] = {}
+        self._by_layout: dict[Layout, KnownLayout] = {}
         self._made = 0  # kinds ever seen
         self._members: dict[int, Ints | None] = {}  # by number of the kind: where its machines are; None: everywhere
         self._log: list[int] = []
         self._log_start = 0
         self._answers: dict[tuple[Question, PodShape], _Answer] = {}
-        self._space = Space()
+        self._space = Workspace()
 
     def __len__(self) -> int:
         return len(self._at)
@@ -248,12 +248,12 @@ class Fleet:
         return found
 
     @staticmethod
-    def _plan(answer: _Answer, kind: Kind) -> Plan | None:
+    def _plan(answer: _Answer, kind: LayoutColumns) -> Plan | None:
         if kind.number not in answer.plans:
             answer.plans[kind.number] = plan_for(kind.traits, answer.shape)
         return answer.plans[kind.number]
 
-    def _exactly(self, answer: _Answer, kind: Kind, slot: int) -> int:
+    def _exactly(self, answer: _Answer, kind: LayoutColumns, slot: int) -> int:
         at = kind.at[slot]
         if at is None:
             return 0
@@ -280,7 +280,7 @@ class Fleet:
             del log[:drop]
             self._log_start += drop
 
-    def _layout(self, layout: Layout) -> Known:
+    def _layout(self, layout: Layout) -> KnownLayout:
         known = self._by_layout.get(layout)
         if known is None:
             traits = traits_of(layout)
@@ -288,11 +288,11 @@ class Fleet:
             if number is None:
                 self._made += 1
                 number = self._by_traits[traits] = self._made
-                self._kinds[number] = Kind(number, traits)
-            known = self._by_layout[layout] = Known(layout, self._kinds[number])
+                self._kinds[number] = LayoutColumns(number, traits)
+            known = self._by_layout[layout] = KnownLayout(layout, self._kinds[number])
         return known
 
-    def _leave(self, known: Known, slot: int) -> None:
+    def _leave(self, known: KnownLayout, slot: int) -> None:
         kind = known.kind
         kind.drop(slot)
         known.uses -= 1

@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.kubelet import resource_requests
 from engine.kubelet.hints import DEVICES_WHERE_THEY_ARE
-from engine.kubelet.machine import CPU, Kind, PodShape, Scope, TopologyPolicy
+from engine.kubelet.machine import CPU, ContainerKind, PodShape, Scope, TopologyPolicy
 from engine.numa.layout_class import Traits
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PERMISSIVE = {TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT}  # refuse nothing for its zones
 
 
-class Ask:
+class ZoneRequest:
     """One step: (row of the resource, amount > 0) in ``pairs``; of ``present`` a zone only has to have some.
 
     ``memory``: how many rows are memory or huge pages. ``narrow``: something is asked for of which one zone always has
@@ -56,8 +56,8 @@ class Steps(NamedTuple):
     zones. ``cut``: one asks for CPUs that are not whole cores where only those are given.
     """
 
-    each: tuple[Ask, ...]
-    whole: Ask
+    each: tuple[ZoneRequest, ...]
+    whole: ZoneRequest
     lent: bool
     with_memory: int
     cut: bool
@@ -68,14 +68,14 @@ def steps_of(traits: Traits, shape: PodShape) -> Steps | None:
     asks = resource_requests.asks_of(traits.resources, traits.ignored, traits.kubelet, shape)
     absent = [traits.resources.index(name) for name in traits.absent]
     containers = [(kind, _without(ask, absent) if absent else ask) for kind, _, ask in asks.containers]
-    inits = [ask for kind, ask in containers if kind is Kind.INIT and ask != _NOTHING]
-    apps_only = all([kind is Kind.APP or ask == _NOTHING for kind, ask in containers])  # noqa: C419  (faster)
+    inits = [ask for kind, ask in containers if kind is ContainerKind.INIT and ask != _NOTHING]
+    apps_only = all([kind is ContainerKind.APP or ask == _NOTHING for kind, ask in containers])  # noqa: C419  (faster)
     whole = _without(asks.whole, absent) if absent else asks.whole
     if not apps_only and not _is_told(traits, whole, [ask for _, ask in containers], inits):
         return None
-    steps: list[Ask] = []
+    steps: list[ZoneRequest] = []
     if traits.kubelet.scope is Scope.CONTAINER:
-        steps = [_ask(traits, ask, lends=kind is Kind.INIT) for kind, ask in containers if ask != _NOTHING]
+        steps = [_ask(traits, ask, lends=kind is ContainerKind.INIT) for kind, ask in containers if ask != _NOTHING]
     elif whole != _NOTHING:
         steps = [_ask(traits, whole)]
     return Steps(
@@ -89,9 +89,9 @@ def steps_of(traits: Traits, shape: PodShape) -> Steps | None:
 
 def _is_told(
     traits: Traits,
-    whole: resource_requests.Ask,
-    asks: Sequence[resource_requests.Ask],
-    inits: Sequence[resource_requests.Ask],
+    whole: resource_requests.ResourceRequest,
+    asks: Sequence[resource_requests.ResourceRequest],
+    inits: Sequence[resource_requests.ResourceRequest],
 ) -> bool:
     """Whether amounts tell what the containers of a pod leave each other."""
     rows = {row for row, _ in whole.memory}
@@ -106,7 +106,7 @@ def _is_told(
     return not any(ask.cpus for ask in inits) or _lends_cpus(traits, asks)
 
 
-def _lends_cpus(traits: Traits, asks: Sequence[resource_requests.Ask]) -> bool:
+def _lends_cpus(traits: Traits, asks: Sequence[resource_requests.ResourceRequest]) -> bool:
     """Whether later containers take the very CPUs that are lent: all are whole cores, picked in the same order."""
     kubelet = traits.kubelet
     if kubelet.full_pcpus_only or any(ask.cpus % traits.siblings for ask in asks):
@@ -116,20 +116,22 @@ def _lends_cpus(traits: Traits, asks: Sequence[resource_requests.Ask]) -> bool:
     return not (traits.exact and (picked or spread))
 
 
-_NOTHING = resource_requests.Ask()
+_NOTHING = resource_requests.ResourceRequest()
 
 
-def _without(ask: resource_requests.Ask, absent: Sequence[int]) -> resource_requests.Ask:
+def _without(ask: resource_requests.ResourceRequest, absent: Sequence[int]) -> resource_requests.ResourceRequest:
     """Devices that no zone has are asked of nobody."""
     return ask._replace(devices=tuple([pair for pair in ask.devices if pair[0] not in absent]))
 
 
-def _ask(traits: Traits, step: resource_requests.Ask, *, lends: bool = False) -> Ask:
+def _ask(traits: Traits, step: resource_requests.ResourceRequest, *, lends: bool = False) -> ZoneRequest:
     devices = [pair for pair in step.devices if pair[1]]
     cpus = [(traits.resources.index(CPU), step.cpus * 1000)] if step.cpus else []
     bare = [row for row, amount in step.devices if not amount]
     where_they_are = traits.kubelet.version >= DEVICES_WHERE_THEY_ARE
     # What has few units comes first: where it is gone, nothing else needs a look.
-    found = Ask([*devices, *cpus, *step.memory], bare if where_they_are else (), len(step.memory), narrow=bool(bare))
+    found = ZoneRequest(
+        [*devices, *cpus, *step.memory], bare if where_they_are else (), len(step.memory), narrow=bool(bare)
+    )
     found.lends = lends
     return found

@@ -7,7 +7,7 @@ from itertools import chain
 import numpy as np
 
 from engine.arrays import Ints
-from engine.cluster.affinity import Cap, Constraints, Room, Unsupported, room
+from engine.cluster.affinity import Cap, ConstrainedCounts, Constraints, Unsupported, room
 from engine.cluster.filters import Mask
 from engine.cluster.fit_counts import Counts, Shape, known_shape
 from engine.cluster.state import ClusterState
@@ -76,7 +76,9 @@ def _explained(state: ClusterState, tree: Tree, pod_set: PodSet, rank: int) -> I
         yield view.domain(rank, domain)
 
 
-def domain_fit(state: ClusterState, tree: Tree, pod_set: PodSet, left: Room, rank: int, domain: int) -> DomainFit:  # noqa: PLR0917
+def domain_fit(  # noqa: PLR0917 -- as its callers have it
+    state: ClusterState, tree: Tree, pod_set: PodSet, left: ConstrainedCounts, rank: int, domain: int
+) -> DomainFit:
     """One domain (rank -1: the whole flavor)."""
     first, last = (0, tree.size) if rank < 0 else tree.bounds[rank][domain : domain + 2].tolist()
     why = _why(state, tree, pod_set, slice(first, last))

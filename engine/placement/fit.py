@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from engine.cluster.affinity import Room, Unsupported, room
+from engine.cluster.affinity import ConstrainedCounts, Unsupported, room
 from engine.cluster.assignment import Assignment
-from engine.cluster.fit_counts import Counts, Known, known_shape
+from engine.cluster.fit_counts import CountedShape, Counts, known_shape
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
 from engine.model import PodSet, Policy
@@ -43,8 +43,8 @@ class Fit:
     tree: Tree
     pod_set: PodSet
     rank: int
-    known: Known
-    room: Room
+    known: CountedShape
+    room: ConstrainedCounts
     work: Work
     prefer: Inner | None = None
     layers: tuple[Layer, ...] = ()

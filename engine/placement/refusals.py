@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from engine.cluster.affinity import Room, room
+from engine.cluster.affinity import ConstrainedCounts, room
 from engine.cluster.fit_counts import Counts
 from engine.cluster.state import ClusterState
 from engine.model import PodSet, Policy
@@ -170,7 +170,7 @@ def _caps_decide(fit: Fit) -> bool:
     """Whether it would fit but for caps that are stricter than the constraint they stand for."""
     caps = fit.room.caps
     exact = len(caps) == 1 and caps[0].reason is Reason.POD_ANTI_AFFINITY
-    return bool(caps) and not exact and _fits(fit, Room(fit.tree, fit.room.counts, (), fit.room.ceiling))
+    return bool(caps) and not exact and _fits(fit, ConstrainedCounts(fit.tree, fit.room.counts, (), fit.room.ceiling))
 
 
 def _fits_by_amounts(state: ClusterState, fit: Fit) -> bool:
@@ -188,10 +188,10 @@ def _fits_emptied(state: ClusterState, fit: Fit) -> bool:
         container = list(fit.containers())[-1]
         return fit.known.most_emptied(nodes, fit.tree, container) >= fit.pod_set.count
     emptied = Counts(fit.tree, fit.known.shape.fit_emptied(nodes, fit.tree))
-    return _fits(fit, Room(fit.tree, emptied, caps, fit.room.ceiling, fit.room.alone))
+    return _fits(fit, ConstrainedCounts(fit.tree, emptied, caps, fit.room.ceiling, fit.room.alone))
 
 
-def _fits(fit: Fit, left: Room) -> bool:
+def _fits(fit: Fit, left: ConstrainedCounts) -> bool:
     container = list(fit.containers())[-1]
     counts = fit.whole(left.within(container))
     most = counts.at(0).sum() if container == ANYWHERE else np.max(counts.at(container))

@@ -20,7 +20,7 @@ from engine.kubelet.machine import CPU, Kubelet, Layout, PodShape, TopologyPolic
 from engine.kubelet.numa_policy import LENIENT
 from engine.kubelet.resource_requests import asks_of, is_memory
 from engine.model import PODS
-from engine.preemption.model import Landing, Preemptor, Qos, Room, Victim
+from engine.preemption.model import Landing, NodeRoom, Preemptor, TopologyQos, Victim
 
 KEPT: Final = 1 << 12
 AMOUNTS: Final = (CPU, "ephemeral-storage")
@@ -60,7 +60,7 @@ def blocks_of(layout: Layout | None) -> tuple[Block, ...]:
     return (*[Block(landing, mask) for mask, landing in found.items()], whole)
 
 
-def free_in(room: Room, block: Block, rows: tuple[Row, ...]) -> list[int]:
+def free_in(room: NodeRoom, block: Block, rows: tuple[Row, ...]) -> list[int]:
     """What is free of each row."""
     found = []
     resources = {} if room.layout is None else {name: at for at, name in enumerate(room.layout.resources)}
@@ -75,7 +75,7 @@ def free_in(room: Room, block: Block, rows: tuple[Row, ...]) -> list[int]:
     return found
 
 
-def offers(room: Room, victim: Victim, rows: tuple[Row, ...], blocks: tuple[Block, ...]) -> list[Offer]:
+def offers(room: NodeRoom, victim: Victim, rows: tuple[Row, ...], blocks: tuple[Block, ...]) -> list[Offer]:
     """What a victim gives back in each block."""
     places = {} if room.layout is None else {zone.id: at for at, zone in enumerate(room.layout.zones)}
     held: dict[str, list[tuple[int, int]]] = {}
@@ -103,7 +103,7 @@ def is_device(resource: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class MachineNeeds:
     """What a preemptor needs of a kind of machine.
 
     ``needs``: (row, amount > 0). ``blocks``: those that a landing may be promised in. ``asked``: the shape that the
@@ -120,7 +120,7 @@ class Wanted:
         return self.blocks is not _WHOLE
 
 
-class Kind(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+class MachineKind(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """What a layout decides about needs; None for nodes whose inside is not known."""
 
     resources: tuple[str, ...]
@@ -132,7 +132,7 @@ class Kind(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
 
 @lru_cache(maxsize=KEPT)
-def kind_of(layout: Layout | None) -> Kind | None:
+def kind_of(layout: Layout | None) -> MachineKind | None:
     """The kind of a layout."""
     if layout is None:
         return None
@@ -143,7 +143,7 @@ def kind_of(layout: Layout | None) -> Kind | None:
         if any(not device.zones for device in listed) or all(zone[row] < 0 for zone in layout.capacity)
     ]
     largest = [_largest(layout, row) for row in range(len(layout.resources))]
-    return Kind(layout.resources, layout.ignored, layout.kubelet, layout.exact, tuple(nowhere), tuple(largest))
+    return MachineKind(layout.resources, layout.ignored, layout.kubelet, layout.exact, tuple(nowhere), tuple(largest))
 
 
 def _largest(layout: Layout, row: int) -> int:
@@ -153,23 +153,23 @@ def _largest(layout: Layout, row: int) -> int:
     return max(installed(layout, row).units) * (1000 if name == CPU else 1)
 
 
-def wanted(kind: Kind | None, preemptor: Preemptor) -> Wanted | None:
+def wanted(kind: MachineKind | None, preemptor: Preemptor) -> MachineNeeds | None:
     """What a preemptor needs; None where it can never land on such a machine."""
     amounts = {PODS: 1, **preemptor.requests}
     needs: list[tuple[Row, int]] = [((False, name), amount) for name, amount in amounts.items() if amount > 0]
     shape = preemptor.shape
-    if shape is None or preemptor.qos is Qos.BLIND:
-        return Wanted(tuple(needs), _WHOLE, None)
+    if shape is None or preemptor.qos is TopologyQos.BLIND:
+        return MachineNeeds(tuple(needs), _WHOLE, None)
     if kind is None:
-        return None if must_link(shape) else Wanted(tuple(needs), _WHOLE, None)
-    if preemptor.qos is Qos.BEST_EFFORT and shape.wish not in LENIENT:
+        return None if must_link(shape) else MachineNeeds(tuple(needs), _WHOLE, None)
+    if preemptor.qos is TopologyQos.BEST_EFFORT and shape.wish not in LENIENT:
         shape = _without_wish(shape)
     inside, blocks = _aligned(kind, shape)
-    return Wanted((*needs, *inside), blocks, shape)
+    return MachineNeeds((*needs, *inside), blocks, shape)
 
 
 @lru_cache(maxsize=KEPT)
-def _aligned(kind: Kind, shape: PodShape) -> tuple[tuple[tuple[Row, int], ...], frozenset[Landing]]:
+def _aligned(kind: MachineKind, shape: PodShape) -> tuple[tuple[tuple[Row, int], ...], frozenset[Landing]]:
     """What kubelets take from zones, and the blocks that they may take it from."""
     inside = dict(_inside(kind, shape))
     widest = _widest(kind, shape, inside)
@@ -182,7 +182,7 @@ def _without_wish(shape: PodShape) -> PodShape:
     return PodShape(containers=shape.containers, qos=shape.qos, pod_level=shape.pod_level, gpu_link=shape.gpu_link)
 
 
-def _inside(kind: Kind, shape: PodShape) -> Iterator[tuple[str, int]]:
+def _inside(kind: MachineKind, shape: PodShape) -> Iterator[tuple[str, int]]:
     """What kubelets take from zones."""
     whole = asks_of(kind.resources, kind.ignored, kind.kubelet, shape).whole
     if whole.cpus:
@@ -192,7 +192,7 @@ def _inside(kind: Kind, shape: PodShape) -> Iterator[tuple[str, int]]:
             yield kind.resources[row], amount
 
 
-def _widest(kind: Kind, shape: PodShape, inside: dict[str, int]) -> Landing:
+def _widest(kind: MachineKind, shape: PodShape, inside: dict[str, int]) -> Landing:
     """The widest block out of which a pod may be served, as far as that is sure without asking the kubelet."""
     kubelet = kind.kubelet
     asks = asks_of(kind.resources, kind.ignored, kubelet, shape)

@@ -17,7 +17,7 @@ NOBODY: Final = -(1 << 63)  # the highest priority of no victims
 Key = tuple[float, ...]  # what is compared, less first
 
 
-class Qos(StrEnum):
+class TopologyQos(StrEnum):
     """How much the topology of the room matters (``topogate.dev/topology-qos``)."""
 
     GUARANTEED = "guaranteed"  # what the kubelet and the pod's own wish would not take is no room
@@ -85,7 +85,7 @@ class Victim(msgspec.Struct, frozen=True, gc=False):
         return max(self.priority, 0)
 
 
-class Room(msgspec.Struct, frozen=True, gc=False):
+class NodeRoom(msgspec.Struct, frozen=True, gc=False):
     """A node: ``free`` now by resource, its inside where known, and those on it that may be evicted."""
 
     node: str
@@ -106,7 +106,7 @@ class Preemptor:
     requests: Amounts
     above: int
     shape: PodShape | None = None
-    qos: Qos = Qos.GUARANTEED
+    qos: TopologyQos = TopologyQos.GUARANTEED
 
 
 class Cost(NamedTuple):

@@ -17,9 +17,20 @@ from numpy.typing import NDArray
 
 from engine.arrays import Ints
 from engine.kubelet.machine import Layout
-from engine.preemption.blocks import Block, Kind, Offer, Row, Wanted, blocks_of, free_in, is_device, kind_of, offers
+from engine.preemption.blocks import (
+    Block,
+    MachineKind,
+    MachineNeeds,
+    Offer,
+    Row,
+    blocks_of,
+    free_in,
+    is_device,
+    kind_of,
+    offers,
+)
 from engine.preemption.cover import Amount, Item, cheapest
-from engine.preemption.model import NOBODY, Landing, Room
+from engine.preemption.model import NOBODY, Landing, NodeRoom
 
 COVERS_KEPT: Final = 1 << 14
 Floats = NDArray[np.float64]
@@ -30,7 +41,7 @@ _SAFE: Final = 1 - 1e-9  # a bound that is computed in floats must not come out 
 class Place(NamedTuple):
     """One block of one node, and what each of its victims (by position in the room) would give back."""
 
-    room: Room
+    room: NodeRoom
     block: Block
     free: tuple[int, ...]
     offers: tuple[Offer, ...]
@@ -67,7 +78,7 @@ class _Arrays:
 
 
 @dataclass
-class Table:
+class RosterTable:
     """See the module. Arrays: level (0: nobody gone, then by priority) x row x column.
 
     Columns of nodes that left stay empty until the table is built anew, as it is for a new priority or a new node.
@@ -138,7 +149,7 @@ class Table:
             some = gains > 0
             own[level, some] = np.minimum(own[level, some], offer.weight / gains[some])
 
-    def rows_of(self, wanted: Wanted) -> list[int] | None:
+    def rows_of(self, wanted: MachineNeeds) -> list[int] | None:
         """The numbers of the rows that are wanted; None where a resource is nowhere here."""
         names = tuple([row for row, _ in wanted.needs])
         if names not in self._chosen:
@@ -146,7 +157,7 @@ class Table:
             self._chosen[names] = [at[row] for row in names] if at.keys() >= set(names) else None
         return self._chosen[names]
 
-    def bounds(self, wanted: Wanted, above: int, *, by_count: bool) -> Iterator[Bound]:
+    def bounds(self, wanted: MachineNeeds, above: int, *, by_count: bool) -> Iterator[Bound]:
         """Places that suffice with every victim below ``above`` gone, the least bound first, then by name.
 
         By highest priority, sum, number and devices freed; ``by_count``: by number, sum and devices freed.
@@ -170,14 +181,14 @@ class Table:
                 if len(columns):
                     yield from look.by_total(columns, level)
 
-    def _look(self, wanted: Wanted) -> "_Look | None":
+    def _look(self, wanted: MachineNeeds) -> "_Look | None":
         """The rows that may be scarce; None where not even all victims would do."""
         self.built()
         if wanted.needs not in self._looks:
             self._looks[wanted.needs] = self._new_look(wanted)
         return self._looks[wanted.needs]
 
-    def _new_look(self, wanted: Wanted) -> "_Look | None":
+    def _new_look(self, wanted: MachineNeeds) -> "_Look | None":
         rows = self.rows_of(wanted)
         if rows is None or not self.places:
             return None
@@ -198,7 +209,7 @@ class Table:
 class _Look:
     """One look at a table: ``rows`` and how much is needed of each; ``devices``: positions of those by resource."""
 
-    def __init__(self, table: Table, rows: list[int], need: list[int], devices: list[list[int]]) -> None:
+    def __init__(self, table: RosterTable, rows: list[int], need: list[int], devices: list[list[int]]) -> None:
         arrays = table.built()
         self.table = table
         self.amounts = list(zip(rows, need, strict=True))
@@ -278,17 +289,17 @@ class _Look:
 class Roster:
     """Nodes with what may be evicted there, in columns; kept as nodes change."""
 
-    def __init__(self, rooms: Iterable[Room] = ()) -> None:
-        self.rooms: dict[str, Room] = {}
+    def __init__(self, rooms: Iterable[NodeRoom] = ()) -> None:
+        self.rooms: dict[str, NodeRoom] = {}
         self.rank: dict[str, int] = {}
         self._order: list[str] = []
-        self._tables: dict[Kind | None, dict[Landing, Table]] = {}
+        self._tables: dict[MachineKind | None, dict[Landing, RosterTable]] = {}
         self._resources: dict[str, None] = {}
         self._covers: dict[tuple[Amount, tuple[Item, ...]], tuple[int, ...] | None] = {}
         for room in rooms:
             self.set(room)
 
-    def set(self, room: Room) -> None:
+    def set(self, room: NodeRoom) -> None:
         """A node came or changed."""
         old = self.rooms.get(room.node)
         if old is not None and kind_of(old.layout) != kind_of(room.layout):
@@ -315,16 +326,16 @@ class Roster:
             for table in self._tables[kind_of(room.layout)].values():
                 table.put(node, [])
 
-    def _place(self, room: Room) -> None:
+    def _place(self, room: NodeRoom) -> None:
         kind = kind_of(room.layout)
         tables = self._tables.setdefault(kind, {})
         places = places_of(room, tuple(self._resources))
         for landing in {*tables, *(place.block.landing for place in places)}:
             if landing not in tables:
-                tables[landing] = Table(rows_of(room.layout, tuple(self._resources)), landing)
+                tables[landing] = RosterTable(rows_of(room.layout, tuple(self._resources)), landing)
             tables[landing].put(room.node, [place for place in places if place.block.landing is landing])
 
-    def tables(self) -> Iterator[tuple[Kind | None, dict[Landing, Table]]]:
+    def tables(self) -> Iterator[tuple[MachineKind | None, dict[Landing, RosterTable]]]:
         """Every kind of machine with its tables."""
         yield from self._tables.items()
 
@@ -356,7 +367,7 @@ def rows_of(layout: Layout | None, resources: tuple[str, ...]) -> tuple[Row, ...
     return (*[(False, name) for name in resources], *[(True, name) for name in inside])
 
 
-def places_of(room: Room, resources: tuple[str, ...]) -> list[Place]:
+def places_of(room: NodeRoom, resources: tuple[str, ...]) -> list[Place]:
     """Every block of a node with what is free there and what its victims give back."""
     rows, blocks = rows_of(room.layout, resources), blocks_of(room.layout)
     by_victim = [offers(room, victim, rows, blocks) for victim in room.victims]

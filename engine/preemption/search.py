@@ -27,10 +27,10 @@ from engine.kubelet.charge import charge
 from engine.kubelet.machine import Layout, State, TopologyPolicy
 from engine.kubelet.numa_policy import LENIENT
 from engine.kubelet.rebuild import asked
-from engine.preemption.blocks import Wanted, blocks_of, is_device, offers, wanted
+from engine.preemption.blocks import MachineNeeds, blocks_of, is_device, offers, wanted
 from engine.preemption.cover import Item, by_cost
-from engine.preemption.model import NOBODY, Choice, Cost, Key, Landing, Preemptor, Qos, Room, Rules, Victim
-from engine.preemption.roster import Bound, Place, Roster, Table
+from engine.preemption.model import NOBODY, Choice, Cost, Key, Landing, NodeRoom, Preemptor, Rules, TopologyQos, Victim
+from engine.preemption.roster import Bound, Place, Roster, RosterTable
 
 MOST_ASKED: Final = 1 << 12  # sets of one node that its kubelet is asked about
 MOST_SETS: Final = 1 << 15  # and that are gone through
@@ -45,7 +45,7 @@ class Candidate(NamedTuple):
     rank: int
     place: Place
     picked: Picked
-    wanted: Wanted
+    wanted: MachineNeeds
 
 
 def find(roster: Roster, preemptor: Preemptor, rules: Rules | None = None) -> Choice | None:
@@ -130,13 +130,13 @@ class _Search:
             most, total, freed = max(most, priority), total + weight, freed + gives
         return Candidate(self.rules.key(Cost(most, total, len(picked)), landing, freed), rank, place, picked, needs)
 
-    def _promised(self, place: Place, needs: Wanted) -> Landing:
+    def _promised(self, place: Place, needs: MachineNeeds) -> Landing:
         """The best landing that a block allows; whoever asks for nothing inside is well off anywhere."""
-        if self.preemptor.shape is None or self.preemptor.qos is Qos.BLIND:
+        if self.preemptor.shape is None or self.preemptor.qos is TopologyQos.BLIND:
             return Landing.ACROSS
         return place.block.landing if needs.aligned or place.room.layout is None else Landing.ZONE
 
-    def _key(self, room: Room, picked: Picked, landing: Landing) -> Key:
+    def _key(self, room: NodeRoom, picked: Picked, landing: Landing) -> Key:
         victims = [room.victims[at] for at in picked]
         return self.rules.key(cost_of(victims), landing, freed_by(victims))
 
@@ -159,7 +159,7 @@ class _Search:
                 best = landed.key, candidate.rank, landed
         return None if best is None else self._choice(best[2])
 
-    def _landed(self, room: Room, picked: Picked, needs: Wanted, promised: Landing) -> "_Landed | None":
+    def _landed(self, room: NodeRoom, picked: Picked, needs: MachineNeeds, promised: Landing) -> "_Landed | None":
         """What the kubelet says with these victims gone; None where it refuses."""
         if needs.asked is None or room.layout is None or room.state is None:
             return _Landed(self._key(room, picked, promised), room, picked, promised)
@@ -170,7 +170,7 @@ class _Search:
         landing = landing_of(room.layout, admission.zones)
         return _Landed(self._key(room, picked, landing), room, picked, landing, admission)
 
-    def _walk(self, room: Room, needs: Wanted) -> "_Landed | None":
+    def _walk(self, room: NodeRoom, needs: MachineNeeds) -> "_Landed | None":
         """The best set of one node, by asking its kubelet about one set after the other, the cheapest first."""
         if room.node not in self._walked:
             self._walked[room.node] = _Walk(self, room, needs).run()
@@ -197,7 +197,7 @@ class _Stream:
 
     bound: Bound
 
-    def __init__(self, table: Table, needs: Wanted, above: int, *, by_count: bool) -> None:
+    def __init__(self, table: RosterTable, needs: MachineNeeds, above: int, *, by_count: bool) -> None:
         self.wanted = needs
         self.rows = table.rows_of(needs) or []
         self._bounds = table.bounds(needs, above, by_count=by_count)
@@ -215,7 +215,7 @@ class _Landed:
     """What the kubelet was seen to do."""
 
     key: Key
-    room: Room
+    room: NodeRoom
     picked: Picked
     landing: Landing
     admission: Admission | None = None
@@ -226,8 +226,8 @@ class _Walk:
     """One node, set by set. Fails fast where the kubelet refuses with all gone (Algorithm 2)."""
 
     search: _Search
-    room: Room
-    wanted: Wanted
+    room: NodeRoom
+    wanted: MachineNeeds
 
     def run(self) -> _Landed | None:
         """The best; of equal cost the best landing. Past the limits victims are left alone one by one."""
@@ -326,7 +326,7 @@ def landing_of(layout: Layout, zones: int) -> Landing:
     return Landing.SOCKET if len(sockets) == 1 else Landing.ACROSS
 
 
-def without(room: Room, picked: Picked) -> State:
+def without(room: NodeRoom, picked: Picked) -> State:
     """The inside of a node with some of its victims gone."""
     layout, state = room.layout, room.state
     assert layout is not None  # noqa: S101  (only asked for machines)

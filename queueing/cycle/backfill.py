@@ -29,9 +29,9 @@ from engine.model import PODS, PodSet, Policy, TopologyRequest
 from engine.placement.upper_bounds import Outlook
 from queueing.cycle.shield import Shield
 from queueing.model import Order
-from queueing.queues.claim import Claim
+from queueing.queues.claim import BackfillReservation
 from queueing.queues.entry import Entry, Phase
-from queueing.queues.flavor_assigner import Option
+from queueing.queues.flavor_assigner import FlavorAssignment
 from queueing.queues.queues import Queues
 
 _HELD = PodSet(name="claim", count=0, requests={PODS: 1}, topology=TopologyRequest(policy=Policy.UNCONSTRAINED))
@@ -85,7 +85,7 @@ def refused(state: ClusterState, queues: Queues, entry: Entry, shield: Shield) -
         _next(state, queues, shield, slot, queues.aged[slot])
 
 
-def settle(state: ClusterState, queues: Queues, claim: Claim, now: float) -> bool:
+def settle(state: ClusterState, queues: Queues, claim: BackfillReservation, now: float) -> bool:
     """End a claim that is of no use any more; True where it goes on."""
     if _may_claim(queues, claim.entry) and not claim.hopeless:
         return True
@@ -147,7 +147,7 @@ def _next(state: ClusterState, queues: Queues, shield: Shield, slot: str, heap: 
         if any(_meets(queues, claim, entry, option) for claim in queues.claims.values()):
             return
         heapq.heappop(heap)
-        claim = queues.claims[key] = Claim(entry, option)
+        claim = queues.claims[key] = BackfillReservation(entry, option)
         claim.seen = tuple(queues.rooms.get(flavor, 0) for flavor in option.rooms)
         with shield(key):
             close(state, queues, claim)
@@ -155,7 +155,7 @@ def _next(state: ClusterState, queues: Queues, shield: Shield, slot: str, heap: 
     del queues.aged[slot]
 
 
-def _claimable(state: ClusterState, queues: Queues, slot: str, entry: Entry) -> Option | None:
+def _claimable(state: ClusterState, queues: Queues, slot: str, entry: Entry) -> FlavorAssignment | None:
     """What one may claim in this line; None where nothing."""
     if not _may_claim(queues, entry) or entry.group is None:
         return None
@@ -163,7 +163,7 @@ def _claimable(state: ClusterState, queues: Queues, slot: str, entry: Entry) -> 
     return next((o for o in options if queues.quotas.ever(entry.queue, o.amounts)), None)
 
 
-def _meets(queues: Queues, claim: Claim, entry: Entry, option: Option) -> bool:
+def _meets(queues: Queues, claim: BackfillReservation, entry: Entry, option: FlavorAssignment) -> bool:
     """Whether two claims would want the same."""
     if set(claim.option.rooms) & set(option.rooms):
         return True
@@ -171,7 +171,7 @@ def _meets(queues: Queues, claim: Claim, entry: Entry, option: Option) -> bool:
     return same and bool(claim.option.amounts.keys() & option.amounts.keys())
 
 
-def end(state: ClusterState, queues: Queues, claim: Claim) -> None:
+def end(state: ClusterState, queues: Queues, claim: BackfillReservation) -> None:
     """Give back what was kept."""
     queues.claims.pop(claim.key, None)
     state.release(claim.holder)
@@ -179,13 +179,13 @@ def end(state: ClusterState, queues: Queues, claim: Claim) -> None:
     queues.wake([("claim", claim.key)])
 
 
-def open_(state: ClusterState, claims: Iterable[Claim]) -> None:
+def open_(state: ClusterState, claims: Iterable[BackfillReservation]) -> None:
     """Let one that comes before them look at the room that is kept; ``close`` it again afterwards."""
     for claim in claims:
         state.release(claim.holder)
 
 
-def close(state: ClusterState, queues: Queues, claim: Claim) -> None:
+def close(state: ClusterState, queues: Queues, claim: BackfillReservation) -> None:
     """Keep what is free now in the claimed domains, and note which quota is lacking."""
     state.release(claim.holder)
     claim.hopeless = False
@@ -215,7 +215,7 @@ def _named(flavor: str) -> PodSet:
     return PodSet(name=flavor, count=0, requests=_HELD.requests, topology=_HELD.topology)
 
 
-def _leaves(state: ClusterState, queues: Queues, claim: Claim, outlook: Outlook, sets: int) -> Ints:
+def _leaves(state: ClusterState, queues: Queues, claim: BackfillReservation, outlook: Outlook, sets: int) -> Ints:
     """The leaves of the claimed domain of a flavor; chooses one where none is claimed, or that one is of no use."""
     flavor, tree = outlook.tree.flavor.name, outlook.tree
     if sets > 1 or outlook.rank < 0:
@@ -256,7 +256,7 @@ def _leaf_name(outlook: Outlook, domain: int) -> tuple[str, ...]:
     return (outlook.tree.names[domain],) if outlook.rank > outlook.tree.last else ()
 
 
-def keeping(queues: Queues, entry: Entry, rooms: Iterable[str]) -> list[Claim]:
+def keeping(queues: Queues, entry: Entry, rooms: Iterable[str]) -> list[BackfillReservation]:
     """The claims of those before this workload that keep room in some of these flavors."""
     wanted = set(rooms)
     return [
@@ -266,7 +266,7 @@ def keeping(queues: Queues, entry: Entry, rooms: Iterable[str]) -> list[Claim]:
     ]
 
 
-def barred(queues: Queues, entry: Entry, option: Option) -> Claim | None:
+def barred(queues: Queues, entry: Entry, option: FlavorAssignment) -> BackfillReservation | None:
     """The claim of one before this workload that keeps quota which it would take."""
     quotas = queues.quotas
     for claim in queues.claims.values():

@@ -16,12 +16,12 @@ from engine.reasons import Reason
 from engine.results import Refusal
 from queueing import messages
 from queueing.cycle import backfill, elastic
-from queueing.cycle.nominate import Fits, Preempts, Waits, look
+from queueing.cycle.nominate import Fits, Preempts, Waits, nominate
 from queueing.cycle.shield import Failed, Shield
 from queueing.model import asks_of
 from queueing.preemption.plan import Victim
-from queueing.queues.entry import Entry, Grant, Phase
-from queueing.queues.pending import Group, Line
+from queueing.queues.entry import AssumedAdmission, Entry, Phase
+from queueing.queues.pending import EquivalenceClass, PendingQueue
 from queueing.queues.queues import Queues
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Admitted:
     """Store the grant (``status.admission``), then let the workload run. ``partly``: with fewer pods than it wants."""
 
     key: str
-    grant: Grant
+    grant: AssumedAdmission
     message: str
     partly: bool = False
     preempted: bool = False  # its victims are gone now
@@ -47,7 +47,7 @@ class Preempting:
     """Store the nomination (grant, victims), then evict the victims; `Queues.release` each once its pods are gone."""
 
     key: str
-    grant: Grant
+    grant: AssumedAdmission
     victims: tuple[Victim, ...]
     message: str
 
@@ -66,7 +66,7 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Evict:
+class Drained:
     """Evict it: its queue is drained."""
 
     key: str
@@ -85,7 +85,7 @@ class Decisions:
     admitted: list[Admitted] = field(default_factory=list)
     preempting: list[Preempting] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)
-    evict: list[Evict] = field(default_factory=list)
+    evict: list[Drained] = field(default_factory=list)
     resized: list[elastic.Resized] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
     given_up: list[Waiting] = field(default_factory=list)
@@ -135,17 +135,19 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     return made
 
 
-def _may_be_next(group: Group) -> bool:
+def _may_be_next(group: EquivalenceClass) -> bool:
     return not group.parked and (not group.line.strict or group.line.next() is group)
 
 
-def _drained(queues: Queues) -> Iterator[Evict]:
+def _drained(queues: Queues) -> Iterator[Drained]:
     for key in sorted(queues.drains):
         entry = queues.entries[key]
         if not entry.drained:
             entry.drained = True
             queues.evict(key)
-            yield Evict(key, Reason.QUEUE_DRAINED, f"cluster queue {entry.queue} is drained (stopPolicy HoldAndDrain)")
+            yield Drained(
+                key, Reason.QUEUE_DRAINED, f"cluster queue {entry.queue} is drained (stopPolicy HoldAndDrain)"
+            )
 
 
 def _made_room(state: ClusterState, queues: Queues, now: float, key: str, made: Decisions) -> None:
@@ -170,7 +172,7 @@ def _made_room(state: ClusterState, queues: Queues, now: float, key: str, made: 
     made.admitted.append(Admitted(key, grant, _admitted(grant, partly=False), preempted=True))
 
 
-def _quota_suffices(queues: Queues, key: str, grant: Grant) -> bool:
+def _quota_suffices(queues: Queues, key: str, grant: AssumedAdmission) -> bool:
     """Whether what a nominated workload is to get fits beside what others hold, but for what their victims hold too."""
     quotas = queues.quotas
     depth = quotas.begin()
@@ -180,7 +182,7 @@ def _quota_suffices(queues: Queues, key: str, grant: Grant) -> bool:
     return fits
 
 
-def _overfull(state: ClusterState, queues: Queues, workload: "Workload", grant: Grant) -> bool:
+def _overfull(state: ClusterState, queues: Queues, workload: "Workload", grant: AssumedAdmission) -> bool:
     """Whether a node is too small for what is to go there. What others wait for, their victims hold as well.
 
     Pods that no queue admitted may have come since, perhaps in place of those that were evicted: kube-scheduler lets
@@ -217,7 +219,7 @@ class _Turns:
             self.enter(line)
         heapq.heapify(self.heap)
 
-    def enter(self, line: Line) -> None:
+    def enter(self, line: PendingQueue) -> None:
         """A queue takes part if it has somebody to look at."""
         while (group := line.next()) is not None and line.queue in self.queues.quotas.queues:
             if not line.active:
@@ -230,7 +232,7 @@ class _Turns:
                 return
         line.active = False
 
-    def _claim(self, line: Line, group: Group) -> tuple[float, bool]:
+    def _claim(self, line: PendingQueue, group: EquivalenceClass) -> tuple[float, bool]:
         quotas = self.queues.quotas
         if not quotas.queues[line.queue].cohort:
             return 0.0, False
@@ -239,7 +241,7 @@ class _Turns:
         share = quotas.share(line.queue, more=amounts) if self.queues.rules.fair else 0.0
         return share, quotas.borrows(line.queue, amounts)
 
-    def first(self, limit: int) -> Iterator[Group]:
+    def first(self, limit: int) -> Iterator[EquivalenceClass]:
         """The groups whose first is to be looked at, one after the other."""
         left = limit
         while self.heap and left > 0:
@@ -255,12 +257,12 @@ class _Turns:
             self.enter(line)
 
 
-def head_of(group: Group) -> str:
+def head_of(group: EquivalenceClass) -> str:
     """The key of the first of a group."""
     return group.head[2] if group.head is not None else ""
 
 
-def _decide(state: ClusterState, queues: Queues, shield: Shield, group: Group, made: Decisions) -> None:
+def _decide(state: ClusterState, queues: Queues, shield: Shield, group: EquivalenceClass, made: Decisions) -> None:
     """Look at the first of a group, hold what it gets, or park the group."""
     head = group.head
     assert head is not None  # noqa: S101  (``_Turns`` gives groups that have one)
@@ -278,18 +280,18 @@ def _decide(state: ClusterState, queues: Queues, shield: Shield, group: Group, m
 
 
 def _look_at(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, made: Decisions) -> None:
-    key, outcome = entry.workload.key, look(state, queues, entry)
+    key, outcome = entry.workload.key, nominate(state, queues, entry)
     match outcome:
         case Fits(option, assignments, counts):
             asks = asks_of(entry.workload)
-            grant = Grant(entry.queue, counts, option.flavors, option.amounts, assignments, asks)
+            grant = AssumedAdmission(entry.queue, counts, option.flavors, option.amounts, assignments, asks)
             queues.grant(state, key, grant)
             queues.fresh.add(key)
             partly = any(counts[p.name] < p.count for p in entry.workload.pod_sets)
             made.admitted.append(Admitted(key, grant, _admitted(grant, partly=partly), partly))
         case Preempts(option, plan, counts):
             asks = asks_of(entry.workload)
-            grant = Grant(entry.queue, counts, option.flavors, option.amounts, plan.assignments, asks)
+            grant = AssumedAdmission(entry.queue, counts, option.flavors, option.amounts, plan.assignments, asks)
             parts = {victim.key: victim.domains for victim in plan.victims if victim.domains}
             queues.grant(state, key, grant, nominated=[victim.key for victim in plan.victims], parts=parts)
             made.preempting.append(Preempting(key, grant, plan.victims, messages.preempting(plan)))
@@ -343,7 +345,7 @@ def _behind(queues: Queues, entry: Entry) -> Refusal | None:
     return None
 
 
-def _admitted(grant: Grant, *, partly: bool) -> str:
+def _admitted(grant: AssumedAdmission, *, partly: bool) -> str:
     flavors = [flavor for by_resource in grant.flavors.values() for flavor in by_resource.values()]
     flavors += [part.flavor for part in grant.assignments]
     return messages.admitted(grant.queue, dict(grant.counts), flavors, partly=partly)

@@ -6,8 +6,9 @@ Rules
   less once that is stored: until then two would have the same slots there.
 - More pods need quota and room for the difference, beside the others where the level is required; all pod sets or none.
   What does not fit now is tried again in the cycles after something was freed, before anybody new is admitted.
-- So do pods that ask for more than was granted to each (`Grant.asks`), as a rolling update may bring them: all pods of
-  their pod set are charged alike. Slots that their node is too small for then go elsewhere, like those of lost nodes.
+- So do pods that ask for more than was granted to each (`AssumedAdmission.asks`), as a rolling update may bring them:
+  all pods of their pod set are charged alike. Slots that their node is too small for then go elsewhere, like those of
+  lost nodes.
 - The new grant replaces the stored one; nothing else of the workload changes.
 """
 
@@ -26,8 +27,8 @@ from engine.results import Refusal, WorkloadRequest
 from queueing import messages
 from queueing.cycle.backfill import barred
 from queueing.model import AUTO, ClusterQueue, Quantities, asks_of, exceeds, usage
-from queueing.queues.entry import Entry, Grant, Phase
-from queueing.queues.flavor_assigner import Option
+from queueing.queues.entry import AssumedAdmission, Entry, Phase
+from queueing.queues.flavor_assigner import FlavorAssignment
 from queueing.queues.queues import Queues
 
 
@@ -36,7 +37,7 @@ class Resized:
     """Store the grant; ``counts`` are the pods by pod set now. ``refusal``: why it did not get all it wanted more."""
 
     key: str
-    grant: Grant
+    grant: AssumedAdmission
     refusal: Refusal | None = None
 
     @property
@@ -128,7 +129,7 @@ def _admitted(queues: Queues, key: str) -> Entry:
     return entry
 
 
-def _grant(entry: Entry) -> Grant:
+def _grant(entry: Entry) -> AssumedAdmission:
     assert entry.grant is not None  # noqa: S101  (admitted ones have one)
     return entry.grant
 
@@ -161,7 +162,7 @@ def _sized(entry: Entry, levels: Sequence[str], name: str, count: int) -> PodSet
     return msgspec.structs.replace(pod_set, count=count, topology=topology)
 
 
-def _shrunk(state: ClusterState, entry: Entry, fewer: Mapping[str, int]) -> Grant:
+def _shrunk(state: ClusterState, entry: Entry, fewer: Mapping[str, int]) -> AssumedAdmission:
     grant, key = _grant(entry), entry.workload.key
     counts = {**grant.counts, **fewer}
     slices = {pod_set.name: pod_set.topology.slices for pod_set in entry.workload.pod_sets}
@@ -173,10 +174,10 @@ def _shrunk(state: ClusterState, entry: Entry, fewer: Mapping[str, int]) -> Gran
     ]
     kept = tuple(part for part in parts if part.count)
     asks = {pod_set.name: grant.asks.get(pod_set.name, pod_set.requests) for pod_set in entry.workload.pod_sets}
-    return Grant(grant.queue, counts, grant.flavors, _amounts(asks, counts, grant.flavors), kept, grant.asks)
+    return AssumedAdmission(grant.queue, counts, grant.flavors, _amounts(asks, counts, grant.flavors), kept, grant.asks)
 
 
-def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str, int]) -> Grant | Refusal:
+def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str, int]) -> AssumedAdmission | Refusal:
     grant, key = _grant(entry), entry.workload.key
     queue = queues.quotas.queues.get(grant.queue)
     if queue is None:
@@ -192,7 +193,7 @@ def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str,
         missing = list(queues.quotas.missing(grant.queue, delta))
         if missing:
             return messages.insufficient(queues, grant.queue, missing)
-        claim = barred(queues, entry, Option({}, delta, ()))
+        claim = barred(queues, entry, FlavorAssignment({}, delta, ()))
         if claim is not None:
             return messages.behind(claim.key, queues.quotas.pool(grant.queue))
     checkpoint = state.begin()
@@ -206,7 +207,7 @@ def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str,
         parts = tuple(state.assignments(key).values())
     finally:
         state.rollback(checkpoint)
-    return Grant(grant.queue, counts, flavors, amounts, parts, asks)
+    return AssumedAdmission(grant.queue, counts, flavors, amounts, parts, asks)
 
 
 def _flavors(queue: ClusterQueue, entry: Entry, names: Collection[str]) -> Mapping[str, Mapping[str, str]] | Refusal:
@@ -251,7 +252,7 @@ def _more(
     return placed if isinstance(placed, Refusal) else placed.assignments
 
 
-def _apply(state: ClusterState, queues: Queues, entry: Entry, grant: Grant) -> None:
+def _apply(state: ClusterState, queues: Queues, entry: Entry, grant: AssumedAdmission) -> None:
     before = _grant(entry)
     queues.grant(state, entry.workload.key, grant)
     if _less(grant, before):
@@ -260,7 +261,7 @@ def _apply(state: ClusterState, queues: Queues, entry: Entry, grant: Grant) -> N
         queues.wake(queues.took(grant))
 
 
-def _less(one: Grant, other: Grant) -> bool:
+def _less(one: AssumedAdmission, other: AssumedAdmission) -> bool:
     """Whether it has less of some quota, or fewer slots."""
     return any(one.amounts.get(name, 0) < amount for name, amount in other.amounts.items()) or (
         sum(part.count for part in one.assignments) < sum(part.count for part in other.assignments)

@@ -20,7 +20,7 @@ from queueing.model import looks_at_pods
 from queueing.preemption.plan import Plan
 from queueing.preemption.search import plan
 from queueing.queues.entry import Entry
-from queueing.queues.flavor_assigner import Option, options, put, scaled
+from queueing.queues.flavor_assigner import FlavorAssignment, options, put, scaled
 from queueing.queues.queues import Event, Queues
 
 MEMO: Final = 4096
@@ -41,7 +41,7 @@ NEVER: Final = frozenset(
 class Fits:
     """It can be admitted: ``counts`` pods by pod set."""
 
-    option: Option
+    option: FlavorAssignment
     assignments: tuple[Assignment, ...]
     counts: dict[str, int]
 
@@ -50,7 +50,7 @@ class Fits:
 class Preempts:
     """It can be admitted once these victims are gone."""
 
-    option: Option
+    option: FlavorAssignment
     plan: Plan
     counts: dict[str, int]
 
@@ -91,12 +91,12 @@ class _Look:
     entry: Entry
     waits: Waits = field(default_factory=Waits)
 
-    def run(self, found: tuple[Option, ...], wrong: Refusal | None) -> Outcome:
-        """See ``look``."""
+    def run(self, found: tuple[FlavorAssignment, ...], wrong: Refusal | None) -> Outcome:
+        """See ``nominate``."""
         queue = self.queues.quotas.queues[self.entry.queue]
         counts = {pod_set.name: pod_set.count for pod_set in self.entry.workload.pod_sets}
         borrowing: Fits | None = None
-        possible: list[Option] = []
+        possible: list[FlavorAssignment] = []
         for option in found:
             placed = self.fits(option)
             if placed is not None:
@@ -122,7 +122,7 @@ class _Look:
         self.waits.aside = self._alone()
         return self.waits
 
-    def fits(self, option: Option) -> tuple[Assignment, ...] | None:
+    def fits(self, option: FlavorAssignment) -> tuple[Assignment, ...] | None:
         """Where the pods go if quota and room are there; else None, with the reason noted."""
         queues, queue, waits = self.queues, self.entry.queue, self.waits
         if not queues.quotas.ever(queue, option.amounts):
@@ -156,7 +156,7 @@ class _Look:
     def _may_preempt(self) -> bool:
         return self.queues.quotas.queues[self.entry.queue].preemption.any
 
-    def _put(self, option: Option) -> tuple[Assignment, ...] | Refusal:
+    def _put(self, option: FlavorAssignment) -> tuple[Assignment, ...] | Refusal:
         """Place it, unless an equal request was refused since room was last freed."""
         queues = self.queues
         if any(claim.order >= self.entry.order for claim in queues.claims.values()):
@@ -175,7 +175,7 @@ class _Look:
             queues.memo[key] = (now, found)
         return found
 
-    def _kept(self, option: Option) -> Refusal | None:
+    def _kept(self, option: FlavorAssignment) -> Refusal | None:
         """Who keeps the room that an option would have else; None where there is none."""
         kept = keeping(self.queues, self.entry, option.rooms)
         if not kept:
@@ -188,7 +188,7 @@ class _Look:
             self.state.rollback(checkpoint)
         return None if isinstance(found, Refusal) else messages.behind_in_room([claim.key for claim in kept])
 
-    def preempts(self, option: Option) -> Plan | None:
+    def preempts(self, option: FlavorAssignment) -> Plan | None:
         """Victims for an option; None where none would do."""
         if barred(self.queues, self.entry, option) is not None:
             return None
@@ -252,13 +252,13 @@ class _Look:
         return False  # what an admission brings, not an end
 
 
-def look(state: ClusterState, queues: Queues, entry: Entry) -> Outcome:
+def nominate(state: ClusterState, queues: Queues, entry: Entry) -> Outcome:
     """What one workload can be given now. Leaves state and quota as they were."""
     assert entry.group is not None  # noqa: S101  (only who waits in a line is looked at)
     known = queues.options_of(state, entry.group)
     return _Look(state, queues, entry).run(known.found, known.refusal)
 
 
-def _looks_at_pods(option: Option) -> bool:
+def _looks_at_pods(option: FlavorAssignment) -> bool:
     """Whether more pods elsewhere could help, or a refusal depends on whose pods they are."""
     return any(looks_at_pods(pod_set) for _, pod_sets in option.parts for pod_set in pod_sets)

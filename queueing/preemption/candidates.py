@@ -18,10 +18,10 @@ from engine.reasons import Reason
 from queueing.model import FlavorResource, Preemption, Reclaim, Within
 from queueing.queues.entry import OUTSIDE, Entry, Phase
 from queueing.queues.eviction_units import units_of
-from queueing.queues.flavor_assigner import Option
+from queueing.queues.flavor_assigner import FlavorAssignment
 from queueing.queues.queues import Queues
 from queueing.queues.usage import OUTSIDE as OUTSIDE_NUMBER
-from queueing.queues.usage import Mask, Occupancy
+from queueing.queues.usage import FlavorUsage, Mask
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Mode:
     overriding: bool = False
 
 
-def modes(queues: Queues, entry: Entry, option: Option) -> Iterator[Mode]:
+def modes(queues: Queues, entry: Entry, option: FlavorAssignment) -> Iterator[Mode]:
     """What the policies allow, the mildest first."""
     quotas, policy = queues.quotas, _policy(queues, entry)
     queue, priority = quotas.queues[entry.queue], entry.workload.priority
@@ -73,7 +73,7 @@ class Candidates:
     state: ClusterState
     queues: Queues
     entry: Entry
-    option: Option
+    option: FlavorAssignment
     mode: Mode
     _share: dict[str, float] = field(default_factory=dict)
     _borrowers: list[str] | None = None
@@ -118,7 +118,7 @@ class Candidates:
             found += [occupancy.keys[number] for number in eligible.nonzero()[0].tolist()]
         return found
 
-    def eligible(self, occupancy: Occupancy) -> Mask:
+    def eligible(self, occupancy: FlavorUsage) -> Mask:
         """What ``_static`` says, for all owners of slots in a flavor at once."""
         size = len(occupancy.keys)
         priority, queue = occupancy.priority[:size], occupancy.queue[:size]

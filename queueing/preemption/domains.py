@@ -15,7 +15,7 @@ from engine.arrays import Ints
 from engine.placement.upper_bounds import Outlook
 from queueing.preemption.fragmentation import counted
 from queueing.preemption.plan import Plan
-from queueing.queues.usage import Mask, Occupancy, Rows
+from queueing.queues.usage import FlavorUsage, Mask, Rows
 
 Floats = NDArray[np.float64]
 _LARGER: Final = 1e-3  # of equal priorities those cost less that free less,
@@ -23,7 +23,7 @@ _OLDER: Final = 1e-6  # and then the newer ones
 
 
 @dataclass(frozen=True)
-class Region:
+class CandidateDomain:
     """Owners by number whose slots are in one domain; ``narrow``: on as many nodes as it takes, ``wide``: on all.
 
     ``cost``: what freeing just enough costs, 1 to 2 for each whole victim. ``leaves``: its nodes, those that cost least
@@ -38,11 +38,11 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Site:
+class CandidateDomains:
     """One pod set on one flavor, and the owners of slots there that may be taken (by number)."""
 
     outlook: Outlook
-    occupancy: Occupancy
+    occupancy: FlavorUsage
     eligible: Mask
 
     @property
@@ -81,7 +81,7 @@ class Site:
     def _priorities(self) -> Ints:
         return np.unique(self.occupancy.priority[self.rows.owner])
 
-    def regions(self, *, every: bool = False, by_count: bool = False) -> Iterator[Region]:
+    def regions(self, *, every: bool = False, by_count: bool = False) -> Iterator[CandidateDomain]:
         """Domains that would take the pod set with victims of the least highest priority; then with all candidates.
 
         ``every``: with those of each priority in between as well, for where sums may promise too much. ``by_count``:
@@ -110,7 +110,7 @@ class Site:
         freed = self.occupancy.freed(rows, self.resources)
         return int(self.outlook.domains(freed).max(initial=0)) >= self.need
 
-    def _ranked(self, rows: Rows, most: int, *, by_count: bool) -> Iterator[Region]:
+    def _ranked(self, rows: Rows, most: int, *, by_count: bool) -> Iterator[CandidateDomain]:
         outlook, need, owner = self.outlook, self.need, self.outlook.owner
         freed = self.occupancy.freed(rows, self.resources)
         now, then = outlook.leaves(), outlook.leaves(freed)
@@ -137,9 +137,9 @@ class Site:
                 ready = others[now[others] > 0]
                 wide, cost_of = np.unique(inside), float(price[at])
                 narrow, nodes = np.unique(rows.owner[chosen[rows.leaf]]), np.concatenate([ready, first])
-                yield Region(narrow, wide, cost_of, nodes, most)
+                yield CandidateDomain(narrow, wide, cost_of, nodes, most)
 
-    def owners_on(self, region: Region) -> dict[str, list[str]]:
+    def owners_on(self, region: CandidateDomain) -> dict[str, list[str]]:
         """By node of a region, the candidates that hold something there."""
         found: dict[str, list[str]] = {}
         rows = self.rows.of(np.isin(self.rows.leaf, region.leaves))
@@ -170,7 +170,7 @@ class Site:
         found: Floats = held / max(float(held.max(initial=0)), 1.0)
         return found
 
-    def holdings(self, keys: Iterable[str]) -> "Holdings":
+    def holdings(self, keys: Iterable[str]) -> "SlotHoldings":
         """What each of some workloads holds on each leaf, of each needed resource."""
         numbers = {key: self.occupancy.numbers[key] for key in keys if key in self.occupancy.numbers}
         chosen = np.full(len(self.occupancy.keys), -1, np.int64)
@@ -182,11 +182,11 @@ class Site:
             part = rows.units * self.occupancy.amounts(name)[rows.kind]
             amounts.append(np.bincount(where, weights=part, minlength=len(place)).astype(np.int64))
         owner, leaf = np.divmod(place, self.outlook.tree.size)
-        return Holdings({key: at for at, key in enumerate(numbers)}, owner, leaf, amounts)
+        return SlotHoldings({key: at for at, key in enumerate(numbers)}, owner, leaf, amounts)
 
 
 @dataclass(frozen=True)
-class Holdings:
+class SlotHoldings:
     """Workload ``owner[i]`` (by ``numbers``) holds ``amounts[r][i]`` of resource r on ``leaf[i]``; each pair once."""
 
     numbers: dict[str, int]

@@ -15,14 +15,14 @@ from engine.model import Amounts, Pod, PodSet
 from engine.preemption.blocks import is_device
 
 
-class Leftover(NamedTuple):
+class Fragmentation(NamedTuple):
     """See the module; less is better."""
 
     freed: int = 0
     broken: int = 0
 
 
-NOTHING: Final = Leftover()
+NOTHING: Final = Fragmentation()
 
 
 def counted(pod_sets: Iterable[PodSet]) -> frozenset[str]:
@@ -51,7 +51,7 @@ def held(parts: Iterable[Assignment], pods: Iterable[Pod], resources: frozenset[
 
 def leftover(
     state: ClusterState, gone: Mapping[str, int], comes: Mapping[str, int], resources: frozenset[str]
-) -> Leftover:
+) -> Fragmentation:
     """Of a state that the victims are out of and the preemptor is not in; ``gone``, ``comes``: by node, of both."""
     broken = 0
     for name in {**gone, **comes}:
@@ -61,7 +61,7 @@ def leftover(
         total, free = amount_of(node.allocatable, resources), amount_of(state.free(name), resources)
         broken += 0 < free - comes.get(name, 0) < total
         broken -= 0 < free - gone.get(name, 0) < total
-    return Leftover(sum(gone.values()), broken)
+    return Fragmentation(sum(gone.values()), broken)
 
 
 def partly_free(state: ClusterState, resources: frozenset[str]) -> int:

@@ -20,7 +20,7 @@ from engine.kubelet.machine import Layout, NumaPlacement, PodShape, State, ZoneU
 from engine.kubelet.rebuild import asked, inner
 from engine.model import PODS, Pod, PodSet
 from engine.numa.fleet import granted
-from engine.preemption.model import Choice, Key, Landing, Preemptor, Room, Rules, Victim
+from engine.preemption.model import Choice, Key, Landing, NodeRoom, Preemptor, Rules, Victim
 from engine.preemption.roster import Roster
 from engine.preemption.search import cost_of, find
 
@@ -42,7 +42,7 @@ class Holder:
 
 
 @dataclass
-class Inner:
+class NodesInside:
     """Nodes of one pod set with those on them that may be taken."""
 
     state: ClusterState
@@ -53,7 +53,7 @@ class Inner:
     _most: dict[tuple[Layout, State, int], int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, state: ClusterState, pod_set: PodSet, rules: Rules) -> "Inner | None":
+    def of(cls, state: ClusterState, pod_set: PodSet, rules: Rules) -> "NodesInside | None":
         """None where the inside of machines does not decide about such pods."""
         shape = inner(pod_set.shape)
         return cls(state, pod_set, shape, rules) if shape is not None and state.machines else None
@@ -65,13 +65,13 @@ class Inner:
             return [], False
         return self._greedy(rooms), True
 
-    def _greedy(self, rooms: dict[str, Room]) -> list[str]:
+    def _greedy(self, rooms: dict[str, NodeRoom]) -> list[str]:
         taken: dict[str, None] = {}
         on: dict[str, list[str]] = {}
         for name, room in rooms.items():
             for victim in room.victims:
                 on.setdefault(victim.key, []).append(name)
-        heap: list[tuple[Key, int, str, Room, tuple[int, ...]]] = []
+        heap: list[tuple[Key, int, str, NodeRoom, tuple[int, ...]]] = []
         order = {name: at for at, name in enumerate(rooms)}
 
         def look(name: str) -> None:
@@ -100,13 +100,13 @@ class Inner:
                 look(other)
         return list(taken)
 
-    def _room(self, name: str, holders: Iterable[Holder]) -> Room:
+    def _room(self, name: str, holders: Iterable[Holder]) -> NodeRoom:
         machine, now = self.state.machines.get(name), self.state.inside(name)
         victims = tuple([victim for holder in holders if (victim := self._victim(name, holder)) is not None])
         free = self.state.free(name)
         if machine is None or now is None:
-            return Room(name, free, victims)
-        return Room(name, free, victims, machine.layout, now, machine.device_ids)
+            return NodeRoom(name, free, victims)
+        return NodeRoom(name, free, victims, machine.layout, now, machine.device_ids)
 
     def _victim(self, name: str, holder: Holder) -> Victim | None:
         """What a workload would give back on one node, all its pods and slots there together."""
@@ -127,7 +127,7 @@ class Inner:
             return None
         return Victim(holder.key, holder.priority, requests, NumaPlacement(zones=tuple(uses)))
 
-    def _cheapest(self, room: Room) -> tuple[int, ...] | None:
+    def _cheapest(self, room: NodeRoom) -> tuple[int, ...] | None:
         """Positions of the cheapest victims for one more pod; None where nobody's going would do."""
         free = tuple([room.free.get(name, 0) for name in self._needs])
         key = room.layout, room.state, free, tuple([self._outline(room, victim) for victim in room.victims])
@@ -136,7 +136,7 @@ class Inner:
             self._chosen[key] = None if found is None else _positions(room, found)
         return self._chosen[key]
 
-    def _outline(self, room: Room, victim: Victim) -> tuple[object, ...]:
+    def _outline(self, room: NodeRoom, victim: Victim) -> tuple[object, ...]:
         """All that tells one victim from another; which devices are its own only where links matter."""
         uses = victim.placement.zones if victim.placement is not None else ()
         linked = room.layout is not None and any(room.layout.links)
@@ -149,7 +149,7 @@ class Inner:
     def _needs(self) -> dict[str, int]:
         return {PODS: 1, **self.pod_set.requests}
 
-    def _emptied(self, room: Room) -> int:
+    def _emptied(self, room: NodeRoom) -> int:
         """How many pods the node would take with everybody gone."""
         room = _without(room, [victim.key for victim in room.victims])
         most = min((room.free.get(name, 0) // n for name, n in self._needs.items() if n > 0), default=0)
@@ -161,7 +161,7 @@ class Inner:
             self._most[key] = granted(room.layout, room.state, self.shape, most)
         return self._most[key]
 
-    def _admitted(self, room: Room) -> Room | None:
+    def _admitted(self, room: NodeRoom) -> NodeRoom | None:
         """The node with one more pod on it."""
         free = {name: have - self._needs.get(name, 0) for name, have in room.free.items()}
         if room.layout is None or room.state is None:
@@ -170,12 +170,12 @@ class Inner:
         return msgspec.structs.replace(room, free=free, state=admission.after) if admission.admitted else None
 
 
-def _positions(room: Room, choice: Choice) -> tuple[int, ...]:
+def _positions(room: NodeRoom, choice: Choice) -> tuple[int, ...]:
     keys = {victim.key for victim in choice.victims}
     return tuple([at for at, victim in enumerate(room.victims) if victim.key in keys])
 
 
-def _without(room: Room, gone: Iterable[str]) -> Room:
+def _without(room: NodeRoom, gone: Iterable[str]) -> NodeRoom:
     """The node with some of its victims gone."""
     keys, free, state = set(gone), dict(room.free), room.state
     for victim in room.victims:

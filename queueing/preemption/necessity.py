@@ -8,18 +8,18 @@ import numpy as np
 from engine.arrays import Ints
 from engine.cluster.state import ClusterState
 from engine.placement.upper_bounds import Outlook
-from queueing.preemption.domains import Holdings, Site
+from queueing.preemption.domains import CandidateDomains, SlotHoldings
 from queueing.queues.usage import Mask
 
 
 @dataclass
-class Needed:
+class NecessityProof:
     """Proof by numbers that victims are needed: with one left alone no domain could take the pod set. Nodes only."""
 
-    site: Site
+    site: CandidateDomains
     _free: list[Ints] = field(default_factory=list)
     _fits: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    _held: Holdings | None = None
+    _held: SlotHoldings | None = None
     _sure: Mask | None = None
 
     def start(self, state: ClusterState, taken: Iterable[str]) -> None:
@@ -52,7 +52,7 @@ class Needed:
             free[leaves] -= amounts[mine]
         self._sure = None
 
-    def _proven(self, held: Holdings) -> Mask:
+    def _proven(self, held: SlotHoldings) -> Mask:
         """The same for all of them at once."""
         outlook, need = self.site.outlook, self.site.need
         domains = outlook.summed(self._fits)
@@ -64,7 +64,7 @@ class Needed:
             sure &= domains[at] - lost < need
         return sure
 
-    def _change(self, held: Holdings) -> Ints:
+    def _change(self, held: SlotHoldings) -> Ints:
         """How many pods fewer would fit the leaf of each holding, were its owner alone left there."""
         fits: Ints | None = None
         for (_, need), free, taken in zip(self.site.outlook.needs, self._free, held.amounts, strict=True):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from engine.cluster.assignment import Assignment
 from engine.preemption.model import Rules
 from engine.reasons import Reason
-from queueing.preemption.fragmentation import NOTHING, Leftover
+from queueing.preemption.fragmentation import NOTHING, Fragmentation
 from queueing.queues.eviction_units import Path, is_pod
 
 
@@ -40,7 +40,7 @@ class Plan:
 
     victims: tuple[Victim, ...]
     assignments: tuple[Assignment, ...]
-    leftover: Leftover = NOTHING
+    leftover: Fragmentation = NOTHING
 
     def key(self, rules: Rules) -> tuple[int, ...]:
         """What is compared, less first."""

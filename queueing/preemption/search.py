@@ -31,17 +31,17 @@ from engine.preemption.model import Rules as VictimRules
 from engine.reasons import Reason
 from engine.results import Refusal
 from queueing.preemption.candidates import Candidates, Mode, modes
-from queueing.preemption.domains import Region, Site
-from queueing.preemption.fragmentation import Leftover, counted, leftover, partly_free
+from queueing.preemption.domains import CandidateDomain, CandidateDomains
+from queueing.preemption.fragmentation import Fragmentation, counted, leftover, partly_free
 from queueing.preemption.fragmentation import held as held_on
-from queueing.preemption.inside_nodes import MOST_NODES, Holder, Inner
-from queueing.preemption.necessity import Needed
+from queueing.preemption.inside_nodes import MOST_NODES, Holder, NodesInside
+from queueing.preemption.necessity import NecessityProof
 from queueing.preemption.plan import Plan, Victim, ranked
-from queueing.preemption.simulate import Taken, Taking
+from queueing.preemption.simulate import RemovedUnit, SimulatedRemoval
 from queueing.preemption.subsets import subsets
 from queueing.queues.entry import Entry
 from queueing.queues.eviction_units import domain_of, holder_of, is_pod, split
-from queueing.queues.flavor_assigner import Option, prefixes, put
+from queueing.queues.flavor_assigner import FlavorAssignment, prefixes, put
 from queueing.queues.queues import Queues
 from queueing.queues.quota import Held
 
@@ -55,7 +55,7 @@ FEW_OF_SEVERAL: Final = 6  # the same where several pod sets are placed
 WIDE_TRIES: Final = 12  # domains that are tried until one is found
 
 
-def plan(state: ClusterState, queues: Queues, entry: Entry, option: Option) -> Plan | None:
+def plan(state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssignment) -> Plan | None:
     """Victims that make an option fit; None where no permitted set of them does."""
     depth = queues.quotas.begin()
     try:
@@ -70,7 +70,7 @@ def plan(state: ClusterState, queues: Queues, entry: Entry, option: Option) -> P
         queues.quotas.rollback(depth)
 
 
-def _search(state: ClusterState, queues: Queues, entry: Entry, option: Option, mode: Mode) -> Plan | None:
+def _search(state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssignment, mode: Mode) -> Plan | None:
     return _Search(Candidates(state, queues, entry, option, mode)).run()
 
 
@@ -97,12 +97,12 @@ class _Search:
     """One search. Everything that changes the state happens between ``begin`` and ``rollback``."""
 
     candidates: Candidates
-    _needed: Needed | None = None
+    _needed: NecessityProof | None = None
 
     def __post_init__(self) -> None:
         who = self.candidates
         self.state, self.queues, self.entry, self.option = who.state, who.queues, who.entry, who.option
-        self.taking = Taking(who)
+        self.taking = SimulatedRemoval(who)
 
     def run(self) -> Plan | None:
         """See ``plan``."""
@@ -130,7 +130,7 @@ class _Search:
         for spent, (region, sets) in enumerate(islice(self._proposals(site), WIDE_TRIES)):
             if best is not None and (spent >= TRIES or self._no_better(site, region, best)):
                 break
-            self._needed = Needed(site) if site.outlook.by_host else None
+            self._needed = NecessityProof(site) if site.outlook.by_host else None
             found = self._tried(*sets)
             if found is not None and (best is None or found.key(self._rules) < best.key(self._rules)):
                 best = found
@@ -140,14 +140,14 @@ class _Search:
     def _rules(self) -> VictimRules:
         return self.queues.rules.victims
 
-    def _no_better(self, site: Site, region: Region, best: Plan) -> bool:
+    def _no_better(self, site: CandidateDomains, region: CandidateDomain, best: Plan) -> bool:
         if self._rules.by_count:
             return False
         return region.most > best.cost[0] or region.cost >= site.worth(best)
 
-    def _proposals(self, site: Site) -> Iterator[tuple[Region, list[list[str]]]]:
+    def _proposals(self, site: CandidateDomains) -> Iterator[tuple[CandidateDomain, list[list[str]]]]:
         """Regions with the sets to try there, the cheapest first: by sums, or node by node as kubelets admit."""
-        inner, by_count = Inner.of(self.state, site.outlook.pod_set, self._rules), self._rules.by_count
+        inner, by_count = NodesInside.of(self.state, site.outlook.pod_set, self._rules), self._rules.by_count
         if inner is None or (site.outlook.rank < 0 and site.outlook.tree.size > MOST_NODES):
             yield from (
                 (region, [site.keys(region.narrow), site.keys(region.wide)])
@@ -155,7 +155,7 @@ class _Search:
             )
             return
         for _, regions in groupby(site.regions(every=True, by_count=by_count), lambda region: region.most):
-            found: list[tuple[tuple[int, ...], int, Region, list[str]]] = []
+            found: list[tuple[tuple[int, ...], int, CandidateDomain, list[str]]] = []
             least = math.inf
             for number, region in enumerate(islice(regions, LOOKED)):
                 if region.cost >= least:
@@ -172,7 +172,7 @@ class _Search:
         total = sum([max(priority, 0) for priority in priorities])
         return ranked(self._rules, max(priorities, default=0), total, len(priorities))
 
-    def _chosen(self, inner: Inner, site: Site, region: Region) -> tuple[list[str], bool]:
+    def _chosen(self, inner: NodesInside, site: CandidateDomains, region: CandidateDomain) -> tuple[list[str], bool]:
         """Whom the kubelets of a region need gone, and whether they could take the pods at all."""
         names = [site.outlook.tree.names[leaf] for leaf in region.leaves.tolist() if site.outlook.passing[leaf]]
         holders: dict[str, Holder] = {}
@@ -186,14 +186,14 @@ class _Search:
                 on.setdefault(name, []).append(holders[key])
         return inner.victims(names, on)
 
-    def _site(self, refused: Refusal) -> Site | None:
+    def _site(self, refused: Refusal) -> CandidateDomains | None:
         for flavor, pod_sets in self.option.parts:
             for pod_set in pod_sets:
                 if pod_set.name == refused.pod_set:
                     outlook = Outlook.of(self.state, flavor, pod_set)
                     occupancy = self.queues.occupancy(self.state, flavor)
                     if outlook is not None and occupancy is not None:
-                        return Site(outlook, occupancy, self.candidates.eligible(occupancy))
+                        return CandidateDomains(outlook, occupancy, self.candidates.eligible(occupancy))
         return None
 
     def _ever_more(self) -> Plan | None:
@@ -208,7 +208,7 @@ class _Search:
         self._needed = None
         quotas, state, key = self.queues.quotas, self.state, self.entry.workload.key
         depth, checkpoint = quotas.begin(), state.begin()
-        taken: dict[str, Taken] = {}
+        taken: dict[str, RemovedUnit] = {}
         try:
             before: tuple[Assignment, ...] = ()
             for option in prefixes(self.option):
@@ -227,7 +227,9 @@ class _Search:
             quotas.rollback(depth)
         return self._tried(list(taken))
 
-    def _beside(self, site: Site, option: Option, taken: dict[str, Taken]) -> tuple[Assignment, ...] | None:
+    def _beside(
+        self, site: CandidateDomains, option: FlavorAssignment, taken: dict[str, RemovedUnit]
+    ) -> tuple[Assignment, ...] | None:
         """Take out the victims of the cheapest domain that then takes the last pod set of an option."""
         quotas, state = self.queues.quotas, self.state
         for _, sets in islice(self._proposals(site), TRIES):
@@ -276,7 +278,7 @@ class _Search:
         """The plan that evicts the first of these sets that suffices, victims for quota added, cut to the needed."""
         quotas, state = self.queues.quotas, self.state
         depth, checkpoint = quotas.begin(), state.begin()
-        taken: dict[str, Taken] = {}
+        taken: dict[str, RemovedUnit] = {}
         try:
             placed = self._placed() if not sets else None
             for keys in sets:
@@ -300,7 +302,7 @@ class _Search:
         found = put(self.state, self.entry.workload.key, self.option)
         return None if isinstance(found, Refusal) else found
 
-    def _cut(self, taken: dict[str, Taken]) -> Plan | None:
+    def _cut(self, taken: dict[str, RemovedUnit]) -> Plan | None:
         """Leave alone whom the plan does not need, the most important first; where numbers count, the smallest."""
         quotas, state, needed = self.queues.quotas, self.state, self._needed
         if needed is not None:
@@ -331,7 +333,7 @@ class _Search:
             return None
         return Plan(tuple(self._victims(taken)), assignments, self._left(taken, assignments))
 
-    def _left(self, taken: Mapping[str, Taken], assignments: Sequence[Assignment]) -> Leftover:
+    def _left(self, taken: Mapping[str, RemovedUnit], assignments: Sequence[Assignment]) -> Fragmentation:
         """What is left fragmented, while these are out of the state."""
         resources, gone = self._resources, dict[str, int]()
         for unit, one in taken.items():

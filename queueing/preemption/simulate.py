@@ -16,7 +16,7 @@ from queueing.queues.quota import Held
 
 
 @dataclass(frozen=True)
-class Taken:
+class RemovedUnit:
     """A unit that was taken out, and what it takes to put it back."""
 
     held: Held | None  # None of a pod: it has no quota
@@ -24,7 +24,7 @@ class Taken:
 
 
 @dataclass
-class Taking:
+class SimulatedRemoval:
     """Takes units for one who waits, as long as the rules still allow it."""
 
     candidates: Candidates
@@ -53,7 +53,7 @@ class Taking:
         quotas, queue, amounts = self.queues.quotas, self.entry.queue, self.option.amounts
         return quotas.fits(queue, amounts) and (self.candidates.mode.borrowing or not quotas.borrows(queue, amounts))
 
-    def take_all(self, units: Iterable[str], taken: dict[str, Taken]) -> bool:
+    def take_all(self, units: Iterable[str], taken: dict[str, RemovedUnit]) -> bool:
         """Take out whom the rules still allow; True where anybody was taken."""
         ranked = sorted({unit: None for unit in units if unit not in taken}, key=self.candidates.importance)
         held = {unit: self._given(unit) for unit in ranked}
@@ -64,7 +64,7 @@ class Taking:
             if key not in self.before:
                 self.before[key] = tuple(self.state.assignments(key).values())
             pods = self.pods(unit)
-            taken[unit] = Taken(held[unit], pods)
+            taken[unit] = RemovedUnit(held[unit], pods)
             for pod in pods:
                 self.state.remove_pod(pod.key)
             if not domain_of(unit):

@@ -4,15 +4,15 @@ from dataclasses import dataclass, field
 
 from queueing.model import FlavorResource, Order
 from queueing.queues.entry import Entry
-from queueing.queues.flavor_assigner import Option
+from queueing.queues.flavor_assigner import FlavorAssignment
 
 
 @dataclass(eq=False)
-class Claim:
+class BackfillReservation:
     """What is kept for one workload. ``domains``: by flavor the path that is closed (() the whole flavor)."""
 
     entry: Entry
-    option: Option
+    option: FlavorAssignment
     domains: dict[str, tuple[str, ...]] = field(default_factory=dict)
     failed: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
     bars: set[FlavorResource] = field(default_factory=set)

@@ -9,7 +9,7 @@ from engine.cluster.assignment import Assignment
 from engine.model import Amounts
 from engine.results import Refusal
 from queueing.model import Order, OutsidePod, Quantities, Workload
-from queueing.queues.pending import Group
+from queueing.queues.pending import EquivalenceClass
 
 
 class Phase(StrEnum):
@@ -27,7 +27,7 @@ HOLDING = (Phase.NOMINATED, Phase.ADMITTED)
 
 
 @dataclass(frozen=True)
-class Grant:
+class AssumedAdmission:
     """What a workload is given: ``counts`` of pods by pod set, a flavor for each resource, and where the pods go.
 
     ``asks``: by pod set, what one of its pods may take; () of one of which that is not known.
@@ -54,8 +54,8 @@ class Entry:
     phase: Phase = Phase.STUCK
     queue: str = ""
     until: float = 0.0
-    group: Group | None = None
-    grant: Grant | None = None
+    group: EquivalenceClass | None = None
+    grant: AssumedAdmission | None = None
     held_at: int = 0  # the priority it was listed with when it got its grant
     victims: set[str] = field(default_factory=set)
     refusal: Refusal | None = None

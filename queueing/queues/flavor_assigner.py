@@ -27,7 +27,7 @@ Chosen = tuple[tuple[str, str], ...]  # (resource, flavor)
 
 
 @dataclass
-class Option:
+class FlavorAssignment:
     """A flavor for every resource of every pod set.
 
     ``flavors``: by pod set, resource -> flavor. ``amounts``: what quota that takes. ``parts``: (flavor with a topology,
@@ -50,10 +50,10 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Options:
+class FlavorAssignments:
     """The options of one workload in one queue, and why other flavors are none."""
 
-    found: tuple[Option, ...]
+    found: tuple[FlavorAssignment, ...]
     refusal: Refusal | None = None
 
 
@@ -134,7 +134,9 @@ class _Finder:
         return _Choice(chosen, room, pod_set)
 
 
-def options(state: ClusterState, queue: ClusterQueue, plain: Mapping[str, PlainFlavor], workload: Workload) -> Options:
+def options(
+    state: ClusterState, queue: ClusterQueue, plain: Mapping[str, PlainFlavor], workload: Workload
+) -> FlavorAssignments:
     """All options in the order in which they are tried, at most ``MOST_OPTIONS``."""
     finder = _Finder(state, queue, plain)
     pod_sets = [pod_set for pod_set in workload.pod_sets if pod_set.count > 0]
@@ -145,9 +147,9 @@ def options(state: ClusterState, queue: ClusterQueue, plain: Mapping[str, PlainF
     together = (choices for choices in islice(product(*each), 4096) if _united(choices))
     found = tuple(_option(choices) for choices in islice(together, MOST_OPTIONS))
     if found:
-        return Options(found)
+        return FlavorAssignments(found)
     text = "; ".join(dict.fromkeys(finder.wrong)) or "the pod sets of one group have no flavor in common"
-    return Options((), Refusal(finder.reason, text))
+    return FlavorAssignments((), Refusal(finder.reason, text))
 
 
 def _unlimited(finder: _Finder, pod_set: PodSet) -> Iterator[_Choice]:
@@ -173,7 +175,7 @@ def _united(choices: Sequence[_Choice]) -> bool:
     )
 
 
-def _option(choices: Sequence[_Choice]) -> Option:
+def _option(choices: Sequence[_Choice]) -> FlavorAssignment:
     amounts: Quantities = {}
     parts: dict[str, list[PodSet]] = {}
     for choice in choices:
@@ -183,10 +185,10 @@ def _option(choices: Sequence[_Choice]) -> Option:
         if choice.room:
             parts.setdefault(choice.room, []).append(choice.pod_set)
     flavors = {choice.pod_set.name: dict(choice.flavors) for choice in choices}
-    return Option(flavors, amounts, tuple((room, tuple(pod_sets)) for room, pod_sets in parts.items()))
+    return FlavorAssignment(flavors, amounts, tuple((room, tuple(pod_sets)) for room, pod_sets in parts.items()))
 
 
-def put(state: ClusterState, key: str, option: Option) -> tuple[Assignment, ...] | Refusal:
+def put(state: ClusterState, key: str, option: FlavorAssignment) -> tuple[Assignment, ...] | Refusal:
     """Place all pod sets of an option, or say why one of them cannot be. Changes nothing."""
     if not option.parts:
         return ()
@@ -208,7 +210,7 @@ def put(state: ClusterState, key: str, option: Option) -> tuple[Assignment, ...]
     return tuple(assignments)
 
 
-def prefixes(option: Option) -> Iterator[Option]:
+def prefixes(option: FlavorAssignment) -> Iterator[FlavorAssignment]:
     """The option with its first pod set alone, with its first two, and so on."""
     done: list[tuple[str, tuple[PodSet, ...]]] = []
     for flavor, pod_sets in option.parts:

@@ -14,20 +14,20 @@ from dataclasses import dataclass, field
 
 from engine.results import Refusal
 from queueing.model import Order
-from queueing.queues.flavor_assigner import Options
+from queueing.queues.flavor_assigner import FlavorAssignments
 
 GroupKey = tuple[int, bytes]  # (priority, shape)
 
 
 @dataclass(eq=False)
-class Group:
+class EquivalenceClass:
     """Workloads of one queue with equal priority and shape. ``heap`` may hold orders of workloads that left.
 
     ``parked``, ``aside``, ``refusal``: what the last look at its first left behind; an event unparks it.
     """
 
     key: GroupKey
-    line: "Line"
+    line: "PendingQueue"
     heap: list[Order] = field(default_factory=list)
     members: dict[str, Order] = field(default_factory=dict)
     parked: bool = False
@@ -35,7 +35,7 @@ class Group:
     waits: tuple[tuple[str, ...], ...] = ()  # the events that could help it
     refusal: Refusal | None = None
     refused_at: float = float("-inf")
-    options: Options | None = None
+    options: FlavorAssignments | None = None
     options_at: int = -1
 
     @property
@@ -53,7 +53,7 @@ class Group:
             heapq.heappush(self.heap, order)
 
 
-class Line:
+class PendingQueue:
     """The groups of one cluster queue."""
 
     def __init__(self, queue: str, *, strict: bool = False) -> None:
@@ -61,26 +61,26 @@ class Line:
         self.strict = strict
         self.turn = 0  # grows with every turn; see `queueing.cycle.cycle`
         self.active = False
-        self.groups: dict[GroupKey, Group] = {}
-        self._ready: list[tuple[Order, int, Group]] = []  # heap; entries may be stale
+        self.groups: dict[GroupKey, EquivalenceClass] = {}
+        self._ready: list[tuple[Order, int, EquivalenceClass]] = []  # heap; entries may be stale
         self._pushed = 0
 
     def __len__(self) -> int:
         return sum(len(group.members) for group in self.groups.values())
 
-    def add(self, order: Order, shape: bytes) -> Group:
+    def add(self, order: Order, shape: bytes) -> EquivalenceClass:
         """A workload joins; returns its group."""
         key = (-order[0], shape)
         group = self.groups.get(key)
         if group is None:
-            group = self.groups[key] = Group(key, self)
+            group = self.groups[key] = EquivalenceClass(key, self)
         before = group.head
         group.add(order)
         if not group.parked and (before is None or order < before):
             self._push(group)
         return group
 
-    def remove(self, key: str, group: Group) -> None:
+    def remove(self, key: str, group: EquivalenceClass) -> None:
         """A workload leaves; what parked its group holds for the others of it too."""
         group.members.pop(key, None)
         if not group.members:
@@ -88,7 +88,7 @@ class Line:
         elif not group.parked:
             self._push(group)
 
-    def wake(self, group: Group) -> bool:
+    def wake(self, group: EquivalenceClass) -> bool:
         """The group is worth a look again; True where it was parked."""
         if not group.parked or not group.members:
             return False
@@ -96,13 +96,13 @@ class Line:
         self._push(group)
         return True
 
-    def _push(self, group: Group) -> None:
+    def _push(self, group: EquivalenceClass) -> None:
         head = group.head
         if head is not None:
             self._pushed += 1
             heapq.heappush(self._ready, (head, self._pushed, group))
 
-    def next(self) -> Group | None:
+    def next(self) -> EquivalenceClass | None:
         """The group whose head is to be looked at; it stays where it is."""
         ready = self._ready
         while ready:

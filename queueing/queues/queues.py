@@ -33,16 +33,16 @@ from queueing.model import (
     serves,
     shape,
 )
-from queueing.queues.entry import HOLDING, OUTSIDE, Entry, Grant, Phase
+from queueing.queues.entry import HOLDING, OUTSIDE, AssumedAdmission, Entry, Phase
 from queueing.queues.eviction_units import Path, holder_of, orphan, pod_unit, slice_level, split
-from queueing.queues.flavor_assigner import Options, options
+from queueing.queues.flavor_assigner import FlavorAssignments, options
 from queueing.queues.pdb import Budgets
-from queueing.queues.pending import Group, Line
+from queueing.queues.pending import EquivalenceClass, PendingQueue
 from queueing.queues.quota import Held, Quotas
-from queueing.queues.usage import Occupancies, Occupancy, Owner
+from queueing.queues.usage import FlavorUsage, SlotOwner, UsageIndex
 
 if TYPE_CHECKING:
-    from queueing.queues.claim import Claim
+    from queueing.queues.claim import BackfillReservation
 
 # What parked groups wait for: ("room", flavor), ("quota", pool, flavor, resource), ("claim", key of its claimant),
 # ("borrow", cohort), ("placed",), ("gone",). A change of queues or flavors wakes whomever it concerns without an event.
@@ -56,12 +56,12 @@ class Queues:
         self.rules = rules or Rules()
         self.quotas = Quotas()
         self.entries: dict[str, Entry] = {}
-        self.lines: dict[str, Line] = {}
+        self.lines: dict[str, PendingQueue] = {}
         self.local: dict[tuple[str, str], LocalQueue] = {}
         self.namespaces: dict[str, dict[str, str]] = {}
         self.plain: dict[str, PlainFlavor] = {}
-        self.occupancies = Occupancies()
-        self.claims: dict[str, Claim] = {}
+        self.occupancies = UsageIndex()
+        self.claims: dict[str, BackfillReservation] = {}
         self.searches = 0  # for victims, so far
         self.turn = 0  # of the queue that was served last
         self.config = 0  # grows with every change of queues and flavors
@@ -88,7 +88,7 @@ class Queues:
         self._priorities: dict[str, dict[int, int]] = {}
         self._of_pod: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
-        self._parked: dict[Event, set[Group]] = {}
+        self._parked: dict[Event, set[EquivalenceClass]] = {}
         self._later: list[tuple[float, str]] = []
 
     # -- configuration ----------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class Queues:
         if old == queue:
             return
         self.quotas.set_queue(queue)
-        line = self.lines.setdefault(queue.name, Line(queue.name))
+        line = self.lines.setdefault(queue.name, PendingQueue(queue.name))
         line.strict = queue.strict
         self._changed(queue.name, old.cohort if old else "", queue.cohort)
 
@@ -373,7 +373,7 @@ class Queues:
         self,
         state: ClusterState,
         key: str,
-        grant: Grant,
+        grant: AssumedAdmission,
         *,
         nominated: Iterable[str] = (),
         parts: Mapping[str, tuple[Path, ...]] | None = None,
@@ -432,7 +432,7 @@ class Queues:
         self,
         state: ClusterState,
         workload: Workload,
-        grant: Grant,
+        grant: AssumedAdmission,
         now: float,
         *,
         nominated: Iterable[str] = (),
@@ -471,13 +471,13 @@ class Queues:
         self.nominated.pop(key, None)
         self.drains.discard(key)
         entry.drained = False
-        self.occupancies.note(Owner(key), {})
+        self.occupancies.note(SlotOwner(key), {})
         self._lost(key)
         self.growing.pop(key, None)
         self.gave_back(state, grant)
         return True
 
-    def gave_back(self, state: ClusterState, grant: Grant) -> None:
+    def gave_back(self, state: ClusterState, grant: AssumedAdmission) -> None:
         """Quota and room of a grant, or part of it, are free again."""
         self.freed(_helped(state, grant))
         self._gave_quota(grant.queue, grant.amounts)
@@ -489,7 +489,7 @@ class Queues:
         self.pools[pool] = self.pools.get(pool, 0) + 1
         self.wake(("quota", pool, *name) for name in amounts)
 
-    def took(self, grant: Grant) -> Iterator[Event]:
+    def took(self, grant: AssumedAdmission) -> Iterator[Event]:
         """Whom it may help that this was taken: who looks at other pods, and who may take back what is borrowed now."""
         yield ("placed",)
         queue = self.quotas.queues.get(grant.queue)
@@ -542,7 +542,7 @@ class Queues:
         """The lowest priority of those who hold quota of a cluster queue, or of the pods in `OUTSIDE`."""
         return min(self._priorities.get(queue, ()), default=None)
 
-    def _list(self, entry: Entry, grant: Grant, by: int) -> None:
+    def _list(self, entry: Entry, grant: AssumedAdmission, by: int) -> None:
         """Note who holds quota of which queue."""
         if by > 0:
             entry.held_at = entry.workload.priority
@@ -558,16 +558,16 @@ class Queues:
         """Some who hold quota of a cluster queue, for messages: reading all of thousands would take long."""
         return islice(self.held_in(queue), 64)
 
-    def _owner(self, entry: Entry) -> Owner:
+    def _owner(self, entry: Entry) -> SlotOwner:
         workload = entry.workload
         number = self._numbers.setdefault(entry.queue, len(self._numbers))
-        return Owner(workload.key, workload.priority, workload.created, number, slice_level(workload))
+        return SlotOwner(workload.key, workload.priority, workload.created, number, slice_level(workload))
 
     def number(self, queue: str) -> int:
         """A number that stands for a cluster queue; -1 where it never held anything."""
         return self._numbers.get(queue, -1)
 
-    def occupancy(self, state: ClusterState, flavor: str) -> Occupancy | None:
+    def occupancy(self, state: ClusterState, flavor: str) -> FlavorUsage | None:
         """Who holds how much on the nodes of a flavor."""
         return self.occupancies.get(
             state,
@@ -576,7 +576,7 @@ class Queues:
             lambda: (entry.outside for entry in self.outside.values() if entry.outside is not None),
         )
 
-    def _count(self, grant: Grant | None, by: int) -> None:
+    def _count(self, grant: AssumedAdmission | None, by: int) -> None:
         for flavor in flavors_of(grant):
             self.holders[flavor] = self.holders.get(flavor, 0) + by
 
@@ -596,14 +596,14 @@ class Queues:
                 if group.line.wake(group):
                     self._unpark(group)
 
-    def park(self, group: Group, waits: Iterable[Event], *, aside: bool) -> None:
+    def park(self, group: EquivalenceClass, waits: Iterable[Event], *, aside: bool) -> None:
         """Nobody looks at a group until one of the events comes."""
         self._unpark(group)
         group.parked, group.aside, group.waits = True, aside, tuple(waits)
         for event in group.waits:
             self._parked.setdefault(event, set()).add(group)
 
-    def _unpark(self, group: Group) -> None:
+    def _unpark(self, group: EquivalenceClass) -> None:
         for event in group.waits:
             waiting = self._parked.get(event)
             if waiting is not None:
@@ -612,7 +612,7 @@ class Queues:
                     del self._parked[event]
         group.waits = ()
 
-    def options_of(self, state: ClusterState, group: Group) -> Options:
+    def options_of(self, state: ClusterState, group: EquivalenceClass) -> FlavorAssignments:
         """What the workloads of a group may be given; kept until queues or flavors change."""
         if group.options is None or group.options_at != self.config:
             workload = self.entries[next(iter(group.members))].workload
@@ -620,7 +620,7 @@ class Queues:
             group.options_at = self.config
         return group.options
 
-    def _wake_line(self, line: Line) -> None:
+    def _wake_line(self, line: PendingQueue) -> None:
         for group in line.groups.values():
             if line.wake(group):
                 self._unpark(group)
@@ -663,7 +663,7 @@ class Queues:
         return entry.group.line.before(entry.order)
 
 
-def _helped(state: ClusterState, grant: Grant) -> Iterable[str]:
+def _helped(state: ClusterState, grant: AssumedAdmission) -> Iterable[str]:
     """The flavors in which somebody may find room once a grant is gone: flavors may share nodes."""
     if any(part.source is not None and part.source.anti_affinity for part in grant.assignments):
         return flavors_of(grant) | state.flavors.keys()  # it kept others out of whole domains
@@ -675,7 +675,7 @@ def _helped(state: ClusterState, grant: Grant) -> Iterable[str]:
     return flavors_of(grant).union(*(state.flavors_on(name) for piece in slices for name, _ in piece.nodes))
 
 
-def flavors_of(grant: Grant | None) -> set[str]:
+def flavors_of(grant: AssumedAdmission | None) -> set[str]:
     """The flavors that a grant takes something of."""
     if grant is None:
         return set()

@@ -41,7 +41,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Owner:
+class SlotOwner:
     """A workload that holds slots; ``queue`` is the number of its cluster queue.
 
     ``level``: the slices that it has in one domain of this level may be taken alone; "" all or nothing.
@@ -54,7 +54,7 @@ class Owner:
     level: str = ""
 
 
-class Occupancy:
+class FlavorUsage:
     """The rows of one flavor, and a column for each thing to know of their owners."""
 
     def __init__(self, tree: Tree) -> None:
@@ -70,7 +70,7 @@ class Occupancy:
         self._parts: list[Rows] = []
         self._rows = _joined([])
 
-    def add(self, owner: Owner, assignments: Iterable[Assignment]) -> None:
+    def add(self, owner: SlotOwner, assignments: Iterable[Assignment]) -> None:
         """A workload was admitted: the assignments that are in this flavor."""
         self.remove(owner.key)
         rank = self.tree.rank(owner.level)
@@ -88,14 +88,14 @@ class Occupancy:
 
     def add_pod(self, pod: OutsidePod) -> None:
         """A pod that no queue admitted is on a node, perhaps on none of this flavor."""
-        owner = Owner(pod_unit(pod.key), pod.priority, pod.created, OUTSIDE)
+        owner = SlotOwner(pod_unit(pod.key), pod.priority, pod.created, OUTSIDE)
         self.remove(owner.key)
         leaf = self._leaves_by_name.get(pod.node)
         if leaf is not None:
             number = self._number(owner, owner.key)
             self._row(number, np.array([leaf]), np.ones(1, np.int64), self._kind(pod.requests))
 
-    def _number(self, owner: Owner, unit: str) -> int:
+    def _number(self, owner: SlotOwner, unit: str) -> int:
         """The number of a unit, a new one where it has none."""
         if unit in self.numbers:
             return self.numbers[unit]
@@ -185,26 +185,26 @@ def _doubled(column: NDArray[_Number]) -> NDArray[_Number]:
     return np.pad(column, (0, len(column)))
 
 
-class Occupancies:
+class UsageIndex:
     """By flavor; made when first asked for, kept as workloads come and go."""
 
     def __init__(self) -> None:
-        self._of: dict[str, Occupancy] = {}
+        self._of: dict[str, FlavorUsage] = {}
 
     def get(
         self,
         state: ClusterState,
         flavor: str,
-        owners: Callable[[], Iterable[Owner]],
+        owners: Callable[[], Iterable[SlotOwner]],
         pods: Callable[[], Iterable[OutsidePod]] = tuple,
-    ) -> Occupancy | None:
+    ) -> FlavorUsage | None:
         """The rows of a flavor; ``owners`` and ``pods`` give all that hold anything, should they be made anew."""
         tree = state.tree(flavor)
         if tree is None:
             return None
         found = self._of.get(flavor)
         if found is None or found.tree is not tree:
-            found = self._of[flavor] = Occupancy(tree)
+            found = self._of[flavor] = FlavorUsage(tree)
             for owner in owners():
                 _note(found, owner, state.assignments(owner.key))
             for pod in pods():
@@ -221,13 +221,13 @@ class Occupancies:
         for found in self._of.values():
             found.remove(pod_unit(pod))
 
-    def note(self, owner: Owner, assignments: Mapping[str, Assignment]) -> None:
+    def note(self, owner: SlotOwner, assignments: Mapping[str, Assignment]) -> None:
         """A workload holds exactly these assignments now."""
         for found in self._of.values():
             _note(found, owner, assignments)
 
 
-def _note(found: Occupancy, owner: Owner, assignments: Mapping[str, Assignment]) -> None:
+def _note(found: FlavorUsage, owner: SlotOwner, assignments: Mapping[str, Assignment]) -> None:
     mine = [part for part in assignments.values() if part.flavor == found.tree.flavor.name]
     if mine:
         found.add(owner, mine)

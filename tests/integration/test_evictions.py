@@ -11,7 +11,7 @@ from kube.objects import Pod
 from kube.resources import JOBS, POD_DISRUPTION_BUDGETS, PODS
 from ungater.guard import Guard
 from ungater.metrics import Metrics
-from ungater.writers.evictor import Evictions, tracked
+from ungater.writers.evictor import Evictor, tracked
 
 pytestmark = pytest.mark.cluster
 
@@ -25,7 +25,7 @@ async def jobs(client, namespace, nodes):
 @pytest.fixture
 async def evictions(client):
     recorder = EventRecorder(client, "topogate-test")
-    made = Evictions(
+    made = Evictor(
         client,
         concurrency=4,
         again=lambda uid, after: asked.append((uid, after)),

@@ -9,7 +9,7 @@ from support.faults import WAIT_SECONDS, proxied
 from kube import config, events
 from kube.client import Client
 from kube.events import EventRecorder
-from kube.objects import Event, Object, ObjectReference
+from kube.objects import EventObject, Object, ObjectReference
 from kube.resources import CONFIG_MAPS, EVENTS, NODES
 
 pytestmark = pytest.mark.cluster
@@ -33,10 +33,10 @@ async def about(client: Client, namespace: str) -> ObjectReference:
     return events.reference(CONFIG_MAPS, made)
 
 
-async def seen(client: Client, namespace: str, count: int) -> list[Event]:
+async def seen(client: Client, namespace: str, count: int) -> list[EventObject]:
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
-            listed = await client.list(EVENTS, namespace, type=Event)
+            listed = await client.list(EVENTS, namespace, type=EventObject)
             found = [event for event in listed if event.reporting_controller == "topogate.dev/tester"]
             if len(found) >= count:
                 return sorted(found, key=lambda event: event.event_time)

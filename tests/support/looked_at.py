@@ -8,11 +8,21 @@ from support.world import World
 
 from queueing.cycle.cycle import cycle
 from ungater.model import workload_object
-from ungater.model.actions import Create, Delete, Enter, Instruction, Leave, Release, Respec, Ungate, Write
+from ungater.model.actions import (
+    Create,
+    Delete,
+    Dequeue,
+    Enqueue,
+    Instruction,
+    Release,
+    Ungate,
+    UpdateSpec,
+    WriteConditions,
+)
 from ungater.model.conditions import merge
 from ungater.model.pod_slots import is_gated
-from ungater.model.workload_entry import Record
-from ungater.reconcile.reconcile import decide
+from ungater.model.workload_entry import WorkloadEntry
+from ungater.reconcile.reconcile import reconcile
 
 ROUNDS = 12
 
@@ -22,11 +32,11 @@ class LookedAt(World):
 
     now = 100.0
 
-    def look(self, record: Record) -> list[Instruction]:
+    def look(self, record: WorkloadEntry) -> list[Instruction]:
         """What is decided about a record now."""
         if not self.memory.regroup(record):
             return []
-        return decide(record, self.memory.rules, self.now, self.now)
+        return reconcile(record, self.memory.rules, self.now, self.now)
 
     def settle(self) -> None:
         """Look at all there is, and carry out what is decided, until that is nothing new."""
@@ -47,7 +57,7 @@ class LookedAt(World):
             if self._seen() == before:
                 return
 
-    def let_go(self, record: Record) -> list[str]:
+    def let_go(self, record: WorkloadEntry) -> list[str]:
         """The names of the pods that go now; they are not gated any more after this, each in its slot."""
         going = [one for one in self.look(record) if isinstance(one, Ungate)]
         for one in going:
@@ -55,7 +65,7 @@ class LookedAt(World):
             self.run(record, one.pod, slots.slots[one.index])
         return sorted(one.pod.metadata.name for one in going)
 
-    def run(self, record: Record, pod, slot) -> None:
+    def run(self, record: WorkloadEntry, pod, slot) -> None:
         """A pod goes to a slot, as by the ungating patch, and runs there."""
         annotations = {**(pod.metadata.annotations or {}), KEYS.workload: record.owner.workload}
         levels = dict(zip(record.slots_of(pod).levels, slot.values, strict=True))
@@ -64,9 +74,9 @@ class LookedAt(World):
         status = msgspec.structs.replace(pod.status, phase="Running")
         self.put("pod", msgspec.structs.replace(pod, metadata=meta, spec=spec, status=status))
 
-    def said(self, record: Record) -> str:
+    def said(self, record: WorkloadEntry) -> str:
         """What is said of its waiting, or of its pods'."""
-        found = [one.wanted[0] for one in self.look(record) if isinstance(one, Write)]
+        found = [one.wanted[0] for one in self.look(record) if isinstance(one, WriteConditions)]
         return f"{found[0].reason}: {found[0].message}" if found else ""
 
     def gated(self) -> list[str]:
@@ -79,16 +89,16 @@ class LookedAt(World):
             for record in tuple(self.memory.records.values())
         ]
 
-    def _carry_out(self, record: Record, instruction: Instruction) -> None:
+    def _carry_out(self, record: WorkloadEntry, instruction: Instruction) -> None:
         match instruction:
-            case Create() | Respec():
+            case Create() | UpdateSpec():
                 body = workload_object.new_workload(record.owner, 0)
                 body["metadata"] |= {"uid": "wl", "creationTimestamp": "2026-11-21T00:00:00Z"}
                 self._write(record, body, record.known.conditions if record.known else (), record.admission)
-            case Enter(lost, until, asked):
+            case Enqueue(lost, until, asked):
                 record.lost, record.asked = lost, asked
                 self.memory.enter(record, until)
-            case Leave():
+            case Dequeue():
                 self.memory.leave(record)
             case Release(wanted):
                 self.memory.free(record)
@@ -96,12 +106,12 @@ class LookedAt(World):
             case Delete(pod):
                 self.drop("pod", pod)
 
-    def _store(self, record: Record, admission, wanted=()) -> None:
+    def _store(self, record: WorkloadEntry, admission, wanted=()) -> None:
         known = record.known
         conditions = merge(known.conditions, wanted, generation=1, now=self.now) or known.conditions
         self._write(record, workload_object.new_workload(record.owner, 0) | {}, conditions, admission)
 
-    def _write(self, record: Record, body, conditions, admission) -> None:
+    def _write(self, record: WorkloadEntry, body, conditions, admission) -> None:
         meta = body["metadata"] | {"uid": "wl", "creationTimestamp": "2026-11-21T00:00:00Z"}
         stored = self.stores["workload"].get(record.key)
         meta["resourceVersion"] = str(int(stored.metadata.resource_version) + 1 if stored is not None else 1)

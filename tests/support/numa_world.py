@@ -10,7 +10,7 @@ from crds.numa_placement import encode
 from engine.model import HOSTNAME_LABEL
 from kube.informer import Event, EventKind
 from kube.objects import Condition, Node, NodeInfo, NodeStatus, ObjectMeta
-from ungater.cache.cache import Memory
+from ungater.cache.cache import Cache
 from ungater.jobs.job import owner_of
 from ungater.jobs.pod_group import owner_key
 from ungater.model.job_view import id_of
@@ -44,7 +44,7 @@ class NumaWorld(World):
             self.publish(f"r1-{host}")
 
     def make(self):
-        memory = Memory(KEYS, lambda uid, _after: self.asked.append(uid), clock=lambda: self.now)
+        memory = Cache(KEYS, lambda uid, _after: self.asked.append(uid), clock=lambda: self.now)
         memory.pods_of = lambda uid: [pod for pod in self.stores["pod"].values() if owner_key(pod, KEYS) == uid]
         memory.pods_on = lambda name: [pod for pod in self.stores["pod"].values() if pod.spec.node_name == name]
         memory.workload_of = self.stores["workload"].get

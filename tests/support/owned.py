@@ -8,9 +8,9 @@ import msgspec
 from crds.constants import JOB_INDEX_LABEL, Keys
 from kube.objects import Job, Pod
 from ungater.jobs.job import owner_of
-from ungater.model.job_view import Owner
-from ungater.model.pod_slots import Slot, SlotMap
-from ungater.model.workload_entry import Admission, Known, Part, Record
+from ungater.model.job_view import JobView
+from ungater.model.pod_slots import PodSetSlots, Slot
+from ungater.model.workload_entry import Admission, ObservedWorkload, PodSetAssignment, WorkloadEntry
 from ungater.model.workload_object import fingerprint
 
 KEYS = Keys()
@@ -70,14 +70,14 @@ def _decode(body, kind):
     return msgspec.json.decode(msgspec.json.encode(body), type=kind)
 
 
-def make_owner(*args, **kwargs) -> Owner:
+def make_owner(*args, **kwargs) -> JobView:
     return owner_of(make_job(*args, **kwargs), KEYS)
 
 
 def make_pod(
     name: str = "",
     *,
-    owner: Owner | None = None,
+    owner: JobView | None = None,
     rank: int | None = None,
     gated: bool = True,
     at: Sequence[str] | None = None,
@@ -123,30 +123,30 @@ def make_pod(
     return _decode(body, Pod)
 
 
-def slot_map(*slots: tuple[str, int]) -> SlotMap:
+def slot_map(*slots: tuple[str, int]) -> PodSetSlots:
     """Slots from ``("b1/r1/n1", 2)``."""
-    return SlotMap(
+    return PodSetSlots(
         LEVELS, tuple(Slot(tuple(path.split("/")), count, path.split("/")[-1]) for path, count in slots), "gpu"
     )
 
 
-def make_admission(slots: SlotMap | None, *, queue: str = "", count: int | None = None, flavors=None) -> Admission:
+def make_admission(slots: PodSetSlots | None, *, queue: str = "", count: int | None = None, flavors=None) -> Admission:
     """What is stored of slots; without slots, in a queue, of quota alone."""
     flavors = flavors or {"cpu": slots.flavor if slots is not None else "plain"}
     total = slots.total if slots is not None else count
     usage = {"cpu": 1000 * total, "pods": total} if queue else {}
-    return Admission(queue, (Part("main", total, flavors, usage, slots),))
+    return Admission(queue, (PodSetAssignment("main", total, flavors, usage, slots),))
 
 
 def make_known(
-    owner: Owner,
+    owner: JobView,
     *,
-    slots: SlotMap | None = None,
+    slots: PodSetSlots | None = None,
     admission: Admission | None = None,
     count: int | None = None,
     conditions=(),
     **more,
-) -> Known:
+) -> ObservedWorkload:
     counts = tuple(one.full for one in owner.pod_sets) if count is None else (count,)
     admission = admission or (make_admission(slots) if slots is not None else None)
     more = {
@@ -156,14 +156,16 @@ def make_known(
         "most_execution": owner.most_execution,
         **more,
     }
-    return Known(owner.workload, f"wl-{owner.uid}", "5", 1, counts, tuple(conditions), admission, **more)
+    return ObservedWorkload(owner.workload, f"wl-{owner.uid}", "5", 1, counts, tuple(conditions), admission, **more)
 
 
 def make_record(
-    owner: Owner | None = None, *, slots: SlotMap | None = None, pods: Sequence[Pod] = (), **fields
-) -> Record:
+    owner: JobView | None = None, *, slots: PodSetSlots | None = None, pods: Sequence[Pod] = (), **fields
+) -> WorkloadEntry:
     owner = owner or make_owner()
     admission = fields.pop("admission", None) or (make_admission(slots) if slots is not None else None)
     fields.setdefault("known", make_known(owner, admission=admission))
     slots_in = {"main": slots} if slots is not None else {}
-    return Record(owner, admission=admission, slots_in=slots_in, pods={pod.metadata.uid: pod for pod in pods}, **fields)
+    return WorkloadEntry(
+        owner, admission=admission, slots_in=slots_in, pods={pod.metadata.uid: pod for pod in pods}, **fields
+    )

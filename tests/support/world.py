@@ -1,4 +1,4 @@
-"""A `Memory` that hears of every change of the stores that informers would keep."""
+"""A `Cache` that hears of every change of the stores that informers would keep."""
 
 import msgspec
 from support.owned import KEYS, LEVELS, make_admission, make_known
@@ -18,11 +18,11 @@ from kube.objects import (
     key,
 )
 from queueing.cycle.cycle import cycle
-from ungater.cache.cache import Memory
+from ungater.cache.cache import Cache
 from ungater.jobs.pod_group import owner_key
 from ungater.model import workload_object
 from ungater.model.job_view import id_of
-from ungater.model.workload_entry import Admission, Known
+from ungater.model.workload_entry import Admission, ObservedWorkload
 from ungater.model.workload_object import Workload
 
 FLAVOR = ResourceFlavor(
@@ -58,7 +58,7 @@ class World:
         self.memory.load((), (), (), (), ())
 
     def make(self):
-        memory = Memory(KEYS, lambda uid, _after: self.asked.append(uid))
+        memory = Cache(KEYS, lambda uid, _after: self.asked.append(uid))
         memory.pods_of = lambda uid: [pod for pod in self.stores["pod"].values() if owner_key(pod, KEYS) == uid]
         memory.pods_on = lambda name: [pod for pod in self.stores["pod"].values() if pod.spec.node_name == name]
         memory.workload_of = self.stores["workload"].get
@@ -106,7 +106,9 @@ class World:
 def stored_workload(owner, admission, version="7"):
     reference = OwnerReference(api_version="batch/v1", kind="Job", name=owner.name, uid=owner.uid, controller=True)
     admission = admission if isinstance(admission, Admission) else make_admission(admission)
-    body = workload_object.status_patch(Known("w", "u", "6", 1, (1,)), (), admission=admission)["status"]["admission"]
+    body = workload_object.status_patch(ObservedWorkload("w", "u", "6", 1, (1,)), (), admission=admission)["status"][
+        "admission"
+    ]
     return Workload(
         metadata=ObjectMeta(
             name=owner.workload,

@@ -34,27 +34,27 @@ from kube.topologies import FlexTopo, NodeResourceTopology
 from queueing import model
 from queueing.lifecycle import LifeRules
 from queueing.model import at_least
-from queueing.queues.entry import Grant
+from queueing.queues.entry import AssumedAdmission
 from queueing.queues.queues import Queues
 from ungater.cache.orphans import Orphans, answers_for
-from ungater.cache.reservations import Holdings
+from ungater.cache.reservations import Reservations
 from ungater.guard import Guard
 from ungater.jobs.job import owner_of
 from ungater.jobs.jobset import made_by, owner_of_jobset, parent_of
 from ungater.jobs.leaderworkerset import PREFIX as LEADERS
 from ungater.jobs.leaderworkerset import has_pods, owner_of_group, revision_key, set_of
 from ungater.jobs.pod_group import GONE, GROUP, POD, mark_of, of_pods, owner_key, owner_of_pods, served
-from ungater.jobs.replica_counts import Told, Wholes, maker_of
-from ungater.model.actions import MissingPods, Rules
+from ungater.jobs.replica_counts import ReplicaCounts, ReplicatedOwners, maker_of
+from ungater.model.actions import MissingPods, ReconcileContext
 from ungater.model.conditions import ADMITTED
-from ungater.model.job_view import OwnedPodSet, Owner, id_of, identity
-from ungater.model.pod_slots import SlotMap, finished, is_gated
-from ungater.model.workload_entry import Admission, Known, Record
+from ungater.model.job_view import JobView, PodSetView, id_of, identity
+from ungater.model.pod_slots import PodSetSlots, finished, is_gated
+from ungater.model.workload_entry import Admission, ObservedWorkload, WorkloadEntry
 from ungater.model.workload_object import Workload, belongs, known_of
 from ungater.numa import placement_exchange
-from ungater.numa.in_flight import Arrivals
-from ungater.numa.mismatches import Troubles, refused
-from ungater.numa.node_topologies import Inside, Options, worth_a_look
+from ungater.numa.in_flight import InFlightPods
+from ungater.numa.mismatches import PlacementMismatches, refused
+from ungater.numa.node_topologies import NodeTopologies, Options, worth_a_look
 from ungater.numa.predictions import promise_again
 from ungater.reconcile.missing_pods import Doubts
 from ungater.reconcile.partial_eviction import may_be_evicted, outside
@@ -71,7 +71,7 @@ T = TypeVar("T", bound=objects.Object)
 log = structlog.get_logger()
 
 
-class Memory:
+class Cache:
     """Everything the controller knows. Not a shell: no I/O, no tasks; keys to look at go to ``enqueue(uid, after)``."""
 
     def __init__(
@@ -96,18 +96,18 @@ class Memory:
         self.state = ClusterState(
             reconstruct_available=options.reconstruct_available, numa_score=ZoneScore(options.numa_score)
         )
-        self.inside = Inside(self.state, options)
-        self.troubles = Troubles(enqueue, clock)
+        self.inside = NodeTopologies(self.state, options)
+        self.troubles = PlacementMismatches(enqueue, clock)
         self.troubles.broken = self.inside.broken
         self._clock = clock
         self._missing: dict[str, float] = {}  # deleted nodes: since when, on the monotonic clock
-        self.arrivals = Arrivals(self.state, self.inside, enqueue, self.record_of, clock=clock, wall=wall)
-        self.holdings = Holdings(self.state, queueing, wall)
+        self.arrivals = InFlightPods(self.state, self.inside, enqueue, self.record_of, clock=clock, wall=wall)
+        self.holdings = Reservations(self.state, queueing, wall)
         self.orphans = Orphans(self.holdings.queues, keys.gate, self._dead)
         self.holdings.pod_priority = self._pod_priority
         self.holdings.kept_apart = self._anywhere
         self.generation = 0  # grows when something could help those who wait
-        self.records: dict[str, Record] = {}  # by id of the job (`Owner.id`)
+        self.records: dict[str, WorkloadEntry] = {}  # by id of the job (`JobView.id`)
         self.flavors: dict[str, tuple[str, ...]] = {}
         self.priorities: dict[str, int] = {}
         self.workload_priorities: dict[str, int] = {}  # by WorkloadPriorityClass
@@ -126,7 +126,7 @@ class Memory:
         self._revisions: dict[tuple[str, str], ControllerRevision] = {}  # by LeaderWorkerSet, and hash
         self._parents: dict[str, str] = {}  # the other way round; also of Jobs that are gone before their pods
         self._unled: dict[str, set[str]] = {}  # by LeaderWorkerSet that was not seen: groups that have pods
-        self.wholes = Wholes()
+        self.wholes = ReplicatedOwners()
         self._unproved: dict[str, float] = {}  # ids of Jobs whose JobSet was not seen: since when, by the clock
         self._leftover: dict[
             str, list[objects.Pod]
@@ -134,8 +134,8 @@ class Memory:
         self._removed: dict[str, None] = {}  # uids of Workloads that we deleted, whose end was not seen yet
         self.groups: dict[str, str] = {}  # owners that are known by their pods alone: id -> key of the Workload
         self._ids: dict[str, str] = {}  # of all owners, by key of the Workload
-        self._places: dict[str, Record] = {}  # by pod uid: in whose `Record.left` it is
-        self.view: Callable[[Owner], Owner] = lambda owner: owner  # a job as everything here is to look at it
+        self._places: dict[str, WorkloadEntry] = {}  # by pod uid: in whose `WorkloadEntry.left` it is
+        self.view: Callable[[JobView], JobView] = lambda owner: owner  # a job as everything here is to look at it
         self._enqueue = enqueue
         self._signal = signal
         self._batch = batch_seconds
@@ -143,15 +143,15 @@ class Memory:
         self._missing_pods = missing_pods or MissingPods()
         self._require_queue = require_queue
         self.doubts = Doubts(clock)
-        self._rules: Rules | None = None
+        self._rules: ReconcileContext | None = None
 
     # --- reading -------------------------------------------------------------------------------------------------
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> ReconcileContext:
         """What holds for all jobs now."""
         if self._rules is None:
-            self._rules = Rules(
+            self._rules = ReconcileContext(
                 self.keys,
                 dict(self.flavors),
                 lost=self._lost,
@@ -173,11 +173,11 @@ class Memory:
         """All queues, and who waits or holds something in them."""
         return self.holdings.queues
 
-    def record_of(self, key: str) -> Record | None:
+    def record_of(self, key: str) -> WorkloadEntry | None:
         """The job of a workload, by the workload's key."""
         return self.records.get(self._ids.get(key, ""))
 
-    def priority(self, owner: Owner) -> int:
+    def priority(self, owner: JobView) -> int:
         """The priority of a job: of the class that its label names, else of its pods, as the API server will give it.
 
         The label names a WorkloadPriorityClass. It may name the PriorityClass of the pods too, which changes nothing.
@@ -189,7 +189,7 @@ class Memory:
             return self.workload_priorities[owner.workload_class]
         return self._pod_priority(owner)
 
-    def unknown_class(self, owner: Owner) -> bool:
+    def unknown_class(self, owner: JobView) -> bool:
         """Whether a job's label names no class that counts for it."""
         named = owner.workload_class
         return bool(named) and named not in self.workload_priorities and named != owner.priority_class
@@ -199,18 +199,18 @@ class Memory:
         """Of pods that name no class: of several defaults the API server takes the lowest."""
         return min(self._defaults.values(), default=0)
 
-    def _pod_priority(self, owner: Owner) -> int:
+    def _pod_priority(self, owner: JobView) -> int:
         """The priority of a job's pods, as kube-scheduler compares them."""
         return self._class_value(owner.priority_class)
 
-    def _added(self, owned: OwnedPodSet) -> Additions:
+    def _added(self, owned: PodSetView) -> Additions:
         """What others add to the pods of a pod set."""
         return owned.added.at(self._class_value(owned.template.spec.priority_class_name))
 
     def _class_value(self, name: str) -> int:
         return self.priorities.get(name, 0) if name else self.default_priority
 
-    def _group(self, owner: Owner, owned: OwnedPodSet) -> str:
+    def _group(self, owner: JobView, owned: PodSetView) -> str:
         """The name of those of its pod sets that share one domain of what they ask for; "" where this one does not."""
         if owned.request is None or len(owner.pod_sets) < 2:
             return ""
@@ -225,7 +225,7 @@ class Memory:
         )
         return SHARED if alike and not inside else ""
 
-    def _outsiders(self, record: Record) -> tuple[tuple[objects.Pod, str], ...]:
+    def _outsiders(self, record: WorkloadEntry) -> tuple[tuple[objects.Pod, str], ...]:
         """The pods that no queue admitted and that a preemption waits for, and what each is told."""
         return tuple(
             (pod, text)
@@ -235,7 +235,7 @@ class Memory:
         )
 
     def pod_set(
-        self, record: Record, owned: OwnedPodSet, topology: TopologyRequest, count: int | None = None
+        self, record: WorkloadEntry, owned: PodSetView, topology: TopologyRequest, count: int | None = None
     ) -> PodSet:
         """The engine's view of one pod set, whose pods keep off nodes that refused such pods a short time ago."""
         found = convert.pod_set(
@@ -255,7 +255,7 @@ class Memory:
                 more = more if finished(pod) else at_least(more, convert.pod_requests(pod.spec))
         return msgspec.structs.replace(found, requests=at_least(found.requests, more)) if more else found
 
-    def avoided(self, record: Record, owned: OwnedPodSet, now: float | None = None) -> frozenset[str]:
+    def avoided(self, record: WorkloadEntry, owned: PodSetView, now: float | None = None) -> frozenset[str]:
         """The nodes that the pods of a pod set keep off now: they refused such a pod, or would as things stand."""
         return self.troubles.avoided(owned.shape, now) | self.arrivals.left_out(record, owned.shape, now)
 
@@ -265,32 +265,32 @@ class Memory:
         self.queues.freed(self.flavors if flavors is None else flavors)
         self._signal()
 
-    def enter(self, record: Record, until: float = 0.0) -> None:
+    def enter(self, record: WorkloadEntry, until: float = 0.0) -> None:
         """Have a job wait for a place, or for more or other ones."""
         self.holdings.submit(record, self.wish(record), self._rank(record), until=until)
         if record.admission is not None:
             self.holdings.want(record)
         self._signal()
 
-    def stored(self, record: Record) -> None:
+    def stored(self, record: WorkloadEntry) -> None:
         """The write of an admission ended: from here on it may be somebody's victim."""
         if self.queues.stored(record.key):
             self._signal()
 
-    def ask(self, record: Record) -> None:
+    def ask(self, record: WorkloadEntry) -> None:
         """What was said of why it waits counts no more: have it said anew, should it still wait."""
         record.refused = record.told = None
         self.queues.ask(record.key)
         self._signal()
 
-    def leave(self, record: Record) -> None:
+    def leave(self, record: WorkloadEntry) -> None:
         """It waits no more."""
         victims = self.holdings.victims_of(record.key)
         if self.holdings.leave(record):
             self.stir(())
             self._stand_down(victims)
 
-    def wish(self, record: Record) -> tuple[PodSet, ...]:
+    def wish(self, record: WorkloadEntry) -> tuple[PodSet, ...]:
         """What a job asks for, as queueing takes it: its pod sets that need pods, or all where it holds something."""
         pod_sets, known = record.owner.pod_sets, record.known
         holds = record.admission is not None or (known is not None and known.admission is not None)
@@ -298,11 +298,11 @@ class Memory:
         wanted = pod_sets if whole else [one for one in pod_sets if one.count] or pod_sets[:1]
         return tuple([self.pod_set(record, one, _unresolved(one.request)) for one in wanted])
 
-    def _rank(self, record: Record) -> int:
+    def _rank(self, record: WorkloadEntry) -> int:
         queued = record.owner.queue and record.known is not None
         return record.known.priority if queued and record.known is not None else self.priority(record.owner)
 
-    def checks_of(self, record: Record) -> tuple[str, ...]:
+    def checks_of(self, record: WorkloadEntry) -> tuple[str, ...]:
         """The admission checks that what a job holds needs."""
         return self.checks_for(record.admission) if record.admission is not None and record.owner.queue else ()
 
@@ -378,7 +378,7 @@ class Memory:
             with self.guard(kind, objects.key(one)):
                 take(one)
 
-    def _nominate(self, record: Record) -> None:
+    def _nominate(self, record: WorkloadEntry) -> None:
         """After a restart, a preemption that was under way goes on where it stood; its victims are told again."""
         known = record.known
         if known is None or known.nomination is None or known.admission is not None or record.owner.over:
@@ -568,7 +568,7 @@ class Memory:
 
     # --- results of our own writes -------------------------------------------------------------------------------
 
-    def saw_workload(self, record: Record, known: Known) -> None:
+    def saw_workload(self, record: WorkloadEntry, known: ObservedWorkload) -> None:
         """Take over what the API server has of a Workload; where its admission is not what is held, it wins."""
         if known.uid == record.gone or known.uid in self._removed:
             return
@@ -578,11 +578,11 @@ class Memory:
         self._take_over(record, known)
         self._enqueue(record.id, 0.0)
 
-    def _take_over(self, record: Record, known: Known) -> None:
+    def _take_over(self, record: WorkloadEntry, known: ObservedWorkload) -> None:
         if known.admission is not None and not known.admission.same(record.admission) and _holds(record.owner):
             self.hold(record, known.admission)
 
-    def written(self, record: Record, known: Known | None) -> None:
+    def written(self, record: WorkloadEntry, known: ObservedWorkload | None) -> None:
         """A write ended: its answer counts, and then whatever came from the API server meanwhile.
 
         An answer about a Workload that was seen to be deleted comes too late.
@@ -598,7 +598,7 @@ class Memory:
         if latest is not None and belongs(latest, record.owner):
             self.saw_workload(record, known_of(latest))
 
-    def hold(self, record: Record, admission: Admission) -> None:
+    def hold(self, record: WorkloadEntry, admission: Admission) -> None:
         """Have queueing and the engine hold exactly this, which is stored in the API server.
 
         Nothing where the job went while a write was on its way: its Workload goes too, and nobody would give it back.
@@ -619,7 +619,7 @@ class Memory:
             self.queues.gave_back(self.state, before)
             self.stir(())
 
-    def admit(self, record: Record, admission: Admission, grant: Grant) -> None:
+    def admit(self, record: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
         """The admission is stored: from here on pods may go."""
         self.holdings.admit(record, admission, grant)
         record.refused = record.told = None
@@ -629,7 +629,7 @@ class Memory:
             self._pay(pod, record)
         self._judge_left(record)
 
-    def free(self, record: Record) -> None:
+    def free(self, record: WorkloadEntry) -> None:
         """Give back all that is held for the job; it waits for nothing any more."""
         victims = self.holdings.victims_of(record.key)
         self._clear(record)
@@ -638,7 +638,7 @@ class Memory:
         self._stand_down(victims)
         self._leave_pods(record)
 
-    def back(self, record: Record, until: float = 0.0) -> None:
+    def back(self, record: WorkloadEntry, until: float = 0.0) -> None:
         """Give back all that is held for the job; it waits again, not before ``until``."""
         self._clear(record)
         record.refused = None
@@ -646,7 +646,7 @@ class Memory:
         self.stir(())
         self._leave_pods(record)
 
-    def _leave_pods(self, record: Record) -> None:
+    def _leave_pods(self, record: WorkloadEntry) -> None:
         """What is held for a job was given back: pods of it that run on are charged by themselves."""
         for pod in record.pods.values():
             self._pay(pod, record)
@@ -654,7 +654,7 @@ class Memory:
                 self._charge(pod)
         self._judge_left(record)
 
-    def _pay(self, pod: objects.Pod, record: Record | None) -> None:
+    def _pay(self, pod: objects.Pod, record: WorkloadEntry | None) -> None:
         """Charge a pod by itself where it runs and no workload answers for it, and no more where one does."""
         mark = mark_of(pod, self.keys)
         if record is not None and mark not in {None, record.owner.workload}:
@@ -687,7 +687,7 @@ class Memory:
         record.left[uid] = record.pod_set_of(old), _heading(new, record.slots_of(old), sent.values)
         self._places[uid] = record
 
-    def _left_by(self, pod: objects.Pod, mark: str | None) -> Record | None:
+    def _left_by(self, pod: objects.Pod, mark: str | None) -> WorkloadEntry | None:
         """The workload that a pod was let go for and is not part of any more, where it still has its place there."""
         if self.orphans.unseen(pod):
             return self._places.get(pod.metadata.uid)
@@ -713,7 +713,7 @@ class Memory:
             del record.left[pod.metadata.uid]
             self._enqueue(record.id, 0.0)
 
-    def _judge_left(self, record: Record) -> None:
+    def _judge_left(self, record: WorkloadEntry) -> None:
         """What is held for a job changed: those that left it have their places in it, or are charged by themselves."""
         left, record.left = record.left, {}
         for uid, (pod_set, pod) in left.items():
@@ -725,7 +725,7 @@ class Memory:
             if uid not in record.left:
                 self._pay(pod, None)
 
-    def _clear(self, record: Record) -> None:
+    def _clear(self, record: WorkloadEntry) -> None:
         self.orphans.remember(record)
         record.intents.clear()
         record.exchanges.clear()
@@ -735,14 +735,14 @@ class Memory:
         record.patches.clear()
         record.closing = False
 
-    def undo(self, record: Record, until: float = 0.0) -> None:
+    def undo(self, record: WorkloadEntry, until: float = 0.0) -> None:
         """A write failed for certain: hold what was held before it."""
         victims = self.holdings.victims_of(record.key)
         self.holdings.undo(record, until)
         self.stir(())
         self._stand_down(victims)
 
-    def replaced(self, record: Record) -> None:
+    def replaced(self, record: WorkloadEntry) -> None:
         """The write of other slots ended: those that it left may be another's from now on."""
         if self.holdings.replaced(record):
             self.stir(())
@@ -846,7 +846,7 @@ class Memory:
         if one is None:
             return
         with self.guard(kind.kind, event.key):
-            told = Told.of(one, kind.kind, kind.api_version, self.keys) if event.new is not None else None
+            told = ReplicaCounts.of(one, kind.kind, kind.api_version, self.keys) if event.new is not None else None
             uid = id_of(one)
             if told is not None:
                 self.wholes.told[uid] = told
@@ -870,7 +870,7 @@ class Memory:
             if self._record_of(pod) is None:
                 self._note_stray(pod)
 
-    def _is_whole(self, told: Told) -> bool:
+    def _is_whole(self, told: ReplicaCounts) -> bool:
         """Whether the pods of an owner are one workload; not where some were placed before it was seen."""
         if told.id in self.wholes.ids:
             return True
@@ -944,17 +944,17 @@ class Memory:
                 if not parts:
                     del self.wholes.parts[parent]
 
-    def _look_at_parent(self, record: Record) -> None:
+    def _look_at_parent(self, record: WorkloadEntry) -> None:
         jobset = self.jobset_of(record.owner.key)
         if jobset is not None and id_of(jobset) == record.id:
             self._set_jobset(jobset)
 
-    def _own_before(self, uid: str) -> Owner | None:
+    def _own_before(self, uid: str) -> JobView | None:
         """A job as it was seen last; what pods tell that name its uid is not it."""
         record = self.records.get(uid)
         return record.own if record is not None and uid not in self.groups else None
 
-    def _set_own(self, own: Owner) -> None:
+    def _set_own(self, own: JobView) -> None:
         if own.request is None and not own.gated and not own.queue:
             self._drop_job(own.id)
             return
@@ -1037,13 +1037,13 @@ class Memory:
         self.wholes.unseen.setdefault(maker, (self._clock(), set()))[1].add(owner_key(pod, self.keys))
         return True
 
-    def _is_own(self, own: Owner, pod: objects.Pod) -> bool:
+    def _is_own(self, own: JobView, pod: objects.Pod) -> bool:
         """Whether a pod waits for its owner's workload, or was let go for it; a LeaderWorkerSet's is made anew else."""
         if is_gated(pod, self.keys.gate) or own.id.startswith(LEADERS):
             return True
         return mark_of(pod, self.keys) == own.workload
 
-    def removed(self, record: Record) -> None:
+    def removed(self, record: WorkloadEntry) -> None:
         """Its Workload was deleted by us; whatever is still heard of that one is old, also by a record made anew."""
         if record.known is not None:
             self._removed[record.known.uid] = None
@@ -1053,7 +1053,7 @@ class Memory:
         self.unknown(record)
 
     @staticmethod
-    def unknown(record: Record) -> None:
+    def unknown(record: WorkloadEntry) -> None:
         """It has no Workload any more; who comes now, and the next Workload, have heard nothing yet."""
         if record.known is not None:
             record.queue_before = record.known.queue
@@ -1081,7 +1081,7 @@ class Memory:
             if any(other.metadata.uid == pod.metadata.uid for other in there):
                 self._gather(pod)
 
-    def regroup(self, record: Record) -> bool:
+    def regroup(self, record: WorkloadEntry) -> bool:
         """Look at the pods of an owner that is known by them alone; False where it is gone, and forgotten now."""
         if record.id not in self.groups or record.own is None:
             return True
@@ -1100,7 +1100,7 @@ class Memory:
         record.owner = self.view(record.own)
         return True
 
-    def _replaced(self, record: Record) -> bool:
+    def _replaced(self, record: WorkloadEntry) -> bool:
         """A LeaderWorkerSet was made anew under its name. First what is held for the old one is given back."""
         if record.known is None or record.own is None:
             self._drop(record.id)
@@ -1111,7 +1111,7 @@ class Memory:
         record.owner = self.view(record.own)
         return True
 
-    def _counts(self, record: Record) -> Mapping[str, int]:
+    def _counts(self, record: WorkloadEntry) -> Mapping[str, int]:
         """How many pods each pod set has by the Workload, where that is admitted: some may not be there at a start."""
         held = record.owner.kinds and record.known is not None and record.known.admission is not None
         workload = self.workload_of(record.key) if held else None
@@ -1121,9 +1121,9 @@ class Memory:
         self,
         key: str,
         pods: Iterable[objects.Pod],
-        before: Owner | None = None,
+        before: JobView | None = None,
         stored: Mapping[str, int] | None = None,
-    ) -> Owner | None:
+    ) -> JobView | None:
         """The view of an owner that is known by its pods; None where what describes them was not seen yet."""
         found = list(pods)
         if not key.startswith(LEADERS) or not found:
@@ -1134,7 +1134,7 @@ class Memory:
             return before
         return owner_of_group(key, found, whole, self.keys, before, lambda *named: self._revisions.get(named))
 
-    def _maybe_gone(self, record: Record, own: Owner) -> Owner:
+    def _maybe_gone(self, record: WorkloadEntry, own: JobView) -> JobView:
         """Between the end of its pods and the next ones an owner keeps its Workload for a moment."""
         now = time.monotonic()
         record.bare_since = now if record.bare_since is None else record.bare_since
@@ -1173,7 +1173,7 @@ class Memory:
             if uid.startswith(head):
                 self._enqueue(uid, 0.0)
 
-    def _owner_of(self, workload: Workload) -> Record | None:
+    def _owner_of(self, workload: Workload) -> WorkloadEntry | None:
         """Whose Workload it is: that of its controlling owner; of a group of pods, by its name; one that is known."""
         record = self.records.get(self._ids.get(objects.key(workload), ""))
         if record is None or belongs(workload, record.owner):
@@ -1181,9 +1181,9 @@ class Memory:
         known = record.known is not None and record.known.uid == workload.metadata.uid
         return record if known else None  # whatever somebody wrote on it since
 
-    def _new_record(self, own: Owner, after: float = 0.0) -> None:
+    def _new_record(self, own: JobView, after: float = 0.0) -> None:
         owner = self.view(own)
-        record = self.records[owner.id] = Record(owner, own=own)
+        record = self.records[owner.id] = WorkloadEntry(owner, own=own)
         self._ids[record.key] = owner.id
         record.pods = {pod.metadata.uid: pod for pod in self._pods_of(owner.id)}
         workload = self.workload_of(owner.workload_key)
@@ -1220,11 +1220,11 @@ class Memory:
         keys = (uid, *self.children.get(uid, ()), *sorted(self.wholes.parts.get(uid, ())))
         return (pod for one in keys for pod in self.pods_of(one))
 
-    def _record_of(self, pod: objects.Pod) -> Record | None:
+    def _record_of(self, pod: objects.Pod) -> WorkloadEntry | None:
         key = owner_key(pod, self.keys)
         return self.records.get(self._parents.get(key, key))
 
-    def _pod_of(self, record: Record, old: objects.Pod | None, new: objects.Pod) -> None:
+    def _pod_of(self, record: WorkloadEntry, old: objects.Pod | None, new: objects.Pod) -> None:
         uid = new.metadata.uid
         record.pods[uid] = new
         gated = is_gated(new, self.keys.gate)
@@ -1237,7 +1237,7 @@ class Memory:
             return
         self._enqueue(record.id, self._delay(record))
 
-    def _stands(self, record: Record, values: Sequence[str]) -> bool:
+    def _stands(self, record: WorkloadEntry, values: Sequence[str]) -> bool:
         """Whether there is a slot with these values still, on a node that can take its pod where it is one node."""
         for slots in record.slots_in.values():
             index = slots.index(tuple(values))
@@ -1247,7 +1247,7 @@ class Memory:
                 return not name or (node is not None and node.ready and not node.unschedulable)
         return False
 
-    def _delay(self, record: Record) -> float:
+    def _delay(self, record: WorkloadEntry) -> float:
         """How long to wait for more pods of the job: not at all once they are all there."""
         full = record.owner.full
         if record.owner.open_ended and (
@@ -1351,7 +1351,7 @@ class Memory:
         intent = record.intents.get(pod.metadata.uid)
         return record.swaps.get(pod.metadata.uid) or (intent.placement if intent is not None else None)
 
-    def _settle(self, record: Record, pod: objects.Pod) -> None:
+    def _settle(self, record: WorkloadEntry, pod: objects.Pod) -> None:
         """Pods may come to their node in another order than was foreseen."""
         placement_exchange.arrive(record, pod)
         other = placement_exchange.settle(self.state, record, pod, self.pods_on(pod.spec.node_name), self._record_of)
@@ -1380,7 +1380,7 @@ class Memory:
         if found.more:
             self.stir(self.state.flavors_on(name))
 
-    def _marked(self, record: Record, pod: objects.Pod) -> bool:
+    def _marked(self, record: WorkloadEntry, pod: objects.Pod) -> bool:
         return mark_of(pod, self.keys) == record.owner.workload
 
     def _note_stray(self, pod: objects.Pod) -> None:
@@ -1393,7 +1393,9 @@ class Memory:
             return
         self.stray.setdefault(pod.metadata.uid, pod)
 
-    def _lost(self, record: Record, owned: OwnedPodSet, slots: SlotMap, wanted: Sequence[int]) -> tuple[int, ...]:
+    def _lost(
+        self, record: WorkloadEntry, owned: PodSetView, slots: PodSetSlots, wanted: Sequence[int]
+    ) -> tuple[int, ...]:
         """The slices among ``wanted`` where no pod of the pod set can start now."""
         pod_set = self._anywhere(record, owned)
 
@@ -1408,7 +1410,7 @@ class Memory:
         with self.queues.counted_once(self.state):
             return look()
 
-    def _anywhere(self, record: Record, owned: OwnedPodSet) -> PodSet:
+    def _anywhere(self, record: WorkloadEntry, owned: PodSetView) -> PodSet:
         """One pod of a pod set, which keeps off no node."""
         unconstrained = TopologyRequest(policy=Policy.UNCONSTRAINED)
         return convert.pod_set(
@@ -1454,12 +1456,12 @@ class Memory:
         return counts
 
 
-def _holds(owner: Owner) -> bool:
+def _holds(owner: JobView) -> bool:
     """Whether what is stored for it is held: until it is over; and of pods that are all gone until it is removed."""
     return owner.over in {"", GONE}
 
 
-def _heading(pod: objects.Pod, slots: SlotMap | None, values: Sequence[str]) -> objects.Pod:
+def _heading(pod: objects.Pod, slots: PodSetSlots | None, values: Sequence[str]) -> objects.Pod:
     """A pod as it will be once it is sent to a slot with these values."""
     if slots is None:
         return pod
@@ -1503,12 +1505,12 @@ def _same_to_slots(old: objects.Pod, new: objects.Pod, gate: str) -> bool:
     )
 
 
-def _worth_a_look(before: Owner, after: Owner) -> bool:
+def _worth_a_look(before: JobView, after: JobView) -> bool:
     """Whether a job changed in what is decided on; its pods' readiness counts only as all or not all."""
     return _quiet(before) != _quiet(after)
 
 
-def _quiet(owner: Owner) -> Owner:
+def _quiet(owner: JobView) -> JobView:
     ready = 1 if owner.ready >= owner.count > 0 else 0
     pod_sets = tuple([replace(pod_set, done=()) for pod_set in owner.pod_sets])
     return replace(owner, ready=ready, pod_sets=pod_sets, version=0, outcome="")

@@ -3,7 +3,7 @@
 Rules
 - A pod that was let go is paid for by its workload's admission, as long as the workload holds one and the pod is its.
   So is one that left it, as a ReplicaSet lets go a pod that does not match any more: it keeps its place there, which no
-  other pod gets, until it ends (`Record.left`). Else a set could be made to run its pods over and over.
+  other pod gets, until it ends (`WorkloadEntry.left`). Else a set could be made to run its pods over and over.
 - Where that ends before the pod does, the pod is charged by itself: its owner was deleted and it takes long to stop, it
   was orphaned, it was relabelled. What it takes then it was admitted with, so no limit is asked.
 - By which quota it runs is written on it (`crds.admitted_quota`), so that a restart knows it too. A pod without that
@@ -23,7 +23,7 @@ from kube.requests import pod_requests
 from queueing.model import Quantities, usage
 from queueing.queues.queues import Queues
 from ungater.model.pod_slots import finished, is_gated
-from ungater.model.workload_entry import Record
+from ungater.model.workload_entry import WorkloadEntry
 
 
 class Orphans:
@@ -36,7 +36,7 @@ class Orphans:
         self._remembered: dict[str, AdmittedQuota] = {}  # by uid of a pod that does not say by which quota it runs
         self._unseen: set[str] = set()  # uids of pods that were let go and are seen behind their gates
 
-    def remember(self, record: Record) -> None:
+    def remember(self, record: WorkloadEntry) -> None:
         """A workload is about to give back what it holds: by which quota its pods run is known from it now."""
         admission = record.admission
         if admission is None or not admission.queue:
@@ -49,7 +49,7 @@ class Orphans:
             if part is not None and part.flavors and self.runs(pod) and _said(pod) is None:
                 self._remembered[uid] = AdmittedQuota(admission.queue, dict(part.flavors))
 
-    def judge(self, pod: Pod, record: Record | None) -> bool:
+    def judge(self, pod: Pod, record: WorkloadEntry | None) -> bool:
         """Charge a pod that runs and that ``record``, whose it is, does not answer for.
 
         True where quota is free again that it took.
@@ -92,7 +92,7 @@ class Orphans:
         return not (leaving and (not node or self._dead(node)))
 
 
-def answers_for(record: Record) -> bool:
+def answers_for(record: WorkloadEntry) -> bool:
     """Whether a workload pays for its pods."""
     return record.admission is not None and bool(record.admission.queue)
 

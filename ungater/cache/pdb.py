@@ -18,7 +18,7 @@ from kube import convert
 from kube.informer import Event
 from kube.objects import Pod, PodDisruptionBudget
 from queueing.queues.pdb import Takes
-from ungater.cache.cache import Memory
+from ungater.cache.cache import Cache
 from ungater.jobs.pod_group import owner_key
 from ungater.model.pod_slots import finished
 
@@ -30,7 +30,7 @@ Selector = tuple[Requirement, ...] | None
 class BudgetWatch:
     """See the module's rules. `refresh` brings queueing up to date, before it decides."""
 
-    def __init__(self, memory: Memory, keys: Keys) -> None:
+    def __init__(self, memory: Cache, keys: Keys) -> None:
         self._memory = memory
         self._keys = keys
         self._selectors: dict[str, dict[str, Selector]] = {}  # by namespace and key of the budget

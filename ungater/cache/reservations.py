@@ -21,20 +21,20 @@ from kube import convert
 from kube.objects import condition
 from queueing import lifecycle, messages, model
 from queueing.model import OutsidePod
-from queueing.queues.entry import HOLDING, Grant, Phase
+from queueing.queues.entry import HOLDING, AssumedAdmission, Phase
 from queueing.queues.queues import Queues
 from ungater.model.actions import Losing
 from ungater.model.conditions import QUOTA_RESERVED, moment
-from ungater.model.pod_slots import Slot, SlotMap
-from ungater.model.workload_entry import Admission, Nomination, Part, Record
+from ungater.model.pod_slots import PodSetSlots, Slot
+from ungater.model.workload_entry import Admission, Nomination, PodSetAssignment, WorkloadEntry
 
 if TYPE_CHECKING:
-    from ungater.model.job_view import OwnedPodSet, Owner
+    from ungater.model.job_view import JobView, PodSetView
 
 UNQUEUED = "(no queue)"  # no legal name, so that nobody else's queue is meant
 
 
-class Holdings:
+class Reservations:
     """See the module's rules. ``clock``: seconds since the epoch."""
 
     def __init__(
@@ -44,14 +44,14 @@ class Holdings:
         self.queues = Queues(rules)
         self.queues.set_cluster_queue(model.ClusterQueue(name=UNQUEUED, unlimited=True, claims=False))
         self.moving: dict[str, tuple[int, ...]] = {}  # who wants other places for slots, and what was free when tried
-        self._left: dict[str, Grant] = {}  # what those had who move, until it is stored
-        self.pod_priority: Callable[[Owner], int | None] = lambda _: None  # of a job's pods in Kubernetes
-        self.kept_apart: Callable[[Record, OwnedPodSet], PodSet | None] = lambda *_: None  # any of its pods
+        self._left: dict[str, AssumedAdmission] = {}  # what those had who move, until it is stored
+        self.pod_priority: Callable[[JobView], int | None] = lambda _: None  # of a job's pods in Kubernetes
+        self.kept_apart: Callable[[WorkloadEntry, PodSetView], PodSet | None] = lambda *_: None  # any of its pods
         self._clock = clock
 
     # --- waiting ---------------------------------------------------------------------------------------------------
 
-    def submit(self, record: Record, pod_sets: tuple[PodSet, ...], priority: int, *, until: float = 0.0) -> None:
+    def submit(self, record: WorkloadEntry, pod_sets: tuple[PodSet, ...], priority: int, *, until: float = 0.0) -> None:
         """Have a job wait; one that holds something keeps it, and its new wish is noted."""
         queues, now, key = self.queues, self._clock(), record.key
         queues.submit(self.workload(record, pod_sets, priority), now, _waits_since(record))
@@ -59,7 +59,7 @@ class Holdings:
         if until > now and not (entry.phase is Phase.LATER and entry.until == until):
             queues.put_off(key, until)
 
-    def workload(self, record: Record, pod_sets: tuple[PodSet, ...], priority: int) -> model.Workload:
+    def workload(self, record: WorkloadEntry, pod_sets: tuple[PodSet, ...], priority: int) -> model.Workload:
         """The job as queueing sees it. ``pod_sets``: those that need pods."""
         owner, known = record.owner, record.known
         if not owner.queue and (owner.namespace, "") not in self.queues.local:
@@ -88,7 +88,7 @@ class Holdings:
         self.queues.remove_namespace(name)
         self.queues.remove_local_queue(name, "")
 
-    def want(self, record: Record) -> None:
+    def want(self, record: WorkloadEntry) -> None:
         """One that holds something wants what `decide` said: other places for lost slots, else more pods."""
         if record.lost:
             self.moving.setdefault(record.key, ())
@@ -97,12 +97,12 @@ class Holdings:
         same = {name: record.admitted(name) for name in record.asked}
         self.queues.wish(record.key, {**same, **record.growing} or None)
 
-    def rest(self, record: Record) -> None:
+    def rest(self, record: WorkloadEntry) -> None:
         """One that holds something wants nothing else, until `want` is called again."""
         self.moving.pop(record.key, None)
         self.queues.wish(record.key, None)
 
-    def leave(self, record: Record) -> bool:
+    def leave(self, record: WorkloadEntry) -> bool:
         """It waits no more, for a place or for more of them; True where somebody else may be helped."""
         if record.admission is not None:
             self.rest(record)
@@ -156,21 +156,21 @@ class Holdings:
             if entry is not None and entry.outside is not None:
                 yield entry.outside, self.told(key, unit).message
 
-    def stay(self, record: Record) -> None:
+    def stay(self, record: WorkloadEntry) -> None:
         """One that was on its way out holds what it holds as before."""
         self.queues.quotas.leave(record.key, leaving=False)
         self.queues.evicting.pop(record.key, None)
 
     # --- holding ---------------------------------------------------------------------------------------------------
 
-    def take(self, record: Record, admission: Admission, workload: model.Workload) -> None:
+    def take(self, record: WorkloadEntry, admission: Admission, workload: model.Workload) -> None:
         """Hold exactly what the API server says that is admitted."""
         queues = self.queues
         grant = self.grant_of(record, admission)
         queues.restore(self.state, workload, grant, self._clock())
         self._keep(record, admission, grant)
 
-    def nominate(self, record: Record, nomination: Nomination, workload: model.Workload) -> None:
+    def nominate(self, record: WorkloadEntry, nomination: Nomination, workload: model.Workload) -> None:
         """Hold what the API server says that a workload gets once its victims are gone."""
         grant = self.grant_of(record, nomination.admission)
         victims = [key for key, uid in nomination.victims.items() if self._is(key, uid)]
@@ -181,12 +181,12 @@ class Holdings:
         entry = self.queues.entries.get(key) or self.queues.outside.get(key)
         return entry is not None and entry.workload.uid == uid
 
-    def admit(self, record: Record, admission: Admission, grant: Grant) -> None:
+    def admit(self, record: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
         """What was decided is stored."""
         self.moving.pop(record.key, None)
         self._keep(record, admission, grant)
 
-    def _keep(self, record: Record, admission: Admission, grant: Grant) -> None:
+    def _keep(self, record: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
         held = self.state.assignments(record.key)
         record.admission = admission
         record.grant = dataclasses.replace(grant, assignments=tuple(held.values()))
@@ -196,7 +196,7 @@ class Holdings:
             entry.grant = record.grant  # with the nodes on which the engine packed it
         record.lost, record.lost_at = {}, None
 
-    def replace(self, record: Record, grant: Grant) -> None:
+    def replace(self, record: WorkloadEntry, grant: AssumedAdmission) -> None:
         """Hold other slots from now on. Those that it leaves are nobody's until `replaced`: they are what is stored."""
         before = self.queues.entries[record.key].grant
         self.queues.grant(self.state, record.key, grant)
@@ -206,7 +206,7 @@ class Holdings:
             self._left[record.key] = before
             record.leaving = frozenset((part.pod_set, one.values) for part in left for one in part.slices)
 
-    def replaced(self, record: Record) -> bool:
+    def replaced(self, record: WorkloadEntry) -> bool:
         """The write of other slots ended; True where somebody else may be helped."""
         before = self._left.pop(record.key, None)
         if before is None:
@@ -216,7 +216,7 @@ class Holdings:
         self.queues.gave_back(self.state, before)
         return True
 
-    def undo(self, record: Record, until: float) -> None:
+    def undo(self, record: WorkloadEntry, until: float) -> None:
         """A write failed for certain: hold what was held before it, or wait again, not before ``until``."""
         if record.key not in self.queues.entries:
             self.state.release(record.key)
@@ -228,24 +228,24 @@ class Holdings:
             if before is not None:
                 self.queues.gave_back(self.state, before)
 
-    def back(self, record: Record, until: float = 0.0) -> None:
+    def back(self, record: WorkloadEntry, until: float = 0.0) -> None:
         """It holds nothing any more, and waits again."""
         self._clear(record)
         self.queues.back(self.state, record.key, self._clock(), until=until)
 
-    def free(self, record: Record) -> bool:
+    def free(self, record: WorkloadEntry) -> bool:
         """Give back all, for good; True where anything was held."""
         self._clear(record)
         return self._forget(record)
 
-    def _clear(self, record: Record) -> None:
+    def _clear(self, record: WorkloadEntry) -> None:
         self.moving.pop(record.key, None)
         record.admission = record.grant = None
         record.slots_in = {}
         record.lost, record.lost_at, record.evict = {}, None, None
         record.started = False
 
-    def _forget(self, record: Record) -> bool:
+    def _forget(self, record: WorkloadEntry) -> bool:
         entry = self.queues.entries.get(record.key)
         held = entry is not None and entry.phase in HOLDING
         self.queues.forget(self.state, record.key)
@@ -253,22 +253,22 @@ class Holdings:
 
     # --- as stored, and as queueing has it ---------------------------------------------------------------------------
 
-    def grant_of(self, record: Record, admission: Admission) -> Grant:
+    def grant_of(self, record: WorkloadEntry, admission: Admission) -> AssumedAdmission:
         """A stored admission as queueing takes it back."""
         assignments = tuple(self.assignment(record, part) for part in admission.parts if part.slots is not None)
         counts = {part.name: part.count for part in admission.parts}
         asks = {part.name: asked for part in admission.parts if (asked := part.asks) is not None}
         asks |= {one.pod_set: one.requests for one in assignments if one.pod_set not in asks}
         if not admission.queue:
-            return Grant(UNQUEUED, counts, {name: {} for name in counts}, {}, assignments, asks)
+            return AssumedAdmission(UNQUEUED, counts, {name: {} for name in counts}, {}, assignments, asks)
         amounts: model.Quantities = {}
         for part in admission.parts:
             for resource, flavor in part.flavors.items():
                 amounts[flavor, resource] = amounts.get((flavor, resource), 0) + part.usage.get(resource, 0)
         flavors = {part.name: dict(part.flavors) for part in admission.parts}
-        return Grant(admission.queue, counts, flavors, amounts, assignments, asks)
+        return AssumedAdmission(admission.queue, counts, flavors, amounts, assignments, asks)
 
-    def assignment(self, record: Record, part: Part, slots: SlotMap | None = None) -> Assignment:
+    def assignment(self, record: WorkloadEntry, part: PodSetAssignment, slots: PodSetSlots | None = None) -> Assignment:
         """Stored slots as the engine takes them back."""
         slots = slots or part.slots
         if slots is None:
@@ -286,7 +286,7 @@ class Holdings:
             slices=(Slice(values=slot.values, count=slot.count) for slot in slots.slots),
         )
 
-    def admission_of(self, record: Record, grant: Grant) -> Admission:
+    def admission_of(self, record: WorkloadEntry, grant: AssumedAdmission) -> Admission:
         """What is stored of a grant: an entry for every pod set, also for one that needs no pods now."""
         by_name = {part.pod_set: part for part in grant.assignments}
         queue = "" if grant.queue == UNQUEUED else grant.queue
@@ -302,11 +302,11 @@ class Holdings:
                 flavors = grant.flavors.get(name, {})
             else:
                 flavors = dict.fromkeys(sorted(requests) or ["pods"], slots.flavor if slots else "")
-            parts.append(Part(name, count, flavors if count else {}, usage if count else {}, slots))
+            parts.append(PodSetAssignment(name, count, flavors if count else {}, usage if count else {}, slots))
         return Admission(queue, tuple(parts))
 
     def smaller(
-        self, record: Record, pod_set: str, slots: SlotMap | None, count: int, asks: Amounts | None = None
+        self, record: WorkloadEntry, pod_set: str, slots: PodSetSlots | None, count: int, asks: Amounts | None = None
     ) -> Admission:
         """The admission with fewer pods in one of its pod sets; with ``asks``, pods that take no more than that."""
         admission = record.admission
@@ -317,14 +317,14 @@ class Holdings:
             tuple(_fewer(part, slots, count, asks) if part.name == pod_set else part for part in admission.parts),
         )
 
-    def slots_of(self, assignment: Assignment) -> SlotMap:
+    def slots_of(self, assignment: Assignment) -> PodSetSlots:
         """The engine's assignment as slots, each with its node where it is one node."""
         by_host = assignment.by_host
         slots = (
             Slot(part.values, part.count, part.nodes[0][0] if by_host and len(part.nodes) == 1 else "")
             for part in assignment.slices
         )
-        return SlotMap(assignment.levels, tuple(slots), assignment.flavor)
+        return PodSetSlots(assignment.levels, tuple(slots), assignment.flavor)
 
 
 def without(before: Iterable[Assignment], after: Iterable[Assignment]) -> list[Assignment]:
@@ -349,7 +349,7 @@ def without(before: Iterable[Assignment], after: Iterable[Assignment]) -> list[A
     return left
 
 
-def _waits_since(record: Record) -> float | None:
+def _waits_since(record: WorkloadEntry) -> float | None:
     """Since when it is stored that a job waits: a restart makes nobody wait for its claim from the start."""
     found = condition(record.known.conditions, QUOTA_RESERVED) if record.known is not None else None
     return moment(found.last_transition_time) if found is not None and found.status == "False" else None
@@ -360,8 +360,10 @@ def _leaving(key: str) -> str:
     return f"{key}\0leaves"
 
 
-def _fewer(part: Part, slots: SlotMap | None, count: int, asks: Amounts | None) -> Part:
+def _fewer(part: PodSetAssignment, slots: PodSetSlots | None, count: int, asks: Amounts | None) -> PodSetAssignment:
     usage = {name: amount // max(1, part.count) * count for name, amount in part.usage.items()}
     if asks is not None and part.usage:
         usage = model.usage(asks, count)
-    return Part(part.name, count, part.flavors, usage if count else {}, slots if slots and slots.total else None)
+    return PodSetAssignment(
+        part.name, count, part.flavors, usage if count else {}, slots if slots and slots.total else None
+    )

@@ -22,20 +22,20 @@ from kube.parents import JobSet
 from kube.patches import PatchType
 from kube.resources import JOB_SETS, JOBS, WORKLOADS, Resource
 from queueing.cycle.cycle import Waiting
-from queueing.queues.entry import Grant
+from queueing.queues.entry import AssumedAdmission
 from queueing.queues.eviction_units import pod_unit
-from ungater.cache.cache import Memory
+from ungater.cache.cache import Cache
 from ungater.jobs import pod_template
 from ungater.metrics import Metrics
 from ungater.model import actions, conditions
-from ungater.model.conditions import Wanted, is_so, timestamp
+from ungater.model.conditions import WantedCondition, is_so, timestamp
 from ungater.model.job_view import JOB
-from ungater.model.workload_entry import Admission, Known, Record
+from ungater.model.workload_entry import Admission, ObservedWorkload, WorkloadEntry
 from ungater.scheduling.replacement import anew, fits
-from ungater.scheduling.scheduler import Admitter
-from ungater.writers.events import announce
-from ungater.writers.evictor import Blocked, Evictions
-from ungater.writers.workloads import Overtaken, Writer
+from ungater.scheduling.scheduler import Scheduler
+from ungater.writers.events import emit
+from ungater.writers.evictor import Blocked, Evictor
+from ungater.writers.workloads import Overtaken, WorkloadWriter
 
 KINDS: Mapping[str, tuple[Resource, type[Job | JobSet]]] = {"Job": (JOBS, Job), "JobSet": (JOB_SETS, JobSet)}
 SENDING = 0.05  # seconds until another look while a patch is on its way
@@ -62,7 +62,7 @@ class Reclaim:
     grace: int = 600  # seconds
 
 
-class Living:
+class Lifecycle:
     """See the module's rules.
 
     ``again(uid, seconds)`` has a job looked at; ``patience``: seconds that a preemption waits for a budget.
@@ -71,10 +71,10 @@ class Living:
     def __init__(
         self,
         client: Client,
-        memory: Memory,
-        writer: Writer,
-        admitter: Admitter,
-        evictions: Evictions,
+        memory: Cache,
+        writer: WorkloadWriter,
+        admitter: Scheduler,
+        evictions: Evictor,
         *,
         keys: Keys,
         again: Callable[[str, float], None],
@@ -96,7 +96,9 @@ class Living:
         self._reclaim = reclaim
         self.flavors: Mapping[str, ResourceFlavor] = {}
 
-    async def writing(self, record: Record, write: Callable[[Known], Awaitable[Known]]) -> bool:
+    async def writing(
+        self, record: WorkloadEntry, write: Callable[[ObservedWorkload], Awaitable[ObservedWorkload]]
+    ) -> bool:
         """One write of a Workload, after those under way.
 
         False where nothing was written: there is none, or it changed meanwhile, and so may what is to be done.
@@ -117,7 +119,7 @@ class Living:
 
     # --- the job ---------------------------------------------------------------------------------------------------
 
-    async def start(self, record: Record) -> bool:
+    async def start(self, record: WorkloadEntry) -> bool:
         """Unsuspend the job, with what its admission adds to its pods.
 
         Where admission checks add what cannot be, it is put back. Where they want other nodes than those of its slots,
@@ -137,7 +139,9 @@ class Living:
         record.started = True
         return True
 
-    def _elsewhere(self, record: Record, admission: Admission, updates: pod_template.Updates) -> str | bool | None:
+    def _elsewhere(
+        self, record: WorkloadEntry, admission: Admission, updates: pod_template.Updates
+    ) -> str | bool | None:
         """Where checks want other nodes than those of its slots: False, other slots are on their way; or why not."""
         memory, owner = self._memory, record.owner
         more = {
@@ -149,7 +153,7 @@ class Living:
             return None
         templates = {name: pod_template.merged(pod_set.template, added) for name, (pod_set, added) in more.items()}
         found = anew(memory, record, templates)
-        if isinstance(found, Grant):
+        if isinstance(found, AssumedAdmission):
             self._admitter.replace(record, found)
             return False  # it is looked at again when that is stored
         selectors = {f"{key}={value}" for _, added in more.values() for key, value in added.node_selector.items()}
@@ -157,27 +161,27 @@ class Living:
         wanted = ", ".join(sorted(selectors))
         return f"admission check {names} wants nodes with {wanted}, where it has no place: {found.message}"
 
-    async def _turn_down(self, record: Record, reason: Reason, text: str) -> bool:
+    async def _turn_down(self, record: WorkloadEntry, reason: Reason, text: str) -> bool:
         """Put back one that cannot start as its admission checks have it."""
-        wanted = (Wanted(conditions.EVICTED, True, reason, conditions.shorten(text)),)
+        wanted = (WantedCondition(conditions.EVICTED, True, reason, conditions.shorten(text)),)
         return await self.evict(record, actions.Evict(wanted, reason, text))
 
-    async def suspend(self, record: Record) -> bool:
+    async def suspend(self, record: WorkloadEntry) -> bool:
         """Suspend the job."""
         self._leaving(record)
         await self._patch(record, pod_template.stop(record.owner), "Suspend")
         return True
 
-    async def _patch(self, record: Record, body: pod_template.Body, action: str) -> None:
+    async def _patch(self, record: WorkloadEntry, body: pod_template.Body, action: str) -> None:
         """Patch the job. Where the API server refuses that for good, it is told. Raises KubeError."""
         try:
             await self._patched(record, body)
         except (Invalid, Forbidden) as error:
             text = conditions.shorten(f"the job could not be changed ({action.lower()}): {error}")
-            announce(self._recorder, record, "Warning", Reason.WRITE_FAILED, action, message=text)
+            emit(self._recorder, record, "Warning", Reason.WRITE_FAILED, action, message=text)
             raise
 
-    async def _patched(self, record: Record, body: pod_template.Body) -> None:
+    async def _patched(self, record: WorkloadEntry, body: pod_template.Body) -> None:
         owner = record.owner
         record.busy += 1
         try:
@@ -190,7 +194,7 @@ class Living:
             self._memory.written(record, None)
         self._memory.saw_job(made)
 
-    async def _restore(self, record: Record) -> None:
+    async def _restore(self, record: WorkloadEntry) -> None:
         """Give a suspended job the template that it had before it was admitted."""
         owner, known = record.owner, record.known
         if known is None or not owner.suspended or not owner.queue:
@@ -212,12 +216,12 @@ class Living:
 
     # --- an eviction -------------------------------------------------------------------------------------------------
 
-    def _leaving(self, record: Record) -> None:
+    def _leaving(self, record: WorkloadEntry) -> None:
         """No more pods go, and it is nobody's victim."""
         record.closing = True
         self._memory.queues.evict(record.key)
 
-    async def evict(self, record: Record, evict: actions.Evict) -> bool:
+    async def evict(self, record: WorkloadEntry, evict: actions.Evict) -> bool:
         """Begin an eviction."""
         memory, known = self._memory, record.known
         if record.evict is not None and record.key not in memory.queues.evicting:
@@ -232,11 +236,11 @@ class Living:
         record.evict = None
         text = conditions.shorten(evict.message)
         self._metrics.evicted.labels(str(evict.reason)).inc()
-        announce(self._recorder, record, "Normal", evict.reason, "Evict", message=text)
+        emit(self._recorder, record, "Normal", evict.reason, "Evict", message=text)
         log.info("evicts", workload=record.key, reason=str(evict.reason), message=evict.message)
         return True
 
-    async def evict_pods(self, record: Record, evict: actions.EvictPods) -> bool:
+    async def evict_pods(self, record: WorkloadEntry, evict: actions.EvictPods) -> bool:
         """Evict its pods; where a budget refuses for long, whoever waits for it makes another plan."""
         if (
             _is_victim(record)
@@ -259,7 +263,7 @@ class Living:
         self._leaving(record)
         return False
 
-    async def evict_some(self, record: Record, evict: actions.EvictSome) -> bool:
+    async def evict_some(self, record: WorkloadEntry, evict: actions.EvictSome) -> bool:
         """Evict pods of slices that are to go, or pods that no queue admitted; a budget that refuses ends the plan."""
         queues = self._memory.queues
         reclaims = self._reclaim.overrides and self._memory.holdings.reclaimed(record.key)
@@ -278,7 +282,7 @@ class Living:
         self._given_up(record.key, preemptors, blocked.message)
         return False
 
-    def _evict_each(self, record: Record, pods: Iterable[tuple[Pod, str]], *, reclaims: bool) -> Blocked | None:
+    def _evict_each(self, record: WorkloadEntry, pods: Iterable[tuple[Pod, str]], *, reclaims: bool) -> Blocked | None:
         """Evict pods, each for its reason; what a budget says that refused for longer than is waited for.
 
         ``reclaims``: nominal quota is taken back, so that after this a budget does not count, and pods cannot take as
@@ -309,17 +313,17 @@ class Living:
                 text = f"the preemption of {about} came to nothing, and another is looked for: {why}"
                 self._admitter.give_up(Waiting(name, Reason.EVICTION_BLOCKED, text))
 
-    def _untouched(self, record: Record, evict: actions.EvictPods) -> bool:
+    def _untouched(self, record: WorkloadEntry, evict: actions.EvictPods) -> bool:
         """Whether all its pods run as before."""
         return len(evict.pods) >= record.owner.count and all(
             pod.metadata.deletion_timestamp is None for pod in evict.pods
         )
 
-    async def _spare(self, record: Record, reason: Reason, why: str) -> bool:
+    async def _spare(self, record: WorkloadEntry, reason: Reason, why: str) -> bool:
         """It stays after all."""
         text = f"it was to be evicted, and stays: {why}"
         types = (conditions.EVICTED, conditions.PREEMPTED)
-        wanted = tuple(Wanted(type_, False, reason, text) for type_ in types)
+        wanted = tuple(WantedCondition(type_, False, reason, text) for type_ in types)
         namespace = record.owner.namespace
         if not await self.writing(record, lambda known: self._writer.conditions(namespace, known, wanted)):
             return True
@@ -331,7 +335,7 @@ class Living:
         self.keep(record)
         return True
 
-    def keep(self, record: Record) -> None:
+    def keep(self, record: WorkloadEntry) -> None:
         """What it was to give back it keeps after all, unless it goes for somebody else, or that is stored already."""
         record.closing = False
         holdings, known = self._memory.holdings, record.known
@@ -339,7 +343,7 @@ class Living:
         if record.evict is None and not stored and not holdings.preemptors_of(record.key):
             holdings.stay(record)
 
-    async def give_back(self, record: Record, back: actions.Return) -> bool:
+    async def give_back(self, record: WorkloadEntry, back: actions.ClearAdmission) -> bool:
         """The eviction is over: remove the admission, and only then give away what it held."""
         self._leaving(record)
         if record.sending:
@@ -369,18 +373,18 @@ class Living:
             self._memory.back(record, back.until)
         return True
 
-    async def deactivate(self, record: Record, why: actions.Deactivate) -> bool:
+    async def deactivate(self, record: WorkloadEntry, why: actions.Deactivate) -> bool:
         """Say why, and set spec.active to false."""
         namespace, message = record.owner.namespace, conditions.shorten(why.message)
-        wanted = (Wanted(conditions.REQUEUED, False, why.reason, message),)
+        wanted = (WantedCondition(conditions.REQUEUED, False, why.reason, message),)
         if not await self.writing(record, lambda known: self._writer.conditions(namespace, known, wanted)):
             return True
         if not await self.writing(record, lambda known: self._writer.deactivate(namespace, known)):
             return True
-        announce(self._recorder, record, "Warning", why.reason, "Deactivate", message=message)
+        emit(self._recorder, record, "Warning", why.reason, "Deactivate", message=message)
         return True
 
-    async def remove(self, record: Record) -> bool:
+    async def remove(self, record: WorkloadEntry) -> bool:
         """Delete a Workload that finished long ago, or whose pods are all gone."""
         if record.known is not None:
             record.removing = True
@@ -390,18 +394,18 @@ class Living:
         return False
 
 
-def _is_victim(record: Record) -> bool:
+def _is_victim(record: WorkloadEntry) -> bool:
     """Whether it is on its way out for somebody else."""
     found = condition(record.known.conditions, conditions.EVICTED) if record.known is not None else None
     return found is not None and found.reason == str(Reason.PREEMPTED)
 
 
-def _is_reclaimed(record: Record) -> bool:
+def _is_reclaimed(record: WorkloadEntry) -> bool:
     """Whether it is on its way out because another queue takes back its nominal quota."""
     found = condition(record.known.conditions, conditions.PREEMPTED) if record.known is not None else None
     return _is_victim(record) and found is not None and found.reason == str(Reason.RECLAIMED)
 
 
-def _admitted_for(known: Known, now: float) -> int:
+def _admitted_for(known: ObservedWorkload, now: float) -> int:
     since = conditions.since(known.conditions, conditions.ADMITTED)
     return max(0, int(now - since)) if since is not None else 0

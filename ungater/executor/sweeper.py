@@ -14,7 +14,7 @@ from ungater.model.workload_object import Workload
 AFTER = 60.0  # seconds for which it has to be so: watches tell of an owner and its Workload in any order
 
 
-class Unowned:
+class Sweeper:
     """Notes since when a Workload is nobody's.
 
     ``served``: whether a job is known for the Workload of this key. ``there``: whether the owner, in this namespace,

@@ -1,7 +1,7 @@
 """Jobs as owners of pods: what the rest of this package needs to know of a job, whatever its kind.
 
-`Owner` is the neutral view; another kind of owner (JobSet, a pod group) gets a module like this one that makes the same
-view. Nothing outside of this module reads a Job.
+`JobView` is the neutral view; another kind of owner (JobSet, a pod group) gets a module like this one that makes the
+same view. Nothing outside of this module reads a Job.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ from kube.objects import (
     version_of,
 )
 from ungater.model.conditions import moment
-from ungater.model.job_view import JOB, JOB_API, MAIN, OwnedPodSet, Owner, Ranks
+from ungater.model.job_view import JOB, JOB_API, MAIN, JobView, PodSetView, Ranks
 from ungater.model.pod_set_slices import Interval, whole
 from ungater.model.pod_slots import is_gated
 
@@ -34,7 +34,7 @@ SHOWN = 64  # characters of a value that is refused
 MOST_PODS = (1 << 31) - 1  # of a pod set: what the API takes
 
 
-def owner_of(job: Job, keys: Keys, before: Owner | None = None) -> Owner:
+def owner_of(job: Job, keys: Keys, before: JobView | None = None) -> JobView:
     """The neutral view of a Job. ``before``: the view of an earlier version, so that its template is not read again."""
     raw = bytes(job.spec.template)
     template = before.pod_sets[0].template if before and before.pod_sets[0].raw == raw else template_of(job)
@@ -58,7 +58,7 @@ def owner_of(job: Job, keys: Keys, before: Owner | None = None) -> Owner:
         count = min(_whole_count(job, done, size), _full(job))
     ranks = _ranks(job)
     told_by = Ranks(JOB_INDEX_LABEL) if ranks is not None else None
-    pod_set = OwnedPodSet(
+    pod_set = PodSetView(
         MAIN,
         count,
         _full(job),
@@ -73,7 +73,7 @@ def owner_of(job: Job, keys: Keys, before: Owner | None = None) -> Owner:
         idle=max(0, count - _count(job)),
     )
     suspended_at, resumed_at = suspension(job.status.conditions)
-    return Owner(
+    return JobView(
         kind=JOB,
         api_version=JOB_API,
         namespace=meta.namespace,
@@ -142,7 +142,7 @@ def positive(text: str | None, field: str) -> int | None:
     return int(text)
 
 
-def too_many(pod_set: OwnedPodSet, field: str) -> RequestError | None:
+def too_many(pod_set: PodSetView, field: str) -> RequestError | None:
     """What is wrong where a pod set has more pods than a Workload can say; ``field`` is what says how many."""
     if pod_set.full <= MOST_PODS:
         return None
@@ -150,7 +150,7 @@ def too_many(pod_set: OwnedPodSet, field: str) -> RequestError | None:
     return RequestError(Reason.INVALID_REQUEST, field, str(pod_set.full), text)
 
 
-def at_most(pod_set: OwnedPodSet) -> OwnedPodSet:
+def at_most(pod_set: PodSetView) -> PodSetView:
     """The pod set with as many pods as a Workload can say."""
     return replace(pod_set, count=min(pod_set.count, MOST_PODS), full=min(pod_set.full, MOST_PODS))
 

@@ -34,7 +34,7 @@ from kube.parents import JobSet, ReplicatedJob
 from ungater.jobs import exclusive_topology
 from ungater.jobs.exclusive_topology import Alone
 from ungater.jobs.job import Progress, at_most, positive, progress, ranks_in, suspension, too_many
-from ungater.model.job_view import JOB_SET, JOB_SET_API, OwnedPodSet, Owner, Ranks
+from ungater.model.job_view import JOB_SET, JOB_SET_API, JobView, PodSetView, Ranks
 from ungater.model.pod_set_slices import Interval, whole
 from ungater.model.pod_slots import is_gated, number
 
@@ -68,7 +68,7 @@ def _place(job: ObjectMeta) -> tuple[str, int] | None:
     return (role, index) if role and index is not None else None
 
 
-def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before: Owner | None = None) -> Owner:
+def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before: JobView | None = None) -> JobView:
     """The neutral view of a JobSet and the Jobs that it made. ``before``: the view of an earlier version."""
     meta, labels = jobset.metadata, jobset.metadata.labels or {}
     there: dict[str, dict[int, Job]] = {}
@@ -113,7 +113,7 @@ def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before:
         wrong = wrong or error
     suspended_at, resumed_at = suspension(jobset.status.conditions)
     over = _over(jobset)
-    return Owner(
+    return JobView(
         kind=JOB_SET,
         api_version=JOB_SET_API,
         namespace=meta.namespace,
@@ -158,7 +158,7 @@ def _check(jobset: JobSet) -> None:
         raise RequestError(Reason.INVALID_REQUEST, field, str(count), text)
 
 
-def _template(replicated: ReplicatedJob, before: Owner | None) -> PodTemplate:
+def _template(replicated: ReplicatedJob, before: JobView | None) -> PodTemplate:
     raw = replicated.template.spec.template
     known = next((one for one in before.pod_sets if one.name == replicated.name), None) if before else None
     return known.template if known is not None and known.raw == raw else template_of(Job(spec=replicated.template.spec))
@@ -189,7 +189,7 @@ def _pod_set(
     template: PodTemplate,
     own: _Asked,
     there: Mapping[int, Job],
-) -> tuple[OwnedPodSet, int]:
+) -> tuple[PodSetView, int]:
     """One replicated job as a pod set, and how many of its pods are ready. ``there``: its Jobs by number.
 
     Those that are not there are not counted one by one: anybody may ask for two thousand million of them.
@@ -206,7 +206,7 @@ def _pod_set(
         done, alone = whole(done, step), done
         kept = min(ranks_in(alone) - ranks_in(done), full)
         count = min(-(-(count + kept) // step) * step, full)
-    pod_set = OwnedPodSet(
+    pod_set = PodSetView(
         replicated.name,
         count,
         full,

@@ -24,7 +24,7 @@ from kube.objects import ObjectMeta, Pod, PodTemplate, controller_of, is_true
 from kube.parents import ControllerRevision, LeaderWorkerSet, LeaderWorkerTemplate, revised
 from ungater.jobs import exclusive_topology
 from ungater.jobs.job import positive
-from ungater.model.job_view import MAIN, OwnedPodSet, Owner, Ranks
+from ungater.model.job_view import MAIN, JobView, PodSetView, Ranks
 from ungater.model.pod_slots import finished
 
 KIND, API_VERSION = "LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1"
@@ -100,9 +100,9 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
     pods: Iterable[Pod],
     whole: LeaderWorkerSet,
     keys: Keys,
-    before: Owner | None = None,
+    before: JobView | None = None,
     revision_of: RevisionOf = lambda _set, _hash: None,
-) -> Owner:
+) -> JobView:
     """The neutral view of one group."""
     meta, found, index = whole.metadata, list(pods), key.rpartition("/")[2]
     shape = _made_of(found, whole, revision_of)
@@ -136,7 +136,7 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
         told_by = Ranks(WORKER_INDEX, 1 if name == WORKERS else 0)
         if count:
             pod_sets.append(
-                OwnedPodSet(
+                PodSetView(
                     name,
                     count,
                     count,
@@ -155,7 +155,7 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
     except RequestError as error:
         wrong = wrong or error
     alive = [pod for pod in found if not finished(pod)]
-    return Owner(
+    return JobView(
         kind=KIND,
         api_version=API_VERSION,
         namespace=meta.namespace,

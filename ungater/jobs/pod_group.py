@@ -40,8 +40,8 @@ from kube.objects import (
 from ungater.jobs.job import positive
 from ungater.jobs.kinds import rule_of
 from ungater.jobs.leaderworkerset import group_key
-from ungater.jobs.replica_counts import Told
-from ungater.model.job_view import JOB, JOB_API, MAIN, SUSPENDABLE, OwnedPodSet, Owner, identity, is_job
+from ungater.jobs.replica_counts import ReplicaCounts
+from ungater.model.job_view import JOB, JOB_API, MAIN, SUSPENDABLE, JobView, PodSetView, identity, is_job
 from ungater.model.pod_slots import finished, is_gated, rank_of
 
 POD, GROUP = "Pod", "PodGroup"
@@ -53,7 +53,7 @@ _WRITTEN = ("kubectl.kubernetes.io/last-applied-configuration", ADMITTED_QUOTA)
 
 
 def owner_key(pod: Pod, keys: Keys) -> str:
-    """What the pods of one owner have in common (`Owner.id`): namespace and uid of controller or bare pod, or group."""
+    """What the pods of one owner share (`JobView.id`): namespace and uid of controller or bare pod, or group."""
     controller, namespace = controller_of(pod.metadata), pod.metadata.namespace
     if controller is not None and is_job(controller):
         return identity(namespace, controller.uid)
@@ -102,10 +102,10 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
     key: str,
     pods: Iterable[Pod],
     keys: Keys,
-    before: Owner | None = None,
+    before: JobView | None = None,
     stored: Mapping[str, int] | None = None,
-    told: Told | None = None,
-) -> Owner:
+    told: ReplicaCounts | None = None,
+) -> JobView:
     """The neutral view of the pods of one owner. ``before``: the view of an earlier moment, when there were pods.
 
     ``stored``: how many pods each pod set of its Workload has, where that is admitted. ``told``: what the owner tells.
@@ -131,7 +131,7 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
     ours = [pod for pod in found if is_gated(pod, keys.gate) or mark_of(pod, keys) in {None, workload}]
     found = ours or found
     alive = [pod for pod in ours if not finished(pod)]
-    pod_sets: list[OwnedPodSet] = []
+    pod_sets: list[PodSetView] = []
     for role in roles:
         members = found if not kinds else [pod for pod in found if role_in(pod) == role]
         if not members and told is not None and told.launcher is not None:
@@ -157,7 +157,7 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
     except RequestError as error:
         queue, wrong = labels.get(keys.queue_name, ""), wrong or error  # that of the first: it may run already
     done = sum(pod.status.phase == "Succeeded" for pod in found)
-    return Owner(
+    return JobView(
         kind=kind,
         api_version=api_version,
         namespace=found[0].metadata.namespace,
@@ -208,7 +208,7 @@ def _roles(pods: Sequence[Pod], keys: Keys, total: int) -> list[str]:
     return sorted({role_of(pod, keys) for pod in pods})
 
 
-def _pod_set(role: str, pods: Sequence[Pod], keys: Keys, total: int, before: Owner | None) -> OwnedPodSet:
+def _pod_set(role: str, pods: Sequence[Pod], keys: Keys, total: int, before: JobView | None) -> PodSetView:
     """Pods that are alike as a pod set. Raises RequestError where they are not."""
     alive = [pod for pod in pods if not finished(pod)]
     gated = [pod for pod in alive if is_gated(pod, keys.gate)]
@@ -220,21 +220,21 @@ def _pod_set(role: str, pods: Sequence[Pod], keys: Keys, total: int, before: Own
     ranks = [rank for pod in pods if (rank := rank_of(pod)) is not None]
     lowest = 0 if total else min(ranks, default=0)
     done_before = ((0, lowest - 1),) if lowest else ()
-    return OwnedPodSet(role, count, total or count, template, raw, done_before, request=request, wishes=wishes)
+    return PodSetView(role, count, total or count, template, raw, done_before, request=request, wishes=wishes)
 
 
-def _refused(role: str, pod: Pod, keys: Keys, before: Owner | None) -> OwnedPodSet:
+def _refused(role: str, pod: Pod, keys: Keys, before: JobView | None) -> PodSetView:
     """A pod set that cannot be served, by its first pod."""
     try:
         return _pod_set(role, [pod], keys, 0, before)
     except RequestError:  # what it asks for is no request at all
         count = 0 if finished(pod) else 1
-        return OwnedPodSet(role, count, count, *_template([pod], [pod] if is_gated(pod, keys.gate) else [], keys, None))
+        return PodSetView(role, count, count, *_template([pod], [pod] if is_gated(pod, keys.gate) else [], keys, None))
 
 
 def _complete(
-    pod_sets: list[OwnedPodSet], total: int, before: Owner | None, stored: Mapping[str, int]
-) -> tuple[list[OwnedPodSet], RequestError | None]:
+    pod_sets: list[PodSetView], total: int, before: JobView | None, stored: Mapping[str, int]
+) -> tuple[list[PodSetView], RequestError | None]:
     """How many pods each pod set has is known once all are there, and stays so: pods that are there tell one kind."""
     known = before if before is not None and before.full >= total else None
     if known is not None:
@@ -272,7 +272,7 @@ def _identity(key: str, pod: Pod) -> tuple[str, str, str, str]:
     return controller.kind, controller.api_version, controller.name, controller.uid
 
 
-def _members(kind: str, pods: Sequence[Pod], before: Owner | None) -> tuple[tuple[str, str], ...]:
+def _members(kind: str, pods: Sequence[Pod], before: JobView | None) -> tuple[tuple[str, str], ...]:
     """Name and uid of the pods that a group's Workload belongs to; others have an owner of their own."""
     if kind != GROUP:
         return ()
@@ -329,7 +329,7 @@ def _asked(pod: Pod, keys: Keys) -> tuple[object, ...]:
 
 
 def _template(
-    pods: Sequence[Pod], gated: Sequence[Pod], keys: Keys, before: OwnedPodSet | None
+    pods: Sequence[Pod], gated: Sequence[Pod], keys: Keys, before: PodSetView | None
 ) -> tuple[PodTemplate, bytes]:
     """The template of the pods: of the newest that waits, else the one that was seen before, else made anew.
 

@@ -20,9 +20,9 @@ import msgspec
 from crds.constants import Keys
 from kube.objects import PodTemplate, ResourceFlavor, Toleration
 from kube.patches import escape as pointer
-from ungater.model.job_view import JOB, OwnedPodSet, Owner
+from ungater.model.job_view import JOB, JobView, PodSetView
 from ungater.model.kueue_objects import PodSetUpdate
-from ungater.model.workload_entry import Admission, Known, Part
+from ungater.model.workload_entry import Admission, ObservedWorkload, PodSetAssignment
 
 Body = dict[str, Any] | list[dict[str, Any]]
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -47,12 +47,14 @@ class Added:
     said: dict[tuple[str, str], str] = field(default_factory=dict)
 
 
-def updates_of(known: Known, checks: Iterable[str]) -> list[tuple[str, PodSetUpdate]]:
+def updates_of(known: ObservedWorkload, checks: Iterable[str]) -> list[tuple[str, PodSetUpdate]]:
     """What these admission checks add, where they are ready."""
     return [(check, update) for check in checks for update in known.updates.get(check, ())]
 
 
-def added(owner: Owner, part: Part, flavors: Mapping[str, ResourceFlavor], keys: Keys, updates: Updates = ()) -> Added:
+def added(
+    owner: JobView, part: PodSetAssignment, flavors: Mapping[str, ResourceFlavor], keys: Keys, updates: Updates = ()
+) -> Added:
     """What the flavors of an admission and admission checks add to the pods of one pod set. Raises ClashError."""
     pod_set = next(one for one in owner.pod_sets if one.name == part.name)
     names = [one.name for one in owner.pod_sets]
@@ -70,7 +72,7 @@ def added(owner: Owner, part: Part, flavors: Mapping[str, ResourceFlavor], keys:
     return found
 
 
-def _add(found: Added, pod_set: OwnedPodSet, keys: Keys, check: str, update: PodSetUpdate) -> None:
+def _add(found: Added, pod_set: PodSetView, keys: Keys, check: str, update: PodSetUpdate) -> None:
     meta, spec = pod_set.template.metadata, pod_set.template.spec
     ours = {*keys.requests, keys.workload, keys.pod_set}
     for name, wanted, present, into in (
@@ -105,7 +107,7 @@ def merged(template: PodTemplate, more: Added) -> PodTemplate:
 
 
 def start(
-    owner: Owner,
+    owner: JobView,
     admission: Admission,
     flavors: Mapping[str, ResourceFlavor],
     keys: Keys,
@@ -130,7 +132,7 @@ def start(
 
 
 def _changes(
-    owner: Owner, part: Part, flavors: Mapping[str, ResourceFlavor], keys: Keys, updates: Updates
+    owner: JobView, part: PodSetAssignment, flavors: Mapping[str, ResourceFlavor], keys: Keys, updates: Updates
 ) -> dict[str, Any]:
     """What an admission changes in the template of one pod set. Raises ClashError."""
     pod_set = next(one for one in owner.pod_sets if one.name == part.name)
@@ -160,12 +162,12 @@ def _changes(
     return {**({"spec": changed} if changed else {}), **({"metadata": meta} if meta else {})}
 
 
-def stop(owner: Owner) -> Body:
+def stop(owner: JobView) -> Body:
     """The patch that suspends a job."""
     return _patch(owner, {"suspend": True}) if owner.kind == JOB else _of_jobset(owner, [], {"suspend": True})
 
 
-def restore(owner: Owner, pod_sets: Sequence[Mapping[str, Any]]) -> Body | None:
+def restore(owner: JobView, pod_sets: Sequence[Mapping[str, Any]]) -> Body | None:
     """The patch that gives a suspended job back what it had before it was admitted; None where it has that.
 
     ``pod_sets``: as the Workload has them.
@@ -182,7 +184,7 @@ def restore(owner: Owner, pod_sets: Sequence[Mapping[str, Any]]) -> Body | None:
     return _patch(owner, spec) if spec else None
 
 
-def _before(pod_set: OwnedPodSet, before: Mapping[str, Any] | None) -> dict[str, Any]:
+def _before(pod_set: PodSetView, before: Mapping[str, Any] | None) -> dict[str, Any]:
     """What is to be changed in a template so that it is as the Workload has it."""
     now, before = _decode(pod_set.raw), before or {}
     return {
@@ -192,7 +194,7 @@ def _before(pod_set: OwnedPodSet, before: Mapping[str, Any] | None) -> dict[str,
     }
 
 
-def _of_jobset(owner: Owner, changes: Sequence[Mapping[str, Any]], spec: Mapping[str, Any]) -> Body:
+def _of_jobset(owner: JobView, changes: Sequence[Mapping[str, Any]], spec: Mapping[str, Any]) -> Body:
     """A JSON Patch of a JobSet: ``changes`` of its pod templates, as merge patches, and fields of its spec."""
     body: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": owner.uid}]
     for at, (pod_set, change) in enumerate(zip(owner.pod_sets, changes, strict=False)):
@@ -233,7 +235,7 @@ def _undone(now: Any, before: Any) -> Any:
     return before or None
 
 
-def _patch(owner: Owner, spec: dict[str, Any]) -> Body:
+def _patch(owner: JobView, spec: dict[str, Any]) -> Body:
     return {"metadata": {"uid": owner.uid}, "spec": spec}
 
 

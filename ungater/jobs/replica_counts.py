@@ -22,14 +22,14 @@ from kube.objects import Job, ObjectMeta, Pod, PodTemplate, controller_of
 from kube.replicas import LAUNCHER, Replicas, Replicated, replicas_of
 from ungater.jobs.kinds import RULES
 from ungater.jobs.kinds.rule import Rule
-from ungater.model.job_view import OwnedPodSet, identity, is_job
+from ungater.model.job_view import PodSetView, identity, is_job
 from ungater.model.pod_slots import finished, is_gated
 
 _decode = msgspec.json.Decoder(PodTemplate).decode
 
 
 @dataclass(frozen=True)
-class Told:
+class ReplicaCounts:
     """What one of them tells. ``launcher``: the pod set that a Job of its own makes."""
 
     kind: str
@@ -39,11 +39,11 @@ class Told:
     uid: str
     replicas: Replicas
     rule: Rule
-    launcher: OwnedPodSet | None = None
+    launcher: PodSetView | None = None
     over: str = ""
 
     @classmethod
-    def of(cls, one: Replicated, kind: str, api_version: str, keys: Keys) -> "Told | None":
+    def of(cls, one: Replicated, kind: str, api_version: str, keys: Keys) -> "ReplicaCounts | None":
         """None where it cannot be read, or where there is nothing to tell."""
         read = replicas_of(one, api_version)
         rule = next((rule for rule in RULES if rule.group == api_version.partition("/")[0]), None)
@@ -87,8 +87,8 @@ class Told:
         return sorted(found | ({LAUNCHER} if self.launcher is not None else set()))
 
     def complete(
-        self, pod_sets: Sequence[OwnedPodSet], pods: Iterable[Pod], *, placed: bool
-    ) -> tuple[list[OwnedPodSet], RequestError | None]:
+        self, pod_sets: Sequence[PodSetView], pods: Iterable[Pod], *, placed: bool
+    ) -> tuple[list[PodSetView], RequestError | None]:
         """The pod sets with as many pods as it tells, and what is missing as long as they are not ``placed``."""
         done, there = dict.fromkeys(self.replicas.counts, 0), dict.fromkeys(self.replicas.counts, 0)
         for pod in pods:
@@ -110,7 +110,7 @@ class Told:
 
 
 @dataclass
-class Wholes:
+class ReplicatedOwners:
     """Which owners tell how many pods they have, and whose pods are one workload for that.
 
     ``told``: by id; ``ids``: of those that are one; ``parts``: the keys of their pods, where that is not the id;
@@ -118,7 +118,7 @@ class Wholes:
     whether owners of this kind and group are watched.
     """
 
-    told: dict[str, Told] = field(default_factory=dict)
+    told: dict[str, ReplicaCounts] = field(default_factory=dict)
     ids: set[str] = field(default_factory=set)
     parts: dict[str, set[str]] = field(default_factory=dict)
     unseen: dict[str, tuple[float, set[str]]] = field(default_factory=dict)
@@ -161,7 +161,7 @@ def _gated(template: ObjectMeta, keys: Keys) -> bool:
     return asks or keys.queue_name in (template.labels or {})
 
 
-def _launcher(raw: bytes, keys: Keys) -> OwnedPodSet | None:
+def _launcher(raw: bytes, keys: Keys) -> PodSetView | None:
     """The pod set of a launcher that asks for a topology."""
     try:
         template = _decode(raw)
@@ -170,4 +170,4 @@ def _launcher(raw: bytes, keys: Keys) -> OwnedPodSet | None:
         parse_wish(annotations)
     except (RequestError, msgspec.MsgspecError):
         return None
-    return OwnedPodSet(LAUNCHER, 1, 1, template, raw, request=request) if request is not None else None
+    return PodSetView(LAUNCHER, 1, 1, template, raw, request=request) if request is not None else None

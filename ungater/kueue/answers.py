@@ -21,7 +21,7 @@ from kube.objects import StrMap, Toleration, controller_of, is_true
 from ungater.kueue.decide import has_quota
 from ungater.model import kueue_objects as kueue
 from ungater.model.conditions import timestamp
-from ungater.model.kueue_objects import PENDING, READY, REJECTED, RETRY, CheckState, Workload
+from ungater.model.kueue_objects import PENDING, READY, REJECTED, RETRY, KueueCheckState, KueueWorkload
 
 LOOKING = "Topogate looks for a place"
 NOTHING_TO_PLACE = "the pods ask for no topology: nothing to place"
@@ -42,7 +42,7 @@ class Side:
     tolerations: tuple[Toleration, ...] = ()
 
 
-def asks(workload: Workload, keys: Keys) -> bool:
+def asks(workload: KueueWorkload, keys: Keys) -> bool:
     """Whether any of its pod templates carries a topology request or our gate."""
     return any(
         any(key in (pod_set.template.metadata.annotations or {}) for key in keys.requests)
@@ -51,7 +51,7 @@ def asks(workload: Workload, keys: Keys) -> bool:
     )
 
 
-def answer(workload: Workload, check: CheckState, side: Side, unplaced: str) -> CheckState | None:
+def answer(workload: KueueWorkload, check: KueueCheckState, side: Side, unplaced: str) -> KueueCheckState | None:
     """The check as it should be; None where it is to be left alone. Without times.
 
     ``unplaced``: the state of one that has quota and no place.
@@ -61,33 +61,33 @@ def answer(workload: Workload, check: CheckState, side: Side, unplaced: str) -> 
     if check.state in {RETRY, REJECTED}:
         return None  # Kueue is at it
     if not side.asks:
-        return CheckState(name=check.name, state=READY, message=NOTHING_TO_PLACE)
+        return KueueCheckState(name=check.name, state=READY, message=NOTHING_TO_PLACE)
     if side.placed:
         # Of one that is Ready the updates cannot change any more: Kueue may have started the job with them.
         updates = check.pod_set_updates if check.state == READY else _updates(workload, side)
-        return CheckState(name=check.name, state=READY, message=side.where, pod_set_updates=updates)
+        return KueueCheckState(name=check.name, state=READY, message=side.where, pod_set_updates=updates)
     return _unplaced(workload, check, side, unplaced)
 
 
-def _unplaced(workload: Workload, check: CheckState, side: Side, state: str) -> CheckState | None:
+def _unplaced(workload: KueueWorkload, check: KueueCheckState, side: Side, state: str) -> KueueCheckState | None:
     if is_true(workload.status.conditions, kueue.ADMITTED):
         return None  # it runs; what became of its slots is on our Workload
     if not side.message and check.state == state == PENDING:
         return None  # no news yet, and soon there is some
     message = shorten(f"{side.reason}: {side.message}" if side.reason else side.message or LOOKING)
-    return CheckState(name=check.name, state=state, message=message)
+    return KueueCheckState(name=check.name, state=state, message=message)
 
 
-def _without_quota(workload: Workload, check: CheckState, side: Side) -> CheckState | None:
+def _without_quota(workload: KueueWorkload, check: KueueCheckState, side: Side) -> KueueCheckState | None:
     """An eviction resets the checks. Where a queue is stopped nobody does, and new quota would admit it at once."""
     if is_true(workload.status.conditions, kueue.QUOTA_RESERVED) or is_true(workload.status.conditions, kueue.FINISHED):
         return None  # on its way out
     if not side.asks or workload.metadata.deletion_timestamp is not None or check.state in {PENDING, RETRY}:
         return None
-    return CheckState(name=check.name, state=PENDING, message=NOTHING_KEPT)
+    return KueueCheckState(name=check.name, state=PENDING, message=NOTHING_KEPT)
 
 
-def _updates(workload: Workload, side: Side) -> tuple[kueue.PodSetUpdate, ...] | None:
+def _updates(workload: KueueWorkload, side: Side) -> tuple[kueue.PodSetUpdate, ...] | None:
     """What our flavor adds to the pods: its node labels, and tolerations for the taints of its nodes."""
     if not side.selector and not side.tolerations:
         return None
@@ -96,7 +96,7 @@ def _updates(workload: Workload, side: Side) -> tuple[kueue.PodSetUpdate, ...] |
     return (update,)
 
 
-def due(before: CheckState, wanted: CheckState, since: float | None) -> float | None:
+def due(before: KueueCheckState, wanted: KueueCheckState, since: float | None) -> float | None:
     """In how many seconds ``wanted`` is to be written; None where nothing changed.
 
     ``since``: seconds since this check was last written. Where only the wording of one reason changed it waits.
@@ -111,12 +111,12 @@ def due(before: CheckState, wanted: CheckState, since: float | None) -> float | 
     return max(0.0, DETAILS_AFTER - since)
 
 
-def _reason(check: CheckState) -> str:
+def _reason(check: KueueCheckState) -> str:
     return check.message.partition(":")[0]
 
 
 def body(
-    api_version: str, workload: Workload, checks: Sequence[CheckState], now: float, *, delays: bool = True
+    api_version: str, workload: KueueWorkload, checks: Sequence[KueueCheckState], now: float, *, delays: bool = True
 ) -> dict[str, Any]:
     """What is applied to the status of a Workload: all entries of ours, for a later apply gives up what it leaves out.
 
@@ -144,13 +144,13 @@ def body(
     }
     return {
         "apiVersion": api_version,
-        "kind": "Workload",
+        "kind": "KueueWorkload",
         "metadata": metadata,
         "status": {"admissionChecks": entries, **status},
     }
 
 
-def _plain(check: CheckState) -> dict[str, Any]:
+def _plain(check: KueueCheckState) -> dict[str, Any]:
     entry: dict[str, Any] = msgspec.to_builtins(check)
     return {**entry, "state": check.state, "message": check.message}  # required, so sent where they are defaults too
 
@@ -160,7 +160,7 @@ def shorten(message: str) -> str:
     return message if len(message) <= kueue.MAX_MESSAGE else message[: kueue.MAX_MESSAGE - 1] + "…"
 
 
-def unserved(workload: Workload) -> tuple[Reason, str]:
+def unserved(workload: KueueWorkload) -> tuple[Reason, str]:
     """Why a workload whose owner we do not serve, and whose pods have our gate, cannot be placed."""
     owner = controller_of(workload.metadata)
     what = f"its owner, {owner.kind} {owner.name}, is" if owner else "it has no controlling owner; a bare pod is"

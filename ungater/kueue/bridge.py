@@ -22,16 +22,16 @@ from kube.client import Client
 from kube.errors import Conflict, KubeError, NotFound
 from kube.informer import Event
 from kube.objects import controller_of, version_of
-from ungater.cache.cache import Memory
+from ungater.cache.cache import Cache
 from ungater.executor.lifecycle import KINDS
 from ungater.kueue import answers, decide, retries
 from ungater.kueue.answers import Side
-from ungater.kueue.decide import Known, Standing
-from ungater.kueue.retries import HOPELESS, Limits, Told
+from ungater.kueue.decide import KueueObjects, Standing
+from ungater.kueue.retries import HOPELESS, Limits, RetryAnswer
 from ungater.model import conditions, kueue_objects
-from ungater.model.job_view import Owner, identity
-from ungater.model.kueue_objects import CONTROLLER, PENDING, RETRY, CheckState
-from ungater.model.workload_entry import Record
+from ungater.model.job_view import JobView, identity
+from ungater.model.kueue_objects import CONTROLLER, PENDING, RETRY, KueueCheckState
+from ungater.model.workload_entry import WorkloadEntry
 from ungater.optional import OptionalInformer
 from ungater.reconcile import reconcile as jobs
 from ungater.workqueue import WorkQueue, backoff
@@ -46,16 +46,19 @@ _NO_DELAY = "v1beta1"  # where there is no newer version of the API, it has no r
 log = structlog.get_logger()
 
 
-class Bridge:
+class AdmissionCheckController:
     """Between Kueue and ``memory``. Runs nothing where Kueue is not there."""
 
-    def __init__(self, client: Client, memory: Memory, limits: Limits) -> None:
+    def __init__(self, client: Client, memory: Cache, limits: Limits) -> None:
         self._client = client
         self._memory = memory
         self._limits = limits
         self._hopeless: dict[str, float] = {}  # by key of a Workload: since when (epoch seconds) it can never be placed
-        self._told: dict[str, Told] = {}  # by key of a Workload: with its last Retry, until that is done with
-        self._waited_for: tuple[float, retries.Wanted] = (0.0, retries.Wanted())  # when that was looked at
+        self._told: dict[str, RetryAnswer] = {}  # by key of a Workload: with its last Retry, until that is done with
+        self._waited_for: tuple[float, retries.ContestedQueues] = (
+            0.0,
+            retries.ContestedQueues(),
+        )  # when that was looked at
         self._queue = WorkQueue()
         self._of_owner: dict[str, set[str]] = {}  # keys of Workloads by the uid of their owner
         self._standing: dict[str, Standing] = {}  # by the uid of the job
@@ -64,8 +67,8 @@ class Bridge:
         self.checks: OptionalInformer[kueue_objects.AdmissionCheck] = self._informer(
             kueue_objects.CHECKS, kueue_objects.AdmissionCheck, self._on_check
         )
-        self.workloads: OptionalInformer[kueue_objects.Workload] = self._informer(
-            kueue_objects.WORKLOADS, kueue_objects.Workload, self._on_workload
+        self.workloads: OptionalInformer[kueue_objects.KueueWorkload] = self._informer(
+            kueue_objects.WORKLOADS, kueue_objects.KueueWorkload, self._on_workload
         )
         self.flavors: OptionalInformer[kueue_objects.ResourceFlavor] = self._informer(
             kueue_objects.FLAVORS, kueue_objects.ResourceFlavor, self._on_flavor
@@ -102,7 +105,7 @@ class Bridge:
 
     # --- what the rest of the controller asks and tells --------------------------------------------------------------
 
-    def view(self, owner: Owner) -> Owner:
+    def view(self, owner: JobView) -> JobView:
         """The job as it is to be looked at."""
         stands = self._standing.get(owner.id)
         seen = decide.view(owner, stands, self._of_owner.get(owner.id, ()))
@@ -112,7 +115,7 @@ class Bridge:
                 return owner  # slots of an earlier reservation are given back first
         return seen
 
-    def looked(self, record: Record) -> None:
+    def looked(self, record: WorkloadEntry) -> None:
         """A job was looked at: its check may have another answer now."""
         if record.id in self._standing:
             self._memory.review(record.id)
@@ -124,7 +127,7 @@ class Bridge:
         for name in self.checks.store:
             self._queue.add(_CHECK + name)
 
-    def _strayed(self, record: Record | None, stands: Standing) -> bool:
+    def _strayed(self, record: WorkloadEntry | None, stands: Standing) -> bool:
         if record is None or record.slots is None or stands.restriction is None:
             return False
         nodes = self._memory.state.nodes
@@ -145,7 +148,7 @@ class Bridge:
     def _on_flavor(self, _: Event[Any]) -> None:
         self._stand_anew()
 
-    def _on_workload(self, event: Event[kueue_objects.Workload]) -> None:
+    def _on_workload(self, event: Event[kueue_objects.KueueWorkload]) -> None:
         for workload in filter(None, (event.old, event.new)):
             keys = self._of_owner.setdefault(_owner_id(workload), set())
             keys.discard(event.key)
@@ -179,9 +182,9 @@ class Bridge:
             self._memory.ask(record)  # what was said of an earlier reservation is no answer to this one
         self._memory.review(uid)
 
-    def _known(self) -> Known:
+    def _known(self) -> KueueObjects:
         ours = {name for name, check in self.checks.store.items() if decide.ours(check)}
-        return Known(ours, self.flavors.store, self.topologies.store)
+        return KueueObjects(ours, self.flavors.store, self.topologies.store)
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
@@ -257,18 +260,18 @@ class Bridge:
         log.info("answered Kueue", workload=key, state=wanted[0].state, message=wanted[0].message)
 
     def _after_retry(
-        self, key: str, workload: kueue_objects.Workload, checks: Sequence[CheckState]
-    ) -> list[CheckState]:
+        self, key: str, workload: kueue_objects.KueueWorkload, checks: Sequence[KueueCheckState]
+    ) -> list[KueueCheckState]:
         """The checks where Kueue has followed a Retry; none where there is nothing to do about that."""
         if self._old_api:
             return []
-        now, told = time.time(), self._told.get(key, Told())
+        now, told = time.time(), self._told.get(key, RetryAnswer())
         steps = [retries.next_step(workload, check, told, now) for check in checks]
         return [step or check for step, check in zip(steps, checks, strict=True)] if any(steps) else []
 
     def _wanted(
-        self, key: str, workload: kueue_objects.Workload, checks: Sequence[CheckState]
-    ) -> list[CheckState] | None:
+        self, key: str, workload: kueue_objects.KueueWorkload, checks: Sequence[KueueCheckState]
+    ) -> list[KueueCheckState] | None:
         """The checks as they should be; None while what they follow from is being written."""
         side = self._side(workload)
         if side is None:
@@ -281,14 +284,16 @@ class Bridge:
             wanted = [_delayed(check, delay) for check in wanted]
         return wanted
 
-    def _remember(self, key: str, workload: kueue_objects.Workload, before: CheckState, said: CheckState) -> None:
+    def _remember(
+        self, key: str, workload: kueue_objects.KueueWorkload, before: KueueCheckState, said: KueueCheckState
+    ) -> None:
         """What was said with a Retry, until Kueue has noted for how long, or there is a place."""
         if said.state == RETRY and said.requeue_after_seconds is None:
             self._told[key] = retries.remembered(workload, said, self._told.get(key))
         elif said.state not in {RETRY, before.state}:
             self._told.pop(key, None)
 
-    def _unplaced(self, key: str, workload: kueue_objects.Workload, side: Side, times: int) -> str:
+    def _unplaced(self, key: str, workload: kueue_objects.KueueWorkload, side: Side, times: int) -> str:
         """What is said of one that has no place."""
         now = time.time()
         if side.reason in HOPELESS:
@@ -309,7 +314,7 @@ class Bridge:
             self._queue.add(key, found.look)
         return found.state
 
-    def _wanted_queues(self, now: float) -> retries.Wanted:
+    def _wanted_queues(self, now: float) -> retries.ContestedQueues:
         """Whose quota is waited for; looking at all Workloads takes time, so it is known for a moment."""
         at, found = self._waited_for
         if abs(now - at) >= WANTED_SECONDS:
@@ -323,14 +328,14 @@ class Bridge:
         return resource is not None and resource.version == _NO_DELAY
 
     async def _write(
-        self, resource: Any, workload: kueue_objects.Workload, checks: list[CheckState]
-    ) -> kueue_objects.Workload:
+        self, resource: Any, workload: kueue_objects.KueueWorkload, checks: list[KueueCheckState]
+    ) -> kueue_objects.KueueWorkload:
         body = answers.body(resource.api_version, workload, checks, time.time(), delays=not self._old_api)
         return await self._client.apply(
-            resource, body, subresource="status", field_manager=CONTROLLER, type=kueue_objects.Workload
+            resource, body, subresource="status", field_manager=CONTROLLER, type=kueue_objects.KueueWorkload
         )
 
-    def _side(self, workload: kueue_objects.Workload) -> Side | None:
+    def _side(self, workload: kueue_objects.KueueWorkload) -> Side | None:
         """What there is of us for this Workload; None while that is being written."""
         owner = controller_of(workload.metadata)
         record = self._memory.records.get(_owner_id(workload))
@@ -343,7 +348,7 @@ class Bridge:
         reason, message = answers.unserved(workload)
         return Side(asks=True, reason=reason, message=message)
 
-    def _side_of(self, record: Record, workload: str) -> Side:
+    def _side_of(self, record: WorkloadEntry, workload: str) -> Side:
         stands, rules = self._standing.get(record.id), self._memory.rules
         if stands is None or stands.workload != workload or stands.restriction is None:
             return Side(asks=True, reason=stands.never, message=stands.missing) if stands else Side(asks=True)
@@ -358,7 +363,7 @@ class Bridge:
             return Side(asks=True, reason=record.refused.reason, message=record.refused.message)
         return Side(asks=True)
 
-    def _placed(self, record: Record, stands: Standing) -> bool:
+    def _placed(self, record: WorkloadEntry, stands: Standing) -> bool:
         """Whether every pod has a slot, and the API server has them too."""
         known, slots = record.known, record.slots
         if slots is None or known is None or known.slots is None or record.owner.suspended:
@@ -366,7 +371,7 @@ class Bridge:
         whole = slots.total >= record.owner.count and known.slots.same(slots)
         return whole and not self._strayed(record, stands)
 
-    def _placed_side(self, record: Record) -> Side:
+    def _placed_side(self, record: WorkloadEntry) -> Side:
         slots, known = record.slots, record.known
         if slots is None or known is None:
             raise AssertionError(f"{record.key}: not placed")
@@ -384,20 +389,20 @@ class Bridge:
         )
 
 
-def _owners(event: Event[kueue_objects.Workload]) -> Iterable[str]:
+def _owners(event: Event[kueue_objects.KueueWorkload]) -> Iterable[str]:
     """The ids of the owners before and after, each once."""
     return dict.fromkeys(_owner_id(workload) for workload in (event.old, event.new) if workload is not None)
 
 
-def _owner_id(workload: kueue_objects.Workload) -> str:
+def _owner_id(workload: kueue_objects.KueueWorkload) -> str:
     """The id of the job that controls a Workload; "" where none does."""
     owner = controller_of(workload.metadata)
     return identity(workload.metadata.namespace, owner.uid) if owner is not None else ""
 
 
-def _delayed(check: CheckState, seconds: int) -> CheckState:
+def _delayed(check: KueueCheckState, seconds: int) -> KueueCheckState:
     return msgspec.structs.replace(check, requeue_after_seconds=seconds) if check.state == RETRY else check
 
 
-def _version(workload: kueue_objects.Workload) -> int:
+def _version(workload: kueue_objects.KueueWorkload) -> int:
     return version_of(workload.metadata.resource_version)

@@ -17,10 +17,10 @@ from engine.reasons import Reason
 from kube import objects
 from kube.objects import Toleration, is_true
 from ungater.model import kueue_objects as kueue
-from ungater.model.conditions import Wanted
-from ungater.model.job_view import Owner
-from ungater.model.kueue_objects import REJECTED, RETRY, AdmissionCheck, CheckState, Workload
-from ungater.model.pod_slots import SlotMap
+from ungater.model.conditions import WantedCondition
+from ungater.model.job_view import JobView
+from ungater.model.kueue_objects import REJECTED, RETRY, AdmissionCheck, KueueCheckState, KueueWorkload
+from ungater.model.pod_slots import PodSetSlots
 
 # --- the AdmissionCheck ----------------------------------------------------------------------------------------------
 
@@ -30,21 +30,21 @@ def ours(check: AdmissionCheck) -> bool:
     return check.spec.controller_name == kueue.CONTROLLER
 
 
-def activity(check: AdmissionCheck, domain: str, flavors: Collection[str]) -> Wanted:
+def activity(check: AdmissionCheck, domain: str, flavors: Collection[str]) -> WantedCondition:
     """The condition Active: whether ClusterQueues with this check can admit. ``flavors``: ours that have a topology."""
     if domain == DEFAULT_DOMAIN:
         text = (
             f"Topogate reads and writes keys {DEFAULT_DOMAIN}/..., which are Kueue's: install it with a domain of its "
             "own, such as `topogate install --domain topogate.dev`"
         )
-        return Wanted(kueue.ACTIVE, False, "DomainOfKueue", text)
+        return WantedCondition(kueue.ACTIVE, False, "DomainOfKueue", text)
     if check.spec.parameters:
         text = f"spec.parameters: {kueue.CONTROLLER} takes none; remove them"
-        return Wanted(kueue.ACTIVE, False, "BadParametersRef", text)
+        return WantedCondition(kueue.ACTIVE, False, "BadParametersRef", text)
     if not flavors:
         text = f"no ResourceFlavor of {GROUP} has a topology: make one with the levels of this cluster"
-        return Wanted(kueue.ACTIVE, False, Reason.NO_FLAVOR, text)
-    return Wanted(kueue.ACTIVE, True, "Active", "Topogate answers this check")
+        return WantedCondition(kueue.ACTIVE, False, Reason.NO_FLAVOR, text)
+    return WantedCondition(kueue.ACTIVE, True, "Active", "Topogate answers this check")
 
 
 # --- what Kueue holds ------------------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Known:
+class KueueObjects:
     """Kueue's other kinds: our checks by name, flavors and topologies by name."""
 
     checks: Collection[str]
@@ -85,12 +85,12 @@ class Known:
     topologies: Mapping[str, kueue.Topology]
 
 
-def checks_of(workload: Workload, known: Known) -> tuple[CheckState, ...]:
+def checks_of(workload: KueueWorkload, known: KueueObjects) -> tuple[KueueCheckState, ...]:
     """The entries of our checks."""
     return tuple(check for check in workload.status.admission_checks or () if check.name in known.checks)
 
 
-def has_quota(workload: Workload) -> bool:
+def has_quota(workload: KueueWorkload) -> bool:
     """Whether it has quota and is not losing it."""
     conditions = workload.status.conditions
     return (
@@ -103,12 +103,12 @@ def has_quota(workload: Workload) -> bool:
     )
 
 
-def waits(workload: Workload) -> bool:
+def waits(workload: KueueWorkload) -> bool:
     """Whether it has quota and is not admitted yet."""
     return has_quota(workload) and not is_true(workload.status.conditions, kueue.ADMITTED)
 
 
-def standing(workloads: Iterable[Workload], known: Known) -> Standing | None:
+def standing(workloads: Iterable[KueueWorkload], known: KueueObjects) -> Standing | None:
     """How Kueue stands to the job of these Workloads; None where our check has no part in it."""
     evicted: Standing | None = None
     for workload in sorted(workloads, key=objects.key):
@@ -132,17 +132,17 @@ def standing(workloads: Iterable[Workload], known: Known) -> Standing | None:
     return evicted
 
 
-def _ending(workload: Workload) -> CheckState | None:
+def _ending(workload: KueueWorkload) -> KueueCheckState | None:
     """The check, of whomever, for whose answer Kueue will take the quota back, however long that takes."""
     states = workload.status.admission_checks or ()
     return next((check for check in states if check.state in {RETRY, REJECTED}), None)
 
 
-def _assigned(workload: Workload) -> Sequence[kueue.PodSetAssignment]:
+def _assigned(workload: KueueWorkload) -> Sequence[kueue.KueuePodSetAssignment]:
     return workload.status.admission.pod_set_assignments if workload.status.admission else ()
 
 
-def restrict(workload: Workload, known: Known) -> tuple[Restriction | None, str]:
+def restrict(workload: KueueWorkload, known: KueueObjects) -> tuple[Restriction | None, str]:
     """What Kueue assigned to the pods, or None and what keeps it from being known."""
     assignments = _assigned(workload)
     if len(assignments) != 1:
@@ -175,7 +175,7 @@ def restrict(workload: Workload, known: Known) -> tuple[Restriction | None, str]
 # --- the job as Kueue will start it ----------------------------------------------------------------------------------
 
 
-def view(owner: Owner, stands: Standing | None, workloads: Collection[str] = ()) -> Owner:
+def view(owner: JobView, stands: Standing | None, workloads: Collection[str] = ()) -> JobView:
     """The job as everything else is to look at it. ``workloads``: the keys of all Workloads that Kueue has of it."""
     if owner.over:
         return owner
@@ -234,7 +234,7 @@ def _with_labels(affinity: objects.Affinity | None, labels: Sequence[str]) -> ob
     return msgspec.structs.replace(affinity, node_affinity=node_affinity)
 
 
-def strayed(slots: SlotMap, given: Restriction, labels_of: Callable[[str], Mapping[str, str] | None]) -> bool:
+def strayed(slots: PodSetSlots, given: Restriction, labels_of: Callable[[str], Mapping[str, str] | None]) -> bool:
     """Whether slots lie outside of what Kueue assigned: they are of an earlier reservation, whose end was not seen.
 
     ``labels_of``: a node's labels, None where the node is not there.

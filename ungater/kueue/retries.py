@@ -21,7 +21,7 @@ from kube.objects import condition, is_true
 from ungater.kueue.answers import Side, shorten
 from ungater.model import kueue_objects as kueue
 from ungater.model.conditions import moment, timestamp
-from ungater.model.kueue_objects import PENDING, REJECTED, RETRY, CheckState, Workload
+from ungater.model.kueue_objects import PENDING, REJECTED, RETRY, KueueCheckState, KueueWorkload
 
 FIRST_BACKOFF, LONGEST_BACKOFF = 60, 1800  # seconds, as Kueue's own checks wait
 TRIES = 5  # of one that has its quota back too early, before it is given time again
@@ -76,7 +76,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Told:
+class RetryAnswer:
     """What was said with a Retry, and how many seconds the workload is to stay away. Known until Kueue has noted that.
 
     ``tries``: how often it may be said again at once, where Kueue gave the quota back before it was told the delay.
@@ -93,7 +93,7 @@ class Told:
 
 
 def verdict(
-    workload: Workload,
+    workload: KueueWorkload,
     side: Side,
     limits: Limits,
     *,
@@ -129,22 +129,22 @@ def backoff(times: int, *, hopeless: bool) -> int:
     return min(LONGEST_BACKOFF, FIRST_BACKOFF << min(times, _DOUBLINGS)) if hopeless else FIRST_BACKOFF
 
 
-def times_of(workload: Workload, checks: Iterable[CheckState]) -> int:
+def times_of(workload: KueueWorkload, checks: Iterable[KueueCheckState]) -> int:
     """How often it has been sent away by these checks; older Kueues count for all of them."""
     state = workload.status.requeue_state
     return max((state.count or 0) if state else 0, *(check.retry_count or 0 for check in checks), 0)
 
 
-def remembered(workload: Workload, said: CheckState, before: Told | None) -> Told:
+def remembered(workload: KueueWorkload, said: KueueCheckState, before: RetryAnswer | None) -> RetryAnswer:
     """What is to be known of this Retry; ``before``: of an earlier one whose delay Kueue has not noted."""
     if before is not None and before.tries:
         return replace(before, tries=before.tries - 1)
     ours = [check for check in workload.status.admission_checks or () if check.name == said.name]
     hopeless = said.message.partition(":")[0] in HOPELESS
-    return Told(said.message, backoff(times_of(workload, ours), hopeless=hopeless), hopeless, TRIES)
+    return RetryAnswer(said.message, backoff(times_of(workload, ours), hopeless=hopeless), hopeless, TRIES)
 
 
-def next_step(workload: Workload, check: CheckState, told: Told, now: float) -> CheckState | None:
+def next_step(workload: KueueWorkload, check: KueueCheckState, told: RetryAnswer, now: float) -> KueueCheckState | None:
     """The second and third step of giving quota back; None where it is not the time for either."""
     conditions, state = workload.status.conditions, workload.status.requeue_state
     if is_true(conditions, kueue.FINISHED) or not workload.spec.active or workload.metadata.deletion_timestamp:
@@ -156,7 +156,7 @@ def next_step(workload: Workload, check: CheckState, told: Told, now: float) -> 
         back = (moment(check.last_transition_time) or now) + (check.requeue_after_seconds or 0)
         noted = again is not None and again >= back
         message = f"{told.message}; others have its quota until {timestamp(again)}" if again and noted else told.message
-        pending = CheckState(name=check.name, state=PENDING, message=shorten(message))
+        pending = KueueCheckState(name=check.name, state=PENDING, message=shorten(message))
         return pending if noted or back <= now else None  # Kueue notes it with its next write
     by_check = leaving and evicted is not None and evicted.reason == kueue.BY_CHECK
     by_us = by_check and check.state == PENDING and check.message == _EVICTED_BY_RETRY
@@ -164,36 +164,36 @@ def next_step(workload: Workload, check: CheckState, told: Told, now: float) -> 
     if not by_us or (again or now) > now:
         return None
     if not in_time:  # Kueue would keep it from its queue for good, but the reason need not be gone
-        return CheckState(name=check.name, state=PENDING, message=told.message)
-    return CheckState(name=check.name, state=RETRY, message=told.message, requeue_after_seconds=told.seconds)
+        return KueueCheckState(name=check.name, state=PENDING, message=told.message)
+    return KueueCheckState(name=check.name, state=RETRY, message=told.message, requeue_after_seconds=told.seconds)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ContestedQueues:
     """The ClusterQueues whose quota somebody waits for. ``unknown``: somebody waits, and nobody knows for whose."""
 
     queues: frozenset[str] = frozenset()
     unknown: bool = False
 
-    def of(self, workload: Workload) -> bool:
+    def of(self, workload: KueueWorkload) -> bool:
         """Whether others may wait for the quota that it has."""
         admission = workload.status.admission
         return self.unknown or (admission is not None and admission.cluster_queue in self.queues)
 
 
-def wanted(workloads: Iterable[Workload], now: float) -> Wanted:
+def wanted(workloads: Iterable[KueueWorkload], now: float) -> ContestedQueues:
     """Whose quota is waited for, as far as Workloads with quota tell which LocalQueue is of which ClusterQueue."""
     found = tuple(workloads)
     of_local = {_local(each): each.status.admission.cluster_queue for each in found if each.status.admission}
     queues = {of_local.get(_local(each), "") for each in found if _waits_for_quota(each, now)}
-    return Wanted(frozenset(queues - {""}), "" in queues)
+    return ContestedQueues(frozenset(queues - {""}), "" in queues)
 
 
-def _local(workload: Workload) -> tuple[str, str]:
+def _local(workload: KueueWorkload) -> tuple[str, str]:
     return workload.metadata.namespace, workload.spec.queue_name
 
 
-def _waits_for_quota(workload: Workload, now: float) -> bool:
+def _waits_for_quota(workload: KueueWorkload, now: float) -> bool:
     conditions, state = workload.status.conditions, workload.status.requeue_state
     return (
         workload.spec.active

@@ -10,10 +10,10 @@ from engine.model import Amounts
 from engine.reasons import Reason
 from kube.objects import Pod
 from queueing.lifecycle import LifeRules
-from ungater.model.conditions import Wanted
-from ungater.model.job_view import MAIN, OwnedPodSet
-from ungater.model.pod_slots import SlotMap
-from ungater.model.workload_entry import Moves, Record
+from ungater.model.conditions import WantedCondition
+from ungater.model.job_view import MAIN, PodSetView
+from ungater.model.pod_slots import PodSetSlots
+from ungater.model.workload_entry import Moves, WorkloadEntry
 
 
 class _Instruction(msgspec.Struct, frozen=True, gc=False):
@@ -24,11 +24,11 @@ class Create(_Instruction, frozen=True):
     """Make the Workload."""
 
 
-class Respec(_Instruction, frozen=True):
+class UpdateSpec(_Instruction, frozen=True):
     """Bring the Workload's spec up to date: counts, and while it waits the templates too."""
 
 
-class Enter(_Instruction, frozen=True):
+class Enqueue(_Instruction, frozen=True):
     """Wait for a place; with slots already, for more of them, or for others in place of the ``lost``.
 
     ``until``: not before that time (seconds since the epoch). ``asked``: by pod set, what its pods ask for where that
@@ -40,7 +40,7 @@ class Enter(_Instruction, frozen=True):
     asked: Mapping[str, Amounts] = {}
 
 
-class Leave(_Instruction, frozen=True):
+class Dequeue(_Instruction, frozen=True):
     """Wait for a place no more."""
 
 
@@ -54,23 +54,23 @@ class Shorten(_Instruction, frozen=True):
     counts: Mapping[str, int]
 
 
-class Doubt(_Instruction, frozen=True):
+class DoubtNamespace(_Instruction, frozen=True):
     """Pods of a workload without a queue never came: others of its namespace wait for theirs before they are placed."""
 
 
 class Release(_Instruction, frozen=True):
     """Remove the admission from the Workload, then give the capacity back."""
 
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[WantedCondition, ...]
 
 
-class Return(_Instruction, frozen=True):
+class ClearAdmission(_Instruction, frozen=True):
     """An eviction is over: remove the admission, and wait again from ``until`` on (seconds since the epoch).
 
     ``leave``: it does not come back by itself. ``requeues``: how often it was put back because of its own trouble.
     """
 
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[WantedCondition, ...]
     until: float
     requeues: int
     leave: bool
@@ -79,7 +79,7 @@ class Return(_Instruction, frozen=True):
 class Evict(_Instruction, frozen=True):
     """Begin an eviction: write these conditions; from then on no more pods go."""
 
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[WantedCondition, ...]
     reason: Reason
     message: str
 
@@ -116,19 +116,19 @@ class Remove(_Instruction, frozen=True):
     """Delete the Workload: it finished long ago."""
 
 
-class LookAgain(_Instruction, frozen=True):
+class RequeueAfter(_Instruction, frozen=True):
     """Nothing to do before so many seconds."""
 
     after: float
 
 
-class Write(_Instruction, frozen=True):
+class WriteConditions(_Instruction, frozen=True):
     """Write conditions; one with a ``delay`` (seconds) waits that long and until there is nothing better to do.
 
     ``lost``: names of lost nodes whose pods have no other place; None: nothing is said of them.
     """
 
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[WantedCondition, ...]
     delay: float = 0.0
     lost: tuple[str, ...] | None = None
 
@@ -137,7 +137,7 @@ class ShrinkLater(_Instruction, frozen=True):
     """Look again in a moment whether slots are to be given back."""
 
 
-class Readmit(_Instruction, frozen=True):
+class RestoreAdmission(_Instruction, frozen=True):
     """Write the admission that is held again: somebody removed it or the whole Workload."""
 
 
@@ -147,7 +147,7 @@ class Shrink(_Instruction, frozen=True):
     ``asks``: what each of its pods takes, where that is less than was granted.
     """
 
-    slots: SlotMap | None
+    slots: PodSetSlots | None
     count: int
     pod_set: str = MAIN
     asks: Amounts | None = None
@@ -172,7 +172,7 @@ class Delete(_Instruction, frozen=True):
     at_once: bool = False
 
 
-class Tell(_Instruction, frozen=True):
+class EmitEvent(_Instruction, frozen=True):
     """An event on the job, or on ``pod``; ``once`` names what is not to be said twice."""
 
     type: str
@@ -185,14 +185,14 @@ class Tell(_Instruction, frozen=True):
 
 Instruction = (
     Create
-    | Respec
-    | Enter
-    | Leave
+    | UpdateSpec
+    | Enqueue
+    | Dequeue
     | Free
     | Shorten
-    | Doubt
+    | DoubtNamespace
     | Release
-    | Return
+    | ClearAdmission
     | Evict
     | EvictPods
     | EvictSome
@@ -200,14 +200,14 @@ Instruction = (
     | Suspend
     | Deactivate
     | Remove
-    | LookAgain
-    | Write
+    | RequeueAfter
+    | WriteConditions
     | ShrinkLater
-    | Readmit
+    | RestoreAdmission
     | Shrink
     | Ungate
     | Delete
-    | Tell
+    | EmitEvent
 )
 
 
@@ -227,7 +227,7 @@ class MissingPods:
 
 
 @dataclass(frozen=True)
-class Rules:
+class ReconcileContext:
     """What holds for all jobs: our keys, each flavor's levels by its name, and which places are lost.
 
     ``lost``: those of some slices where no pod of the pod set can start now. ``dead``: whether nobody ends pods on a
@@ -238,15 +238,17 @@ class Rules:
 
     keys: Keys
     flavors: Mapping[str, tuple[str, ...]]
-    lost: Callable[[Record, OwnedPodSet, SlotMap, Sequence[int]], Collection[int]] = lambda *_: ()
+    lost: Callable[[WorkloadEntry, PodSetView, PodSetSlots, Sequence[int]], Collection[int]] = lambda *_: ()
     dead: Callable[[str], bool] = lambda _node: False
     missing: Callable[[str], float | None] = lambda _node: None
-    avoided: Callable[[Record, OwnedPodSet, float], Collection[str]] = lambda *_: ()
+    avoided: Callable[[WorkloadEntry, PodSetView, float], Collection[str]] = lambda *_: ()
     life: LifeRules = field(default_factory=LifeRules)
     missing_pods: MissingPods = field(default_factory=MissingPods)
     require_queue: bool = False  # what asks for a topology without a queue is not placed
     # Seconds for which those of a namespace wait for their pods, as pods of others there did not come.
     doubted: Callable[[str, float], float] = lambda _namespace, _now: 0.0
-    checks: Callable[[Record], Collection[str]] = lambda _record: ()  # the admission checks that it needs
-    losing: Callable[[Record], Losing | None] = lambda _record: None  # slices that are to make room for somebody
-    outsiders: Callable[[Record], tuple[tuple[Pod, str], ...]] = lambda _record: ()  # pods that are to make room for it
+    checks: Callable[[WorkloadEntry], Collection[str]] = lambda _record: ()  # the admission checks that it needs
+    losing: Callable[[WorkloadEntry], Losing | None] = lambda _record: None  # slices that are to make room for somebody
+    outsiders: Callable[[WorkloadEntry], tuple[tuple[Pod, str], ...]] = (
+        lambda _record: ()
+    )  # pods that are to make room for it

@@ -21,7 +21,7 @@ MAX_MESSAGE = 1024  # for people: the API server takes 32 kB
 LAST_MOMENT = 253_402_300_799.0  # of the year 9999
 
 
-class Wanted(msgspec.Struct, frozen=True, gc=False):
+class WantedCondition(msgspec.Struct, frozen=True, gc=False):
     """A condition as it should be; times are the writer's business."""
 
     type: str
@@ -31,7 +31,7 @@ class Wanted(msgspec.Struct, frozen=True, gc=False):
 
 
 def merge(
-    existing: Iterable[Condition] | None, wanted: Sequence[Wanted], *, generation: int, now: float
+    existing: Iterable[Condition] | None, wanted: Sequence[WantedCondition], *, generation: int, now: float
 ) -> tuple[Condition, ...] | None:
     """The whole list of conditions to write, or None where nothing would change.
 
@@ -45,7 +45,7 @@ def merge(
     return tuple(merged.values()) if merged != before else None
 
 
-def _merged(old: Condition | None, want: Wanted, generation: int, now: float) -> Condition:
+def _merged(old: Condition | None, want: WantedCondition, generation: int, now: float) -> Condition:
     status = "True" if want.status else "False"
     message = shorten(want.message)
     kept = old is not None and old.status == status
@@ -61,7 +61,7 @@ def _merged(old: Condition | None, want: Wanted, generation: int, now: float) ->
     )
 
 
-def is_so(existing: Iterable[Condition] | None, wanted: Sequence[Wanted]) -> bool:
+def is_so(existing: Iterable[Condition] | None, wanted: Sequence[WantedCondition]) -> bool:
     """Whether all of ``wanted`` is there already."""
     return merge(existing, wanted, generation=0, now=0.0) is None
 

@@ -67,7 +67,7 @@ class Ranks:
 
 
 @dataclass(frozen=True)
-class OwnedPodSet:
+class PodSetView:
     """One pod set of an owner: how many slots it needs now, and the template as sent (``raw``) and as read."""
 
     name: str
@@ -132,7 +132,7 @@ def identity(namespace: str, uid: str) -> str:
 
 
 @dataclass(frozen=True)
-class Owner:
+class JobView:
     """A job of any kind that asks for a topology, as one moment saw it."""
 
     kind: str
@@ -141,7 +141,7 @@ class Owner:
     name: str
     uid: str
     created: str
-    pod_sets: tuple[OwnedPodSet, ...]
+    pod_sets: tuple[PodSetView, ...]
     wrong: RequestError | None  # what of its request cannot be honoured
     gated: bool  # the pod template carries our gate
     suspended: bool = False
@@ -202,7 +202,7 @@ class Owner:
         """Whether all its pods are of one pod set, whatever they tell."""
         return len(self.pod_sets) == 1 and not self.kinds
 
-    def pod_set_of(self, pod: Pod) -> OwnedPodSet | None:
+    def pod_set_of(self, pod: Pod) -> PodSetView | None:
         """The pod set of one of its pods; None where it belongs to none of them."""
         if self.alike:
             return self.pod_sets[0]

@@ -38,7 +38,7 @@ def versions_of(plural: str, kind: str, *, namespaced: bool = False) -> tuple[Re
 
 
 CHECKS = versions_of("admissionchecks", "AdmissionCheck")
-WORKLOADS = versions_of("workloads", "Workload", namespaced=True)
+WORKLOADS = versions_of("workloads", "KueueWorkload", namespaced=True)
 FLAVORS = versions_of("resourceflavors", "ResourceFlavor")
 TOPOLOGIES = versions_of("topologies", "Topology")
 
@@ -126,7 +126,7 @@ class WorkloadSpec(Struct, frozen=True):
     pod_sets: tuple[PodSet, ...] = ()
 
 
-class PodSetAssignment(Struct, frozen=True):
+class KueuePodSetAssignment(Struct, frozen=True):
     """What Kueue assigned to a pod set; ``count`` None is the count of its spec."""
 
     name: str = "main"
@@ -135,11 +135,11 @@ class PodSetAssignment(Struct, frozen=True):
     topology_assignment: dict[str, Any] | None = None
 
 
-class Admission(Struct, frozen=True):
+class KueueAdmission(Struct, frozen=True):
     """The reservation of quota."""
 
     cluster_queue: str = ""
-    pod_set_assignments: tuple[PodSetAssignment, ...] = ()
+    pod_set_assignments: tuple[KueuePodSetAssignment, ...] = ()
 
 
 class PodSetUpdate(Struct, frozen=True):
@@ -152,7 +152,7 @@ class PodSetUpdate(Struct, frozen=True):
     tolerations: tuple[Toleration, ...] | None = None
 
 
-class CheckState(Struct, frozen=True):
+class KueueCheckState(Struct, frozen=True):
     """One check of one Workload. ``requeue_after_seconds`` and ``retry_count``: newer Kueues alone."""
 
     name: str = ""
@@ -164,7 +164,7 @@ class CheckState(Struct, frozen=True):
     retry_count: int | None = None
 
 
-class RequeueState(Struct, frozen=True):
+class KueueRequeueState(Struct, frozen=True):
     """How often it came back, and when it may."""
 
     count: int | None = None
@@ -174,13 +174,13 @@ class RequeueState(Struct, frozen=True):
 class WorkloadStatus(Struct, frozen=True):
     """Status of a Workload."""
 
-    admission: Admission | None = None
+    admission: KueueAdmission | None = None
     conditions: tuple[Condition, ...] | None = None
-    admission_checks: tuple[CheckState, ...] | None = None
-    requeue_state: RequeueState | None = None
+    admission_checks: tuple[KueueCheckState, ...] | None = None
+    requeue_state: KueueRequeueState | None = None
 
 
-class Workload(Object, frozen=True):
+class KueueWorkload(Object, frozen=True):
     """Kueue's Workload."""
 
     spec: WorkloadSpec = WorkloadSpec()

@@ -38,7 +38,7 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
     node: str = ""
 
 
-class SlotMap:
+class PodSetSlots:
     """The slices of one pod set in rank order, with what is asked of them on every reconcile."""
 
     def __init__(self, levels: Sequence[str], slots: Sequence[Slot], flavor: str = "") -> None:
@@ -64,11 +64,11 @@ class SlotMap:
         return self._index.get(tuple(selector.get(level, "") for level in self.levels))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, SlotMap) and self.flavor == other.flavor and self.same(other)
+        return isinstance(other, PodSetSlots) and self.flavor == other.flavor and self.same(other)
 
     __hash__ = None  # type: ignore[assignment] # compared, never a key
 
-    def same(self, other: "SlotMap | None") -> bool:
+    def same(self, other: "PodSetSlots | None") -> bool:
         """Whether both give the same slots to the same ranks."""
         return (
             other is not None
@@ -76,17 +76,17 @@ class SlotMap:
             and [(s.values, s.count) for s in self.slots] == [(s.values, s.count) for s in other.slots]
         )
 
-    def without(self, counts: Mapping[int, int]) -> "SlotMap":
+    def without(self, counts: Mapping[int, int]) -> "PodSetSlots":
         """These slots less ``counts`` of them by slice; a slice that is empty then is left out."""
         kept = (
             Slot(slot.values, slot.count - counts.get(i, 0), slot.node)
             for i, slot in enumerate(self.slots)
             if slot.count > counts.get(i, 0)
         )
-        return SlotMap(self.levels, tuple(kept), self.flavor)
+        return PodSetSlots(self.levels, tuple(kept), self.flavor)
 
 
-class Intent(msgspec.Struct, frozen=True, gc=False):
+class Expectation(msgspec.Struct, frozen=True, gc=False):
     """A pod was sent to a slot: it counts there until the informer shows it; at ``deadline`` the patch is sent again.
 
     ``gone``: the API server said that there is no such pod, so it counts nowhere until the informer has seen that too.
@@ -122,7 +122,7 @@ class Tally:
         """Slots in use."""
         return sum(self.used)
 
-    def free(self, slots: SlotMap) -> list[int]:
+    def free(self, slots: PodSetSlots) -> list[int]:
         """Free slots by slice."""
         return [max(0, slot.count - used) for slot, used in zip(slots.slots, self.used, strict=True)]
 
@@ -153,9 +153,9 @@ def number(text: str | None) -> int | None:
 
 
 def tally(
-    slots: SlotMap,
+    slots: PodSetSlots,
     pods: Iterable[Pod],
-    intents: Mapping[str, Intent],
+    intents: Mapping[str, Expectation],
     *,
     gate: str,
     mark: str,
@@ -194,7 +194,7 @@ def tally(
 def assign(  # noqa: PLR0917  (pods and slots, and what is known of ranks)
     waiting: Iterable[Pod],
     free: Sequence[int],
-    slots: SlotMap,
+    slots: PodSetSlots,
     position: Position,
     taken: Mapping[int, int] | None = None,
     layers: Sequence[Layer] = (),
@@ -241,7 +241,7 @@ def assign(  # noqa: PLR0917  (pods and slots, and what is known of ranks)
     return placed
 
 
-def _homes(layers: Sequence[Layer], slots: SlotMap, free: Sequence[int], taken: Mapping[int, int]) -> Homes | None:
+def _homes(layers: Sequence[Layer], slots: PodSetSlots, free: Sequence[int], taken: Mapping[int, int]) -> Homes | None:
     if not layers:
         return None
     homes = Homes(layers, [slot.values for slot in slots.slots], free)
@@ -250,7 +250,7 @@ def _homes(layers: Sequence[Layer], slots: SlotMap, free: Sequence[int], taken: 
     return homes
 
 
-def surplus(slots: SlotMap, counted: Tally, keep: int, layers: Sequence[Layer] = ()) -> dict[int, int]:
+def surplus(slots: PodSetSlots, counted: Tally, keep: int, layers: Sequence[Layer] = ()) -> dict[int, int]:
     """Which free slots to give back so that ``keep`` (or what is in use) remain: slice -> how many.
 
     Slots whose pod finished with success go first, as no pod comes back to them; then from the end of rank order. Where
@@ -275,13 +275,13 @@ def _marked(pod: Pod, mark: str, workload: str) -> bool:
     return (pod.metadata.annotations or {}).get(mark) == workload
 
 
-def _count_finished(result: Tally, slots: SlotMap, pod: Pod) -> None:
+def _count_finished(result: Tally, slots: PodSetSlots, pod: Pod) -> None:
     if pod.status.phase == "Succeeded" and (index := slots.of_selector(pod.spec.node_selector)) is not None:
         result.succeeded[index] += 1
 
 
 def _count_gated(  # noqa: PLR0917
-    result: Tally, slots: SlotMap, pod: Pod, intent: Intent | None, now: float, rank: RankOf
+    result: Tally, slots: PodSetSlots, pod: Pod, intent: Expectation | None, now: float, rank: RankOf
 ) -> None:
     if pod.metadata.deletion_timestamp is not None:
         return
@@ -295,7 +295,7 @@ def _count_gated(  # noqa: PLR0917
 
 
 def _count_ungated(
-    result: Tally, slots: SlotMap, pod: Pod, members: dict[int, list[Pod]], rank: RankOf, *, ours: bool
+    result: Tally, slots: PodSetSlots, pod: Pod, members: dict[int, list[Pod]], rank: RankOf, *, ours: bool
 ) -> None:
     terminating = pod.metadata.deletion_timestamp is not None
     if terminating and not pod.spec.node_name:

@@ -11,11 +11,11 @@ from engine.preemption.model import Strategy
 from engine.reasons import Reason
 from kube.objects import Condition, Pod, version_of
 from queueing import lifecycle
-from queueing.queues.entry import Grant
-from ungater.model.job_view import MAIN, OwnedPodSet, Owner
+from queueing.queues.entry import AssumedAdmission
+from ungater.model.job_view import MAIN, JobView, PodSetView
 from ungater.model.kueue_objects import PodSetUpdate
 from ungater.model.pod_set_slices import Layer, layers_of
-from ungater.model.pod_slots import Intent, SlotMap, finished, is_gated
+from ungater.model.pod_slots import Expectation, PodSetSlots, finished, is_gated
 from ungater.model.ungate_patch import UngatePatches
 
 Moves = Mapping[str, tuple[tuple[int, int], ...]]  # by pod set: (slice, how many of its slots), slices ascending
@@ -23,14 +23,14 @@ Exchange = tuple[NumaPlacement, NumaPlacement]  # (what was promised, what the p
 
 
 @dataclass(frozen=True)
-class Part:
+class PodSetAssignment:
     """One pod set of an admission. ``flavors``: by resource; ``usage``: what all its pods take; ``slots``: where."""
 
     name: str
     count: int
     flavors: Mapping[str, str]
     usage: Mapping[str, int]
-    slots: SlotMap | None = None
+    slots: PodSetSlots | None = None
 
     @property
     def asks(self) -> Amounts | None:
@@ -45,14 +45,14 @@ class Admission:
     """What a workload was given, as it is stored. ``queue``: the cluster queue, "" for a workload without a queue."""
 
     queue: str
-    parts: tuple[Part, ...]
+    parts: tuple[PodSetAssignment, ...]
 
-    def part(self, name: str = MAIN) -> Part | None:
+    def part(self, name: str = MAIN) -> PodSetAssignment | None:
         """One pod set of it."""
         return next((part for part in self.parts if part.name == name), None)
 
     @property
-    def slots(self) -> SlotMap | None:
+    def slots(self) -> PodSetSlots | None:
         """The slots of the first pod set that has some."""
         return next((part.slots for part in self.parts if part.slots is not None), None)
 
@@ -71,7 +71,7 @@ class Admission:
         )
 
 
-def _alike(mine: Part, theirs: Part) -> bool:
+def _alike(mine: PodSetAssignment, theirs: PodSetAssignment) -> bool:
     same_slots = theirs.slots is None if mine.slots is None else mine.slots.same(theirs.slots)
     return same_slots and (mine.name, mine.count, dict(mine.flavors), dict(mine.usage)) == (
         theirs.name,
@@ -96,7 +96,7 @@ class Nomination:
 
 
 @dataclass(frozen=True)
-class Known:
+class ObservedWorkload:
     """The Workload as it was last read or written. Times are seconds since the epoch."""
 
     name: str
@@ -122,7 +122,7 @@ class Known:
     created: float = 0.0
 
     @property
-    def slots(self) -> SlotMap | None:
+    def slots(self) -> PodSetSlots | None:
         """The slots of the stored admission; of its first pod set that has some."""
         return self.admission.slots if self.admission is not None else None
 
@@ -141,7 +141,7 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Told:
+class LastEvent:
     """The last event about waiting, so that people are told news and nothing else."""
 
     reason: str
@@ -150,7 +150,7 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Trouble:
+class PlacementMismatch:
     """A kubelet did otherwise than was predicted for a pod: refused it (``reason``), or gave it other zones ("")."""
 
     pod: Pod
@@ -165,7 +165,7 @@ class Trouble:
         return bool(self.reason)
 
 
-class Doubt(StrEnum):
+class HoldReason(StrEnum):
     """Why a pod is not let go to a node now."""
 
     NONE = ""
@@ -176,17 +176,17 @@ class Doubt(StrEnum):
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldPod:
     """A pod that stays gated though it has a slot (`ungater.numa.in_flight`); ``since``: in seconds of the clock."""
 
     node: str
     shape: PodShape
     since: float
-    why: Doubt = Doubt.NONE
+    why: HoldReason = HoldReason.NONE
 
 
 @dataclass(frozen=True)
-class Came:
+class PodsSeen:
     """The pods of a pod set that holds slots or quota, in seconds of the clock (`ungater.reconcile.missing_pods`).
 
     ``most``: how many there were at once since the admission; ``need``: how many are to be there. ``grew_at``: when
@@ -201,32 +201,32 @@ class Came:
 
 
 @dataclass
-class Record:
+class WorkloadEntry:
     """One job: what was seen, what is held for it, and what was started for it."""
 
-    owner: Owner  # as it is to be looked at (`Memory.view`)
-    known: Known | None = None
+    owner: JobView  # as it is to be looked at (`Memory.view`)
+    known: ObservedWorkload | None = None
     queue_before: str = ""  # that the last Workload named which was deleted
     gone: str = ""  # uid of the Workload that was deleted last: what is still heard of it is old
     admission: Admission | None = None  # held, and written in the API server
-    slots_in: dict[str, SlotMap] = field(
+    slots_in: dict[str, PodSetSlots] = field(
         default_factory=dict
     )  # the slots of the admission, with their nodes, by pod set
-    grant: Grant | None = None  # the admission, as queueing takes it
+    grant: AssumedAdmission | None = None  # the admission, as queueing takes it
     pods: dict[str, Pod] = field(default_factory=dict)  # by uid
     left: dict[str, tuple[str, Pod]] = field(default_factory=dict)  # by uid: pod sets and pods that left it and run on
-    intents: dict[str, Intent] = field(default_factory=dict)  # by pod uid
-    held: dict[str, Held] = field(default_factory=dict)  # by pod uid
+    intents: dict[str, Expectation] = field(default_factory=dict)  # by pod uid
+    held: dict[str, HeldPod] = field(default_factory=dict)  # by pod uid
     deleting: dict[str, float] = field(default_factory=dict)  # by pod uid: when the deletion is asked for again
     refused: Refused | None = None
     lost: Moves = field(default_factory=dict)  # slots that need another place
     asked: Mapping[str, Amounts] = field(default_factory=dict)  # by pod set: what pods ask for that get no place for it
-    came: dict[str, Came] | None = None  # by pod set; None where they were not counted since the start
+    came: dict[str, PodsSeen] | None = None  # by pod set; None where they were not counted since the start
     late: dict[str, int] = field(default_factory=dict)  # pod sets whose pods did not come in time: as many as it gets
-    troubles: dict[str, Trouble] = field(default_factory=dict)  # by pod uid
+    troubles: dict[str, PlacementMismatch] = field(default_factory=dict)  # by pod uid
     swaps: dict[str, NumaPlacement] = field(default_factory=dict)  # by pod uid: what came to it by an exchange
     exchanges: dict[tuple[str, str], list[Exchange]] = field(default_factory=dict)  # by pod set and node: on their way
-    told: Told | None = None
+    told: LastEvent | None = None
     shrink_at: float | None = None
     busy: int = 0  # writes of its Workload or job under way or due: nothing is decided meanwhile
     missed: bool = False  # it was to be looked at meanwhile
@@ -243,7 +243,7 @@ class Record:
     bare_since: float | None = None  # since when an owner that is known by its pods has none, on the monotonic clock
     failures: int = 0  # in a row, for the backoff
     noted: set[str] = field(default_factory=set)  # events that are worth saying once
-    own: Owner | None = None  # the job as it is, without that view
+    own: JobView | None = None  # the job as it is, without that view
 
     def put_off(self) -> bool:
         """Whether nothing may be decided now; the end of the writes that are under way then asks for another look."""
@@ -251,18 +251,18 @@ class Record:
         return self.missed
 
     @property
-    def slots(self) -> SlotMap | None:
+    def slots(self) -> PodSetSlots | None:
         """The slots of its first pod set that has some: whether there are any, and where of a job with one pod set."""
         return next(iter(self.slots_in.values()), None)
 
-    def slots_of(self, pod: Pod) -> SlotMap | None:
+    def slots_of(self, pod: Pod) -> PodSetSlots | None:
         """The slots of a pod's pod set."""
         if len(self.slots_in) <= 1 and self.owner.alike:
             return self.slots
         pod_set = self.owner.pod_set_of(pod)
         return self.slots_in.get(pod_set.name) if pod_set is not None else None
 
-    def pods_of(self, pod_set: OwnedPodSet) -> Collection[Pod]:
+    def pods_of(self, pod_set: PodSetView) -> Collection[Pod]:
         """The pods of one pod set."""
         if self.owner.alike:
             return self.pods.values()
@@ -277,7 +277,7 @@ class Record:
         """What kubelets look at in such a pod."""
         return (self.owner.pod_set_of(pod) or self.owner.pod_sets[0]).shape
 
-    def layers_of(self, pod_set: OwnedPodSet) -> tuple[Layer, ...]:
+    def layers_of(self, pod_set: PodSetView) -> tuple[Layer, ...]:
         """The slices of a pod set, in the flavor that it is in; the narrowest first."""
         slots = self.slots_in.get(pod_set.name)
         return layers_of(pod_set.request.slices, slots.levels) if slots is not None and pod_set.request else ()
@@ -301,12 +301,12 @@ class Record:
         run = sum(not finished(pod) and (not is_gated(pod, gate) or pod.metadata.uid in self.intents) for pod in pods)
         return run + len(self.left_of(name)) < self.admitted(name)
 
-    def on_its_way(self, uid: str) -> Intent | None:
+    def on_its_way(self, uid: str) -> Expectation | None:
         """What was sent to a pod and may have let it go, whether that was seen or not."""
         sent = self.intents.get(uid)
         return sent if sent is not None and not (sent.gone or sent.refused) else None
 
-    def there(self, pod_set: OwnedPodSet) -> int:
+    def there(self, pod_set: PodSetView) -> int:
         """How many pods of a pod set exist and have not finished."""
         intents = self.intents
         return sum(
@@ -314,7 +314,7 @@ class Record:
             for pod in self.pods_of(pod_set)
         )
 
-    def wanted(self, pod_set: OwnedPodSet) -> int:
+    def wanted(self, pod_set: PodSetView) -> int:
         """How many slots a pod set is to have now; one whose pods did not come in time gets no more than it has."""
         return min(pod_set.count, self.late.get(pod_set.name, pod_set.count))
 

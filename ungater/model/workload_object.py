@@ -20,10 +20,10 @@ from kube.objects import Condition, Object, Struct, controller_of
 from queueing import lifecycle
 from queueing.queues.eviction_units import is_pod, pod_of, pod_unit
 from ungater.model.conditions import moment, plain, timestamp
-from ungater.model.job_view import JOB, JOB_API, MAIN, OwnedPodSet, Owner, Ranks
+from ungater.model.job_view import JOB, JOB_API, MAIN, JobView, PodSetView, Ranks
 from ungater.model.kueue_objects import PodSetUpdate
-from ungater.model.pod_slots import Slot, SlotMap
-from ungater.model.workload_entry import Admission, Known, Nomination, Part
+from ungater.model.pod_slots import PodSetSlots, Slot
+from ungater.model.workload_entry import Admission, Nomination, ObservedWorkload, PodSetAssignment
 
 MOST_UNHEALTHY = 1000  # as many as the API takes
 
@@ -46,7 +46,7 @@ class Spec(Struct, frozen=True):
     maximum_execution_time_seconds: int | None = None
 
 
-class PodSetAssignment(Struct, frozen=True):
+class StoredPodSetAssignment(Struct, frozen=True):
     """What was decided for one pod set; ``topology_assignment`` in either stored form."""
 
     name: str = MAIN
@@ -60,7 +60,7 @@ class StoredAdmission(Struct, frozen=True):
     """The write-ahead record."""
 
     cluster_queue: str = ""
-    pod_set_assignments: tuple[PodSetAssignment, ...] = ()
+    pod_set_assignments: tuple[StoredPodSetAssignment, ...] = ()
 
 
 class StoredVictim(Struct, frozen=True):
@@ -86,7 +86,7 @@ class StoredNomination(Struct, frozen=True):
     cluster_queue: str = ""
     strategy: str = Strategy.LEAST_PRIORITY
     victims: tuple[StoredVictim, ...] = ()
-    pod_set_assignments: tuple[PodSetAssignment, ...] = ()
+    pod_set_assignments: tuple[StoredPodSetAssignment, ...] = ()
 
 
 class RequeueState(Struct, frozen=True):
@@ -131,11 +131,11 @@ class Workload(Object, frozen=True):
     status: Status = Status()
 
 
-def known_of(workload: Workload) -> Known:
+def known_of(workload: Workload) -> ObservedWorkload:
     """What is remembered of a Workload. An admission that cannot be read counts as none: it is decided again."""
     meta, spec, status = workload.metadata, workload.spec, workload.status
     requeue = status.requeue_state or RequeueState()
-    return Known(
+    return ObservedWorkload(
         name=meta.name,
         uid=meta.uid,
         resource_version=meta.resource_version,
@@ -179,14 +179,16 @@ def _admission_of(stored_: StoredAdmission | StoredNomination | None) -> Admissi
     return Admission(stored_.cluster_queue, parts)
 
 
-def _part_of(entry: PodSetAssignment) -> Part:
+def _part_of(entry: StoredPodSetAssignment) -> PodSetAssignment:
     flavors = entry.flavors or {}
     usage = {name: parse(name, value) for name, value in (entry.resource_usage or {}).items()}
     if entry.topology_assignment is None:
-        return Part(entry.name, entry.count, flavors, usage)
+        return PodSetAssignment(entry.name, entry.count, flavors, usage)
     levels, domains = stored.decode(entry.topology_assignment)
-    slots = SlotMap(levels, tuple(Slot(values, count) for values, count in domains), next(iter(flavors.values()), ""))
-    return Part(entry.name, slots.total, flavors, usage, slots)
+    slots = PodSetSlots(
+        levels, tuple(Slot(values, count) for values, count in domains), next(iter(flavors.values()), "")
+    )
+    return PodSetAssignment(entry.name, slots.total, flavors, usage, slots)
 
 
 def _nomination_of(stored_: StoredNomination) -> Nomination | None:
@@ -203,7 +205,7 @@ def _nomination_of(stored_: StoredNomination) -> Nomination | None:
     )
 
 
-def new_workload(owner: Owner, priority: int) -> dict[str, Any]:
+def new_workload(owner: JobView, priority: int) -> dict[str, Any]:
     """The Workload of a job, to be created."""
     spec = {"podSets": [_pod_set(pod_set, owner) for pod_set in owner.pod_sets], **_wishes(owner, priority)}
     spec = {name: value for name, value in spec.items() if value is not None}
@@ -216,7 +218,7 @@ def new_workload(owner: Owner, priority: int) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": "Workload", "metadata": metadata, "spec": spec}
 
 
-def _references(owner: Owner) -> list[dict[str, Any]]:
+def _references(owner: JobView) -> list[dict[str, Any]]:
     """Whom the Workload belongs to. Blocking a deletion needs a right on the owner's kind, which we have for Jobs."""
     if owner.members:
         return [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid} for name, uid in owner.members]
@@ -229,7 +231,7 @@ def _references(owner: Owner) -> list[dict[str, Any]]:
     return [{**about, "controller": True, "blockOwnerDeletion": (owner.kind, owner.api_version) == (JOB, JOB_API)}]
 
 
-def belongs(workload: Object, owner: Owner) -> bool:
+def belongs(workload: Object, owner: JobView) -> bool:
     """Whether a Workload is the owner's: by its controlling owner; of a group of pods, by its name."""
     controller = controller_of(workload.metadata)
     if owner.members:
@@ -237,7 +239,7 @@ def belongs(workload: Object, owner: Owner) -> bool:
     return controller is not None and controller.uid == owner.uid and workload.metadata.name == owner.workload
 
 
-def _wishes(owner: Owner, priority: int) -> dict[str, Any]:
+def _wishes(owner: JobView, priority: int) -> dict[str, Any]:
     """What the spec says besides the pod sets; None where it says nothing."""
     return {
         "priority": priority,
@@ -247,7 +249,7 @@ def _wishes(owner: Owner, priority: int) -> dict[str, Any]:
     }
 
 
-def _pod_set(pod_set: OwnedPodSet, owner: Owner) -> dict[str, Any]:
+def _pod_set(pod_set: PodSetView, owner: JobView) -> dict[str, Any]:
     body: dict[str, Any] = {"name": pod_set.name, "count": pod_set.full, "template": msgspec.Raw(pod_set.raw)}
     if pod_set.least:
         body["minCount"] = pod_set.least
@@ -280,7 +282,7 @@ def _topology(request: ParsedRequest) -> dict[str, Any]:
     return body
 
 
-def spec_patch(known: Known, owner: Owner, priority: int) -> dict[str, Any]:
+def spec_patch(known: ObservedWorkload, owner: JobView, priority: int) -> dict[str, Any]:
     """The merge patch that brings the spec up to date after the job was edited."""
     pod_sets = [_pod_set(pod_set, owner) for pod_set in owner.pod_sets]
     return {
@@ -289,7 +291,7 @@ def spec_patch(known: Known, owner: Owner, priority: int) -> dict[str, Any]:
     }
 
 
-def fingerprint(owner: Owner) -> str:
+def fingerprint(owner: JobView) -> str:
     """Tells templates and requests of a job from others, so that one edited while nobody watched is seen as such."""
     parts = [
         (one.name, _topology(one.request) if one.request is not None else None, msgspec.Raw(one.raw))
@@ -298,20 +300,20 @@ def fingerprint(owner: Owner) -> str:
     return blake2b(msgspec.json.encode(parts), digest_size=8).hexdigest()
 
 
-def counts_patch(known: Known, counts: Sequence[int]) -> list[dict[str, Any]]:
+def counts_patch(known: ObservedWorkload, counts: Sequence[int]) -> list[dict[str, Any]]:
     """The JSON patch that brings the counts up to date, by pod set; templates stay as the job had them at first."""
     version = {"op": "test", "path": "/metadata/resourceVersion", "value": known.resource_version}
     paths = (f"/spec/podSets/{number}/count" for number in range(len(counts)))
     return [version, *({"op": "replace", "path": path, "value": n} for path, n in zip(paths, counts, strict=True))]
 
 
-def active_patch(known: Known, *, active: bool) -> dict[str, Any]:
+def active_patch(known: ObservedWorkload, *, active: bool) -> dict[str, Any]:
     """The merge patch that makes it active, or not."""
     return {"metadata": {"resourceVersion": known.resource_version}, "spec": {"active": active}}
 
 
 def status_patch(
-    known: Known,
+    known: ObservedWorkload,
     conditions: Sequence[Condition],
     *,
     admission: Admission | None,
@@ -338,7 +340,7 @@ def status_patch(
 
 
 def nomination_patch(
-    known: Known, conditions: Sequence[Condition], nomination: Nomination, now: float
+    known: ObservedWorkload, conditions: Sequence[Condition], nomination: Nomination, now: float
 ) -> dict[str, Any]:
     """The merge patch that stores the plan of a preemption before its first eviction."""
     victims = [_victim(nomination, key, uid) for key, uid in nomination.victims.items()]
@@ -362,14 +364,14 @@ def _victim(nomination: Nomination, key: str, uid: str) -> dict[str, Any]:
 
 
 def conditions_patch(
-    known: Known, conditions: Sequence[Condition], more: Mapping[str, Any] | None = None
+    known: ObservedWorkload, conditions: Sequence[Condition], more: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """The merge patch of the conditions, and of ``more`` fields of the status."""
     status = {"conditions": plain(conditions), **(more or {})}
     return {"metadata": {"resourceVersion": known.resource_version}, "status": status}
 
 
-def unhealthy_nodes(known: Known, names: Collection[str], now: float) -> dict[str, Any]:
+def unhealthy_nodes(known: ObservedWorkload, names: Collection[str], now: float) -> dict[str, Any]:
     """What is to be written of the lost nodes whose pods have no other place; empty where that is there already.
 
     ``now``: seconds since the epoch.
@@ -385,7 +387,7 @@ def _queue(admission: Admission) -> dict[str, Any]:
     return {"clusterQueue": admission.queue} if admission.queue else {}
 
 
-def _assignment(part: Part) -> dict[str, Any]:
+def _assignment(part: PodSetAssignment) -> dict[str, Any]:
     usage = {name: format_quantity(name, amount) for name, amount in sorted(part.usage.items())}
     body: dict[str, Any] = {"name": part.name, "flavors": dict(part.flavors), "count": part.count}
     if usage:

@@ -27,8 +27,8 @@ from kube.objects import Pod, condition, key
 from ungater.model.conditions import QUOTA_RESERVED, moment
 from ungater.model.job_view import shape_of
 from ungater.model.pod_slots import finished
-from ungater.model.workload_entry import Doubt, Held, Record
-from ungater.numa.node_topologies import Inside
+from ungater.model.workload_entry import HeldPod, HoldReason, WorkloadEntry
+from ungater.numa.node_topologies import NodeTopologies
 
 PATIENCE = 30.0  # seconds
 YOUNG = 60.0  # seconds for which a pod that runs may end at any moment; an older one hardly ends in this very second
@@ -44,7 +44,7 @@ class Seen:
 
     shape: PodShape
     since: float
-    record: Record | None  # of one that is on no node yet
+    record: WorkloadEntry | None  # of one that is on no node yet
     uid: str
     bound: bool = False
     started: bool = False  # its kubelet has admitted it
@@ -52,15 +52,15 @@ class Seen:
     leaving: bool = False
 
 
-class Arrivals:
+class InFlightPods:
     """See the module. ``enqueue(uid, after)`` has a job looked at again; ``record_of`` the key of a workload."""
 
     def __init__(
         self,
         state: ClusterState,
-        inside: Inside,
+        inside: NodeTopologies,
         enqueue: Callable[[str, float], None],
-        record_of: Callable[[str], Record | None],
+        record_of: Callable[[str], WorkloadEntry | None],
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -74,19 +74,19 @@ class Arrivals:
         self._on: dict[str, dict[str, Seen]] = {}  # by node and key of the pod
         self._node_of: dict[str, str] = {}
         self._observing: set[str] = set()  # nodes of which placements were observed
-        self._waiting: dict[str, dict[str, Record]] = {}  # by node: records with pods that wait, by uid
+        self._waiting: dict[str, dict[str, WorkloadEntry]] = {}  # by node: records with pods that wait, by uid
         self._left_out: dict[str, dict[tuple[str, PodShape], float]] = {}  # by uid of the record: until when
 
     # --- what is on its way --------------------------------------------------------------------------------------
 
-    def sent(self, record: Record, pod: Pod, node: str) -> None:
+    def sent(self, record: WorkloadEntry, pod: Pod, node: str) -> None:
         """A pod was let go to a node."""
         self.stop_waiting(record, pod.metadata.uid)
         machine, shape = self._state.machines.get(node), record.shape_of(pod)
         if machine is not None and heeds(machine.layout, shape):
             self._put(node, key(pod), Seen(shape, self._clock(), record, pod.metadata.uid))
 
-    def saw(self, record: Record | None, pod: Pod, node: str) -> None:
+    def saw(self, record: WorkloadEntry | None, pod: Pod, node: str) -> None:
         """A pod is on a node, or was let go to it by whoever led before."""
         machine = self._state.machines.get(node)
         if machine is None or finished(pod):
@@ -167,7 +167,7 @@ class Arrivals:
 
     # --- who waits -----------------------------------------------------------------------------------------------
 
-    def may_go(self, record: Record, pod: Pod, node: str) -> bool:
+    def may_go(self, record: WorkloadEntry, pod: Pod, node: str) -> bool:
         """Whether a pod may be let go to a node now; where not, its job is looked at again in time."""
         machine, uid = self._state.machines.get(node), pod.metadata.uid
         if machine is None or not heeds(machine.layout, record.shape_of(pod)):
@@ -176,23 +176,23 @@ class Arrivals:
         held = record.held.get(uid)
         if held is None or held.node != node:
             self.stop_waiting(record, uid)
-            held = Held(node, record.shape_of(pod), now)
+            held = HeldPod(node, record.shape_of(pod), now)
         why = self._why_not(machine, record, held, now)
         if not why:
             return True
-        record.held[uid] = Held(node, held.shape, held.since, why)
+        record.held[uid] = HeldPod(node, held.shape, held.since, why)
         self._waiting.setdefault(node, {})[record.id] = record
         waited = now - held.since
-        if why is Doubt.REFUSED and waited >= MOVE:
+        if why is HoldReason.REFUSED and waited >= MOVE:
             self._left_out.setdefault(record.id, {})[node, held.shape] = now + AGAIN
             self._enqueue(record.id, 0.0)
-        steps = (waited + AGAIN,) if why is Doubt.PROMISED else ()  # those may get other slots without a word
+        steps = (waited + AGAIN,) if why is HoldReason.PROMISED else ()  # those may get other slots without a word
         self._enqueue(
             record.id, min((step - waited for step in (MOVE, PATIENCE, *steps) if step > waited), default=AGAIN)
         )
         return False
 
-    def _why_not(self, machine: Machine, record: Record, held: Held, now: float) -> Doubt:
+    def _why_not(self, machine: Machine, record: WorkloadEntry, held: HeldPod, now: float) -> HoldReason:
         node, layout = held.node, machine.layout
         coming = dict(self._coming(node, machine, now))
         ending = [
@@ -202,22 +202,22 @@ class Arrivals:
         ]
         free = self._state.free_for(node, [name for name, seen in coming.items() if seen.bound], ending)
         if free is None:
-            return Doubt.NONE
+            return HoldReason.NONE
         least, most = free
         shapes = [*(seen.shape for seen in coming.values()), held.shape]
         first = self._first_in_turn(node, held, now)
         if certain(layout, least, most, [*shapes, *first]):
             late = now - held.since >= PATIENCE
-            return Doubt.NONE if late else self._promised(layout, record, node, Free(least, most), coming, held)
+            return HoldReason.NONE if late else self._promised(layout, record, node, Free(least, most), coming, held)
         if not certain(layout, least, least, [held.shape]):
-            return Doubt.REFUSED
+            return HoldReason.REFUSED
         if now - held.since >= PATIENCE:
-            return Doubt.NONE
-        return Doubt.ORDER if certain(layout, least, most, [held.shape]) else Doubt.ENDS
+            return HoldReason.NONE
+        return HoldReason.ORDER if certain(layout, least, most, [held.shape]) else HoldReason.ENDS
 
     def _promised(  # noqa: PLR0917
-        self, layout: Layout, record: Record, node: str, free: Free, coming: Mapping[str, Seen], held: Held
-    ) -> Doubt:
+        self, layout: Layout, record: WorkloadEntry, node: str, free: Free, coming: Mapping[str, Seen], held: HeldPod
+    ) -> HoldReason:
         """Whether a pod that would be granted leaves zones for those that are still to come and go before it."""
         mine = _turn_of(record)
         shapes: list[PodShape] = []
@@ -228,24 +228,24 @@ class Arrivals:
             let_go = sum(seen.record is other and seen.shape == shape for seen in coming.values())
             shapes += [shape] * (count - let_go)
         if not shapes:
-            return Doubt.NONE
+            return HoldReason.NONE
         others = [*(seen.shape for seen in coming.values()), *shapes]
         if certain(layout, *free, [*others, held.shape]) or not certain(layout, *free, others):
-            return Doubt.NONE  # there is room for all, or they are not sure of theirs without it either
-        return Doubt.PROMISED
+            return HoldReason.NONE  # there is room for all, or they are not sure of theirs without it either
+        return HoldReason.PROMISED
 
-    def _first_in_turn(self, node: str, held: Held, now: float) -> list[PodShape]:
+    def _first_in_turn(self, node: str, held: HeldPod, now: float) -> list[PodShape]:
         """The one that has waited longest for pods on their way to a node, and longer than this one."""
         waiting = [
             (other.since, other.shape)
             for record in self._waiting.get(node, {}).values()
             for other in record.held.values()
-            if other.node == node and other.why is Doubt.ORDER and now - other.since >= TURN
+            if other.node == node and other.why is HoldReason.ORDER and now - other.since >= TURN
         ]
         first = min(waiting, key=lambda one: one[0], default=None)
         return [first[1]] if first is not None and first[0] < held.since else []
 
-    def stop_waiting(self, record: Record, uid: str) -> None:
+    def stop_waiting(self, record: WorkloadEntry, uid: str) -> None:
         """A pod waits no more: it is let go, gone, or has another slot."""
         held = record.held.pop(uid, None)
         if held is None or any(other.node == held.node for other in record.held.values()):
@@ -255,7 +255,7 @@ class Arrivals:
         if not waiting:
             self._waiting.pop(held.node, None)
 
-    def stop_all(self, record: Record) -> None:
+    def stop_all(self, record: WorkloadEntry) -> None:
         """The job has no slots any more."""
         for uid in tuple(record.held):
             self.stop_waiting(record, uid)
@@ -271,7 +271,7 @@ class Arrivals:
             if not found:
                 self._left_out.pop(uid, None)
 
-    def left_out(self, record: Record, shape: PodShape, now: float | None = None) -> frozenset[str]:
+    def left_out(self, record: WorkloadEntry, shape: PodShape, now: float | None = None) -> frozenset[str]:
         """The nodes that would refuse such pods of the job as things stand."""
         found = self._left_out.get(record.id)
         if not found:
@@ -280,7 +280,7 @@ class Arrivals:
         return frozenset(node for (node, other), until in found.items() if other == shape and now < until)
 
 
-def _turn_of(record: Record) -> tuple[float, int, str]:
+def _turn_of(record: WorkloadEntry) -> tuple[float, int, str]:
     """The order in which workloads got their slots; of the same second, the important first."""
     known = record.known
     found = condition(known.conditions, QUOTA_RESERVED) if known is not None else None
@@ -288,7 +288,7 @@ def _turn_of(record: Record) -> tuple[float, int, str]:
     return at if at is not None else float("inf"), -known.priority if known is not None else 0, record.key
 
 
-def _is_let_go(record: Record, uid: str) -> bool:
+def _is_let_go(record: WorkloadEntry, uid: str) -> bool:
     """Whether a pod that is on no node yet is on its way: its patch is sent, or seen to have arrived."""
     pod, intent = record.pods.get(uid), record.intents.get(uid)
     if pod is None or pod.metadata.deletion_timestamp is not None:

@@ -14,25 +14,25 @@ from crds.numa_placement import decode, misaligned
 from engine.kubelet.machine import NumaPlacement, PodShape
 from kube.objects import Pod
 from ungater.model.pod_slots import finished
-from ungater.model.workload_entry import Record, Trouble
+from ungater.model.workload_entry import PlacementMismatch, WorkloadEntry
 from ungater.numa.node_backoff import SHORT, Refusals, listed
 from ungater.numa.placement_exchange import promised
 
 REFUSALS = frozenset({"TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError"})
 
 
-class Troubles:
+class PlacementMismatches:
     """Notes what goes otherwise, and says which nodes to keep off."""
 
     def __init__(self, enqueue: Callable[[str, float], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self.tell: Callable[[Record, Trouble], None] = lambda _record, _trouble: None
+        self.tell: Callable[[WorkloadEntry, PlacementMismatch], None] = lambda _record, _trouble: None
         self.broken: Callable[[Pod], tuple[str, ...]] = lambda _pod: ()  # what a pod's own devices do not keep
         self._enqueue = enqueue
         self._clock = clock
         self._refusals = Refusals()
         self._looked = clock()
 
-    def note(self, record: Record, old: Pod | None, new: Pod) -> None:
+    def note(self, record: WorkloadEntry, old: Pod | None, new: Pod) -> None:
         """Look at one version of a pod that we let go; ``old``: the version before, None where there was none."""
         uid = new.metadata.uid
         if uid in record.troubles or not new.spec.node_name:
@@ -46,19 +46,19 @@ class Troubles:
             record.troubles[uid] = trouble
             self.tell(record, trouble)
 
-    def _refusal(self, record: Record, pod: Pod) -> Trouble:
+    def _refusal(self, record: WorkloadEntry, pod: Pod) -> PlacementMismatch:
         node, reason, detail = pod.spec.node_name, pod.status.reason, pod.status.message
         seconds = self.leave_out(record, pod)
         message = f"the kubelet of {node} refused pod {pod.metadata.name}: {reason}"
-        return Trouble(pod, node, reason, f"{message} ({detail})" if detail else message, seconds)
+        return PlacementMismatch(pod, node, reason, f"{message} ({detail})" if detail else message, seconds)
 
-    def leave_out(self, record: Record, pod: Pod) -> float:
+    def leave_out(self, record: WorkloadEntry, pod: Pod) -> float:
         """No pod like this one goes to its node for a while; returns the seconds."""
         seconds = self._refusals.note(record.shape_of(pod), pod.spec.node_name, pod.status.reason, self._clock())
         self._enqueue(record.id, seconds)
         return seconds
 
-    def changed(self, node: str, records: Iterable[Record]) -> None:
+    def changed(self, node: str, records: Iterable[WorkloadEntry]) -> None:
         """Something inside the node changed: it is worth another try a little earlier."""
         if self._refusals and self._refusals.changed(node):
             for record in records:
@@ -76,7 +76,7 @@ class Troubles:
         found = self._refusals.avoided(shape, self._clock() if now is None else now)
         return frozenset(each.node for each in found)
 
-    def listed(self, record: Record) -> str:
+    def listed(self, record: WorkloadEntry) -> str:
         """The same for messages; "" where there is none."""
         if not self._refusals:
             return ""
@@ -94,7 +94,7 @@ def refused(pod: Pod) -> bool:
     return pod.status.phase == "Failed" and pod.status.reason in REFUSALS
 
 
-def misalignment(record: Record, pod: Pod) -> Trouble | None:
+def misalignment(record: WorkloadEntry, pod: Pod) -> PlacementMismatch | None:
     """What a pod got otherwise than promised; None where nothing is, or not both are known."""
     text = (pod.metadata.annotations or {}).get(NUMA_PLACEMENT_OBSERVED)
     predicted, observed = promised(record, pod), decode(text) if text else None
@@ -104,15 +104,15 @@ def misalignment(record: Record, pod: Pod) -> Trouble | None:
         f"pod {pod.metadata.name} on {pod.spec.node_name} got NUMA zones {_zones(observed)}, predicted were "
         f"{_zones(predicted)}; from now on what it really has counts"
     )
-    return Trouble(pod, pod.spec.node_name, "", message)
+    return PlacementMismatch(pod, pod.spec.node_name, "", message)
 
 
-def _unkept(pod: Pod, broken: tuple[str, ...]) -> Trouble | None:
+def _unkept(pod: Pod, broken: tuple[str, ...]) -> PlacementMismatch | None:
     """The devices that a pod got break a promise, in zones as predicted: its device plugin chose otherwise."""
     if not broken:
         return None
     message = f"pod {pod.metadata.name} on {pod.spec.node_name} got devices that were not promised: {'; '.join(broken)}"
-    return Trouble(pod, pod.spec.node_name, "", message)
+    return PlacementMismatch(pod, pod.spec.node_name, "", message)
 
 
 def _zones(placement: NumaPlacement) -> str:

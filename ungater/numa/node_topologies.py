@@ -1,6 +1,7 @@
 """What is inside nodes, as they publish it: kept up to date in the engine, with what was wrong with it.
 
-Objects come from the informers' stores; `Inside.refresh` looks at one node again whenever one of its objects changed.
+Objects come from the informers' stores; `NodeTopologies.refresh` looks at one node again whenever one of its objects
+changed.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +22,7 @@ from kube import objects
 from kube.links import MATRIX_NAME
 from kube.topologies import FlexTopo, NodeResourceTopology
 from ungater.model.job_view import shape_of
-from ungater.numa.sources import Described, Rules, describe
+from ungater.numa.sources import Described, SourceRules, describe
 
 NOTHING = Described()
 
@@ -66,7 +67,7 @@ class Changed:
     more: bool = False
 
 
-class Inside:
+class NodeTopologies:
     """The machines of all nodes. ``tell`` is called where what is wrong with a node's data changed."""
 
     def __init__(self, state: ClusterState, options: Options) -> None:
@@ -75,7 +76,7 @@ class Inside:
         self.described: dict[str, Described] = {}
         self._state = state
         self._options = options
-        self._rules = Rules(options.numa_ignored_resources, options.xpu_resources)
+        self._rules = SourceRules(options.numa_ignored_resources, options.xpu_resources)
         self._zones: dict[str, frozenset[int]] = {}
 
     def refresh(self, name: str) -> Changed:

@@ -15,15 +15,15 @@ from engine.kubelet.machine import NumaPlacement
 from engine.kubelet.rebuild import same
 from kube.objects import Pod
 from ungater.model.pod_slots import finished
-from ungater.model.workload_entry import Record
+from ungater.model.workload_entry import WorkloadEntry
 
 
-def promised(record: Record, pod: Pod) -> NumaPlacement | None:
+def promised(record: WorkloadEntry, pod: Pod) -> NumaPlacement | None:
     """What was predicted for a pod, or came to it by an exchange."""
     return record.swaps.get(pod.metadata.uid) or _read(pod, NUMA_PLACEMENT_PREDICTED)
 
 
-def arrive(record: Record, pod: Pod) -> None:
+def arrive(record: WorkloadEntry, pod: Pod) -> None:
     """A pod is on its node now: an exchange may wait for it there."""
     waiting = record.exchanges.get((record.pod_set_of(pod), pod.spec.node_name))
     if not waiting or pod.metadata.uid in record.swaps:
@@ -36,7 +36,11 @@ def arrive(record: Record, pod: Pod) -> None:
 
 
 def settle(
-    state: ClusterState, record: Record, pod: Pod, beside: Iterable[Pod], record_of: Callable[[Pod], Record | None]
+    state: ClusterState,
+    record: WorkloadEntry,
+    pod: Pod,
+    beside: Iterable[Pod],
+    record_of: Callable[[Pod], WorkloadEntry | None],
 ) -> Pod | None:
     """Look at what a pod really got; returns the pod that it exchanged with, which is to be charged again.
 
@@ -72,7 +76,7 @@ def _amounts(placement: NumaPlacement) -> list[list[tuple[str, int]]]:
 
 
 def _exchange_with_slot(
-    state: ClusterState, record: Record, pod: Pod, mine: NumaPlacement, observed: NumaPlacement
+    state: ClusterState, record: WorkloadEntry, pod: Pod, mine: NumaPlacement, observed: NumaPlacement
 ) -> None:
     node, name = pod.spec.node_name, record.pod_set_of(pod)
     left = list(state.placements(record.key, name, node))
@@ -85,7 +89,7 @@ def _exchange_with_slot(
     state.hold_placements(record.key, name, node, left)
 
 
-def forget(record: Record, pod: Pod) -> None:
+def forget(record: WorkloadEntry, pod: Pod) -> None:
     """A pod is gone; an exchange that waited for it does so no more."""
     record.swaps.pop(pod.metadata.uid, None)
     if pod.spec.node_name:
@@ -98,7 +102,9 @@ def forget(record: Record, pod: Pod) -> None:
             return
 
 
-def exchanged(record: Record, place: tuple[str, str], placements: Iterable[NumaPlacement]) -> list[NumaPlacement]:
+def exchanged(
+    record: WorkloadEntry, place: tuple[str, str], placements: Iterable[NumaPlacement]
+) -> list[NumaPlacement]:
     """Promises of pods of a pod set on their way to a node (``place``), after the exchanges that wait there."""
     waiting = list(record.exchanges.get(place, ()))
     found = []

@@ -14,8 +14,8 @@ from engine.kubelet.machine import NumaPlacement
 from engine.kubelet.rebuild import same
 from kube.objects import Pod
 from ungater.model.pod_slots import Slot, Values, finished
-from ungater.model.workload_entry import Record
-from ungater.numa.node_topologies import Inside
+from ungater.model.workload_entry import WorkloadEntry
+from ungater.numa.node_topologies import NodeTopologies
 from ungater.numa.placement_exchange import exchanged
 
 Place = tuple[str, Values]  # a pod set and one of its slices
@@ -24,7 +24,7 @@ Place = tuple[str, Values]  # a pod set and one of its slices
 class Predictions:
     """The placements of one job that are still to be given out. Make one for each look at the job."""
 
-    def __init__(self, state: ClusterState, record: Record) -> None:
+    def __init__(self, state: ClusterState, record: WorkloadEntry) -> None:
         self._state = state
         self._record = record
         self._left: dict[Place, list[NumaPlacement]] = {}
@@ -52,7 +52,7 @@ class Predictions:
         return left.pop(0) if left else None
 
 
-def on_their_way(record: Record) -> Iterable[tuple[Place, NumaPlacement]]:
+def on_their_way(record: WorkloadEntry) -> Iterable[tuple[Place, NumaPlacement]]:
     """(place, placement) of pods that were let go with a placement and are on no node yet."""
     if not record.slots_in:
         return
@@ -66,7 +66,7 @@ def on_their_way(record: Record) -> Iterable[tuple[Place, NumaPlacement]]:
             yield (record.pod_set_of(pod), slots.slots[index].values), placement
 
 
-def promise_again(state: ClusterState, inside: Inside, record: Record) -> None:
+def promise_again(state: ClusterState, inside: NodeTopologies, record: WorkloadEntry) -> None:
     """After a restart: pods on their way have placements in their annotations, which their slots keep."""
     promised: dict[tuple[str, str], list[NumaPlacement]] = {}
     nodes = {(name, slot.values): slot.node for name, slots in record.slots_in.items() for slot in slots.slots}

@@ -25,10 +25,10 @@ from engine.reasons import Reason
 from kube.objects import Pod
 from kube.requests import pod_requests
 from queueing.model import at_least, exceeds
-from ungater.model.conditions import HOLDING, Wanted
-from ungater.model.job_view import OwnedPodSet, Owner
+from ungater.model.conditions import HOLDING, WantedCondition
+from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import finished, is_gated
-from ungater.model.workload_entry import Record
+from ungater.model.workload_entry import WorkloadEntry
 
 _LACKS = frozenset(
     {
@@ -54,7 +54,9 @@ class Barred:
     asks: Amounts
 
     @classmethod
-    def of(cls, record: Record, pod_set: str, pod: Pod, keys: Keys, more: Mapping[str, Amounts]) -> "Barred | None":
+    def of(
+        cls, record: WorkloadEntry, pod_set: str, pod: Pod, keys: Keys, more: Mapping[str, Amounts]
+    ) -> "Barred | None":
         """None for a pod that may go. ``more``: `to_come`."""
         granted, known = record.granted(pod_set), record.known
         asks = pod_requests(pod.spec) if granted is not None else {}
@@ -66,7 +68,7 @@ class Barred:
         return next((cls(pod, name, asks) for name, asks in more.items()), None)
 
 
-def to_come(record: Record) -> dict[str, Amounts]:
+def to_come(record: WorkloadEntry) -> dict[str, Amounts]:
     """What pods will ask for that are to come, by pod set where that is more than was granted to each."""
     found: dict[str, Amounts] = {}
     for pod_set in record.owner.pod_sets if record.owner.foretold else ():
@@ -76,7 +78,7 @@ def to_come(record: Record) -> dict[str, Amounts]:
     return found
 
 
-def asked(record: Record, barred: Sequence[Barred]) -> dict[str, Amounts]:
+def asked(record: WorkloadEntry, barred: Sequence[Barred]) -> dict[str, Amounts]:
     """By pod set, what is to be granted to each of its pods so that those that ask for more may go."""
     found: dict[str, Amounts] = {}
     wanted = [(one.pod_set, one.asks) for one in barred if one.asks]
@@ -85,7 +87,7 @@ def asked(record: Record, barred: Sequence[Barred]) -> dict[str, Amounts]:
     return found
 
 
-def anew(record: Record, wanted: Mapping[str, Amounts], gate: str) -> tuple[Wanted, ...]:
+def anew(record: WorkloadEntry, wanted: Mapping[str, Amounts], gate: str) -> tuple[WantedCondition, ...]:
     """What is said of a workload that waits anew, as what its pods ask for is not to be had beside what it holds.
 
     () where that was not tried yet, or lacks something else than room and quota, or where some of its pods run still.
@@ -102,24 +104,24 @@ def anew(record: Record, wanted: Mapping[str, Amounts], gate: str) -> tuple[Want
     if not tried or refused is None or not _none_runs(record, gate):
         return ()
     message = f"all its pods ask for more than was admitted, which it does not get where it is: {refused.message}"
-    return tuple([Wanted(type_, False, Reason.ASKS_FOR_MORE, message) for type_ in HOLDING])
+    return tuple([WantedCondition(type_, False, Reason.ASKS_FOR_MORE, message) for type_ in HOLDING])
 
 
-def _none_runs(record: Record, gate: str) -> bool:
+def _none_runs(record: WorkloadEntry, gate: str) -> bool:
     sent = {uid for uid, intent in record.intents.items() if not intent.gone}  # seen behind their gates, they may run
     return all((is_gated(pod, gate) and pod.metadata.uid not in sent) or finished(pod) for pod in record.pods.values())
 
 
-def elsewhere(record: Record, barred: Sequence[Barred], gate: str) -> tuple[Wanted, ...]:
+def elsewhere(record: WorkloadEntry, barred: Sequence[Barred], gate: str) -> tuple[WantedCondition, ...]:
     """What is said of a workload that waits anew in the queue that its pods name; () where some of them run still."""
     first = next((one for one in barred if not one.asks), None)
     if first is None or not _none_runs(record, gate):
         return ()
     message = f"pod {first.pod.metadata.name} and all others name another queue than the one it was admitted in"
-    return tuple([Wanted(type_, False, Reason.OTHER_QUEUE, message) for type_ in HOLDING])
+    return tuple([WantedCondition(type_, False, Reason.OTHER_QUEUE, message) for type_ in HOLDING])
 
 
-def less(record: Record, pod_set: OwnedPodSet) -> Amounts | None:
+def less(record: WorkloadEntry, pod_set: PodSetView) -> Amounts | None:
     """What each pod of a pod set takes, where all of them ask for less than was granted; else None."""
     granted = record.granted(pod_set.name)
     if granted is None or record.owner.suspendable or not exceeds(granted, pod_requests(pod_set.template.spec)):
@@ -131,7 +133,7 @@ def less(record: Record, pod_set: OwnedPodSet) -> Amounts | None:
     return found if found and exceeds(granted, found) and not exceeds(found, granted) else None
 
 
-def as_admitted(record: Record) -> Owner:
+def as_admitted(record: WorkloadEntry) -> JobView:
     """The job as its Workload is to say it, where that was deleted and is made anew.
 
     What it holds it was given in the queue that its Workload named, whatever its pods name by now: else pods of another
@@ -140,7 +142,7 @@ def as_admitted(record: Record) -> Owner:
     return record.owner if record.admission is None else replace(record.owner, queue=record.queue_before)
 
 
-def told(record: Record, barred: Sequence[Barred]) -> tuple[Reason, str] | None:
+def told(record: WorkloadEntry, barred: Sequence[Barred]) -> tuple[Reason, str] | None:
     """Why pods that are not what was admitted stay gated; None where there are none."""
     first = min(barred, key=lambda one: (not one.asks, one.pod.metadata.name), default=None)
     if first is None:

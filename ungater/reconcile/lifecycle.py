@@ -14,39 +14,39 @@ from kube.objects import Pod, condition, is_true
 from queueing import lifecycle
 from ungater.model import conditions as names
 from ungater.model.actions import (
+    ClearAdmission,
     Deactivate,
-    Enter,
+    Dequeue,
+    Enqueue,
     Evict,
     EvictPods,
     EvictSome,
     Instruction,
-    Leave,
-    LookAgain,
-    Readmit,
-    Respec,
-    Return,
-    Rules,
+    ReconcileContext,
+    RequeueAfter,
+    RestoreAdmission,
     Start,
     Suspend,
-    Write,
+    UpdateSpec,
+    WriteConditions,
 )
-from ungater.model.conditions import Wanted, moment, timestamp
-from ungater.model.job_view import Owner
+from ungater.model.conditions import WantedCondition, moment, timestamp
+from ungater.model.job_view import JobView
 from ungater.model.pod_slots import finished, is_gated
-from ungater.model.workload_entry import Known, Record
+from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 from ungater.model.workload_object import fingerprint
 from ungater.reconcile import missing_pods
 from ungater.reconcile.partial_eviction import lost
 from ungater.reconcile.ungating import SOON, running, waits
 
 
-def decide(record: Record, rules: Rules, now: float, wall: float) -> list[Instruction]:
+def decide(record: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:
     """The instructions for a job that has a Workload; ``now`` and ``wall`` as in `reconcile.decide`."""
     known = record.known
     if known is None:
         raise AssertionError(f"{record.key}: no Workload")
     if record.admission is not None and known.admission is None:
-        return [Readmit()]
+        return [RestoreAdmission()]
     seen = life_of(record, rules)
     if record.evict is not None and record.admission is not None and seen.evicted is None:
         return list(_carried(record, record.evict, seen, rules, wall))
@@ -54,33 +54,35 @@ def decide(record: Record, rules: Rules, now: float, wall: float) -> list[Instru
     done = [instruction for step in steps for instruction in _carried(record, step, seen, rules, wall)]
     if record.admission is None:
         off = [step for step in steps if isinstance(step, lifecycle.Leave)]
-        done += [one for step in off for one in (Leave(), *waits(record, step.reason, step.message, now))]
+        done += [one for step in off for one in (Dequeue(), *waits(record, step.reason, step.message, now))]
         return [*done, *(_waiting(record, known, rules, now, wall) if seen.suspended and not off else ())]
     leaving = seen.evicted is not None or any(isinstance(one, Evict) for one in done)
     if leaving or seen.admitted_at is None or seen.suspended:
         return done
     losing, missing = rules.losing(record), missing_pods.decide(record, rules.missing_pods, now)
-    if any(not isinstance(one, LookAgain) for one in missing):
+    if any(not isinstance(one, RequeueAfter) for one in missing):
         return [*done, *missing]
     going_on = lost(record, losing, rules, now) if losing is not None else running(record, rules, now)
     return [*done, *missing, *going_on]
 
 
-def _waiting(record: Record, known: Known, rules: Rules, now: float, wall: float) -> Iterator[Instruction]:
+def _waiting(
+    record: WorkloadEntry, known: ObservedWorkload, rules: ReconcileContext, now: float, wall: float
+) -> Iterator[Instruction]:
     if _edited(record.owner, known):
-        yield Respec()
+        yield UpdateSpec()
         return
     requeued = condition(known.conditions, names.REQUEUED)
     if requeued is not None and requeued.reason == str(Reason.BACKING_OFF) and (known.requeue_at or 0.0) <= wall:
-        yield Write((Wanted(names.REQUEUED, True, Reason.REQUEUED, "it waits again"),), delay=SOON)
-    yield Enter(until=known.requeue_at or 0.0)
+        yield WriteConditions((WantedCondition(names.REQUEUED, True, Reason.REQUEUED, "it waits again"),), delay=SOON)
+    yield Enqueue(until=known.requeue_at or 0.0)
     if outsiders := rules.outsiders(record):
         yield EvictSome(outsiders)
     if record.refused is not None:
         yield from waits(record, record.refused.reason, record.refused.message, now)
 
 
-def _edited(owner: Owner, known: Known) -> bool:
+def _edited(owner: JobView, known: ObservedWorkload) -> bool:
     """Whether the Workload no longer says what the job asks for. Pods that no template made have none to copy."""
     copied = owner.suspendable or owner.foretold or owner.kinds
     if not owner.queue:
@@ -91,7 +93,7 @@ def _edited(owner: Owner, known: Known) -> bool:
     return said != (counts, owner.queue, least, owner.most_execution, copy)
 
 
-def life_of(record: Record, rules: Rules) -> lifecycle.Life:
+def life_of(record: WorkloadEntry, rules: ReconcileContext) -> lifecycle.Life:
     """What is known of a job's life, as queueing takes it."""
     known, owner = record.known, record.owner
     if known is None:
@@ -122,13 +124,13 @@ def life_of(record: Record, rules: Rules) -> lifecycle.Life:
     )
 
 
-def _wanted(record: Record) -> int:
+def _wanted(record: WorkloadEntry) -> int:
     """Pods that are to be ready; those that wait for room to grow are none."""
     count, admission = record.owner.count, record.admission
     return min(count, admission.count) if admission is not None else count
 
 
-def _evicted(known: Known) -> lifecycle.Evicted | None:
+def _evicted(known: ObservedWorkload) -> lifecycle.Evicted | None:
     found = condition(known.conditions, names.EVICTED)
     if found is None or found.status != "True":
         return None
@@ -136,7 +138,7 @@ def _evicted(known: Known) -> lifecycle.Evicted | None:
     return lifecycle.Evicted(reason=found.reason, message=found.message, at=at)
 
 
-def _started(record: Record, admitted_at: float | None) -> bool:
+def _started(record: WorkloadEntry, admitted_at: float | None) -> bool:
     """Whether the job was unsuspended since it was admitted: it is now, or it was suspended again after that."""
     if record.started or not record.owner.suspended:
         return True
@@ -148,13 +150,13 @@ def _started(record: Record, admitted_at: float | None) -> bool:
     return suspended_at is not None and suspended_at > admitted_at
 
 
-def _checks(known: Known, wanted: Iterable[str]) -> tuple[lifecycle.Check, ...]:
+def _checks(known: ObservedWorkload, wanted: Iterable[str]) -> tuple[lifecycle.Check, ...]:
     """What each check that it needs says; one that says nothing yet is pending."""
     said = {check.name: check for check in known.checks}
     return tuple(said.get(name) or lifecycle.Check(name=name, state=lifecycle.CheckState.PENDING) for name in wanted)
 
 
-def _bound(record: Record, rules: Rules) -> list[Pod]:
+def _bound(record: WorkloadEntry, rules: ReconcileContext) -> list[Pod]:
     """The pods that have to go before what it holds is free.
 
     Pods that were never held back come again as soon as one is evicted. Those that have no node yet go with the job,
@@ -185,7 +187,7 @@ def _on_its_way(pod: Pod, keys: Keys, *, stays: bool) -> bool:
 
 
 def _carried(
-    record: Record, step: lifecycle.Instruction, seen: lifecycle.Life, rules: Rules, wall: float
+    record: WorkloadEntry, step: lifecycle.Instruction, seen: lifecycle.Life, rules: ReconcileContext, wall: float
 ) -> Iterator[Instruction]:
     match step:
         case lifecycle.Set(type=type_, status=status, reason=reason, message=message):
@@ -193,7 +195,7 @@ def _carried(
                 status or seen.admitted_at is None or not record.owner.queue
             ):
                 return  # said with what else is known of the pods
-            yield Write((Wanted(str(type_), status, reason, message),))
+            yield WriteConditions((WantedCondition(str(type_), status, reason, message),))
         case lifecycle.Evict(reason=reason, message=message, detail=detail):
             yield from _evict(reason, message, detail)
         case lifecycle.EvictPods():
@@ -202,40 +204,40 @@ def _carried(
         case lifecycle.Suspend():
             yield Suspend()
         case lifecycle.Release(reason=reason, message=message, until=until, requeues=requeues, leave=leave):
-            yield Return(_returned(record, reason, message, until, wall, leave=leave), until, requeues, leave)
+            yield ClearAdmission(_returned(record, reason, message, until, wall, leave=leave), until, requeues, leave)
         case lifecycle.Deactivate(reason=reason, message=message):
             yield Deactivate(reason, message)
         case lifecycle.Start():
             yield Start()
         case lifecycle.LookAgain(at=at):
-            yield LookAgain(max(0.0, at - wall))
+            yield RequeueAfter(max(0.0, at - wall))
 
 
 def _evict(reason: Reason, message: str, detail: Reason | None) -> Iterator[Instruction]:
-    wanted = [Wanted(names.EVICTED, True, reason, message)]
+    wanted = [WantedCondition(names.EVICTED, True, reason, message)]
     if detail is not None:
-        wanted.append(Wanted(names.PREEMPTED, True, detail, message))
+        wanted.append(WantedCondition(names.PREEMPTED, True, detail, message))
     yield Evict(tuple(wanted), reason, message)
 
 
 def _returned(
-    record: Record, reason: Reason, message: str, until: float, wall: float, *, leave: bool
-) -> tuple[Wanted, ...]:
+    record: WorkloadEntry, reason: Reason, message: str, until: float, wall: float, *, leave: bool
+) -> tuple[WantedCondition, ...]:
     """What is said of one that holds nothing any more."""
     known = record.known
-    wanted = [Wanted(names.QUOTA_RESERVED, False, reason if leave else Reason.PENDING, message)]
+    wanted = [WantedCondition(names.QUOTA_RESERVED, False, reason if leave else Reason.PENDING, message)]
     wanted += (
-        Wanted(type_, False, reason, message)
+        WantedCondition(type_, False, reason, message)
         for type_ in (names.ADMITTED, names.PODS_READY)
         if known is not None and is_true(known.conditions, type_)
     )
     if leave:
         said = condition(known.conditions, names.REQUEUED) if known is not None else None
         if said is None or (said.status, said.reason) != ("False", str(Reason.REQUEUE_LIMIT)):  # which says more
-            wanted.append(Wanted(names.REQUEUED, False, reason, f"it does not come back by itself: {message}"))
+            wanted.append(WantedCondition(names.REQUEUED, False, reason, f"it does not come back by itself: {message}"))
     elif until > wall:
         text = f"it comes back at {timestamp(until)}: {message}"
-        wanted.append(Wanted(names.REQUEUED, False, Reason.BACKING_OFF, text))
+        wanted.append(WantedCondition(names.REQUEUED, False, Reason.BACKING_OFF, text))
     else:
-        wanted.append(Wanted(names.REQUEUED, True, Reason.REQUEUED, f"it waits again: {message}"))
+        wanted.append(WantedCondition(names.REQUEUED, True, Reason.REQUEUED, f"it waits again: {message}"))
     return tuple(wanted)

@@ -6,12 +6,12 @@ from engine.model import HOSTNAME_LABEL, PodSet, Policy
 from engine.placement.explain import DomainFit
 from engine.quantity import format_quantity
 from engine.results import Refusal
-from ungater.model.pod_slots import SlotMap, Values
+from ungater.model.pod_slots import PodSetSlots, Values
 
 SHOWN = 3  # domains named in a message; `topogate explain` lists them all
 
 
-def admitted(slots: SlotMap, pod_set: PodSet) -> str:
+def admitted(slots: PodSetSlots, pod_set: PodSet) -> str:
     """Where the pods go: ``16 pods in b1/r3 (cloud.../topology-rack), on 4 hosts``."""
     level = pod_set.topology.level
     depth = slots.levels.index(level) + 1 if level in slots.levels else len(slots.levels)
@@ -26,14 +26,14 @@ def admitted(slots: SlotMap, pod_set: PodSet) -> str:
     return f"{pods} {where}{narrower}{preferred}"
 
 
-def _counted(slots: SlotMap) -> str:
+def _counted(slots: PodSetSlots) -> str:
     """How many domains of the narrowest level: ``4 hosts``, or ``4 domains of <level>``."""
     count, by_host = len(slots.slots), slots.levels[-1] == HOSTNAME_LABEL
     what = f"host{'s' * (count != 1)}" if by_host else f"domain{'s' * (count != 1)} of {slots.levels[-1]}"
     return f"{count} {what}"
 
 
-def by_domain(slots: SlotMap, depth: int) -> dict[Values, int]:
+def by_domain(slots: PodSetSlots, depth: int) -> dict[Values, int]:
     """Pods by domain of the level at ``depth`` (1: the widest), in rank order."""
     counts: dict[Values, int] = {}
     for slot in slots.slots:

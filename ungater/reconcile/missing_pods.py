@@ -20,10 +20,10 @@ from typing import NamedTuple
 from engine.reasons import Reason
 from kube.objects import condition
 from ungater.model import conditions as names
-from ungater.model.actions import Doubt, Evict, Instruction, LookAgain, MissingPods, Shorten
-from ungater.model.conditions import Wanted
-from ungater.model.job_view import OwnedPodSet
-from ungater.model.workload_entry import Came, Record
+from ungater.model.actions import DoubtNamespace, Evict, Instruction, MissingPods, RequeueAfter, Shorten
+from ungater.model.conditions import WantedCondition
+from ungater.model.job_view import PodSetView
+from ungater.model.workload_entry import PodsSeen, WorkloadEntry
 
 DOUBT = 3600.0  # seconds for which workloads of a namespace without a queue are placed only once all their pods exist
 
@@ -46,7 +46,7 @@ class Doubts:
         return max(0.0, self._until.get(namespace, now) - now)
 
 
-def note(record: Record, now: float) -> None:
+def note(record: WorkloadEntry, now: float) -> None:
     """Count the pods of a workload that holds something; to be called before each look."""
     if record.admission is None or (record.own or record.owner).suspended:
         record.came, record.late = {}, {}
@@ -54,11 +54,11 @@ def note(record: Record, now: float) -> None:
     restarted, before = record.came is None, record.came or {}
     if restarted and _said(record):
         record.late = {one.name: record.admitted(one.name) for one in record.owner.pod_sets}
-    after: dict[str, Came] = {}
+    after: dict[str, PodsSeen] = {}
     for pod_set in record.owner.pod_sets:
         name = pod_set.name
         there, need = record.there(pod_set), _needed(record, name)
-        old = before.get(name) or Came(need if restarted else 0, there, need, now, now)
+        old = before.get(name) or PodsSeen(need if restarted else 0, there, need, now, now)
         grew = there > old.most or need > old.need
         after[name] = replace(
             old,
@@ -75,12 +75,12 @@ def note(record: Record, now: float) -> None:
         record.late = {}
 
 
-def _said(record: Record) -> bool:
+def _said(record: WorkloadEntry) -> bool:
     found = condition(record.known.conditions, names.PODS_READY) if record.known is not None else None
     return found is not None and (found.status, found.reason) == ("False", str(Reason.PODS_MISSING))
 
 
-def _needed(record: Record, name: str) -> int:
+def _needed(record: WorkloadEntry, name: str) -> int:
     """How many pods are to be there: of those that are admitted, those that still have something to do.
 
     All of those where it is not known how many it wants, as its pods contradict each other.
@@ -89,7 +89,7 @@ def _needed(record: Record, name: str) -> int:
     return max(0, (admitted if record.owner.wrong is not None else min(pod_set.count, admitted)) - pod_set.idle)
 
 
-def _most(record: Record, pod_set: OwnedPodSet) -> int:
+def _most(record: WorkloadEntry, pod_set: PodSetView) -> int:
     """How many pods may come."""
     return max(pod_set.count - pod_set.idle, _needed(record, pod_set.name))
 
@@ -105,7 +105,7 @@ class _Lack:
     never: bool
 
 
-def _lacking(record: Record, limits: MissingPods) -> Iterator[_Lack]:
+def _lacking(record: WorkloadEntry, limits: MissingPods) -> Iterator[_Lack]:
     for name, one in (record.came or {}).items():
         if one.there >= one.need:
             continue
@@ -115,21 +115,24 @@ def _lacking(record: Record, limits: MissingPods) -> Iterator[_Lack]:
         yield _Lack(name, one.need, one.there, min(first, again) if never else again, never)
 
 
-def decide(record: Record, limits: MissingPods, now: float) -> list[Instruction]:
+def decide(record: WorkloadEntry, limits: MissingPods, now: float) -> list[Instruction]:
     """What is to be done about the pods that are missing from a workload that holds something, and is to run."""
     lacking = list(_lacking(record, limits))
     late = [one for one in lacking if one.due <= now and record.late.get(one.name, one.need) > one.there]
     if not late:
         soonest = min((one.due for one in lacking if one.due > now), default=None)
-        return [LookAgain(soonest - now)] if soonest is not None else []
-    doubt: list[Instruction] = [Doubt()] if not record.owner.queue and any(one.never for one in late) else []
+        return [RequeueAfter(soonest - now)] if soonest is not None else []
+    doubt: list[Instruction] = [DoubtNamespace()] if not record.owner.queue and any(one.never for one in late) else []
     if not any(one.there for one in (record.came or {}).values()):
         text = message(record, limits)
-        return [*doubt, Evict((Wanted(names.EVICTED, True, Reason.PODS_MISSING, text),), Reason.PODS_MISSING, text)]
-    return [*doubt, Shorten({one.name: one.there for one in late}), LookAgain(0.0)]
+        return [
+            *doubt,
+            Evict((WantedCondition(names.EVICTED, True, Reason.PODS_MISSING, text),), Reason.PODS_MISSING, text),
+        ]
+    return [*doubt, Shorten({one.name: one.there for one in late}), RequeueAfter(0.0)]
 
 
-def message(record: Record, limits: MissingPods) -> str:
+def message(record: WorkloadEntry, limits: MissingPods) -> str:
     """What people are told."""
     there = sum(one.there for one in (record.came or {}).values())
     seconds = limits.again if record.owner.in_order else limits.never
@@ -149,7 +152,7 @@ class Awaited(NamedTuple):
     left: float | None
 
 
-def awaited(record: Record, *, doubted: float, wall: float) -> Awaited | None:
+def awaited(record: WorkloadEntry, *, doubted: float, wall: float) -> Awaited | None:
     """None where it does not wait for its pods, or all are there.
 
     ``doubted``: for how many seconds it is because pods of others in its namespace did not come; 0 where they did.

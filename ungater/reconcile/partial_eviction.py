@@ -13,10 +13,10 @@ from crds.constants import DEFAULT_DOMAIN, Keys
 from kube import convert
 from kube.objects import Pod, controller_of, key
 from queueing.model import OutsidePod
-from ungater.model.actions import EvictSome, Instruction, LookAgain, Losing, Rules, Shrink
+from ungater.model.actions import EvictSome, Instruction, Losing, ReconcileContext, RequeueAfter, Shrink
 from ungater.model.conditions import moment
 from ungater.model.pod_slots import finished, is_gated, tally
-from ungater.model.workload_entry import Record
+from ungater.model.workload_entry import WorkloadEntry
 
 MIRROR = "kubernetes.io/config.mirror"  # on pods that stand for static ones
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -49,7 +49,7 @@ def outside(pod: Pod) -> OutsidePod:
     )
 
 
-def lost(record: Record, losing: Losing, rules: Rules, now: float) -> list[Instruction]:
+def lost(record: WorkloadEntry, losing: Losing, rules: ReconcileContext, now: float) -> list[Instruction]:
     """Evict the pods in some domains; once they are gone, store the admission without the slots there."""
     slots, keys = record.slots, rules.keys
     if slots is None:
@@ -78,4 +78,4 @@ def lost(record: Record, losing: Losing, rules: Rules, now: float) -> list[Instr
         if not finished(pod) and not is_gated(pod, keys.gate) and slots.of_selector(pod.spec.node_selector) in at
     ]
     pods.sort(key=lambda pod: pod.metadata.name)
-    return [EvictSome(tuple((pod, losing.message) for pod in pods)), LookAgain(AGAIN)]
+    return [EvictSome(tuple((pod, losing.message) for pod in pods)), RequeueAfter(AGAIN)]

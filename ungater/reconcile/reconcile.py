@@ -22,19 +22,19 @@ from ungater.model import conditions as names
 from ungater.model.actions import (
     Create,
     Delete,
+    Dequeue,
+    EmitEvent,
     Free,
     Instruction,
-    Leave,
-    LookAgain,
+    ReconcileContext,
     Release,
     Remove,
-    Rules,
-    Tell,
-    Write,
+    RequeueAfter,
+    WriteConditions,
 )
-from ungater.model.conditions import Wanted
+from ungater.model.conditions import WantedCondition
 from ungater.model.pod_slots import finished, is_gated
-from ungater.model.workload_entry import Record
+from ungater.model.workload_entry import WorkloadEntry
 from ungater.reconcile import lifecycle
 from ungater.reconcile.missing_pods import awaited
 from ungater.reconcile.ungating import SOON, waits
@@ -43,7 +43,7 @@ from ungater.reconcile.ungating import SOON, waits
 _OUTCOMES = {"Complete": Reason.SUCCEEDED, "Failed": Reason.FAILED}
 
 
-def decide(record: Record, rules: Rules, now: float, wall: float = 0.0) -> list[Instruction]:
+def reconcile(record: WorkloadEntry, rules: ReconcileContext, now: float, wall: float = 0.0) -> list[Instruction]:
     """The instructions for one job, in the order in which they are to be carried out. Changes nothing.
 
     ``now``: seconds of a clock that never jumps; ``wall``: seconds since the epoch, as conditions have them.
@@ -52,7 +52,7 @@ def decide(record: Record, rules: Rules, now: float, wall: float = 0.0) -> list[
     if owner.over or (record.removing and record.known is not None):
         return _over(record, rules, wall)
     if not owner.queue and (owner.request is None or not held_back(record, rules.keys)):
-        return [Leave(), not_ours(record, rules.keys)]
+        return [Dequeue(), not_ours(record, rules.keys)]
     if record.known is None:
         return [Create()]
     if record.admission is None and record.known.admission is None and (held_up := _held_up(record, rules, now, wall)):
@@ -62,18 +62,18 @@ def decide(record: Record, rules: Rules, now: float, wall: float = 0.0) -> list[
     return [*_misled(record, rules, now), *lifecycle.decide(record, rules, now, wall)]
 
 
-def _held_up(record: Record, rules: Rules, now: float, wall: float) -> list[Instruction]:
+def _held_up(record: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:
     """What is done about one that can be given nothing as it is; [] where it can."""
     if (why := trouble(record, rules)) is not None:
-        return [Leave(), *waits(record, *why, now)]
+        return [Dequeue(), *waits(record, *why, now)]
     missing = awaited(record, doubted=rules.doubted(record.owner.namespace, now), wall=wall)
     if missing is None:
         return []
-    again = [LookAgain(missing.left)] if missing.left is not None else []
-    return [Leave(), *waits(record, missing.reason, missing.message, now), *again]
+    again = [RequeueAfter(missing.left)] if missing.left is not None else []
+    return [Dequeue(), *waits(record, missing.reason, missing.message, now), *again]
 
 
-def _misled(record: Record, rules: Rules, now: float) -> Iterator[Instruction]:
+def _misled(record: WorkloadEntry, rules: ReconcileContext, now: float) -> Iterator[Instruction]:
     """Pods of a LeaderWorkerSet that were let go for one of its name that it replaced; their controller makes others.
 
     They tell its name alone, so until the watch tells of the new one they are taken for the old one's. Pods that are
@@ -98,46 +98,46 @@ def _misled(record: Record, rules: Rules, now: float) -> Iterator[Instruction]:
         yield Delete(pod, Reason.SLOT_MOVED, text)
 
 
-def _over(record: Record, rules: Rules, wall: float) -> list[Instruction]:
+def _over(record: WorkloadEntry, rules: ReconcileContext, wall: float) -> list[Instruction]:
     """The job needs nothing any more. Its Workload says so, unless it goes with the job, and goes later itself."""
     known, over = record.known, record.owner.over
     if (over == GONE or record.removing) and known is not None:
-        return [Leave(), Remove(), Free()]  # other pods may come, and would find what is stored
-    done: list[Instruction] = [Leave(), Free()]
+        return [Dequeue(), Remove(), Free()]  # other pods may come, and would find what is stored
+    done: list[Instruction] = [Dequeue(), Free()]
     if over in {"Deleted", GONE} or known is None:
         return done
     found = condition(known.conditions, names.FINISHED)
     if found is None or found.status != "True":
         message = record.owner.outcome or f"{record.owner.kind} {record.owner.name} is {over.lower()}"
-        return [*done, Write((Wanted(names.FINISHED, True, _OUTCOMES[over], message),), delay=SOON)]
+        return [*done, WriteConditions((WantedCondition(names.FINISHED, True, _OUTCOMES[over], message),), delay=SOON)]
     retention, since = rules.life.retention, names.moment(found.last_transition_time)
     if retention is None or since is None:
         return done
     left = since + retention - wall
-    return [*done, LookAgain(left) if left > 0 else Remove()]
+    return [*done, RequeueAfter(left) if left > 0 else Remove()]
 
 
-def held_back(record: Record, keys: Keys) -> bool:
+def held_back(record: WorkloadEntry, keys: Keys) -> bool:
     """Whether our gate is on the job's pods: by its template, or by the webhook's on each pod."""
     return record.owner.gated or bool(record.slots_in) or any(is_gated(pod, keys.gate) for pod in record.pods.values())
 
 
-def not_ours(record: Record, keys: Keys) -> Tell:
+def not_ours(record: WorkloadEntry, keys: Keys) -> EmitEvent:
     """Why a job that is ours to place by its request or by its gate is not by the other."""
     if record.owner.request is None:
         message = (
             f"the pod template carries the scheduling gate {keys.gate} but no topology request: its pods stay gated. "
             f"Make the job again with an annotation such as {keys.required[0]}, or without the gate"
         )
-        return Tell("Warning", Reason.INVALID_REQUEST, "Gate", message, once="gate-without-request")
+        return EmitEvent("Warning", Reason.INVALID_REQUEST, "Gate", message, once="gate-without-request")
     message = (
         f"the job asks for a topology but its pod template lacks the scheduling gate {keys.gate}, so its pods are "
         "scheduled without it: it was made while Topogate's webhook was away. Make the job again"
     )
-    return Tell("Warning", Reason.NOT_GATED, "Gate", message, once="request-without-gate")
+    return EmitEvent("Warning", Reason.NOT_GATED, "Gate", message, once="request-without-gate")
 
 
-def trouble(record: Record, rules: Rules) -> tuple[Reason, str] | None:
+def trouble(record: WorkloadEntry, rules: ReconcileContext) -> tuple[Reason, str] | None:
     """Why the job cannot be placed as it stands, whatever is free."""
     owner = record.owner
     if isinstance(owner.request, RequestError):
@@ -159,21 +159,21 @@ def trouble(record: Record, rules: Rules) -> tuple[Reason, str] | None:
     return None
 
 
-def _suspended(record: Record, rules: Rules) -> list[Instruction]:
+def _suspended(record: WorkloadEntry, rules: ReconcileContext) -> list[Instruction]:
     until = record.owner.waits_for or "it is placed when it is resumed"
     message = f"{record.owner.kind} {record.owner.name} is suspended; {until}"
-    wanted = [Wanted(names.QUOTA_RESERVED, False, Reason.SUSPENDED, message)]
+    wanted = [WantedCondition(names.QUOTA_RESERVED, False, Reason.SUSPENDED, message)]
     known = record.known
     wanted += (
-        Wanted(type_, False, Reason.SUSPENDED, message)
+        WantedCondition(type_, False, Reason.SUSPENDED, message)
         for type_ in (names.ADMITTED, names.PODS_READY)
         if known is not None and is_true(known.conditions, type_)
     )
     if record.admission is None and (known is None or known.admission is None):
-        return [Leave(), Write(tuple(wanted), delay=SOON)]
+        return [Dequeue(), WriteConditions(tuple(wanted), delay=SOON)]
     if any(_stays(pod, rules.keys) for pod in record.pods.values()):
-        return [Leave()]  # it may be resumed before its controller has seen this, and then they just go on
-    return [Leave(), Release(tuple(wanted))]
+        return [Dequeue()]  # it may be resumed before its controller has seen this, and then they just go on
+    return [Dequeue(), Release(tuple(wanted))]
 
 
 def _stays(pod: Pod, keys: Keys) -> bool:

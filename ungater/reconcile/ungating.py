@@ -13,20 +13,20 @@ from ungater.model import conditions as names
 from ungater.model.actions import (
     ANYWHERE,
     Delete,
-    Enter,
+    Dequeue,
+    EmitEvent,
+    Enqueue,
     Instruction,
-    Leave,
-    LookAgain,
+    ReconcileContext,
     Release,
-    Rules,
-    Tell,
+    RequeueAfter,
     Ungate,
-    Write,
+    WriteConditions,
 )
-from ungater.model.conditions import Wanted
-from ungater.model.job_view import OwnedPodSet
-from ungater.model.pod_slots import SlotMap, Tally, assign, finished, is_gated, tally
-from ungater.model.workload_entry import Known, Record
+from ungater.model.conditions import WantedCondition
+from ungater.model.job_view import PodSetView
+from ungater.model.pod_slots import PodSetSlots, Tally, assign, finished, is_gated, tally
+from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 from ungater.reconcile import granted, missing_pods
 from ungater.reconcile.granted import Barred
 from ungater.reconcile.resize import give_back, resize
@@ -53,33 +53,33 @@ _STUCK = frozenset(
 _HELD_LONG = 5.0  # seconds after which pods that wait for others on their way are worth a word
 
 
-def waits(record: Record, reason: Reason, message: str, now: float) -> list[Instruction]:
+def waits(record: WorkloadEntry, reason: Reason, message: str, now: float) -> list[Instruction]:
     """Say why it waits: at once where the reason is new, lazily and rarely where only details are."""
-    wanted = Wanted(names.QUOTA_RESERVED, False, reason, message)
+    wanted = WantedCondition(names.QUOTA_RESERVED, False, reason, message)
     known = record.known
     written = known is not None and any(
         found.type == names.QUOTA_RESERVED and found.status == "False" and found.reason == str(reason)
         for found in known.conditions
     )
-    told: list[Instruction] = [Write((wanted,), delay=DETAILS_AFTER if written else 0.0)]
+    told: list[Instruction] = [WriteConditions((wanted,), delay=DETAILS_AFTER if written else 0.0)]
     if _is_news(record, reason, message, now):
-        told.append(Tell("Warning", reason, "Admit", message))
+        told.append(EmitEvent("Warning", reason, "Admit", message))
     return told
 
 
-def _is_news(record: Record, reason: str, message: str, now: float) -> bool:
+def _is_news(record: WorkloadEntry, reason: str, message: str, now: float) -> bool:
     told = record.told
     if told is None or told.reason != reason:
         return True
     return told.message != message and now - told.at >= RETELL_AFTER
 
 
-def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
+def running(record: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Instruction]:
     """Pods go to their slots, those that are astray are replaced, and what is missing is asked for."""
     if not record.slots_in:
         gone, barred = _let_go(record, rules.keys, now)
         if elsewhere := granted.elsewhere(record, barred, rules.keys.gate):
-            return [Leave(), Release(elsewhere)]
+            return [Dequeue(), Release(elsewhere)]
         told = _say_why(record, barred, rules, now) or _ready(record)
         return [*gone, *resize(record, {}, granted.asked(record, barred), now), *told]
     pod_sets, keys = record.owner.pod_sets, rules.keys
@@ -106,10 +106,10 @@ def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
     gone, barred = _let_go(record, keys, now)
     barred += (one for look in looks for one in look.barred)
     if elsewhere := granted.elsewhere(record, barred, keys.gate):
-        return [Leave(), Release(elsewhere)]
+        return [Dequeue(), Release(elsewhere)]
     asked = granted.asked(record, barred)
     if anew := granted.anew(record, asked, keys.gate):
-        return [Leave(), Release(anew)]
+        return [Dequeue(), Release(anew)]
     moves = {look.name: look.moves for look in looks if look.moves}
     for look in looks:
         for _, index in look.going:
@@ -121,7 +121,7 @@ def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
         *(Ungate(pod, index) for look in looks for pod, index in look.going),
         *gone,
         *(
-            (give_back(record, counted, now) or [Enter(moves, asked=asked)])
+            (give_back(record, counted, now) or [Enqueue(moves, asked=asked)])
             if moves
             else resize(record, counted, asked, now)
         ),
@@ -129,7 +129,7 @@ def running(record: Record, rules: Rules, now: float) -> list[Instruction]:
     ]
 
 
-def _keep_places(slots: SlotMap, counted: Tally, left: Sequence[Pod]) -> None:
+def _keep_places(slots: PodSetSlots, counted: Tally, left: Sequence[Pod]) -> None:
     """Pods that left the workload, or lost their slot, and run on keep a slot: that where they are, or any."""
     for pod in left:
         index = slots.of_selector(pod.spec.node_selector)
@@ -140,7 +140,7 @@ def _keep_places(slots: SlotMap, counted: Tally, left: Sequence[Pod]) -> None:
             counted.used[index] += 1
 
 
-def _let_go(record: Record, keys: Keys, now: float) -> tuple[list[Instruction], list[Barred]]:
+def _let_go(record: WorkloadEntry, keys: Keys, now: float) -> tuple[list[Instruction], list[Barred]]:
     """Pods that have quota and no slots go anywhere; those of a job that is suspended while it waits were not gated."""
     done: list[Instruction] = []
     barred: list[Barred] = []
@@ -175,7 +175,7 @@ class _Look:
     """One pod set with slots: what its pods hold, who goes where now, and which slots need another place."""
 
     name: str
-    slots: SlotMap
+    slots: PodSetSlots
     counted: Tally
     going: tuple[tuple[Pod, int], ...]
     lost: tuple[int, ...]
@@ -189,7 +189,9 @@ class _Look:
         return self.counted.used[index] > self.slots.slots[index].count
 
     @classmethod
-    def of(cls, record: Record, pod_set: OwnedPodSet, counted: Tally, rules: Rules, now: float) -> "_Look":
+    def of(
+        cls, record: WorkloadEntry, pod_set: PodSetView, counted: Tally, rules: ReconcileContext, now: float
+    ) -> "_Look":
         slots = record.slots_in[pod_set.name]
         taken = None if pod_set.ranks is None else counted.ranks
         layers = record.layers_of(pod_set)
@@ -210,12 +212,12 @@ class _Look:
 
 
 def _lost(  # noqa: PLR0917
-    record: Record,
-    pod_set: OwnedPodSet,
-    slots: SlotMap,
+    record: WorkloadEntry,
+    pod_set: PodSetView,
+    slots: PodSetSlots,
     counted: Tally,
     placed: Sequence[tuple[Pod, int]],
-    rules: Rules,
+    rules: ReconcileContext,
 ) -> dict[int, int]:
     """Slots that pods need and where none can start now: slice -> how many.
 
@@ -227,7 +229,7 @@ def _lost(  # noqa: PLR0917
 
 
 def _refused(
-    slots: SlotMap, counted: Tally, placed: Sequence[tuple[Pod, int]], avoided: Collection[str]
+    slots: PodSetSlots, counted: Tally, placed: Sequence[tuple[Pod, int]], avoided: Collection[str]
 ) -> dict[int, int]:
     """Slots on nodes that refused such a pod, as far as pods need them and none holds them: slice -> how many."""
     if not avoided:
@@ -236,7 +238,7 @@ def _refused(
     return {index: free[index] for index in {index for _, index in placed} if slots.slots[index].node in avoided}
 
 
-def _collect(record: Record, rules: Rules, now: float) -> list[Instruction]:
+def _collect(record: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Instruction]:
     """Delete our pods on nodes that are there no more, before Kubernetes does: it would count each as a failure.
 
     A Job waits up to ten minutes after several failures until it makes new pods.
@@ -255,10 +257,10 @@ def _collect(record: Record, rules: Rules, now: float) -> list[Instruction]:
             continue
         text = f"node {name} was deleted: pod {pod.metadata.name} on it is deleted too, and its replacement gets a slot"
         done.append(Delete(pod, Reason.NODE_DELETED, text, at_once=True))
-    return [*done, *(LookAgain(after) for after in sorted(due)[:1])]
+    return [*done, *(RequeueAfter(after) for after in sorted(due)[:1])]
 
 
-def _replace(record: Record, counted: Tally, now: float) -> list[Instruction]:
+def _replace(record: WorkloadEntry, counted: Tally, now: float) -> list[Instruction]:
     """Pods that stand where they have no slot go; pods that were never ours to place are only pointed at."""
     done: list[Instruction] = [
         Delete(
@@ -276,19 +278,19 @@ def _replace(record: Record, counted: Tally, now: float) -> list[Instruction]:
                 f"pod {pod.metadata.name} runs without a slot of workload {record.owner.workload}: its gate was not "
                 "removed by Topogate. Delete it to have it placed"
             )
-            done.append(Tell("Warning", Reason.NOT_GATED, "Place", message, pod=pod, once=pod.metadata.uid))
+            done.append(EmitEvent("Warning", Reason.NOT_GATED, "Place", message, pod=pod, once=pod.metadata.uid))
     waits_until = [record.deleting[pod.metadata.uid] for pod in counted.moved if pod.metadata.uid in record.deleting]
-    return [*done, *(LookAgain(due - now) for due in sorted(waits_until)[:1] if due > now)]
+    return [*done, *(RequeueAfter(due - now) for due in sorted(waits_until)[:1] if due > now)]
 
 
-def _say_why(record: Record, barred: Sequence[Barred], rules: Rules, now: float) -> list[Instruction]:
+def _say_why(record: WorkloadEntry, barred: Sequence[Barred], rules: ReconcileContext, now: float) -> list[Instruction]:
     """Why pods stay gated, or are not there, whatever has room."""
     return (
         _say_barred(record, barred, now) or _say_of_no_kind(record, rules.keys, now) or _say_missing(record, rules, now)
     )
 
 
-def _say_of_no_kind(record: Record, keys: Keys, now: float) -> list[Instruction]:
+def _say_of_no_kind(record: WorkloadEntry, keys: Keys, now: float) -> list[Instruction]:
     """That pods wait of a kind that the workload has no slots for."""
     owner = record.owner
     if not owner.kinds:
@@ -305,7 +307,7 @@ def _say_of_no_kind(record: Record, keys: Keys, now: float) -> list[Instruction]
     return _warn(record, Reason.PARTLY_PLACED, message, now)
 
 
-def _say_barred(record: Record, barred: Sequence[Barred], now: float) -> list[Instruction]:
+def _say_barred(record: WorkloadEntry, barred: Sequence[Barred], now: float) -> list[Instruction]:
     """Why pods that are not what was admitted stay gated."""
     found = granted.told(record, barred)
     if found is None:
@@ -313,21 +315,23 @@ def _say_barred(record: Record, barred: Sequence[Barred], now: float) -> list[In
     return _warn(record, *found, now)
 
 
-def _say_missing(record: Record, rules: Rules, now: float) -> list[Instruction]:
+def _say_missing(record: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Instruction]:
     """That some of its pods were not made in time, as long as they are not there."""
     if not record.late:
         return []
     return _warn(record, Reason.PODS_MISSING, missing_pods.message(record, rules.missing_pods), now)
 
 
-def _warn(record: Record, reason: Reason, message: str, now: float) -> list[Instruction]:
-    said: list[Instruction] = [Write((Wanted(names.PODS_READY, False, reason, message),), delay=SOON, lost=())]
+def _warn(record: WorkloadEntry, reason: Reason, message: str, now: float) -> list[Instruction]:
+    said: list[Instruction] = [
+        WriteConditions((WantedCondition(names.PODS_READY, False, reason, message),), delay=SOON, lost=())
+    ]
     if _is_news(record, reason, message, now):
-        said.append(Tell("Warning", reason, "Place", message))
+        said.append(EmitEvent("Warning", reason, "Place", message))
     return said
 
 
-def _say(record: Record, looks: Sequence[_Look], now: float) -> list[Instruction]:
+def _say(record: WorkloadEntry, looks: Sequence[_Look], now: float) -> list[Instruction]:
     """PodsReady, and why pods are still gated where some are."""
     owner = record.owner
     astray = [look.slots.slots[index].values[-1] for look in looks for index in (*look.lost, *look.refused)]
@@ -341,18 +345,24 @@ def _say(record: Record, looks: Sequence[_Look], now: float) -> list[Instruction
             message = f"{where} {why}, and its pods have no other place in their domain: {detail}"
         nodes = {look.slots.slots[index].node for look in looks for index in look.lost}
         lost = tuple(sorted(filter(None, nodes)))
-        said: list[Instruction] = [Write((Wanted(names.PODS_READY, False, reason, message),), delay=SOON, lost=lost)]
+        said: list[Instruction] = [
+            WriteConditions((WantedCondition(names.PODS_READY, False, reason, message),), delay=SOON, lost=lost)
+        ]
         if _is_news(record, reason, message, now):
-            said.append(Tell("Warning", reason, "Resize", message))
+            said.append(EmitEvent("Warning", reason, "Resize", message))
         return said
     unplaced = sum(look.unplaced for look in looks)
     if unplaced and owner.count <= total:
         message = f"{unplaced} gated pods wait for a slot that a pod of the job still holds until it is gone"
-        return [Write((Wanted(names.PODS_READY, False, Reason.SLOT_OCCUPIED, message),), delay=SOON, lost=())]
+        return [
+            WriteConditions(
+                (WantedCondition(names.PODS_READY, False, Reason.SLOT_OCCUPIED, message),), delay=SOON, lost=()
+            )
+        ]
     return _held(record, now) or _ready(record)
 
 
-def _held(record: Record, now: float) -> list[Instruction]:
+def _held(record: WorkloadEntry, now: float) -> list[Instruction]:
     """Some pods have waited for a while for what others do on their node."""
     held = [one for one in record.held.values() if now - one.since >= _HELD_LONG]
     if not held:
@@ -363,10 +373,12 @@ def _held(record: Record, now: float) -> list[Instruction]:
         f"{len(held)} gated pods wait for {', '.join(nodes[:3])}{more}: pods on their way there come first, because "
         "the kubelet might refuse one of them, or pods that end there soon"
     )
-    return [Write((Wanted(names.PODS_READY, False, Reason.WAITS_FOR_ARRIVALS, message),), delay=SOON)]
+    return [
+        WriteConditions((WantedCondition(names.PODS_READY, False, Reason.WAITS_FOR_ARRIVALS, message),), delay=SOON)
+    ]
 
 
-def _ready(record: Record) -> list[Instruction]:
+def _ready(record: WorkloadEntry) -> list[Instruction]:
     """PodsReady."""
     owner, known = record.owner, record.known
     was_ready = known is not None and is_true(known.conditions, names.PODS_READY)
@@ -379,25 +391,33 @@ def _ready(record: Record) -> list[Instruction]:
         return (
             []
             if known_so
-            else [Write((Wanted(names.PODS_READY, True, Reason.PODS_READY, message),), delay=SOON, lost=())]
+            else [
+                WriteConditions(
+                    (WantedCondition(names.PODS_READY, True, Reason.PODS_READY, message),), delay=SOON, lost=()
+                )
+            ]
         )
     refusal = next((trouble for trouble in reversed(record.troubles.values()) if trouble.refused), None)
     if refusal is not None and not was_ready:
         message = (
             f"{refusal.message}; its replacement goes to another node, or there again after {refusal.seconds:.0f} s"
         )
-        return [Write((Wanted(names.PODS_READY, False, Reason.KUBELET_REFUSED, message),), delay=SOON, lost=())]
+        return [
+            WriteConditions(
+                (WantedCondition(names.PODS_READY, False, Reason.KUBELET_REFUSED, message),), delay=SOON, lost=()
+            )
+        ]
     stuck = known is not None and any(
         found.type == names.PODS_READY and found.reason in _STUCK for found in known.conditions
     )
     if stuck or (was_ready and owner.count == owner.full):
         message = f"{owner.ready} of {owner.count} pods are ready"
         reason = Reason.PODS_NOT_READY if was_ready or _ready_before(known) else Reason.WAIT_FOR_START
-        return [Write((Wanted(names.PODS_READY, False, reason, message),), delay=SOON, lost=())]
+        return [WriteConditions((WantedCondition(names.PODS_READY, False, reason, message),), delay=SOON, lost=())]
     return []
 
 
-def _ready_before(known: Known | None) -> bool:
+def _ready_before(known: ObservedWorkload | None) -> bool:
     """Whether pods that are not ready now were since the admission."""
     if known is None:
         return False

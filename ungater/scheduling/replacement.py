@@ -15,17 +15,17 @@ from engine.placement.place import extend, place, replace
 from engine.reasons import Reason
 from engine.results import Refusal, WorkloadRequest
 from kube.objects import PodTemplate
-from queueing.queues.entry import Grant
-from ungater.cache.cache import Memory
-from ungater.model.job_view import OwnedPodSet
-from ungater.model.workload_entry import Admission, Record
+from queueing.queues.entry import AssumedAdmission
+from ungater.cache.cache import Cache
+from ungater.model.job_view import PodSetView
+from ungater.model.workload_entry import Admission, WorkloadEntry
 from ungater.reconcile import messages
 
 COUNTED = frozenset({Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, Reason.NEVER_FITS})
 
 
 def pod_set_in(
-    memory: Memory, record: Record, owned: OwnedPodSet, levels: Sequence[str], count: int | None = None
+    memory: Cache, record: WorkloadEntry, owned: PodSetView, levels: Sequence[str], count: int | None = None
 ) -> PodSet:
     """A pod set as it is asked for in a flavor with these levels."""
     parsed = owned.request
@@ -35,7 +35,7 @@ def pod_set_in(
     return memory.pod_set(record, owned, topology or TopologyRequest(policy=Policy.UNCONSTRAINED), count)
 
 
-def told(memory: Memory, record: Record, admission: Admission, message: str) -> str:
+def told(memory: Cache, record: WorkloadEntry, admission: Admission, message: str) -> str:
     """Where its pods go, for people; ``message``: what queueing says of it, for one with a queue."""
     where = []
     for pod_set in record.owner.pod_sets:
@@ -46,13 +46,13 @@ def told(memory: Memory, record: Record, admission: Admission, message: str) -> 
     return "; ".join(filter(None, (message if admission.queue else "", *where)))
 
 
-def reclaimed(record: Record, admission: Admission) -> dict[str, int]:
+def reclaimed(record: WorkloadEntry, admission: Admission) -> dict[str, int]:
     """How many pods of each pod set need no room any more."""
     left = {one.name: one.full - part.count for one in record.owner.pod_sets if (part := admission.part(one.name))}
     return {name: count for name, count in left.items() if count > 0}
 
 
-def elsewhere(memory: Memory, record: Record) -> Grant | Refusal:
+def elsewhere(memory: Cache, record: WorkloadEntry) -> AssumedAdmission | Refusal:
     """Other slots for those that are lost, in the same required domain; the others stay where they are.
 
     Changes nothing.
@@ -79,7 +79,7 @@ def elsewhere(memory: Memory, record: Record) -> Grant | Refusal:
     return dataclasses.replace(grant, counts=counts, assignments=parts)
 
 
-def fits(memory: Memory, record: Record, pod_set: str, selector: Mapping[str, str]) -> bool:
+def fits(memory: Cache, record: WorkloadEntry, pod_set: str, selector: Mapping[str, str]) -> bool:
     """Whether all nodes of the slots of a pod set have these labels."""
     held = record.grant.assignments if record.grant is not None else ()
     names = {name for part in held if part.pod_set == pod_set for piece in part.slices for name, _ in piece.nodes}
@@ -87,7 +87,7 @@ def fits(memory: Memory, record: Record, pod_set: str, selector: Mapping[str, st
     return all(node is not None and selector.items() <= node.labels.items() for node in nodes)
 
 
-def anew(memory: Memory, record: Record, templates: Mapping[str, PodTemplate]) -> Grant | Refusal:
+def anew(memory: Cache, record: WorkloadEntry, templates: Mapping[str, PodTemplate]) -> AssumedAdmission | Refusal:
     """Other slots for all that a job without pods holds, in the same flavors.
 
     ``templates``: by pod set, what its pods will be made of; absent: the job's own. Changes nothing.
@@ -121,7 +121,7 @@ def anew(memory: Memory, record: Record, templates: Mapping[str, PodTemplate]) -
     return dataclasses.replace(grant, assignments=tuple(parts))
 
 
-def _moved(memory: Memory, record: Record, owned: OwnedPodSet) -> Assignment | Refusal:
+def _moved(memory: Cache, record: WorkloadEntry, owned: PodSetView) -> Assignment | Refusal:
     state, queued, name = memory.state, bool(record.owner.queue), owned.name
     slots, lost = record.slots_in[name], record.lost[name]
     whole = [slots.slots[at] for at, count in lost if at < len(slots.slots) and count == slots.slots[at].count]
@@ -149,7 +149,7 @@ def _moved(memory: Memory, record: Record, owned: OwnedPodSet) -> Assignment | R
         state.rollback(checkpoint)
 
 
-def _beside(pod_set: PodSet, others: Sequence[Assignment], record: Record) -> PodSet:
+def _beside(pod_set: PodSet, others: Sequence[Assignment], record: WorkloadEntry) -> PodSet:
     """A pod set without any slots left, held to the required domain of those that it shares a group with."""
     names = {
         one.name for one in record.owner.pod_sets if one.request is not None and one.request.group == pod_set.group
@@ -173,7 +173,7 @@ def reason_text(state: ClusterState, refusal: Refusal, pod_set: PodSet, flavors:
     return messages.waiting(refusal, pod_set, explain(state, flavor, pod_set))
 
 
-def refused_text(memory: Memory, record: Record, refusal: Refusal) -> str:
+def refused_text(memory: Cache, record: WorkloadEntry, refusal: Refusal) -> str:
     """Why a job waits, for a person: with how close it comes, and with the nodes that are left out for now."""
     flavor = refusal.flavor if refusal.flavor in memory.flavors else next(iter(sorted(memory.flavors)), "")
     text = refusal.message

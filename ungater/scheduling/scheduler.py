@@ -18,19 +18,19 @@ from kube.errors import KubeError, NotFound
 from kube.events import EventRecorder
 from kube.objects import condition
 from queueing import lifecycle
-from queueing.cycle.cycle import Admitted, Decisions, Evict, Preempting, Waiting, cycle
+from queueing.cycle.cycle import Admitted, Decisions, Drained, Preempting, Waiting, cycle
 from queueing.cycle.shield import Failed, in_words
-from queueing.queues.entry import HOLDING, Grant, Phase
-from ungater.cache.cache import Memory
+from queueing.queues.entry import HOLDING, AssumedAdmission, Phase
+from ungater.cache.cache import Cache
 from ungater.metrics import Metrics
 from ungater.model import conditions
-from ungater.model.conditions import Wanted
-from ungater.model.workload_entry import Admission, Known, Nomination, Record, Refused
+from ungater.model.conditions import WantedCondition
+from ungater.model.workload_entry import Admission, Nomination, ObservedWorkload, Refused, WorkloadEntry
 from ungater.scheduling.replacement import COUNTED, elsewhere, reclaimed, refused_text, told
 from ungater.workqueue import backoff
-from ungater.writers.events import FINE, announce
+from ungater.writers.events import FINE, emit
 from ungater.writers.pods import seconds_of
-from ungater.writers.workloads import Overtaken, Writer
+from ungater.writers.workloads import Overtaken, WorkloadWriter
 
 WRITES = 16  # admissions under way
 HEADS = 64  # looks at workloads before others get a turn
@@ -40,13 +40,13 @@ Spawn = Callable[[Coroutine[Any, Any, None]], object]
 log = structlog.get_logger()
 
 
-class Admitter:
+class Scheduler:
     """Runs cycles on ``memory``; ``spawn`` runs a write beside them, ``again(uid, seconds)`` has a job looked at."""
 
     def __init__(
         self,
-        memory: Memory,
-        writer: Writer,
+        memory: Cache,
+        writer: WorkloadWriter,
         *,
         spawn: Spawn,
         again: Callable[[str, float], None],
@@ -110,7 +110,7 @@ class Admitter:
         record.refused, record.refused_at = Refused(Reason.INTERNAL_ERROR, in_words(failed.error)), time.monotonic()
         self._again(record.id, 0.0)
 
-    def _with(self, key: str, write: Callable[[Record], Awaitable[None]]) -> None:
+    def _with(self, key: str, write: Callable[[WorkloadEntry], Awaitable[None]]) -> None:
         """Write for a record, after the writes that are under way for it."""
         record = self._memory.record_of(key)
         if record is None:
@@ -120,7 +120,7 @@ class Admitter:
         record.busy += 1
         self._spawn(self._write(record, write))
 
-    async def _write(self, record: Record, write: Callable[[Record], Awaitable[None]]) -> None:
+    async def _write(self, record: WorkloadEntry, write: Callable[[WorkloadEntry], Awaitable[None]]) -> None:
         failures = record.failures
         try:
             async with record.lock, self._writes:
@@ -137,7 +137,7 @@ class Admitter:
 
     # --- admissions ------------------------------------------------------------------------------------------------
 
-    async def _store(self, admitted: Admitted, record: Record) -> None:
+    async def _store(self, admitted: Admitted, record: WorkloadEntry) -> None:
         known = record.known
         admission = self._admission(record, admitted.grant)
         text = self._text(record, admission, admitted.message)
@@ -152,28 +152,33 @@ class Admitter:
             self._metrics.admitted.inc()
             self._metrics.admission.observe(max(0.0, time.time() - seconds_of(record.owner.created)))
 
-    async def _change(self, grant: Grant, reason: Reason, record: Record) -> None:
+    async def _change(self, grant: AssumedAdmission, reason: Reason, record: WorkloadEntry) -> None:
         """Store that one who is admitted has other slots, or more of them. An eviction that began meanwhile goes on."""
         admission = self._admission(record, grant)
         text = self._text(record, admission, "")
         if await self._settle(record, grant, admission, admitted_as(None, text, ()), None):
             self._was_admitted(record, reason, "Replace" if reason is Reason.REPLACED else "Resize", text)
 
-    def _admission(self, record: Record, grant: Grant) -> Admission:
+    def _admission(self, record: WorkloadEntry, grant: AssumedAdmission) -> Admission:
         return self._memory.holdings.admission_of(record, grant)
 
-    def _checks(self, record: Record, admission: Admission) -> tuple[str, ...]:
+    def _checks(self, record: WorkloadEntry, admission: Admission) -> tuple[str, ...]:
         return self._memory.checks_for(admission) if record.owner.queue else ()
 
-    def _text(self, record: Record, admission: Admission, message: str) -> str:
+    def _text(self, record: WorkloadEntry, admission: Admission, message: str) -> str:
         return told(self._memory, record, admission, message)
 
     async def _settle(
-        self, record: Record, grant: Grant, admission: Admission, wanted: tuple[Wanted, ...], more: Any
+        self,
+        record: WorkloadEntry,
+        grant: AssumedAdmission,
+        admission: Admission,
+        wanted: tuple[WantedCondition, ...],
+        more: Any,
     ) -> bool:
         """Store an admission that is held already; else hold what was held before. True where it is stored."""
 
-        def write() -> Awaitable[Known]:
+        def write() -> Awaitable[ObservedWorkload]:
             reclaimable = None if record.admission is None else reclaimed(record, admission)
             return self._writer.admission(
                 record.owner.namespace, _there(record), admission, wanted, reclaimable=reclaimable, more=more
@@ -186,7 +191,11 @@ class Admitter:
         return await self._storing(record, grant, write, stored)
 
     async def _storing(
-        self, record: Record, grant: Grant, write: Callable[[], Awaitable[Known]], stored: Callable[[], None]
+        self,
+        record: WorkloadEntry,
+        grant: AssumedAdmission,
+        write: Callable[[], Awaitable[ObservedWorkload]],
+        stored: Callable[[], None],
     ) -> bool:
         """Store what is held already and still stands, then ``stored``; else hold what was held before."""
         memory, known = self._memory, None
@@ -207,11 +216,11 @@ class Admitter:
             memory.written(record, known)
         return False
 
-    def _stands(self, record: Record, grant: Grant) -> bool:
+    def _stands(self, record: WorkloadEntry, grant: AssumedAdmission) -> bool:
         entry = self._memory.queues.entries.get(record.key)
         return entry is not None and entry.grant is grant and record.id in self._memory.records
 
-    def _failed(self, record: Record, error: KubeError) -> None:
+    def _failed(self, record: WorkloadEntry, error: KubeError) -> None:
         record.failures += 1
         delay = backoff(record.failures)
         if record.grant is not None:
@@ -222,20 +231,20 @@ class Admitter:
         if isinstance(error, NotFound):
             record.known = None
 
-    def _was_admitted(self, record: Record, reason: Reason, action: str, text: str) -> None:
-        announce(self._recorder, record, FINE, reason, action, message=text)
+    def _was_admitted(self, record: WorkloadEntry, reason: Reason, action: str, text: str) -> None:
+        emit(self._recorder, record, FINE, reason, action, message=text)
         log.info("admitted", workload=record.key, message=text)
 
     # --- preemption ------------------------------------------------------------------------------------------------
 
-    async def _preempt(self, plan: Preempting, record: Record) -> None:
+    async def _preempt(self, plan: Preempting, record: WorkloadEntry) -> None:
         """Store the plan, and only then have its victims evicted."""
         victims = {victim.key: victim.uid for victim in plan.victims}
         priorities = {victim.key: victim.priority for victim in plan.victims}
         domains = {victim.key: victim.domains for victim in plan.victims if victim.domains}
         strategy = self._memory.queues.rules.victims.strategy
         nomination = Nomination(self._admission(record, plan.grant), victims, priorities, domains, strategy)
-        wanted = (Wanted(conditions.QUOTA_RESERVED, False, Reason.PREEMPTING, plan.message),)
+        wanted = (WantedCondition(conditions.QUOTA_RESERVED, False, Reason.PREEMPTING, plan.message),)
         await self._storing(
             record,
             plan.grant,
@@ -243,9 +252,9 @@ class Admitter:
             lambda: self._evict(record, plan),
         )
 
-    def _evict(self, record: Record, plan: Preempting) -> None:
+    def _evict(self, record: WorkloadEntry, plan: Preempting) -> None:
         record.refused = Refused(Reason.PREEMPTING, plan.message)
-        announce(self._recorder, record, FINE, Reason.PREEMPTING, "Preempt", message=plan.message)
+        emit(self._recorder, record, FINE, Reason.PREEMPTING, "Preempt", message=plan.message)
         log.info("preempts", workload=record.key, message=plan.message)
         for victim in plan.victims:
             other = self._memory.record_of(victim.key)
@@ -255,11 +264,11 @@ class Admitter:
                 other.evict = lifecycle.preempted(victim.reason, plan.told(victim))
             elif (losing := self._memory.holdings.losing(victim.key)) is not None:
                 text = conditions.shorten(losing.message)
-                announce(self._recorder, other, FINE, Reason.PREEMPTED, "Evict", message=text)
+                emit(self._recorder, other, FINE, Reason.PREEMPTED, "Drained", message=text)
                 log.info("loses slices", workload=victim.key, message=text)
             self._again(other.id, 0.0)
 
-    def _drain(self, evict: Evict) -> None:
+    def _drain(self, evict: Drained) -> None:
         record, entry = self._memory.record_of(evict.key), self._memory.queues.entries[evict.key]
         if record is None:
             return
@@ -277,7 +286,7 @@ class Admitter:
             record.refused = Refused(gone.reason, gone.message)
         self._with(gone.key, partial(self._give_up, gone))
 
-    def withdraw(self, record: Record) -> None:
+    def withdraw(self, record: WorkloadEntry) -> None:
         """Remove a stored plan that is none any more, or a restart would carry it out."""
         entry = self._memory.queues.entries.get(record.key)
         planned = entry is not None and entry.phase in HOLDING
@@ -285,11 +294,11 @@ class Admitter:
             record.busy += 1
             self._spawn(self._write(record, partial(self._remove, ())))
 
-    async def _give_up(self, gone: Waiting, record: Record) -> None:
-        await self._remove((Wanted(conditions.QUOTA_RESERVED, False, gone.reason, gone.message),), record)
+    async def _give_up(self, gone: Waiting, record: WorkloadEntry) -> None:
+        await self._remove((WantedCondition(conditions.QUOTA_RESERVED, False, gone.reason, gone.message),), record)
 
-    async def _remove(self, wanted: tuple[Wanted, ...], record: Record) -> None:
-        known: Known | None = None
+    async def _remove(self, wanted: tuple[WantedCondition, ...], record: WorkloadEntry) -> None:
+        known: ObservedWorkload | None = None
         try:
             if record.known is not None:
                 more = {"nomination": None}
@@ -309,7 +318,7 @@ class Admitter:
             flavor = entry.refusal.flavor if entry is not None and entry.refusal is not None else ""
             self._refuse(record, Refusal(waiting.reason, waiting.message, flavor=flavor))
 
-    def _refuse(self, record: Record, refusal: Refusal) -> None:
+    def _refuse(self, record: WorkloadEntry, refusal: Refusal) -> None:
         now, before = time.monotonic(), record.refused
         soon = before is not None and before.reason == refusal.reason and now - record.refused_at < DETAILS
         if soon and refusal.reason in COUNTED:
@@ -335,53 +344,55 @@ class Admitter:
             with memory.guard("workload", key):
                 self._move_one(record)
 
-    def _move_one(self, record: Record) -> None:
+    def _move_one(self, record: WorkloadEntry) -> None:
         found = elsewhere(self._memory, record)
         if isinstance(found, Refusal):
             self._refuse(record, found)
         else:
             self.replace(record, found)
 
-    def replace(self, record: Record, grant: Grant) -> None:
+    def replace(self, record: WorkloadEntry, grant: AssumedAdmission) -> None:
         """Hold other slots from now on, and store them."""
         self._memory.holdings.replace(record, grant)
         self._with(record.key, partial(self._store_other, grant))
 
-    async def _store_other(self, grant: Grant, record: Record) -> None:
+    async def _store_other(self, grant: AssumedAdmission, record: WorkloadEntry) -> None:
         try:
             await self._change(grant, Reason.REPLACED, record)
         finally:
             self._memory.replaced(record)
 
 
-def admitted_as(known: Known | None, message: str, checks: tuple[str, ...]) -> tuple[Wanted, ...]:
+def admitted_as(known: ObservedWorkload | None, message: str, checks: tuple[str, ...]) -> tuple[WantedCondition, ...]:
     """What is said of one that holds quota and slots, once its ``checks`` are ready; none: at once."""
-    wanted = [Wanted(conditions.QUOTA_RESERVED, True, Reason.QUOTA_RESERVED, message)]
+    wanted = [WantedCondition(conditions.QUOTA_RESERVED, True, Reason.QUOTA_RESERVED, message)]
     if checks:
         text = f"waits for admission check {', '.join(checks)}"
-        wanted.append(Wanted(conditions.ADMITTED, False, Reason.PENDING, text))
+        wanted.append(WantedCondition(conditions.ADMITTED, False, Reason.PENDING, text))
     else:
-        wanted.append(Wanted(conditions.ADMITTED, True, Reason.ADMITTED, message))
+        wanted.append(WantedCondition(conditions.ADMITTED, True, Reason.ADMITTED, message))
     for found in known.conditions if known is not None else ():
         if found.type in {conditions.EVICTED, conditions.PREEMPTED} and found.status == "True":
             text = f"it was admitted again; before: {found.message}"
-            wanted.append(Wanted(found.type, False, Reason.QUOTA_RESERVED, text))
+            wanted.append(WantedCondition(found.type, False, Reason.QUOTA_RESERVED, text))
         elif found.type == conditions.REQUEUED and found.status == "False":
-            wanted.append(Wanted(found.type, True, Reason.REQUEUED, f"it was admitted again; before: {found.message}"))
+            wanted.append(
+                WantedCondition(found.type, True, Reason.REQUEUED, f"it was admitted again; before: {found.message}")
+            )
     return tuple(wanted)
 
 
-def _not_ready(record: Record) -> tuple[Wanted, ...]:
+def _not_ready(record: WorkloadEntry) -> tuple[WantedCondition, ...]:
     """That its pods are not ready yet: if that becomes true again later, when it did says that they were once."""
     known = record.known
     found = condition(known.conditions, conditions.PODS_READY) if known is not None else None
     if not record.owner.queue or (found is not None and found.status == "False"):
         return ()
     text = "its pods were not all ready since it was admitted"
-    return (Wanted(conditions.PODS_READY, False, Reason.WAIT_FOR_START, text),)
+    return (WantedCondition(conditions.PODS_READY, False, Reason.WAIT_FOR_START, text),)
 
 
-def _there(record: Record) -> Known:
+def _there(record: WorkloadEntry) -> ObservedWorkload:
     """Raises KubeError where the Workload is gone; another one is made, and then it is looked at again."""
     if record.known is None:
         raise KubeError(f"workload {record.key} is gone")

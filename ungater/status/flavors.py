@@ -26,7 +26,7 @@ from kube.events import EventRecorder, reference
 from kube.objects import Condition, Node, ResourceFlavor, version_of
 from kube.resources import NODES, RESOURCE_FLAVORS
 from ungater.model import conditions
-from ungater.model.conditions import Wanted
+from ungater.model.conditions import WantedCondition
 from ungater.status.queues import ACTIVE
 
 TICK = 1.0  # seconds between two looks
@@ -150,11 +150,13 @@ def changed(flavor: ResourceFlavor, nodes: int, found: tuple[Unlabeled, ...], no
     return status
 
 
-def _active(nodes: int, found: tuple[Unlabeled, ...]) -> Wanted:
+def _active(nodes: int, found: tuple[Unlabeled, ...]) -> WantedCondition:
     lacking = in_words(found)
     if not nodes:
-        return Wanted(ACTIVE, False, Reason.NO_NODES, "; ".join(filter(None, ("no pod can be placed here", lacking))))
+        return WantedCondition(
+            ACTIVE, False, Reason.NO_NODES, "; ".join(filter(None, ("no pod can be placed here", lacking)))
+        )
     text = f"{nodes} node{'s' if nodes > 1 else ''} can take pods"
     if lacking:
-        return Wanted(ACTIVE, True, Reason.MISSING_LEVEL_LABEL, conditions.shorten(f"{text}; {lacking}"))
-    return Wanted(ACTIVE, True, Reason.READY, text)
+        return WantedCondition(ACTIVE, True, Reason.MISSING_LEVEL_LABEL, conditions.shorten(f"{text}; {lacking}"))
+    return WantedCondition(ACTIVE, True, Reason.READY, text)

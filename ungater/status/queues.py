@@ -23,7 +23,7 @@ from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, Resource
 from queueing.queues.queues import Queues
 from queueing.status import Standing, body, standings
 from ungater.model import conditions
-from ungater.model.conditions import Wanted
+from ungater.model.conditions import WantedCondition
 
 ACTIVE = "Active"
 TICK = 1.0  # seconds between two looks
@@ -50,7 +50,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Write:
+class StatusPatch:
     """One merge patch of a status; ``urgent`` where it changes the condition."""
 
     resource: Resource
@@ -92,7 +92,7 @@ class QueueStatus:
             log.warning("status of queues not written", queues=len(errors), first=str(errors[0]))
         return max(AFTER_FAILURE if errors else TICK, took / MOST_OF_A_CORE)
 
-    async def _write(self, one: Write) -> KubeError | None:
+    async def _write(self, one: StatusPatch) -> KubeError | None:
         meta = one.queue.metadata
         self._written[one.id] = time.monotonic()
         try:
@@ -106,7 +106,7 @@ class QueueStatus:
         return None
 
 
-def changes(source: Source, now: float) -> Iterator[Write]:
+def changes(source: Source, now: float) -> Iterator[StatusPatch]:
     """The statuses that differ from what is there; ``now`` in seconds since the epoch."""
     found = standings(source.queues, source.flavors(), unchecked=source.unchecked())
     for queue in source.cluster():
@@ -117,15 +117,15 @@ def changes(source: Source, now: float) -> Iterator[Write]:
 
 def _change(
     resource: Resource, queue: ClusterQueue | LocalQueue, standing: Standing | None, now: float
-) -> Iterator[Write]:
+) -> Iterator[StatusPatch]:
     if standing is None:
         return  # not taken in yet
     before = queue.status or {}
     changed = {name: value for name, value in body(standing).items() if before.get(name) != value}
     existing = msgspec.convert(before.get("conditions") or (), _conditions)
-    active = Wanted(ACTIVE, standing.active, standing.reason, standing.message)
+    active = WantedCondition(ACTIVE, standing.active, standing.reason, standing.message)
     merged = conditions.merge(existing, (active,), generation=queue.metadata.generation, now=now)
     if merged is not None:
         changed["conditions"] = conditions.plain(merged)
     if changed:
-        yield Write(resource, queue, changed, urgent=merged is not None)
+        yield StatusPatch(resource, queue, changed, urgent=merged is not None)

@@ -9,12 +9,14 @@ from kube.events import EventRecorder
 from kube.objects import ObjectReference
 from ungater.model import conditions
 from ungater.model.pod_slots import finished
-from ungater.model.workload_entry import Record
+from ungater.model.workload_entry import WorkloadEntry
 
 FINE = "Normal"
 
 
-def announce(recorder: EventRecorder, record: Record, type_: str, reason: Reason, action: str, *, message: str) -> None:
+def emit(
+    recorder: EventRecorder, record: WorkloadEntry, type_: str, reason: Reason, action: str, *, message: str
+) -> None:
     """Say what happened to a workload."""
     text = conditions.shorten(message)
     recorder.event(job_reference(record), type_, reason, action, text)
@@ -22,7 +24,7 @@ def announce(recorder: EventRecorder, record: Record, type_: str, reason: Reason
         recorder.event(workload_reference(record), type_, reason, action, text)
 
 
-def job_reference(record: Record) -> ObjectReference:
+def job_reference(record: WorkloadEntry) -> ObjectReference:
     """The job, as an event names it; of a group the first pod that is there."""
     owner = record.owner
     if owner.members:
@@ -38,7 +40,7 @@ def job_reference(record: Record) -> ObjectReference:
     )
 
 
-def workload_reference(record: Record) -> ObjectReference:
+def workload_reference(record: WorkloadEntry) -> ObjectReference:
     """Its Workload; there has to be one."""
     owner, uid = record.owner, record.known.uid if record.known is not None else ""
     return ObjectReference(

@@ -48,7 +48,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Blocked:
-    """A budget refuses. ``since``: seconds on the clock of `Evictions`; ``message`` names the pod and the budget."""
+    """A budget refuses. ``since``: seconds on the clock of `Evictor`; ``message`` names the pod and the budget."""
 
     since: float
     message: str
@@ -68,7 +68,7 @@ class _Try:
     blocked: Blocked | None = field(default=None)
 
 
-class Evictions:
+class Evictor:
     """Evictions under way, by pod. ``again(uid, seconds)`` has a workload looked at again."""
 
     def __init__(

@@ -27,9 +27,9 @@ from kube.resources import PODS
 from ungater.guard import Guard
 from ungater.jobs.pod_template import labels_of
 from ungater.metrics import Metrics
-from ungater.model.pod_slots import Intent, Slot
+from ungater.model.pod_slots import Expectation, Slot
 from ungater.model.ungate_patch import UngatePatches
-from ungater.model.workload_entry import Record
+from ungater.model.workload_entry import WorkloadEntry
 from ungater.workqueue import backoff
 from ungater.writers.evictor import count, tracked
 
@@ -37,7 +37,7 @@ log = structlog.get_logger()
 _NOTHING: Mapping[str, str] = {}
 
 
-class Sender:
+class PodWriter:
     """A queue of patches and deletions with ``concurrency`` workers."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Sender:
 
     def ungate(
         self,
-        record: Record,
+        record: WorkloadEntry,
         pod: Pod,
         slot: Slot,
         placement: NumaPlacement | None = None,
@@ -85,18 +85,18 @@ class Sender:
         before = record.intents.get(pod.metadata.uid)
         attempts = before.attempts + 1 if before else 1
         deadline = time.monotonic() + self._timeout
-        record.intents[pod.metadata.uid] = Intent(slot.values, deadline, attempts, placement=placement)
+        record.intents[pod.metadata.uid] = Expectation(slot.values, deadline, attempts, placement=placement)
         self._later(record, pod, partial(self._ungate, record, pod, slot, annotations))
 
-    def delete(self, record: Record, pod: Pod, *, at_once: bool = False) -> None:
+    def delete(self, record: WorkloadEntry, pod: Pod, *, at_once: bool = False) -> None:
         """Delete a pod soon, ``at_once`` without waiting for it to stop; not again before the timeout."""
         record.deleting[pod.metadata.uid] = time.monotonic() + self._timeout
         self._later(record, pod, partial(self._delete, record, pod, 0 if at_once else None))
 
-    def _later(self, record: Record, pod: Pod, send: Callable[[], Awaitable[None]]) -> None:
+    def _later(self, record: WorkloadEntry, pod: Pod, send: Callable[[], Awaitable[None]]) -> None:
         self._queue.put_nowait(partial(self._guarded, record, pod, send))
 
-    async def _guarded(self, record: Record, pod: Pod, send: Callable[[], Awaitable[None]]) -> None:
+    async def _guarded(self, record: WorkloadEntry, pod: Pod, send: Callable[[], Awaitable[None]]) -> None:
         """Send; an error that nobody foresaw is this pod's alone, which is looked at again when its time is over."""
         sent = False
         with self._guard("pod", key(pod)):
@@ -111,7 +111,7 @@ class Sender:
             self.last_sent = time.monotonic()
             await send()  # never raises what is not the end of all
 
-    def _stands(self, record: Record, pod: Pod, slot: Slot) -> bool:
+    def _stands(self, record: WorkloadEntry, pod: Pod, slot: Slot) -> bool:
         """Whether the intent still holds after the wait in the queue."""
         intent = record.intents.get(pod.metadata.uid)
         if intent is None or intent.values != slot.values or record.closing:
@@ -123,7 +123,7 @@ class Sender:
             return not slot.values and record.admission is not None
         return slots.index(slot.values) is not None
 
-    async def _ungate(self, record: Record, pod: Pod, slot: Slot, annotations: Mapping[str, str]) -> None:
+    async def _ungate(self, record: WorkloadEntry, pod: Pod, slot: Slot, annotations: Mapping[str, str]) -> None:
         if not self._stands(record, pod, slot):
             self._stayed(pod)
             return
@@ -148,7 +148,7 @@ class Sender:
             if record.lost and not record.sending:
                 self._again(record.id, 0.0)  # its slots are not moved before
 
-    def _patches(self, record: Record, name: str, levels: tuple[str, ...]) -> UngatePatches:
+    def _patches(self, record: WorkloadEntry, name: str, levels: tuple[str, ...]) -> UngatePatches:
         """What all pods of a pod set are sent."""
         admission = record.admission
         part = admission.part(name) if admission is not None else None
@@ -159,7 +159,7 @@ class Sender:
         return UngatePatches(self._keys, record.owner.workload, name, levels, labels_of(used), quota=quota)
 
     def _note(
-        self, record: Record, pod: Pod, *, after: float | None = None, gone: bool = False, refused: bool = False
+        self, record: WorkloadEntry, pod: Pod, *, after: float | None = None, gone: bool = False, refused: bool = False
     ) -> None:
         intent = record.intents.get(pod.metadata.uid)
         if intent is not None:
@@ -169,7 +169,7 @@ class Sender:
         elif gone or refused:
             self._stayed(pod)
 
-    def _failed(self, record: Record, pod: Pod, error: KubeError) -> None:
+    def _failed(self, record: WorkloadEntry, pod: Pod, error: KubeError) -> None:
         intent = record.intents.get(pod.metadata.uid)
         delay = backoff(intent.attempts if intent else 1)
         self._note(record, pod, after=delay, refused=isinstance(error, ApiError) and error.status < 500)
@@ -181,7 +181,7 @@ class Sender:
             message = f"the scheduling gate could not be removed, another attempt follows: {error}"
             self._recorder.event(reference(PODS, pod), "Warning", Reason.UNGATE_FAILED, "Ungate", message)
 
-    async def _delete(self, record: Record, pod: Pod, grace: int | None) -> None:
+    async def _delete(self, record: WorkloadEntry, pod: Pod, grace: int | None) -> None:
         meta = pod.metadata
         try:
             if tracked(pod):

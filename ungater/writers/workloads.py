@@ -15,9 +15,9 @@ from kube.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid,
 from kube.patches import PatchType
 from kube.resources import WORKLOADS
 from ungater.model import workload_object
-from ungater.model.conditions import Wanted, merge
-from ungater.model.job_view import Owner
-from ungater.model.workload_entry import Admission, Known, Nomination
+from ungater.model.conditions import WantedCondition, merge
+from ungater.model.job_view import JobView
+from ungater.model.workload_entry import Admission, Nomination, ObservedWorkload
 from ungater.model.workload_object import Workload, known_of
 from ungater.workqueue import backoff
 
@@ -38,18 +38,18 @@ class NameTakenError(KubeError):
 class Overtaken(Exception):  # noqa: N818 - it is news, not an error
     """Somebody else wrote the Workload meanwhile; ``found`` is what the API server has."""
 
-    def __init__(self, found: Known) -> None:
+    def __init__(self, found: ObservedWorkload) -> None:
         super().__init__(f"workload {found.name} was changed by another writer")
         self.found = found
 
 
-class Writer:
+class WorkloadWriter:
     """Creates and updates Workloads."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def create(self, owner: Owner, priority: int) -> Known:
+    async def create(self, owner: JobView, priority: int) -> ObservedWorkload:
         """Make the Workload of a job; one that is there already is taken over if the job owns it.
 
         Raises:
@@ -64,12 +64,12 @@ class Writer:
                 raise NameTakenError(f"workload {found.metadata.name} is there, and belongs to another owner") from None
             return known_of(found)
 
-    async def spec(self, owner: Owner, known: Known, priority: int) -> Known:
+    async def spec(self, owner: JobView, known: ObservedWorkload, priority: int) -> ObservedWorkload:
         """Bring the spec up to date. Raises KubeError; Conflict where somebody wrote meanwhile."""
         body = workload_object.spec_patch(known, owner, priority)
         return known_of(await self._client.patch(WORKLOADS, known.name, owner.namespace, body=body, type=Workload))
 
-    async def counts(self, namespace: str, known: Known, counts: Sequence[int]) -> Known:
+    async def counts(self, namespace: str, known: ObservedWorkload, counts: Sequence[int]) -> ObservedWorkload:
         """Bring the spec's counts up to date. Raises KubeError; Conflict where somebody wrote meanwhile."""
         body = workload_object.counts_patch(known, counts)
         try:
@@ -80,19 +80,23 @@ class Writer:
             raise Conflict(409, "Conflict", str(error)) from error  # the test of the version did not hold
         return known_of(patched)
 
-    async def deactivate(self, namespace: str, known: Known) -> Known:
+    async def deactivate(self, namespace: str, known: ObservedWorkload) -> ObservedWorkload:
         """Set spec.active to false. Raises KubeError; Conflict where somebody wrote meanwhile."""
         body = workload_object.active_patch(known, active=False)
         return known_of(await self._client.patch(WORKLOADS, known.name, namespace, body=body, type=Workload))
 
-    async def remove(self, namespace: str, known: Known) -> None:
+    async def remove(self, namespace: str, known: ObservedWorkload) -> None:
         """Delete the Workload; nothing where it is gone. Raises KubeError."""
         with suppress(NotFound):
             await self._client.delete(WORKLOADS, known.name, namespace, uid=known.uid)
 
     async def conditions(
-        self, namespace: str, known: Known, wanted: Sequence[Wanted], more: Mapping[str, Any] | None = None
-    ) -> Known:
+        self,
+        namespace: str,
+        known: ObservedWorkload,
+        wanted: Sequence[WantedCondition],
+        more: Mapping[str, Any] | None = None,
+    ) -> ObservedWorkload:
         """Write conditions where they differ, and ``more`` fields of the status.
 
         Raises KubeError; Conflict where somebody wrote meanwhile.
@@ -106,13 +110,13 @@ class Writer:
     async def admission(
         self,
         namespace: str,
-        known: Known,
+        known: ObservedWorkload,
         admission: Admission | None,
-        wanted: Sequence[Wanted],
+        wanted: Sequence[WantedCondition],
         *,
         reclaimable: Mapping[str, int] | None = None,
         more: Mapping[str, Any] | None = None,
-    ) -> Known:
+    ) -> ObservedWorkload:
         """Store an admission, or remove it (None), together with conditions; a nomination ends with it.
 
         Returns only when it is known to be stored. Waits out an API server that does not answer.
@@ -122,28 +126,34 @@ class Writer:
             KubeError: one of ``REFUSED``: nothing was stored.
         """
 
-        def body(known: Known) -> dict[str, Any]:
+        def body(known: ObservedWorkload) -> dict[str, Any]:
             merged = merge(known.conditions, wanted, generation=known.generation, now=time.time()) or known.conditions
             return workload_object.status_patch(known, merged, admission=admission, reclaimable=reclaimable, more=more)
 
         return await self._settled(namespace, known, body, lambda found: _alike(found, admission))
 
-    async def nomination(self, namespace: str, known: Known, nomination: Nomination, wanted: Sequence[Wanted]) -> Known:
+    async def nomination(
+        self, namespace: str, known: ObservedWorkload, nomination: Nomination, wanted: Sequence[WantedCondition]
+    ) -> ObservedWorkload:
         """Store the plan of a preemption. Returns and raises as `admission` does."""
         now = time.time()
 
-        def body(known: Known) -> dict[str, Any]:
+        def body(known: ObservedWorkload) -> dict[str, Any]:
             merged = merge(known.conditions, wanted, generation=known.generation, now=now) or known.conditions
             return workload_object.nomination_patch(known, merged, nomination, now)
 
-        def there(found: Known) -> bool:
+        def there(found: ObservedWorkload) -> bool:
             return found.nomination is not None and found.nomination.victims == nomination.victims
 
         return await self._settled(namespace, known, body, there)
 
     async def _settled(
-        self, namespace: str, known: Known, body: Callable[[Known], dict[str, Any]], there: Callable[[Known], bool]
-    ) -> Known:
+        self,
+        namespace: str,
+        known: ObservedWorkload,
+        body: Callable[[ObservedWorkload], dict[str, Any]],
+        there: Callable[[ObservedWorkload], bool],
+    ) -> ObservedWorkload:
         first, failures = known, 0
         while True:
             try:
@@ -161,7 +171,7 @@ class Writer:
             if not _alike(known, first.admission):
                 raise Overtaken(known)
 
-    async def read(self, namespace: str, name: str) -> Known:
+    async def read(self, namespace: str, name: str) -> ObservedWorkload:
         """The Workload as the API server has it; asks until there is an answer. Raises one of ``REFUSED``."""
         failures = 0
         while True:
@@ -173,12 +183,12 @@ class Writer:
                 failures += 1
                 await asyncio.sleep(backoff(failures, longest=LONGEST_PAUSE))
 
-    async def _status(self, namespace: str, known: Known, body: dict[str, Any]) -> Known:
+    async def _status(self, namespace: str, known: ObservedWorkload, body: dict[str, Any]) -> ObservedWorkload:
         patched = await self._client.patch(
             WORKLOADS, known.name, namespace, body=body, subresource="status", type=Workload
         )
         return known_of(patched)
 
 
-def _alike(known: Known, admission: Admission | None) -> bool:
+def _alike(known: ObservedWorkload, admission: Admission | None) -> bool:
     return known.admission is None if admission is None else admission.same(known.admission)

@@ -39,7 +39,7 @@ KEEP: Final = ""  # no annotation: keep the largest clique
 _REMEMBERED: Final = 8192
 
 
-class Wanted(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class DeviceChoice(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What is asked of one choice; all sets are masks.
 
     ``free``: what nobody holds, on the whole machine. ``within``: what may be chosen (None: ``free``). ``must``: part
@@ -60,11 +60,11 @@ class Wanted(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 def best_set(graph: LinkGraph, free: int, count: int, mode: str = KEEP) -> int | None:
     """The best set of ``count`` of the free devices, as a mask; None where there is none."""
-    return choose(graph, Wanted(count=count, free=free, mode=mode))
+    return choose(graph, DeviceChoice(count=count, free=free, mode=mode))
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def choose(graph: LinkGraph, wanted: Wanted) -> int | None:
+def choose(graph: LinkGraph, wanted: DeviceChoice) -> int | None:
     """The best set for a container, as a mask; None where there is none: too few devices, or no clique."""
     free = wanted.free & graph.all
     within = (free if wanted.within is None else wanted.within & graph.all) & ~wanted.held | wanted.must
@@ -81,7 +81,7 @@ def choose(graph: LinkGraph, wanted: Wanted) -> int | None:
     return _choose_by_growth(graph, wanted, free, within)
 
 
-def _squeeze(wanted: Wanted, kept: tuple[int, ...], within: int) -> Wanted:
+def _squeeze(wanted: DeviceChoice, kept: tuple[int, ...], within: int) -> DeviceChoice:
     """The same wish with devices numbered by their position in ``kept``."""
 
     def squeezed(mask: int) -> int:
@@ -97,7 +97,7 @@ def _squeeze(wanted: Wanted, kept: tuple[int, ...], within: int) -> Wanted:
     )
 
 
-def _choose_by_table(graph: LinkGraph, wanted: Wanted, free: int, within: int) -> int | None:
+def _choose_by_table(graph: LinkGraph, wanted: DeviceChoice, free: int, within: int) -> int | None:
     worth = tables(graph)
     sets = subsets(graph.size, wanted.count)
     sets = sets[((sets & ~within) == 0) & ((sets & wanted.must) == wanted.must)]
@@ -116,7 +116,7 @@ def _choose_by_table(graph: LinkGraph, wanted: Wanted, free: int, within: int) -
     return int(sets[_first_best(*rules, worth.weight[left], worth.in_zone[left])])
 
 
-def _in_cliques(worth: Tables, sets: Ints, wanted: Wanted, reach: int) -> Ints:
+def _in_cliques(worth: Tables, sets: Ints, wanted: DeviceChoice, reach: int) -> Ints:
     """Those sets that, with what the pod holds, are cliques and can grow to all that the pod will want."""
     joined = sets | wanted.held
     size = wanted.count + wanted.held.bit_count()
@@ -127,11 +127,11 @@ def _in_cliques(worth: Tables, sets: Ints, wanted: Wanted, reach: int) -> Ints:
     return kept
 
 
-def _towards_best(graph: LinkGraph, sets: Ints, wanted: Wanted, reach: int) -> Ints:
+def _towards_best(graph: LinkGraph, sets: Ints, wanted: DeviceChoice, reach: int) -> Ints:
     """Those sets that lie in the best one for the whole pod, where any does."""
     whole = choose(
         graph,
-        Wanted(
+        DeviceChoice(
             count=wanted.count + wanted.later,
             free=wanted.free,
             mode=PREFER,
@@ -157,7 +157,7 @@ def _first_best(*rules: Ints) -> int:
     return int(where[0])
 
 
-def _choose_by_growth(graph: LinkGraph, wanted: Wanted, free: int, within: int) -> int | None:
+def _choose_by_growth(graph: LinkGraph, wanted: DeviceChoice, free: int, within: int) -> int | None:
     if wanted.mode != REQUIRE:
         return _grow(graph, wanted, free, within)
     own = wanted.must | wanted.held
@@ -177,7 +177,7 @@ def _choose_by_growth(graph: LinkGraph, wanted: Wanted, free: int, within: int) 
     return best
 
 
-def _grow(graph: LinkGraph, wanted: Wanted, free: int, within: int) -> int | None:
+def _grow(graph: LinkGraph, wanted: DeviceChoice, free: int, within: int) -> int | None:
     """A well connected set: grown from each device by the one that adds most, then bettered by exchanges."""
     if within.bit_count() < wanted.count:
         return None
@@ -201,7 +201,7 @@ def _gain(graph: LinkGraph, chosen: int, device: int) -> tuple[int, int]:
     return sum(row[other] for other in bits(chosen)), sum(graph.beside(device, other) for other in bits(chosen))
 
 
-def _exchange(graph: LinkGraph, wanted: Wanted, free: int, within: int, chosen: int) -> int:
+def _exchange(graph: LinkGraph, wanted: DeviceChoice, free: int, within: int, chosen: int) -> int:
     """Swap one device for another for as long as that betters the set; each round strictly does, so it ends."""
     while True:
         swaps = [
@@ -215,7 +215,7 @@ def _exchange(graph: LinkGraph, wanted: Wanted, free: int, within: int, chosen: 
         chosen = better
 
 
-def _rank(graph: LinkGraph, wanted: Wanted, free: int, chosen: int) -> tuple[int, ...]:
+def _rank(graph: LinkGraph, wanted: DeviceChoice, free: int, chosen: int) -> tuple[int, ...]:
     """The order of preference of the module, as a key; larger is better.
 
     The largest clique left is what costs here, so it only counts where it leads.

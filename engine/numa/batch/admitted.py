@@ -13,18 +13,18 @@ import numpy as np
 
 from engine.arrays import Ints
 from engine.kubelet.machine import State, TopologyPolicy
-from engine.numa.batch.masks import Space
+from engine.numa.batch.masks import Workspace
 from engine.numa.batch.reusable import turns_of
 from engine.numa.batch.sequential import UNKNOWN
 from engine.numa.batch.zones import fits_set_of, in_one_zone, in_one_zone_of, in_sets, knows_sets
 from engine.numa.columns import View
 from engine.numa.count_plans import Plan
-from engine.numa.zone_requests import Ask
+from engine.numa.zone_requests import ZoneRequest
 
 __all__ = ["UNKNOWN", "count", "count_one"]
 
 
-def count(view: View, plan: Plan, most: int, space: Space) -> Ints:
+def count(view: View, plan: Plan, most: int, space: Workspace) -> Ints:
     """Pods that each machine grants, ``most`` at the most; ``UNKNOWN`` where the closed forms do not say."""
     if plan.refused or not plan.asks:
         return np.full(view.width, 0 if plan.refused else most, np.int64)
@@ -37,7 +37,7 @@ def count(view: View, plan: Plan, most: int, space: Space) -> Ints:
     return found
 
 
-def _by_kubelet(view: View, plan: Plan, most: int, space: Space) -> Ints:
+def _by_kubelet(view: View, plan: Plan, most: int, space: Workspace) -> Ints:
     """The same before any wish."""
     if not plan.strict:
         return _permissive(view, plan, most, space)
@@ -57,7 +57,7 @@ def _by_kubelet(view: View, plan: Plan, most: int, space: Space) -> Ints:
     return found
 
 
-def count_one(view: View, state: State, plan: Plan, most: int, space: Space) -> int:
+def count_one(view: View, state: State, plan: Plan, most: int, space: Workspace) -> int:
     """The same as `count` for a view of one column, which has this state."""
     if plan.alone:
         (ask,) = plan.asks
@@ -71,7 +71,7 @@ def count_one(view: View, state: State, plan: Plan, most: int, space: Space) -> 
     return int(count(view, plan, most, space)[0])
 
 
-def _in_several(view: View, plan: Plan, most: int, space: Space) -> Ints:
+def _in_several(view: View, plan: Plan, most: int, space: Workspace) -> Ints:
     """Restricted, where no zone alone holds a pod: pods that take several zones each."""
     (ask,) = plan.asks
     if not knows_sets(view, ask):
@@ -89,7 +89,7 @@ def _in_several(view: View, plan: Plan, most: int, space: Space) -> Ints:
     return found
 
 
-def _most(view: View, ask: Ask, most: int) -> Ints:
+def _most(view: View, ask: ZoneRequest, most: int) -> Ints:
     """What the whole machine holds: an upper bound."""
     found = np.full(view.width, most, np.int64)
     for row, amount in ask.pairs:
@@ -97,7 +97,7 @@ def _most(view: View, ask: Ask, most: int) -> Ints:
     return found
 
 
-def _in_turn(view: View, plan: Plan, most: int, space: Space) -> Ints:
+def _in_turn(view: View, plan: Plan, most: int, space: Workspace) -> Ints:
     turns = turns_of(view, plan, space)
     found = np.zeros(view.width, np.int64)
     for _ in range(most):
@@ -110,7 +110,7 @@ def _in_turn(view: View, plan: Plan, most: int, space: Space) -> Ints:
     return found
 
 
-def _permissive(view: View, plan: Plan, most: int, space: Space) -> Ints:
+def _permissive(view: View, plan: Plan, most: int, space: Workspace) -> Ints:
     """best-effort and none: what the whole machine holds.
 
     Memory that zones may give in groups only is sure as far as it comes from single zones.
@@ -123,7 +123,7 @@ def _permissive(view: View, plan: Plan, most: int, space: Space) -> Ints:
         (ask,) = plan.asks
         if plan.policy is TopologyPolicy.NONE:  # each manager for itself
             pairs = ask.memory_of(view.kind.traits.resources)
-            ask = Ask(pairs, memory=len(pairs))
+            ask = ZoneRequest(pairs, memory=len(pairs))
         sure = in_one_zone(view, ask, most, space)
     if not plan.groups_itself:  # the first pod finds no groups where no memory is taken
         np.maximum(sure, (view.group == 0).all(axis=0), out=sure)

@@ -73,7 +73,7 @@ def _half(first: int, last: int, sizes: list[int]) -> Half:
     return Half(first, last, np.array(masks, np.int64), tuple(where))
 
 
-class Space:
+class Workspace:
     """Memory that a question is worked out in, kept for the next one: fresh memory costs more than the sums."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Space:
         return kept[:size].reshape(shape)
 
 
-def holding(sets: Sets, have: Sequence[Ints], amounts: Sequence[int], space: Space) -> Bools:
+def holding(sets: Sets, have: Sequence[Ints], amounts: Sequence[int], space: Workspace) -> Bools:
     """Which sets hold every amount: ``have[r][z, m]`` of machine m against ``amounts[r]``. Shape (sets, machines).
 
     The answer may lie in ``space``.
@@ -108,7 +108,7 @@ def holding(sets: Sets, have: Sequence[Ints], amounts: Sequence[int], space: Spa
     return found
 
 
-def _holding(sets: Sets, have: _Numbers, amounts: _Numbers, out: Bools, space: Space) -> None:
+def _holding(sets: Sets, have: _Numbers, amounts: _Numbers, out: Bools, space: Workspace) -> None:
     low = _sums(have, sets.low, space, "low")
     high = _sums(have, sets.high, space, "high")
     missing = np.subtract(amounts[:, None, None], high, out=high)
@@ -124,7 +124,7 @@ def _holding(sets: Sets, have: _Numbers, amounts: _Numbers, out: Bools, space: S
         start += shape[0] * shape[1]
 
 
-def _small(have: Sequence[Ints], amounts: Sequence[int], space: Space) -> tuple[_Numbers, _Numbers]:
+def _small(have: Sequence[Ints], amounts: Sequence[int], space: Workspace) -> tuple[_Numbers, _Numbers]:
     """The same question in 32 bits where that is exact: no zone counts for more than is asked, common zeros go."""
     zones, machines = have[0].shape
     limit = (1 << 31) // zones
@@ -153,7 +153,7 @@ def _trailing_zeros(number: int) -> int:
     return (number & -number).bit_length() - 1
 
 
-def _sums(have: _Numbers, half: Half, space: Space, name: str) -> _Numbers:
+def _sums(have: _Numbers, half: Half, space: Workspace, name: str) -> _Numbers:
     """Sums over the subsets of a half: (resources, subsets, machines)."""
     resources, _, machines = have.shape
     kind = have.dtype.type

@@ -8,18 +8,18 @@ import numpy as np
 
 from engine.arrays import Ints
 from engine.kubelet.resource_requests import is_memory
-from engine.numa.batch.masks import Space
+from engine.numa.batch.masks import Workspace
 from engine.numa.batch.sequential import UNKNOWN, Turns
 from engine.numa.batch.zones import barred, widths_of
 from engine.numa.columns import View
 from engine.numa.count_plans import Plan
-from engine.numa.zone_requests import Ask
+from engine.numa.zone_requests import ZoneRequest
 
 
 class LendingTurns(Turns):
     """``lent[r, z, machine]``: what is lent by the init containers of the pod that is being placed."""
 
-    def __init__(self, view: View, asks: tuple[Ask, ...], space: Space) -> None:
+    def __init__(self, view: View, asks: tuple[ZoneRequest, ...], space: Workspace) -> None:
         super().__init__(view, asks, space)
         self.lent = np.zeros_like(self.now.left)
         resources = view.kind.traits.resources
@@ -34,7 +34,7 @@ class LendingTurns(Turns):
         super()._keep(places)
         self.lent = self.lent[:, :, places]
 
-    def _pick(self, ask: Ask) -> Ints:
+    def _pick(self, ask: ZoneRequest) -> Ints:
         holds = np.ones(self.lent.shape[1:], np.bool_)
         for row, amount in ask.pairs:
             lent = self.lent[row]
@@ -49,7 +49,7 @@ class LendingTurns(Turns):
             masks[none & ((widths_of(self.now, ask) > 1) | (ask.memory > 1))] = UNKNOWN
         return masks
 
-    def _take(self, ask: Ask, masks: Ints) -> None:
+    def _take(self, ask: ZoneRequest, masks: Ints) -> None:
         zone, column = np.bitwise_count(masks - 1), np.arange(len(masks))
         for row, amount in ask.pairs:
             lent = self.lent[row, zone, column]
@@ -60,6 +60,6 @@ class LendingTurns(Turns):
             self.now.shares[zone, column] = masks
 
 
-def turns_of(view: View, plan: Plan, space: Space) -> Turns:
+def turns_of(view: View, plan: Plan, space: Workspace) -> Turns:
     """Turns for pods of a plan."""
     return (LendingTurns if plan.lent else Turns)(view, plan.asks, space)

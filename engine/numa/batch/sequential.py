@@ -16,11 +16,11 @@ import numpy as np
 
 from engine.arrays import Ints
 from engine.kubelet.machine import TopologyPolicy
-from engine.numa.batch.masks import Bools, Sets, Space, sets_of
+from engine.numa.batch.masks import Bools, Sets, Workspace, sets_of
 from engine.numa.batch.zones import holds_zone, in_sets, knows_sets
 from engine.numa.columns import Scratch, View
 from engine.numa.layout_class import Traits
-from engine.numa.zone_requests import Ask
+from engine.numa.zone_requests import ZoneRequest
 
 UNKNOWN: Final = -1
 
@@ -31,7 +31,7 @@ class Turns:
     ``at`` tells which are still in; ``unknown`` which are out because only the exact admission can tell what they do.
     """
 
-    def __init__(self, view: View, asks: tuple[Ask, ...], space: Space) -> None:
+    def __init__(self, view: View, asks: tuple[ZoneRequest, ...], space: Workspace) -> None:
         self.now = Scratch.of(view, sharing=view.kind.traits.exact or len(asks) > 1)
         self.at = np.arange(view.width)
         self.unknown: list[Ints] = []
@@ -60,7 +60,7 @@ class Turns:
         """The machines at these places stay in."""
         self.at, self.now = self.at[places], self.now.only(places)
 
-    def _pick(self, ask: Ask) -> Ints:
+    def _pick(self, ask: ZoneRequest) -> Ints:
         """The zones a container gets, as a mask; 0 where it is refused, UNKNOWN where that is not known."""
         holds = holds_zone(self.now, ask, self._space)
         masks: Ints = np.where(holds.any(axis=0), 1 << holds.argmax(axis=0), 0)
@@ -71,7 +71,7 @@ class Turns:
                 masks[none] = self._pick_set(self.now.only(none), ask)
         return masks
 
-    def _pick_set(self, view: View, ask: Ask) -> Ints:
+    def _pick_set(self, view: View, ask: ZoneRequest) -> Ints:
         if not knows_sets(view, ask):
             return np.full(view.width, UNKNOWN)
         found = np.zeros(view.width, np.int64)
@@ -79,7 +79,7 @@ class Turns:
             found[some] = first(sets, holds, view.kind.traits)
         return found
 
-    def _take(self, ask: Ask, masks: Ints) -> None:
+    def _take(self, ask: ZoneRequest, masks: Ints) -> None:
         now = self.now
         wide = masks & (masks - 1) != 0
         if wide.any():
@@ -92,7 +92,7 @@ class Turns:
             for at in range(now.zones):
                 np.copyto(now.shares[at], masks, where=masks >> at & 1 != 0)
 
-    def _take_sets(self, ask: Ask, column: Ints, masks: Ints) -> None:
+    def _take_sets(self, ask: ZoneRequest, column: Ints, masks: Ints) -> None:
         """A container that takes several zones each: where it is not clear what is left there, the machine is lost."""
         traits = self.now.kind.traits
         if not traits.exact:
@@ -113,7 +113,7 @@ class Turns:
             self.now.left[row][:, column] = have
         self.now.lost[column[~(last | drained)]] = True
 
-    def _take_in_order(self, ask: Ask, column: Ints, masks: Ints) -> None:
+    def _take_in_order(self, ask: ZoneRequest, column: Ints, masks: Ints) -> None:
         """Where only amounts are known, zones are taken to give what they have one after another."""
         for row, amount in ask.pairs:
             rest = np.full(len(column), amount)

@@ -7,16 +7,16 @@ fewest zones that hold the pod together.
 import numpy as np
 
 from engine.arrays import Ints
-from engine.numa.batch.masks import WIDEST, Space, holding, sets_of
+from engine.numa.batch.masks import WIDEST, Workspace, holding, sets_of
 from engine.numa.batch.reusable import turns_of
 from engine.numa.batch.sequential import UNKNOWN
 from engine.numa.batch.zones import holds_zone, in_sets, knows_sets
 from engine.numa.columns import View
 from engine.numa.count_plans import Plan
-from engine.numa.zone_requests import Ask
+from engine.numa.zone_requests import ZoneRequest
 
 
-def spread(view: View, plan: Plan, space: Space) -> Ints:
+def spread(view: View, plan: Plan, space: Workspace) -> Ints:
     """Zones that one more pod takes: none where nothing is aligned, all where it does not fit; or ``UNKNOWN``."""
     if plan.refused or not plan.asks:
         return np.full(view.width, view.zones if plan.refused else 0, np.int64)
@@ -31,7 +31,7 @@ def spread(view: View, plan: Plan, space: Space) -> Ints:
     return found
 
 
-def _in_turn(view: View, plan: Plan, space: Space) -> Ints:
+def _in_turn(view: View, plan: Plan, space: Workspace) -> Ints:
     turns = turns_of(view, plan, space)
     took = turns.pod()
     found = np.full(view.width, view.zones)
@@ -41,7 +41,7 @@ def _in_turn(view: View, plan: Plan, space: Space) -> Ints:
     return found
 
 
-def _in_sets(view: View, ask: Ask, space: Space) -> Ints:
+def _in_sets(view: View, ask: ZoneRequest, space: Workspace) -> Ints:
     """Restricted, where no zone alone holds the pod."""
     if not knows_sets(view, ask):
         return np.full(view.width, UNKNOWN)
@@ -51,7 +51,7 @@ def _in_sets(view: View, ask: Ask, space: Space) -> Ints:
     return found
 
 
-def _fewest(view: View, ask: Ask, space: Space) -> Ints:
+def _fewest(view: View, ask: ZoneRequest, space: Workspace) -> Ints:
     """Where the kubelet does not insist and no zone alone holds the pod."""
     found = np.full(view.width, view.zones)
     left = np.arange(view.width)

@@ -9,12 +9,12 @@ import numpy as np
 
 from engine.arrays import Ints
 from engine.kubelet.machine import State
-from engine.numa.batch.masks import EXACT, FEW, WIDEST, Bools, Sets, Space, holding, sets_of
+from engine.numa.batch.masks import EXACT, FEW, WIDEST, Bools, Sets, Workspace, holding, sets_of
 from engine.numa.columns import View
-from engine.numa.zone_requests import Ask
+from engine.numa.zone_requests import ZoneRequest
 
 
-def in_one_zone(view: View, ask: Ask, most: int, space: Space) -> Ints:
+def in_one_zone(view: View, ask: ZoneRequest, most: int, space: Workspace) -> Ints:
     """Pods that fit into zones, none of them into more than one."""
     if most == 1 or not ask.rows:
         return np.multiply(holds_zone(view, ask, space).any(axis=0), most, dtype=np.int64)
@@ -35,7 +35,7 @@ def in_one_zone(view: View, ask: Ask, most: int, space: Space) -> Ints:
     return np.minimum(found, most, out=found)
 
 
-def holds_zone(view: View, ask: Ask, space: Space) -> Bools:
+def holds_zone(view: View, ask: ZoneRequest, space: Workspace) -> Bools:
     """Which zones hold a pod: (zones, machines)."""
     found: Bools
     if view.width <= FEW:
@@ -53,7 +53,7 @@ def holds_zone(view: View, ask: Ask, space: Space) -> Bools:
     return found
 
 
-def barred(view: View, ask: Ask) -> list[Bools]:
+def barred(view: View, ask: ZoneRequest) -> list[Bools]:
     """Zones out of the question whatever is free: without the device at all, or sharing their memory with others."""
     found: list[Bools] = [view.room(row) == 0 for row in ask.present]
     if ask.memory and view.grouped:
@@ -61,7 +61,7 @@ def barred(view: View, ask: Ask) -> list[Bools]:
     return found
 
 
-def in_one_zone_of(state: State, ask: Ask, most: int) -> int:
+def in_one_zone_of(state: State, ask: ZoneRequest, most: int) -> int:
     """The same as `in_one_zone` for one machine, and much faster for one."""
     found = 0
     for zone, have in enumerate(state.free):
@@ -78,7 +78,7 @@ def in_one_zone_of(state: State, ask: Ask, most: int) -> int:
     return found
 
 
-def widths_of(view: View, ask: Ask) -> Ints:
+def widths_of(view: View, ask: ZoneRequest) -> Ints:
     """The fewest zones that would hold the pod if they were empty; 0 where its resources do not agree, or none do."""
     kind = view.kind
     if ask.widths is None or ask.widths[0] != kind.layouts_made:
@@ -99,12 +99,12 @@ def may_share(masks: Ints, group: Ints) -> Bools:
     return shared
 
 
-def knows_sets(view: View, ask: Ask) -> bool:
+def knows_sets(view: View, ask: ZoneRequest) -> bool:
     """Whether `in_sets` can tell: several types of memory have one width together, which is not looked for."""
     return ask.narrow or (view.zones <= WIDEST and ask.memory < 2)
 
 
-def fits_set_of(view: View, state: State, ask: Ask) -> bool | None:
+def fits_set_of(view: View, state: State, ask: ZoneRequest) -> bool | None:
     """Whether a pod that needs several zones fits the one machine of a view, in this state; None: ask `in_sets`."""
     if ask.narrow:
         return False
@@ -119,7 +119,7 @@ def fits_set_of(view: View, state: State, ask: Ask) -> bool | None:
     return bool(np.logical_and.reduce(enough, axis=1).any())
 
 
-def in_sets(view: View, ask: Ask, space: Space) -> Iterator[tuple[Ints, Sets, Bools]]:
+def in_sets(view: View, ask: ZoneRequest, space: Workspace) -> Iterator[tuple[Ints, Sets, Bools]]:
     """Where a pod needs several zones even if they were empty: the machines, sets of so many zones, which hold it.
 
     The masks of the sets are in no order. What is given lies in ``space``, until the next is asked for.

@@ -8,7 +8,7 @@ import pytest
 from support.tree import DATA
 
 from agent import cpuset, graph, status, zones
-from agent.checkpoints import Block, Config, Cpu, DeviceEntry, Devices, Memory, MemoryNode, Table
+from agent.checkpoints import Block, Config, Cpu, DeviceEntry, Devices, MemoryNode, MemoryState, Table
 from agent.gpus import Gpus
 from agent.hardware import Core, Hardware, Zone
 from agent.held import Pod, Reading, merge
@@ -90,7 +90,7 @@ def reading_of(case, hardware):
         cpu=Cpu(
             "static" if static else "none", cpuset.parse(state["free_cpus"]) | reserved if static else frozenset(), cpus
         ),
-        memory=Memory("Static" if whole else "None", memory_zones(case) if whole else {}, memory),
+        memory=MemoryState("Static" if whole else "None", memory_zones(case) if whole else {}, memory),
         devices=Devices(tuple(entries), {resource: tuple(ids) for resource, ids in healthy.items()}),
         answer=Answer({}, Resources(hardware.cpus - reserved if static else frozenset(), (), healthy)),
         version="v1.36.3",

@@ -7,8 +7,8 @@ from engine.kubelet.admit import MOST_ZONES, admit, empty, hangs, placement_of
 from engine.kubelet.charge import charge, release
 from engine.kubelet.machine import (
     Container,
+    ContainerKind,
     DeviceLayout,
-    Kind,
     Layout,
     MemoryCells,
     PodShape,
@@ -31,7 +31,7 @@ def pod(*containers, qos=Qos.GUARANTEED, **more):
         kind, amounts = one if isinstance(one, tuple) else ("app", one)
         shape = make_shape(amounts, qos=qos)
         requests, limits = shape.containers[0].requests, shape.containers[0].limits
-        made.append(Container(name=f"c{at}", kind=Kind(kind), requests=requests, limits=limits))
+        made.append(Container(name=f"c{at}", kind=ContainerKind(kind), requests=requests, limits=limits))
     return PodShape(containers=tuple(made), qos=qos, **more)
 
 

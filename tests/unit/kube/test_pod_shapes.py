@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.kubelet.machine import Container, Kind, PodShape, Qos, TopologyPolicy
+from engine.kubelet.machine import Container, ContainerKind, PodShape, Qos, TopologyPolicy
 from kube.objects import Container as Wire
 from kube.objects import PodSpec, ResourceRequirements
 from kube.shapes import pod_shape
@@ -85,8 +85,8 @@ def test_containers_keep_their_order_kind_and_zero_amounts():
     )
     assert shape == PodShape(
         containers=(
-            Container(name="first", kind=Kind.INIT, requests=(("cpu", 1000),)),
-            Container(name="mesh", kind=Kind.SIDECAR, requests=(("cpu", 500),), limits=(("cpu", 500),)),
+            Container(name="first", kind=ContainerKind.INIT, requests=(("cpu", 1000),)),
+            Container(name="mesh", kind=ContainerKind.SIDECAR, requests=(("cpu", 500),), limits=(("cpu", 500),)),
             Container(
                 name="app",
                 requests=(("hugepages-1Gi", 2 << 30), (GPU, 0)),

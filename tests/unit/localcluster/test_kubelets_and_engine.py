@@ -5,7 +5,7 @@ import random
 import pytest
 
 from engine.kubelet.admit import admit, placement_of
-from engine.kubelet.machine import CPU, Container, Kind, PodShape, Qos
+from engine.kubelet.machine import CPU, Container, ContainerKind, PodShape, Qos
 from kube.client import decode
 from kube.objects import Node, ObjectMeta
 from kube.patches import encode
@@ -57,7 +57,7 @@ def asked(dice, uid, qos):
     assert pod.qos == qos
     shape = PodShape(
         containers=tuple(
-            Container(name=c.name, kind=Kind(c.kind), requests=whole(c.requests), limits=whole(c.limits))
+            Container(name=c.name, kind=ContainerKind(c.kind), requests=whole(c.requests), limits=whole(c.limits))
             for c in pod.containers
         ),
         qos=qos,

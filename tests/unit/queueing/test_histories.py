@@ -15,7 +15,7 @@ from engine.model import Pod, Policy
 from queueing.cycle.cycle import cycle
 from queueing.cycle.elastic import Resized, resize
 from queueing.model import ClusterQueue, LocalQueue, Preemption, Reclaim, Rules, Stop, Within
-from queueing.queues.entry import Grant, Phase
+from queueing.queues.entry import AssumedAdmission, Phase
 
 HISTORIES = int(os.environ.get("TOPOGATE_HISTORIES", "300"))
 BATCH = 50
@@ -388,7 +388,7 @@ def stored(grant):
         )
         for part in grant.assignments
     )
-    return Grant(grant.queue, grant.counts, grant.flavors, grant.amounts, assignments)
+    return AssumedAdmission(grant.queue, grant.counts, grant.flavors, grant.amounts, assignments)
 
 
 def live(seed):

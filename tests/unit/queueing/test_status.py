@@ -16,7 +16,7 @@ from queueing.model import (
     Rules,
     Stop,
 )
-from queueing.queues.entry import Grant
+from queueing.queues.entry import AssumedAdmission
 from queueing.status import INFINITE_SHARE, body, standings
 
 
@@ -109,7 +109,7 @@ def test_amounts_are_quantities():
     queues = make_queues(ClusterQueue(name="q", groups=(group,)))
     queues.submit(make_workload("w"), 0.0)
     amounts = {("tas", "cpu"): 2500, ("tas", "memory"): 2**35}
-    queues.grant(make_state(), "w", Grant("q", {"main": 0}, {}, amounts, ()))
+    queues.grant(make_state(), "w", AssumedAdmission("q", {"main": 0}, {}, amounts, ()))
     (found,) = body(standing(queues))["flavorsUsage"]
     assert found["resources"] == [
         {"name": "cpu", "total": "2500m", "borrowed": "1"},

@@ -9,7 +9,7 @@ from sim_factories import GPU, RACK, ends, make_cluster, make_job, simulate, wai
 from engine.model import Pod
 from engine.preemption.model import Strategy
 from queueing.model import ClusterQueue, FlavorQuotas, LocalQueue, Quota, ResourceGroup
-from simulator.generate import Site, generate
+from simulator.generate import JobSite, generate
 from simulator.model import Options, Placing, Policy
 from simulator.results import End
 from simulator.run import Simulation
@@ -270,7 +270,7 @@ def test_spread_takes_the_emptiest_and_pack_the_fullest_node():
 
 
 def test_generated_jobs_offer_the_load_that_was_asked_for():
-    site = Site(unit={"cpu": 8000, "memory": 2**33, GPU: 1}, units=8, levels=((RACK, 8),), nodes=64)
+    site = JobSite(unit={"cpu": 8000, "memory": 2**33, GPU: 1}, units=8, levels=((RACK, 8),), nodes=64)
     jobs = generate(site, 500, 3, span=86400.0 * 7, load=0.7)
     assert jobs == generate(site, 500, 3, span=86400.0 * 7, load=0.7)
     assert jobs != generate(site, 500, 4, span=86400.0 * 7, load=0.7)

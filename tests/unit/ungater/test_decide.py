@@ -7,19 +7,19 @@ from engine.reasons import Reason
 from kube.objects import Condition
 from ungater.model import actions as i
 from ungater.model.conditions import ADMITTED, FINISHED, PODS_READY, QUOTA_RESERVED
-from ungater.model.pod_slots import Intent
-from ungater.model.workload_entry import Refused, Told, Trouble
-from ungater.reconcile.reconcile import decide
+from ungater.model.pod_slots import Expectation
+from ungater.model.workload_entry import LastEvent, PlacementMismatch, Refused
+from ungater.reconcile.reconcile import reconcile
 from ungater.reconcile.ungating import NODE_BACK, RETELL_AFTER
 
-RULES = i.Rules(KEYS, {"gpu": LEVELS})
+RULES = i.ReconcileContext(KEYS, {"gpu": LEVELS})
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
 NOW = 1000.0
 
 
 def run(record, now=NOW, rules=RULES):
-    first = decide(record, rules, now)
-    assert decide(record, rules, now) == first, "the same record gives the same instructions"
+    first = reconcile(record, rules, now)
+    assert reconcile(record, rules, now) == first, "the same record gives the same instructions"
     return first
 
 
@@ -28,7 +28,7 @@ def of(kind, instructions):
 
 
 def wanted(instructions):
-    return {w.type: w for write in of(i.Write, instructions) for w in write.wanted}
+    return {w.type: w for write in of(i.WriteConditions, instructions) for w in write.wanted}
 
 
 def true(kind, reason="x"):
@@ -40,24 +40,24 @@ def test_a_new_job_gets_its_workload_first_and_nothing_else():
 
 
 def test_then_it_waits_for_a_place():
-    assert run(make_record()) == [i.Enter()]
+    assert run(make_record()) == [i.Enqueue()]
 
 
 def test_a_refusal_is_written_at_once_and_told_once():
     record = make_record(refused=Refused(Reason.DOES_NOT_FIT, "r1 could take 3 of 4"))
     enter, write, tell = run(record)
-    assert enter == i.Enter()
+    assert enter == i.Enqueue()
     assert (write.wanted[0].type, write.wanted[0].status, write.delay) == (QUOTA_RESERVED, False, 0.0)
     assert "3 of 4" in write.wanted[0].message
     assert (tell.type, tell.reason) == ("Warning", Reason.DOES_NOT_FIT)
-    record.told = Told("DoesNotFit", "r1 could take 3 of 4", NOW)
+    record.told = LastEvent("DoesNotFit", "r1 could take 3 of 4", NOW)
     record.known = make_known(
         record.owner, conditions=[Condition(type=QUOTA_RESERVED, status="False", reason="DoesNotFit", message="old")]
     )
     record.refused = Refused(Reason.DOES_NOT_FIT, "r1 could take 2 of 4")
-    assert of(i.Tell, run(record)) == []
-    assert of(i.Write, run(record))[0].delay > 0
-    assert len(of(i.Tell, run(record, now=NOW + RETELL_AFTER))) == 1
+    assert of(i.EmitEvent, run(record)) == []
+    assert of(i.WriteConditions, run(record))[0].delay > 0
+    assert len(of(i.EmitEvent, run(record, now=NOW + RETELL_AFTER))) == 1
 
 
 @pytest.mark.parametrize(
@@ -70,16 +70,16 @@ def test_a_refusal_is_written_at_once_and_told_once():
 )
 def test_what_cannot_be_placed_says_why(owner, reason, text):
     instructions = run(make_record(make_owner(**owner)))
-    assert i.Enter() not in instructions
+    assert i.Enqueue() not in instructions
     assert wanted(instructions)[QUOTA_RESERVED].reason == reason
     assert text in wanted(instructions)[QUOTA_RESERVED].message
-    assert of(i.Tell, instructions)[0].reason == reason
+    assert of(i.EmitEvent, instructions)[0].reason == reason
 
 
 def test_a_gate_without_a_request_and_a_request_without_a_gate_are_pointed_at():
     for owner, reason in (({"request": {}}, Reason.INVALID_REQUEST), ({"gated": False}, Reason.NOT_GATED)):
         leave, tell = run(make_record(make_owner(**owner), known=None))
-        assert leave == i.Leave()
+        assert leave == i.Dequeue()
         assert (tell.reason, bool(tell.once)) == (reason, True)
 
 
@@ -93,7 +93,7 @@ def test_no_pod_goes_before_its_admission_is_stored():
     assert of(i.Ungate, run(record)) == []
     record.slots_in = {"main": SLOTS}  # held in memory, and the record is gone from the API server
     record.admission = make_admission(SLOTS)
-    assert run(record) == [i.Readmit()]
+    assert run(record) == [i.RestoreAdmission()]
     record.known = make_known(record.owner, slots=SLOTS)
     assert [ungate.index for ungate in of(i.Ungate, run(record))] == [0, 0, 1, 1]
 
@@ -122,31 +122,31 @@ def test_a_pod_whose_slot_moved_is_replaced_without_a_hot_loop():
     (delete,) = of(i.Delete, run(record))
     assert (delete.pod, delete.reason) == (moved, Reason.SLOT_MOVED)
     record.deleting["uid-moved"] = NOW + 30
-    assert i.LookAgain(30.0) in run(record)
+    assert i.RequeueAfter(30.0) in run(record)
     assert of(i.Delete, run(record)) == []
     assert len(of(i.Delete, run(record, now=NOW + 30))) == 1
 
 
 def test_a_lost_patch_is_sent_again_to_the_same_slot():
     pod = make_pod("p", rank=0)
-    record = make_record(slots=SLOTS, pods=[pod], intents={"uid-p": Intent(("b", "r", "n2"), NOW + 1)})
+    record = make_record(slots=SLOTS, pods=[pod], intents={"uid-p": Expectation(("b", "r", "n2"), NOW + 1)})
     assert of(i.Ungate, run(record)) == []
     assert [u.index for u in of(i.Ungate, run(record, now=NOW + 1))] == [1]
 
 
 def test_pods_of_a_lost_node_wait_for_another_place_and_the_others_stay():
-    rules = i.Rules(
+    rules = i.ReconcileContext(
         KEYS, {"gpu": LEVELS}, lambda _r, _p, slots, wanted: [at for at in wanted if slots.slots[at].node == "n2"]
     )
     pods = [make_pod(at=("b", "r", "n1"), node="n1"), make_pod(at=("b", "r", "n1"), node="n1")]
     unbound = make_pod(at=("b", "r", "n2"))
     for waits in (make_pod("new"), unbound):
         instructions = run(make_record(slots=SLOTS, pods=[*pods, waits]), rules=rules)
-        assert of(i.Enter, instructions) == [i.Enter({"main": ((1, 2),)})]
+        assert of(i.Enqueue, instructions) == [i.Enqueue({"main": ((1, 2),)})]
         assert of(i.Ungate, instructions) == []
     still_there = make_pod(at=("b", "r", "n2"), node="n2")
     instructions = run(make_record(slots=SLOTS, pods=[*pods, still_there, make_pod("new")]), rules=rules)
-    assert of(i.Enter, instructions) == [i.Enter({"main": ((1, 1),)})], (
+    assert of(i.Enqueue, instructions) == [i.Enqueue({"main": ((1, 1),)})], (
         "the pod that runs there stays, the other slot moves"
     )
     assert of(i.Ungate, instructions) == []
@@ -157,26 +157,26 @@ def test_pods_of_a_lost_node_wait_for_another_place_and_the_others_stay():
 def test_pods_on_a_deleted_node_are_deleted_after_a_while():
     """Before Kubernetes does, which counts each as a failure of the Job; the node may come back in the meantime."""
     there = {"n1": None, "n2": NOW - 5}
-    rules = i.Rules(KEYS, {"gpu": LEVELS}, missing=there.get)
+    rules = i.ReconcileContext(KEYS, {"gpu": LEVELS}, missing=there.get)
     on = {node: make_pod(f"on-{node}", at=("b", "r", node), node=node, phase="Running") for node in ("n1", "n2")}
     ended = make_pod("ended", at=("b", "r", "n2"), node="n2", phase="Failed")
     foreign = make_pod("foreign", at=("b", "r", "n2"), node="n2", phase="Running", marked=False)
     record = make_record(slots=SLOTS, pods=[*on.values(), ended, foreign])
-    assert of(i.LookAgain, run(record, rules=rules)) == [i.LookAgain(NODE_BACK - 5)]
+    assert of(i.RequeueAfter, run(record, rules=rules)) == [i.RequeueAfter(NODE_BACK - 5)]
     later = NOW - 5 + NODE_BACK
     (gone,) = of(i.Delete, run(record, now=later, rules=rules))
     assert (gone.pod.metadata.name, gone.reason, gone.at_once) == ("on-n2", Reason.NODE_DELETED, True)
     record.deleting[gone.pod.metadata.uid] = later + 3
     again = run(record, now=later, rules=rules)
-    assert (of(i.Delete, again), of(i.LookAgain, again)) == ([], [i.LookAgain(3.0)])
+    assert (of(i.Delete, again), of(i.RequeueAfter, again)) == ([], [i.RequeueAfter(3.0)])
 
 
 def test_a_job_that_wants_fewer_pods_moves_no_slot_that_it_does_not_need():
     """One of two pods finished before their node was lost: another place for two might be nowhere."""
-    rules = i.Rules(KEYS, {"gpu": LEVELS}, lambda _r, _p, slots, wanted: list(wanted))
+    rules = i.ReconcileContext(KEYS, {"gpu": LEVELS}, lambda _r, _p, slots, wanted: list(wanted))
     record = make_record(make_owner(parallelism=1), slots=slot_map(("b/r/n2", 2)), pods=[make_pod("new")])
     instructions = run(record, rules=rules)
-    assert (of(i.Enter, instructions), of(i.ShrinkLater, instructions)) == ([], [i.ShrinkLater()])
+    assert (of(i.Enqueue, instructions), of(i.ShrinkLater, instructions)) == ([], [i.ShrinkLater()])
     record.shrink_at = NOW
     (shrink,) = of(i.Shrink, run(record, rules=rules))
     assert shrink.count == 1
@@ -185,10 +185,10 @@ def test_a_job_that_wants_fewer_pods_moves_no_slot_that_it_does_not_need():
 def test_more_pods_wait_for_the_difference_only():
     owner = make_owner(parallelism=6)
     record = make_record(owner, slots=SLOTS)
-    assert i.Enter() in run(record)
-    assert i.Respec() not in run(record)
+    assert i.Enqueue() in run(record)
+    assert i.UpdateSpec() not in run(record)
     record.known = make_known(owner, slots=SLOTS, count=4)
-    assert i.Respec() in run(record)
+    assert i.UpdateSpec() in run(record)
     record.refused = Refused(Reason.DOES_NOT_FIT, "full")
     assert wanted(run(record))[PODS_READY].reason == Reason.PARTLY_PLACED
     assert "4 of 6" in wanted(run(record))[PODS_READY].message
@@ -201,7 +201,7 @@ def test_fewer_pods_give_back_free_slots_after_a_moment_and_never_one_in_use():
     assert i.ShrinkLater() in run(record)
     record.shrink_at = NOW + 1
     assert of(i.Shrink, run(record)) == []
-    assert i.LookAgain(1.0) in run(record)  # or the look that came before would be the last one
+    assert i.RequeueAfter(1.0) in run(record)  # or the look that came before would be the last one
     (shrink,) = of(i.Shrink, run(record, now=NOW + 1))
     assert [(slot.values[-1], slot.count) for slot in shrink.slots.slots] == [("n1", 1), ("n2", 2)]
 
@@ -228,7 +228,7 @@ def test_a_suspended_job_gives_everything_back_and_says_so():
     record = make_record(owner, slots=SLOTS)
     record.known = make_known(owner, slots=SLOTS, conditions=[true(ADMITTED)])
     leave, release = run(record)
-    assert leave == i.Leave()
+    assert leave == i.Dequeue()
     assert {w.type: (w.status, w.reason) for w in release.wanted} == {
         QUOTA_RESERVED: (False, Reason.SUSPENDED),
         ADMITTED: (False, Reason.SUSPENDED),
@@ -239,7 +239,7 @@ def test_a_suspended_job_gives_everything_back_and_says_so():
 def test_a_suspended_job_keeps_its_slots_until_its_controller_has_asked_its_pods_to_go():
     owner, (at, node) = make_owner(suspend=True), (("b", "r", "n1"), "n1")
     record = make_record(owner, slots=SLOTS, pods=[make_pod(owner=owner, at=at, node=node, phase="Running")])
-    assert run(record) == [i.Leave()]  # resumed in time, its pods just go on
+    assert run(record) == [i.Dequeue()]  # resumed in time, its pods just go on
     for gone in ({"terminating": True, "phase": "Running"}, {"phase": "Failed"}):
         pod = make_pod(owner=owner, at=at, node=node, **gone)
         assert of(i.Release, run(make_record(owner, slots=SLOTS, pods=[pod])))
@@ -254,8 +254,8 @@ def test_a_suspended_job_keeps_its_slots_until_its_controller_has_asked_its_pods
 )
 def test_a_job_that_is_over_frees_its_capacity_at_once(job, says):
     instructions = run(make_record(make_owner(**job), slots=SLOTS))
-    assert instructions[:2] == [i.Leave(), i.Free()]
-    assert (wanted(instructions)[FINISHED].reason if says else of(i.Write, instructions)) == (says or [])
+    assert instructions[:2] == [i.Dequeue(), i.Free()]
+    assert (wanted(instructions)[FINISHED].reason if says else of(i.WriteConditions, instructions)) == (says or [])
 
 
 def test_ready_pods_are_said_lazily_once_and_taken_back():
@@ -263,9 +263,9 @@ def test_ready_pods_are_said_lazily_once_and_taken_back():
     pods = [make_pod(at=("b", "r", node), node=node) for node in ("n1", "n1", "n2", "n2")]
     record = make_record(owner, slots=SLOTS, pods=pods)
     assert wanted(run(record))[PODS_READY].status
-    assert of(i.Write, run(record))[0].delay > 0
+    assert of(i.WriteConditions, run(record))[0].delay > 0
     record.known = make_known(owner, slots=SLOTS, conditions=[true(PODS_READY)])
-    assert of(i.Write, run(record)) == []
+    assert of(i.WriteConditions, run(record)) == []
     record.owner = make_owner(status={"ready": 3})
     assert not wanted(run(record))[PODS_READY].status
 
@@ -273,13 +273,13 @@ def test_ready_pods_are_said_lazily_once_and_taken_back():
 def test_a_pod_that_runs_without_a_slot_is_pointed_at_once():
     stranger = make_pod("s", at=("b", "r", "n1"), marked=False)
     record = make_record(slots=SLOTS, pods=[stranger])
-    assert [tell.pod for tell in of(i.Tell, run(record))] == [stranger]
+    assert [tell.pod for tell in of(i.EmitEvent, run(record))] == [stranger]
     record.noted.add("uid-s")
-    assert of(i.Tell, run(record)) == []
+    assert of(i.EmitEvent, run(record)) == []
 
 
 def refusing(*nodes):
-    return i.Rules(KEYS, {"gpu": LEVELS}, avoided=lambda *_: frozenset(nodes))
+    return i.ReconcileContext(KEYS, {"gpu": LEVELS}, avoided=lambda *_: frozenset(nodes))
 
 
 def test_slots_on_a_node_that_refused_such_a_pod_are_moved_and_its_running_pods_stay():
@@ -289,7 +289,7 @@ def test_slots_on_a_node_that_refused_such_a_pod_are_moved_and_its_running_pods_
     again, last = make_pod(rank=1), make_pod(rank=3)
     record = make_record(slots=SLOTS, pods=[runs, failed, other, again, last])
     instructions = run(record, rules=refusing("n1"))
-    assert of(i.Enter, instructions) == [i.Enter({"main": ((0, 1),)})]
+    assert of(i.Enqueue, instructions) == [i.Enqueue({"main": ((0, 1),)})]
     assert [u.pod for u in of(i.Ungate, instructions)] == [last]
     assert of(i.Delete, instructions) == []
     assert {u.index for u in of(i.Ungate, run(record))} == {0, 1}, "without the refusal both go"
@@ -298,7 +298,7 @@ def test_slots_on_a_node_that_refused_such_a_pod_are_moved_and_its_running_pods_
 def test_a_node_that_refused_is_no_matter_where_no_pod_needs_it():
     pods = [make_pod(at=("b", "r", "n1"), node="n1"), make_pod(at=("b", "r", "n1"), node="n1")]
     instructions = run(make_record(slots=SLOTS, pods=[*pods, make_pod("new")]), rules=refusing("n1"))
-    assert of(i.Enter, instructions) == []
+    assert of(i.Enqueue, instructions) == []
     assert [u.index for u in of(i.Ungate, instructions)] == [1]
 
 
@@ -312,7 +312,7 @@ def test_with_no_other_place_than_the_node_that_refused_the_workload_says_so():
 
 def test_a_refusal_is_on_the_workload_until_its_pods_are_ready():
     failed = make_pod("f", at=("b", "r", "n1"), node="n1", phase="Failed")
-    trouble = Trouble(failed, "n1", "TopologyAffinityError", "the kubelet of n1 refused pod f", 15.0)
+    trouble = PlacementMismatch(failed, "n1", "TopologyAffinityError", "the kubelet of n1 refused pod f", 15.0)
     record = make_record(slots=SLOTS, pods=[failed], troubles={"uid-f": trouble})
     condition = wanted(run(record))[PODS_READY]
     assert (condition.status, condition.reason) == (False, Reason.KUBELET_REFUSED)
@@ -325,14 +325,16 @@ def test_a_refusal_is_on_the_workload_until_its_pods_are_ready():
 
 def test_pods_with_other_zones_than_predicted_are_counted_where_all_are_ready():
     pod = make_pod("a", at=("b", "r", "n1"), node="n1")
-    record = make_record(make_owner(status={"ready": 4}), slots=SLOTS, troubles={"uid-a": Trouble(pod, "n1", "", "m")})
+    record = make_record(
+        make_owner(status={"ready": 4}), slots=SLOTS, troubles={"uid-a": PlacementMismatch(pod, "n1", "", "m")}
+    )
     assert "1 of them did not get the NUMA zones" in wanted(run(record))[PODS_READY].message
 
 
 def test_a_patch_that_failed_is_not_tried_again_while_its_slice_is_too_full():
     """A slot was moved from under them: one pod is to go first, wherever the other's patch ended."""
     inside = [make_pod(name, at=("b", "r", "n1"), node="n1", phase="Running") for name in "ab"]
-    late = {"uid-p": Intent(("b", "r", "n1"), NOW - 1)}
+    late = {"uid-p": Expectation(("b", "r", "n1"), NOW - 1)}
     crowded = run(make_record(slots=SLOTS, pods=[*inside, make_pod("p")], intents=late))
     assert [found.pod.metadata.name for found in of(i.Delete, crowded)] == ["b"]
     assert of(i.Ungate, crowded) == []
@@ -344,6 +346,6 @@ def test_a_removal_that_was_begun_goes_on_though_there_are_pods_again():
     """It may have taken effect though nobody heard of it, and nothing stands on what is not stored."""
     record = make_record(slots=SLOTS, pods=[make_pod("p")])
     record.removing = True
-    assert run(record) == [i.Leave(), i.Remove(), i.Free()]
+    assert run(record) == [i.Dequeue(), i.Remove(), i.Free()]
     record.known = None
     assert run(record) == [i.Create()]

@@ -11,12 +11,12 @@ from kube.errors import Conflict, ConnectionFailed, TooManyRequests
 from ungater.guard import Guard
 from ungater.metrics import Metrics
 from ungater.model.conditions import timestamp
-from ungater.writers.evictor import GONE_AFTER, Evictions
+from ungater.writers.evictor import GONE_AFTER, Evictor
 
 
 def test_a_look_before_the_next_attempt_is_due_asks_for_another_then():
     now, asked = [100.0], []
-    evictions = Evictions(
+    evictions = Evictor(
         None,
         concurrency=1,
         again=lambda uid, after: asked.append((uid, after)),
@@ -47,7 +47,7 @@ class Conflicting:
 
 async def test_after_a_conflict_the_pod_is_looked_for_again():
     asked = asyncio.Queue()
-    evictions = Evictions(
+    evictions = Evictor(
         Conflicting(),
         concurrency=1,
         again=lambda uid, after: asked.put_nowait((uid, after)),
@@ -83,7 +83,7 @@ class Asked:
 async def asked():
     client = Asked()
     recorder = SimpleNamespace(event=lambda *_: None)
-    made = Evictions(
+    made = Evictor(
         client,
         concurrency=1,
         again=lambda *_: None,

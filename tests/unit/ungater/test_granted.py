@@ -14,13 +14,23 @@ from engine.reasons import Reason
 from kube.objects import Namespace, ObjectMeta, Pod, PodStatus
 from kube.queues import ClusterQueue, LocalQueue
 from queueing.cycle.cycle import cycle
-from ungater.cache.cache import Memory
+from ungater.cache.cache import Cache
 from ungater.model import workload_object
-from ungater.model.actions import Enter, Leave, Release, Respec, Shrink, ShrinkLater, Tell, Ungate, Write
-from ungater.model.conditions import HOLDING, Wanted, merge
-from ungater.model.pod_slots import Intent
+from ungater.model.actions import (
+    Dequeue,
+    EmitEvent,
+    Enqueue,
+    Release,
+    Shrink,
+    ShrinkLater,
+    Ungate,
+    UpdateSpec,
+    WriteConditions,
+)
+from ungater.model.conditions import HOLDING, WantedCondition, merge
+from ungater.model.pod_slots import Expectation
 from ungater.reconcile.granted import as_admitted
-from ungater.reconcile.reconcile import decide
+from ungater.reconcile.reconcile import reconcile
 
 OWNER = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u-db", "controller": True}
 CPU = ("gpu", "cpu")
@@ -30,7 +40,7 @@ def read(body, kind):
     return msgspec.json.decode(msgspec.json.encode(body), type=kind)
 
 
-HELD = merge((), [Wanted(type_, True, Reason.ADMITTED, "") for type_ in HOLDING], generation=1, now=1.0) or ()
+HELD = merge((), [WantedCondition(type_, True, Reason.ADMITTED, "") for type_ in HOLDING], generation=1, now=1.0) or ()
 
 
 class Queued(World):
@@ -123,9 +133,9 @@ class Queued(World):
 
     def told(self):
         self.memory.regroup(self.record)
-        return decide(self.record, self.memory.rules, 100.0, 100.0)
+        return reconcile(self.record, self.memory.rules, 100.0, 100.0)
 
-    def used(self, memory: Memory | None = None):
+    def used(self, memory: Cache | None = None):
         return (memory or self.memory).queues.quotas.used("cq", CPU)
 
 
@@ -159,13 +169,13 @@ def test_a_pod_that_asks_for_more_than_was_admitted_does_not_go(world):
         world.pod(name, "2")
     instructions = world.told()
     assert gone(instructions) == []
-    (wish,) = [one for one in instructions if isinstance(one, Enter)]
+    (wish,) = [one for one in instructions if isinstance(one, Enqueue)]
     assert wish.asked == {"main": {"cpu": 2000}}
-    said = next(one for one in instructions if isinstance(one, Write)).wanted[0]
+    said = next(one for one in instructions if isinstance(one, WriteConditions)).wanted[0]
     assert said.reason is Reason.ASKS_FOR_MORE
     assert "pod db-0 (and 1 more) asks for cpu 2, and workload" in said.message
     assert "admitted with cpu 100m for each" in said.message
-    assert any(isinstance(one, Tell) and one.reason is Reason.ASKS_FOR_MORE for one in instructions)
+    assert any(isinstance(one, EmitEvent) and one.reason is Reason.ASKS_FOR_MORE for one in instructions)
 
 
 def test_it_goes_once_more_is_admitted_and_all_are_charged_alike(world):
@@ -202,7 +212,7 @@ def test_one_of_which_none_runs_gives_back_what_it_holds_where_quota_lacks_for_m
         return
     world.record.refused = refusal
     leave, release = world.told()
-    assert isinstance(leave, Leave)
+    assert isinstance(leave, Dequeue)
     assert isinstance(release, Release)
     assert {one.reason for one in release.wanted} == {Reason.ASKS_FOR_MORE}
     world.memory.free(world.record)
@@ -213,9 +223,9 @@ def test_a_pod_that_was_sent_may_run_and_nothing_is_given_back_meanwhile(world):
     grown(world, "1", "2")
     world.record.refused = world.admitted(asked={"main": {"cpu": 2000}})
     slot = world.record.slots.slots[0]
-    world.record.intents["u-db-0"] = Intent(slot.values, deadline=200.0)
+    world.record.intents["u-db-0"] = Expectation(slot.values, deadline=200.0)
     assert not any(isinstance(one, Release) for one in world.told())
-    world.record.intents["u-db-0"] = Intent(slot.values, deadline=200.0, gone=True)
+    world.record.intents["u-db-0"] = Expectation(slot.values, deadline=200.0, gone=True)
     assert any(isinstance(one, Release) for one in world.told()), "there is no such pod"
 
 
@@ -247,7 +257,7 @@ def test_a_restart_knows_what_was_granted_to_each(world):
     record = again.records["ns/u-db"]
     again.regroup(record)
     assert record.granted("main") == {"cpu": 1000}
-    assert gone(decide(record, again.rules, 100.0, 100.0)) == []
+    assert gone(reconcile(record, again.rules, 100.0, 100.0)) == []
 
 
 def stored_workload_of(world):
@@ -294,9 +304,9 @@ def test_pods_of_a_group_that_switch_their_requests_after_the_first_do_not_go(wo
     world.drop("pod", world.stores["pod"]["ns/p0"])
     world.pod("p1", "2", owner=None, total=2, **group)
     world.memory.regroup(record)
-    instructions = decide(record, world.memory.rules, 100.0, 100.0)
+    instructions = reconcile(record, world.memory.rules, 100.0, 100.0)
     assert gone(instructions) == []
-    assert any(isinstance(one, Enter) and one.asked == {"main": {"cpu": 2000}} for one in instructions)
+    assert any(isinstance(one, Enqueue) and one.asked == {"main": {"cpu": 2000}} for one in instructions)
 
 
 # --- queues ----------------------------------------------------------------------------------------------------------
@@ -310,7 +320,7 @@ def test_a_pod_of_another_queue_does_not_go(world):
     assert isinstance(world.record.owner.wrong, RequestError), "pods of two queues are no new workload of either"
     assert world.record.owner.queue == "team"
     assert gone(instructions) == []
-    said = next(one for one in instructions if isinstance(one, Write)).wanted[0]
+    said = next(one for one in instructions if isinstance(one, WriteConditions)).wanted[0]
     assert said.reason is Reason.OTHER_QUEUE
     assert "pod db-1 names another queue than workload" in said.message
 
@@ -321,14 +331,14 @@ def test_once_none_runs_the_workload_waits_in_the_queue_that_its_pods_name(world
         world.drop("pod", world.stores["pod"][f"ns/{name}"])
     world.pod("db-0", queue="other")
     leave, release = world.told()
-    assert isinstance(leave, Leave)
+    assert isinstance(leave, Dequeue)
     assert isinstance(release, Release)
     assert {one.reason for one in release.wanted} == {Reason.OTHER_QUEUE}
     world.memory.free(world.record)
     record = world.record
     record.known = dataclasses.replace(record.known, admission=None, conditions=())
     assert world.used() == 0
-    assert [type(one) for one in world.told()] == [Respec]
+    assert [type(one) for one in world.told()] == [UpdateSpec]
 
 
 # --- who pays --------------------------------------------------------------------------------------------------------

@@ -14,11 +14,11 @@ from kube.objects import ObjectMeta, Pod, key
 from kube.parents import LeaderWorkerSet, LeaderWorkerSetSpec, LeaderWorkerTemplate
 from ungater.jobs import leaderworkerset
 from ungater.jobs.pod_group import GONE, GROUP, of_pods, owner_key, owner_of_pods, served
-from ungater.model.actions import Delete, Free, Leave, Remove
+from ungater.model.actions import Delete, Dequeue, Free, Remove
 from ungater.model.pod_slots import rank_of
-from ungater.model.workload_entry import Told
+from ungater.model.workload_entry import LastEvent
 from ungater.model.workload_object import Workload, belongs, known_of, new_workload
-from ungater.reconcile.reconcile import decide
+from ungater.reconcile.reconcile import reconcile
 
 STATEFUL_SET = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u-db", "controller": True}
 JOB = {**STATEFUL_SET, "apiVersion": "batch/v1", "kind": "Job"}
@@ -328,8 +328,8 @@ def test_a_workload_stays_known_until_it_is_deleted(world):
     world.drop("pod", pod)
     assert world.memory.regroup(record)
     assert record.owner.over == GONE
-    assert [type(one) for one in decide(record, world.memory.rules, 0.0)] == [
-        Leave,
+    assert [type(one) for one in reconcile(record, world.memory.rules, 0.0)] == [
+        Dequeue,
         Remove,
         Free,
     ], "what is stored may find pods again, so nobody gets it before"
@@ -368,7 +368,7 @@ def test_what_is_heard_late_of_a_workload_that_was_removed_counts_for_nobody(wor
     record = world.memory.records["ns/u-db"]
     record.known = known_of(workload := stored_for(record))
     world.drop("pod", first)
-    record.told = Told("DoesNotFit", "m", 1.0)
+    record.told = LastEvent("DoesNotFit", "m", 1.0)
     world.memory.removed(record)
     assert record.told is None, "other pods have heard nothing yet"
     assert not world.memory.regroup(record)
@@ -479,7 +479,7 @@ def test_pods_that_name_a_job_and_another_kind_stay_known_when_it_goes(world, jo
     world.drop("pod", pod)
     (record,) = world.memory.records.values()
     world.memory.regroup(record)
-    assert Remove in [type(one) for one in decide(record, world.memory.rules, 0.0)]
+    assert Remove in [type(one) for one in reconcile(record, world.memory.rules, 0.0)]
 
 
 def test_pods_of_another_namespace_that_name_an_owner_are_none_of_its(world):
@@ -523,7 +523,7 @@ def test_a_leader_worker_set_that_is_made_anew_under_its_name_is_another_workloa
     old.known = known_of(stored_for(old))
     sets["ns/l"] = whole("u-2")
     assert memory.regroup(old)
-    assert decide(old, memory.rules, 0.0) == [Leave(), Remove(), Free()]
+    assert reconcile(old, memory.rules, 0.0) == [Dequeue(), Remove(), Free()]
     memory.removed(old)
     assert not memory.regroup(old)
     (new,) = memory.records.values()
@@ -558,7 +558,7 @@ def test_pods_let_go_for_a_leader_worker_set_that_was_replaced_are_replaced(worl
     world.put("pod", pod)
     (record,) = world.memory.records.values()
     record.known = known_of(stored_for(record))
-    found = [one for one in decide(record, world.memory.rules, 1.0) if isinstance(one, Delete)]
+    found = [one for one in reconcile(record, world.memory.rules, 1.0) if isinstance(one, Delete)]
     assert [one.pod.metadata.name for one in found] == ["l-0"] * goes
 
 

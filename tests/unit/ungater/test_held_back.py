@@ -11,12 +11,12 @@ from support.published import GPU
 
 from crds.constants import NUMA_PLACEMENT_OBSERVED
 from kube.objects import Condition, ContainerStatus
-from ungater.model.actions import Write
+from ungater.model.actions import WriteConditions
 from ungater.model.conditions import PODS_READY, QUOTA_RESERVED
-from ungater.model.pod_slots import Intent
-from ungater.model.workload_entry import Doubt
+from ungater.model.pod_slots import Expectation
+from ungater.model.workload_entry import HoldReason
 from ungater.numa.in_flight import AGAIN, MOVE, PATIENCE, TURN, YOUNG
-from ungater.reconcile.reconcile import decide
+from ungater.reconcile.reconcile import reconcile
 
 NODE = "r1-h1"  # two zones of 8 CPUs and 4 GPUs
 HERE = ("b", "r1", NODE)
@@ -68,7 +68,7 @@ class OneNode(NumaWorld):
         record, pod = one
         assert self.may_go(one)
         self.memory.arrivals.sent(record, pod, NODE)
-        record.intents[pod.metadata.uid] = Intent(HERE, self.now + 60)
+        record.intents[pod.metadata.uid] = Expectation(HERE, self.now + 60)
 
     def comes(self, one, zone=None, *, status=None, terminating=False):
         """The pod is on the node now; ``zone``: where it was seen to have its CPUs and devices."""
@@ -123,7 +123,7 @@ def test_a_pod_whose_containers_are_placed_one_by_one_waits_until_it_is_seen_wha
     world.go(first)
     assert not world.may_go(second)  # all GPUs of zone 0 may be gone, and its init container goes there all the same
     (held,) = second[0].held.values()
-    assert (held.node, held.why) == (NODE, Doubt.ORDER)
+    assert (held.node, held.why) == (NODE, HoldReason.ORDER)
     world.woken()
     world.comes(first)
     assert world.woken() == {second[0].id}
@@ -219,10 +219,10 @@ def test_without_an_agent_a_pod_is_there_once_its_kubelet_has_admitted_it(world)
     world.go(first)
     world.comes(first)
     assert not world.may_go(second)
-    assert [held.why for held in second[0].held.values()] == [Doubt.ORDER]
+    assert [held.why for held in second[0].held.values()] == [HoldReason.ORDER]
     world.comes(first, status={"container_statuses": (ContainerStatus(name="c"),)})
     assert not world.may_go(second)
-    assert [held.why for held in second[0].held.values()] == [Doubt.REFUSED]  # it counts where it was predicted
+    assert [held.why for held in second[0].held.values()] == [HoldReason.REFUSED]  # it counts where it was predicted
 
 
 def test_after_a_restart_what_is_on_its_way_is_seen_from_the_pods(world):
@@ -242,7 +242,7 @@ def test_an_end_that_would_hurt_is_expected_of_young_pods_and_of_those_being_del
     world.comes(gpus, zone=0, status=long_ago)
     world.comes(cpus, zone=0)
     assert not world.may_go(third)  # without the CPUs of the one its init container goes to zone 0, which has no GPU
-    assert [held.why for held in third[0].held.values()] == [Doubt.ENDS]
+    assert [held.why for held in third[0].held.values()] == [HoldReason.ENDS]
     third[0].held.clear()
     world.now += YOUNG
     assert world.may_go(third)
@@ -250,7 +250,7 @@ def test_an_end_that_would_hurt_is_expected_of_young_pods_and_of_those_being_del
     assert not world.may_go(third)
     world.drop("pod", world.stores["pod"]["ns/cpus-0"])
     assert not world.may_go(third)
-    assert [held.why for held in third[0].held.values()] == [Doubt.REFUSED]
+    assert [held.why for held in third[0].held.values()] == [HoldReason.REFUSED]
 
 
 def test_one_that_is_doubtful_for_long_goes_if_it_is_granted_as_things_stand(world):
@@ -292,7 +292,7 @@ def test_a_job_whose_pods_wait_for_long_says_for_which_nodes(world):
     record, pod = second
     world.now += 10
     assert not world.may_go(second)
-    written = [one for one in decide(record, world.memory.rules, world.now) if isinstance(one, Write)]
+    written = [one for one in reconcile(record, world.memory.rules, world.now) if isinstance(one, WriteConditions)]
     (wanted,) = (wanted for one in written for wanted in one.wanted if wanted.type == PODS_READY)
     assert f"1 gated pods wait for {NODE}: pods on their way there come first" in wanted.message
     world.drop("pod", pod)
@@ -340,7 +340,7 @@ def test_the_zone_of_one_that_was_admitted_before_and_has_no_pods_yet_is_not_tak
     assert promising.may_go(small) is goes
     if not goes:
         (held,) = small[0].held.values()
-        assert held.why is Doubt.PROMISED
+        assert held.why is HoldReason.PROMISED
         assert promising.later[-1][1] <= AGAIN, "those may get other slots without a word"
         promising.go(large)
         assert not promising.may_go(small)

@@ -12,7 +12,7 @@ from crds.device_annotations import DeviceAnnotation
 from crds.numa_placement import decode
 from engine.cluster.state import ClusterState
 from engine.kubelet.machine import Qos, TopologyPolicy
-from ungater.numa.node_topologies import NOTHING, Changed, Inside, Options, Sources, worth_a_look
+from ungater.numa.node_topologies import NOTHING, Changed, NodeTopologies, Options, Sources, worth_a_look
 
 ZONE = {"cpu": 16, "memory": 64 * GI, GPU: 4}
 HERE = '[{"zone":"node-1","amount":{"nvidia.com/gpu":"2"}}]'
@@ -22,7 +22,7 @@ class World:
     def __init__(self, **options):
         self.nodes, self.topologies, self.flexes, self.told = {"n1": node()}, {}, {}, []
         self.state = ClusterState()
-        self.inside = Inside(self.state, Options(**options))
+        self.inside = NodeTopologies(self.state, Options(**options))
         self.inside.sources = Sources(self.nodes.get, self.topologies.get, self.flexes.get)
         self.inside.tell = lambda *news: self.told.append(news)
 

@@ -17,9 +17,9 @@ from ungater.cache.cache import UNPROVED
 from ungater.jobs import pod_template
 from ungater.jobs.jobset import made_by, owner_of_jobset
 from ungater.model import workload_object
-from ungater.model.actions import Enter, Shrink, ShrinkLater, Ungate
+from ungater.model.actions import Enqueue, Shrink, ShrinkLater, Ungate
 from ungater.model.job_view import JOB_SET, JOB_SET_API
-from ungater.reconcile.reconcile import decide
+from ungater.reconcile.reconcile import reconcile
 
 GATE = [{"name": KEYS.gate}]
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
@@ -209,7 +209,7 @@ def world():
 
 
 def sent(record, memory):
-    steps = decide(record, memory.rules, 100.0, 100.0)
+    steps = reconcile(record, memory.rules, 100.0, 100.0)
     return [
         (one.pod.metadata.name, record.slots_of(one.pod).slots[one.index].node)
         for one in steps
@@ -302,9 +302,9 @@ def test_what_its_jobs_do_not_need_any_more_is_given_back(world):
         world.put("job", child(role, index, count))
     world.put("job", child("workers", 0, 2, succeeded=2, completedIndexes="0-1"))
     record.owner = world.memory.records["ns/u-js"].owner
-    assert [one for one in decide(record, world.memory.rules, 100.0, 100.0) if isinstance(one, ShrinkLater)]
+    assert [one for one in reconcile(record, world.memory.rules, 100.0, 100.0) if isinstance(one, ShrinkLater)]
     record.shrink_at = 1.0
-    (shrink,) = [one for one in decide(record, world.memory.rules, 100.0, 100.0) if isinstance(one, Shrink)]
+    (shrink,) = [one for one in reconcile(record, world.memory.rules, 100.0, 100.0) if isinstance(one, Shrink)]
     assert (shrink.pod_set, shrink.count) == ("workers", 2)
     smaller = world.memory.holdings.smaller(record, shrink.pod_set, shrink.slots, shrink.count)
     assert [part.count for part in smaller.parts] == [1, 2]
@@ -322,9 +322,9 @@ def test_what_some_do_not_need_is_nobodys_until_that_is_stored_also_where_others
     for index in range(2 - left // 2):
         world.put("job", child("workers", index, 2, succeeded=2, completedIndexes="0-1"))
     record.shrink_at = 1.0
-    found = decide(record, memory.rules, 100.0, 100.0)
+    found = reconcile(record, memory.rules, 100.0, 100.0)
     (shrink,) = [one for one in found if isinstance(one, Shrink)]
-    assert (shrink.pod_set, shrink.count, Enter() in found) == ("workers", left, True)
+    assert (shrink.pod_set, shrink.count, Enqueue() in found) == ("workers", left, True)
     memory.enter(record)
     assert memory.queues.growing[record.key][0] == {"leader": 1}
     (key,) = eager(memory.queues)
@@ -341,7 +341,7 @@ def test_pods_of_a_lost_node_move_by_pod_set(world):
         world.put("pod", one)
     lost = record.slots_in["workers"].slots[0].node
     world.drop("node", world.stores["node"][lost])
-    (enter,) = [one for one in decide(record, world.memory.rules, 100.0, 100.0) if isinstance(one, Enter)]
+    (enter,) = [one for one in reconcile(record, world.memory.rules, 100.0, 100.0) if isinstance(one, Enqueue)]
     assert set(enter.lost) >= {"workers"}
     assert all(record.slots_in[name].slots[at].node == lost for name, moves in enter.lost.items() for at, _ in moves)
 

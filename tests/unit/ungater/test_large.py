@@ -11,7 +11,7 @@ from kube.limits import MOST_CONTAINERS, MOST_RESOURCES
 from queueing.model import Workload, shape
 from ungater.model import actions as i
 from ungater.model import job_view
-from ungater.reconcile.reconcile import decide
+from ungater.reconcile.reconcile import reconcile
 
 ANYWHERE = TopologyRequest(policy=Policy.UNCONSTRAINED)
 
@@ -23,13 +23,17 @@ def containers(many, **requests):
 def test_a_template_that_asks_for_too_many_things_is_refused_by_field_number_and_limit():
     names = {f"example.com/r{n}": "1" for n in range(8000)}
     owner = make_owner(spec={"containers": containers(1, **names)})
-    leave, write, tell = decide(make_record(owner, known=make_known(owner)), i.Rules(KEYS, {"gpu": LEVELS}), 1.0)
-    assert leave == i.Leave()
+    leave, write, tell = reconcile(
+        make_record(owner, known=make_known(owner)), i.ReconcileContext(KEYS, {"gpu": LEVELS}), 1.0
+    )
+    assert leave == i.Dequeue()
     assert (write.wanted[0].reason, tell.reason) == (Reason.TOO_LARGE, Reason.TOO_LARGE)
     assert "8000 different resource names" in tell.message
     assert f"at most {MOST_RESOURCES}" in tell.message
     fine = make_owner(spec={"containers": containers(MOST_CONTAINERS)})
-    assert decide(make_record(fine, known=make_known(fine)), i.Rules(KEYS, {"gpu": LEVELS}), 1.0) == [i.Enter()]
+    assert reconcile(make_record(fine, known=make_known(fine)), i.ReconcileContext(KEYS, {"gpu": LEVELS}), 1.0) == [
+        i.Enqueue()
+    ]
 
 
 def test_shapes_of_large_pods_are_not_remembered():

@@ -22,13 +22,13 @@ from queueing.cycle.cycle import cycle
 from queueing.queues.entry import Phase
 from ungater import controller as loops
 from ungater.controller import Controller
-from ungater.executor.lifecycle import Living, Reclaim
+from ungater.executor.lifecycle import Lifecycle, Reclaim
 from ungater.metrics import Metrics
 from ungater.model import conditions, workload_object
 from ungater.model.actions import Create, Evict, Release
 from ungater.model.job_view import id_of
-from ungater.model.workload_entry import Nomination, Refused, Told
-from ungater.reconcile.reconcile import decide
+from ungater.model.workload_entry import LastEvent, Nomination, Refused
+from ungater.reconcile.reconcile import reconcile
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_the_next_workload_says_anew_why_it_waits(world):
     world.put("job", job)
     world.admit(job)
     record = record_of(world, job)
-    record.told, record.removing = Told("DoesNotFit", "m", 1.0), True
+    record.told, record.removing = LastEvent("DoesNotFit", "m", 1.0), True
     world.drop("workload", world.stores["workload"][record.key])
     assert (record.told, record.removing) == (None, False)
 
@@ -113,7 +113,7 @@ def test_what_a_suspended_job_has_stored_is_held_until_it_is_removed(world):
     memory = world.restarted()
     record = memory.records[id_of(job)]
     assert record.slots.same(slots)
-    assert isinstance(decide(record, memory.rules, 0.0)[-1], Release)
+    assert isinstance(reconcile(record, memory.rules, 0.0)[-1], Release)
 
 
 class Client:
@@ -137,7 +137,7 @@ async def test_what_becomes_of_a_workload_while_its_job_is_patched_is_not_lost(w
     record = record_of(world, job)
     stored = world.stores["workload"][record.key]
     client = Client(lambda: world.put("workload", newer(stored, "9", active=False)), job)
-    living = Living(
+    living = Lifecycle(
         client,
         world.memory,
         None,
@@ -309,7 +309,7 @@ async def test_a_workload_of_whose_end_no_event_tells_is_made_again(world, contr
     record.refused = Refused(Reason.QUEUE_STOPPED, "m")
     await controller.reconcile(record.id)
     assert record.known is None
-    assert isinstance(decide(record, controller.memory.rules, 0.0)[0], Create)
+    assert isinstance(reconcile(record, controller.memory.rules, 0.0)[0], Create)
 
 
 async def test_a_removal_of_which_no_event_tells_is_followed_up(world, controller):
@@ -347,7 +347,7 @@ async def test_a_victim_whose_workload_is_deleted_while_it_goes_goes_on(world, c
     record.known = make_known(record.owner)
     await controller.reconcile(record.id)
     assert record.known.admission is not None
-    assert any(isinstance(one, Evict) for one in decide(record, memory.rules, 0.0)) == awaited
+    assert any(isinstance(one, Evict) for one in reconcile(record, memory.rules, 0.0)) == awaited
     assert not awaited or record.key in memory.queues.evicting
 
 

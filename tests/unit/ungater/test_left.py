@@ -4,10 +4,10 @@ from support.owned import KEYS, LEVELS, make_admission, make_known, make_owner, 
 
 from engine.reasons import Reason
 from ungater.model import actions as i
-from ungater.reconcile.reconcile import decide
+from ungater.reconcile.reconcile import reconcile
 
 SLOTS = slot_map(("b/r/n1", 1), ("b/r/n2", 1))
-RULES = i.Rules(KEYS, {"gpu": LEVELS})
+RULES = i.ReconcileContext(KEYS, {"gpu": LEVELS})
 
 
 def at(node):
@@ -29,7 +29,7 @@ def record(*pods, left=(), slots=SLOTS):
 
 
 def ungated(made):
-    return sorted(one.pod.metadata.name for one in decide(made, RULES, 1.0) if isinstance(one, i.Ungate))
+    return sorted(one.pod.metadata.name for one in reconcile(made, RULES, 1.0) if isinstance(one, i.Ungate))
 
 
 def test_the_place_of_one_that_left_is_given_to_nobody():
@@ -45,7 +45,9 @@ def test_one_that_left_for_what_is_no_slot_any_more_keeps_a_place_all_the_same()
 
 def test_those_that_wait_for_it_are_told():
     (told,) = [
-        one for one in decide(record(at("n1"), *waiting(1), left=[at("n2")]), RULES, 1.0) if isinstance(one, i.Write)
+        one
+        for one in reconcile(record(at("n1"), *waiting(1), left=[at("n2")]), RULES, 1.0)
+        if isinstance(one, i.WriteConditions)
     ]
     assert told.wanted[0].reason is Reason.SLOT_OCCUPIED
 

@@ -13,7 +13,7 @@ from kube.objects import (
 )
 from ungater.jobs.job import owner_of
 from ungater.model.job_view import id_of
-from ungater.model.pod_slots import Intent
+from ungater.model.pod_slots import Expectation
 from ungater.scheduling.replacement import elsewhere
 
 
@@ -59,7 +59,7 @@ def test_a_pod_that_was_sent_to_a_node_that_went_meanwhile_is_looked_at_when_its
     for number, lost in enumerate((False, True)):
         pod = make_pod(f"p{number}", owner=owner)
         world.put("pod", pod)
-        record.intents[pod.metadata.uid] = Intent(values, deadline=1e9)
+        record.intents[pod.metadata.uid] = Expectation(values, deadline=1e9)
         if lost:
             world.drop("node", next(node for node in NODES if node.metadata.name == name))
         world.asked.clear()

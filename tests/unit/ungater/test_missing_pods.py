@@ -26,7 +26,7 @@ from ungater.model import actions as i
 from ungater.model import conditions as names
 from ungater.model.conditions import ADMITTED, EVICTED, PODS_READY, QUOTA_RESERVED, timestamp
 from ungater.reconcile import missing_pods
-from ungater.reconcile.reconcile import decide
+from ungater.reconcile.reconcile import reconcile
 
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
 WALL = 1_800_000_000.0
@@ -38,7 +38,7 @@ def condition(type_, status="True", reason="x", at=WALL - 10):
 
 
 def rules(**more):
-    return i.Rules(KEYS, {"gpu": LEVELS}, life=LIFE, missing_pods=i.MissingPods(60.0, 900.0), **more)
+    return i.ReconcileContext(KEYS, {"gpu": LEVELS}, life=LIFE, missing_pods=i.MissingPods(60.0, 900.0), **more)
 
 
 def held(pods=(), *conditions, queue="", slots=SLOTS, owner=None, **more):
@@ -54,7 +54,7 @@ def held(pods=(), *conditions, queue="", slots=SLOTS, owner=None, **more):
 
 def look(record, now, **more):
     missing_pods.note(record, now)
-    return decide(record, rules(**more), now, WALL)
+    return reconcile(record, rules(**more), now, WALL)
 
 
 def kinds(instructions):
@@ -75,14 +75,14 @@ def test_where_no_pod_comes_the_workload_is_evicted_after_a_short_time(queue, sl
     if not queue and slots is None:
         return  # without a queue and slots nothing is held
     record = held(queue=queue, slots=slots)
-    assert i.LookAgain(60.0) in look(record, 100.0)
-    assert i.LookAgain(1.0) in look(record, 159.0)
+    assert i.RequeueAfter(60.0) in look(record, 100.0)
+    assert i.RequeueAfter(1.0) in look(record, 159.0)
     found = look(record, 160.0)
     (evict,) = [one for one in found if isinstance(one, i.Evict)]
     assert evict.reason is Reason.PODS_MISSING
     assert "0 of 4 pods exist" in evict.message
     assert "Job train" in evict.message
-    assert (i.Doubt() in found) == (not queue), "a queue has quota, so what it holds is paid for"
+    assert (i.DoubtNamespace() in found) == (not queue), "a queue has quota, so what it holds is paid for"
     assert not kinds(found) & {i.Ungate, i.Shrink, i.Shorten}
 
 
@@ -97,14 +97,14 @@ def test_it_waits_longer_each_time():
 
 def test_where_some_are_there_the_slots_of_the_others_go_back():
     record = held(running("a"))
-    assert i.LookAgain(60.0) in look(record, 100.0)
-    assert look(record, 160.0) == [i.Doubt(), i.Shorten({"main": 1}), i.LookAgain(0.0)]
+    assert i.RequeueAfter(60.0) in look(record, 100.0)
+    assert look(record, 160.0) == [i.DoubtNamespace(), i.Shorten({"main": 1}), i.RequeueAfter(0.0)]
     record.late = {"main": 1}
     assert i.ShrinkLater() in look(record, 160.0)
     record.shrink_at = 160.0
     (shrink,) = [one for one in look(record, 161.0) if isinstance(one, i.Shrink)]
     assert (shrink.count, [slot.count for slot in shrink.slots.slots]) == (1, [1])
-    (said,) = [one for one in look(record, 161.0) if isinstance(one, i.Write)]
+    (said,) = [one for one in look(record, 161.0) if isinstance(one, i.WriteConditions)]
     assert said.wanted[0].type == PODS_READY
     assert said.wanted[0].reason is Reason.PODS_MISSING
     assert "1 of 4 pods exist" in said.wanted[0].message
@@ -140,9 +140,9 @@ def test_pods_that_come_later_are_more_and_no_others():
     one = slot_map(("b/r/n1", 1))
     record = held(running("a"), slots=one)
     record.late = {"main": 1}
-    assert i.Leave() in look(record, 200.0), "nothing more is wanted, though the job has four"
+    assert i.Dequeue() in look(record, 200.0), "nothing more is wanted, though the job has four"
     put(record, make_pod("b"))
-    assert i.Enter() in look(record, 201.0)
+    assert i.Enqueue() in look(record, 201.0)
     assert record.growing == {"main": 2}
     put(record, make_pod("c"), make_pod("d"))
     look(record, 202.0)
@@ -155,7 +155,7 @@ def test_each_that_comes_gives_the_others_time_but_coming_again_does_not():
     look(record, 100.0)
     put(record, make_pod("a"))
     look(record, 150.0)
-    assert i.LookAgain(1.0) in look(record, 209.0)
+    assert i.RequeueAfter(1.0) in look(record, 209.0)
     record.pods.clear()
     look(record, 209.2)
     put(record, make_pod("again"))
@@ -168,29 +168,29 @@ def test_pods_that_were_there_have_more_time_to_come_again():
     look(record, 100.0)
     for name in ("c", "d"):
         del record.pods[f"uid-{name}"]
-    assert i.LookAgain(900.0) in look(record, 500.0)
-    assert i.LookAgain(1.0) in look(record, 1399.0)
+    assert i.RequeueAfter(900.0) in look(record, 500.0)
+    assert i.RequeueAfter(1.0) in look(record, 1399.0)
     assert i.Shorten({"main": 2}) in look(record, 1400.0)
-    assert i.Doubt() not in look(record, 1400.0), "they did come once"
+    assert i.DoubtNamespace() not in look(record, 1400.0), "they did come once"
 
 
 def test_after_a_restart_pods_are_taken_to_have_been_there():
     record = held()
     record.came = None
-    assert i.LookAgain(900.0) in look(record, 100.0)
+    assert i.RequeueAfter(900.0) in look(record, 100.0)
     assert i.Evict in kinds(look(record, 1000.0))
 
 
 def test_what_was_given_back_is_known_after_a_restart():
     record = held(running("a"), condition(PODS_READY, "False", Reason.PODS_MISSING), slots=slot_map(("b/r/n1", 1)))
     record.came = None
-    assert i.Leave() in look(record, 100.0)
+    assert i.Dequeue() in look(record, 100.0)
     assert record.late == {"main": 1}
 
 
 def test_pods_that_come_in_order_have_more_time():
     record = held(running("a"), owner=dataclasses.replace(make_owner(), in_order=True))
-    assert i.LookAgain(900.0) in look(record, 100.0)
+    assert i.RequeueAfter(900.0) in look(record, 100.0)
     assert i.Shorten({"main": 1}) in look(record, 1000.0)
 
 
@@ -198,7 +198,7 @@ def test_before_a_job_is_started_nobody_waits_for_its_pods():
     record = held(queue="team", suspend=True)
     look(record, 100.0)
     record.own = record.owner = make_owner(labels={KEYS.queue_name: "team"})
-    assert i.LookAgain(60.0) in look(record, 1000.0)
+    assert i.RequeueAfter(60.0) in look(record, 1000.0)
     elsewhere = held()
     elsewhere.own = make_owner(suspend=True)  # placed for a queue that is not ours, which starts it later
     look(elsewhere, 100.0)
@@ -226,20 +226,20 @@ def waiting(*conditions, pods=(), **more):
 def test_without_a_queue_one_whose_pods_did_not_come_is_placed_when_all_are_there():
     record = waiting(condition(EVICTED, reason=Reason.PODS_MISSING), pods=[make_pod("a")])
     leave, write, *_ = look(record, 100.0)
-    assert (leave, write.wanted[0].reason) == (i.Leave(), Reason.PODS_MISSING)
+    assert (leave, write.wanted[0].reason) == (i.Dequeue(), Reason.PODS_MISSING)
     assert "1 of 4 pods exist: they did not come" in write.wanted[0].message
     put(record, *(make_pod(name) for name in "bcd"))
-    assert look(record, 100.0) == [i.Enter()]
+    assert look(record, 100.0) == [i.Enqueue()]
 
 
 def test_where_pods_come_in_order_it_is_tried_again_after_an_hour():
     record = waiting(condition(EVICTED, reason=Reason.PODS_MISSING), pods=[make_pod("a")])
-    assert i.LookAgain not in kinds(look(record, 100.0))
+    assert i.RequeueAfter not in kinds(look(record, 100.0))
     record.owner = replace(record.owner, in_order=True)
     at = names.since(record.known.conditions, EVICTED)
-    *_, again = decide(record, rules(), 100.0, at + 60.0)
-    assert again == i.LookAgain(missing_pods.DOUBT - 60.0)
-    assert decide(record, rules(), 100.0, at + missing_pods.DOUBT) == [i.Enter()]
+    *_, again = reconcile(record, rules(), 100.0, at + 60.0)
+    assert again == i.RequeueAfter(missing_pods.DOUBT - 60.0)
+    assert reconcile(record, rules(), 100.0, at + missing_pods.DOUBT) == [i.Enqueue()]
 
 
 def test_so_is_what_comes_after_it_in_its_namespace():
@@ -248,25 +248,25 @@ def test_so_is_what_comes_after_it_in_its_namespace():
     doubts.note("ns")
     record = waiting()
     leave, write, *_, again = look(record, 101.0, doubted=doubts.about)
-    assert again == i.LookAgain(missing_pods.DOUBT - 1.0)
-    assert (leave, write.wanted[0].reason) == (i.Leave(), Reason.PODS_MISSING)
+    assert again == i.RequeueAfter(missing_pods.DOUBT - 1.0)
+    assert (leave, write.wanted[0].reason) == (i.Dequeue(), Reason.PODS_MISSING)
     assert "pods of others in namespace ns" in write.wanted[0].message
-    assert look(waiting(pods=[make_pod(name) for name in "abcd"]), 101.0, doubted=doubts.about) == [i.Enter()]
-    assert look(record, 101.0 + missing_pods.DOUBT, doubted=doubts.about) == [i.Enter()]
+    assert look(waiting(pods=[make_pod(name) for name in "abcd"]), 101.0, doubted=doubts.about) == [i.Enqueue()]
+    assert look(record, 101.0 + missing_pods.DOUBT, doubted=doubts.about) == [i.Enqueue()]
     assert not doubts.about("other", 101.0)
 
 
 def test_one_with_a_queue_waits_for_no_pods():
     record = make_record(make_owner(labels={KEYS.queue_name: "team"}, suspend=True))
-    assert look(record, 101.0, doubted=lambda *_: True) == [i.Enter()]
+    assert look(record, 101.0, doubted=lambda *_: True) == [i.Enqueue()]
 
 
 def test_where_a_queue_is_compulsory_nothing_is_placed_without_one():
     leave, write, tell = look(waiting(), 100.0, require_queue=True)
-    assert leave == i.Leave()
+    assert leave == i.Dequeue()
     assert {write.wanted[0].reason, tell.reason} == {Reason.QUEUE_REQUIRED}
     assert KEYS.queue_name in write.wanted[0].message
-    assert i.Enter() in look(
+    assert i.Enqueue() in look(
         make_record(make_owner(labels={KEYS.queue_name: "t"}, suspend=True)), 1.0, require_queue=True
     )
     assert not kinds(look(held(running("a", "b", "c", "d")), 100.0, require_queue=True)) & {i.Evict, i.Release}

@@ -12,7 +12,7 @@ from support import mutant_world, mutants
 from support.mutant_world import A_ROUND, Found, Round, memory
 
 from kube.objects import key
-from ungater.cache.cache import Memory
+from ungater.cache.cache import Cache
 
 SOME = 4 * A_ROUND
 COUNT = int(os.environ.get("TOPOGATE_FUZZ_OBJECTS", SOME))
@@ -50,19 +50,19 @@ def test_no_object_costs_another_one_anything_and_nothing_is_kept_of_those_that_
 
 def test_a_mutant_that_is_not_guarded_is_seen(monkeypatch):
     """The same rounds see an error that no guard caught, and an honest object that it cost something."""
-    real = Memory._load_pod
+    real = Cache._load_pod
 
     def load(memory, pod):
         if not key(pod).startswith("honest/"):
             raise ZeroDivisionError
         real(memory, pod)
 
-    monkeypatch.setattr(Memory, "_load_pod", load)
+    monkeypatch.setattr(Cache, "_load_pod", load)
     guarded, found = Found(), Found()
     Round(SEED, range(40), guarded, mutant_world.tables()).live()
     assert {place.partition(" ")[0] for place in guarded.poisoned} == {"pod:"}
     assert not [wrong for wrong in guarded.wrong if "honest" in wrong or "the controller ended" in wrong]
-    monkeypatch.setattr(Memory, "_each", lambda _, __, objects, take: [take(one) for one in objects])
+    monkeypatch.setattr(Cache, "_each", lambda _, __, objects, take: [take(one) for one in objects])
     Round(SEED, range(40), found, mutant_world.tables()).live()
     assert [wrong for wrong in found.wrong if "the controller ended" in wrong]
     assert [wrong for wrong in found.wrong if "honest pod queued-a-0 was not placed" in wrong]

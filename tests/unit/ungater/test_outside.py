@@ -6,11 +6,11 @@ from support.owned import KEYS, LEVELS, make_admission, make_known, make_owner, 
 
 from kube.objects import Pod
 from ungater.model import actions as i
-from ungater.model.pod_slots import Intent
+from ungater.model.pod_slots import Expectation
 from ungater.reconcile.partial_eviction import lost, may_be_evicted, outside
 
 SLOTS = slot_map(("b/r1/n1", 1), ("b/r1/n2", 1), ("b/r2/n3", 2))
-RULES = i.Rules(KEYS, {"gpu": LEVELS})
+RULES = i.ReconcileContext(KEYS, {"gpu": LEVELS})
 LOSING = i.Losing((("b", "r1"),), "for x")
 
 
@@ -56,7 +56,7 @@ def test_the_pods_of_lost_slices_go_first_and_then_the_slots():
     one, two, other = at("p1", "r1", "n1"), at("p2", "r1", "n2"), at("p3", "r2", "n3")
     (evict, again) = lost(gang(other, two, one), LOSING, RULES, 1.0)
     assert evict == i.EvictSome(((one, "for x"), (two, "for x")))
-    assert isinstance(again, i.LookAgain)
+    assert isinstance(again, i.RequeueAfter)
     (evict, _) = lost(gang(other, two), LOSING, RULES, 1.0)
     assert evict == i.EvictSome(((two, "for x"),))
     (shrink,) = lost(gang(other), LOSING, RULES, 1.0)
@@ -68,6 +68,6 @@ def test_the_pods_of_lost_slices_go_first_and_then_the_slots():
 def test_a_pod_on_its_way_to_such_a_slot_is_waited_for():
     pod = make_pod("p1", gated=True)
     record = gang(pod)
-    record.intents[pod.metadata.uid] = Intent(("b", "r1", "n1"), deadline=9.0)
+    record.intents[pod.metadata.uid] = Expectation(("b", "r1", "n1"), deadline=9.0)
     (evict, _) = lost(record, LOSING, RULES, 1.0)
     assert evict == i.EvictSome(())

@@ -10,9 +10,9 @@ from kube.objects import Condition
 from queueing import lifecycle
 from ungater.model import actions as i
 from ungater.model.conditions import ADMITTED, EVICTED, PODS_READY, PREEMPTED, QUOTA_RESERVED, REQUEUED, timestamp
-from ungater.model.pod_slots import Intent
+from ungater.model.pod_slots import Expectation
 from ungater.model.workload_entry import Refused
-from ungater.reconcile.reconcile import decide
+from ungater.reconcile.reconcile import reconcile
 
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
 NOW, WALL = 1000.0, 1_800_000_000.0
@@ -20,7 +20,7 @@ LIFE = lifecycle.LifeRules(ready_timeout=60.0, backoff=10.0, backoff_limit=2)
 
 
 def rules(**more):
-    return i.Rules(KEYS, {"gpu": LEVELS}, life=LIFE, **more)
+    return i.ReconcileContext(KEYS, {"gpu": LEVELS}, life=LIFE, **more)
 
 
 def condition(type_, status="True", reason="x", at=WALL - 10, message="m"):
@@ -47,8 +47,8 @@ def since(known, at):
 
 
 def run(record, wall=WALL, **more):
-    first = decide(record, rules(**more), NOW, wall)
-    assert decide(record, rules(**more), NOW, wall) == first, "the same record gives the same instructions"
+    first = reconcile(record, rules(**more), NOW, wall)
+    assert reconcile(record, rules(**more), NOW, wall) == first, "the same record gives the same instructions"
     return first
 
 
@@ -62,15 +62,15 @@ def bound(name="p", node="n1", **more):
 
 def test_a_template_that_was_edited_while_it_waits_is_copied_before_it_goes_on():
     edited = make_record(owner_of(spec={"nodeSelector": {"a": "b"}}), known=make_known(owner_of()))
-    assert run(edited) == [i.Respec()]
+    assert run(edited) == [i.UpdateSpec()]
     plain = make_record(make_owner(spec={"nodeSelector": {"a": "b"}}), known=make_known(make_owner()))
-    assert run(plain) == [i.Respec()], "without a queue too"
+    assert run(plain) == [i.UpdateSpec()], "without a queue too"
     suspended = held(suspend=True, spec={"nodeSelector": {"a": "b"}}, known={"copy_of": "other"})
     assert run(suspended) == [i.Start()], "what it was admitted with stays"
 
 
 def test_it_waits_suspended_and_is_started_once_it_is_admitted():
-    assert run(make_record(owner_of())) == [i.Enter()]
+    assert run(make_record(owner_of())) == [i.Enqueue()]
     assert run(held(suspend=True)) == [i.Start()]
     waiting = make_pod("w", rank=0)
     assert [step for step in run(held(pods=[waiting])) if isinstance(step, i.Ungate)]
@@ -81,14 +81,14 @@ def test_who_is_not_suspended_and_not_admitted_is_suspended():
 
 
 def test_no_request_is_needed_in_a_queue():
-    assert run(make_record(owner_of(request={}, gated=False))) == [i.Enter()]
+    assert run(make_record(owner_of(request={}, gated=False))) == [i.Enqueue()]
 
 
 def test_why_it_waits_is_said():
     record = make_record(owner_of(), refused=Refused(Reason.INSUFFICIENT_QUOTA, "8 wanted"))
     enter, write, tell = run(record)
     assert (enter, write.wanted[0].reason, tell.reason) == (
-        i.Enter(),
+        i.Enqueue(),
         Reason.INSUFFICIENT_QUOTA,
         Reason.INSUFFICIENT_QUOTA,
     )
@@ -97,19 +97,19 @@ def test_why_it_waits_is_said():
 def test_a_changed_wish_is_written_before_it_waits():
     record = make_record(owner_of(parallelism=6))
     record.known = make_known(record.owner, count=4)
-    assert run(record) == [i.Respec()]
+    assert run(record) == [i.UpdateSpec()]
     record.known = make_known(record.owner, queue="another")
-    assert run(record) == [i.Respec()]
+    assert run(record) == [i.UpdateSpec()]
 
 
 def test_one_that_backs_off_waits_from_then_on():
     record = make_record(owner_of())
     later = condition(REQUEUED, "False", Reason.BACKING_OFF)
     record.known = make_known(record.owner, conditions=[later], requeues=1, requeue_at=WALL + 5)
-    assert run(record) == [i.LookAgain(5.0), i.Enter(until=WALL + 5)]
+    assert run(record) == [i.RequeueAfter(5.0), i.Enqueue(until=WALL + 5)]
     write, enter = run(record, WALL + 6)
     assert (write.wanted[0].status, write.wanted[0].reason) == (True, Reason.REQUEUED)
-    assert enter == i.Enter(until=WALL + 5)
+    assert enter == i.Enqueue(until=WALL + 5)
 
 
 def test_an_eviction_goes_one_step_at_a_time():
@@ -168,7 +168,7 @@ def test_after_a_restart_the_time_of_the_suspension_tells_by_whom_it_was():
 def test_pods_that_are_not_ready_in_time_put_it_back_and_at_the_limit_for_good():
     steps = run(held(pods=[bound()]), WALL + 60)
     assert [step.reason for step in steps if isinstance(step, i.Evict)] == [Reason.PODS_READY_TIMEOUT]
-    assert not [step for step in steps if isinstance(step, i.Ungate | i.Enter)], "nothing else is done with it"
+    assert not [step for step in steps if isinstance(step, i.Ungate | i.Enqueue)], "nothing else is done with it"
     leaving = condition(EVICTED, reason=Reason.PODS_READY_TIMEOUT, at=WALL)
     (back,) = run(held(leaving, suspend=True, known={"requeues": 1}))
     assert (back.until, back.requeues, back.leave) == (WALL + 20.0, 2, False)
@@ -183,13 +183,15 @@ def test_one_that_is_inactive_waits_in_no_queue():
     record = make_record(owner_of())
     record.known = make_known(record.owner, active=False)
     leave, write, tell = run(record)
-    assert (leave, write.wanted[0].reason, tell.reason) == (i.Leave(), Reason.DEACTIVATED, Reason.DEACTIVATED)
+    assert (leave, write.wanted[0].reason, tell.reason) == (i.Dequeue(), Reason.DEACTIVATED, Reason.DEACTIVATED)
     said = [condition(QUOTA_RESERVED, "False", Reason.DEACTIVATED)]
     record.known = make_known(record.owner, conditions=said, active=False)
-    assert isinstance(run(record)[-1], i.Tell), "who told it may have died before it was heard"
+    assert isinstance(run(record)[-1], i.EmitEvent), "who told it may have died before it was heard"
 
 
-@pytest.mark.parametrize(("state", "step"), [("Pending", i.Write), ("Ready", i.Write), ("Rejected", i.Evict)])
+@pytest.mark.parametrize(
+    ("state", "step"), [("Pending", i.WriteConditions), ("Ready", i.WriteConditions), ("Rejected", i.Evict)]
+)
 def test_checks_stand_between_quota_and_admission(state, step):
     owner = owner_of()
     admission = make_admission(SLOTS, queue="cq")
@@ -198,7 +200,7 @@ def test_checks_stand_between_quota_and_admission(state, step):
     record = make_record(owner, slots=SLOTS, admission=admission, known=known)
     (found,) = run(record, checks=lambda _: ("c",))
     assert isinstance(found, step)
-    if step is i.Write:
+    if step is i.WriteConditions:
         assert (found.wanted[0].type, found.wanted[0].status) == (ADMITTED, state == "Ready")
     else:
         assert found.reason == Reason.CHECK_REJECTED
@@ -211,9 +213,9 @@ def test_a_partial_admission_is_no_edit_of_the_job():
     conditions = [condition(QUOTA_RESERVED), condition(ADMITTED)]
     known = make_known(owner, admission=admission, conditions=conditions, count=4, least=2)
     record = make_record(owner, slots=slots, admission=admission, known=known, started=True)
-    assert not [step for step in run(record) if isinstance(step, i.Respec)]
+    assert not [step for step in run(record) if isinstance(step, i.UpdateSpec)]
     record.known = make_known(owner, admission=admission, conditions=conditions, count=4)
-    assert [step for step in run(record) if isinstance(step, i.Respec)], "without a least number it is an edit"
+    assert [step for step in run(record) if isinstance(step, i.UpdateSpec)], "without a least number it is an edit"
 
 
 def test_pods_without_slots_give_back_quota_and_never_that_of_one_that_runs():
@@ -232,9 +234,9 @@ def test_a_finished_workload_is_kept_for_its_time():
     finish = run(record)[-1]
     assert (finish.wanted[0].reason, finish.wanted[0].message) == (Reason.SUCCEEDED, "all done")
     record.known = make_known(owner, conditions=[condition("Finished", at=WALL)])
-    kept = i.Rules(KEYS, {"gpu": LEVELS}, life=lifecycle.LifeRules(retention=30.0))
-    assert decide(record, kept, NOW, WALL + 10)[-1] == i.LookAgain(20.0)
-    assert decide(record, kept, NOW, WALL + 30)[-1] == i.Remove()
+    kept = i.ReconcileContext(KEYS, {"gpu": LEVELS}, life=lifecycle.LifeRules(retention=30.0))
+    assert reconcile(record, kept, NOW, WALL + 10)[-1] == i.RequeueAfter(20.0)
+    assert reconcile(record, kept, NOW, WALL + 30)[-1] == i.Remove()
 
 
 # --- without a queue -----------------------------------------------------------------------------------------------
@@ -256,11 +258,11 @@ def test_without_a_queue_one_that_is_made_inactive_goes_and_what_is_made_anew_st
     (gone,) = run(alone(leaving, pods=pods, known={"active": False}))
     assert [pod.metadata.name for pod in gone.pods] == ["a", "on-its-way"]
     (back,) = run(alone(leaving, pods=pods[2:], known={"active": False}))
-    assert (type(back), back.leave) == (i.Return, True)
+    assert (type(back), back.leave) == (i.ClearAdmission, True)
     assert wanted([back])[QUOTA_RESERVED].reason == Reason.DEACTIVATED
     inactive = make_record(make_owner(), known=make_known(make_owner(), active=False), pods=pods[2:])
     leave, write, *_ = run(inactive)
-    assert (leave, write.wanted[0].reason) == (i.Leave(), Reason.DEACTIVATED)
+    assert (leave, write.wanted[0].reason) == (i.Dequeue(), Reason.DEACTIVATED)
     assert run(alone(leaving, pods=pods)) == [gone], "an eviction that began goes on to its end"
 
 
@@ -268,11 +270,11 @@ def test_without_a_queue_lost_slots_without_another_place_put_it_back_for_a_whil
     limits = lifecycle.LifeRules(ready_timeout=1.0, replacement=30.0, backoff=10.0, backoff_limit=1)
 
     def look(record, wall=WALL):
-        return decide(record, i.Rules(KEYS, {"gpu": LEVELS}, life=limits), NOW, wall)
+        return reconcile(record, i.ReconcileContext(KEYS, {"gpu": LEVELS}, life=limits), NOW, wall)
 
     waits = {"lost": ((0, 2),), "refused": Refused(Reason.DOES_NOT_FIT, "no room")}
     pods = [bound("a"), bound("b", "n2")]
-    assert i.LookAgain(5.0) in look(alone(pods=pods, lost_at=WALL - 25, **waits))
+    assert i.RequeueAfter(5.0) in look(alone(pods=pods, lost_at=WALL - 25, **waits))
     assert not any(isinstance(one, i.Evict) for one in look(alone(pods=pods, lost_at=WALL - 60)))
     evict, *rest = look(alone(pods=pods, lost_at=WALL - 30, **waits))
     assert (evict.reason, rest) == (Reason.REPLACEMENT_TIMEOUT, [])
@@ -281,9 +283,9 @@ def test_without_a_queue_lost_slots_without_another_place_put_it_back_for_a_whil
     assert (back.until, back.requeues, back.leave) == (WALL + 8, 1, False)
     later = condition(REQUEUED, "False", Reason.BACKING_OFF)
     known = make_known(make_owner(), conditions=[later], requeues=1, requeue_at=WALL + 8)
-    assert look(make_record(make_owner(), known=known)) == [i.LookAgain(8.0), i.Enter(until=WALL + 8)]
+    assert look(make_record(make_owner(), known=known)) == [i.RequeueAfter(8.0), i.Enqueue(until=WALL + 8)]
     write, enter = look(make_record(make_owner(), known=known), WALL + 9)
-    assert (wanted([write])[REQUEUED].status, enter) == (True, i.Enter(until=WALL + 8))
+    assert (wanted([write])[REQUEUED].status, enter) == (True, i.Enqueue(until=WALL + 8))
     deactivate, back = look(alone(leaving, known={"requeues": 1}))
     assert (deactivate.reason, back.leave) == (Reason.REQUEUE_LIMIT, True)
     too_often = condition(REQUEUED, "False", Reason.REQUEUE_LIMIT)
@@ -305,8 +307,8 @@ def test_one_that_was_let_go_goes_too_though_it_is_still_seen_behind_its_gate():
     sent, gone = make_pod("sent"), make_pod("gone")
     for leaving in (held, alone):
         record = leaving(condition(EVICTED, reason=Reason.DEACTIVATED), pods=[sent, gone])
-        record.intents[sent.metadata.uid] = Intent(("b", "r", "n1"), deadline=9.0)
-        record.intents[gone.metadata.uid] = Intent(("b", "r", "n1"), deadline=9.0, gone=True)
+        record.intents[sent.metadata.uid] = Expectation(("b", "r", "n1"), deadline=9.0)
+        record.intents[gone.metadata.uid] = Expectation(("b", "r", "n1"), deadline=9.0, gone=True)
         (evicted,) = run(record)
         assert [pod.metadata.name for pod in evicted.pods] == ["sent"]
 
@@ -324,26 +326,30 @@ def test_one_that_was_let_go_and_has_no_node_as_far_as_is_seen_is_waited_for():
 @pytest.mark.parametrize("reason", [Reason.PODS_NOT_READY, Reason.PARTLY_PLACED, Reason.WAITS_FOR_ARRIVALS])
 def test_pods_that_were_ready_once_have_the_time_to_recover_whatever_is_said_of_them(reason):
     """One that was scaled up beyond what there is room for is not put back for the time that it has to start."""
-    limits = i.Rules(KEYS, {"gpu": LEVELS}, life=lifecycle.LifeRules(ready_timeout=60.0, recovery_timeout=600.0))
+    limits = i.ReconcileContext(
+        KEYS, {"gpu": LEVELS}, life=lifecycle.LifeRules(ready_timeout=60.0, recovery_timeout=600.0)
+    )
     again = held(condition(PODS_READY, "False", reason, at=WALL - 100), pods=[bound("a")])
     again.known = since(again.known, WALL - 300)
-    assert not [one for one in decide(again, limits, NOW, WALL) if isinstance(one, i.Evict)]
-    assert [one.reason for one in decide(again, limits, NOW, WALL + 501) if isinstance(one, i.Evict)]
+    assert not [one for one in reconcile(again, limits, NOW, WALL) if isinstance(one, i.Evict)]
+    assert [one.reason for one in reconcile(again, limits, NOW, WALL + 501) if isinstance(one, i.Evict)]
     first = held(condition(PODS_READY, "False", Reason.WAIT_FOR_START, at=WALL - 300), pods=[bound("a")])
     first.known = since(first.known, WALL - 300)
-    (evict,) = [one for one in decide(first, limits, NOW, WALL) if isinstance(one, i.Evict)]
+    (evict,) = [one for one in reconcile(first, limits, NOW, WALL) if isinstance(one, i.Evict)]
     assert evict.reason == Reason.PODS_READY_TIMEOUT
 
 
 def test_pods_that_wait_for_room_to_grow_do_not_count_as_not_ready():
-    limits = i.Rules(KEYS, {"gpu": LEVELS}, life=lifecycle.LifeRules(ready_timeout=60.0, recovery_timeout=60.0))
+    limits = i.ReconcileContext(
+        KEYS, {"gpu": LEVELS}, life=lifecycle.LifeRules(ready_timeout=60.0, recovery_timeout=60.0)
+    )
     partly = condition(PODS_READY, "False", Reason.PARTLY_PLACED, at=WALL - 100)
     pods = [*(bound(name, node) for node in ("n1", "n2") for name in (f"{node}-a", f"{node}-b")), make_pod("c")]
     for ready, evicted in ((4, False), (3, True)):
         grown = held(partly, pods=pods, parallelism=5)
         grown.owner = dataclasses.replace(grown.owner, ready=ready)
         grown.known = since(grown.known, WALL - 300)
-        assert bool([one for one in decide(grown, limits, NOW, WALL) if isinstance(one, i.Evict)]) is evicted
+        assert bool([one for one in reconcile(grown, limits, NOW, WALL) if isinstance(one, i.Evict)]) is evicted
 
 
 @pytest.mark.parametrize(("since_when", "reason"), [(30, Reason.WAIT_FOR_START), (10, Reason.PODS_NOT_READY)])
@@ -357,6 +363,8 @@ def test_pods_that_were_never_ready_are_not_said_to_be_not_ready_again(since_whe
 
 
 def test_without_a_queue_nobody_waits_for_pods_to_be_ready():
-    rules_ = i.Rules(KEYS, {"gpu": LEVELS}, life=lifecycle.LifeRules(ready_timeout=1.0, recovery_timeout=1.0))
+    rules_ = i.ReconcileContext(
+        KEYS, {"gpu": LEVELS}, life=lifecycle.LifeRules(ready_timeout=1.0, recovery_timeout=1.0)
+    )
     record = alone(condition(PODS_READY, "False", Reason.PODS_NOT_READY), pods=[bound("a")])
-    assert decide(record, rules_, NOW, WALL) == [i.Leave()]
+    assert reconcile(record, rules_, NOW, WALL) == [i.Dequeue()]

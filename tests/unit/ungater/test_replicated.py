@@ -16,7 +16,7 @@ from support.world import FLAVOR, NODES
 from kube.informer import Event, EventKind
 from kube.objects import Job, Pod
 from kube.replicas import MPI_JOBS, RAY_CLUSTERS, REPLICATED, Replicated, replicas_of
-from ungater.jobs.replica_counts import Told
+from ungater.jobs.replica_counts import ReplicaCounts
 from ungater.model.job_view import id_of
 
 TORCH = next(one for one, _ in REPLICATED if one.kind == "PyTorchJob")
@@ -327,7 +327,7 @@ def test_how_many_pods_a_ray_cluster_has(groups, counts):
 )
 def test_what_cannot_be_read_tells_nothing_and_costs_nobody_anything(world, spec):
     one = owner("bert", spec)
-    assert Told.of(one, "PyTorchJob", TORCH.api_version, KEYS) is None
+    assert ReplicaCounts.of(one, "PyTorchJob", TORCH.api_version, KEYS) is None
     world.see(TORCH, one)
     assert world.memory.wholes.told == {}
 

@@ -17,7 +17,7 @@ from kube.informer import Event, EventKind
 from kube.objects import Pod
 from kube.parents import ControllerRevision, LeaderWorkerSet
 from ungater.jobs import leaderworkerset
-from ungater.model.actions import Write
+from ungater.model.actions import WriteConditions
 
 RACK = {KEYS.required[0]: "rack", KEYS.group: "all"}
 
@@ -148,7 +148,7 @@ def test_a_group_that_the_update_has_not_come_to_is_what_it_was(world):
     """One of its pods fails meanwhile, its controller makes the group anew as it was, and there is no room for more."""
     world.write("b", "2", "9")
     world.settle()
-    assert not [one for one in world.look(world.record) if isinstance(one, Write) and one.wanted[0].status]
+    assert not [one for one in world.look(world.record) if isinstance(one, WriteConditions) and one.wanted[0].status]
     world.end()
     assert world.group("1", "1", "a", at="30") == ["l-0", "l-0-1", "l-0-2"]
     assert world.racks() == {"r1"}

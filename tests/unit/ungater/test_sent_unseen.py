@@ -10,7 +10,7 @@ from kube.objects import Namespace, ObjectMeta
 from kube.queues import LocalQueue
 from queueing.queues.queues import Queues
 from ungater.cache.orphans import Orphans
-from ungater.model.pod_slots import Intent
+from ungater.model.pod_slots import Expectation
 
 SLOTS = slot_map(("b/r/n1", 1))
 SLOT = ("b", "r", "n1")
@@ -40,28 +40,28 @@ def charged(queues):
 
 
 def test_one_whose_patch_was_sent_is_charged_until_it_is_seen_to_be_gone():
-    orphans, queues, pod = given_back(Intent(SLOT, 9.0))
+    orphans, queues, pod = given_back(Expectation(SLOT, 9.0))
     assert charged(queues) == 1
     assert orphans.gone(pod)
     assert charged(queues) == 0
 
 
 def test_one_that_is_seen_at_last_says_itself_what_it_takes():
-    orphans, queues, _ = given_back(Intent(SLOT, 9.0))
+    orphans, queues, _ = given_back(Expectation(SLOT, 9.0))
     seen = make_pod("p", at=SLOT, node="n1", phase="Running")
     orphans.judge(seen, None)
     assert charged(queues) == 1
     assert not orphans.stayed(seen)
 
 
-@pytest.mark.parametrize("intent", [None, Intent(SLOT, 9.0, gone=True), Intent(SLOT, 9.0, refused=True)])
+@pytest.mark.parametrize("intent", [None, Expectation(SLOT, 9.0, gone=True), Expectation(SLOT, 9.0, refused=True)])
 def test_one_that_was_not_sent_takes_nothing(intent):
     _, queues, _ = given_back(intent)
     assert charged(queues) == 0
 
 
 def test_one_whose_patch_came_to_nothing_takes_nothing_any_more():
-    orphans, queues, pod = given_back(Intent(SLOT, 9.0))
+    orphans, queues, pod = given_back(Expectation(SLOT, 9.0))
     assert orphans.stayed(pod)
     assert charged(queues) == 0
     assert not orphans.stayed(pod)
@@ -88,7 +88,7 @@ def leaving(world, intent=None):
     world.put("pod", pod)
     values = slots.slots[0].values
     if intent is not None:
-        record.intents["uid-p"] = Intent(values, 9.0, **intent)
+        record.intents["uid-p"] = Expectation(values, 9.0, **intent)
     world.put("pod", orphaned(pod))
     return record, orphaned(pod), values
 

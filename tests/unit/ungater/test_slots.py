@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 from support.owned import KEYS, make_owner, make_pod, slot_map
 
-from ungater.model.pod_slots import Intent, assign, surplus, tally
+from ungater.model.pod_slots import Expectation, assign, surplus, tally
 
 OWNER = make_owner()
 TWO = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
@@ -85,14 +85,14 @@ def test_failed_and_succeeded_pods_hold_nothing():
 def test_a_pod_whose_patch_failed_and_whose_slot_moved_gets_another_slot():
     """Should the patch have been made after all, the next one is refused: a gate that is gone pins the selector."""
     pod = make_pod("p")
-    intents = {pod.metadata.uid: Intent(("b", "r", "gone"), deadline=10.0)}
+    intents = {pod.metadata.uid: Expectation(("b", "r", "gone"), deadline=10.0)}
     assert count(TWO, [pod], intents, now=5.0).waiting == []
     assert count(TWO, [pod], intents, now=10.0).waiting == [pod]
 
 
 def test_an_intent_holds_its_slot_and_keeps_it_when_it_is_sent_again():
     pod = make_pod("p", rank=3)
-    intents = {pod.metadata.uid: Intent(("b", "r", "n1"), deadline=10.0)}
+    intents = {pod.metadata.uid: Expectation(("b", "r", "n1"), deadline=10.0)}
     assert count(TWO, [pod], intents, now=5.0).used == [1, 0]
     assert count(TWO, [pod], intents, now=5.0).resend == []
     late = count(TWO, [pod], intents, now=10.0)
@@ -103,7 +103,7 @@ def test_an_intent_holds_its_slot_and_keeps_it_when_it_is_sent_again():
 
 def test_a_pod_that_the_api_server_does_not_know_holds_nothing():
     pod = make_pod("p")
-    intents = {pod.metadata.uid: Intent(("b", "r", "n1"), deadline=10.0, gone=True)}
+    intents = {pod.metadata.uid: Expectation(("b", "r", "n1"), deadline=10.0, gone=True)}
     counted = count(TWO, [pod], intents)
     assert (counted.used, counted.waiting) == ([0, 0], [])
 
@@ -150,7 +150,7 @@ def test_no_slice_ever_gets_more_pods_than_its_count(counts, shapes, shift):
         if shape in {"gated", "intent"}:
             pods.append(make_pod(name, rank=rank))
             if shape == "intent":
-                intents[f"uid-{name}"] = Intent(("b", "r", "n1"), 100.0)
+                intents[f"uid-{name}"] = Expectation(("b", "r", "n1"), 100.0)
         else:
             values = ("b", "r", shape if shape.startswith("n") else "n1")
             pods.append(

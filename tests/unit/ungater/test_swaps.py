@@ -7,8 +7,8 @@ from crds.numa_placement import encode
 from engine.cluster.state import ClusterState
 from engine.kubelet.machine import NumaPlacement, ZoneUse
 from kube.objects import ObjectMeta, Pod, PodSpec
-from ungater.model.job_view import Owner
-from ungater.model.workload_entry import Record
+from ungater.model.job_view import JobView
+from ungater.model.workload_entry import WorkloadEntry
 from ungater.numa import placement_exchange
 
 
@@ -24,8 +24,8 @@ def make_pod(uid, predicted, observed=None):
 
 
 def make_record(name, *pods):
-    owner = Owner("Job", "batch/v1", "default", name, name, "", (), None, gated=True)
-    return Record(owner, pods={pod.metadata.uid: pod for pod in pods})
+    owner = JobView("Job", "batch/v1", "default", name, name, "", (), None, gated=True)
+    return WorkloadEntry(owner, pods={pod.metadata.uid: pod for pod in pods})
 
 
 def settle(pod, *records):

@@ -5,7 +5,7 @@ import pytest
 from support.owned import make_owner, make_pod, make_record, slot_map
 
 from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
-from ungater.numa.mismatches import Troubles, misalignment, refused
+from ungater.numa.mismatches import PlacementMismatches, misalignment, refused
 from ungater.numa.node_backoff import LONG, SHORT
 
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
@@ -20,7 +20,7 @@ class Heard:
         self.now = 100.0
         self.queued = []
         self.told = []
-        self.troubles = Troubles(lambda uid, after: self.queued.append((uid, after)), lambda: self.now)
+        self.troubles = PlacementMismatches(lambda uid, after: self.queued.append((uid, after)), lambda: self.now)
         self.troubles.tell = lambda record, trouble: self.told.append((record.id, trouble))
 
 

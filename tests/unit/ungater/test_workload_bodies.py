@@ -9,7 +9,7 @@ from crds.constants import COPY_OF
 from kube.objects import Condition
 from ungater.jobs import pod_template
 from ungater.model import conditions, workload_object
-from ungater.model.conditions import ADMITTED, MAX_MESSAGE, Wanted, merge, plain
+from ungater.model.conditions import ADMITTED, MAX_MESSAGE, WantedCondition, merge, plain
 from ungater.model.workload_object import Workload, known_of, new_workload
 
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 3))
@@ -102,7 +102,7 @@ def test_nothing_is_written_where_nothing_changed():
     old = Condition(
         type=ADMITTED, status="True", reason="r", message="m", last_transition_time="t", observed_generation=1
     )
-    assert merge([old], [Wanted(ADMITTED, True, "r", "m")], generation=2, now=0.0) is None
+    assert merge([old], [WantedCondition(ADMITTED, True, "r", "m")], generation=2, now=0.0) is None
 
 
 def test_the_transition_time_moves_with_the_status_alone():
@@ -110,15 +110,15 @@ def test_the_transition_time_moves_with_the_status_alone():
         type=ADMITTED, status="True", reason="r", message="m", last_transition_time="t", observed_generation=1
     )
     other = Condition(type="Other", status="True", reason="r", message="m", last_transition_time="t")
-    (kept, same) = merge([other, old], [Wanted(ADMITTED, True, "r", "news")], generation=2, now=0.0)
+    (kept, same) = merge([other, old], [WantedCondition(ADMITTED, True, "r", "news")], generation=2, now=0.0)
     assert kept is other
     assert (same.message, same.last_transition_time, same.observed_generation) == ("news", "t", 2)
-    (_, flipped) = merge([other, old], [Wanted(ADMITTED, False, "r", "m")], generation=2, now=0.0)
+    (_, flipped) = merge([other, old], [WantedCondition(ADMITTED, False, "r", "m")], generation=2, now=0.0)
     assert flipped.last_transition_time == "1970-01-01T00:00:00Z"
 
 
 def test_messages_are_cut_and_every_required_field_is_written():
-    (condition,) = plain(merge([], [Wanted(ADMITTED, False, "r", "x" * 5000)], generation=0, now=0.0))
+    (condition,) = plain(merge([], [WantedCondition(ADMITTED, False, "r", "x" * 5000)], generation=0, now=0.0))
     assert len(condition["message"]) == MAX_MESSAGE
     assert set(condition) == {"type", "status", "reason", "message", "lastTransitionTime", "observedGeneration"}
 

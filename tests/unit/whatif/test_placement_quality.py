@@ -9,14 +9,14 @@ from support.generate import rugged_case, small_case
 from support.scenario import load_cases, scenario
 
 from cli.whatif.cases import decide, decode_case
-from cli.whatif.command import Answer, answer
+from cli.whatif.command import CaseAnswer, answer
 from engine.results import Placement
 
 PEER_CASES = {case["id"]: case for case in load_cases()}
 SCENARIOS = {case_id: scenario(case) for case_id, case in PEER_CASES.items()}
 
 
-def ask(case) -> Answer:
+def ask(case) -> CaseAnswer:
     return answer(decode_case(json.dumps(case).encode()))
 
 

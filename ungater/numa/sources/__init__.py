@@ -6,6 +6,6 @@ is read: what is wrong is a problem with the object, the field, the bad value an
 question then counts as nothing, so that no pod is sent where it cannot start. Pure: objects in, `Described` out.
 """
 
-from ungater.numa.sources.describe import Described, Rules, describe
+from ungater.numa.sources.describe import Described, SourceRules, describe
 
-__all__ = ["Described", "Rules", "describe"]
+__all__ = ["Described", "SourceRules", "describe"]

@@ -26,7 +26,7 @@ _MEMORY_SLACK = 64  # one part in so many: exporters round, and a reboot moves a
 
 
 @dataclass(frozen=True)
-class Rules:
+class SourceRules:
     """What holds for all nodes.
 
     ``ignored``: resources that are not aligned, whatever the zones report. ``xpus``: those given out by XPU rules.
@@ -56,10 +56,10 @@ def describe(
     *,
     topology: NodeResourceTopology | None = None,
     flex: FlexTopo | None = None,
-    rules: Rules | None = None,
+    rules: SourceRules | None = None,
 ) -> Described:
     """The picture of one node's machine. Never raises: what cannot be used is a problem."""
-    rules = rules or Rules()
+    rules = rules or SourceRules()
     ignored, xpus = tuple(sorted(rules.ignored)), rules.xpus
     annotations, status = node.metadata.annotations or {}, node.status
     version = flex_topo.version_of(status.node_info.kubelet_version if status.node_info else None)

@@ -12,8 +12,8 @@ from engine.kubelet.devices.links import bits, from_words
 from engine.kubelet.devices.xpu import XpuBoard, board
 from engine.kubelet.machine import (
     Container,
+    ContainerKind,
     DeviceLayout,
-    Kind,
     Kubelet,
     Layout,
     NumaPlacement,
@@ -58,7 +58,7 @@ def machine(rules, *, resource=GPU, policy=NONE, scope=Scope.CONTAINER, taken=()
 
 def pod(*amounts, resource=GPU, link="", inits=()):
     containers = [
-        Container(name=f"i{n}", kind=Kind.INIT, limits=((resource, amount),)) for n, amount in enumerate(inits)
+        Container(name=f"i{n}", kind=ContainerKind.INIT, limits=((resource, amount),)) for n, amount in enumerate(inits)
     ]
     containers += [Container(name=f"c{n}", limits=((resource, amount),)) for n, amount in enumerate(amounts)]
     return PodShape(containers=tuple(containers), qos=Qos.BURSTABLE, gpu_link=link)

@@ -8,7 +8,7 @@ from engine.kubelet.devices.choose import (
     KEEP,
     PREFER,
     REQUIRE,
-    Wanted,
+    DeviceChoice,
     best_set,
     choose,
     fragmentation,
@@ -74,7 +74,7 @@ def test_every_choice_on_every_published_machine_is_the_exhaustive_one(name):
     for free in range(0, 256, 1 if name == "v100-dgx1" else 3):
         for count in (1, 2, 3, 4, 8):
             for mode in MODES:
-                wanted = Wanted(count=count, free=free, mode=mode)
+                wanted = DeviceChoice(count=count, free=free, mode=mode)
                 assert choose(graph, wanted) == exhaustive(graph, wanted, spare), (free, count, mode)
 
 
@@ -95,7 +95,7 @@ def test_random_graphs_with_what_a_pod_has_and_will_want(seed):
         must = within & dice.getrandbits(size) & dice.getrandbits(size)
         mode = dice.choice(MODES)
         later = dice.choice([0, 0, 1, 2]) if mode != PREFER else 0
-        wanted = Wanted(
+        wanted = DeviceChoice(
             count=dice.randint(0, 4), free=free, mode=mode, within=within, must=must, held=held, later=later
         )
         expected = exhaustive(graph, wanted, spare) if wanted.count >= must.bit_count() else None
@@ -158,23 +158,23 @@ def test_without_annotation_the_largest_clique_stays():
 
 def test_only_zones_of_the_admission_are_used():
     mesh = published("v100-dgx1", pcie=MESH_PCIE)
-    found = choose(mesh, Wanted(count=2, free=0xFF, within=0xF0, mode=PREFER))
+    found = choose(mesh, DeviceChoice(count=2, free=0xFF, within=0xF0, mode=PREFER))
     assert members(found) == (6, 7)
-    assert choose(mesh, Wanted(count=2, free=0xFF, within=0b10001, mode=PREFER)) == 0b10001
-    assert choose(mesh, Wanted(count=3, free=0xFF, within=0b10001, mode=PREFER)) is None
+    assert choose(mesh, DeviceChoice(count=2, free=0xFF, within=0b10001, mode=PREFER)) == 0b10001
+    assert choose(mesh, DeviceChoice(count=3, free=0xFF, within=0b10001, mode=PREFER)) is None
 
 
 def test_the_first_container_leaves_room_for_the_next():
     mesh = published("v100-dgx1", pcie=MESH_PCIE)
     free = mask_of([1, 2, 4, 5, 6, 7])
-    alone = choose(mesh, Wanted(count=2, free=free, mode=REQUIRE))
+    alone = choose(mesh, DeviceChoice(count=2, free=free, mode=REQUIRE))
     assert members(alone) in {(1, 2), (6, 7)}
-    first = choose(mesh, Wanted(count=2, free=free, mode=REQUIRE, later=2))
-    second = choose(mesh, Wanted(count=2, free=free & ~first, mode=REQUIRE, held=first))
+    first = choose(mesh, DeviceChoice(count=2, free=free, mode=REQUIRE, later=2))
+    second = choose(mesh, DeviceChoice(count=2, free=free & ~first, mode=REQUIRE, held=first))
     assert members(first | second) == (4, 5, 6, 7)
     # 1 and 2 of the six have 230, less than 6 and 7; two containers of one and three devices end on one quad.
-    first = choose(mesh, Wanted(count=1, free=free, mode=PREFER, later=3))
-    second = choose(mesh, Wanted(count=3, free=free & ~first, mode=PREFER, held=first))
+    first = choose(mesh, DeviceChoice(count=1, free=free, mode=PREFER, later=3))
+    second = choose(mesh, DeviceChoice(count=3, free=free & ~first, mode=PREFER, held=first))
     assert first | second == best_set(mesh, free, 4, PREFER)
 
 
@@ -193,11 +193,11 @@ def test_more_devices_than_the_tables_hold():
     assert best_set(graph, graph.all & ~1, 12, REQUIRE) == 0xFFF << 12
     assert best_set(graph, graph.all & ~1, 11, PREFER) == 0xFFE
     assert best_set(graph, graph.all & ~0b111, 4) == 0b1111000
-    assert choose(graph, Wanted(count=2, free=graph.all & ~1, held=1, mode=REQUIRE, later=9)) == 0b110
-    assert choose(graph, Wanted(count=2, free=graph.all & ~1, held=1, mode=REQUIRE, later=10)) is None
-    assert choose(graph, Wanted(count=2, free=graph.all, must=1 | 1 << 12, mode=REQUIRE)) is None
-    assert choose(graph, Wanted(count=2, free=graph.all, must=3, mode=REQUIRE)) == 3
-    assert choose(graph, Wanted(count=2, free=graph.all, must=1 | 1 << 12, mode=PREFER)) == 1 | 1 << 12
+    assert choose(graph, DeviceChoice(count=2, free=graph.all & ~1, held=1, mode=REQUIRE, later=9)) == 0b110
+    assert choose(graph, DeviceChoice(count=2, free=graph.all & ~1, held=1, mode=REQUIRE, later=10)) is None
+    assert choose(graph, DeviceChoice(count=2, free=graph.all, must=1 | 1 << 12, mode=REQUIRE)) is None
+    assert choose(graph, DeviceChoice(count=2, free=graph.all, must=3, mode=REQUIRE)) == 3
+    assert choose(graph, DeviceChoice(count=2, free=graph.all, must=1 | 1 << 12, mode=PREFER)) == 1 | 1 << 12
 
 
 def test_few_free_of_many_devices_are_chosen_exactly():
@@ -205,8 +205,11 @@ def test_few_free_of_many_devices_are_chosen_exactly():
     free = mask_of([0, 1, 11, 12, 13, 14, 23])
     assert members(best_set(graph, free, 3, PREFER)) == (0, 1, 11)
     assert members(best_set(graph, free, 4, REQUIRE)) == (12, 13, 14, 23)
-    assert members(choose(graph, Wanted(count=2, free=free, within=mask_of([0, 12, 23]), mode=REQUIRE))) == (12, 23)
-    assert members(choose(graph, Wanted(count=2, free=free, held=1 << 22, mode=REQUIRE))) == (12, 13)
+    assert members(choose(graph, DeviceChoice(count=2, free=free, within=mask_of([0, 12, 23]), mode=REQUIRE))) == (
+        12,
+        23,
+    )
+    assert members(choose(graph, DeviceChoice(count=2, free=free, held=1 << 22, mode=REQUIRE))) == (12, 13)
 
 
 def test_fragmentation_is_what_the_best_set_of_that_size_has_more():

@@ -2,7 +2,7 @@ import pytest
 from published_links import MESH_PCIE, published
 
 from engine.kubelet.device_manager import Refused, pick, pick_zones, wants_links
-from engine.kubelet.devices.choose import Wanted
+from engine.kubelet.devices.choose import DeviceChoice
 from engine.kubelet.devices.links import mask_of
 from engine.kubelet.devices.xpu import XpuBoard, board
 
@@ -14,7 +14,7 @@ P800 = board([1] * 4 + [2] * 4)
 
 
 def wanted(count, free, mode="", **more):
-    return Wanted(count=count, free=mask_of(free), mode=mode, **more)
+    return DeviceChoice(count=count, free=mask_of(free), mode=mode, **more)
 
 
 def test_require_says_how_large_the_largest_free_clique_is():

@@ -8,8 +8,8 @@ from engine.kubelet.machine import (
     CPU,
     MEMORY,
     Container,
+    ContainerKind,
     DeviceLayout,
-    Kind,
     Kubelet,
     Layout,
     MemoryCells,
@@ -183,7 +183,7 @@ class Dice:
         containers = [self._container(layout, str(i), wide=count == 1 and self.often(0.4)) for i in range(count)]
         if self.often(self.odd):
             for name in "ij"[: self.random.choice([1, 1, 2])]:
-                kind = self.random.choice([Kind.INIT, Kind.INIT, Kind.SIDECAR])
+                kind = self.random.choice([ContainerKind.INIT, ContainerKind.INIT, ContainerKind.SIDECAR])
                 first = self._container(layout, name, wide=False)
                 containers.insert(0, Container(name=name, kind=kind, requests=first.requests, limits=first.limits))
         return PodShape(

@@ -14,7 +14,7 @@ from engine.kubelet.charge import charge, release
 from engine.kubelet.machine import (
     CPU,
     Container,
-    Kind,
+    ContainerKind,
     Kubelet,
     Layout,
     PodShape,
@@ -30,7 +30,7 @@ CHOOSY = [TopologyPolicy.SINGLE, TopologyPolicy.RESTRICTED]
 CASES = int(os.environ.get("TOPOGATE_ARRIVAL_CASES", "120"))  # of each kind
 
 
-def container(name="c", kind=Kind.APP, **amounts):
+def container(name="c", kind=ContainerKind.APP, **amounts):
     named = {"cpu": CPU, "gpu": GPU}
     asked = tuple(sorted((named[key], amount * (1000 if key == "cpu" else 1)) for key, amount in amounts.items()))
     return Container(name=name, kind=kind, requests=asked, limits=asked)
@@ -54,7 +54,7 @@ def machine(*free, scope=Scope.CONTAINER, policy=TopologyPolicy.SINGLE, installe
 
 
 PLAIN, WIDE = shape(container(cpu=4)), shape(container(cpu=8, gpu=1))
-WITH_INIT = shape(container("i", Kind.INIT, cpu=6), container(cpu=6, gpu=1))
+WITH_INIT = shape(container("i", ContainerKind.INIT, cpu=6), container(cpu=6, gpu=1))
 
 
 def test_a_pod_that_is_alone_and_granted_is_certain():

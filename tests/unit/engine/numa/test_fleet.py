@@ -11,7 +11,7 @@ from engine.kubelet.machine import (
     CPU,
     MEMORY,
     Container,
-    Kind,
+    ContainerKind,
     Kubelet,
     Layout,
     PodShape,
@@ -22,7 +22,7 @@ from engine.kubelet.machine import (
 )
 from engine.numa import fleet as fleet_module
 from engine.numa.batch.admitted import UNKNOWN, count, count_one
-from engine.numa.batch.masks import Space
+from engine.numa.batch.masks import Workspace
 from engine.numa.columns import View
 from engine.numa.count_plans import plan_for
 from engine.numa.fleet import NO_MACHINE, Fleet
@@ -79,11 +79,11 @@ def test_one_machine_alone_counts_as_it_does_among_many():
         if plan is None:
             continue
         for most in (1, MOST):
-            many = count(View(kind, slice(0, kind.used)), plan, most, Space()).tolist()
+            many = count(View(kind, slice(0, kind.used)), plan, most, Workspace()).tolist()
             one = []
             for slot in range(kind.used):
                 view = View(kind, slice(slot, slot + 1))
-                one.append(count_one(view, kind.at[slot][1], plan, most, Space()))
+                one.append(count_one(view, kind.at[slot][1], plan, most, Workspace()))
             assert one == many
             compared += sum(found not in {0, UNKNOWN} for found in many)
     assert compared > 1000
@@ -228,7 +228,7 @@ def test_a_strict_kubelet_spreads_as_zones_needed_says():
 
 
 def test_a_wish_of_a_pod_whose_init_container_alone_asks_for_memory_is_judged():
-    init = Container(name="init", kind=Kind.INIT, requests=((MEMORY, GIB),), limits=((MEMORY, GIB),))
+    init = Container(name="init", kind=ContainerKind.INIT, requests=((MEMORY, GIB),), limits=((MEMORY, GIB),))
     app = make_shape().containers[0]
     app = Container(name="app", requests=app.requests[:1], limits=app.limits[:1])
     pod = PodShape(containers=(init, app), qos=Qos.GUARANTEED, wish=TopologyPolicy.RESTRICTED)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from engine.numa.batch.masks import Space, holding, sets_of
+from engine.numa.batch.masks import Workspace, holding, sets_of
 
 
 @pytest.mark.parametrize("zones", range(1, 9))
@@ -15,7 +15,7 @@ def test_the_sets_of_a_width_are_all_of_them_once(zones):
 def test_sums_are_exact_whatever_the_amounts(unit, extra):
     # 32 bits do for small amounts, and for large ones that end in zeros; the last unit needs all 64
     dice = np.random.default_rng(unit + extra)
-    space = Space()
+    space = Workspace()
     for zones in (1, 2, 3, 5, 8):
         have = dice.integers(0, 50, (2, zones, 40)) * np.array([1, unit])[:, None, None]
         have[1] += dice.integers(0, 3, (zones, 40)) * extra
@@ -31,7 +31,7 @@ def test_sums_are_exact_whatever_the_amounts(unit, extra):
 
 def test_few_machines_are_asked_another_way_with_the_same_answer():
     dice = np.random.default_rng(7)
-    space = Space()
+    space = Workspace()
     sets = sets_of(8, 3)
     for unit in (1, 1 << 50):
         have = dice.integers(0, 9, (2, 8, 30)) * unit

@@ -7,7 +7,7 @@ import pytest
 from victim_cases import GPU, PODS, landing, make_case, shape_of
 
 from engine.kubelet.machine import CPU, Kubelet, Layout, NumaPlacement, State, TopologyPolicy, Zone, ZoneUse
-from engine.preemption.model import Cost, Landing, Preemptor, Qos, Room, Rules, Scoring, Strategy, Victim
+from engine.preemption.model import Cost, Landing, NodeRoom, Preemptor, Rules, Scoring, Strategy, TopologyQos, Victim
 from engine.preemption.roster import Roster
 from engine.preemption.search import find
 
@@ -102,11 +102,11 @@ def make_room(name, held, *, layout=None, zones=2, unknown=False):
         uses = tuple(ZoneUse(zone=zone, amounts={CPU: 1000 * n, GPU: n}) for zone, n in gpus.items())
         victims.append(Victim(f"{name}-{number}", priority, requests, NumaPlacement(zones=uses)))
     if unknown:
-        return Room(name, total, tuple(victims))
-    return Room(name, total, tuple(victims), layout, State(free=tuple(map(tuple, free))))
+        return NodeRoom(name, total, tuple(victims))
+    return NodeRoom(name, total, tuple(victims), layout, State(free=tuple(map(tuple, free))))
 
 
-def preemptor(gpus=2, *, above=100, qos=Qos.GUARANTEED, wish=TopologyPolicy.NONE):
+def preemptor(gpus=2, *, above=100, qos=TopologyQos.GUARANTEED, wish=TopologyPolicy.NONE):
     requests = {CPU: 1000 * gpus, GPU: gpus}
     return Preemptor(requests, above, shape_of(requests, wish=wish), qos)
 
@@ -124,7 +124,7 @@ def test_victims_of_one_zone_and_the_free_gpu_that_is_there():
 
 def test_a_blind_preemptor_takes_what_the_kubelet_then_refuses():
     room = make_room("a", [(1, {0: 1}), (1, {1: 1}), (50, {0: 1}), (50, {1: 1})])
-    assert find(Roster([room]), preemptor(qos=Qos.BLIND)).cost == Cost(1, 2, 2)
+    assert find(Roster([room]), preemptor(qos=TopologyQos.BLIND)).cost == Cost(1, 2, 2)
     assert find(Roster([room]), preemptor()).cost == Cost(50, 51, 2)
 
 

@@ -18,10 +18,10 @@ from engine.kubelet.machine import (
     TopologyPolicy,
     Zone,
 )
-from engine.kubelet.machine import Qos as PodQos
+from engine.kubelet.machine import TopologyQos as PodQos
 from engine.model import PODS
 from engine.preemption.blocks import kind_of, wanted
-from engine.preemption.model import Landing, Preemptor, Qos, Room, Rules, Scoring, Victim
+from engine.preemption.model import Landing, NodeRoom, Preemptor, Rules, Scoring, TopologyQos, Victim
 from engine.preemption.search import cost_of, landing_of
 
 GPU = "nvidia.com/gpu"
@@ -31,7 +31,7 @@ WISHES = list(TopologyPolicy)
 
 @dataclass
 class Case:
-    rooms: list[Room]
+    rooms: list[NodeRoom]
     preemptor: Preemptor
 
 
@@ -130,8 +130,8 @@ def make_room(dice, name, most):
             victims.append(victim)
     dice.shuffle(victims)
     if dice.random() < 0.1:
-        return Room(name, free, tuple(victims))
-    return Room(name, free, tuple(victims), layout, state, ids)
+        return NodeRoom(name, free, tuple(victims))
+    return NodeRoom(name, free, tuple(victims), layout, state, ids)
 
 
 def request_of(dice, *, small):
@@ -152,7 +152,7 @@ def make_case(seed, *, nodes=3, most=8):
         if dice.random() < 0.1
         else shape_of(requests, parts=dice.choice((1, 1, 2)), wish=wish, wish_resources=resources)
     )
-    return Case(rooms, Preemptor(requests, dice.choice((1, 3, 9)), shape, dice.choice(list(Qos))))
+    return Case(rooms, Preemptor(requests, dice.choice((1, 3, 9)), shape, dice.choice(list(TopologyQos))))
 
 
 def landing(room, preemptor, picked):
@@ -166,7 +166,7 @@ def landing(room, preemptor, picked):
             free[name] = free.get(name, 0) + amount
     if any(free.get(name, 0) < amount for name, amount in {PODS: 1, **preemptor.requests}.items()):
         return None
-    if preemptor.qos is Qos.BLIND or preemptor.shape is None:
+    if preemptor.qos is TopologyQos.BLIND or preemptor.shape is None:
         return Landing.ACROSS
     if room.layout is None:
         return Landing.UNKNOWN

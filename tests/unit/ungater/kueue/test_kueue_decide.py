@@ -20,7 +20,7 @@ from ungater.kueue.answers import Side
 from ungater.kueue.decide import Restriction, Standing
 from ungater.kueue.retries import HOPELESS
 from ungater.model import kueue_objects as kueue
-from ungater.model.kueue_objects import PENDING, READY, REJECTED, RETRY, CheckState
+from ungater.model.kueue_objects import PENDING, READY, REJECTED, RETRY, KueueCheckState
 from ungater.reconcile import reconcile as jobs
 
 TAINTED = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
@@ -89,10 +89,10 @@ def make_workload(
         },
         "status": status,
     }
-    return decode(kueue.Workload, body)
+    return decode(kueue.KueueWorkload, body)
 
 
-KNOWN = d.Known({"topology"}, {"gpu": make_flavor()}, {})
+KNOWN = d.KueueObjects({"topology"}, {"gpu": make_flavor()}, {})
 
 
 def stands(*workloads, known=KNOWN):
@@ -198,22 +198,22 @@ def test_a_jobset_with_one_replicated_job_is_looked_at_as_kueue_will_start_it():
 def test_several_pod_sets_are_never_placed_and_one_whose_flavor_comes_may_be():
     assert stands(make_workload(pod_sets=2)).never is Reason.UNSUPPORTED_OWNER
     assert Reason.UNSUPPORTED_OWNER in HOPELESS, "so that its quota goes back to others"
-    assert stands(make_workload(), known=d.Known({"topology"}, {}, {})).never is None
+    assert stands(make_workload(), known=d.KueueObjects({"topology"}, {}, {})).never is None
 
 
 @pytest.mark.parametrize(
     ("workload", "known", "text"),
     [
-        (make_workload(), d.Known({"topology"}, {}, {}), "ResourceFlavor gpu"),
+        (make_workload(), d.KueueObjects({"topology"}, {}, {}), "ResourceFlavor gpu"),
         (make_workload(pod_sets=2), KNOWN, "2 pod sets"),
         (
             make_workload(),
-            d.Known({"topology"}, {"gpu": make_flavor(topologyName="dc")}, {}),
+            d.KueueObjects({"topology"}, {"gpu": make_flavor(topologyName="dc")}, {}),
             "Topology dc",
         ),
         (
             make_workload(topology={"levels": ["rack"], "slices": []}),
-            d.Known({"topology"}, {"gpu": make_flavor(topologyName="dc")}, {}),
+            d.KueueObjects({"topology"}, {"gpu": make_flavor(topologyName="dc")}, {}),
             "remove topologyName",
         ),
     ],
@@ -235,7 +235,7 @@ def test_labels_of_several_flavors_are_merged_and_a_topology_asks_for_its_levels
         "cpu": make_flavor("cpu", nodeLabels={"arch": "x", "group": "b"}, tolerations=[]),
     }
     workload = make_workload(flavors={"nvidia.com/gpu": "gpu", "cpu": "cpu"})
-    found = stands(workload, known=d.Known({"topology"}, flavors, {"dc": topology})).restriction
+    found = stands(workload, known=d.KueueObjects({"topology"}, flavors, {"dc": topology})).restriction
     assert found.selector == {"group": "a", "arch": "x"}
     assert found.labels == ("block", "rack")
 
@@ -282,10 +282,12 @@ def test_an_evicted_job_counts_as_suspended_before_kueue_suspends_it():
 
 def test_why_kueue_has_it_suspended_is_said():
     assert "no quota for its Workload ns/a" in d.view(make_owner(suspend=True), None, {"ns/b", "ns/a"}).waits_for
-    unknown = stands(make_workload(), known=d.Known({"topology"}, {}, {}))
+    unknown = stands(make_workload(), known=d.KueueObjects({"topology"}, {}, {}))
     assert d.view(make_owner(suspend=True), unknown).waits_for == unknown.missing
     record = make_record(replace(make_owner(suspend=True), waits_for="Kueue has no quota"))
-    (write,) = (each for each in jobs.decide(record, jobs.Rules(KEYS, {"gpu": LEVELS}), 0.0) if hasattr(each, "wanted"))
+    (write,) = (
+        each for each in jobs.reconcile(record, jobs.Rules(KEYS, {"gpu": LEVELS}), 0.0) if hasattr(each, "wanted")
+    )
     assert write.wanted[0].message == "Job train is suspended; Kueue has no quota"
 
 
@@ -324,12 +326,14 @@ def test_what_a_ready_check_adds_to_the_pods_stays():
 
 
 def test_who_asks_for_no_topology_is_ready_at_once():
-    assert answer(make_workload(), Side(False)) == CheckState(name="topology", state=READY, message=a.NOTHING_TO_PLACE)
+    assert answer(make_workload(), Side(False)) == KueueCheckState(
+        name="topology", state=READY, message=a.NOTHING_TO_PLACE
+    )
 
 
 def test_who_waits_is_pending_with_the_reason():
     side = Side(True, reason=Reason.DOES_NOT_FIT, message="r1 could take 3 of 4")
-    assert answer(make_workload(), side) == CheckState(name="topology", message="DoesNotFit: r1 could take 3 of 4")
+    assert answer(make_workload(), side) == KueueCheckState(name="topology", message="DoesNotFit: r1 could take 3 of 4")
     assert answer(make_workload(), Side(True)) is None, "no news yet"
     lost = answer(make_workload(checks=(("topology", READY),)), Side(True))
     assert (lost.state, lost.message) == (PENDING, a.LOOKING)
@@ -338,7 +342,7 @@ def test_who_waits_is_pending_with_the_reason():
 @pytest.mark.parametrize("state", [PENDING, RETRY, REJECTED])
 def test_one_without_a_place_gets_the_state_that_was_decided_with_the_reason_and_no_delay(state):
     found = answer(make_workload(), Side(True, reason=Reason.NEVER_FITS, message="m"), state)
-    assert found == CheckState(name="topology", state=state, message="NeverFits: m")
+    assert found == KueueCheckState(name="topology", state=state, message="NeverFits: m")
 
 
 @pytest.mark.parametrize(
@@ -405,19 +409,19 @@ def test_requests_and_gates_tell_whether_pods_ask():
     ],
 )
 def test_news_are_written_at_once_and_details_rarely(message, state, since, seconds):
-    before = CheckState(name="topology", state=PENDING, message="DoesNotFit: 2 of 4")
-    assert a.due(before, CheckState(name="topology", state=state, message=message), since) == seconds
+    before = KueueCheckState(name="topology", state=PENDING, message="DoesNotFit: 2 of 4")
+    assert a.due(before, KueueCheckState(name="topology", state=state, message=message), since) == seconds
 
 
 def test_updates_that_kueue_still_owns_are_no_news_of_one_that_waits():
-    left = CheckState(name="topology", message="m", pod_set_updates=(kueue.PodSetUpdate(name="main"),))
-    assert a.due(left, CheckState(name="topology", message="m"), None) is None
-    assert a.due(left, CheckState(name="topology", state=READY, message="m"), None) == 0.0
+    left = KueueCheckState(name="topology", message="m", pod_set_updates=(kueue.PodSetUpdate(name="main"),))
+    assert a.due(left, KueueCheckState(name="topology", message="m"), None) is None
+    assert a.due(left, KueueCheckState(name="topology", state=READY, message="m"), None) == 0.0
 
 
 def test_the_body_names_the_version_that_was_judged_and_keeps_the_time_of_a_state():
     workload = make_workload(checks=(("a", PENDING), ("b", PENDING)))
-    checks = [CheckState(name="a", message="m"), CheckState(name="b", state=READY, message="")]
+    checks = [KueueCheckState(name="a", message="m"), KueueCheckState(name="b", state=READY, message="")]
     found = a.body("kueue.x-k8s.io/v1beta2", workload, checks, 1795000000.0)
     assert found["metadata"] == {
         "name": "job-train",
@@ -434,7 +438,7 @@ def test_the_body_names_the_version_that_was_judged_and_keeps_the_time_of_a_stat
 
 
 def test_where_the_api_has_no_delay_the_time_of_return_is_said_as_it_was_then():
-    checks = [CheckState(name="topology", state=RETRY, message="m", requeue_after_seconds=120)]
+    checks = [KueueCheckState(name="topology", state=RETRY, message="m", requeue_after_seconds=120)]
     with_delay = a.body("v", make_workload(requeues=1), checks, 1795000000.0)["status"]
     assert with_delay["admissionChecks"][0]["requeueAfterSeconds"] == 120
     without = a.body("v", make_workload(requeues=1), checks, 1795000000.0, delays=False)["status"]
@@ -457,7 +461,7 @@ def test_whatever_kueue_says_only_what_has_quota_is_placed_or_answered(
 ):
     checks = [(f"c{number}", state) for number, state in enumerate(states)]
     workload = make_workload(true=sorted(true), checks=checks, **flags)
-    known = d.Known({"c0", "c1"}, KNOWN.flavors, {})
+    known = d.KueueObjects({"c0", "c1"}, KNOWN.flavors, {})
     held = true & {"QuotaReserved", "Evicted", "Finished"} == {"QuotaReserved"}
     held = held and flags == {"admitted": True, "active": True, "deleted": False}
     owner = make_owner(suspend=suspended)

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from engine.reasons import Reason
 from ungater.kueue import retries as r
 from ungater.kueue.answers import Side
-from ungater.kueue.retries import FIRST_BACKOFF, HOPELESS, LONGEST_BACKOFF, Limits, NeverFits, Told, Verdict
+from ungater.kueue.retries import FIRST_BACKOFF, HOPELESS, LONGEST_BACKOFF, Limits, NeverFits, RetryAnswer, Verdict
 from ungater.model import kueue_objects as kueue
-from ungater.model.kueue_objects import PENDING, READY, REJECTED, RETRY, CheckState
+from ungater.model.kueue_objects import PENDING, READY, REJECTED, RETRY, KueueCheckState
 
 NOW = 1_800_000_000.0
 RESET = "Reset to Pending after eviction. Previously: Retry"
-TOLD = Told("NeverFits: m", 120)
+TOLD = RetryAnswer("NeverFits: m", 120)
 FINAL = [Reason.INVALID_REQUEST, Reason.CONTRADICTING_REQUESTS, Reason.UNSUPPORTED_OWNER, Reason.NOT_GATED]
 
 
@@ -49,7 +49,7 @@ def make_workload(
     if again is not None:
         status["requeueState"] = {"requeueAt": at(again)}
     body = {"metadata": {"name": name, "namespace": "ns"}, "spec": spec, "status": status}
-    return msgspec.json.decode(msgspec.json.encode(body), type=kueue.Workload)
+    return msgspec.json.decode(msgspec.json.encode(body), type=kueue.KueueWorkload)
 
 
 def verdict(reason, *, held, since=None, times=0, others=True, **limits):
@@ -139,7 +139,7 @@ def test_tries_are_counted_by_our_checks_or_by_an_older_kueue():
     workload = make_workload(retryCount=3)
     assert r.times_of(workload, workload.status.admission_checks) == 3
     assert r.times_of(workload, ()) == 0
-    counted = msgspec.structs.replace(workload.status, requeue_state=kueue.RequeueState(count=5))
+    counted = msgspec.structs.replace(workload.status, requeue_state=kueue.KueueRequeueState(count=5))
     assert r.times_of(msgspec.structs.replace(workload, status=counted), ()) == 5
 
 
@@ -164,7 +164,7 @@ def test_quota_is_waited_for_by_those_of_the_same_cluster_queue(other, waits):
 
 def test_a_time_that_cannot_be_read_counts_as_none():
     mine, other = make_workload("mine"), make_workload("other", reserved=None)
-    broken = msgspec.structs.replace(other.status, requeue_state=kueue.RequeueState(requeue_at="tomorrow"))
+    broken = msgspec.structs.replace(other.status, requeue_state=kueue.KueueRequeueState(requeue_at="tomorrow"))
     assert r.wanted([mine, msgspec.structs.replace(other, status=broken)], NOW).of(mine)
 
 
@@ -187,7 +187,7 @@ def step(workload, told=TOLD, now=NOW):
 )
 def test_when_kueue_has_evicted_it_is_told_for_how_long(changes):
     found = step(make_workload(evicted=0, message=RESET, **changes))
-    assert found == CheckState(name="c", state=RETRY, message="NeverFits: m", requeue_after_seconds=120)
+    assert found == KueueCheckState(name="c", state=RETRY, message="NeverFits: m", requeue_after_seconds=120)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_otherwise_nothing_is_told(changes):
 def test_one_that_is_in_its_queue_again_is_told_no_delay_but_its_reason_stays():
     """The scheduler may have it already; with Retry it would lie among those that wait, and nobody would wake it."""
     found = step(make_workload(evicted=0, message=RESET, reserved=None, requeued=True))
-    assert found == CheckState(name="c", state=PENDING, message="NeverFits: m")
+    assert found == KueueCheckState(name="c", state=PENDING, message="NeverFits: m")
 
 
 @pytest.mark.parametrize("reserved", [0.0, None])
@@ -234,13 +234,13 @@ def test_a_retry_whose_quota_went_without_an_eviction_does_not_stay():
 
 
 def test_a_controller_that_starts_in_between_goes_on():
-    found = step(make_workload(evicted=0, message=RESET), Told())
+    found = step(make_workload(evicted=0, message=RESET), RetryAnswer())
     assert (found.state, found.requeue_after_seconds) == (RETRY, FIRST_BACKOFF)
     assert found.message
 
 
 def said(reason):
-    return CheckState(name="c", state=RETRY, message=f"{reason}: m")
+    return KueueCheckState(name="c", state=RETRY, message=f"{reason}: m")
 
 
 @pytest.mark.parametrize(("reason", "seconds"), [(Reason.NEVER_FITS, 240), (Reason.DOES_NOT_FIT, 60)])
@@ -261,7 +261,7 @@ def test_one_that_has_its_quota_back_too_early_is_sent_away_again_at_once_but_no
 def test_nobody_is_sent_away_at_once_before_it_was_looked_at_or_for_another_reason(reason):
     told = r.remembered(make_workload(), said(Reason.NEVER_FITS), None)
     assert not told.at_once(Side(True, reason=reason))
-    assert not Told().at_once(Side(True, reason=Reason.NEVER_FITS))
+    assert not RetryAnswer().at_once(Side(True, reason=Reason.NEVER_FITS))
 
 
 @given(

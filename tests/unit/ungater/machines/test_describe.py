@@ -7,7 +7,7 @@ from support.published import GI, GPU, flex, flex_body, node, nrt, nrt_zone
 
 from engine.kubelet.devices.xpu import XpuBoard
 from engine.kubelet.machine import Scope, TopologyPolicy
-from ungater.numa.sources import Rules, describe
+from ungater.numa.sources import SourceRules, describe
 
 MATRIX = "gpu-topology.acme.com/nvlink-matrix"
 STATES = "gpu-topology.acme.com/gpu-states"
@@ -105,7 +105,7 @@ def test_the_safer_picture_keeps_what_decides_about_devices():
 
 def test_which_resources_are_xpus_is_a_rule():
     topology = nrt([nrt_zone(0, ZONE0 | {"example.com/xpu": 4})])
-    found = describe(node(), topology=topology, rules=Rules(xpus=("example.com/xpu",)))
+    found = describe(node(), topology=topology, rules=SourceRules(xpus=("example.com/xpu",)))
     links = dict(zip(found.machine.layout.resources, found.machine.layout.links, strict=True))
     assert links["example.com/xpu"] == XpuBoard()
 

@@ -5,7 +5,7 @@ from support.published import GI, GPU, node, nrt, nrt_zone
 
 from engine.kubelet.devices.xpu import XpuBoard
 from engine.kubelet.machine import Kubelet, Scope, TopologyPolicy
-from ungater.numa.sources import Rules, describe
+from ungater.numa.sources import SourceRules, describe
 
 EIGHT = {"cpu": (16, 14, 10), "memory": (64 * GI, 60 * GI, 30 * GI), GPU: (4, 4, 3)}
 
@@ -100,7 +100,7 @@ def test_the_managers_are_on_where_any_zone_has_their_resource(amounts, cpu, mem
 
 
 def test_what_is_to_be_ignored_is_handed_on():
-    found = described(nrt_zone(0, EIGHT), rules=Rules(ignored=("memory", "cpu")))
+    found = described(nrt_zone(0, EIGHT), rules=SourceRules(ignored=("memory", "cpu")))
     assert found.machine.layout.ignored == ("cpu", "memory")
 
 

@@ -12,7 +12,7 @@ import msgspec
 from support.published import node
 
 from engine.kubelet.admit import admit
-from engine.kubelet.machine import Container, Kind, PodShape, Qos
+from engine.kubelet.machine import Container, ContainerKind, PodShape, Qos
 from engine.quantity import parse
 from kube.objects import Condition
 from kube.topologies import FlexTopo, FlexTopoStatus, NodeResourceTopology
@@ -33,7 +33,10 @@ def shape_of(pod):
 
     containers = (
         Container(
-            name=c["name"], kind=Kind(c["kind"]), requests=amounts(c.get("requests")), limits=amounts(c.get("limits"))
+            name=c["name"],
+            kind=ContainerKind(c["kind"]),
+            requests=amounts(c.get("requests")),
+            limits=amounts(c.get("limits")),
         )
         for c in pod["containers"]
     )
