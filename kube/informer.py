@@ -116,7 +116,7 @@ class Informer(Generic[T]):
         **options: Any,
     ) -> None:
         self.resource = resource
-        self.on_event = on_event
+        self._on_event = on_event
         self._feed: Feed[T] = Feed(
             client,
             resource,
@@ -136,6 +136,10 @@ class Informer(Generic[T]):
     def store(self) -> Mapping[str, T]:
         """The objects by key: ``namespace/name``, or ``name`` where cluster-scoped."""
         return self._store
+
+    def subscribe(self, on_event: Callable[[Event[T]], None]) -> None:
+        """Have this told of every change, instead of what the constructor was given; before `run`."""
+        self._on_event = on_event
 
     @property
     def has_synced(self) -> bool:
@@ -216,10 +220,10 @@ class Informer(Generic[T]):
         self._emit(EventKind.DELETED, key, old if last is None else last, None)
 
     def _emit(self, kind: EventKind, key: str, old: T | None, new: T | None) -> None:
-        if self.on_event is None:
+        if self._on_event is None:
             return
         try:
-            self.on_event(Event(kind, key, old, new))
+            self._on_event(Event(kind, key, old, new))
         except Exception:
             log.exception("event handler failed", resource=str(self.resource), key=key, kind=kind.value)
             self._feed.tell(Signal.HANDLER_ERROR, 1)

@@ -9,9 +9,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import structlog
@@ -22,54 +21,29 @@ from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound, TooLarge
 from kube.events import EventRecorder, reference
-from kube.informer import Event, Informer
 from kube.objects import (
-    Job,
-    Namespace,
-    Node,
-    OwnerReference,
     Pod,
-    PodDisruptionBudget,
-    PriorityClass,
-    ResourceFlavor,
     controller_of,
     key,
 )
-from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
-from kube.queues import ClusterQueue, LocalQueue
-from kube.replicas import REPLICATED, Replicated
 from kube.resources import (
-    CLUSTER_QUEUES,
-    CONTROLLER_REVISIONS,
-    FLEX_TOPOS,
-    JOB_SETS,
-    JOBS,
-    LEADER_WORKER_SETS,
-    LOCAL_QUEUES,
-    NAMESPACES,
-    NODE_RESOURCE_TOPOLOGIES,
-    NODES,
-    POD_DISRUPTION_BUDGETS,
     PODS,
-    PRIORITY_CLASSES,
-    RESOURCE_FLAVORS,
-    WORKLOADS,
-    Resource,
 )
-from kube.topologies import FlexTopo, NodeResourceTopology
 from queueing import model
 from queueing.cycle.shield import in_words
 from queueing.lifecycle import LifeRules
 from ungater.cache.cache import Cache
 from ungater.cache.pdb import BudgetWatch
 from ungater.executor.lifecycle import Lifecycle, Reclaim
+from ungater.executor.notices import NodeNotices
 from ungater.executor.sweeper import Sweeper
 from ungater.guard import Guard
-from ungater.jobs.leaderworkerset import NAME as LEADER_SET_NAME
+from ungater.informers import Informers
 from ungater.jobs.leaderworkerset import group_key, has_pods
-from ungater.jobs.pod_group import of_pods, owner_key
+from ungater.jobs.pod_group import of_pods
 from ungater.kueue.bridge import AdmissionCheckController
 from ungater.kueue.retries import Limits, NeverFits
+from ungater.kueue.standings import Standings
 from ungater.metrics import Metrics
 from ungater.model import conditions
 from ungater.model.actions import (
@@ -101,15 +75,11 @@ from ungater.model.actions import (
     WriteConditions,
 )
 from ungater.model.conditions import WantedCondition
-from ungater.model.job_view import JOB, JOB_API, JOB_SET, JOB_SET_API
-from ungater.model.kueue_objects import versions_of
 from ungater.model.pod_slots import Slot
-from ungater.model.workload_entry import Admission, LastEvent, PlacementMismatch, WorkloadEntry
+from ungater.model.workload_entry import Admission, LastEvent, WorkloadEntry
 from ungater.model.workload_object import Workload, known_of, unhealthy_nodes
 from ungater.numa.node_topologies import Options
 from ungater.numa.predictions import Predictions
-from ungater.numa.sources import Described
-from ungater.optional import OptionalInformer
 from ungater.reconcile import granted, missing_pods, reconcile
 from ungater.reconcile.resize import SHRINK_AFTER
 from ungater.scheduling.replacement import reclaimed
@@ -117,7 +87,7 @@ from ungater.scheduling.scheduler import Scheduler, admitted_as, pending
 from ungater.status.flavors import FlavorSource, FlavorStatus
 from ungater.status.queues import QueueStatus, Source
 from ungater.workqueue import WorkQueue, backoff
-from ungater.writers.events import FINE, emit
+from ungater.writers.events import emit
 from ungater.writers.evictor import Evictor
 from ungater.writers.pods import PodWriter, seconds_of
 from ungater.writers.workloads import REFUSED, NameTakenError, Overtaken, WorkloadWriter
@@ -138,8 +108,6 @@ LONGEST = 300.0  # seconds until one that led to an error that nobody foresaw is
 
 LEAVING = (Release, ClearAdmission, Evict, EvictPods, Suspend, Deactivate)
 
-_SAFER = "; until they agree the smaller amounts and the stricter policy count"
-
 log = structlog.get_logger()
 
 
@@ -152,10 +120,15 @@ class Controller:
         self.recorder = recorder
         self.queue = WorkQueue()
         self.guard = Guard(metrics.failed)
+        self.informers = informers = Informers(client, settings.keys, metrics.signal)
+        standings = Standings()
         self.memory = Cache(
             settings.keys,
+            informers.stores,
             self.queue.add,
             self._signal_cycle,
+            notices=NodeNotices(recorder, metrics, informers.nodes.store.get),
+            view=standings.view,
             batch_seconds=settings.ungate_batch_seconds,
             options=Options.of(settings),
             queueing=model.Rules(
@@ -172,12 +145,11 @@ class Controller:
             require_queue=settings.require_queue,
             guard=self.guard,
         )
-        self.memory.inside.tell = self._tell_machine
-        self.memory.troubles.tell = self._tell_trouble
         self.writer = WorkloadWriter(client)
         self.sender = PodWriter(
             client,
             settings.keys,
+            informers.flavors.store,
             concurrency=settings.ungate_concurrency,
             timeout=settings.expectation_timeout_seconds,
             again=self.queue.add,
@@ -190,15 +162,8 @@ class Controller:
         self._lazy: dict[str, float] = {}  # uid -> when its lazy write is due
         self._lazily: set[str] = set()  # uids whose lazy writes are to be made at the next look
         self._group: asyncio.TaskGroup | None = None
-        self._pods: Informer[Pod] | None = None
-        self._jobs: Informer[Job] | None = None
-        self._unowned = Sweeper(self.memory.serves, self._there, self.memory.without_pods)
+        self._unowned = Sweeper(self.memory.serves, informers.there, self.memory.without_pods)
         self._unowned_at = 0.0
-        self._workloads: Informer[Workload] | None = None
-        self._standing: QueueStatus
-        self._jobsets: OptionalInformer[JobSet]
-        self._flavor_status: FlavorStatus
-        self._sources: tuple[tuple[Informer[Any], ...], tuple[OptionalInformer[Any], ...]] = (), ()
         self.evictions = Evictor(
             client,
             concurrency=EVICTIONS,
@@ -217,6 +182,7 @@ class Controller:
             self.writer,
             self.admitter,
             self.evictions,
+            flavors=informers.flavors.store,
             keys=settings.keys,
             again=self.queue.add,
             recorder=recorder,
@@ -260,7 +226,25 @@ class Controller:
             settings.kueue_reject_seconds,
             settings.kueue_wait_seconds,
         )
-        self.bridge = AdmissionCheckController(client, self.memory, limits)
+        self.bridge = AdmissionCheckController(client, self.memory, standings, limits)
+        informers.subscribe(self.memory, self._budgets, self.bridge)
+        self._flavor_status = FlavorStatus(
+            client,
+            FlavorSource(
+                self.memory.state, lambda: self.memory.layout, informers.flavors.store.values, informers.nodes.store.get
+            ),
+            recorder,
+        )
+        self._queue_status = QueueStatus(
+            client,
+            Source(
+                self.memory.queues,
+                lambda: self.memory.flavors,
+                informers.cluster_queues.store.values,
+                informers.local_queues.store.values,
+                self.memory.unchecked,
+            ),
+        )
         self.ready = False
 
     # --- life ----------------------------------------------------------------------------------------------------
@@ -270,34 +254,18 @@ class Controller:
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                informers, optional = self._informers(), self._optional()
-                self._sources = informers, optional
-                for task in (*(each.run() for each in informers), *(each.run() for each in optional)):
+                informers = self.informers
+                for task in (*(each.run() for each in informers.every), *(each.run() for each in informers.optional)):
                     group.create_task(task)
-                for informer in informers:
-                    await informer.wait_synced(SYNC_SECONDS)
-                await asyncio.gather(*(informer.first() for informer in optional))
-                nodes, flavors, classes, jobs, pods, workloads, namespaces, cluster_queues, local_queues = (
-                    tuple(informer.store.values()) for informer in informers
-                )
-                self.memory.load(
-                    nodes,
-                    flavors,
-                    classes,
-                    jobs,
-                    pods,
-                    jobsets=self._jobsets.store.values(),
-                    namespaces=namespaces,
-                    cluster_queues=cluster_queues,
-                    local_queues=local_queues,
-                )
-                leftover = self._leftover(workloads, pods)
+                await informers.synced()
+                informers.load(self.memory)
+                leftover = self._leftover(informers.workloads.store.values(), informers.pods.store.values())
                 self._unseen |= {*self.memory.records, *map(key, leftover)}
                 self._saw("")
                 group.create_task(self._clear(leftover))
                 self._signal.set()
                 self.ready = True
-                log.info("leading", nodes=len(nodes), pods=len(pods), jobs=len(self.memory.records))
+                self._tell_leading()
                 for _ in range(WORKERS):
                     group.create_task(self._work())
                 for name, loop in (
@@ -307,7 +275,7 @@ class Controller:
                     ("lazy", self._lazy_loop),
                     ("sweep", self._sweep_loop),
                     ("kueue", self.bridge.run),
-                    ("queues", self._standing.run),
+                    ("queues", self._queue_status.run),
                     ("flavors", self._flavor_status.run),
                 ):
                     group.create_task(self.guard.forever(name, loop))
@@ -315,114 +283,9 @@ class Controller:
             self.ready = False
             self.queue.close()
 
-    def _informers(self) -> "tuple[Informer[Any], ...]":
-        memory, client = self.memory, self.client
-        observe = self.metrics.signal
-        nodes = Informer(client, NODES, Node, on_event=memory.on_node, observe=observe)
-        memory.inside.sources.node = nodes.store.get
-        flavors = Informer(client, RESOURCE_FLAVORS, ResourceFlavor, on_event=self._on_flavor, observe=observe)
-        classes = Informer(client, PRIORITY_CLASSES, PriorityClass, on_event=memory.on_class, observe=observe)
-        self._jobs = jobs = Informer(client, JOBS, Job, on_event=memory.on_job, observe=observe)
-        indexers = {"owner": lambda pod: (owner_key(pod, memory.keys),), "node": _node_name}
-        self._pods = pods = Informer(client, PODS, Pod, indexers=indexers, on_event=self._on_pod, observe=observe)
-        memory.pods_on = lambda name: pods.by_index("node", name)
-        self._workloads = workloads = Informer(
-            client, WORKLOADS, Workload, on_event=memory.on_workload, observe=observe
-        )
-        memory.pods_of = lambda uid: pods.by_index("owner", uid)
-        memory.workload_of = workloads.store.get
-        namespaces = Informer(client, NAMESPACES, Namespace, on_event=memory.on_namespace, observe=observe)
-        cluster_queues = Informer(
-            client, CLUSTER_QUEUES, ClusterQueue, on_event=memory.on_cluster_queue, observe=observe
-        )
-        local_queues = Informer(client, LOCAL_QUEUES, LocalQueue, on_event=memory.on_local_queue, observe=observe)
-        memory.cluster_queues = cluster_queues.store.get
-        self.living.flavors = self.sender.flavors = flavors.store
-        self._flavor_status = FlavorStatus(
-            client,
-            FlavorSource(memory.state, lambda: memory.layout, flavors.store.values, nodes.store.get),
-            self.recorder,
-        )
-        self._standing = QueueStatus(
-            client,
-            Source(
-                memory.queues,
-                lambda: memory.flavors,
-                cluster_queues.store.values,
-                local_queues.store.values,
-                memory.unchecked,
-            ),
-        )
-        return nodes, flavors, classes, jobs, pods, workloads, namespaces, cluster_queues, local_queues
-
-    def _optional(self) -> "tuple[OptionalInformer[Any], ...]":
-        """What nodes may publish of their inside, and Kueue's kinds."""
-        memory, client = self.memory, self.client
-        topologies = OptionalInformer(
-            client,
-            NODE_RESOURCE_TOPOLOGIES,
-            NodeResourceTopology,
-            on_event=memory.on_topology,
-            observe=self.metrics.signal,
-        )
-        flexes = OptionalInformer(client, FLEX_TOPOS, FlexTopo, on_event=memory.on_flex, observe=self.metrics.signal)
-        memory.inside.sources.topology, memory.inside.sources.flex = topologies.get, flexes.get
-        newest, *older = versions_of("workloadpriorityclasses", "WorkloadPriorityClass")
-        classes = OptionalInformer(
-            client, newest, PriorityClass, on_event=memory.on_workload_class, older=older, observe=self.metrics.signal
-        )
-        # Without these owners, what their workloads hold would be given to others: they are waited for like all else.
-        observe = self.metrics.signal
-        self._jobsets = jobsets = OptionalInformer(
-            client, JOB_SETS, JobSet, on_event=memory.on_jobset, observe=observe, first_seconds=SYNC_SECONDS
-        )
-        leaders = OptionalInformer(
-            client,
-            LEADER_WORKER_SETS,
-            LeaderWorkerSet,
-            on_event=memory.on_leaders,
-            observe=observe,
-            first_seconds=SYNC_SECONDS,
-        )
-        memory.jobset_of, memory.leaders_of = jobsets.get, leaders.get
-        revisions = OptionalInformer(
-            client,
-            CONTROLLER_REVISIONS,
-            ControllerRevision,
-            on_event=memory.on_revision,
-            label_selector=LEADER_SET_NAME,
-            observe=observe,
-        )
-        on_budget = self._budgets.on_budget
-        budgets = OptionalInformer(
-            client, POD_DISRUPTION_BUDGETS, PodDisruptionBudget, on_event=on_budget, observe=observe
-        )
-        replicated = [
-            OptionalInformer(
-                client,
-                newest,
-                Replicated,
-                on_event=partial(memory.on_replicated, newest),
-                older=older,
-                first_seconds=SYNC_SECONDS,
-                asks=True,
-                observe=observe,
-            )
-            for newest, older in REPLICATED
-        ]
-        kinds = {(newest.kind, newest.group): one for (newest, _), one in zip(REPLICATED, replicated, strict=True)}
-        memory.wholes.read = lambda kind, group: (
-            (one := kinds.get((kind, group))) is not None and one.resource is not None
-        )
-        return topologies, flexes, classes, budgets, jobsets, leaders, revisions, *replicated, *self.bridge.informers()
-
-    def _on_pod(self, event: Event[Pod]) -> None:
-        self.memory.on_pod(event)
-        self._budgets.on_pod(event)
-
-    def _on_flavor(self, event: Event[ResourceFlavor]) -> None:
-        self.memory.on_flavor(event)
-        self.bridge.flavors_changed()
+    def _tell_leading(self) -> None:
+        nodes, pods = len(self.informers.nodes.store), len(self.informers.pods.store)
+        log.info("leading", nodes=nodes, pods=pods, jobs=len(self.memory.records))
 
     # --- one job -------------------------------------------------------------------------------------------------
 
@@ -725,55 +588,12 @@ class Controller:
     def _tell_metrics(self) -> None:
         self.metrics.set_machines(*self.memory.inside.counts())
         self.metrics.set_pending(self.memory.pending())
-        self.metrics.set_heard(self._heard())
+        self.metrics.set_heard(self.informers.heard())
         self.metrics.set_capacity(self.memory.state)
 
     def _end_refusals(self) -> None:
         if self.memory.troubles.ended():
             self.memory.stir()
-
-    def _heard(self) -> Iterator[tuple[Resource, float]]:
-        """When the API server last said anything of each resource."""
-        informers, optional = self._sources
-        yield from ((informer.resource, informer.heard) for informer in informers)
-        for each in optional:
-            yield from each.heard
-
-    def _tell_trouble(self, record: WorkloadEntry, trouble: PlacementMismatch) -> None:
-        """A kubelet did otherwise than predicted: an event on the pod and on its job."""
-        if trouble.refused:
-            self.metrics.refusals.labels(trouble.reason).inc()
-        else:
-            self.metrics.misaligned.inc()
-        reason = Reason.KUBELET_REFUSED if trouble.refused else Reason.MISALIGNED
-        message = conditions.shorten(trouble.message)
-        if trouble.refused:
-            left_out = (
-                f"; no pod like it goes to {trouble.node} for {trouble.seconds:.0f} s unless something changes there"
-            )
-            message = conditions.shorten(trouble.message + left_out)
-        self.recorder.event(reference(PODS, trouble.pod), "Warning", reason, "Place", message)
-        emit(self.recorder, record, "Warning", reason, "Place", message=message)
-        log.warning("kubelet did otherwise", workload=record.key, reason=str(reason), message=message)
-
-    def _tell_machine(self, name: str, before: Described, now: Described) -> None:
-        """What is wrong with what a node publishes changed: an event on the node."""
-        node = self.memory.inside.sources.node(name)
-        regarding = reference(NODES, node) if node is not None else None
-        news = (
-            (Reason.MACHINE_DATA_DISAGREES, before.disagreements, now.disagreements, _SAFER),
-            (Reason.MACHINE_DATA_INVALID, before.problems, now.problems, ""),
-        )
-        for reason, old, new, then in news:
-            if new == old or regarding is None:
-                continue
-            text = conditions.shorten("; ".join(new) + then)
-            if new:
-                self.recorder.event(regarding, "Warning", reason, "Read", text)
-                log.warning("machine data", node=name, reason=str(reason), message=text)
-        if not now.problems and not now.disagreements and regarding is not None:
-            message = f"what the node publishes of its inside can be used again: {now.source or 'nothing'}"
-            self.recorder.event(regarding, FINE, Reason.MACHINE_DATA_VALID, "Read", message)
 
     def _leftover(self, workloads: Iterable[Workload], pods: Iterable[Pod]) -> list[Workload]:
         """Workloads whose pods all went while nobody watched: the next pods of their owner start anew."""
@@ -799,7 +619,7 @@ class Controller:
                     log.warning("a Workload without pods is still there", workload=key(workload), error=str(error))
                 else:
                     self._saw(key(workload))
-                    if self.memory.workload_of(key(workload)) is None:
+                    if self.memory.stores.workload(key(workload)) is None:
                         self.memory.cleared(key(workload))
             workloads, failures = left, failures + 1
             if workloads:
@@ -807,10 +627,10 @@ class Controller:
 
     def _remove_unowned(self) -> None:
         now = time.monotonic()
-        if self._workloads is None or now < self._unowned_at:
+        if now < self._unowned_at:
             return
         self._unowned_at = now + UNOWNED
-        for workload in self._unowned.look(self._workloads.store.values(), now):
+        for workload in self._unowned.look(self.informers.workloads.store.values(), now):
             self._spawn(self._remove(workload))
 
     async def _remove(self, workload: Workload) -> None:
@@ -820,16 +640,6 @@ class Controller:
             log.warning("a Workload that is nobody's is still there", workload=key(workload), error=str(error))
         else:
             log.info("removed a Workload that is nobody's", workload=key(workload))
-
-    def _there(self, namespace: str, owner: OwnerReference) -> bool:
-        """Whether a Job or JobSet exists: all of them that are ours have a record."""
-        name, kind = f"{namespace}/{owner.name}", (owner.kind, owner.api_version)
-        found: Job | JobSet | None = None
-        if kind == (JOB, JOB_API) and self._jobs is not None:
-            found = self._jobs.store.get(name)
-        elif kind == (JOB_SET, JOB_SET_API):
-            found = self._jobsets.store.get(name)
-        return found is not None and found.metadata.uid == owner.uid
 
     def _tell_strays(self) -> None:
         """Say why gated pods of owners that are not served stay gated; not at once, as their job may follow them."""
@@ -856,7 +666,3 @@ def _life_rules(settings: Settings) -> LifeRules:
         replacement=settings.replacement_timeout_seconds,
         retention=settings.workload_retention_seconds,
     )
-
-
-def _node_name(pod: Pod) -> Iterable[str]:
-    return (pod.spec.node_name,) if pod.spec.node_name else ()

@@ -64,7 +64,7 @@ class OptionalInformer(Generic[T]):
         resource: Resource,
         type: type[T],  # noqa: A002 -- reads as in the client
         *,
-        on_event: Callable[[Event[T]], None],
+        on_event: Callable[[Event[T]], None] | None = None,
         older: Sequence[Resource] = (),
         label_selector: str = "",
         look_seconds: float = LOOK_SECONDS,
@@ -86,6 +86,10 @@ class OptionalInformer(Generic[T]):
         self._informer: Informer[T] | None = None
         self._task: asyncio.Task[None] | None = None
         self._looked = asyncio.Event()
+
+    def subscribe(self, on_event: Callable[[Event[T]], None]) -> None:
+        """Have this told of every change, instead of what the constructor was given; before `run`."""
+        self._on_event = on_event
 
     @property
     def store(self) -> Mapping[str, T]:
@@ -162,7 +166,8 @@ class OptionalInformer(Generic[T]):
             gone = dict(self._informer.store)
             await self._stop()
             for key, last in gone.items():
-                self._on_event(Event(EventKind.DELETED, key, last, None))
+                if self._on_event is not None:
+                    self._on_event(Event(EventKind.DELETED, key, last, None))
         if there is not None and self._informer is None:
             log.info("watching", resource=str(there), version=there.version)
             self.resource = there

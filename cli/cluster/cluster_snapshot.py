@@ -14,6 +14,7 @@ from cli.cluster import dump as dumps
 from cli.cluster import installed
 from cli.cluster.dump import Dump
 from cli.output import Failure, progress
+from crds.constants import Keys
 from crds.settings import Settings
 from kube import objects
 from kube.client import Client
@@ -41,6 +42,7 @@ from kube.resources import (
 )
 from kube.topologies import FlexTopo, NodeResourceTopology
 from ungater.cache.cache import Cache
+from ungater.cache.stores import Stores
 from ungater.guard import Guard
 from ungater.jobs.leaderworkerset import NAME as LEADER_SET_NAME
 from ungater.jobs.pod_group import owner_key
@@ -152,6 +154,27 @@ class _LeftOut(Guard):
         self.told.append(f"{kind} {key} cannot be read: {error}")
 
 
+def stores_of(found: Dump, keys: Keys) -> Stores:
+    """Look-ups in what was read."""
+    by_owner: dict[str, list[objects.Pod]] = defaultdict(list)
+    by_node: dict[str, list[objects.Pod]] = defaultdict(list)
+    for pod in found.pods:
+        by_owner[owner_key(pod, keys)].append(pod)
+        by_node[pod.spec.node_name].append(pod)
+    kinds = {(kind.kind, kind.group) for kind, _ in found.replicated}
+    nodes = {node.metadata.name: node for node in found.nodes}
+    return Stores(
+        pods_of=lambda uid: by_owner.get(uid, ()),
+        pods_on=lambda name: by_node.get(name, ()),
+        workload={objects.key(one): one for one in found.workloads}.get,
+        jobset={objects.key(one): one for one in found.job_sets}.get,
+        leader_set={objects.key(one): one for one in found.leaders}.get,
+        cluster_queue={one.metadata.name: one for one in found.cluster_queues}.get,
+        nodes=Sources(nodes.get, found.topologies.get, found.flexes.get),
+        reads=lambda kind, group: (kind, group) in kinds,
+    )
+
+
 def memory_of(found: Dump, settings: Settings, *, whole: bool = False) -> Cache:
     """What the controller would know. What cannot be read of it is told on stderr, and left out.
 
@@ -160,28 +183,12 @@ def memory_of(found: Dump, settings: Settings, *, whole: bool = False) -> Cache:
     keys, guard = settings.keys, _LeftOut()
     memory = Cache(
         keys,
+        stores_of(found, keys),
         lambda _uid, _after: None,
         options=Options.of(settings),
         queueing=installed.rules(settings),
         guard=guard,
     )
-    nodes = {node.metadata.name: node for node in found.nodes}
-    memory.inside.sources = Sources(nodes.get, found.topologies.get, found.flexes.get)
-    by_owner: dict[str, list[objects.Pod]] = defaultdict(list)
-    by_node: dict[str, list[objects.Pod]] = defaultdict(list)
-    for pod in found.pods:
-        by_owner[owner_key(pod, keys)].append(pod)
-        by_node[pod.spec.node_name].append(pod)
-    workloads = {objects.key(one): one for one in found.workloads}
-    queues = {one.metadata.name: one for one in found.cluster_queues}
-    memory.pods_of = lambda uid: by_owner.get(uid, ())
-    memory.pods_on = lambda name: by_node.get(name, ())
-    memory.workload_of = workloads.get
-    memory.jobset_of = {objects.key(one): one for one in found.job_sets}.get
-    memory.leaders_of = {objects.key(one): one for one in found.leaders}.get
-    memory.cluster_queues = queues.get
-    kinds = {(kind.kind, kind.group) for kind, _ in found.replicated}
-    memory.wholes.read = lambda kind, group: (kind, group) in kinds
     for revision in found.revisions:
         memory.on_revision(came(revision))
     for resource, owner in found.replicated:

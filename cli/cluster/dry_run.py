@@ -144,7 +144,7 @@ def rehearse(
         stage.settle(record)
     stage.cycles({})
     before = set(memory.records)
-    _add_leader_sets(memory, leader_sets)
+    memory.expect_leader_sets(leader_sets)
     for job_set in job_sets:
         memory.on_jobset(came(job_set))
     for job in jobs:
@@ -157,12 +157,6 @@ def rehearse(
         stage.settle(record)
     stage.cycles(ours)
     return [stage.outcomes.get(key) or _waits(memory, record) for key, record in ours.items()]
-
-
-def _add_leader_sets(memory: Cache, leader_sets: Iterable[LeaderWorkerSet]) -> None:
-    """They are looked up when their pods come."""
-    there, new = memory.leaders_of, {objects.key(one): one for one in leader_sets}
-    memory.leaders_of = lambda key: new.get(key) or there(key)
 
 
 def _waits(memory: Cache, record: WorkloadEntry) -> Outcome:

@@ -38,7 +38,7 @@ def holders(memory: Cache, nodes: Iterable[str]) -> list[Holder]:
     found: dict[str, Holder] = {}
     wanted = frozenset(nodes)
     for name in sorted(wanted):
-        for pod in memory.pods_on(name):
+        for pod in memory.stores.pods_on(name):
             _add_pod(memory, found, pod)
     _add_slots(memory, found, wanted)
     return sorted(found.values(), key=lambda one: (one.priority, one.namespace, one.name))

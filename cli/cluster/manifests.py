@@ -77,7 +77,7 @@ class Maker:
         self._namespace = namespace
         self._created = created
         self._numbers = 0
-        self._leaders_of = memory.leaders_of
+        self._leaders_of = memory.stores.leader_set
         routes = {name: _route(memory, *name) for name in memory.queues.local}
         queues = {name: route for name, route in routes.items() if name[1]}
         self._rules = Rules(keys, dict(memory.flavors), queues, require_queue)

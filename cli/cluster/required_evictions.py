@@ -159,7 +159,7 @@ def _everybody(memory: Cache) -> Queues:
 def _foreign(memory: Cache) -> Iterator[objects.Pod]:
     """Bound pods that Topogate did not place and that would not come back to their node at once."""
     for name in memory.state.nodes:
-        for wire in memory.pods_on(name):
+        for wire in memory.stores.pods_on(name):
             owner, pod = objects.controller_of(wire.metadata), memory.state.pods.get(objects.key(wire))
             if pod is not None and pod.claim is None and (owner is None or owner.kind not in _STAYS):
                 yield wire

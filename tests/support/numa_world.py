@@ -10,9 +10,7 @@ from crds.numa_placement import encode
 from engine.model import HOSTNAME_LABEL
 from kube.informer import Event, EventKind
 from kube.objects import Condition, Node, NodeInfo, NodeStatus, ObjectMeta
-from ungater.cache.cache import Cache
 from ungater.jobs.job import owner_of
-from ungater.jobs.pod_group import owner_key
 from ungater.model.job_view import id_of
 
 ZONE = {"cpu": 8, "memory": 64 * GI, GPU: 4}
@@ -43,14 +41,8 @@ class NumaWorld(World):
             self.put("node", machine_node(host))
             self.publish(f"r1-{host}")
 
-    def make(self):
-        memory = Cache(KEYS, lambda uid, _after: self.asked.append(uid), clock=lambda: self.now)
-        memory.pods_of = lambda uid: [pod for pod in self.stores["pod"].values() if owner_key(pod, KEYS) == uid]
-        memory.pods_on = lambda name: [pod for pod in self.stores["pod"].values() if pod.spec.node_name == name]
-        memory.workload_of = self.stores["workload"].get
-        memory.inside.sources.node = self.stores["node"].get
-        memory.inside.sources.topology = self.topologies.get
-        return memory
+    def make(self, **options):
+        return super().make(clock=lambda: self.now, **options)
 
     def publish(self, name, zones=(0, 1), **options):
         options = {"policy": "single-numa-node", **options}

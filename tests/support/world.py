@@ -19,11 +19,13 @@ from kube.objects import (
 )
 from queueing.cycle.cycle import cycle
 from ungater.cache.cache import Cache
+from ungater.cache.stores import Stores
 from ungater.jobs.pod_group import owner_key
 from ungater.model import workload_object
 from ungater.model.job_view import id_of
 from ungater.model.workload_entry import Admission, ObservedWorkload
 from ungater.model.workload_object import Workload
+from ungater.numa.node_topologies import Sources
 
 FLAVOR = ResourceFlavor(
     metadata=ObjectMeta(name="gpu"),
@@ -51,18 +53,42 @@ class World:
     """Stores as informers keep them, and a memory that hears of every change."""
 
     def __init__(self):
+        for name in ("jobsets", "leader_sets", "topologies"):
+            vars(self).setdefault(name, {})  # those that say how they look these up have them already
+        self.mismatches = []
+        self.reads = False  # whether owners are read that tell how many pods they make
         kinds = ("node", "flavor", "class", "job", "workload", "pod", "namespace", "cluster_queue", "local_queue")
         self.stores = {kind: {} for kind in kinds}
         self.asked: list[str] = []
         self.memory = self.make()
         self.memory.load((), (), (), (), ())
 
-    def make(self):
-        memory = Cache(KEYS, lambda uid, _after: self.asked.append(uid))
-        memory.pods_of = lambda uid: [pod for pod in self.stores["pod"].values() if owner_key(pod, KEYS) == uid]
-        memory.pods_on = lambda name: [pod for pod in self.stores["pod"].values() if pod.spec.node_name == name]
-        memory.workload_of = self.stores["workload"].get
-        return memory
+    def make(self, **options):
+        return Cache(KEYS, self.look_ups(), lambda uid, _after: self.asked.append(uid), notices=self, **options)
+
+    def look_ups(self):
+        return Stores(
+            pods_of=lambda uid: [pod for pod in self.stores["pod"].values() if owner_key(pod, KEYS) == uid],
+            pods_on=lambda name: [pod for pod in self.stores["pod"].values() if pod.spec.node_name == name],
+            workload=self.stores["workload"].get,
+            jobset=self.jobset,
+            leader_set=self.leader_set,
+            cluster_queue=lambda _: None,
+            nodes=Sources(self.stores["node"].get, self.topologies.get, lambda _: None),
+            reads=lambda _kind, _group: self.reads,
+        )
+
+    def jobset(self, name):
+        return self.jobsets.get(name)
+
+    def leader_set(self, name):
+        return self.leader_sets.get(name)
+
+    def machine(self, *news):
+        pass
+
+    def mismatch(self, _record, mismatch):
+        self.mismatches.append(mismatch)
 
     def restarted(self):
         memory = self.make()

@@ -20,7 +20,7 @@ from crds.request import ParsedRequest, unresolved
 from engine.cluster.state import ClusterState
 from engine.cluster.unusable_slots import closed
 from engine.kubelet.machine import NumaPlacement
-from engine.model import Pod, PodSet, Policy, TopologyRequest
+from engine.model import Node, Pod, PodSet, Policy, TopologyRequest
 from engine.numa.score import ZoneScore
 from engine.reasons import Reason
 from kube import convert, objects
@@ -38,6 +38,7 @@ from queueing.queues.entry import AssumedAdmission
 from queueing.queues.queues import Queues
 from ungater.cache.orphans import Orphans, answers_for
 from ungater.cache.reservations import Reservations
+from ungater.cache.stores import Stores
 from ungater.guard import Guard
 from ungater.jobs.job import owner_of
 from ungater.jobs.jobset import made_by, owner_of_jobset, parent_of
@@ -55,6 +56,7 @@ from ungater.numa import placement_exchange
 from ungater.numa.in_flight import InFlightPods
 from ungater.numa.mismatches import PlacementMismatches, refused
 from ungater.numa.node_topologies import NodeTopologies, Options, worth_a_look
+from ungater.numa.notices import Notices, Silent
 from ungater.numa.predictions import promise_again
 from ungater.reconcile.missing_pods import Doubts
 from ungater.reconcile.partial_eviction import may_be_evicted, outside
@@ -67,6 +69,7 @@ BARE = 10.0  # seconds for which an owner without pods keeps its place in a queu
 SHARED = "exclusive"  # the group of pod sets that have a domain alone, together
 
 Enqueue = Callable[[str, float], None]
+View = Callable[[JobView, WorkloadEntry | None, Mapping[str, Node]], JobView]  # how a job is to be looked at
 T = TypeVar("T", bound=objects.Object)
 log = structlog.get_logger()
 
@@ -77,9 +80,12 @@ class Cache:
     def __init__(
         self,
         keys: Keys,
+        stores: Stores,
         enqueue: Enqueue,
         signal: Callable[[], None] = lambda: None,
         *,
+        notices: Notices | None = None,
+        view: View | None = None,
         batch_seconds: float = 1.0,
         options: Options | None = None,
         queueing: model.Rules | None = None,
@@ -96,16 +102,15 @@ class Cache:
         self.state = ClusterState(
             reconstruct_available=options.reconstruct_available, numa_score=ZoneScore(options.numa_score)
         )
-        self.inside = NodeTopologies(self.state, options)
-        self.troubles = PlacementMismatches(enqueue, clock)
-        self.troubles.broken = self.inside.broken
+        notices = notices or Silent()
+        self.stores = stores
+        self.inside = NodeTopologies(self.state, options, stores.nodes, notices.machine)
+        self.troubles = PlacementMismatches(enqueue, self.inside.broken, notices.mismatch, clock)
         self._clock = clock
         self._missing: dict[str, float] = {}  # deleted nodes: since when, on the monotonic clock
         self.arrivals = InFlightPods(self.state, self.inside, enqueue, self.record_of, clock=clock, wall=wall)
-        self.holdings = Reservations(self.state, queueing, wall)
+        self.holdings = Reservations(self.state, queueing, self._pod_priority, self._anywhere, wall)
         self.orphans = Orphans(self.holdings.queues, keys.gate, self._dead)
-        self.holdings.pod_priority = self._pod_priority
-        self.holdings.kept_apart = self._anywhere
         self.generation = 0  # grows when something could help those who wait
         self.records: dict[str, WorkloadEntry] = {}  # by id of the job (`JobView.id`)
         self.flavors: dict[str, tuple[str, ...]] = {}
@@ -116,13 +121,7 @@ class Cache:
         self.live = False
         self.layout = 0  # grows when nodes or flavors change
         self._changed: set[str] = set()  # nodes, since it was looked who has slots there
-        self.pods_of: Callable[[str], Iterable[objects.Pod]] = lambda _: ()
-        self.pods_on: Callable[[str], Iterable[objects.Pod]] = lambda _: ()  # by node name
-        self.workload_of: Callable[[str], Workload | None] = lambda _: None
-        self.cluster_queues: Callable[[str], ClusterQueue | None] = lambda _: None
         self.children: dict[str, dict[str, objects.Job]] = {}  # Jobs by the id of the JobSet that made them, and theirs
-        self.jobset_of: Callable[[str], JobSet | None] = lambda _: None  # by ``namespace/name``
-        self.leaders_of: Callable[[str], LeaderWorkerSet | None] = lambda _: None  # by ``namespace/name``
         self._revisions: dict[tuple[str, str], ControllerRevision] = {}  # by LeaderWorkerSet, and hash
         self._parents: dict[str, str] = {}  # the other way round; also of Jobs that are gone before their pods
         self._unled: dict[str, set[str]] = {}  # by LeaderWorkerSet that was not seen: groups that have pods
@@ -135,7 +134,7 @@ class Cache:
         self.groups: dict[str, str] = {}  # owners that are known by their pods alone: id -> key of the Workload
         self._ids: dict[str, str] = {}  # of all owners, by key of the Workload
         self._places: dict[str, WorkloadEntry] = {}  # by pod uid: in whose `WorkloadEntry.left` it is
-        self.view: Callable[[JobView], JobView] = lambda owner: owner  # a job as everything here is to look at it
+        self._view = view
         self._enqueue = enqueue
         self._signal = signal
         self._batch = batch_seconds
@@ -167,6 +166,15 @@ class Cache:
                 outsiders=self._outsiders,
             )
         return self._rules
+
+    def _seen(self, own: JobView) -> JobView:
+        """A job as everything here is to look at it."""
+        return own if self._view is None else self._view(own, self.records.get(own.id), self.state.nodes)
+
+    def expect_leader_sets(self, coming: Iterable[LeaderWorkerSet]) -> None:
+        """Look these up too, which are not in the cluster yet: a dry run has their pods come."""
+        there, new = self.stores.leader_set, {objects.key(one): one for one in coming}
+        self.stores = replace(self.stores, leader_set=lambda key: new.get(key) or there(key))
 
     @property
     def queues(self) -> Queues:
@@ -230,7 +238,7 @@ class Cache:
         return tuple(
             (pod, text)
             for one, text in self.holdings.outsiders(record.key)
-            for pod in self.pods_on(one.node)
+            for pod in self.stores.pods_on(one.node)
             if pod.metadata.uid == one.uid
         )
 
@@ -319,7 +327,7 @@ class Cache:
 
     def checks_for(self, admission: Admission) -> tuple[str, ...]:
         """The admission checks that an admission needs."""
-        found = self.cluster_queues(admission.queue)
+        found = self.stores.cluster_queue(admission.queue)
         flavors = {flavor for part in admission.parts for flavor in part.flavors.values()}
         return checks(found, flavors) if found is not None else ()
 
@@ -415,7 +423,7 @@ class Cache:
             self.layout += 1
             self._changed.add(event.key)
             self._signal()
-            for pod in self.pods_on(event.key):
+            for pod in self.stores.pods_on(event.key):
                 if pod.metadata.deletion_timestamp is not None:
                     self._pay(pod, self._record_of(pod))
 
@@ -594,7 +602,7 @@ class Cache:
         if known is not None and known.uid != record.gone:
             record.known = known
             self._take_over(record, known)
-        latest = self.workload_of(record.key)
+        latest = self.stores.workload(record.key)
         if latest is not None and belongs(latest, record.owner):
             self.saw_workload(record, known_of(latest))
 
@@ -801,7 +809,7 @@ class Cache:
             self._drop_job(id_of(job))  # another controller's, who makes its pods elsewhere, or not at all
             return
         uid = id_of(job)
-        pods = tuple(self.pods_of(uid)) if uid in self._parents else ()
+        pods = tuple(self.stores.pods_of(uid)) if uid in self._parents else ()
         for pod in pods:
             self._forget_pod(pod)  # a JobSet's until now
         self._parents.pop(uid, None)
@@ -820,7 +828,7 @@ class Cache:
         named, namespace = parent_of(job.metadata), job.metadata.namespace
         if named is None:
             return ""
-        jobset = self.jobset_of(f"{namespace}/{named.name}")
+        jobset = self.stores.jobset(f"{namespace}/{named.name}")
         if jobset is not None and jobset.metadata.uid == named.uid:
             believed = made_by(jobset, job.metadata)
         elif self.keys.queue_name in (job.metadata.labels or {}):
@@ -865,7 +873,7 @@ class Cache:
 
     def _gather_unseen(self, uid: str) -> None:
         _, parts = self.wholes.unseen.pop(uid, (0.0, ()))
-        for pod in [pod for key in sorted(parts) for pod in self.pods_of(key)]:
+        for pod in [pod for key in sorted(parts) for pod in self.stores.pods_of(key)]:
             self._gather(pod, waits=False)
             if self._record_of(pod) is None:
                 self._note_stray(pod)
@@ -876,11 +884,15 @@ class Cache:
             return True
         parts = (told.id, *(f"{told.id}/{kind}" for kind in told.replicas.counts))
         key = f"{told.namespace}/{told.workload}"
-        there = self.workload_of(key)
+        there = self.stores.workload(key)
         apart = (
             any(part in self.records for part in parts)
             or (there is not None and not {one.name for one in there.spec.pod_sets} <= set(told.replicas.counts))
-            or any(mark_of(pod, self.keys) not in {None, told.workload} for part in parts for pod in self.pods_of(part))
+            or any(
+                mark_of(pod, self.keys) not in {None, told.workload}
+                for part in parts
+                for pod in self.stores.pods_of(part)
+            )
         )
         if not apart:
             self.wholes.ids.add(told.id)
@@ -937,7 +949,7 @@ class Cache:
     def _forget_parent(self, uid: str) -> None:
         """Forget whose a Job was, once it and its pods are gone: watches may tell of the pods later."""
         parent = self._parents.get(uid)
-        if parent is not None and uid not in self.children.get(parent, ()) and not any(self.pods_of(uid)):
+        if parent is not None and uid not in self.children.get(parent, ()) and not any(self.stores.pods_of(uid)):
             del self._parents[uid]
             if (parts := self.wholes.parts.get(parent)) is not None:
                 parts.discard(uid)
@@ -945,7 +957,7 @@ class Cache:
                     del self.wholes.parts[parent]
 
     def _look_at_parent(self, record: WorkloadEntry) -> None:
-        jobset = self.jobset_of(record.owner.key)
+        jobset = self.stores.jobset(record.owner.key)
         if jobset is not None and id_of(jobset) == record.id:
             self._set_jobset(jobset)
 
@@ -983,7 +995,7 @@ class Cache:
         record = self.records.get(uid)
         if record is None or record.own is None:
             return
-        before, record.owner = record.owner, self.view(record.own)
+        before, record.owner = record.owner, self._seen(record.own)
         if not record.owner.suspended and record.admission is not None:
             record.started = True
         if _worth_a_look(before, record.owner):
@@ -1032,7 +1044,7 @@ class Cache:
         """Whether an owner that was not seen may be soon: it is watched, and its pods came a moment ago."""
         controller = objects.controller_of(pod.metadata)
         group = controller.api_version.partition("/")[0] if controller is not None else ""
-        if not self.live or controller is None or not self.wholes.read(controller.kind, group):
+        if not self.live or controller is None or not self.stores.reads(controller.kind, group):
             return False
         self.wholes.unseen.setdefault(maker, (self._clock(), set()))[1].add(owner_key(pod, self.keys))
         return True
@@ -1077,7 +1089,7 @@ class Cache:
     def cleared(self, workload: str) -> None:
         """A Workload is seen to be gone: pods of its owner that came meanwhile have another made."""
         for pod in self._leftover.pop(workload, ()):
-            there = self.pods_of(owner_key(pod, self.keys))
+            there = self.stores.pods_of(owner_key(pod, self.keys))
             if any(other.metadata.uid == pod.metadata.uid for other in there):
                 self._gather(pod)
 
@@ -1097,7 +1109,7 @@ class Cache:
         elif record.pods:
             record.bare_since = None
         record.own = own or record.own
-        record.owner = self.view(record.own)
+        record.owner = self._seen(record.own)
         return True
 
     def _replaced(self, record: WorkloadEntry) -> bool:
@@ -1108,13 +1120,13 @@ class Cache:
                 self._gather(pod)
             return False
         record.own = replace(record.own, over=GONE)
-        record.owner = self.view(record.own)
+        record.owner = self._seen(record.own)
         return True
 
     def _counts(self, record: WorkloadEntry) -> Mapping[str, int]:
         """How many pods each pod set has by the Workload, where that is admitted: some may not be there at a start."""
         held = record.owner.kinds and record.known is not None and record.known.admission is not None
-        workload = self.workload_of(record.key) if held else None
+        workload = self.stores.workload(record.key) if held else None
         return {one.name: one.count for one in workload.spec.pod_sets} if workload is not None else {}
 
     def _own_of(
@@ -1129,7 +1141,7 @@ class Cache:
         if not key.startswith(LEADERS) or not found:
             told = self.wholes.told.get(key) if key in self.wholes.ids else None
             return owner_of_pods(key, found, self.keys, before, stored, told) if found or before is not None else None
-        whole = self.leaders_of(set_of(key))
+        whole = self.stores.leader_set(set_of(key))
         if whole is None:
             return before
         return owner_of_group(key, found, whole, self.keys, before, lambda *named: self._revisions.get(named))
@@ -1150,7 +1162,7 @@ class Cache:
         if not self.live or whole is None:
             return
         for group in sorted(self._unled.pop(event.key, ())):
-            for pod in self.pods_of(group):
+            for pod in self.stores.pods_of(group):
                 self._gather(pod)
         self._look_at_groups(event.key)
 
@@ -1182,11 +1194,11 @@ class Cache:
         return record if known else None  # whatever somebody wrote on it since
 
     def _new_record(self, own: JobView, after: float = 0.0) -> None:
-        owner = self.view(own)
+        owner = self._seen(own)
         record = self.records[owner.id] = WorkloadEntry(owner, own=own)
         self._ids[record.key] = owner.id
         record.pods = {pod.metadata.uid: pod for pod in self._pods_of(owner.id)}
-        workload = self.workload_of(owner.workload_key)
+        workload = self.stores.workload(owner.workload_key)
         if workload is not None and belongs(workload, owner) and workload.metadata.uid not in self._removed:
             record.known = known_of(workload)
             if record.known.admission is not None and _holds(owner):
@@ -1218,7 +1230,7 @@ class Cache:
     def _pods_of(self, uid: str) -> Iterable[objects.Pod]:
         """The pods of an owner and of its Jobs."""
         keys = (uid, *self.children.get(uid, ()), *sorted(self.wholes.parts.get(uid, ())))
-        return (pod for one in keys for pod in self.pods_of(one))
+        return (pod for one in keys for pod in self.stores.pods_of(one))
 
     def _record_of(self, pod: objects.Pod) -> WorkloadEntry | None:
         key = owner_key(pod, self.keys)
@@ -1268,7 +1280,7 @@ class Cache:
         self.arrivals.gone(pod)
         record = self._record_of(pod)
         self._forget_parent(key := owner_key(pod, self.keys))
-        if (unled := self._unled.get(set_of(key))) is not None and not any(self.pods_of(key)):
+        if (unled := self._unled.get(set_of(key))) is not None and not any(self.stores.pods_of(key)):
             unled.discard(key)
             if not unled:
                 del self._unled[set_of(key)]
@@ -1354,7 +1366,9 @@ class Cache:
     def _settle(self, record: WorkloadEntry, pod: objects.Pod) -> None:
         """Pods may come to their node in another order than was foreseen."""
         placement_exchange.arrive(record, pod)
-        other = placement_exchange.settle(self.state, record, pod, self.pods_on(pod.spec.node_name), self._record_of)
+        other = placement_exchange.settle(
+            self.state, record, pod, self.stores.pods_on(pod.spec.node_name), self._record_of
+        )
         if other is not None:
             self._charge(other)
 
@@ -1371,7 +1385,7 @@ class Cache:
         """What a node publishes of its inside may have changed."""
         found = self.inside.refresh(name)
         if found.zones:
-            for pod in self.pods_on(name):
+            for pod in self.stores.pods_on(name):
                 self._charge(pod)
                 self._note_arrival(pod)
         if found.anything:
@@ -1431,7 +1445,7 @@ class Cache:
     def forget_missing(self) -> None:
         """Forget deleted nodes on which no pods are any more, and those that came back."""
         known = self.state.nodes
-        for name in [name for name in self._missing if name in known or not self.pods_on(name)]:
+        for name in [name for name in self._missing if name in known or not self.stores.pods_on(name)]:
             del self._missing[name]
 
     def look_at_changed_nodes(self) -> None:

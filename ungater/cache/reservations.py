@@ -10,7 +10,6 @@ import dataclasses
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from crds.constants import EVICT_BY, SLICE
 from engine.cluster.assignment import Assignment, Slice
@@ -25,11 +24,9 @@ from queueing.queues.entry import HOLDING, AssumedAdmission, Phase
 from queueing.queues.queues import Queues
 from ungater.model.actions import Losing
 from ungater.model.conditions import QUOTA_RESERVED, moment
+from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import PodSetSlots, Slot
 from ungater.model.workload_entry import Admission, Nomination, PodSetAssignment, WorkloadEntry
-
-if TYPE_CHECKING:
-    from ungater.model.job_view import JobView, PodSetView
 
 UNQUEUED = "(no queue)"  # no legal name, so that nobody else's queue is meant
 
@@ -38,15 +35,20 @@ class Reservations:
     """See the module's rules. ``clock``: seconds since the epoch."""
 
     def __init__(
-        self, state: ClusterState, rules: model.Rules | None = None, clock: Callable[[], float] = time.time
+        self,
+        state: ClusterState,
+        rules: model.Rules | None,
+        pod_priority: Callable[[JobView], int | None],
+        kept_apart: Callable[[WorkloadEntry, PodSetView], PodSet | None],
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.state = state
         self.queues = Queues(rules)
         self.queues.set_cluster_queue(model.ClusterQueue(name=UNQUEUED, unlimited=True, claims=False))
         self.moving: dict[str, tuple[int, ...]] = {}  # who wants other places for slots, and what was free when tried
         self._left: dict[str, AssumedAdmission] = {}  # what those had who move, until it is stored
-        self.pod_priority: Callable[[JobView], int | None] = lambda _: None  # of a job's pods in Kubernetes
-        self.kept_apart: Callable[[WorkloadEntry, PodSetView], PodSet | None] = lambda *_: None  # any of its pods
+        self._pod_priority = pod_priority  # of a job's pods in Kubernetes
+        self._kept_apart = kept_apart  # any pod of a pod set, where they are kept apart from others
         self._clock = clock
 
     # --- waiting ---------------------------------------------------------------------------------------------------
@@ -80,7 +82,7 @@ class Reservations:
             uid=known.uid if known is not None else "",
             at_least=at_least,
             by_slices=len(owner.pod_sets) == 1 and owner.pod_sets[0].wishes.get(EVICT_BY) == SLICE,
-            pod_priority=self.pod_priority(owner),
+            pod_priority=self._pod_priority(owner),
         )
 
     def forget_namespace(self, name: str) -> None:
@@ -282,7 +284,7 @@ class Reservations:
             levels=slots.levels,
             requests=part.asks or convert.pod_requests(owned.template.spec),
             shape=owned.shape,
-            source=self.kept_apart(record, owned),
+            source=self._kept_apart(record, owned),
             slices=(Slice(values=slot.values, count=slot.count) for slot in slots.slots),
         )
 

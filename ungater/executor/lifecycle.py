@@ -76,6 +76,7 @@ class Lifecycle:
         admitter: Scheduler,
         evictions: Evictor,
         *,
+        flavors: Mapping[str, ResourceFlavor],
         keys: Keys,
         again: Callable[[str, float], None],
         recorder: EventRecorder,
@@ -94,7 +95,7 @@ class Lifecycle:
         self._metrics = metrics
         self._patience = patience
         self._reclaim = reclaim
-        self.flavors: Mapping[str, ResourceFlavor] = {}
+        self._flavors = flavors
 
     async def writing(
         self, record: WorkloadEntry, write: Callable[[ObservedWorkload], Awaitable[ObservedWorkload]]
@@ -130,7 +131,7 @@ class Lifecycle:
             return False
         updates = pod_template.updates_of(known, memory.checks_of(record))
         try:
-            body = pod_template.start(record.owner, admission, self.flavors, self._keys, updates)
+            body = pod_template.start(record.owner, admission, self._flavors, self._keys, updates)
         except pod_template.ClashError as clash:
             return await self._turn_down(record, Reason.CHECK_REJECTED, str(clash))
         if updates and (why := self._elsewhere(record, admission, updates)) is not None:
@@ -145,7 +146,7 @@ class Lifecycle:
         """Where checks want other nodes than those of its slots: False, other slots are on their way; or why not."""
         memory, owner = self._memory, record.owner
         more = {
-            one.name: (one, pod_template.added(owner, part, self.flavors, self._keys, updates))
+            one.name: (one, pod_template.added(owner, part, self._flavors, self._keys, updates))
             for one in owner.pod_sets
             if (part := admission.part(one.name)) is not None and part.count
         }

@@ -9,7 +9,7 @@ Rules
 - An owner that cannot be read, or that nobody sees, tells nothing: then each kind is a workload by itself.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -114,15 +114,13 @@ class ReplicatedOwners:
     """Which owners tell how many pods they have, and whose pods are one workload for that.
 
     ``told``: by id; ``ids``: of those that are one; ``parts``: the keys of their pods, where that is not the id;
-    ``unseen``: ids of owners that were not seen and may be soon, since when, and the keys of their pods. ``read``:
-    whether owners of this kind and group are watched.
+    ``unseen``: ids of owners that were not seen and may be soon, since when, and the keys of their pods.
     """
 
     told: dict[str, ReplicaCounts] = field(default_factory=dict)
     ids: set[str] = field(default_factory=set)
     parts: dict[str, set[str]] = field(default_factory=dict)
     unseen: dict[str, tuple[float, set[str]]] = field(default_factory=dict)
-    read: Callable[[str, str], bool] = lambda _kind, _group: False
 
     def gone(self, uid: str, *, has_pods: bool) -> None:
         """An owner was deleted: its pods go after it, and are to the end what they were."""

@@ -1,8 +1,8 @@
 """Kueue's objects watched, and our checks answered, by what `decide` and `answers` make of what was seen.
 
 Rules
-- `view` is how everything else looks at a job; whoever keeps jobs asks it for every version of one, and again when told
-  by ``review``.
+- `Standings.view` is how everything else looks at a job; the cache asks it for every version of one, and again when it
+  is told by ``review``.
 - An answer names the version of the Workload that it was decided on: where Kueue took the quota back meanwhile, the API
   server refuses it, and the news that come then decide again.
 - What follows a Retry (`retries.next_step`) waits for nothing of ours: Kueue requeues a moment after it evicted.
@@ -28,8 +28,9 @@ from ungater.kueue import answers, decide, retries
 from ungater.kueue.answers import Side
 from ungater.kueue.decide import KueueObjects, Standing
 from ungater.kueue.retries import HOPELESS, Limits, RetryAnswer
+from ungater.kueue.standings import Standings, strayed
 from ungater.model import conditions, kueue_objects
-from ungater.model.job_view import JobView, identity
+from ungater.model.job_view import identity
 from ungater.model.kueue_objects import CONTROLLER, PENDING, RETRY, KueueCheckState
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.optional import OptionalInformer
@@ -49,7 +50,7 @@ log = structlog.get_logger()
 class AdmissionCheckController:
     """Between Kueue and ``memory``. Runs nothing where Kueue is not there."""
 
-    def __init__(self, client: Client, memory: Cache, limits: Limits) -> None:
+    def __init__(self, client: Client, memory: Cache, standings: Standings, limits: Limits) -> None:
         self._client = client
         self._memory = memory
         self._limits = limits
@@ -60,8 +61,7 @@ class AdmissionCheckController:
             retries.ContestedQueues(),
         )  # when that was looked at
         self._queue = WorkQueue()
-        self._of_owner: dict[str, set[str]] = {}  # keys of Workloads by the uid of their owner
-        self._standing: dict[str, Standing] = {}  # by the uid of the job
+        self._standings = standings
         self._written: dict[str, tuple[float, int]] = {}  # by key of a Workload: when, and the version that came of it
         self._failures: dict[str, int] = {}
         self.checks: OptionalInformer[kueue_objects.AdmissionCheck] = self._informer(
@@ -76,7 +76,6 @@ class AdmissionCheckController:
         self.topologies: OptionalInformer[kueue_objects.Topology] = self._informer(
             kueue_objects.TOPOLOGIES, kueue_objects.Topology, self._on_flavor
         )
-        memory.view = self.view
 
     def _informer(self, versions: Any, type_: Any, on_event: Any) -> OptionalInformer[Any]:
         newest, *older = versions
@@ -105,38 +104,17 @@ class AdmissionCheckController:
 
     # --- what the rest of the controller asks and tells --------------------------------------------------------------
 
-    def view(self, owner: JobView) -> JobView:
-        """The job as it is to be looked at."""
-        stands = self._standing.get(owner.id)
-        seen = decide.view(owner, stands, self._of_owner.get(owner.id, ()))
-        if stands is not None and owner.suspended and not seen.suspended:
-            record = self._memory.records.get(owner.id)
-            if self._strayed(record, stands):
-                return owner  # slots of an earlier reservation are given back first
-        return seen
-
     def looked(self, record: WorkloadEntry) -> None:
         """A job was looked at: its check may have another answer now."""
-        if record.id in self._standing:
+        if record.id in self._standings.of_job:
             self._memory.review(record.id)
-        for key in self._of_owner.get(record.id, ()):
+        for key in self._standings.workloads.get(record.id, ()):
             self._queue.add(key)
 
     def flavors_changed(self) -> None:
         """Our own flavors came, changed or went: checks may be active now, or no longer."""
         for name in self.checks.store:
             self._queue.add(_CHECK + name)
-
-    def _strayed(self, record: WorkloadEntry | None, stands: Standing) -> bool:
-        if record is None or record.slots is None or stands.restriction is None:
-            return False
-        nodes = self._memory.state.nodes
-
-        def labels_of(name: str) -> dict[str, str] | None:
-            node = nodes.get(name)
-            return node.labels if node is not None else None
-
-        return decide.strayed(record.slots, stands.restriction, labels_of)
 
     # --- events ------------------------------------------------------------------------------------------------------
 
@@ -150,7 +128,7 @@ class AdmissionCheckController:
 
     def _on_workload(self, event: Event[kueue_objects.KueueWorkload]) -> None:
         for workload in filter(None, (event.old, event.new)):
-            keys = self._of_owner.setdefault(_owner_id(workload), set())
+            keys = self._standings.workloads.setdefault(_owner_id(workload), set())
             keys.discard(event.key)
             if workload is event.new:
                 keys.add(event.key)
@@ -158,14 +136,14 @@ class AdmissionCheckController:
             for remembered in (self._written, self._failures, self._hopeless, self._told):
                 remembered.pop(event.key, None)
         for uid in _owners(event):
-            if not self._of_owner[uid]:
-                del self._of_owner[uid]
+            if not self._standings.workloads[uid]:
+                del self._standings.workloads[uid]
             self._stand(uid)
         self._queue.add(event.key)
 
     def _stand_anew(self) -> None:
         """Something that all depend on changed; it does so rarely."""
-        for uid in tuple(self._of_owner):
+        for uid in tuple(self._standings.workloads):
             self._stand(uid)
         for key in self.workloads.store:
             self._queue.add(key)
@@ -173,10 +151,12 @@ class AdmissionCheckController:
     def _stand(self, uid: str) -> None:
         if not uid:
             return
-        workloads = [found for key in self._of_owner.get(uid, ()) if (found := self.workloads.get(key)) is not None]
-        before, now = self._standing.pop(uid, None), decide.standing(workloads, self._known())
+        workloads = [
+            found for key in self._standings.workloads.get(uid, ()) if (found := self.workloads.get(key)) is not None
+        ]
+        before, now = self._standings.of_job.pop(uid, None), decide.standing(workloads, self._known())
         if now is not None:
-            self._standing[uid] = now
+            self._standings.of_job[uid] = now
         record = self._memory.records.get(uid)
         if record is not None and now is not None and now != before and now.restriction is not None:
             self._memory.ask(record)  # what was said of an earlier reservation is no answer to this one
@@ -349,7 +329,7 @@ class AdmissionCheckController:
         return Side(asks=True, reason=reason, message=message)
 
     def _side_of(self, record: WorkloadEntry, workload: str) -> Side:
-        stands, rules = self._standing.get(record.id), self._memory.rules
+        stands, rules = self._standings.of_job.get(record.id), self._memory.rules
         if stands is None or stands.workload != workload or stands.restriction is None:
             return Side(asks=True, reason=stands.never, message=stands.missing) if stands else Side(asks=True)
         if self._placed(record, stands):
@@ -369,7 +349,7 @@ class AdmissionCheckController:
         if slots is None or known is None or known.slots is None or record.owner.suspended:
             return False
         whole = slots.total >= record.owner.count and known.slots.same(slots)
-        return whole and not self._strayed(record, stands)
+        return whole and not strayed(record, stands, self._memory.state.nodes)
 
     def _placed_side(self, record: WorkloadEntry) -> Side:
         slots, known = record.slots, record.known

@@ -24,9 +24,15 @@ REFUSALS = frozenset({"TopologyAffinityError", "SMTAlignmentError", "UnexpectedA
 class PlacementMismatches:
     """Notes what goes otherwise, and says which nodes to keep off."""
 
-    def __init__(self, enqueue: Callable[[str, float], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self.tell: Callable[[WorkloadEntry, PlacementMismatch], None] = lambda _record, _trouble: None
-        self.broken: Callable[[Pod], tuple[str, ...]] = lambda _pod: ()  # what a pod's own devices do not keep
+    def __init__(
+        self,
+        enqueue: Callable[[str, float], None],
+        broken: Callable[[Pod], tuple[str, ...]],
+        tell: Callable[[WorkloadEntry, PlacementMismatch], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._tell = tell
+        self._broken = broken  # what a pod's own devices do not keep
         self._enqueue = enqueue
         self._clock = clock
         self._refusals = Refusals()
@@ -41,10 +47,10 @@ class PlacementMismatches:
         if refused(new):
             trouble = self._refusal(record, new) if old is None or not finished(old) else None
         elif old is None or old.metadata.annotations != new.metadata.annotations:
-            trouble = misalignment(record, new) or _unkept(new, self.broken(new))
+            trouble = misalignment(record, new) or _unkept(new, self._broken(new))
         if trouble is not None:
             record.troubles[uid] = trouble
-            self.tell(record, trouble)
+            self._tell(record, trouble)
 
     def _refusal(self, record: WorkloadEntry, pod: Pod) -> PlacementMismatch:
         node, reason, detail = pod.spec.node_name, pod.status.reason, pod.status.message

@@ -49,13 +49,13 @@ class Options:
         )
 
 
-@dataclass
+@dataclass(frozen=True)
 class Sources:
     """Where a node's objects are found by name."""
 
-    node: Callable[[str], objects.Node | None] = lambda _: None
-    topology: Callable[[str], NodeResourceTopology | None] = lambda _: None
-    flex: Callable[[str], FlexTopo | None] = lambda _: None
+    node: Callable[[str], objects.Node | None]
+    topology: Callable[[str], NodeResourceTopology | None]
+    flex: Callable[[str], FlexTopo | None]
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,15 @@ class Changed:
 class NodeTopologies:
     """The machines of all nodes. ``tell`` is called where what is wrong with a node's data changed."""
 
-    def __init__(self, state: ClusterState, options: Options) -> None:
-        self.sources = Sources()
-        self.tell: Callable[[str, Described, Described], None] = lambda _name, _before, _now: None
+    def __init__(
+        self,
+        state: ClusterState,
+        options: Options,
+        sources: Sources,
+        tell: Callable[[str, Described, Described], None],
+    ) -> None:
+        self.sources = sources
+        self._tell = tell
         self.described: dict[str, Described] = {}
         self._state = state
         self._options = options
@@ -87,7 +93,7 @@ class NodeTopologies:
         else:
             self.described[name] = now
         if (now.problems, now.disagreements) != (before.problems, before.disagreements):
-            self.tell(name, before, now)
+            self._tell(name, before, now)
         zones_before = self._zones.pop(name, None)
         if now.machine is None:
             gone = self._state.remove_machine(name)

@@ -44,6 +44,7 @@ class PodWriter:
         self,
         client: Client,
         keys: Keys,
+        flavors: Mapping[str, ResourceFlavor],
         *,
         concurrency: int,
         timeout: float,
@@ -55,6 +56,7 @@ class PodWriter:
     ) -> None:
         self._client = client
         self._keys = keys
+        self._flavors = flavors
         self._concurrency = concurrency
         self._timeout = timeout
         self._again = again
@@ -65,7 +67,6 @@ class PodWriter:
         self._ungated = metrics.patches.labels("ungated")
         self._queue: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         self.last_sent = 0.0  # monotonic
-        self.flavors: Mapping[str, ResourceFlavor] = {}
 
     async def run(self) -> None:
         """Send, for ever."""
@@ -153,7 +154,7 @@ class PodWriter:
         admission = record.admission
         part = admission.part(name) if admission is not None else None
         flavors = part.flavors if part is not None else {}
-        used = [self.flavors[flavor] for flavor in flavors.values() if flavor in self.flavors] if not levels else []
+        used = [self._flavors[flavor] for flavor in flavors.values() if flavor in self._flavors] if not levels else []
         queue = admission.queue if admission is not None else ""
         quota = encode(AdmittedQuota(queue, dict(flavors))) if queue else ""
         return UngatePatches(self._keys, record.owner.workload, name, levels, labels_of(used), quota=quota)

@@ -107,17 +107,12 @@ class Sets(World):
     """Four racks of two hosts of two CPUs, JobSets and LeaderWorkerSets."""
 
     def __init__(self):
-        self.jobsets, self.groups = {}, {}
+        self.jobsets, self.leader_sets = {}, {}
         super().__init__()
         self.put("flavor", FLAVOR)
         for rack in ("r1", "r2", "r3", "r4"):
             for host in ("h1", "h2"):
                 self.put("node", make_node(rack, host))
-
-    def make(self):
-        memory = super().make()
-        memory.jobset_of, memory.leaders_of = self.jobsets.get, self.groups.get
-        return memory
 
     def add(self, made):
         """A JobSet, or the first group of a LeaderWorkerSet: its record."""
@@ -126,7 +121,7 @@ class Sets(World):
             self.jobsets[name] = made
             self.memory._set_jobset(made)
             return self.memory.records[f"ns/{made.metadata.uid}"]
-        self.groups[name] = made
+        self.leader_sets[name] = made
         pod = leader_pod(made.metadata.name)
         self.put("pod", pod)
         return self.memory.records[leaderworkerset.group_key(pod)]

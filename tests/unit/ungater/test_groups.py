@@ -517,7 +517,7 @@ def test_a_leader_worker_set_that_is_made_anew_under_its_name_is_another_workloa
         return LeaderWorkerSet(metadata=ObjectMeta(name="l", namespace="ns", uid=uid), spec=shape)
 
     sets = {"ns/l": whole("u-1")}
-    memory, world.memory.leaders_of = world.memory, sets.get
+    memory, world.leader_sets = world.memory, sets
     world.put("pod", pod)
     (old,) = memory.records.values()
     old.known = known_of(stored_for(old))
@@ -539,7 +539,7 @@ def test_a_group_that_says_it_has_no_pods_has_a_leader(world, size):
     template = msgspec.Raw(msgspec.json.encode({"spec": pod.spec}))
     shape = LeaderWorkerSetSpec(leader_worker_template=LeaderWorkerTemplate(size=size, worker_template=template))
     whole = LeaderWorkerSet(metadata=ObjectMeta(name="l", namespace="ns", uid="u-1"), spec=shape)
-    world.memory.leaders_of = {"ns/l": whole}.get
+    world.leader_sets = {"ns/l": whole}
     world.put("pod", pod)
     (record,) = world.memory.records.values()
     assert [(one.name, one.count) for one in record.owner.pod_sets] == [("main", 1)]
@@ -552,7 +552,7 @@ def test_pods_let_go_for_a_leader_worker_set_that_was_replaced_are_replaced(worl
     shape = LeaderWorkerTemplate(worker_template=msgspec.Raw(msgspec.json.encode({"spec": make_pod("l-0").spec})))
     meta = ObjectMeta(name="l", namespace="ns", uid="u-2", creation_timestamp="2026-11-21T00:00:05Z")
     sets = {"ns/l": LeaderWorkerSet(metadata=meta, spec=LeaderWorkerSetSpec(leader_worker_template=shape))}
-    world.memory.leaders_of = sets.get
+    world.leader_sets = sets
     marks = {"annotations": {KEYS.workload: "of-another"}, "spec": {"schedulingGates": [], "nodeName": "r1-h1"}}
     pod = make_pod("l-0", owner=STATEFUL_SET, labels=labels, creationTimestamp=born, **marks)
     world.put("pod", pod)
@@ -569,7 +569,7 @@ def test_the_workload_of_a_leader_worker_sets_group_without_pods_is_left_over(wo
     shape = LeaderWorkerTemplate(worker_template=msgspec.Raw(msgspec.json.encode({"spec": pod.spec})))
     meta = ObjectMeta(name="l", namespace="ns", uid="u-1")
     sets = {"ns/l": LeaderWorkerSet(metadata=meta, spec=LeaderWorkerSetSpec(leader_worker_template=shape))}
-    world.memory.leaders_of = sets.get
+    world.leader_sets = sets
     world.put("pod", pod)
     (record,) = world.memory.records.values()
     workload = stored_for(record).metadata

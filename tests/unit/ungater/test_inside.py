@@ -22,9 +22,11 @@ class World:
     def __init__(self, **options):
         self.nodes, self.topologies, self.flexes, self.told = {"n1": node()}, {}, {}, []
         self.state = ClusterState()
-        self.inside = NodeTopologies(self.state, Options(**options))
-        self.inside.sources = Sources(self.nodes.get, self.topologies.get, self.flexes.get)
-        self.inside.tell = lambda *news: self.told.append(news)
+        sources = Sources(self.nodes.get, self.topologies.get, self.flexes.get)
+        self.inside = NodeTopologies(self.state, Options(**options), sources, self.tell)
+
+    def tell(self, *news):
+        self.told.append(news)
 
     def look(self):
         return self.inside.refresh("n1")

@@ -19,6 +19,7 @@ from ungater.jobs.jobset import made_by, owner_of_jobset
 from ungater.model import workload_object
 from ungater.model.actions import Enqueue, Shrink, ShrinkLater, Ungate
 from ungater.model.job_view import JOB_SET, JOB_SET_API
+from ungater.model.workload_entry import PodSetAssignment
 from ungater.reconcile.reconcile import reconcile
 
 GATE = [{"name": KEYS.gate}]
@@ -172,7 +173,6 @@ class Sets(World):
 
     def make(self):
         memory = super().make()
-        memory.jobset_of = self.jobsets.get
         memory._clock = lambda: self.now
         return memory
 
@@ -349,7 +349,7 @@ def test_pods_of_a_lost_node_move_by_pod_set(world):
 def test_starting_and_putting_back():
     owner = owner_of(suspend=True)
     slots = next(iter(()), None)
-    parts = [workload_object.Part(one.name, one.count, {"cpu": "plain"}, {}, slots) for one in owner.pod_sets]
+    parts = [PodSetAssignment(one.name, one.count, {"cpu": "plain"}, {}, slots) for one in owner.pod_sets]
     plain = msgspec.convert(
         {"metadata": {"name": "plain"}, "spec": {"nodeLabels": {"zone": "z"}, "tolerations": [{"key": "t"}]}},
         ResourceFlavor,

@@ -143,6 +143,7 @@ async def test_what_becomes_of_a_workload_while_its_job_is_patched_is_not_lost(w
         None,
         None,
         None,
+        flavors={},
         keys=KEYS,
         again=None,
         recorder=None,
@@ -166,8 +167,8 @@ def told(controller, world, job):
     """Have the controller know what the world knows; the record of the job, with its slots."""
     stores = (world.stores[kind].values() for kind in ("node", "flavor", "class", "job", "pod"))
     queues = {f"{kind}s": world.stores[kind].values() for kind in ("namespace", "cluster_queue", "local_queue")}
-    controller.memory.workload_of = world.stores["workload"].get
-    controller.memory.cluster_queues = world.stores["cluster_queue"].get
+    look_ups = {"workload": world.stores["workload"].get, "cluster_queue": world.stores["cluster_queue"].get}
+    controller.memory.stores = dataclasses.replace(controller.memory.stores, **look_ups)
     controller.memory.load(*stores, **queues)
     return controller.memory.records[id_of(job)]
 

@@ -73,12 +73,10 @@ def test_observed_zones_replace_predicted_ones_and_a_finished_pod_gives_all_back
     world.put("pod", bound)
     assert world.free(slot.node) == [2, 4]
     other = encode(placement).replace("node-0", "node-1")
-    told = []
-    world.memory.troubles.tell = lambda _record, trouble: told.append(trouble)
     seen = sent(world, job, 0, slot, placement, node=slot.node, phase="Running", observed=other)
     world.put("pod", seen)
     assert world.free(slot.node) == [4, 2]
-    assert [trouble.refused for trouble in told] == [False]
+    assert [trouble.refused for trouble in world.mismatches] == [False]
     unknown = other.replace("node-1", "node-7")
     world.put("pod", sent(world, job, 0, slot, placement, node=slot.node, phase="Running", observed=unknown))
     assert world.free(slot.node) == [2, 4], "a zone that the machine lacks voids the record"
@@ -99,8 +97,6 @@ def two_that_were_promised_different_zones(world, node=""):
 
 
 def test_pods_of_a_job_that_come_in_another_order_exchange_their_zones(world):
-    told = []
-    world.memory.troubles.tell = lambda _record, trouble: told.append(trouble)
     job, slot, promises = two_that_were_promised_different_zones(world, node="r1-h1")
     assert slot.node == "r1-h1"
     assert world.free() == [0, 2]
@@ -109,16 +105,14 @@ def test_pods_of_a_job_that_come_in_another_order_exchange_their_zones(world):
     assert zones_of([world.memory.state.pods["ns/train-2"].placement]) == [(0,)]
     world.put("pod", sent(world, job, 2, slot, promises[2], node=slot.node, observed=encode(promises[0])))
     assert world.free() == [0, 2]
-    assert told == []
+    assert world.mismatches == []
     strange = encode(promises[2])
     world.put("pod", sent(world, job, 1, slot, promises[1], node=slot.node, observed=strange))
     assert world.free() == [2, 0]
-    assert len(told) == 1, "nobody is left to exchange with"
+    assert len(world.mismatches) == 1, "nobody is left to exchange with"
 
 
 def test_an_exchange_waits_for_a_pod_that_is_on_its_way(world):
-    told = []
-    world.memory.troubles.tell = lambda _record, trouble: told.append(trouble)
     job, slot, promises = two_that_were_promised_different_zones(world)
     record = world.record(job)
     world.put("pod", sent(world, job, 0, slot, promises[0], node=slot.node, observed=encode(promises[2])))
@@ -130,7 +124,7 @@ def test_an_exchange_waits_for_a_pod_that_is_on_its_way(world):
     assert zones_of([world.memory.state.pods["ns/train-2"].placement]) == [(0,)]
     assert record.exchanges == {("main", slot.node): []}
     world.put("pod", sent(world, job, 2, slot, promises[2], node=slot.node, observed=encode(promises[0])))
-    assert told == []
+    assert world.mismatches == []
 
 
 def test_an_exchange_with_a_pod_that_never_comes_is_for_its_successor(world):
@@ -149,11 +143,9 @@ def test_a_refused_pod_leaves_its_node_out_for_its_shape_and_its_slot_moves(worl
     record = world.record(job)
     (placement,) = world.memory.state.placements(record.key, "main", slot.node)
     world.put("pod", sent(world, job, 0, slot, placement, node=slot.node))
-    told = []
-    world.memory.troubles.tell = lambda _record, trouble: told.append(trouble)
     failed = sent(world, job, 0, slot, placement, node=slot.node, phase="Failed", reason="TopologyAffinityError")
     world.put("pod", failed)
-    assert [(trouble.node, trouble.reason) for trouble in told] == [(slot.node, "TopologyAffinityError")]
+    assert [(trouble.node, trouble.reason) for trouble in world.mismatches] == [(slot.node, "TopologyAffinityError")]
     assert world.memory.rules.avoided(record, record.owner.pod_sets[0], world.now) == {slot.node}
     record.lost = {"main": ((0, 1),)}
     (moved,) = elsewhere(world.memory, record).assignments

@@ -61,7 +61,7 @@ class Owned(LookedAt):
         self.seconds = 0.0
         super().__init__()
         self.memory._clock = lambda: self.seconds
-        self.memory.wholes.read = lambda _kind, _group: True
+        self.reads = True
         self.put("flavor", FLAVOR)
         for node in NODES:
             self.put("node", node)
@@ -167,7 +167,7 @@ def test_one_whose_owner_nobody_sees_is_what_its_pods_tell(world):
 
 @pytest.mark.parametrize("read", [True, False])
 def test_where_owners_cannot_be_read_each_kind_is_a_workload(world, read):
-    world.memory.wholes.read = lambda _kind, _group: read
+    world.reads = read
     if read:
         world.see(TORCH, owner("bert", {"pytorchReplicaSpecs": {"Worker": {"replicas": "many"}}}))
         world.torch_pod("worker", 0)
@@ -181,7 +181,7 @@ def test_where_owners_cannot_be_read_each_kind_is_a_workload(world, read):
 
 def test_pods_that_were_placed_by_kind_stay_so(world):
     """As they were under an earlier version, or before somebody installed the kind."""
-    world.memory.wholes.read = lambda _kind, _group: False
+    world.reads = False
     world.torch_pod("worker", 0)
     assert all_go(world) == ["worker-0"]
     world.see(TORCH, torch(1))

@@ -35,7 +35,7 @@ class Rollout(LookedAt):
     """A LeaderWorkerSet of one group of three, in two racks: one of 4 CPUs on two nodes, one of 6 on three."""
 
     def __init__(self):
-        self.sets = {}
+        self.leader_sets = {}
         self.revisions = {}
         super().__init__()
         self.put("flavor", FLAVOR)
@@ -45,7 +45,6 @@ class Rollout(LookedAt):
 
     def make(self):
         memory = super().make()
-        memory.leaders_of = self.sets.get
         for name, one in self.revisions.items():
             memory.on_revision(Event(EventKind.ADDED, name, None, one))
         return memory
@@ -55,8 +54,8 @@ class Rollout(LookedAt):
         whole = {"size": 3, "leaderTemplate": template(leader), "workerTemplate": template(workers)}
         meta = {"name": "l", "namespace": "ns", "uid": "u-l", "creationTimestamp": "2026-11-21T00:00:00Z"}
         body = {"metadata": meta, "spec": {"replicas": 1, "leaderWorkerTemplate": whole}}
-        old, self.sets["ns/l"] = self.sets.get("ns/l"), read(body, LeaderWorkerSet)
-        self.memory.on_leaders(Event(EventKind.MODIFIED, "ns/l", old, self.sets["ns/l"]))
+        old, self.leader_sets["ns/l"] = self.leader_sets.get("ns/l"), read(body, LeaderWorkerSet)
+        self.memory.on_leaders(Event(EventKind.MODIFIED, "ns/l", old, self.leader_sets["ns/l"]))
         owner = {
             "apiVersion": leaderworkerset.API_VERSION,
             "kind": leaderworkerset.KIND,

@@ -20,8 +20,17 @@ class Heard:
         self.now = 100.0
         self.queued = []
         self.told = []
-        self.troubles = PlacementMismatches(lambda uid, after: self.queued.append((uid, after)), lambda: self.now)
-        self.troubles.tell = lambda record, trouble: self.told.append((record.id, trouble))
+        self.troubles = PlacementMismatches(
+            lambda uid, after: self.queued.append((uid, after)),
+            self.breaks,
+            lambda record, trouble: self.told.append((record.id, trouble)),
+            lambda: self.now,
+        )
+
+    def breaks(self, pod):
+        return self.broken(pod)
+
+    broken = staticmethod(lambda _pod: ())
 
 
 @pytest.fixture
@@ -130,7 +139,7 @@ def test_no_trouble_without_two_records_that_differ_in_zones(predicted, observed
 def test_devices_that_break_a_promise_are_told_once_where_the_zones_are_right(heard):
     record = make_record(slots=SLOTS)
     first = on_node("a", **{NUMA_PLACEMENT_PREDICTED: ZONE0})
-    heard.troubles.broken = lambda pod: (
+    heard.broken = lambda pod: (
         ("2 of nvidia.com/gpu are not one NVLink clique",)
         if NUMA_PLACEMENT_OBSERVED in pod.metadata.annotations
         else ()

@@ -20,8 +20,9 @@ from ungater.kueue.answers import Side
 from ungater.kueue.decide import Restriction, Standing
 from ungater.kueue.retries import HOPELESS
 from ungater.model import kueue_objects as kueue
+from ungater.model.actions import ReconcileContext
 from ungater.model.kueue_objects import PENDING, READY, REJECTED, RETRY, KueueCheckState
-from ungater.reconcile import reconcile as jobs
+from ungater.reconcile.reconcile import reconcile
 
 TAINTED = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
 
@@ -286,7 +287,7 @@ def test_why_kueue_has_it_suspended_is_said():
     assert d.view(make_owner(suspend=True), unknown).waits_for == unknown.missing
     record = make_record(replace(make_owner(suspend=True), waits_for="Kueue has no quota"))
     (write,) = (
-        each for each in jobs.reconcile(record, jobs.Rules(KEYS, {"gpu": LEVELS}), 0.0) if hasattr(each, "wanted")
+        each for each in reconcile(record, ReconcileContext(KEYS, {"gpu": LEVELS}), 0.0) if hasattr(each, "wanted")
     )
     assert write.wanted[0].message == "Job train is suspended; Kueue has no quota"
 

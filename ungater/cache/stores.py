@@ -1,0 +1,30 @@
+"""Look-ups in what is there: what informers keep, or what was read from files. Nobody writes through them."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from kube.objects import Pod
+from kube.parents import JobSet, LeaderWorkerSet
+from kube.queues import ClusterQueue
+from ungater.model.workload_object import Workload
+from ungater.numa.node_topologies import Sources
+
+
+@dataclass(frozen=True)
+class Stores:
+    """Functions from a key to what is there under it.
+
+    ``pods_of``: by the id of who owns them (`ungater.jobs.pod_group.owner_key`); ``pods_on``: by the name of their
+    node. ``workload``, ``jobset`` and ``leader_set``: by ``namespace/name``; ``cluster_queue``: by name. ``nodes``: a
+    node's objects by its name. ``reads``: whether owners of a kind and API group are read, that tell how many pods they
+    make of each kind.
+    """
+
+    pods_of: Callable[[str], Iterable[Pod]]
+    pods_on: Callable[[str], Iterable[Pod]]
+    workload: Callable[[str], Workload | None]
+    jobset: Callable[[str], JobSet | None]
+    leader_set: Callable[[str], LeaderWorkerSet | None]
+    cluster_queue: Callable[[str], ClusterQueue | None]
+    nodes: Sources
+    reads: Callable[[str, str], bool]

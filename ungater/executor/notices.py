@@ -1,0 +1,64 @@
+"""Events, metrics and log lines about nodes' insides: data that is wrong, and kubelets that did otherwise."""
+
+from collections.abc import Callable
+
+import structlog
+
+from engine.reasons import Reason
+from kube.events import EventRecorder, reference
+from kube.objects import Node
+from kube.resources import NODES, PODS
+from ungater.metrics import Metrics
+from ungater.model import conditions
+from ungater.model.workload_entry import PlacementMismatch, WorkloadEntry
+from ungater.numa.sources import Described
+from ungater.writers.events import FINE, emit
+
+_SAFER = "; until they agree the smaller amounts and the stricter policy count"
+
+log = structlog.get_logger()
+
+
+class NodeNotices:
+    """What is told of nodes (`ungater.numa.notices`). ``node``: a node by its name."""
+
+    def __init__(self, recorder: EventRecorder, metrics: Metrics, node: Callable[[str], Node | None]) -> None:
+        self._recorder = recorder
+        self._metrics = metrics
+        self._node = node
+
+    def machine(self, name: str, before: Described, now: Described) -> None:
+        """What is wrong with what a node publishes changed: an event on the node."""
+        node = self._node(name)
+        regarding = reference(NODES, node) if node is not None else None
+        news = (
+            (Reason.MACHINE_DATA_DISAGREES, before.disagreements, now.disagreements, _SAFER),
+            (Reason.MACHINE_DATA_INVALID, before.problems, now.problems, ""),
+        )
+        for reason, old, new, then in news:
+            if new == old or regarding is None:
+                continue
+            text = conditions.shorten("; ".join(new) + then)
+            if new:
+                self._recorder.event(regarding, "Warning", reason, "Read", text)
+                log.warning("machine data", node=name, reason=str(reason), message=text)
+        if not now.problems and not now.disagreements and regarding is not None:
+            message = f"what the node publishes of its inside can be used again: {now.source or 'nothing'}"
+            self._recorder.event(regarding, FINE, Reason.MACHINE_DATA_VALID, "Read", message)
+
+    def mismatch(self, record: WorkloadEntry, mismatch: PlacementMismatch) -> None:
+        """A kubelet did otherwise than predicted: an event on the pod and on its job."""
+        if mismatch.refused:
+            self._metrics.refusals.labels(mismatch.reason).inc()
+        else:
+            self._metrics.misaligned.inc()
+        reason = Reason.KUBELET_REFUSED if mismatch.refused else Reason.MISALIGNED
+        message = conditions.shorten(mismatch.message)
+        if mismatch.refused:
+            left_out = (
+                f"; no pod like it goes to {mismatch.node} for {mismatch.seconds:.0f} s unless something changes there"
+            )
+            message = conditions.shorten(mismatch.message + left_out)
+        self._recorder.event(reference(PODS, mismatch.pod), "Warning", reason, "Place", message)
+        emit(self._recorder, record, "Warning", reason, "Place", message=message)
+        log.warning("kubelet did otherwise", workload=record.key, reason=str(reason), message=message)

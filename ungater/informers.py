@@ -1,0 +1,217 @@
+"""Every watch of the controller: what is watched, the look-ups in what was seen, and who is told of changes.
+
+The informers are made first, and the look-ups with them (`Informers.stores`); what is told of changes is made with
+those, and is told by the one step that comes late (`Informers.subscribe`).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final, Protocol
+
+from crds.constants import Keys
+from kube.client import Client
+from kube.informer import Event, Informer
+from kube.objects import (
+    Job,
+    Namespace,
+    Node,
+    OwnerReference,
+    Pod,
+    PodDisruptionBudget,
+    PriorityClass,
+    ResourceFlavor,
+)
+from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
+from kube.queues import ClusterQueue, LocalQueue
+from kube.replicas import REPLICATED, Replicated
+from kube.resources import (
+    CLUSTER_QUEUES,
+    CONTROLLER_REVISIONS,
+    FLEX_TOPOS,
+    JOB_SETS,
+    JOBS,
+    LEADER_WORKER_SETS,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    NODE_RESOURCE_TOPOLOGIES,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_FLAVORS,
+    WORKLOADS,
+    Resource,
+)
+from kube.topologies import FlexTopo, NodeResourceTopology
+from kube.watch import Observe
+from ungater.cache.cache import Cache
+from ungater.cache.pdb import BudgetWatch
+from ungater.cache.stores import Stores
+from ungater.jobs.leaderworkerset import NAME as LEADER_SET_NAME
+from ungater.jobs.pod_group import owner_key
+from ungater.model.job_view import JOB, JOB_API, JOB_SET, JOB_SET_API
+from ungater.model.kueue_objects import versions_of
+from ungater.model.workload_object import Workload
+from ungater.numa.node_topologies import Sources
+from ungater.optional import OptionalInformer
+
+SYNC_SECONDS: Final = 120.0
+
+
+class Kueue(Protocol):
+    """What is beside us where Kueue is: it has informers of its own, and is told of our flavors."""
+
+    def informers(self) -> tuple[OptionalInformer[Any], ...]:
+        """What is to be run for it."""
+        ...
+
+    def flavors_changed(self) -> None:
+        """Our flavors came, changed or went."""
+
+
+class Informers:
+    """One informer for each kind. Those of ``optional`` are of kinds that a cluster may not serve."""
+
+    def __init__(self, client: Client, keys: Keys, observe: Observe | None = None) -> None:
+        def watch(resource: Resource, kind: Any, **options: Any) -> Any:
+            return Informer(client, resource, kind, observe=observe, **options)
+
+        def optional(resource: Resource, kind: Any, **options: Any) -> Any:
+            return OptionalInformer(client, resource, kind, observe=observe, **options)
+
+        self.nodes: Informer[Node] = watch(NODES, Node)
+        self.flavors: Informer[ResourceFlavor] = watch(RESOURCE_FLAVORS, ResourceFlavor)
+        self.classes: Informer[PriorityClass] = watch(PRIORITY_CLASSES, PriorityClass)
+        self.jobs: Informer[Job] = watch(JOBS, Job)
+        indexers = {"owner": lambda pod: (owner_key(pod, keys),), "node": _node_name}
+        self.pods: Informer[Pod] = watch(PODS, Pod, indexers=indexers)
+        self.workloads: Informer[Workload] = watch(WORKLOADS, Workload)
+        self.namespaces: Informer[Namespace] = watch(NAMESPACES, Namespace)
+        self.cluster_queues: Informer[ClusterQueue] = watch(CLUSTER_QUEUES, ClusterQueue)
+        self.local_queues: Informer[LocalQueue] = watch(LOCAL_QUEUES, LocalQueue)
+
+        # What nodes may publish of their inside, and owners of other people's kinds.
+        self.topologies: OptionalInformer[NodeResourceTopology] = optional(
+            NODE_RESOURCE_TOPOLOGIES, NodeResourceTopology
+        )
+        self.flexes: OptionalInformer[FlexTopo] = optional(FLEX_TOPOS, FlexTopo)
+        newest, *older = versions_of("workloadpriorityclasses", "WorkloadPriorityClass")
+        self.workload_classes: OptionalInformer[PriorityClass] = optional(newest, PriorityClass, older=older)
+        self.budgets: OptionalInformer[PodDisruptionBudget] = optional(POD_DISRUPTION_BUDGETS, PodDisruptionBudget)
+        # Without these owners, what their workloads hold would be given to others: they are waited for like all else.
+        self.jobsets: OptionalInformer[JobSet] = optional(JOB_SETS, JobSet, first_seconds=SYNC_SECONDS)
+        self.leader_sets: OptionalInformer[LeaderWorkerSet] = optional(
+            LEADER_WORKER_SETS, LeaderWorkerSet, first_seconds=SYNC_SECONDS
+        )
+        self.revisions: OptionalInformer[ControllerRevision] = optional(
+            CONTROLLER_REVISIONS, ControllerRevision, label_selector=LEADER_SET_NAME
+        )
+        self.replicated: tuple[tuple[Resource, OptionalInformer[Replicated]], ...] = tuple(
+            (newest, optional(newest, Replicated, older=older, first_seconds=SYNC_SECONDS, asks=True))
+            for newest, older in REPLICATED
+        )
+        self._foreign: tuple[OptionalInformer[Any], ...] = ()
+
+    @property
+    def every(self) -> tuple[Informer[Any], ...]:
+        """Those of kinds that every cluster with Topogate serves."""
+        return (
+            *(self.nodes, self.flavors, self.classes, self.jobs, self.pods, self.workloads, self.namespaces),
+            *(self.cluster_queues, self.local_queues),
+        )
+
+    @property
+    def optional(self) -> tuple[OptionalInformer[Any], ...]:
+        """Those of kinds that a cluster may serve or not, in the order in which they are first listed."""
+        return (
+            *(self.topologies, self.flexes, self.workload_classes, self.budgets, self.jobsets, self.leader_sets),
+            self.revisions,
+            *(one for _, one in self.replicated),
+            *self._foreign,
+        )
+
+    @property
+    def stores(self) -> Stores:
+        """Look-ups in what was seen."""
+        kinds = {(newest.kind, newest.group): one for newest, one in self.replicated}
+        return Stores(
+            pods_of=lambda uid: self.pods.by_index("owner", uid),
+            pods_on=lambda name: self.pods.by_index("node", name),
+            workload=self.workloads.store.get,
+            jobset=self.jobsets.get,
+            leader_set=self.leader_sets.get,
+            cluster_queue=self.cluster_queues.store.get,
+            nodes=Sources(self.nodes.store.get, self.topologies.get, self.flexes.get),
+            reads=lambda kind, group: (one := kinds.get((kind, group))) is not None and one.resource is not None,
+        )
+
+    def subscribe(self, cache: Cache, budgets: BudgetWatch, kueue: Kueue) -> None:
+        """Have these be told of every change."""
+        self.nodes.subscribe(cache.on_node)
+        self.flavors.subscribe(_both(cache.on_flavor, lambda _: kueue.flavors_changed()))
+        self.classes.subscribe(cache.on_class)
+        self.jobs.subscribe(cache.on_job)
+        self.pods.subscribe(_both(cache.on_pod, budgets.on_pod))
+        self.workloads.subscribe(cache.on_workload)
+        self.namespaces.subscribe(cache.on_namespace)
+        self.cluster_queues.subscribe(cache.on_cluster_queue)
+        self.local_queues.subscribe(cache.on_local_queue)
+        self.topologies.subscribe(cache.on_topology)
+        self.flexes.subscribe(cache.on_flex)
+        self.workload_classes.subscribe(cache.on_workload_class)
+        self.budgets.subscribe(budgets.on_budget)
+        self.jobsets.subscribe(cache.on_jobset)
+        self.leader_sets.subscribe(cache.on_leaders)
+        self.revisions.subscribe(cache.on_revision)
+        for newest, one in self.replicated:
+            one.subscribe(partial(cache.on_replicated, newest))
+        self._foreign = kueue.informers()
+
+    async def synced(self) -> None:
+        """Wait until all is listed. Raises KubeTimeout where a kind is not that every cluster serves."""
+        for informer in self.every:
+            await informer.wait_synced(SYNC_SECONDS)
+        await asyncio.gather(*(informer.first() for informer in self.optional))
+
+    def load(self, cache: Cache) -> None:
+        """Have the cache take in all that was listed."""
+        cache.load(
+            tuple(self.nodes.store.values()),
+            tuple(self.flavors.store.values()),
+            tuple(self.classes.store.values()),
+            tuple(self.jobs.store.values()),
+            tuple(self.pods.store.values()),
+            jobsets=self.jobsets.store.values(),
+            namespaces=tuple(self.namespaces.store.values()),
+            cluster_queues=tuple(self.cluster_queues.store.values()),
+            local_queues=tuple(self.local_queues.store.values()),
+        )
+
+    def heard(self) -> Iterator[tuple[Resource, float]]:
+        """When the API server last said anything of each resource."""
+        yield from ((informer.resource, informer.heard) for informer in self.every)
+        for each in self.optional:
+            yield from each.heard
+
+    def there(self, namespace: str, owner: OwnerReference) -> bool:
+        """Whether the Job or JobSet that a Workload names is there."""
+        kind, key = (owner.kind, owner.api_version), f"{namespace}/{owner.name}"
+        job: Job | JobSet | None = None
+        if kind == (JOB, JOB_API):
+            job = self.jobs.store.get(key)
+        elif kind == (JOB_SET, JOB_SET_API):
+            job = self.jobsets.get(key)
+        return job is not None and job.metadata.uid == owner.uid
+
+
+def _both(first: Callable[[Event[Any]], None], second: Callable[[Event[Any]], None]) -> Callable[[Event[Any]], None]:
+    def tell(event: Event[Any]) -> None:
+        first(event)
+        second(event)
+
+    return tell
+
+
+def _node_name(pod: Pod) -> tuple[str, ...]:
+    return (pod.spec.node_name,) if pod.spec.node_name else ()

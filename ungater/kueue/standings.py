@@ -1,0 +1,37 @@
+"""What Kueue has decided about jobs, and how everything else therefore looks at them."""
+
+from collections.abc import Mapping
+
+from engine.model import Node
+from ungater.kueue import decide
+from ungater.kueue.decide import Standing
+from ungater.model.job_view import JobView
+from ungater.model.workload_entry import WorkloadEntry
+
+
+class Standings:
+    """``of_job``: by the id of a job; ``workloads``: the keys of Kueue's Workloads, by the id of their owner."""
+
+    def __init__(self) -> None:
+        self.of_job: dict[str, Standing] = {}
+        self.workloads: dict[str, set[str]] = {}
+
+    def view(self, own: JobView, record: WorkloadEntry | None, nodes: Mapping[str, Node]) -> JobView:
+        """The job as it is to be looked at. ``record``: what is known of it, if anything is."""
+        stands = self.of_job.get(own.id)
+        seen = decide.view(own, stands, self.workloads.get(own.id, ()))
+        if stands is not None and own.suspended and not seen.suspended and strayed(record, stands, nodes):
+            return own  # slots of an earlier reservation are given back first
+        return seen
+
+
+def strayed(record: WorkloadEntry | None, stands: Standing, nodes: Mapping[str, Node]) -> bool:
+    """Whether a job has slots outside of what Kueue assigned to it."""
+    if record is None or record.slots is None or stands.restriction is None:
+        return False
+
+    def labels_of(name: str) -> dict[str, str] | None:
+        node = nodes.get(name)
+        return node.labels if node is not None else None
+
+    return decide.strayed(record.slots, stands.restriction, labels_of)

@@ -1,0 +1,26 @@
+"""Who is told what is found out about nodes' insides and the pods there."""
+
+from typing import Protocol
+
+from ungater.model.workload_entry import PlacementMismatch, WorkloadEntry
+from ungater.numa.sources import Described
+
+
+class Notices(Protocol):
+    """Somebody to tell."""
+
+    def machine(self, name: str, before: Described, now: Described) -> None:
+        """What is wrong with what a node publishes changed."""
+
+    def mismatch(self, record: WorkloadEntry, mismatch: PlacementMismatch) -> None:
+        """A kubelet did otherwise than was predicted for a pod of a job."""
+
+
+class Silent:
+    """Tells nobody: for commands that look at a cluster once."""
+
+    def machine(self, name: str, before: Described, now: Described) -> None:
+        """See `Notices`."""
+
+    def mismatch(self, record: WorkloadEntry, mismatch: PlacementMismatch) -> None:
+        """See `Notices`."""
