@@ -106,7 +106,7 @@ class Tenant:
         for plural in ("jobs", "jobsets", "statefulsets", "leaderworkersets", POD_GROUPS.plural, "pods"):
             for found in list(self.server.within(plural, HOSTILE)):
                 self.server.delete(found, "admin", grace=0 if plural == "pods" else None)
-        for name in self.forged:
+        for name in sorted(self.forged):
             if (found := self.server.get("workloads", name, HOSTILE)) is not None:
                 self.server.delete(found, "admin")
 
