@@ -41,12 +41,12 @@ from ungater.jobs.job import positive
 from ungater.jobs.kinds import rule_of
 from ungater.jobs.leaderworkerset import group_key
 from ungater.jobs.replica_counts import ReplicaCounts
-from ungater.model.job_view import JOB, JOB_API, MAIN, SUSPENDABLE, JobView, PodSetView, identity, is_job
+from ungater.model.job_view import MAIN, SUSPENDABLE, JobView, PodSetView, identity, is_job
 from ungater.model.pod_slots import finished, is_gated, rank_of
 
 POD, GROUP = "Pod", "PodGroup"
 GONE = "Gone"  # none of its pods is left
-NOT_SERVED = frozenset({(JOB, JOB_API), ("DaemonSet", "apps/v1"), ("Node", "v1")})
+NOT_SERVED = SUSPENDABLE | {("DaemonSet", "apps/v1"), ("Node", "v1")}  # a JobSet makes Jobs, and no pods
 GROUPS = ":group/"  # no id of an owner begins so: a namespace has no colon in its name
 MEMBERS = 16  # pods of a group that own its Workload
 _WRITTEN = ("kubectl.kubernetes.io/last-applied-configuration", ADMITTED_QUOTA)

@@ -29,7 +29,6 @@ from support.history.server import (
     ended,
     gated,
     is_group,
-    is_hostile,
     is_jobset,
     is_led,
     is_set,
@@ -49,7 +48,9 @@ from support.history.stored import (
     beyond_slots,
     count_of,
     cpu_of,
+    heads_for,
     holds,
+    last_of,
     name_of,
     nominal_of,
     slice_of,
@@ -61,6 +62,7 @@ from support.history.stored import (
 from ungater.jobs.leaderworkerset import NAME
 
 LEVELS = ("block", "rack", HOSTNAME)
+REQUIRED = "kueue.x-k8s.io/require-topology"
 LAG = 300.0  # seconds for which an older quota may still be what the controller knows
 
 
@@ -103,7 +105,10 @@ class Judge:
         if kind == "workloads" and new is None and old is not None:
             self._held[name_of(old)] = cpu_of(old)
             if who != CONTROLLER:
-                self._taken[owner_of(old)] = self.server.loop.now, old
+                self._taken[owner_of(old)] = (
+                    self.server.loop.now,
+                    last_of(old, self._taken.get(owner_of(old), (0, old))[1]),
+                )
         if kind == "leaderworkersets" and new is None:
             self._renewed[key[2]] = self.server.loop.now
         if kind == "clusterqueues" and new is not None:
@@ -131,7 +136,8 @@ class Judge:
         for part in admission["podSetAssignments"]:
             if count_of(slices, part["name"]) != part["count"]:
                 yield f"{name}: slices {slices} are not the counts of {admission}"
-        yield from _one_domain(new, slices)
+        if not (new["metadata"]["namespace"] == HOSTILE and self._asked_otherwise(new, slices)):
+            yield from _one_domain(new, slices)
         yield from self._full(slices, name)
         if before is not None:
             self._note_moved(new, slices, slices_of(old))
@@ -140,6 +146,29 @@ class Judge:
             self._astray |= {pod["metadata"]["uid"] for pod in leaving}
         yield from self._crowded(new, slices)
         yield from self._over_quota(new, before)
+
+    def _asked_otherwise(self, workload: Json, slices: Slices) -> bool:
+        """Whether slots are not for what a Workload asks for, by other requests in the pods of one owner.
+
+        Pods that ask for different domains are placed as those that wait ask. And what is written again, where the
+        Workload was deleted, is what it was given before.
+        """
+        asked = {(pod["metadata"].get("annotations") or {}).get(REQUIRED) for pod in self._named(workload)}
+        before = self._deleted(owner_of(workload))
+        return len(asked) > 1 or (before is not None and slices_of(before) == slices)
+
+    def _named(self, workload: Json) -> Iterator[Json]:
+        """The pods of whom a Workload names, and of whom its own name tells where somebody wrote another's on it."""
+        uid, meta = owner_of(workload), workload["metadata"]
+        members = {ref["uid"] for ref in meta.get("ownerReferences") or ()}
+        there = {
+            owner["metadata"]["uid"]: owner["metadata"]["name"] for owner in owners(self.server, meta["namespace"])
+        }
+        if uid not in there:
+            members |= {other for other, name in there.items() if f"-{name}-" in meta["name"]}
+        for pod in self.server.within("pods", meta["namespace"]):
+            if owner_of(pod) in {uid, *members} or pod["metadata"]["uid"] in members or members & set(named_by(pod)):
+                yield pod
 
     def _full(self, slices: Slices, name: str) -> Iterator[str]:
         """Nodes on which there are more slots than fit beside the pods that were there from the beginning."""
@@ -262,16 +291,12 @@ class Judge:
 
     def pods_for(self, workload: Json) -> int:
         """How many pods there are that may be meant by what a Workload holds."""
-        uid, meta = owner_of(workload), workload["metadata"]
-        members = {ref["uid"] for ref in meta.get("ownerReferences") or ()}
-
-        def its(pod: Json) -> bool:
-            own = pod["metadata"]
-            if (own.get("annotations") or {}).get(MARK) == meta["name"]:
-                return True
-            return owner_of(pod) == uid or own["uid"] in members or bool(members & set(named_by(pod)))
-
-        return sum(not ended(pod) and its(pod) for pod in self.server.within("pods", meta["namespace"]))
+        marked = (
+            pod
+            for pod in self.server.within("pods", workload["metadata"]["namespace"])
+            if (pod["metadata"].get("annotations") or {}).get(MARK) == workload["metadata"]["name"]
+        )
+        return len({pod["metadata"]["uid"] for pod in (*marked, *self._named(workload)) if not ended(pod)})
 
     def forsaken(self, pod: Json) -> bool:
         """Whether a pod was to go when its node was lost."""
@@ -466,7 +491,7 @@ class Judge:
     def _room(self, part: Part, slices: Slices, free: dict[str, Counter]) -> int:
         """Most pods of a pod set that fit in one domain of its level, that of its slots where it has some."""
         each = requests(part.template["spec"])
-        level = part.template["metadata"]["annotations"].get("kueue.x-k8s.io/require-topology")
+        level = part.template["metadata"]["annotations"].get(REQUIRED)
         upper = LEVELS[: LEVELS.index(level) + 1] if level else ()
         room: Counter = Counter()
         for node in self.server.all("nodes"):
@@ -482,13 +507,13 @@ class Judge:
         everything = defaultdict(Counter, free)
         held = {} if idle else {owner_of(each): each for each in self.server.all("workloads")}
         for workload in () if idle else self.server.all("workloads"):
-            if not is_hostile(owner_of(workload)) and not self._wants(owner_of(workload)):
+            if workload["metadata"]["namespace"] != HOSTILE and not self._wants(owner_of(workload)):
                 held.pop(owner_of(workload), None)
                 continue
             for node, amounts in taken(workload):
                 everything[node].subtract(amounts)
         for pod in self.server.all("pods"):
-            node = pod["spec"].get("nodeName")
+            node = pod["spec"].get("nodeName") or heads_for(pod)
             if not node or ended(pod) or (idle and owner_of(pod)):
                 continue
             if pod["metadata"]["namespace"] == HOSTILE:
@@ -511,7 +536,7 @@ class Judge:
             if not counted and holds(pod) and not ended(pod) and not gated(pod):
                 used[name] += paid.believed(pod, name)
         for workload in () if idle else self.server.all("workloads"):
-            if self._wants(owner_of(workload)) or is_hostile(owner_of(workload)):
+            if self._wants(owner_of(workload)) or workload["metadata"]["namespace"] == HOSTILE:
                 used[(admission_of(workload) or {}).get("clusterQueue", "")] += cpu_of(workload)
         name, cohort = queue["metadata"]["name"], queue["spec"].get("cohortName")
         others = [

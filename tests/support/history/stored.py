@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from support.history.actors import requests
-from support.history.server import ROLE, Json
+from support.history.server import ROLE, Json, gated
 
 from crds.constants import WORKER_INDEX
 
@@ -74,6 +74,12 @@ def beyond_slots(pod: Json, workload: Json | None) -> dict[str, int]:
     return {name: max(0, amount - given[slices[index].pod_set][name]) for name, amount in asked.items()}
 
 
+def heads_for(pod: Json) -> str:
+    """The node that a pod was sent to and is not on; "" where it is gated, or goes nowhere any more."""
+    selector: Json = pod["spec"].get("nodeSelector") or {}
+    return "" if gated(pod) or not holds(pod) else str(selector.get(HOSTNAME, ""))
+
+
 def holds(pod: Json) -> bool:
     """Whether it takes its place: one that is deleted and was never bound does not."""
     return not pod["metadata"].get("deletionTimestamp") or bool(pod["spec"].get("nodeName"))
@@ -82,6 +88,11 @@ def holds(pod: Json) -> bool:
 def admission_of(workload: Json) -> Any:
     """What it was given."""
     return (workload.get("status") or {}).get("admission")
+
+
+def last_of(workload: Json, before: Json) -> Json:
+    """Of two deleted Workloads of one name the last that was looked at: the other was made anew and deleted again."""
+    return workload if workload.get("status") else before
 
 
 def cpu_of(workload: Json) -> int:
