@@ -388,6 +388,8 @@ class ClusterState:
             homed = {name: self._rehomed(workload, slots) for name, slots in parts.items()}
             self.ledger.put(workload, homed)
             self._tell_numa(workload, parts, homed)
+            self._note_held(parts, -1)
+            self._note_held(homed, 1)
 
     def _undone(self) -> list[dict[str, Slots]]:
         """What comes back with a rollback."""

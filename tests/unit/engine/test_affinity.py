@@ -18,7 +18,7 @@ from engine_factories import (
 
 from engine.explain import explain
 from engine.model import PodTerm, Policy, Requirement, SpreadConstraint
-from engine.placement import Placement
+from engine.placement import Assignment, Placement, Slice
 from engine.reasons import Reason
 
 WEB = {"app": "web"}
@@ -81,6 +81,25 @@ def test_terms_that_look_into_other_namespaces_are_not_looked_at():
     ]
     state.remove_pod("other/a")
     state.remove_pod("other/b")
+    assert not state.neighbours.any_repel
+
+
+def test_slots_whose_nodes_come_later_repel_from_then_on_and_no_longer_than_they_are_held():
+    alone = pods(1, labels={"app": "db"}, anti_affinity=(term(RACK),))
+    slots = Assignment(
+        pod_set="main",
+        flavor="tas",
+        levels=(BLOCK, RACK, HOST),
+        requests=alone.requests,
+        slices=[Slice(("b1", "r1", "n0"), 1)],
+        source=alone,
+    )
+    state = make_state()
+    state.restore("db", [slots])
+    state.set_node(make_node("n0"))
+    state.set_node(make_node("n1", rack="r2"))
+    assert nodes_of(ask(state, pods(1, labels=WEB))) == {"n1": 1}
+    state.release("db")
     assert not state.neighbours.any_repel
 
 
