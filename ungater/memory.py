@@ -672,7 +672,7 @@ class Memory:
             self._signal()
 
     def _leaves(self, old: objects.Pod, new: objects.Pod) -> None:
-        """Somebody relabelled a pod, or it has another owner: it is nobody's twice.
+        """Somebody relabelled a pod, or it or its Job has another owner: it is nobody's twice.
 
         One whose patch is under way may run by it: it keeps its place in the workload that it leaves.
         """
@@ -801,7 +801,7 @@ class Memory:
         uid = id_of(job)
         pods = tuple(self.pods_of(uid)) if uid in self._parents else ()
         for pod in pods:
-            self._forget_pod(pod)  # a JobSet's until now
+            self._leaves(pod, pod)  # a JobSet's until now
         self._parents.pop(uid, None)
         self._set_own(owner_of(job, self.keys, self._own_before(uid)))
         for pod in pods:

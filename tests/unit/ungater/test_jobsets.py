@@ -1,5 +1,7 @@
 """JobSets: several pod sets in one workload, placed by one decision, rebuilt from lists."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from support.owned import KEYS, make_job, make_known
@@ -19,6 +21,7 @@ from ungater.instructions import Enter, Shrink, ShrinkLater, Ungate
 from ungater.jobs import JOB_SET, JOB_SET_API
 from ungater.jobsets import made_by, owner_of_jobset
 from ungater.memory import UNPROVED
+from ungater.slots import Intent
 
 GATE = [{"name": KEYS.gate}]
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
@@ -282,6 +285,21 @@ def test_pods_that_are_heard_to_be_gone_after_their_job_keep_no_slot(world):
     world.drop("pod", PODS[0])
     assert not record.pods
     assert not memory._parents
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_a_pod_whose_job_leaves_its_jobset_keeps_its_place_while_its_patch_is_under_way(world, sent):
+    """As where a JobSet is orphaned: the pod may run by its slot, though nobody saw that yet."""
+    world.put_set(make_jobset(annotations={KEYS.preferred[0]: "block"}))
+    record = world.admit_set()
+    record.admission = replace(record.admission, queue="q")
+    world.put("job", job := child("leader", 0, 1))
+    world.put("pod", PODS[0])
+    if sent:
+        record.intents[PODS[0].metadata.uid] = Intent(record.slots_in["leader"].slots[0].values, 9.0)
+    world.put("job", msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, owner_references=())))
+    assert not record.pods
+    assert [one.metadata.name for one in record.left_of("leader")] == ([PODS[0].metadata.name] if sent else [])
 
 
 def test_a_replicated_job_that_is_done_is_still_known_to_queueing(world):
