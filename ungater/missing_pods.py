@@ -7,7 +7,8 @@ Rules
 - Pods that never came have a short time to come, from the admission or from the last one that did; those that were
   there once a longer one, as controllers wait between two tries. So have those that come in order, after others.
 - Where no pod is there, the workload is evicted, and waits longer each time. Where some are, the slots of the others go
-  back, and from then on it gets as many as it has pods.
+  back, and from then on it gets as many as it has pods. Once these have done what they had to, it is evicted too.
+- After a restart, where fewer are admitted than are wanted and no more are there, more were given back.
 - Without a queue nobody pays for what is held. So one that was evicted for this is placed again only when all its pods
   are there, and so is whatever comes in its namespace in the next hour. Where pods come in order, all can only be there
   once it is placed: it is tried again after that hour.
@@ -51,11 +52,11 @@ def note(record: Record, now: float) -> None:
     if record.admission is None or (record.own or record.owner).suspended:
         record.came, record.late = {}, {}
         return
-    restarted, before = record.came is None, record.came or {}
-    if restarted and _said(record):
-        record.late = {one.name: record.admitted(one.name) for one in record.owner.pod_sets}
+    restarted, before, pod_sets = record.came is None, record.came or {}, record.owner.pod_sets
+    if restarted and any(record.there(one) <= record.admitted(one.name) < _most(record, one) for one in pod_sets):
+        record.late = {one.name: record.admitted(one.name) for one in pod_sets}
     after: dict[str, Came] = {}
-    for pod_set in record.owner.pod_sets:
+    for pod_set in pod_sets:
         name = pod_set.name
         there, need = record.there(pod_set), _needed(record, name)
         old = before.get(name) or Came(need if restarted else 0, there, need, now, now)
@@ -71,13 +72,8 @@ def note(record: Record, now: float) -> None:
         if name in record.late:
             record.late[name] = max(record.late[name], there)
     record.came = after
-    if all(record.late.get(one.name, one.count) >= _most(record, one) for one in record.owner.pod_sets):
+    if all(record.late.get(one.name, one.count) >= _most(record, one) for one in pod_sets):
         record.late = {}
-
-
-def _said(record: Record) -> bool:
-    found = condition(record.known.conditions, names.PODS_READY) if record.known is not None else None
-    return found is not None and (found.status, found.reason) == ("False", str(Reason.PODS_MISSING))
 
 
 def _needed(record: Record, name: str) -> int:
@@ -119,11 +115,13 @@ def decide(record: Record, limits: MissingPods, now: float) -> list[Instruction]
     """What is to be done about the pods that are missing from a workload that holds something, and is to run."""
     lacking = list(_lacking(record, limits))
     late = [one for one in lacking if one.due <= now and record.late.get(one.name, one.need) > one.there]
-    if not late:
+    there = any(one.there for one in (record.came or {}).values())
+    done = record.late and not lacking and not there  # by those that came
+    if not late and not done:
         soonest = min((one.due for one in lacking if one.due > now), default=None)
         return [LookAgain(soonest - now)] if soonest is not None else []
     doubt: list[Instruction] = [Doubt()] if not record.owner.queue and any(one.never for one in late) else []
-    if not any(one.there for one in (record.came or {}).values()):
+    if not there:
         text = message(record, limits)
         return [*doubt, Evict((Wanted(names.EVICTED, True, Reason.PODS_MISSING, text),), Reason.PODS_MISSING, text)]
     return [*doubt, Shorten({one.name: one.there for one in late}), LookAgain(0.0)]

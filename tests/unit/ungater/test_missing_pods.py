@@ -110,6 +110,19 @@ def test_where_some_are_there_the_slots_of_the_others_go_back():
     assert "1 of 4 pods exist" in said.wanted[0].message
 
 
+@pytest.mark.parametrize(("left", "goes"), [(2, True), (0, False)])
+def test_where_those_that_came_are_done_and_the_others_never_came_nothing_is_held_for_nobody(left, goes):
+    """Of a JobSet, say, of which a ResourceQuota lets one Job have its pods."""
+    record = held(queue="team")
+    (main,) = record.owner.pod_sets
+    parts = (("a", left), ("b", 0))
+    record.owner = replace(record.owner, pod_sets=tuple([replace(main, name=name, count=many) for name, many in parts]))
+    (part,) = record.admission.parts
+    record.admission = replace(record.admission, parts=(replace(part, name="a", count=0), replace(part, name="b")))
+    record.slots_in, record.late = {"b": SLOTS}, {"a": 0}
+    assert (i.Evict in kinds(look(record, 100.0))) == goes
+
+
 def test_quota_without_slots_goes_back_too():
     owner = make_owner(labels={KEYS.queue_name: "team"})
     record = held(running("a"), queue="team", slots=None, owner=owner)
@@ -181,11 +194,18 @@ def test_after_a_restart_pods_are_taken_to_have_been_there():
     assert i.Evict in kinds(look(record, 1000.0))
 
 
-def test_what_was_given_back_is_known_after_a_restart():
-    record = held(running("a"), condition(PODS_READY, "False", Reason.PODS_MISSING), slots=slot_map(("b/r/n1", 1)))
+@pytest.mark.parametrize("said", [Reason.PODS_MISSING, Reason.OTHER_QUEUE])
+def test_what_was_given_back_is_known_after_a_restart_whatever_was_said_since(said):
+    record = held(running("a"), condition(PODS_READY, "False", said), slots=slot_map(("b/r/n1", 1)))
     record.came = None
     assert i.Leave() in look(record, 100.0)
     assert record.late == {"main": 1}
+
+
+def test_pods_that_wait_for_more_room_wait_for_it_after_a_restart_too():
+    record = held([*running("a"), *(make_pod() for _ in range(3))], slots=slot_map(("b/r/n1", 1)))
+    record.came = None
+    assert i.Enter in kinds(look(record, 100.0))
 
 
 def test_pods_that_come_in_order_have_more_time():
