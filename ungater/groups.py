@@ -36,7 +36,7 @@ from kube.objects import (
     controller_of,
     is_true,
 )
-from ungater.jobs import JOB, JOB_API, MAIN, SUSPENDABLE, OwnedPodSet, Owner, identity, is_job, positive
+from ungater.jobs import MAIN, SUSPENDABLE, OwnedPodSet, Owner, identity, is_job, positive
 from ungater.leaders import group_key
 from ungater.replicated import Told
 from ungater.roles import rule_of
@@ -44,7 +44,7 @@ from ungater.slots import finished, is_gated, rank_of
 
 POD, GROUP = "Pod", "PodGroup"
 GONE = "Gone"  # none of its pods is left
-NOT_SERVED = frozenset({(JOB, JOB_API), ("DaemonSet", "apps/v1"), ("Node", "v1")})
+NOT_SERVED = SUSPENDABLE | {("DaemonSet", "apps/v1"), ("Node", "v1")}  # a JobSet makes Jobs, and no pods
 GROUPS = ":group/"  # no id of an owner begins so: a namespace has no colon in its name
 MEMBERS = 16  # pods of a group that own its Workload
 _WRITTEN = ("kubectl.kubernetes.io/last-applied-configuration", ADMITTED_QUOTA)

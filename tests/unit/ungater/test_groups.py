@@ -442,11 +442,12 @@ def test_a_bare_pod_and_a_group_that_is_complete_wait_for_nobody(world):
 
 
 def test_pods_of_jobs_and_daemon_sets_make_no_record(world):
-    for kind, version in (("Job", "batch/v1"), ("DaemonSet", "apps/v1"), ("Node", "v1")):
+    jobset = ("JobSet", "jobset.x-k8s.io/v1alpha2")
+    for kind, version in (("Job", "batch/v1"), ("DaemonSet", "apps/v1"), ("Node", "v1"), jobset):
         owner = {**STATEFUL_SET, "kind": kind, "apiVersion": version, "uid": kind}
         world.put("pod", make_pod(kind.lower(), owner=owner))
     assert world.memory.records == {}
-    assert len(world.memory.stray) == 3
+    assert len(world.memory.stray) == 4
 
 
 @pytest.mark.parametrize("kind", ["Job", "DaemonSet", "Node", "JobSet", "LeaderWorkerSet", "Pod", "PodGroup"])
