@@ -29,7 +29,6 @@ from support.history.server import (
     ended,
     gated,
     is_group,
-    is_hostile,
     is_jobset,
     is_led,
     is_set,
@@ -49,6 +48,7 @@ from support.history.stored import (
     beyond_slots,
     count_of,
     cpu_of,
+    heads_for,
     holds,
     name_of,
     nominal_of,
@@ -61,6 +61,7 @@ from support.history.stored import (
 from ungater.leaders import NAME
 
 LEVELS = ("block", "rack", HOSTNAME)
+REQUIRED = "kueue.x-k8s.io/require-topology"
 LAG = 300.0  # seconds for which an older quota may still be what the controller knows
 
 
@@ -131,7 +132,8 @@ class Judge:
         for part in admission["podSetAssignments"]:
             if count_of(slices, part["name"]) != part["count"]:
                 yield f"{name}: slices {slices} are not the counts of {admission}"
-        yield from _one_domain(new, slices)
+        if not self._asks_for_several(new):
+            yield from _one_domain(new, slices)
         yield from self._full(slices, name)
         if before is not None:
             self._note_moved(new, slices, slices_of(old))
@@ -140,6 +142,26 @@ class Judge:
             self._astray |= {pod["metadata"]["uid"] for pod in leaving}
         yield from self._crowded(new, slices)
         yield from self._over_quota(new, before)
+
+    def _asks_for_several(self, workload: Json) -> bool:
+        """Whether pods of one workload ask for different domains, by forgery: it is placed as those that wait ask."""
+        if workload["metadata"]["namespace"] != HOSTILE:
+            return False
+        asked = {(pod["metadata"].get("annotations") or {}).get(REQUIRED) for pod in self._named(workload)}
+        return len(asked) > 1
+
+    def _named(self, workload: Json) -> Iterator[Json]:
+        """The pods of whom a Workload names, and of whom its own name tells where somebody wrote another's on it."""
+        uid, meta = owner_of(workload), workload["metadata"]
+        members = {ref["uid"] for ref in meta.get("ownerReferences") or ()}
+        there = {
+            owner["metadata"]["uid"]: owner["metadata"]["name"] for owner in owners(self.server, meta["namespace"])
+        }
+        if uid not in there:
+            members |= {other for other, name in there.items() if f"-{name}-" in meta["name"]}
+        for pod in self.server.within("pods", meta["namespace"]):
+            if owner_of(pod) in {uid, *members} or pod["metadata"]["uid"] in members or members & set(named_by(pod)):
+                yield pod
 
     def _full(self, slices: Slices, name: str) -> Iterator[str]:
         """Nodes on which there are more slots than fit beside the pods that were there from the beginning."""
@@ -262,16 +284,12 @@ class Judge:
 
     def pods_for(self, workload: Json) -> int:
         """How many pods there are that may be meant by what a Workload holds."""
-        uid, meta = owner_of(workload), workload["metadata"]
-        members = {ref["uid"] for ref in meta.get("ownerReferences") or ()}
-
-        def its(pod: Json) -> bool:
-            own = pod["metadata"]
-            if (own.get("annotations") or {}).get(MARK) == meta["name"]:
-                return True
-            return owner_of(pod) == uid or own["uid"] in members or bool(members & set(named_by(pod)))
-
-        return sum(not ended(pod) and its(pod) for pod in self.server.within("pods", meta["namespace"]))
+        marked = (
+            pod
+            for pod in self.server.within("pods", workload["metadata"]["namespace"])
+            if (pod["metadata"].get("annotations") or {}).get(MARK) == workload["metadata"]["name"]
+        )
+        return len({pod["metadata"]["uid"] for pod in (*marked, *self._named(workload)) if not ended(pod)})
 
     def forsaken(self, pod: Json) -> bool:
         """Whether a pod was to go when its node was lost."""
@@ -466,7 +484,7 @@ class Judge:
     def _room(self, part: Part, slices: Slices, free: dict[str, Counter]) -> int:
         """Most pods of a pod set that fit in one domain of its level, that of its slots where it has some."""
         each = requests(part.template["spec"])
-        level = part.template["metadata"]["annotations"].get("kueue.x-k8s.io/require-topology")
+        level = part.template["metadata"]["annotations"].get(REQUIRED)
         upper = LEVELS[: LEVELS.index(level) + 1] if level else ()
         room: Counter = Counter()
         for node in self.server.all("nodes"):
@@ -482,13 +500,13 @@ class Judge:
         everything = defaultdict(Counter, free)
         held = {} if idle else {owner_of(each): each for each in self.server.all("workloads")}
         for workload in () if idle else self.server.all("workloads"):
-            if not is_hostile(owner_of(workload)) and not self._wants(owner_of(workload)):
+            if workload["metadata"]["namespace"] != HOSTILE and not self._wants(owner_of(workload)):
                 held.pop(owner_of(workload), None)
                 continue
             for node, amounts in taken(workload):
                 everything[node].subtract(amounts)
         for pod in self.server.all("pods"):
-            node = pod["spec"].get("nodeName")
+            node = pod["spec"].get("nodeName") or heads_for(pod)
             if not node or ended(pod) or (idle and owner_of(pod)):
                 continue
             if pod["metadata"]["namespace"] == HOSTILE:
@@ -511,7 +529,7 @@ class Judge:
             if not counted and holds(pod) and not ended(pod) and not gated(pod):
                 used[name] += paid.believed(pod, name)
         for workload in () if idle else self.server.all("workloads"):
-            if self._wants(owner_of(workload)) or is_hostile(owner_of(workload)):
+            if self._wants(owner_of(workload)) or workload["metadata"]["namespace"] == HOSTILE:
                 used[(admission_of(workload) or {}).get("clusterQueue", "")] += cpu_of(workload)
         name, cohort = queue["metadata"]["name"], queue["spec"].get("cohortName")
         others = [

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from support.history.actors import requests
-from support.history.server import ROLE, Json
+from support.history.server import ROLE, Json, gated
 
 from crds.constants import WORKER_INDEX
 
@@ -72,6 +72,12 @@ def beyond_slots(pod: Json, workload: Json | None) -> dict[str, int]:
         return asked
     given = {each["name"]: requests(each["template"]["spec"]) for each in workload["spec"]["podSets"]}
     return {name: max(0, amount - given[slices[index].pod_set][name]) for name, amount in asked.items()}
+
+
+def heads_for(pod: Json) -> str:
+    """The node that a pod was sent to and is not on; "" where it is gated, or goes nowhere any more."""
+    selector: Json = pod["spec"].get("nodeSelector") or {}
+    return "" if gated(pod) or not holds(pod) else str(selector.get(HOSTNAME, ""))
 
 
 def holds(pod: Json) -> bool:
