@@ -50,6 +50,7 @@ from support.history.stored import (
     cpu_of,
     heads_for,
     holds,
+    last_of,
     name_of,
     nominal_of,
     slice_of,
@@ -104,7 +105,10 @@ class Judge:
         if kind == "workloads" and new is None and old is not None:
             self._held[name_of(old)] = cpu_of(old)
             if who != CONTROLLER:
-                self._taken[owner_of(old)] = self.server.loop.now, old
+                self._taken[owner_of(old)] = (
+                    self.server.loop.now,
+                    last_of(old, self._taken.get(owner_of(old), (0, old))[1]),
+                )
         if kind == "leaderworkersets" and new is None:
             self._renewed[key[2]] = self.server.loop.now
         if kind == "clusterqueues" and new is not None:
@@ -132,7 +136,7 @@ class Judge:
         for part in admission["podSetAssignments"]:
             if count_of(slices, part["name"]) != part["count"]:
                 yield f"{name}: slices {slices} are not the counts of {admission}"
-        if not self._asks_for_several(new):
+        if not (new["metadata"]["namespace"] == HOSTILE and self._asked_otherwise(new, slices)):
             yield from _one_domain(new, slices)
         yield from self._full(slices, name)
         if before is not None:
@@ -143,12 +147,15 @@ class Judge:
         yield from self._crowded(new, slices)
         yield from self._over_quota(new, before)
 
-    def _asks_for_several(self, workload: Json) -> bool:
-        """Whether pods of one workload ask for different domains, by forgery: it is placed as those that wait ask."""
-        if workload["metadata"]["namespace"] != HOSTILE:
-            return False
+    def _asked_otherwise(self, workload: Json, slices: Slices) -> bool:
+        """Whether slots are not for what a Workload asks for, by other requests in the pods of one owner.
+
+        Pods that ask for different domains are placed as those that wait ask. And what is written again, where the
+        Workload was deleted, is what it was given before.
+        """
         asked = {(pod["metadata"].get("annotations") or {}).get(REQUIRED) for pod in self._named(workload)}
-        return len(asked) > 1
+        before = self._deleted(owner_of(workload))
+        return len(asked) > 1 or (before is not None and slices_of(before) == slices)
 
     def _named(self, workload: Json) -> Iterator[Json]:
         """The pods of whom a Workload names, and of whom its own name tells where somebody wrote another's on it."""

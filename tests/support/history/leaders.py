@@ -114,7 +114,8 @@ class LeaderSets:
         leader = self.server.get("pods", name, namespace)
         if leader is None:
             return self._make(whole, name, 0)
-        if whole["spec"]["waits"] and leader["status"]["phase"] != "Running":
+        waits = whole["spec"]["waits"] and leader["status"]["phase"] != "Running"
+        if waits or name not in pods:  # somebody may have taken it from its set, and it has the name still
             return False
         for index in range(1, _size(whole)):
             if not going and self.server.get("pods", f"{name}-{index}", namespace) is None:

@@ -28,7 +28,7 @@ from support.history.server import (
     owner_of,
     owners,
 )
-from support.history.stored import admission_of, cpu_of, holds, name_of, usage_of
+from support.history.stored import admission_of, cpu_of, holds, last_of, name_of, usage_of
 
 if TYPE_CHECKING:
     from support.history.judge import Judge
@@ -56,7 +56,7 @@ class Payers:
         """One change was made."""
         kind = key[0]
         if kind == "workloads" and old is not None and new is None:
-            self._last[key[1:]] = old
+            self._last[key[1:]] = last_of(old, self._last.get(key[1:], old))
         if kind != "pods" or old is None:
             return
         if new is None:

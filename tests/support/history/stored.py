@@ -90,6 +90,11 @@ def admission_of(workload: Json) -> Any:
     return (workload.get("status") or {}).get("admission")
 
 
+def last_of(workload: Json, before: Json) -> Json:
+    """Of two deleted Workloads of one name the last that was looked at: the other was made anew and deleted again."""
+    return workload if workload.get("status") else before
+
+
 def cpu_of(workload: Json) -> int:
     """What it takes of its queue."""
     return usage_of(admission_of(workload))
