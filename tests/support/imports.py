@@ -18,6 +18,12 @@ def modules(*packages: str) -> dict[str, str]:
     return found
 
 
+def classes(text: str) -> list[str]:
+    """The public classes of a module."""
+    found = (node.name for node in ast.parse(text).body if isinstance(node, ast.ClassDef))
+    return [name for name in found if not name.startswith("_")]
+
+
 def imports(texts: Mapping[str, str]) -> Graph:
     """By module, those of the others that it imports."""
     return {name: {one for one in _named(text, texts) if one in texts and one != name} for name, text in texts.items()}

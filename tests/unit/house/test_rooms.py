@@ -1,10 +1,10 @@
-"""How the product's modules lie beside each other: no circles, and no folder that is a hall. docs/develop.md has the
-rooms."""
+"""How the product's modules lie beside each other: no circles, no folder that is a hall, no name twice. docs/develop.md
+has the rooms."""
 
 from collections import Counter
 
 import pytest
-from support.imports import circle, imports, modules, rooms
+from support.imports import circle, classes, imports, modules, rooms
 
 PACKAGES = (
     *("engine", "queueing", "simulator", "crds", "kube", "webhook", "ungater", "agent", "serving", "certs", "cli"),
@@ -36,6 +36,16 @@ def test_no_folder_is_a_hall(package):
     folders = {name for name in found if any(other.startswith(f"{name}.") for other in found)}
     counts = Counter(name.rpartition(".")[0] for name in found if name not in folders)
     assert {folder: count for folder, count in counts.items() if count > MOST} == {}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_public_class_name_is_there_twice(package):
+    found = Counter(name for text in modules(package).values() for name in classes(text))
+    assert [name for name, times in found.items() if times > 1] == []
+
+
+def test_classes_are_found_by_their_names():
+    assert classes("class A: pass\nclass _B: pass\nclass C:\n    class D: pass\n") == ["A", "C"]
 
 
 def test_circles_are_found_wherever_the_import_stands():
