@@ -90,6 +90,7 @@ class Judge:
         self._held: dict[str, int] = {}  # cpu of a queue that a Workload had when it was deleted, by its name
         self.payers = paid.Payers(server, self)
         self.losses = losses.Losses(server, self)
+        self._asked: dict[tuple[str, str | None], float] = {}  # domains that pods of an owner asked for: when last
         self._renewed: dict[str, float] = {}  # when a LeaderWorkerSet of that name was deleted
         server.judge = self.changed
 
@@ -98,6 +99,8 @@ class Judge:
         kind = key[0]
         if kind in {"nodes", "pods"}:
             self._note_lost()
+        if kind == "pods" and old is not None and key[1] == HOSTILE:
+            self._asked[owner_of(old), _asks(old)] = self.server.loop.now
         self.wrong += self.losses.changed(key, old, new, who)
         self.wrong += self.payers.changed(key, old, new, who)
         if kind == "nodes" and not all(each is not None and usable(each) for each in (old, new)):
@@ -153,7 +156,9 @@ class Judge:
         Pods that ask for different domains are placed as those that wait ask. And what is written again, where the
         Workload was deleted, is what it was given before.
         """
-        asked = {(pod["metadata"].get("annotations") or {}).get(REQUIRED) for pod in self._named(workload)}
+        uid, since = owner_of(workload), self.server.loop.now - LAG  # its pods may be gone by now
+        asked = {level for (owner, level), at in self._asked.items() if owner == uid and at >= since}
+        asked |= {_asks(pod) for pod in self._named(workload)}
         before = self._deleted(owner_of(workload))
         return len(asked) > 1 or (before is not None and slices_of(before) == slices)
 
@@ -552,6 +557,11 @@ def _wanted(job: Json) -> int:
     if "replicas" in spec:
         return spec["replicas"]
     return 0 if over(job) else max(0, min(spec["parallelism"], spec["completions"] - status.get("succeeded", 0)))
+
+
+def _asks(pod: Json) -> str | None:
+    """The level in one domain of which a pod wants to be with those of its workload."""
+    return (pod["metadata"].get("annotations") or {}).get(REQUIRED)
 
 
 def _beside(part: Part, other: Part) -> int:
