@@ -18,7 +18,7 @@ from kube.objects import Condition
 from kube.topologies import FlexTopo, FlexTopoStatus, NodeResourceTopology
 from ungater.numa.sources import describe
 
-FILE = Path(__file__).parents[3] / "data" / "numa.jsonl.gz"
+FILE = Path(__file__).parents[4] / "data" / "numa.jsonl.gz"
 
 
 @cache
