@@ -5,12 +5,12 @@ import dataclasses
 import msgspec
 import pytest
 from support.owned import KEYS, make_job, make_known, make_pod
+from support.queued_world import cluster_queue, filled, queued, record_of
 from support.world import FLAVOR, NODES, World, stored_workload
 
 from engine.cluster.assignment import Assignment, Slice
 from engine.reasons import Reason
 from kube.objects import Namespace, ObjectMeta, PriorityClass, ResourceFlavor, ResourceFlavorSpec
-from kube.queues import ClusterQueue, LocalQueue
 from queueing import lifecycle
 from queueing.cycle.cycle import cycle
 from queueing.model import order
@@ -27,39 +27,9 @@ JOB = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
 CPU = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
 
 
-def read(body, kind):
-    return msgspec.json.decode(msgspec.json.encode(body), type=kind)
-
-
-def cluster_queue(cpus, **spec):
-    flavor = {"name": "gpu", "resources": [{"name": "cpu", "nominalQuota": cpus}]}
-    group = {"coveredResources": ["cpu"], "flavors": [flavor]}
-    body = {"metadata": {"name": "cq"}, "spec": {"resourceGroups": [group], "namespaceSelector": {}, **spec}}
-    return read(body, ClusterQueue)
-
-
 @pytest.fixture
 def world():
-    made = World()
-    made.put("flavor", FLAVOR)
-    for node in NODES:
-        made.put("node", node)
-    made.put("namespace", Namespace(metadata=ObjectMeta(name="ns", labels={"team": "a"})))
-    preemption = {"withinClusterQueue": "LowerPriority"}
-    made.put("cluster_queue", cluster_queue(4, preemption=preemption))
-    local = {"metadata": {"namespace": "ns", "name": "team"}, "spec": {"clusterQueue": "cq"}}
-    made.put("local_queue", read(local, LocalQueue))
-    return made
-
-
-def queued(world, name, pods=2, **more):
-    job = make_job(name, parallelism=pods, labels={KEYS.queue_name: "team"}, suspend=True, **more)
-    world.put("job", job)
-    return job
-
-
-def record_of(world, job):
-    return world.memory.records[id_of(job)]
+    return filled(World(), preemption={"withinClusterQueue": "LowerPriority"})
 
 
 def held(memory):

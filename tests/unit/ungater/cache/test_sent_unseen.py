@@ -3,11 +3,9 @@
 import msgspec
 import pytest
 from support.owned import KEYS, make_admission, make_owner, make_pod, make_record, slot_map
-from support.world import FLAVOR, NODES, World
-from test_memory_queues import cluster_queue, queued, read, record_of
+from support.queued_world import filled, queued, record_of
+from support.world import World
 
-from kube.objects import Namespace, ObjectMeta
-from kube.queues import LocalQueue
 from queueing.queues.queues import Queues
 from ungater.cache.orphans import Orphans
 from ungater.model.pod_slots import Expectation
@@ -69,15 +67,7 @@ def test_one_whose_patch_came_to_nothing_takes_nothing_any_more():
 
 @pytest.fixture
 def world():
-    made = World()
-    made.put("flavor", FLAVOR)
-    for node in NODES:
-        made.put("node", node)
-    made.put("namespace", Namespace(metadata=ObjectMeta(name="ns")))
-    made.put("cluster_queue", cluster_queue(4))
-    local = {"metadata": {"namespace": "ns", "name": "team"}, "spec": {"clusterQueue": "cq"}}
-    made.put("local_queue", read(local, LocalQueue))
-    return made
+    return filled(World())
 
 
 def leaving(world, intent=None):

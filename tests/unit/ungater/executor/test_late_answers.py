@@ -9,14 +9,12 @@ import dataclasses
 import msgspec
 import pytest
 from support.owned import KEYS, make_job, make_known, make_pod, slot_map
-from support.world import FLAVOR, NODES, World, stored_workload
-from test_memory_queues import cluster_queue, queued, read, record_of
+from support.queued_world import filled, queued, record_of
+from support.world import World, stored_workload
 
 from crds.settings import Settings
 from engine.reasons import Reason
 from kube.errors import Conflict, NotFound
-from kube.objects import Namespace, ObjectMeta
-from kube.queues import LocalQueue
 from queueing import lifecycle
 from queueing.cycle.cycle import cycle
 from queueing.queues.entry import Phase
@@ -34,17 +32,6 @@ from ungater.reconcile.reconcile import reconcile
 @pytest.fixture
 def world():
     return filled(World())
-
-
-def filled(made, **spec):
-    made.put("flavor", FLAVOR)
-    for node in NODES:
-        made.put("node", node)
-    made.put("namespace", Namespace(metadata=ObjectMeta(name="ns")))
-    made.put("cluster_queue", cluster_queue(4, **spec))
-    local = {"metadata": {"namespace": "ns", "name": "team"}, "spec": {"clusterQueue": "cq"}}
-    made.put("local_queue", read(local, LocalQueue))
-    return made
 
 
 def known_as(workload):
