@@ -22,6 +22,7 @@ from kube.objects import condition
 from queueing.explain import explain
 from queueing.queues.entry import Phase
 from queueing.status import Standing, standings
+from ungater.cache.rules import queue_rules
 
 SECONDS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 MOST_WORDS = 90  # characters of a message in a table
@@ -129,7 +130,7 @@ def command(
 
     async def ask() -> QueuesReport:
         async with await Client.connect(kubeconfig, context) as client:
-            rules = installed.rules(await installed.settings(client))
+            rules = queue_rules(await installed.settings(client))
             reading = await live_queues.read(client, rules)
             return report(reading, None if every else namespace or client.connection.namespace, name)
 

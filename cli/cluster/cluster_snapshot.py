@@ -42,6 +42,7 @@ from kube.resources import (
 )
 from kube.topologies import FlexTopo, NodeResourceTopology
 from ungater.cache.cache import Cache
+from ungater.cache.rules import queue_rules
 from ungater.cache.stores import Stores
 from ungater.guard import Guard
 from ungater.jobs.leaderworkerset import NAME as LEADER_SET_NAME
@@ -186,7 +187,7 @@ def memory_of(found: Dump, settings: Settings, *, whole: bool = False) -> Cache:
         stores_of(found, keys),
         lambda _uid, _after: None,
         options=Options.of(settings),
-        queueing=installed.rules(settings),
+        queueing=queue_rules(settings),
         guard=guard,
     )
     for revision in found.revisions:

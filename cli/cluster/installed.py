@@ -4,11 +4,9 @@ import yaml
 
 from crds import settings as configuration
 from crds.constants import NAMESPACE
-from crds.preemption import victim_rules
 from kube.client import Client
 from kube.errors import KubeError
 from kube.resources import CONFIG_MAPS
-from queueing.model import Rules
 
 
 async def settings(client: Client) -> configuration.Settings:
@@ -18,14 +16,3 @@ async def settings(client: Client) -> configuration.Settings:
     except KubeError:
         return configuration.Settings()
     return configuration.from_mapping(yaml.safe_load(data["data"]["config.yaml"]) or {})
-
-
-def rules(found: configuration.Settings) -> Rules:
-    """What holds for all queues under these settings."""
-    return Rules(
-        patience=found.queue_patience_seconds,
-        fair=found.fair_sharing,
-        victims=victim_rules(found),
-        pods=found.preempt_plain_pods,
-        override=found.reclaim_overrides_budgets,
-    )

@@ -32,6 +32,7 @@ from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.resources import JOBS
 from ungater.cache.cache import Cache
+from ungater.cache.rules import queue_rules
 from ungater.jobs.job import owner_of
 from ungater.jobs.jobset import parent_of
 from ungater.model.job_view import JobView, PodSetView, id_of, identity
@@ -178,7 +179,7 @@ async def reports(client: Client, namespace: str, name: str, *, domain: str | No
         raise await owners.not_found(client, memory, namespace, kind, name)
     found_owners = [record.owner for record in found] or ([owner_of(job, keys)] if job is not None else [])
     queued = any(owner.queue for owner in found_owners)
-    reading = await live_queues.read(client, installed.rules(settings)) if queued else None
+    reading = await live_queues.read(client, queue_rules(settings)) if queued else None
     return tuple([_report(read, memory, keys, reading, owner) for owner in found_owners])
 
 

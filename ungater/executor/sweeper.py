@@ -1,49 +1,159 @@
-"""Workloads that are nobody's any more: nothing else would ever remove them, and people take them for what holds.
+"""What nobody announces, looked at now and then: deadlines, pods and Workloads of nobody, gauges."""
 
-A Workload goes with its owner, by Kubernetes' garbage collector. What stays is that of an owner that was deleted and
-left it behind (``kubectl delete --cascade=orphan``), that of a job that is not ours any more, as it asks for nothing or
-is another controller's now, that of pods that are another owner's now, where nobody knows whether theirs exists, and
-whatever anybody made by hand.
-"""
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any
 
-from collections.abc import Callable, Iterable
+import structlog
 
-from kube.objects import ObjectMeta, OwnerReference, controller_of, key
-from ungater.model.workload_object import Workload
+from engine.reasons import Reason
+from kube.errors import KubeError
+from kube.events import EventRecorder, reference
+from kube.objects import OwnerReference, Pod, controller_of, key
+from kube.resources import PODS, Resource
+from ungater.cache.cache import Cache
+from ungater.executor.unowned import UnownedWorkloads
+from ungater.guard import Guard
+from ungater.jobs.leaderworkerset import group_key, has_pods
+from ungater.jobs.pod_group import of_pods
+from ungater.metrics import Metrics
+from ungater.model.workload_object import Workload, known_of
+from ungater.workqueue import backoff
+from ungater.writers.pods import seconds_of
+from ungater.writers.workloads import WorkloadWriter
 
-AFTER = 60.0  # seconds for which it has to be so: watches tell of an owner and its Workload in any order
+SWEEP = 2.0  # seconds between two looks
+UNOWNED = 20.0  # seconds between looks at Workloads that are nobody's
+
+log = structlog.get_logger()
 
 
 class Sweeper:
-    """Notes since when a Workload is nobody's.
+    """Looks at all of it in one loop.
 
-    ``served``: whether a job is known for the Workload of this key. ``there``: whether the owner, in this namespace,
-    exists and is of a kind whose jobs are all known. ``bare``: whether a Workload, by its metadata, is one of pods, and
-    those that there are would be known.
+    ``workloads``: all that there are; ``there``: whether the owner that a Workload names is there; ``heard``: when the
+    API server last said anything of each resource; ``spawn``: starts a write; ``saw``: told of a Workload that is gone.
     """
 
     def __init__(
         self,
-        served: Callable[[str], bool],
+        cache: Cache,
+        *,
+        workloads: Callable[[], Iterable[Workload]],
         there: Callable[[str, OwnerReference], bool],
-        bare: Callable[[ObjectMeta], bool],
+        heard: Callable[[], Iterable[tuple[Resource, float]]],
+        writer: WorkloadWriter,
+        requeue: Callable[[str], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        saw: Callable[[str], None],
+        metrics: Metrics,
+        recorder: EventRecorder,
+        guard: Guard,
     ) -> None:
-        self._served = served
-        self._there = there
-        self._bare = bare
-        self._since: dict[str, float] = {}  # by uid
+        self._cache = cache
+        self._all = workloads
+        self._heard = heard
+        self._workloads = writer
+        self._requeue = requeue
+        self._spawn = spawn
+        self._saw = saw
+        self._metrics = metrics
+        self._recorder = recorder
+        self._guard = guard
+        self._unowned = UnownedWorkloads(cache.serves, there, cache.without_pods)
+        self._unowned_at = 0.0
+        self._sweeps: dict[str, Callable[[], None]] = {
+            "refusals": self._end_refusals,
+            "arrivals": cache.arrivals.sweep,
+            "missing": cache.forget_missing,
+            "unproved": cache.judge_unproved,
+            "unseen": cache.judge_unseen,
+            "strays": self._tell_strays,
+            "unowned": self._remove_unowned,
+            "metrics": self._tell_metrics,
+        }
 
-    def look(self, workloads: Iterable[Workload], now: float) -> list[Workload]:
-        """Those that are to be removed; to be called now and then with all that there are."""
-        found = [one for one in workloads if self._is(one)]
-        self._since = {one.metadata.uid: self._since.get(one.metadata.uid, now) for one in found}
-        return [one for one in found if now - self._since[one.metadata.uid] >= AFTER]
+    async def run(self) -> None:
+        """Look, for ever."""
+        while True:
+            await asyncio.sleep(SWEEP)
+            now = time.monotonic()
+            for uid, record in self._cache.records.items():
+                if any(intent.deadline <= now for intent in record.intents.values()) or any(
+                    again <= now for again in record.deleting.values()
+                ):
+                    self._requeue(uid)
+            for name, look in self._sweeps.items():
+                with self._guard("sweep", name):
+                    look()
 
-    def _is(self, workload: Workload) -> bool:
-        meta = workload.metadata
-        if meta.deletion_timestamp is not None or self._served(key(workload)):
-            return False
-        if not meta.owner_references or self._bare(meta):
-            return True
-        controller = controller_of(meta)
-        return controller is not None and self._there(meta.namespace, controller)
+    def _tell_metrics(self) -> None:
+        self._metrics.set_machines(*self._cache.inside.counts())
+        self._metrics.set_pending(self._cache.pending())
+        self._metrics.set_heard(self._heard())
+        self._metrics.set_capacity(self._cache.state)
+
+    def _end_refusals(self) -> None:
+        if self._cache.troubles.ended():
+            self._cache.stir()
+
+    def leftover(self, workloads: Iterable[Workload], pods: Iterable[Pod]) -> list[Workload]:
+        """Workloads whose pods all went while nobody watched: the next pods of their owner start anew."""
+        held = {record.key for record in self._cache.records.values()}
+        bare = [workload for workload in workloads if key(workload) not in held and of_pods(workload.metadata)]
+        # Groups have no record where their LeaderWorkerSet could not be listed.
+        groups = {group_key(pod) for pod in pods} if bare else set()
+        found = [workload for workload in bare if not has_pods(workload.metadata, groups)]
+        for workload in found:
+            self._cache.leave_out(key(workload))
+        return found
+
+    async def clear(self, workloads: Sequence[Workload]) -> None:
+        """Delete Workloads, however often that fails."""
+        failures = 0
+        while workloads:
+            left: list[Workload] = []
+            for workload in workloads:
+                try:
+                    await self._workloads.remove(workload.metadata.namespace, known_of(workload))
+                except KubeError as error:
+                    left.append(workload)
+                    log.warning("a Workload without pods is still there", workload=key(workload), error=str(error))
+                else:
+                    self._saw(key(workload))
+                    if self._cache.stores.workload(key(workload)) is None:
+                        self._cache.cleared(key(workload))
+            workloads, failures = left, failures + 1
+            if workloads:
+                await asyncio.sleep(backoff(failures))
+
+    def _remove_unowned(self) -> None:
+        now = time.monotonic()
+        if now < self._unowned_at:
+            return
+        self._unowned_at = now + UNOWNED
+        for workload in self._unowned.look(self._all(), now):
+            self._spawn(self._remove(workload))
+
+    async def _remove(self, workload: Workload) -> None:
+        try:
+            await self._workloads.remove(workload.metadata.namespace, known_of(workload))
+        except KubeError as error:
+            log.warning("a Workload that is nobody's is still there", workload=key(workload), error=str(error))
+        else:
+            log.info("removed a Workload that is nobody's", workload=key(workload))
+
+    def _tell_strays(self) -> None:
+        """Say why gated pods of owners that are not served stay gated; not at once, as their job may follow them."""
+        for uid, pod in self._cache.stray.items():
+            if pod is None or time.time() - seconds_of(pod.metadata.creation_timestamp) < SWEEP:
+                continue
+            self._cache.stray[uid] = None
+            owner = controller_of(pod.metadata)
+            what = f"its owner, {owner.kind} {owner.name}," if owner else "what owns it"
+            message = (
+                f"the pod stays behind the scheduling gate {self._cache.keys.gate}: {what} is no Job that asks for a "
+                "topology. Make it again without the topology annotation"
+            )
+            self._recorder.event(reference(PODS, pod), "Warning", Reason.UNSUPPORTED_OWNER, "Place", message)

@@ -5,7 +5,7 @@ import pytest
 from support.owned import make_job, make_owner, slot_map
 from support.world import FLAVOR, NODES, World, stored_workload
 
-from ungater.executor.sweeper import AFTER, Sweeper
+from ungater.executor.unowned import AFTER, UnownedWorkloads
 
 
 def workload(**meta):
@@ -14,7 +14,7 @@ def workload(**meta):
 
 
 def looks(found, *, served=False, there=False, bare=False):
-    unowned = Sweeper(lambda _key: served, lambda _namespace, _owner: there, lambda _meta: bare)
+    unowned = UnownedWorkloads(lambda _key: served, lambda _namespace, _owner: there, lambda _meta: bare)
     assert unowned.look([found], 100.0) == []
     assert unowned.look([found], 99.0 + AFTER) == []
     return unowned.look([found], 100.0 + AFTER) == [found]
@@ -40,7 +40,7 @@ def test_one_that_goes_already_is_left_alone():
 
 
 def test_time_counts_from_when_it_became_so_and_for_each_by_itself():
-    unowned = Sweeper(lambda _key: False, lambda _namespace, _owner: False, lambda _meta: False)
+    unowned = UnownedWorkloads(lambda _key: False, lambda _namespace, _owner: False, lambda _meta: False)
     first, second = workload(owner_references=(), uid="1"), workload(owner_references=(), uid="2")
     unowned.look([first], 0.0)
     unowned.look([first, second], 30.0)

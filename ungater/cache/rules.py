@@ -1,0 +1,36 @@
+"""What settings mean for queues and for the life of a workload: the same for the controller and for commands."""
+
+from crds.preemption import victim_rules
+from crds.settings import Settings
+from queueing import model
+from queueing.lifecycle import LifeRules
+from ungater.model.actions import MissingPods
+
+
+def queue_rules(settings: Settings) -> model.Rules:
+    """What holds for all queues."""
+    return model.Rules(
+        patience=settings.queue_patience_seconds,
+        fair=settings.fair_sharing,
+        victims=victim_rules(settings),
+        pods=settings.preempt_plain_pods,
+        override=settings.reclaim_overrides_budgets,
+    )
+
+
+def life_rules(settings: Settings) -> LifeRules:
+    """What holds for a queued workload from its admission to its end."""
+    return LifeRules(
+        ready_timeout=settings.wait_for_pods_ready_timeout_seconds,
+        recovery_timeout=settings.wait_for_pods_ready_recovery_timeout_seconds,
+        backoff=settings.requeuing_backoff_base_seconds,
+        backoff_most=settings.requeuing_backoff_max_seconds,
+        backoff_limit=settings.requeuing_backoff_limit_count,
+        replacement=settings.replacement_timeout_seconds,
+        retention=settings.workload_retention_seconds,
+    )
+
+
+def missing_pods(settings: Settings) -> MissingPods:
+    """How long pods are waited for that do not come."""
+    return MissingPods(settings.missing_pods_timeout_seconds, settings.missing_pods_recovery_timeout_seconds)

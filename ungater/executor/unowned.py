@@ -1,0 +1,49 @@
+"""Workloads that are nobody's any more: nothing else would ever remove them, and people take them for what holds.
+
+A Workload goes with its owner, by Kubernetes' garbage collector. What stays is that of an owner that was deleted and
+left it behind (``kubectl delete --cascade=orphan``), that of a job that is not ours any more, as it asks for nothing or
+is another controller's now, that of pods that are another owner's now, where nobody knows whether theirs exists, and
+whatever anybody made by hand.
+"""
+
+from collections.abc import Callable, Iterable
+
+from kube.objects import ObjectMeta, OwnerReference, controller_of, key
+from ungater.model.workload_object import Workload
+
+AFTER = 60.0  # seconds for which it has to be so: watches tell of an owner and its Workload in any order
+
+
+class UnownedWorkloads:
+    """Notes since when a Workload is nobody's.
+
+    ``served``: whether a job is known for the Workload of this key. ``there``: whether the owner, in this namespace,
+    exists and is of a kind whose jobs are all known. ``bare``: whether a Workload, by its metadata, is one of pods, and
+    those that there are would be known.
+    """
+
+    def __init__(
+        self,
+        served: Callable[[str], bool],
+        there: Callable[[str, OwnerReference], bool],
+        bare: Callable[[ObjectMeta], bool],
+    ) -> None:
+        self._served = served
+        self._there = there
+        self._bare = bare
+        self._since: dict[str, float] = {}  # by uid
+
+    def look(self, workloads: Iterable[Workload], now: float) -> list[Workload]:
+        """Those that are to be removed; to be called now and then with all that there are."""
+        found = [one for one in workloads if self._is(one)]
+        self._since = {one.metadata.uid: self._since.get(one.metadata.uid, now) for one in found}
+        return [one for one in found if now - self._since[one.metadata.uid] >= AFTER]
+
+    def _is(self, workload: Workload) -> bool:
+        meta = workload.metadata
+        if meta.deletion_timestamp is not None or self._served(key(workload)):
+            return False
+        if not meta.owner_references or self._bare(meta):
+            return True
+        controller = controller_of(meta)
+        return controller is not None and self._there(meta.namespace, controller)
