@@ -9,9 +9,9 @@
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypedDict
 
 import structlog
 
@@ -74,6 +74,14 @@ LEAVING = (Release, ClearAdmission, Evict, EvictPods, Suspend, Deactivate)
 log = structlog.get_logger()
 
 
+class _Shared(TypedDict):
+    """What several parts take alike."""
+
+    again: Callable[[str, float], None]
+    metrics: Metrics
+    recorder: EventRecorder
+
+
 class Controller:
     """One term of leadership."""
 
@@ -85,48 +93,27 @@ class Controller:
         self.guard = Guard(metrics.failed)
         self.informers = informers = Informers(client, settings.keys, metrics.signal)
         standings = Standings()
-        self.memory = Cache(
-            settings.keys,
-            informers.stores,
-            self.queue.add,
-            self._signal_cycle,
-            notices=NodeNotices(recorder, metrics, informers.nodes.store.get),
-            view=standings.view,
-            batch_seconds=settings.ungate_batch_seconds,
-            options=Options.of(settings),
-            queueing=rules.queue_rules(settings),
-            life=rules.life_rules(settings),
-            missing_pods=rules.missing_pods(settings),
-            require_queue=settings.require_queue,
-            guard=self.guard,
+        notices = NodeNotices(recorder, metrics, informers.node)
+        self.memory = _cache(
+            settings, informers, standings, notices, requeue=self.queue.add, wake=self.wake, guard=self.guard
         )
         self.writer = WorkloadWriter(client)
+        shared: _Shared = {"again": self.queue.add, "metrics": metrics, "recorder": recorder}
         self.sender = PodWriter(
             client,
             settings.keys,
             informers.flavors.store,
             concurrency=settings.ungate_concurrency,
             timeout=settings.expectation_timeout_seconds,
-            again=self.queue.add,
             stayed=self.memory.stayed,
-            metrics=metrics,
-            recorder=recorder,
             guard=self.guard,
+            **shared,
         )
         self._signal = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
-        self.evictions = Evictor(
-            client,
-            concurrency=EVICTIONS,
-            again=self.queue.add,
-            recorder=recorder,
-            metrics=metrics,
-            guard=self.guard,
-        )
+        self.evictions = Evictor(client, concurrency=EVICTIONS, guard=self.guard, **shared)
         self._budgets = BudgetWatch(self.memory, settings.keys)
-        self.admitter = Scheduler(
-            self.memory, self.writer, spawn=self._spawn, again=self.queue.add, metrics=metrics, recorder=recorder
-        )
+        self.admitter = Scheduler(self.memory, self.writer, spawn=self._spawn, **shared)
         self.living = Lifecycle(
             client,
             self.memory,
@@ -135,11 +122,9 @@ class Controller:
             self.evictions,
             flavors=informers.flavors.store,
             keys=settings.keys,
-            again=self.queue.add,
-            recorder=recorder,
-            metrics=metrics,
             patience=settings.eviction_patience_seconds,
             reclaim=Reclaim(settings.reclaim_overrides_budgets, int(settings.reclaim_grace_seconds)),
+            **shared,
         )
         self.executor = Executor(
             self.memory,
@@ -155,10 +140,8 @@ class Controller:
         )
         self.sweeper = Sweeper(
             self.memory,
-            workloads=informers.workloads.store.values,
-            there=informers.there,
-            heard=informers.heard,
-            writer=self.writer,
+            informers,
+            self.writer,
             requeue=self.queue.add,
             spawn=self._spawn,
             saw=self._saw,
@@ -170,31 +153,10 @@ class Controller:
         self._all_seen = asyncio.Event()
         self._looks = 0  # the id of a look in logs
         self._outcomes = {name: metrics.reconciles.labels(name) for name in ("done", "conflict", "error", "bug")}
-        limits = Limits(
-            NeverFits(settings.kueue_never_fits),
-            settings.kueue_never_fits_seconds,
-            settings.kueue_reject_seconds,
-            settings.kueue_wait_seconds,
-        )
-        self.bridge = AdmissionCheckController(client, self.memory, standings, limits)
+        self.bridge = AdmissionCheckController(client, self.memory, standings, _limits(settings))
         informers.subscribe(self.memory, self._budgets, self.bridge)
-        self._flavor_status = FlavorStatus(
-            client,
-            FlavorSource(
-                self.memory.state, lambda: self.memory.layout, informers.flavors.store.values, informers.nodes.store.get
-            ),
-            recorder,
-        )
-        self._queue_status = QueueStatus(
-            client,
-            Source(
-                self.memory.queues,
-                lambda: self.memory.flavors,
-                informers.cluster_queues.store.values,
-                informers.local_queues.store.values,
-                self.memory.unchecked,
-            ),
-        )
+        self._flavor_status = _flavor_status(client, self.memory, informers, recorder)
+        self._queue_status = _queue_status(client, self.memory, informers)
         self.ready = False
 
     # --- life ----------------------------------------------------------------------------------------------------
@@ -327,7 +289,8 @@ class Controller:
 
     # --- the admission cycle -------------------------------------------------------------------------------------
 
-    def _signal_cycle(self) -> None:
+    def wake(self) -> None:
+        """Have a cycle be run soon."""
         self._signal.set()
 
     def _spawn(self, write: Coroutine[Any, Any, None]) -> None:
@@ -355,3 +318,56 @@ class Controller:
                 await asyncio.sleep(0)
             if memory.generation != generation:
                 await asyncio.sleep(PAUSE)
+
+
+def _cache(
+    settings: Settings,
+    informers: Informers,
+    standings: Standings,
+    notices: NodeNotices,
+    *,
+    requeue: Callable[[str, float], None],
+    wake: Callable[[], None],
+    guard: Guard,
+) -> Cache:
+    return Cache(
+        settings.keys,
+        informers.stores,
+        requeue,
+        wake,
+        notices=notices,
+        view=standings.view,
+        batch_seconds=settings.ungate_batch_seconds,
+        options=Options.of(settings),
+        queueing=rules.queue_rules(settings),
+        life=rules.life_rules(settings),
+        missing_pods=rules.missing_pods(settings),
+        require_queue=settings.require_queue,
+        guard=guard,
+    )
+
+
+def _limits(settings: Settings) -> Limits:
+    """How long somebody waits behind Kueue."""
+    return Limits(
+        NeverFits(settings.kueue_never_fits),
+        settings.kueue_never_fits_seconds,
+        settings.kueue_reject_seconds,
+        settings.kueue_wait_seconds,
+    )
+
+
+def _flavor_status(client: Client, cache: Cache, informers: Informers, recorder: EventRecorder) -> FlavorStatus:
+    flavors = informers.flavors.store.values
+    return FlavorStatus(client, FlavorSource(cache.state, lambda: cache.layout, flavors, informers.node), recorder)
+
+
+def _queue_status(client: Client, cache: Cache, informers: Informers) -> QueueStatus:
+    source = Source(
+        cache.queues,
+        lambda: cache.flavors,
+        informers.cluster_queues.store.values,
+        informers.local_queues.store.values,
+        cache.unchecked,
+    )
+    return QueueStatus(client, source)

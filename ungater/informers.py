@@ -5,7 +5,7 @@ those, and is told by the one step that comes late (`Informers.subscribe`).
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -146,6 +146,10 @@ class Informers:
             reads=lambda kind, group: (one := kinds.get((kind, group))) is not None and one.resource is not None,
         )
 
+    def node(self, name: str) -> Node | None:
+        """A node by its name."""
+        return self.nodes.store.get(name)
+
     def subscribe(self, cache: Cache, budgets: BudgetWatch, kueue: Kueue) -> None:
         """Have these be told of every change."""
         self.nodes.subscribe(cache.on_node)
@@ -193,6 +197,10 @@ class Informers:
         yield from ((informer.resource, informer.heard) for informer in self.every)
         for each in self.optional:
             yield from each.heard
+
+    def stored_workloads(self) -> Iterable[Workload]:
+        """All Workloads that there are."""
+        return self.workloads.store.values()
 
     def there(self, namespace: str, owner: OwnerReference) -> bool:
         """Whether the Job or JobSet that a Workload names is there."""

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -29,21 +29,34 @@ UNOWNED = 20.0  # seconds between looks at Workloads that are nobody's
 log = structlog.get_logger()
 
 
+class Watches(Protocol):
+    """What is seen of the API server (`ungater.informers`)."""
+
+    def stored_workloads(self) -> Iterable[Workload]:
+        """All that there are."""
+        ...
+
+    def there(self, namespace: str, owner: OwnerReference) -> bool:
+        """Whether the owner that a Workload names is there."""
+        ...
+
+    def heard(self) -> Iterable[tuple[Resource, float]]:
+        """When the API server last said anything of each resource."""
+        ...
+
+
 class Sweeper:
     """Looks at all of it in one loop.
 
-    ``workloads``: all that there are; ``there``: whether the owner that a Workload names is there; ``heard``: when the
-    API server last said anything of each resource; ``spawn``: starts a write; ``saw``: told of a Workload that is gone.
+    ``spawn``: starts a write; ``saw``: told of a Workload that is gone.
     """
 
     def __init__(
         self,
         cache: Cache,
-        *,
-        workloads: Callable[[], Iterable[Workload]],
-        there: Callable[[str, OwnerReference], bool],
-        heard: Callable[[], Iterable[tuple[Resource, float]]],
+        watches: Watches,
         writer: WorkloadWriter,
+        *,
         requeue: Callable[[str], None],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         saw: Callable[[str], None],
@@ -52,8 +65,7 @@ class Sweeper:
         guard: Guard,
     ) -> None:
         self._cache = cache
-        self._all = workloads
-        self._heard = heard
+        self._watches = watches
         self._workloads = writer
         self._requeue = requeue
         self._spawn = spawn
@@ -61,7 +73,7 @@ class Sweeper:
         self._metrics = metrics
         self._recorder = recorder
         self._guard = guard
-        self._unowned = UnownedWorkloads(cache.serves, there, cache.without_pods)
+        self._unowned = UnownedWorkloads(cache.serves, watches.there, cache.without_pods)
         self._unowned_at = 0.0
         self._sweeps: dict[str, Callable[[], None]] = {
             "refusals": self._end_refusals,
@@ -91,7 +103,7 @@ class Sweeper:
     def _tell_metrics(self) -> None:
         self._metrics.set_machines(*self._cache.inside.counts())
         self._metrics.set_pending(self._cache.pending())
-        self._metrics.set_heard(self._heard())
+        self._metrics.set_heard(self._watches.heard())
         self._metrics.set_capacity(self._cache.state)
 
     def _end_refusals(self) -> None:
@@ -133,7 +145,7 @@ class Sweeper:
         if now < self._unowned_at:
             return
         self._unowned_at = now + UNOWNED
-        for workload in self._unowned.look(self._all(), now):
+        for workload in self._unowned.look(self._watches.stored_workloads(), now):
             self._spawn(self._remove(workload))
 
     async def _remove(self, workload: Workload) -> None:

@@ -71,14 +71,7 @@ def _place(job: ObjectMeta) -> tuple[str, int] | None:
 def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before: JobView | None = None) -> JobView:
     """The neutral view of a JobSet and the Jobs that it made. ``before``: the view of an earlier version."""
     meta, labels = jobset.metadata, jobset.metadata.labels or {}
-    there: dict[str, dict[int, Job]] = {}
-    for job in children:
-        if (
-            job.metadata.deletion_timestamp is None
-            and made_by(jobset, job.metadata)
-            and (place := _place(job.metadata))
-        ):
-            there.setdefault(place[0], {})[place[1]] = job
+    there = _there(jobset, children)
     wrong: RequestError | None = None
     pod_sets, ready, most = [], 0, None
     templates = [_template(replicated, before) for replicated in jobset.spec.replicated_jobs]
@@ -138,6 +131,16 @@ def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before:
         role=_role,
         in_order=jobset.spec.in_order or any(one is not None and not one.labelled for one in alone),
     )
+
+
+def _there(jobset: JobSet, children: Iterable[Job]) -> dict[str, dict[int, Job]]:
+    """The Jobs that it made and that stay, by replicated job and index."""
+    there: dict[str, dict[int, Job]] = {}
+    for job in children:
+        stays = job.metadata.deletion_timestamp is None and made_by(jobset, job.metadata)
+        if stays and (place := _place(job.metadata)):
+            there.setdefault(place[0], {})[place[1]] = job
+    return there
 
 
 def _role(pod: Pod) -> str:

@@ -11,7 +11,8 @@ Rules
   ``podset-group-name`` share a domain. The rank is ``worker-index``; workers count theirs from 1.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 
 import msgspec
 
@@ -121,35 +122,11 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
     )
     wrong, pod_sets, most = alone.wrong, [], None
     for name, count, raw in raws:
-        template, path = _decode(raw), f"spec.leaderWorkerTemplate.{'leader' if name == LEADER else 'worker'}Template"
-        labels = {**(template.metadata.labels or {}), **labels}  # not its pods': a pod of one it replaced has its name
-        own, below = meta.annotations or {}, template.metadata.annotations or {}
-        request, wishes = None, {}
-        try:
-            request = parse_places([(own, JOB_PATH), (below, f"{path}.metadata.annotations")], keys)
-            wishes = parse_job_wish(own, below) if request is not None else {}
-        except RequestError as error:
-            wrong = wrong or error
-        request = exclusive_topology.in_subgroups(
-            request or ParsedRequest(Policy.UNCONSTRAINED, None, path), alone, count
-        )
-        told_by = Ranks(WORKER_INDEX, 1 if name == WORKERS else 0)
+        pod_set, error = _pod_set(name, count, raw, meta.annotations or {}, keys, alone)
+        labels = {**(pod_set.template.metadata.labels or {}), **labels}  # not its pods': one it replaced had its name
+        wrong = wrong or error
         if count:
-            pod_sets.append(
-                PodSetView(
-                    name,
-                    count,
-                    count,
-                    template,
-                    bytes(raw),
-                    ranks=count,
-                    request=request,
-                    wishes=wishes,
-                    told_by=told_by,
-                    added=added,
-                    shared=alone.shared,
-                )
-            )
+            pod_sets.append(replace(pod_set, added=added))
     try:
         most = positive(labels.get(keys.max_execution), f"metadata.labels[{keys.max_execution}]")
     except RequestError as error:
@@ -178,6 +155,37 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
         in_order=whole.spec.startup_policy == "LeaderReady" or bool(alone.level),
         foretold=True,
     )
+
+
+def _pod_set(  # noqa: PLR0917  (what it is made of)
+    name: str, count: int, raw: bytes, own: Mapping[str, str], keys: Keys, alone: exclusive_topology.Groups
+) -> tuple[PodSetView, RequestError | None]:
+    """The leader or the workers, and what is wrong with what they ask for; ``own``: the set's own annotations."""
+    template, path = _decode(raw), f"spec.leaderWorkerTemplate.{'leader' if name == LEADER else 'worker'}Template"
+    below = template.metadata.annotations or {}
+    request: ParsedRequest | None = None
+    wishes: Mapping[str, str] = {}
+    wrong: RequestError | None = None
+    try:
+        request = parse_places([(own, JOB_PATH), (below, f"{path}.metadata.annotations")], keys)
+        wishes = parse_job_wish(own, below) if request is not None else {}
+    except RequestError as error:
+        wrong = error
+    made = PodSetView(
+        name,
+        count,
+        count,
+        template,
+        bytes(raw),
+        ranks=count,
+        request=exclusive_topology.in_subgroups(
+            request or ParsedRequest(Policy.UNCONSTRAINED, None, path), alone, count
+        ),
+        wishes=wishes,
+        told_by=Ranks(WORKER_INDEX, 1 if name == WORKERS else 0),
+        shared=alone.shared,
+    )
+    return made, wrong
 
 
 def _role(pod: Pod) -> str:

@@ -134,15 +134,10 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
     pod_sets: list[PodSetView] = []
     for role in roles:
         members = found if not kinds else [pod for pod in found if role_in(pod) == role]
-        if not members and told is not None and told.launcher is not None:
-            pod_sets.append(told.launcher)
-        if not members:
-            continue  # all of them were let go for another workload
-        try:
-            pod_sets.append(_pod_set(role, members, keys, 0 if kinds else total, before))
-        except RequestError as error:
-            wrong = wrong or error
-            pod_sets.append(_refused(role, members[0], keys, before))
+        launcher = told.launcher if told is not None else None
+        if (pod_set := _told(role, members, keys, 0 if kinds else total, before, launcher)) is not None:
+            pod_sets.append(pod_set[0])
+            wrong = wrong or pod_set[1]
     if kinds and told is not None:
         pod_sets, missing = told.complete(pod_sets, found, placed=bool(stored))
         wrong = wrong or missing
@@ -183,6 +178,18 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
         in_order=told is not None and told.replicas.late,
         kinds=kinds,
     )
+
+
+def _told(  # noqa: PLR0917  (what there is of it, and what was)
+    role: str, members: list[Pod], keys: Keys, total: int, before: JobView | None, launcher: PodSetView | None
+) -> tuple[PodSetView, RequestError | None] | None:
+    """A pod set as its pods tell it, and what is wrong; None where all of them were let go for another workload."""
+    if not members:
+        return (launcher, None) if launcher is not None else None
+    try:
+        return _pod_set(role, members, keys, total, before), None
+    except RequestError as error:
+        return _refused(role, members[0], keys, before), error
 
 
 def mark_of(pod: Pod, keys: Keys) -> str | None:
