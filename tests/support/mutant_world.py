@@ -34,7 +34,8 @@ from support.history.wire import Faults
 
 from crds.settings import Settings
 from kube import resources
-from ungater import controller, workqueue
+from ungater import workqueue
+from ungater.executor import deferred
 from ungater.numa import node_backoff
 
 A_ROUND = mutants.BLOCK_OF
@@ -70,13 +71,13 @@ CACHES = {
     **dict.fromkeys(("Queues._numbers", "Queues._priorities", "Queues._held_in", "Queues.holders", "Queues.pools"), 8),
     **dict.fromkeys(("Nodes.at", "Nodes.by_name", "Fleet._at", "Fleet._slot", "Fleet._kind"), 256),  # that pods named
     "Queues.memo": 4096,
-    **dict.fromkeys(("Tree.shapes", "Shape._cached", "Shape.needs", "Shape.lacking", "Known.emptied"), 4096),
+    **dict.fromkeys(("Tree.kept", "Shape._cached", "Shape.needs", "Shape.lacking", "CountedShape.emptied"), 4096),
     **dict.fromkeys(("Counts.levels", "Counts.grid", "Tree.other", "Tree.owners", "Tree.domain_of"), 4096),
     **dict.fromkeys(
         ("Tree.grid", "Tree.spare", "Tree.children", "Tree.bounds", "Tree.paths", "Tree.names", "Tree._cuts"), 64
     ),
     **dict.fromkeys(("NodeFilter.terms", "NodeFilter.selector", "NodeFilter.tolerations"), 4096),
-    **dict.fromkeys(("Ask.pairs", "Ask.rows", "Ask.column", "Ask.amounts", "Ask.present", "Plan.asks"), 4096),
+    **dict.fromkeys(("ZoneRequest.pairs", "ZoneRequest.rows", "ZoneRequest.column", "ZoneRequest.amounts", "ZoneRequest.present", "Plan.asks"), 4096),
     "Metrics._outside": 4096,  # of all controllers in this process
 }
 # What grows with the names and shapes of what administrators and kubelets make: nodes, queues, flavors, cohorts.
@@ -86,7 +87,7 @@ OF_ADMINISTRATORS = (
     "Slots.",
     "Nodes.",
     "Fleet.",
-    "Kind.",
+    "LayoutColumns.",
     "NumaLedger.",
     "_Answer.",
     "Queues.",
@@ -194,7 +195,7 @@ class Round:
                 fewer_tasks(),
                 patch.object(node_backoff, "FORGET", SOONER),
                 patch.object(workqueue, "LATEST", SOONER),
-                patch.object(controller, "LAZY_TICK", 2.0),
+                patch.object(deferred, "TICK", 2.0),
             ):
                 asyncio.set_event_loop(self.loop)
                 self.loop.run_until_complete(self._live())
