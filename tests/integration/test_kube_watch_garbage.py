@@ -56,7 +56,7 @@ async def test_a_handler_that_raises_stops_nothing(cluster, client, namespace):
             told.append(event.key)
             raise RuntimeError("broken handler")
 
-        w.informer.on_event = raises
+        w.informer.subscribe(raises)
         await w.create("one")
         await w.create("two")
         await w.until_has("one", "two")

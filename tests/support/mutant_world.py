@@ -77,7 +77,18 @@ CACHES = {
         ("Tree.grid", "Tree.spare", "Tree.children", "Tree.bounds", "Tree.paths", "Tree.names", "Tree._cuts"), 64
     ),
     **dict.fromkeys(("NodeFilter.terms", "NodeFilter.selector", "NodeFilter.tolerations"), 4096),
-    **dict.fromkeys(("ZoneRequest.pairs", "ZoneRequest.rows", "ZoneRequest.column", "ZoneRequest.amounts", "ZoneRequest.present", "Plan.asks"), 4096),
+    **dict.fromkeys(
+        (
+            "ZoneRequest.pairs",
+            "ZoneRequest.rows",
+            "ZoneRequest.column",
+            "ZoneRequest.amounts",
+            "ZoneRequest.present",
+            "ZoneRequest.widths",
+            "Plan.asks",
+        ),
+        4096,
+    ),
     "Metrics._outside": 4096,  # of all controllers in this process
 }
 # What grows with the names and shapes of what administrators and kubelets make: nodes, queues, flavors, cohorts.

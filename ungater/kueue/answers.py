@@ -144,7 +144,7 @@ def body(
     }
     return {
         "apiVersion": api_version,
-        "kind": "KueueWorkload",
+        "kind": "Workload",
         "metadata": metadata,
         "status": {"admissionChecks": entries, **status},
     }

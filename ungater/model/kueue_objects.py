@@ -38,7 +38,7 @@ def versions_of(plural: str, kind: str, *, namespaced: bool = False) -> tuple[Re
 
 
 CHECKS = versions_of("admissionchecks", "AdmissionCheck")
-WORKLOADS = versions_of("workloads", "KueueWorkload", namespaced=True)
+WORKLOADS = versions_of("workloads", "Workload", namespaced=True)
 FLAVORS = versions_of("resourceflavors", "ResourceFlavor")
 TOPOLOGIES = versions_of("topologies", "Topology")
 

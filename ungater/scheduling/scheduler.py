@@ -264,7 +264,7 @@ class Scheduler:
                 other.evict = lifecycle.preempted(victim.reason, plan.told(victim))
             elif (losing := self._memory.holdings.losing(victim.key)) is not None:
                 text = conditions.shorten(losing.message)
-                emit(self._recorder, other, FINE, Reason.PREEMPTED, "Drained", message=text)
+                emit(self._recorder, other, FINE, Reason.PREEMPTED, "Evict", message=text)
                 log.info("loses slices", workload=victim.key, message=text)
             self._again(other.id, 0.0)
 

@@ -18,7 +18,7 @@ from engine.kubelet.machine import (
     TopologyPolicy,
     Zone,
 )
-from engine.kubelet.machine import TopologyQos as PodQos
+from engine.kubelet.machine import Qos as PodQos
 from engine.model import PODS
 from engine.preemption.blocks import kind_of, wanted
 from engine.preemption.model import Landing, NodeRoom, Preemptor, Rules, Scoring, TopologyQos, Victim
