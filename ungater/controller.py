@@ -142,6 +142,7 @@ class Controller:
             self.memory,
             informers,
             self.writer,
+            self.evictions,
             requeue=self.queue.add,
             spawn=self._spawn,
             saw=self._saw,
@@ -205,7 +206,8 @@ class Controller:
         while True:
             uid = await self.queue.get()
             try:
-                await self.reconcile(uid)
+                with self.guard("workload", uid):
+                    await self.reconcile(uid)
             finally:
                 self._saw(uid)
                 self.queue.done(uid)
@@ -278,14 +280,13 @@ class Controller:
         self.queue.add(record.id, backoff(record.failures))
 
     async def _refresh(self, record: WorkloadEntry) -> None:
-        record.failures += 1
+        self._later(record)
         try:
             known = await self.writer.read(record.owner.namespace, record.owner.workload)
         except REFUSED:
             self.memory.unknown(record)
         else:
             self.memory.saw_workload(record, known)
-        self.queue.add(record.id, backoff(record.failures))
 
     # --- the admission cycle -------------------------------------------------------------------------------------
 

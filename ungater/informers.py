@@ -151,25 +151,34 @@ class Informers:
         return self.nodes.store.get(name)
 
     def subscribe(self, cache: Cache, budgets: BudgetWatch, kueue: Kueue) -> None:
-        """Have these be told of every change."""
-        self.nodes.subscribe(cache.on_node)
-        self.flavors.subscribe(_both(cache.on_flavor, lambda _: kueue.flavors_changed()))
-        self.classes.subscribe(cache.on_class)
-        self.jobs.subscribe(cache.on_job)
-        self.pods.subscribe(_both(cache.on_pod, budgets.on_pod))
-        self.workloads.subscribe(cache.on_workload)
-        self.namespaces.subscribe(cache.on_namespace)
-        self.cluster_queues.subscribe(cache.on_cluster_queue)
-        self.local_queues.subscribe(cache.on_local_queue)
-        self.topologies.subscribe(cache.on_topology)
-        self.flexes.subscribe(cache.on_flex)
-        self.workload_classes.subscribe(cache.on_workload_class)
-        self.budgets.subscribe(budgets.on_budget)
-        self.jobsets.subscribe(cache.on_jobset)
-        self.leader_sets.subscribe(cache.on_leaders)
-        self.revisions.subscribe(cache.on_revision)
+        """Have these be told of every change. An error is that of the object that changed, and no other's."""
+
+        def told(kind: str, *handlers: Callable[[Event[Any]], None]) -> Callable[[Event[Any]], None]:
+            def tell(event: Event[Any]) -> None:
+                for handler in handlers:
+                    with cache.guard(kind, event.key):
+                        handler(event)
+
+            return tell
+
+        self.nodes.subscribe(told("node", cache.on_node))
+        self.flavors.subscribe(told("flavor", cache.on_flavor, lambda _: kueue.flavors_changed()))
+        self.classes.subscribe(told("class", cache.on_class))
+        self.jobs.subscribe(told("job", cache.on_job))
+        self.pods.subscribe(told("pod", cache.on_pod, budgets.on_pod))
+        self.workloads.subscribe(told("workload", cache.on_workload))
+        self.namespaces.subscribe(told("namespace", cache.on_namespace))
+        self.cluster_queues.subscribe(told("cluster queue", cache.on_cluster_queue))
+        self.local_queues.subscribe(told("local queue", cache.on_local_queue))
+        self.topologies.subscribe(told("topology", cache.on_topology))
+        self.flexes.subscribe(told("topology", cache.on_flex))
+        self.workload_classes.subscribe(told("class", cache.on_workload_class))
+        self.budgets.subscribe(told("budget", budgets.on_budget))
+        self.jobsets.subscribe(told("jobset", cache.on_jobset))
+        self.leader_sets.subscribe(told("leaders", cache.on_leaders))
+        self.revisions.subscribe(told("revision", cache.on_revision))
         for newest, one in self.replicated:
-            one.subscribe(partial(cache.on_replicated, newest))
+            one.subscribe(told(newest.kind, partial(cache.on_replicated, newest)))
         self._foreign = kueue.informers()
 
     async def synced(self) -> None:
@@ -211,14 +220,6 @@ class Informers:
         elif kind == (JOB_SET, JOB_SET_API):
             job = self.jobsets.get(key)
         return job is not None and job.metadata.uid == owner.uid
-
-
-def _both(first: Callable[[Event[Any]], None], second: Callable[[Event[Any]], None]) -> Callable[[Event[Any]], None]:
-    def tell(event: Event[Any]) -> None:
-        first(event)
-        second(event)
-
-    return tell
 
 
 def _node_name(pod: Pod) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from support.owned import KEYS
 from support.world import World
 
 from queueing.cycle.cycle import cycle
+from ungater.model import conditions as names
 from ungater.model import workload_object
 from ungater.model.actions import (
     Create,
@@ -19,7 +20,7 @@ from ungater.model.actions import (
     UpdateSpec,
     WriteConditions,
 )
-from ungater.model.conditions import merge
+from ungater.model.conditions import WantedCondition, merge
 from ungater.model.pod_slots import is_gated
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.reconcile.reconcile import reconcile
@@ -103,6 +104,8 @@ class LookedAt(World):
             case Release(wanted):
                 self.memory.free(record)
                 self._store(record, None, wanted)
+            case WriteConditions((WantedCondition(names.ADMITTED, True),)):  # what else is said stays unwritten
+                self._store(record, record.admission, instruction.wanted)
             case Delete(pod):
                 self.drop("pod", pod)
 

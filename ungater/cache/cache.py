@@ -802,7 +802,7 @@ class Cache:
         if self._parents.get(id_of(job), parent) != parent:
             self._forget_child(job)  # it has another owner now
         if parent:
-            self._drop_job(id_of(job))  # where it was taken for a workload of its own
+            self._drop(id_of(job))  # it, or pods that name it, were taken for a workload of their own
             self._set_child(parent, job)
             return
         if job.spec.managed_by not in {"", JOB_CONTROLLER}:
@@ -1007,7 +1007,7 @@ class Cache:
         ``waits``: for an owner that tells how many pods there are, and that was not seen yet.
         """
         key = part = owner_key(pod, self.keys)
-        if key in self.records or not served(pod, self.keys):
+        if key in self.records or self._is_child(key) or not served(pod, self.keys):
             return
         if (maker := maker_of(pod, self.keys)) != "":
             told = self.wholes.told.get(maker)
@@ -1032,6 +1032,11 @@ class Cache:
         self.groups[key] = own.workload_key
         self._new_record(own, after=self._batch if own.open_ended and self.live else 0.0)
         self.records[key].pods |= pods
+
+    def _is_child(self, uid: str) -> bool:
+        """Whether pods of this id are those of a Job that another owner made, whatever kind they name."""
+        parent = self._parents.get(uid)
+        return parent is not None and uid not in self.wholes.parts.get(parent, ())
 
     def _take_part(self, whole: str, part: str) -> str:
         """Pods of this key are those of a whole; its id."""

@@ -20,6 +20,7 @@ from ungater.jobs.pod_group import of_pods
 from ungater.metrics import Metrics
 from ungater.model.workload_object import Workload, known_of
 from ungater.workqueue import backoff
+from ungater.writers.evictor import Evictor
 from ungater.writers.pods import seconds_of
 from ungater.writers.workloads import WorkloadWriter
 
@@ -56,6 +57,7 @@ class Sweeper:
         cache: Cache,
         watches: Watches,
         writer: WorkloadWriter,
+        evictor: Evictor,
         *,
         requeue: Callable[[str], None],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
@@ -83,6 +85,7 @@ class Sweeper:
             "unseen": cache.judge_unseen,
             "strays": self._tell_strays,
             "unowned": self._remove_unowned,
+            "evictions": evictor.sweep,
             "metrics": self._tell_metrics,
         }
 

@@ -7,6 +7,8 @@ same view. Nothing outside of this module reads a Job.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from crds.constants import JOB_INDEX_LABEL, Keys
 from crds.names import workload_name
 from crds.request import (
@@ -25,6 +27,7 @@ from kube.objects import (
     template_of,
     version_of,
 )
+from kube.requests import pod_requests
 from ungater.model.conditions import moment
 from ungater.model.job_view import JOB, JOB_API, MAIN, JobView, PodSetView, Ranks
 from ungater.model.pod_set_slices import Interval, whole
@@ -129,6 +132,38 @@ def _least(job: Job, keys: Keys) -> int:
     text = (job.metadata.annotations or {}).get(keys.min_parallelism)
     least = positive(text, f"metadata.annotations[{keys.min_parallelism}]") or 0
     return least if least < _full(job) else 0
+
+
+def one_queue(labels: Iterable[Mapping[str, str]], keys: Keys) -> RequestError | None:
+    """What is wrong where the pods of one workload, and what they are made from, name several queues."""
+    names = sorted({name for each in labels if (name := each.get(keys.queue_name))})
+    if len(names) < 2:
+        return None
+    field = f"metadata.labels[{keys.queue_name}]"
+    text = f"{field}: the pods of one workload name queues {' and '.join(names)}: give them one"
+    return RequestError(Reason.INVALID_REQUEST, field, names[1], text)
+
+
+def readable(template: PodTemplate, field: str) -> tuple[PodTemplate, RequestError | None]:
+    """A template whose amounts can be counted, and what is wrong where they could not: then it has none.
+
+    The API server checks those of its own kinds; those of others are checked as far as their schemas say so.
+    """
+    try:
+        pod_requests(template.spec)
+    except ValueError as error:
+        wrong = RequestError(Reason.INVALID_REQUEST, field, "", f"{field}: {error}")
+    else:
+        return template, None
+    spec = template.spec
+    bare = msgspec.structs.replace(
+        spec,
+        containers=tuple([msgspec.structs.replace(one, resources=None) for one in spec.containers or ()]),
+        init_containers=None,
+        overhead=None,
+        resources=None,
+    )
+    return msgspec.structs.replace(template, spec=bare), wrong
 
 
 def positive(text: str | None, field: str) -> int | None:

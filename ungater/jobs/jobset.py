@@ -33,7 +33,7 @@ from kube.objects import (
 from kube.parents import JobSet, ReplicatedJob
 from ungater.jobs import exclusive_topology
 from ungater.jobs.exclusive_topology import Alone
-from ungater.jobs.job import Progress, at_most, positive, progress, ranks_in, suspension, too_many
+from ungater.jobs.job import Progress, at_most, positive, progress, ranks_in, readable, suspension, too_many
 from ungater.model.job_view import JOB_SET, JOB_SET_API, JobView, PodSetView, Ranks
 from ungater.model.pod_set_slices import Interval, whole
 from ungater.model.pod_slots import is_gated, number
@@ -74,7 +74,11 @@ def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before:
     there = _there(jobset, children)
     wrong: RequestError | None = None
     pod_sets, ready, most = [], 0, None
-    templates = [_template(replicated, before) for replicated in jobset.spec.replicated_jobs]
+    templates = []
+    for at, replicated in enumerate(jobset.spec.replicated_jobs):
+        template, unreadable = _template(replicated, at, before)
+        wrong = wrong or unreadable
+        templates.append(template)
     alone = [exclusive_topology.of_replicated(jobset, at, template) for at, template in enumerate(templates)]
     asked: list[_Asked] = []
     for at, template in enumerate(templates):
@@ -161,10 +165,15 @@ def _check(jobset: JobSet) -> None:
         raise RequestError(Reason.INVALID_REQUEST, field, str(count), text)
 
 
-def _template(replicated: ReplicatedJob, before: JobView | None) -> PodTemplate:
-    raw = replicated.template.spec.template
-    known = next((one for one in before.pod_sets if one.name == replicated.name), None) if before else None
-    return known.template if known is not None and known.raw == raw else template_of(Job(spec=replicated.template.spec))
+def _template(replicated: ReplicatedJob, at: int, before: JobView | None) -> tuple[PodTemplate, RequestError | None]:
+    """The pod template of a replicated job, and what is wrong with it."""
+    raw, pod_sets = replicated.template.spec.template, before.pod_sets if before and before.wrong is None else ()
+    known = next((one for one in pod_sets if one.name == replicated.name), None)
+    if known is not None and known.raw == raw:
+        return known.template, None
+    return readable(
+        template_of(Job(spec=replicated.template.spec)), f"spec.replicatedJobs[{at}].template.spec.template"
+    )
 
 
 def _request(jobset: JobSet, at: int, template: PodTemplate, keys: Keys) -> _Asked:

@@ -24,9 +24,9 @@ from kube.exclusive import GROUP_KEY, group_key_of
 from kube.objects import ObjectMeta, Pod, PodTemplate, controller_of, is_true
 from kube.parents import ControllerRevision, LeaderWorkerSet, LeaderWorkerTemplate, revised
 from ungater.jobs import exclusive_topology
-from ungater.jobs.job import positive
+from ungater.jobs.job import one_queue, positive, readable
 from ungater.model.job_view import MAIN, JobView, PodSetView, Ranks
-from ungater.model.pod_slots import finished
+from ungater.model.pod_slots import finished, is_gated
 
 KIND, API_VERSION = "LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1"
 PREFIX = ":lws/"  # as `GROUPS`, no id of another owner begins so
@@ -132,6 +132,10 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
     except RequestError as error:
         wrong = wrong or error
     alive = [pod for pod in found if not finished(pod)]
+    workload = _workload(meta.name, meta.uid, index)
+    named = [labels, *((one.template.metadata.labels or {}) for one in pod_sets)]
+    named += ((pod.metadata.labels or {}) for pod in alive if _of(pod, workload, keys))
+    wrong = wrong or one_queue(named, keys)
     return JobView(
         kind=KIND,
         api_version=API_VERSION,
@@ -145,12 +149,12 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
         wrong=wrong,
         gated=True,
         over="Deleted" if meta.deletion_timestamp is not None else "",
-        queue=labels.get(keys.queue_name, ""),
+        queue=next(filter(None, (each.get(keys.queue_name) for each in named)), ""),
         priority_class=pod_sets[0].template.spec.priority_class_name,
         workload_class=labels.get(keys.priority_class, ""),
         most_execution=most,
         ready=sum(is_true(pod.status.conditions, "Ready") for pod in alive),
-        workload=_workload(meta.name, meta.uid, index),
+        workload=workload,
         role=_role,
         in_order=whole.spec.startup_policy == "LeaderReady" or bool(alone.level),
         foretold=True,
@@ -161,16 +165,16 @@ def _pod_set(  # noqa: PLR0917  (what it is made of)
     name: str, count: int, raw: bytes, own: Mapping[str, str], keys: Keys, alone: exclusive_topology.Groups
 ) -> tuple[PodSetView, RequestError | None]:
     """The leader or the workers, and what is wrong with what they ask for; ``own``: the set's own annotations."""
-    template, path = _decode(raw), f"spec.leaderWorkerTemplate.{'leader' if name == LEADER else 'worker'}Template"
+    path = f"spec.leaderWorkerTemplate.{'leader' if name == LEADER else 'worker'}Template"
+    template, wrong = readable(_decode(raw), f"{path}.spec")
     below = template.metadata.annotations or {}
     request: ParsedRequest | None = None
     wishes: Mapping[str, str] = {}
-    wrong: RequestError | None = None
     try:
         request = parse_places([(own, JOB_PATH), (below, f"{path}.metadata.annotations")], keys)
         wishes = parse_job_wish(own, below) if request is not None else {}
     except RequestError as error:
-        wrong = error
+        wrong = wrong or error
     made = PodSetView(
         name,
         count,
@@ -186,6 +190,13 @@ def _pod_set(  # noqa: PLR0917  (what it is made of)
         shared=alone.shared,
     )
     return made, wrong
+
+
+def _of(pod: Pod, workload: str, keys: Keys) -> bool:
+    """Whether what a pod names counts: it does not go, and was let go for no other workload."""
+    meta = pod.metadata
+    ours = is_gated(pod, keys.gate) or (meta.annotations or {}).get(keys.workload) == workload
+    return ours and meta.deletion_timestamp is None
 
 
 def _role(pod: Pod) -> str:

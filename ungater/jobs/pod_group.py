@@ -37,7 +37,7 @@ from kube.objects import (
     controller_of,
     is_true,
 )
-from ungater.jobs.job import positive
+from ungater.jobs.job import one_queue, positive
 from ungater.jobs.kinds import rule_of
 from ungater.jobs.leaderworkerset import group_key
 from ungater.jobs.replica_counts import ReplicaCounts
@@ -145,12 +145,15 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
         pod_sets, missing = _complete(pod_sets, total, before, stored or {})
         wrong = wrong or missing
     labels = found[0].metadata.labels or {}
-    most = None
+    named = [pod.metadata.labels or {} for pod in found]
+    apart, most = one_queue(named, keys), None
+    # Of several, that of the first: it may run already.
+    queue = next(filter(None, (each.get(keys.queue_name) for each in (named if apart is None else named[:1]))), "")
+    wrong = wrong or apart
     try:
-        queue = _queue(found, keys)
         most = positive(labels.get(keys.max_execution), f"metadata.labels[{keys.max_execution}]")
     except RequestError as error:
-        queue, wrong = labels.get(keys.queue_name, ""), wrong or error  # that of the first: it may run already
+        wrong = wrong or error
     done = sum(pod.status.phase == "Succeeded" for pod in found)
     return JobView(
         kind=kind,
@@ -257,16 +260,6 @@ def _complete(
         return pod_sets, None
     text = f"{there} of {total} pods are there; they are placed together when all are"
     return pod_sets, RequestError(Reason.PENDING, "metadata.annotations", str(total), text)
-
-
-def _queue(pods: Sequence[Pod], keys: Keys) -> str:
-    """The queue that the pods name. Raises RequestError where they name several."""
-    names = sorted({name for pod in pods if (name := (pod.metadata.labels or {}).get(keys.queue_name))})
-    if len(names) > 1:
-        field = f"metadata.labels[{keys.queue_name}]"
-        text = f"{field}: the pods of one workload name queues {' and '.join(names)}: give them one"
-        raise RequestError(Reason.INVALID_REQUEST, field, names[1], text)
-    return names[0] if names else ""
 
 
 def _identity(key: str, pod: Pod) -> tuple[str, str, str, str]:

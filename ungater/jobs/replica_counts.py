@@ -20,6 +20,7 @@ from crds.request import RequestError, parse_places, parse_request, parse_wish
 from engine.reasons import Reason
 from kube.objects import Job, ObjectMeta, Pod, PodTemplate, controller_of
 from kube.replicas import LAUNCHER, Replicas, Replicated, replicas_of
+from kube.requests import pod_requests
 from ungater.jobs.kinds import RULES
 from ungater.jobs.kinds.rule import Rule
 from ungater.model.job_view import PodSetView, identity, is_job
@@ -166,6 +167,7 @@ def _launcher(raw: bytes, keys: Keys) -> PodSetView | None:
         annotations: Mapping[str, str] = template.metadata.annotations or {}
         request = parse_places([(annotations, "spec.mpiReplicaSpecs.Launcher.template.metadata.annotations")], keys)
         parse_wish(annotations)
-    except (RequestError, msgspec.MsgspecError):
+        pod_requests(template.spec)
+    except (ValueError, msgspec.MsgspecError):
         return None
     return PodSetView(LAUNCHER, 1, 1, template, raw, request=request) if request is not None else None

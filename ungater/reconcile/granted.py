@@ -113,9 +113,13 @@ def _none_runs(record: WorkloadEntry, gate: str) -> bool:
 
 
 def elsewhere(record: WorkloadEntry, barred: Sequence[Barred], gate: str) -> tuple[WantedCondition, ...]:
-    """What is said of a workload that waits anew in the queue that its pods name; () where some of them run still."""
-    first = next((one for one in barred if not one.asks), None)
-    if first is None or not _none_runs(record, gate):
+    """What is said of a workload that waits anew in the queue that its pods name; () where some of them run still.
+
+    Only where it would wait for something else then: what is admitted in the same queue again is barred again.
+    """
+    first, known = next((one for one in barred if not one.asks), None), record.known
+    other = known is not None and (record.owner.queue != known.queue or record.owner.wrong is not None)
+    if first is None or not other or not _none_runs(record, gate):
         return ()
     message = f"pod {first.pod.metadata.name} and all others name another queue than the one it was admitted in"
     return tuple([WantedCondition(type_, False, Reason.OTHER_QUEUE, message) for type_ in HOLDING])

@@ -39,6 +39,7 @@ TRACKING: Final = "batch.kubernetes.io/job-tracking"  # the Job controller's fin
 FIRST_DELAY: Final = 1.0  # seconds after the first refusal
 LONGEST_DELAY: Final = 60.0
 GONE_AFTER: Final = 2.0  # seconds until one that was found gone is looked for: not every conflict means another pod
+UNASKED: Final = 120.0  # seconds after which an eviction is forgotten that nobody asks for any more
 SEEN_AFTER: Final = 30.0  # seconds in which the informer should have shown that the pod is going
 TIMEOUT: Final = 15.0  # seconds for one call, a wait that the API server asks for included
 SPARE: Final = 5.0  # seconds that clocks may differ, and a deletion takes until it is seen
@@ -141,6 +142,12 @@ class Evictor:
         """Nobody wants pods of this workload gone any more."""
         for pod in self._of.pop(uid, set()):
             self._tries.pop(pod, None)
+
+    def sweep(self) -> None:
+        """Forget what nobody has asked for again since it was due: its workload is gone, or needs it no more."""
+        now = self._clock()
+        for pod in [pod for pod, one in self._tries.items() if now - one.not_before > UNASKED]:
+            self._forget_pod(pod)
 
     def _forget_pod(self, pod: str) -> None:
         found = self._tries.pop(pod, None)

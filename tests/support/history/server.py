@@ -507,7 +507,10 @@ def _json_patched(new: Json, operations: list[Json]) -> Json:
         *path, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"][1:].split("/"))
         at: Any = new
         for part in path:
-            at = at[int(part)] if isinstance(at, list) else at[part]
+            try:
+                at = at[int(part)] if isinstance(at, list) else at[part]
+            except (KeyError, IndexError):
+                raise Refused(422, "Invalid", f"there is no {part} in {operation['path']}") from None
         if operation["op"] == "test":
             if (at[int(last)] if isinstance(at, list) else at.get(last)) != operation["value"]:
                 raise Refused(422, "Invalid", f"test of {operation['path']} failed")

@@ -66,3 +66,19 @@ def test_a_mutant_that_is_not_guarded_is_seen(monkeypatch):
     Round(SEED, range(40), found, mutant_world.tables()).live()
     assert [wrong for wrong in found.wrong if "the controller ended" in wrong]
     assert [wrong for wrong in found.wrong if "honest pod queued-a-0 was not placed" in wrong]
+
+
+def test_what_fails_while_a_failure_is_told_ends_nothing(monkeypatch):
+    """The answer to a write is taken in wherever that is; here none of a tenant's can be."""
+    real = Cache.written
+
+    def written(memory, record, known):
+        real(memory, record, known)
+        if not record.key.startswith("honest/"):
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(Cache, "written", written)
+    found = Found()
+    Round(SEED, range(40), found, mutant_world.tables()).live()
+    assert any(place.startswith("workload:") for place in found.poisoned)
+    assert not [wrong for wrong in found.wrong if "honest" in wrong or "the controller ended" in wrong]

@@ -486,6 +486,40 @@ def test_children_of_a_jobset_in_another_namespace_are_none_of_its(world):
     assert record.owner == before
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_pods_of_another_kind_that_name_a_job_of_its_are_forgotten_when_they_go(world, first):
+    forged = pod("workers", 1, 7, mark="made-up")
+    other = OwnerReference(api_version="made.up/v1", kind="Thing", name="x", uid="u-workers-1", controller=True)
+    forged = msgspec.structs.replace(
+        forged, metadata=msgspec.structs.replace(forged.metadata, owner_references=(other,))
+    )
+    gated = msgspec.structs.replace(forged.spec, scheduling_gates=PODS[0].spec.scheduling_gates)
+    forged = msgspec.structs.replace(forged, spec=gated)
+    world.put_set(make_jobset())
+    if first:
+        world.put("pod", forged)
+    world.put("job", child("workers", 1, 2))
+    if not first:
+        world.put("pod", forged)
+    assert set(world.memory.records) == {"ns/u-js"}
+    world.drop("pod", forged)
+    assert world.memory.records["ns/u-js"].pods == {}
+    assert world.memory.groups == {}
+
+
+def test_one_whose_amounts_cannot_be_read_is_told_which():
+    """Its own schema is to refuse that, and an older one may not."""
+    body = msgspec.json.decode(msgspec.json.encode(make_jobset()))
+    body["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]["containers"][0]["resources"] = {
+        "requests": {"cpu": "lots"}
+    }
+    broken = msgspec.json.decode(msgspec.json.encode(body), type=JobSet)
+    view = owner_of_jobset(broken, (), KEYS)
+    for seen in (view, owner_of_jobset(broken, (), KEYS, view)):
+        assert str(seen.wrong).startswith("spec.replicatedJobs[1].template.spec.template: cpu: 'lots' is no quantity")
+        assert [one.shape for one in seen.pod_sets], "and it can still be counted"
+
+
 def ref(uid):
     return (
         OwnerReference(api_version="jobset.x-k8s.io/v1alpha2", kind="JobSet", name="other", uid=uid, controller=True),

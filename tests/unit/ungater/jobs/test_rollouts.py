@@ -14,8 +14,9 @@ from support.world import FLAVOR, make_node
 
 from crds.constants import WORKER_INDEX
 from kube.informer import Event, EventKind
-from kube.objects import Pod
+from kube.objects import Namespace, ObjectMeta, Pod
 from kube.parents import ControllerRevision, LeaderWorkerSet
+from kube.queues import ClusterQueue, LocalQueue
 from ungater.jobs import leaderworkerset
 from ungater.model.actions import WriteConditions
 
@@ -26,9 +27,10 @@ def read(body, kind):
     return msgspec.json.decode(msgspec.json.encode(body), type=kind)
 
 
-def template(cpu):
+def template(cpu, queue=""):
     container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
-    return {"metadata": {"annotations": RACK}, "spec": {"containers": [container]}}
+    labels = {KEYS.queue_name: queue} if queue else {}
+    return {"metadata": {"annotations": RACK, "labels": labels}, "spec": {"containers": [container]}}
 
 
 class Rollout(LookedAt):
@@ -49,10 +51,16 @@ class Rollout(LookedAt):
             memory.on_revision(Event(EventKind.ADDED, name, None, one))
         return memory
 
-    def write(self, name, leader, workers, *, kept=True):
-        """The LeaderWorkerSet is made, or edited; its controller keeps what it is as a revision."""
-        whole = {"size": 3, "leaderTemplate": template(leader), "workerTemplate": template(workers)}
+    def write(self, name, leader, workers, *, kept=True, queues=("", "", "")):
+        """The LeaderWorkerSet is made, or edited; its controller keeps what it is as a revision.
+
+        ``queues``: that it names itself, its leader template, and its worker template.
+        """
+        own, of_leader, of_workers = queues
+        whole = {"size": 3, "leaderTemplate": template(leader, of_leader)}
+        whole |= {"workerTemplate": template(workers, of_workers)}
         meta = {"name": "l", "namespace": "ns", "uid": "u-l", "creationTimestamp": "2026-11-21T00:00:00Z"}
+        meta |= {"labels": {KEYS.queue_name: own} if own else {}}
         body = {"metadata": meta, "spec": {"replicas": 1, "leaderWorkerTemplate": whole}}
         old, self.leader_sets["ns/l"] = self.leader_sets.get("ns/l"), read(body, LeaderWorkerSet)
         self.memory.on_leaders(Event(EventKind.MODIFIED, "ns/l", old, self.leader_sets["ns/l"]))
@@ -70,7 +78,7 @@ class Rollout(LookedAt):
             self.revisions[name] = read(revision, ControllerRevision)
             self.memory.on_revision(Event(EventKind.ADDED, name, None, self.revisions[name]))
 
-    def pod(self, index, cpu, revision, *, at="00"):
+    def pod(self, index, cpu, revision, *, at="00", queue=""):
         """One pod of the group, as its StatefulSet makes it and the webhooks leave it."""
         name = f"l-0-{index}" if index else "l-0"
         sets = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "l" if not index else "l-0", "uid": "u-s"}
@@ -79,6 +87,7 @@ class Rollout(LookedAt):
             leaderworkerset.GROUP: "0",
             WORKER_INDEX: str(index),
             leaderworkerset.REVISION: revision,
+            **({KEYS.queue_name: queue} if queue else {}),
         }
         made = template(cpu)
         meta = {"name": name, "namespace": "ns", "uid": f"u-{name}-{revision}-{at}", "labels": labels}
@@ -209,3 +218,74 @@ def test_pods_that_ask_for_more_than_their_template_are_placed_by_what_they_ask_
         rounds.append((world.racks(), world.granted() if world.record.admission else None))
     assert rounds == [({"r2"}, {"leader": 1000, "workers": 2000})] * 3
     assert world.let_go(world.record) == ["l-0", "l-0-1", "l-0-2"]
+
+
+# --- queues ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def queued():
+    made = Rollout()
+    nominal = {"name": "gpu", "resources": [{"name": "cpu", "nominalQuota": "9"}]}
+    groups = [{"coveredResources": ["cpu"], "flavors": [nominal]}]
+    made.put("namespace", Namespace(metadata=ObjectMeta(name="ns")))
+    body = {"metadata": {"name": "cq"}, "spec": {"resourceGroups": groups, "namespaceSelector": {}}}
+    made.put("cluster_queue", read(body, ClusterQueue))
+    for name in ("team", "other"):
+        body = {"metadata": {"name": name, "namespace": "ns"}, "spec": {"clusterQueue": "cq"}}
+        made.put("local_queue", read(body, LocalQueue))
+    return made
+
+
+@pytest.mark.parametrize("queues", [("team", "other", "other"), ("", "team", "other"), ("team", "", "other")])
+def test_one_whose_templates_name_several_queues_waits_and_is_told(queued, queues):
+    """Admitted in one of them, its pods would be barred by the other: it would come and go for ever."""
+    queued.write("a", "1", "1", queues=queues)
+    queued.group("1", "1", "a")
+    assert queued.record.admission is None
+    assert queued.said(queued.record) == (
+        "InvalidRequest: metadata.labels[kueue.x-k8s.io/queue-name]: the pods of one workload name queues other and "
+        "team: give them one"
+    )
+
+
+@pytest.mark.parametrize("own", ["", "team"])
+def test_so_does_one_of_whose_pods_somebody_relabels_one(queued, own):
+    queued.write("a", "1", "1", queues=(own, "", ""))
+    for index, queue in enumerate(("team", "other", "")):
+        queued.pod(index, "1", "a", queue=queue)
+    queued.settle()
+    assert queued.record.admission is None
+    assert "name queues other and team" in queued.said(queued.record)
+    queued.drop("pod", queued.stores["pod"]["ns/l-0-1"])
+    queued.pod(1, "1", "a", queue="team", at="30")
+    queued.settle()
+    assert queued.record.admission is not None
+    assert queued.let_go(queued.record) == ["l-0", "l-0-1", "l-0-2"]
+
+
+def test_one_that_is_relabelled_once_it_is_admitted_does_not_come_and_go(queued):
+    queued.write("a", "1", "1", queues=("team", "", ""))
+    for index in range(3):
+        queued.pod(index, "1", "a")
+    queued.settle()
+    assert queued.record.admission is not None
+    queued.drop("pod", queued.stores["pod"]["ns/l-0-2"])
+    queued.pod(2, "1", "a", queue="other", at="30")
+    seen = []
+    for _ in range(4):
+        queued.settle()
+        seen.append(queued.record.admission is not None)
+    assert seen == [False] * 4
+    assert "name queues other and team" in queued.said(queued.record)
+
+
+@pytest.mark.parametrize("amount", ['"500m"', "", "lots"])
+def test_one_whose_amounts_cannot_be_read_is_told_which(amount):
+    """Its own schema is to refuse that, and an older one may not."""
+    world = Rollout()
+    world.write("b", "1", amount)
+    world.pod(0, "1", "b")
+    world.settle()
+    assert world.record.admission is None
+    assert world.said(world.record).startswith("InvalidRequest: spec.leaderWorkerTemplate.workerTemplate.spec: cpu: ")

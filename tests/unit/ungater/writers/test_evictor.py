@@ -11,7 +11,7 @@ from kube.errors import Conflict, ConnectionFailed, TooManyRequests
 from ungater.guard import Guard
 from ungater.metrics import Metrics
 from ungater.model.conditions import timestamp
-from ungater.writers.evictor import GONE_AFTER, Evictor
+from ungater.writers.evictor import GONE_AFTER, UNASKED, Evictor
 
 
 def test_a_look_before_the_next_attempt_is_due_asks_for_another_then():
@@ -36,6 +36,30 @@ def test_a_look_before_the_next_attempt_is_due_asks_for_another_then():
     now[0] += delay
     evictions.evict("job", pod, "makes room")
     assert evictions._queue.get_nowait().pod is pod
+
+
+def test_one_that_nobody_asks_for_any_more_is_forgotten_and_none_that_is_tried():
+    now = [100.0]
+    made = Evictor(
+        None,
+        concurrency=1,
+        again=lambda *_: None,
+        recorder=None,
+        metrics=Metrics(),
+        guard=Guard(),
+        clock=lambda: now[0],
+    )
+    for name in ("a", "b"):
+        made.evict("job", make_pod(name, gated=False, node="n1"), "makes room")
+    made._refused(made._queue.get_nowait(), ConnectionFailed("no answer"))
+    for seconds, left in ((60.0, 2), (UNASKED + 60.0, 1)):
+        now[0] += seconds
+        made.sweep()
+        assert len(made._tries) == left
+    made._refused(made._queue.get_nowait(), ConnectionFailed("no answer"))
+    now[0] += UNASKED + 60.0
+    made.sweep()
+    assert (made._tries, made._of) == ({}, {})
 
 
 class Conflicting:
