@@ -6,8 +6,8 @@ Rules
   waits is stored: after a restart it claims as soon as it is refused, before anybody behind it is looked at.
 - Room: one domain that the claimant would fit if all that queues admitted were gone is closed: what is free there, and
   what becomes free, is held (all of ``pods`` on its nodes). It is chosen once and kept; where nothing of ours is left
-  in it and the claimant still does not fit, the next one is chosen. A request that one domain need not hold closes the
-  whole flavor.
+  in it and the claimant still does not fit, the next one is chosen. A request that one domain need not hold, and that
+  the flavor would take so emptied, closes the whole flavor.
 - Room is closed only while no quota is lacking: one that waits for quota alone keeps no nodes idle.
 - Quota: who comes after the claimant may not take quota that the claimant was seen to lack, except a queue within its
   own nominal quota.
@@ -27,11 +27,12 @@ from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
 from engine.model import PODS, PodSet, Policy, TopologyRequest
 from engine.placement.upper_bounds import Outlook
+from engine.results import Refusal
 from queueing.cycle.shield import Shield
 from queueing.model import Order
 from queueing.queues.claim import BackfillReservation
 from queueing.queues.entry import Entry, Phase
-from queueing.queues.flavor_assigner import FlavorAssignment
+from queueing.queues.flavor_assigner import FlavorAssignment, put
 from queueing.queues.queues import Queues
 
 _HELD = PodSet(name="claim", count=0, requests={PODS: 1}, topology=TopologyRequest(policy=Policy.UNCONSTRAINED))
@@ -219,6 +220,9 @@ def _leaves(state: ClusterState, queues: Queues, claim: BackfillReservation, out
     """The leaves of the claimed domain of a flavor; chooses one where none is claimed, or that one is of no use."""
     flavor, tree = outlook.tree.flavor.name, outlook.tree
     if sets > 1 or outlook.rank < 0:
+        if flavor not in claim.domains and not _fits_alone(state, queues, claim):
+            claim.hopeless = True
+            return np.zeros(0, np.int64)
         claim.domains[flavor] = ()
         return np.arange(tree.size)
     occupancy = queues.occupancy(state, flavor)
@@ -250,6 +254,19 @@ def _leaves(state: ClusterState, queues: Queues, claim: BackfillReservation, out
     claim.domains[flavor] = tuple(tree.path(min(outlook.rank, tree.last), best)) + _leaf_name(outlook, best)
     span = outlook.span(best)
     return np.arange(span.start, span.stop)
+
+
+def _fits_alone(state: ClusterState, queues: Queues, claim: BackfillReservation) -> bool:
+    """Whether it would fit were all gone that queues admitted: pod sets that fit one by one may not together."""
+    checkpoint = state.begin()
+    try:
+        keys = list(queues.holding())
+        for pod in [pod for key in keys for pod in queues.entries[key].pods if pod in state.pods]:
+            state.remove_pod(pod)
+        state.release_all([*keys, *(other.holder for other in queues.claims.values())])
+        return not isinstance(put(state, claim.key, claim.option), Refusal)
+    finally:
+        state.rollback(checkpoint)
 
 
 def _leaf_name(outlook: Outlook, domain: int) -> tuple[str, ...]:

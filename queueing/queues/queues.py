@@ -676,7 +676,8 @@ def _helped(state: ClusterState, grant: AssumedAdmission) -> Iterable[str]:
 
 
 def flavors_of(grant: AssumedAdmission | None) -> set[str]:
-    """The flavors that a grant takes something of."""
+    """The flavors that a grant takes something of: one all of whose pods are done may still hold nothing of some."""
     if grant is None:
         return set()
-    return {flavor for flavor, _ in grant.amounts} | {part.flavor for part in grant.assignments}
+    taken = {flavor for (flavor, _), amount in grant.amounts.items() if amount}
+    return taken | {part.flavor for part in grant.assignments if part.slices}

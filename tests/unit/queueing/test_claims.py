@@ -15,6 +15,7 @@ from queue_factories import (
 
 from engine.reasons import Reason
 from queueing.cycle.cycle import cycle
+from queueing.cycle.elastic import reclaim
 from queueing.model import ClusterQueue, Rules
 
 PATIENT = Rules(patience=1e9)
@@ -207,6 +208,56 @@ def test_without_room_ever_there_is_no_claim():
     assert list(queues.claims) == ["x"]
     queues.forget(state, "w0")
     assert keys(cycle(state, queues, 3000.0)) == ["x"]
+
+
+def two_sets(key, *sizes, **more):
+    """Pod sets that each need one rack."""
+    sets = tuple(make_pod_set(size, name=f"s{at}") for at, size in enumerate(sizes))
+    return make_workload(key, pod_sets=sets, **more)
+
+
+def test_pod_sets_that_fit_one_by_one_and_never_together_claim_nothing():
+    state = make_state(2, 2)
+    queues = make_queues(make_queue("q", 96), rules=RULES)
+    submit(queues, make_workload("w0"), make_workload("w1", created=1.0))
+    cycle(state, queues, 1.0)
+    submit(queues, two_sets("never", 2, 2, 2, created=2.0), now=2.0)
+    cycle(state, queues, 2.0)
+    for now in range(200, 2000, 200):
+        cycle(state, queues, float(now))
+        assert f"never{chr(0)}claim" not in state.workloads
+        submit(queues, make_workload(f"x{now}", created=float(now)), now=float(now))
+        assert keys(cycle(state, queues, float(now))) == [f"x{now}"]
+        queues.forget(state, f"x{now}")
+
+
+def test_pod_sets_that_fit_together_once_others_end_claim_the_flavor():
+    state = make_state(2, 2)
+    queues = make_queues(make_queue("q", 96), rules=RULES)
+    submit(queues, make_workload("w0"), make_workload("w1", created=1.0))
+    cycle(state, queues, 1.0)
+    submit(queues, two_sets("large", 2, 2, created=2.0), now=2.0)
+    cycle(state, queues, 2.0)
+    cycle(state, queues, 200.0)
+    assert list(queues.claims) == ["large"]
+    submit(queues, make_workload("x", created=3.0), now=201.0)
+    queues.forget(state, "w0")
+    assert keys(cycle(state, queues, 201.0)) == []
+    queues.forget(state, "w1")
+    assert keys(cycle(state, queues, 202.0)) == ["large"]
+
+
+def test_one_all_of_whose_pods_are_done_is_nobody_whose_end_is_waited_for():
+    state = make_state(2, 2)
+    queues = make_queues(make_queue("q", 96, strict=True), rules=RULES)
+    submit(queues, make_workload("done", count=2))
+    cycle(state, queues, 1.0)
+    reclaim(state, queues, "done", {"main": 2})
+    submit(queues, two_sets("never", 2, 2, 2, created=2.0), make_workload("x", created=3.0), now=2.0)
+    cycle(state, queues, 2.0)
+    cycle(state, queues, 200.0)
+    assert "x" in state.workloads
+    assert not queues.claims
 
 
 def test_a_claim_ends_with_its_workload_and_gives_all_back():
