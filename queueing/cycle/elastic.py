@@ -20,7 +20,7 @@ import msgspec
 
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
-from engine.model import Amounts, PodSet
+from engine.model import Amounts, PodSet, Policy
 from engine.placement.place import enlarge, extend, place, replace, shrink
 from engine.reasons import Reason
 from engine.results import Refusal, WorkloadRequest
@@ -158,7 +158,8 @@ def _sized(entry: Entry, levels: Sequence[str], name: str, count: int) -> PodSet
     pod_set = next(p for p in entry.workload.pod_sets if p.name == name)
     topology = pod_set.topology
     if topology.level == AUTO:
-        topology = msgspec.structs.replace(topology, level=levels[-1])
+        anywhere = msgspec.structs.replace(topology, policy=Policy.UNCONSTRAINED, level=None)  # as it stands already
+        topology = msgspec.structs.replace(topology, level=levels[-1]) if levels else anywhere
     return msgspec.structs.replace(pod_set, count=count, topology=topology)
 
 

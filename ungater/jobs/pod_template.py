@@ -113,7 +113,10 @@ def start(
     keys: Keys,
     updates: Updates = (),
 ) -> Body:
-    """The patch that lets an admitted job run. ``flavors``: those there are, by name. Raises ClashError."""
+    """The patch that lets an admitted job run. ``flavors``: those there are, by name. Raises ClashError.
+
+    It is refused (a conflict) where the job is not any more what was admitted: somebody may edit it meanwhile.
+    """
     changes = [
         _changes(owner, part, flavors, keys, updates)
         if (part := admission.part(one.name)) is not None and part.count
@@ -121,14 +124,17 @@ def start(
         for one in owner.pod_sets
     ]
     if owner.kind != JOB:
-        return _of_jobset(owner, changes, {"suspend": False})
+        as_seen = {"op": "replace", "path": "/metadata/resourceVersion", "value": str(owner.version)}
+        uid, *rest = _of_jobset(owner, changes, {"suspend": False})
+        return [uid, *([as_seen] if owner.version else []), *rest]
     spec: dict[str, Any] = {"suspend": False}
     part = admission.part()
     if part is not None and part.count < owner.pod_sets[0].count:
         spec["parallelism"] = part.count
     if changes[0]:
         spec["template"] = changes[0]
-    return _patch(owner, spec)
+    version = {"resourceVersion": str(owner.version)} if owner.version else {}
+    return {"metadata": {"uid": owner.uid, **version}, "spec": spec}
 
 
 def _changes(
@@ -194,7 +200,7 @@ def _before(pod_set: PodSetView, before: Mapping[str, Any] | None) -> dict[str, 
     }
 
 
-def _of_jobset(owner: JobView, changes: Sequence[Mapping[str, Any]], spec: Mapping[str, Any]) -> Body:
+def _of_jobset(owner: JobView, changes: Sequence[Mapping[str, Any]], spec: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A JSON Patch of a JobSet: ``changes`` of its pod templates, as merge patches, and fields of its spec."""
     body: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": owner.uid}]
     for at, (pod_set, change) in enumerate(zip(owner.pod_sets, changes, strict=False)):

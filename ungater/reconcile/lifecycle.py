@@ -23,6 +23,7 @@ from ungater.model.actions import (
     EvictSome,
     Instruction,
     ReconcileContext,
+    Release,
     RequeueAfter,
     RestoreAdmission,
     Start,
@@ -48,8 +49,8 @@ def decide(record: WorkloadEntry, rules: ReconcileContext, now: float, wall: flo
     if record.admission is not None and known.admission is None:
         return [RestoreAdmission()]
     seen = life_of(record, rules)
-    if record.evict is not None and record.admission is not None and seen.evicted is None:
-        return list(_carried(record, record.evict, seen, rules, wall))
+    if ends := _ended(record, known, seen, rules, wall):
+        return ends
     steps = lifecycle.decide(seen, rules.life, wall)
     done = [instruction for step in steps for instruction in _carried(record, step, seen, rules, wall)]
     if record.admission is None:
@@ -80,6 +81,28 @@ def _waiting(
         yield EvictSome(outsiders)
     if record.refused is not None:
         yield from waits(record, record.refused.reason, record.refused.message, now)
+
+
+def _ended(
+    record: WorkloadEntry, known: ObservedWorkload, seen: lifecycle.Life, rules: ReconcileContext, wall: float
+) -> list[Instruction]:
+    """What ends an admission, whatever else is to be done: others need its room, or the job was edited; [] if none."""
+    if record.admission is None or seen.evicted is not None:
+        return []
+    if record.evict is not None:
+        return list(_carried(record, record.evict, seen, rules, wall))
+    changed = _changed(record, known, seen)
+    return [Dequeue(), Release(changed)] if changed else []
+
+
+def _changed(record: WorkloadEntry, known: ObservedWorkload, seen: lifecycle.Life) -> tuple[WantedCondition, ...]:
+    """What is said of a job that was edited after it was admitted, and is not started as that: it is admitted anew."""
+    owner = record.owner
+    waits = owner.queue and owner.suspendable and owner.suspended and not seen.started
+    if not waits or known.copy_of == fingerprint(owner):
+        return ()
+    message = f"{owner.kind} {owner.name} was edited after it was admitted: it waits as it is now"
+    return tuple([WantedCondition(type_, False, Reason.PENDING, message) for type_ in names.HOLDING])
 
 
 def _edited(owner: JobView, known: ObservedWorkload) -> bool:

@@ -97,13 +97,20 @@ class Tenant:
             self.server.most_pods.clear()
         if self.rng.random() < 0.5:
             self.server.budgets.clear()
+        if self.server.budgets:  # one that nobody saw would have him chosen, and spared, for ever
+            self.server.budgets = {HOSTILE}
+            status = {"observedGeneration": 1, "disruptionsAllowed": 0}
+            meta = {"name": "all", "namespace": HOSTILE}
+            budget = {"metadata": meta, "spec": {"selector": {}}, "status": status}
+            self.server.create(resources.POD_DISRUPTION_BUDGETS.plural, budget, "tenant")
 
     def leave(self) -> None:
         """He is gone, and so is what he had."""
         self._users.note("the tenant leaves")
         self.server.budgets.clear()
         self.server.most_pods.clear()
-        for plural in ("jobs", "jobsets", "statefulsets", "leaderworkersets", POD_GROUPS.plural, "pods"):
+        budgets = resources.POD_DISRUPTION_BUDGETS.plural
+        for plural in (budgets, "jobs", "jobsets", "statefulsets", "leaderworkersets", POD_GROUPS.plural, "pods"):
             for found in list(self.server.within(plural, HOSTILE)):
                 self.server.delete(found, "admin", grace=0 if plural == "pods" else None)
         for name in sorted(self.forged):

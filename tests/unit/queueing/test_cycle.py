@@ -17,12 +17,13 @@ from queue_factories import (
     submit,
 )
 
+from engine.cluster.assignment import Assignment, Slice
 from engine.model import HOSTNAME_LABEL, Flavor, Pod, PodTerm, Policy, SliceLayer, TopologyRequest
 from engine.reasons import Reason
 from queueing.cycle.cycle import cycle
-from queueing.model import ClusterQueue, LocalQueue, PlainFlavor, Quota, Requirement, ResourceGroup, Stop
+from queueing.model import AUTO, ClusterQueue, LocalQueue, PlainFlavor, Quota, Requirement, ResourceGroup, Stop
 from queueing.model import FlavorQuotas as Flavors
-from queueing.queues.entry import Phase
+from queueing.queues.entry import AssumedAdmission, Phase
 
 
 def reasons(decisions):
@@ -365,3 +366,19 @@ def test_equals_get_equals_whatever_the_order_of_submission():
         submit(queues, *(workloads[shift:] + workloads[:shift]))
         outcomes.add(tuple(keys(run(state, queues))))
     assert len(outcomes) == 1
+
+
+@pytest.mark.parametrize(("levels", "values"), [((), ()), (("nosuch",), ("x",))])
+def test_stored_slots_that_name_no_level_of_the_flavor_cost_nobody_a_cycle(levels, values):
+    """Whoever may write its Workload's status stored that; the workload asks for more pods then."""
+    state, queues = make_state(2, 2), make_queues(make_queue("q", 96))
+    workload = make_workload("w", pod_sets=(make_pod_set(3, level=AUTO, policy=Policy.PREFERRED),))
+    held = Assignment(pod_set="main", flavor="tas", levels=levels, requests={GPU: 8}, slices=(Slice(values, 1),))
+    grant = AssumedAdmission("q", {"main": 1}, {"main": {GPU: "tas"}}, {("tas", GPU): 8}, (held,), {"main": {GPU: 8}})
+    queues.restore(state, workload, grant, 0.0)
+    queues.wish("w", {"main": 3})
+    submit(queues, make_workload("other"))
+    found = cycle(state, queues, 1.0)
+    assert keys(found) == ["other"]
+    assert queues.entries["w"].refusal is not None
+    assert queues.entries["w"].errors == 0, "nothing that nobody had foreseen"

@@ -379,6 +379,7 @@ def test_starting_and_putting_back():
     assert {"op": "add", "path": f"{at}/nodeSelector", "value": {"zone": "z"}} in body
     assert {"op": "remove", "path": f"{at}/schedulingGates"} in body
     assert body[-1] == {"op": "add", "path": "/spec/suspend", "value": False}
+    assert body[1] == {"op": "replace", "path": "/metadata/resourceVersion", "value": "1"}, "or somebody edited it"
     assert pod_template.stop(owner)[-1] == {"op": "add", "path": "/spec/suspend", "value": True}
     kept = [{"name": one.name, "template": msgspec.json.decode(one.raw)} for one in owner.pod_sets]
     assert pod_template.restore(owner, kept) is None

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -30,6 +31,13 @@ def test_a_job_with_slots_is_only_unsuspended():
     owner = make_owner(suspend=True)
     body = pod_template.start(owner, make_admission(SLOTS), flavor("gpu", topology=True), KEYS)
     assert body == {"metadata": {"uid": owner.uid}, "spec": {"suspend": False}}
+
+
+def test_a_job_that_is_edited_meanwhile_is_not_unsuspended():
+    owner = replace(make_owner(suspend=True), version=7)
+    body = pod_template.start(owner, make_admission(SLOTS), flavor("gpu", topology=True), KEYS)
+    assert body["metadata"] == {"uid": owner.uid, "resourceVersion": "7"}
+    assert pod_template.stop(owner)["metadata"] == {"uid": owner.uid}, "whatever it is by then"
 
 
 def test_fewer_pods_than_it_asks_for_are_its_parallelism():

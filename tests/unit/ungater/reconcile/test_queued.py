@@ -66,7 +66,12 @@ def test_a_template_that_was_edited_while_it_waits_is_copied_before_it_goes_on()
     plain = make_record(make_owner(spec={"nodeSelector": {"a": "b"}}), known=make_known(make_owner()))
     assert run(plain) == [i.UpdateSpec()], "without a queue too"
     suspended = held(suspend=True, spec={"nodeSelector": {"a": "b"}}, known={"copy_of": "other"})
-    assert run(suspended) == [i.Start()], "what it was admitted with stays"
+    leave, release = run(suspended)
+    assert (type(leave), type(release)) == (i.Dequeue, i.Release), "it is admitted as it is now, or not at all"
+    assert {one.message for one in release.wanted} == {
+        "Job train was edited after it was admitted: it waits as it is now"
+    }
+    assert run(held(suspend=True, spec={"nodeSelector": {"a": "b"}})) == [i.Start()]
 
 
 def test_it_waits_suspended_and_is_started_once_it_is_admitted():
