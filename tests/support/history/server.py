@@ -197,7 +197,7 @@ class Server:
         left = 0
         if not instant:
             left = obj["spec"].get("terminationGracePeriodSeconds", GRACE) if grace is None else grace
-            left = min(left, meta.get("deletionGracePeriodSeconds", left))
+            left = min(left, meta.get("deletionGracePeriodSeconds", left), 10**9)
         if meta.get("deletionTimestamp") and meta.get("deletionGracePeriodSeconds") == left:
             return
         more = {"deletionTimestamp": self.now(left), "deletionGracePeriodSeconds": left}

@@ -85,7 +85,10 @@ def _read_edges(
     for group, core in cores:
         if group in zone_of:
             attributes = parts[core].attributes or {}
-            mask = problems.cpus(f"spec.nodes[{core}].attributes.cpus", attributes.get("cpus"))
+            place = f"spec.nodes[{core}].attributes.cpus"
+            if not (mask := problems.cpus(place, attributes.get("cpus"))):
+                problems.missing(place, "the CPUs of the core, such as 0,64")
+                continue
             l3 = attributes.get("l3", "")
             level = int(l3) if l3.isascii() and l3.isdigit() else -1
             hardware.cores.setdefault(zone_of[group], []).append((tuple(bits(mask)), level))

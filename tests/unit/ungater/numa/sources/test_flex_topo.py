@@ -3,6 +3,8 @@
 import pytest
 from support.published import GI, GPU, flex, flex_body, node
 
+from crds import graph
+from engine.kubelet.admit import empty
 from engine.kubelet.machine import DeviceLayout, MemoryCells, NumaPlacement, Scope, TopologyPolicy, ZoneUse
 from ungater.numa.sources import describe
 
@@ -188,6 +190,18 @@ def test_what_is_wrong_is_named_and_nothing_fails(bend, said):
     bend(body)
     found = described(body)
     assert any(said in problem and problem.startswith("FlexTopo n1: ") for problem in found.problems), found.problems
+
+
+@pytest.mark.parametrize("cpus", ["", "x"])
+def test_a_core_without_cpus_is_named_and_left_out(cpus):
+    body = flex_body()
+    cores = [edge["target"] for edge in body["spec"]["edges"] if edge["type"] == graph.CONTAIN]
+    core = next(node for node in body["spec"]["nodes"] if node["id"] == cores[0])
+    core["attributes"]["cpus"] = cpus
+    found = described(body)
+    assert any(f"spec.nodes[{cores[0]}].attributes.cpus: Required value" in one for one in found.problems)
+    assert found.machine is not None
+    assert empty(found.machine.layout) is not None
 
 
 def test_a_graph_without_zones_is_no_machine():
