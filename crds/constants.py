@@ -45,6 +45,7 @@ XPU_INDEXES = "BAIDU_COM_DEVICE_IDX"
 
 # On our Workloads: of which templates and requests of the job its pod sets are a copy.
 COPY_OF = f"{GROUP}/copy-of"
+HELD = f"{GROUP}/held"
 
 FIELD_MANAGER = "topogate"
 FINALIZER = f"{GROUP}/in-use"

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
 from crds.common import CEL, LIST_KEYS, ApiObject, Schema
-from crds.constants import API_VERSION, COPY_OF, DEFAULT_DOMAIN, POD_GROUP_INDEX, Keys
+from crds.constants import API_VERSION, COPY_OF, DEFAULT_DOMAIN, HELD, POD_GROUP_INDEX, Keys
 from crds.settings import ENV_PREFIX, Settings
 
 _INTRO = f"""# API reference
@@ -54,6 +54,11 @@ def _key_rows() -> Iterator[str]:
     yield _row(f"`{keys.workload}`", "annotation, written", "the pod's Workload")
     yield _row(f"`{keys.pod_set}`", "annotation, written", "the pod's pod set in it")
     yield _row(f"`{COPY_OF}`", "annotation on a Workload, written", "of which templates and requests it is a copy")
+    yield _row(
+        f"`{HELD}`",
+        "annotation on a Workload, written",
+        "the admission of a Workload that was deleted while its pods ran, until it is in the status of this one",
+    )
 
 
 def _settings() -> Iterator[str]:

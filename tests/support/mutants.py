@@ -184,6 +184,7 @@ ANNOTATION_KEYS = (
     *(constants.NUMA_PLACEMENT_OBSERVED, constants.ADMITTED_QUOTA, constants.GPU_STATES, constants.XPU_INDEXES),
     *(
         constants.COPY_OF,
+        constants.HELD,
         "alpha.jobset.sigs.k8s.io/exclusive-topology",
         "leaderworkerset.sigs.k8s.io/exclusive-topology",
     ),

@@ -1206,8 +1206,8 @@ class Cache:
         workload = self.stores.workload(owner.workload_key)
         if workload is not None and belongs(workload, owner) and workload.metadata.uid not in self._removed:
             record.known = known_of(workload)
-            if record.known.admission is not None and _holds(owner):
-                self.hold(record, record.known.admission)
+            if (held := record.known.admission or record.known.held) is not None and _holds(owner):
+                self.hold(record, held)
                 record.started = not owner.suspended
         for uid, pod in record.pods.items():
             self.stray.pop(uid, None)

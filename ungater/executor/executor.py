@@ -172,7 +172,7 @@ class Executor:
         known, owner = None, granted.as_admitted(record)
         try:
             async with record.lock:
-                known = await self._workloads.create(owner, self._cache.priority(owner))
+                known = await self._workloads.create(owner, self._cache.priority(owner), record.admission)
         except KubeError as error:
             if isinstance(error, LASTING) or "too large" in str(error):
                 text = f"its Workload cannot be made: {error}"

@@ -106,6 +106,7 @@ class ObservedWorkload:
     counts: tuple[int, ...]  # of spec.podSets, in their order
     conditions: tuple[Condition, ...] = ()
     admission: Admission | None = None
+    held: Admission | None = None  # that of the Workload before this one, as long as the status says nothing
     nomination: Nomination | None = None
     active: bool = True
     queue: str = ""  # spec.queueName

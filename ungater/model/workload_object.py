@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from crds import assignment as stored
-from crds.constants import API_VERSION, COPY_OF
+from crds.constants import API_VERSION, COPY_OF, HELD
 from crds.request import ParsedRequest
 from engine.model import Policy
 from engine.preemption.model import Strategy
@@ -25,6 +25,7 @@ from ungater.model.kueue_objects import PodSetUpdate
 from ungater.model.pod_slots import PodSetSlots, Slot
 from ungater.model.workload_entry import Admission, Nomination, ObservedWorkload, PodSetAssignment
 
+MOST_ANNOTATION = 200_000  # bytes, of the 256 KiB of all annotations of an object
 MOST_UNHEALTHY = 1000  # as many as the API takes
 
 
@@ -145,6 +146,7 @@ def known_of(workload: Workload) -> ObservedWorkload:
         counts=tuple([pod_set.count for pod_set in spec.pod_sets]),
         conditions=status.conditions or (),
         admission=_admission_of(status.admission),
+        held=None if status.conditions else _held_of(meta.annotations or {}),
         nomination=_nomination_of(status.nomination) if status.nomination is not None else None,
         active=spec.active,
         queue=spec.queue_name,
@@ -179,6 +181,13 @@ def _admission_of(stored_: StoredAdmission | StoredNomination | None) -> Admissi
     return Admission(stored_.cluster_queue, parts)
 
 
+def _held_of(annotations: Mapping[str, str]) -> Admission | None:
+    try:
+        return _admission_of(msgspec.json.decode(annotations.get(HELD, "null"), type=StoredAdmission | None))
+    except msgspec.DecodeError:
+        return None
+
+
 def _part_of(entry: StoredPodSetAssignment) -> PodSetAssignment:
     flavors = entry.flavors or {}
     usage = {name: parse(name, value) for name, value in (entry.resource_usage or {}).items()}
@@ -205,14 +214,21 @@ def _nomination_of(stored_: StoredNomination) -> Nomination | None:
     )
 
 
-def new_workload(owner: JobView, priority: int) -> dict[str, Any]:
-    """The Workload of a job, to be created."""
+def new_workload(owner: JobView, priority: int, held: Admission | None = None) -> dict[str, Any]:
+    """The Workload of a job, to be created. ``held``: the admission of the one before, which somebody deleted.
+
+    A status cannot be created, and is written next. Whoever is restarted in between finds in an annotation what the
+    pods that run were given; but for one that is too large for that.
+    """
     spec = {"podSets": [_pod_set(pod_set, owner) for pod_set in owner.pod_sets], **_wishes(owner, priority)}
     spec = {name: value for name, value in spec.items() if value is not None}
+    annotations = {COPY_OF: fingerprint(owner)}
+    if held is not None and len(said := msgspec.json.encode(_stored(held))) <= MOST_ANNOTATION:
+        annotations[HELD] = said.decode()
     metadata = {
         "name": owner.workload,
         "namespace": owner.namespace,
-        "annotations": {COPY_OF: fingerprint(owner)},
+        "annotations": annotations,
         "ownerReferences": _references(owner),
     }
     return {"apiVersion": API_VERSION, "kind": "Workload", "metadata": metadata, "spec": spec}
@@ -286,7 +302,10 @@ def spec_patch(known: ObservedWorkload, owner: JobView, priority: int) -> dict[s
     """The merge patch that brings the spec up to date after the job was edited."""
     pod_sets = [_pod_set(pod_set, owner) for pod_set in owner.pod_sets]
     return {
-        "metadata": {"resourceVersion": known.resource_version, "annotations": {COPY_OF: fingerprint(owner)}},
+        "metadata": {
+            "resourceVersion": known.resource_version,
+            "annotations": {COPY_OF: fingerprint(owner), HELD: None},
+        },
         "spec": {"podSets": pod_sets, **_wishes(owner, priority)},
     }
 
@@ -333,7 +352,7 @@ def status_patch(
         **(more or {}),
     }
     if admission is not None:
-        status["admission"] = _queue(admission) | {"podSetAssignments": [_assignment(part) for part in admission.parts]}
+        status["admission"] = _stored(admission)
         if reclaimable:
             status["reclaimablePods"] = [{"name": name, "count": count} for name, count in reclaimable.items()]
     return {"metadata": {"resourceVersion": known.resource_version}, "status": status}
@@ -385,6 +404,10 @@ def unhealthy_nodes(known: ObservedWorkload, names: Collection[str], now: float)
 
 def _queue(admission: Admission) -> dict[str, Any]:
     return {"clusterQueue": admission.queue} if admission.queue else {}
+
+
+def _stored(admission: Admission) -> dict[str, Any]:
+    return _queue(admission) | {"podSetAssignments": [_assignment(part) for part in admission.parts]}
 
 
 def _assignment(part: PodSetAssignment) -> dict[str, Any]:

@@ -49,13 +49,15 @@ class WorkloadWriter:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def create(self, owner: JobView, priority: int) -> ObservedWorkload:
+    async def create(self, owner: JobView, priority: int, held: Admission | None = None) -> ObservedWorkload:
         """Make the Workload of a job; one that is there already is taken over if the job owns it.
+
+        ``held``: what it holds already, by a Workload that was deleted.
 
         Raises:
             KubeError: it could not be made, or an object of that name belongs to somebody else.
         """
-        body = workload_object.new_workload(owner, priority)
+        body = workload_object.new_workload(owner, priority, held)
         try:
             return known_of(await self._client.create(WORKLOADS, body, owner.namespace, type=Workload))
         except AlreadyExists:

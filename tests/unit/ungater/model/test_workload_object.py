@@ -5,7 +5,7 @@ import json
 import msgspec
 from support.owned import KEYS, make_admission, make_known, make_owner, slot_map
 
-from crds.constants import COPY_OF
+from crds.constants import COPY_OF, HELD
 from kube.objects import Condition
 from ungater.jobs import pod_template
 from ungater.model import conditions, workload_object
@@ -68,7 +68,22 @@ def test_a_workload_says_of_which_templates_and_requests_it_is_a_copy():
     assert known.copy_of not in prints
     assert workload_object.fingerprint(make_owner(parallelism=9, status={"active": 3})) == known.copy_of
     patch = workload_object.spec_patch(known, others[0], 0)
-    assert patch["metadata"]["annotations"] == {COPY_OF: workload_object.fingerprint(others[0])}
+    assert patch["metadata"]["annotations"] == {COPY_OF: workload_object.fingerprint(others[0]), HELD: None}
+
+
+def test_one_that_is_made_anew_says_what_its_pods_were_given_until_its_status_does():
+    owner, held = make_owner(), make_admission(slot_map(("b/r1/n1", 3)), queue="cq")
+    body = json.loads(msgspec.json.encode(new_workload(owner, 7, held)))
+    known = known_of(msgspec.convert(body, type=Workload))
+    assert known.admission is None
+    assert known.held.same(held)
+    written = {**body, "status": {"conditions": [{"type": "QuotaReserved", "status": "False"}]}}
+    assert known_of(msgspec.convert(written, type=Workload)).held is None
+    for garbage in ("", "{", "7", '{"podSetAssignments":[{"topologyAssignment":7}]}', "null"):
+        body["metadata"]["annotations"][HELD] = garbage
+        assert known_of(msgspec.convert(body, type=Workload)).held is None
+    many = make_admission(slot_map(*((f"b{i}/r{i}/{i}n{i}x{i * 7919}", i + 1) for i in range(9000))), queue="cq")
+    assert HELD not in new_workload(owner, 7, many)["metadata"]["annotations"], "more than an object may carry"
 
 
 def test_what_checks_add_counts_once_they_are_ready():

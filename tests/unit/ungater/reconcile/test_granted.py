@@ -21,6 +21,7 @@ from ungater.model.actions import (
     EmitEvent,
     Enqueue,
     Release,
+    RestoreAdmission,
     Shrink,
     ShrinkLater,
     Ungate,
@@ -29,6 +30,7 @@ from ungater.model.actions import (
 )
 from ungater.model.conditions import HOLDING, WantedCondition, merge
 from ungater.model.pod_slots import Expectation
+from ungater.model.workload_object import Status
 from ungater.reconcile.granted import as_admitted
 from ungater.reconcile.reconcile import reconcile
 
@@ -439,6 +441,20 @@ def test_a_workload_that_is_deleted_and_made_anew_names_the_queue_it_was_admitte
     instructions = world.told()
     assert gone(instructions) == []
     assert any(isinstance(one, Release) for one in instructions), "it waits anew in the queue that its pods name"
+
+
+def test_what_a_workload_that_is_made_anew_holds_is_known_after_a_restart_in_that_moment(world):
+    for pod in running(world, "1", "1"):
+        world.run(pod, world.record.slots.slots[0])
+    before = stored_workload_of(world)
+    body = workload_object.new_workload(world.record.owner, 0, world.record.admission)
+    meta = msgspec.structs.replace(before.metadata, annotations=body["metadata"]["annotations"], uid="wl-2")
+    world.stores["workload"][world.record.key] = msgspec.structs.replace(before, metadata=meta, status=Status())
+    again = world.restarted()
+    record = again.records["ns/u-db"]
+    assert record.admission.same(world.record.admission)
+    assert world.used(again) == world.used() > 0
+    assert isinstance(reconcile(record, again.rules, 100.0, 100.0)[0], RestoreAdmission)
 
 
 def test_orphans_stand_beside_a_workload_that_is_made_again(world):
