@@ -101,7 +101,8 @@ class Tenant:
             self.server.budgets = {HOSTILE}
             status = {"observedGeneration": 1, "disruptionsAllowed": 0}
             meta = {"name": "all", "namespace": HOSTILE}
-            budget = {"metadata": meta, "spec": {"selector": {}}, "status": status}
+            kind = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}
+            budget = {**kind, "metadata": meta, "spec": {"selector": {}}, "status": status}
             self.server.create(resources.POD_DISRUPTION_BUDGETS.plural, budget, "tenant")
 
     def leave(self) -> None:

@@ -253,11 +253,13 @@ class Judge:
         )
 
     def _holders(self, workload: Json) -> list[Json]:
-        """The pods of its job that were let go and take a place."""
+        """The pods of its job that were let go and take a place; where a tenant may say whose a Workload is, by it."""
+        told = workload["metadata"]["namespace"] != HOSTILE or self.server.policies
         return [
             pod
             for pod in self.server.all("pods")
             if owner_of(pod) == owner_of(workload)
+            and (told or (pod["metadata"].get("annotations") or {}).get(MARK) == workload["metadata"]["name"])
             and not gated(pod)
             and not ended(pod)
             and holds(pod)
