@@ -185,6 +185,8 @@ class View:
         """What is free of some resources, (resources, zones, columns)."""
         if isinstance(self.where, slice):
             return self.kind.free[rows, :, self.where]
+        if not rows:  # all that is asked for is 0 of a device
+            return np.zeros((0, self.zones, self.width), np.int64)
         return np.stack([self.free(row) for row in rows])
 
     def room(self, row: int) -> Ints:
@@ -229,7 +231,7 @@ class Scratch(View):
     @classmethod
     def of(cls, view: View, *, sharing: bool) -> "Scratch":
         """A copy of what a view shows."""
-        left = np.stack([view.free(row) for row in range(len(view.kind.traits.resources))])
+        left = np.array(view.all_free(range(len(view.kind.traits.resources))))
         return cls(view, left, np.array(view.group), np.zeros(view.width, np.bool_), sharing=sharing)
 
     def only(self, places: Ints) -> "Scratch":

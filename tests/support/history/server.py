@@ -503,26 +503,29 @@ def _merged(into: Any, patch: Any) -> Any:
 
 
 def _json_patched(new: Json, operations: list[Json]) -> Json:
-    """RFC 6902, with changes of maps only."""
+    """RFC 6902, with changes of maps, and of elements of lists that are there."""
     for operation in operations:
-        *path, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"][1:].split("/"))
-        at: Any = new
-        for part in path:
-            try:
-                at = at[int(part)] if isinstance(at, list) else at[part]
-            except (KeyError, IndexError):
-                raise Refused(422, "Invalid", f"there is no {part} in {operation['path']}") from None
-        if operation["op"] == "test":
-            if (at[int(last)] if isinstance(at, list) else at.get(last)) != operation["value"]:
-                raise Refused(422, "Invalid", f"test of {operation['path']} failed")
-        elif operation["op"] == "remove":
-            del at[last]
-        elif isinstance(at, list):
-            assert operation["op"] == "replace", operation
-            at[int(last)] = operation["value"]
-        else:
-            at[last] = operation["value"]
+        try:
+            _operate(new, operation)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise Refused(422, "Invalid", f"{operation['path']} is not there: {error!r}") from None
     return new
+
+
+def _operate(new: Json, operation: Json) -> None:
+    *path, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"][1:].split("/"))
+    at: Any = new
+    for part in path:
+        at = at[int(part)] if isinstance(at, list) else at[part]
+    if operation["op"] == "test":
+        if (at[int(last)] if isinstance(at, list) else at.get(last)) != operation["value"]:
+            raise Refused(422, "Invalid", f"test of {operation['path']} failed")
+    elif operation["op"] == "remove":
+        del at[last]
+    elif isinstance(at, list):
+        at[int(last)] = operation["value"]
+    else:
+        at[last] = operation["value"]
 
 
 def _pod_changes(old: Json, new: Json) -> None:

@@ -137,6 +137,20 @@ def test_a_pod_that_asks_for_nothing_aligned_fits_as_often_as_wanted():
     assert fleet.zones_needed(shape).tolist() == [0] * len(POLICIES)
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_pod_that_asks_for_none_of_a_device_is_counted_wherever_its_machines_stand(policy):
+    fleet = Fleet()
+    for index in range(9):
+        fleet.set(index, make_layout(policy if index % 2 else POLICIES[0]), make_state(index, 8))
+    asked = ((GPU, 0),)
+    shape = PodShape(containers=(Container(name="main", requests=asked, limits=asked),), qos=Qos.GUARANTEED)
+    for most in (1, 7):
+        assert fleet.counts(shape, most).tolist() == [most] * 9
+        for index in (1, 5, 7):  # these alone are counted again
+            fleet.set(index, make_layout(policy), make_state(index + most, 8))
+        assert fleet.counts(shape, most).tolist() == [most] * 9
+
+
 def test_equal_machines_are_evaluated_once(monkeypatch):
     asked = []
     monkeypatch.setattr(fleet_module, "admit", lambda *question: asked.append(question) or admit(*question))
