@@ -31,7 +31,7 @@ from kube.requests import pod_requests
 from ungater.model.conditions import moment
 from ungater.model.job_view import JOB, JOB_API, MAIN, JobView, PodSetView, Ranks
 from ungater.model.pod_set_slices import Interval, whole
-from ungater.model.pod_slots import is_gated
+from ungater.model.pod_slots import is_gated, number
 
 SHOWN = 64  # characters of a value that is refused
 MOST_PODS = (1 << 31) - 1  # of a pod set: what the API takes
@@ -255,7 +255,9 @@ def _done(job: Job) -> list[Interval]:
 
 
 def _intervals(text: str) -> Iterator[Interval]:
-    """Closed intervals of the Job status form ``1,3-5,7``."""
-    for part in filter(None, text.split(",")):
-        low, _, high = part.partition("-")
-        yield int(low), int(high or low)
+    """Closed intervals of the Job status form ``1,3-5,7``; what is none of these is passed over."""
+    for part in text.split(","):
+        low, dash, high = part.partition("-")
+        first, last = number(low), number(high if dash else low)
+        if first is not None and last is not None:
+            yield first, last

@@ -94,7 +94,7 @@ class Cluster:
             pod = self.rng.choice(done)
             if pod["status"]["phase"] == "Succeeded":
                 if indexed:
-                    ranks = _ranks(status.get("completedIndexes", "")) | {_rank(pod)}
+                    ranks = _ranks(status.get("completedIndexes", "")) | ({_rank(pod)} - {-1})
                     status["completedIndexes"] = ",".join(str(rank) for rank in sorted(ranks))
                     status["succeeded"] = len(ranks)
                 else:

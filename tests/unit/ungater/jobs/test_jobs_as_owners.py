@@ -64,3 +64,9 @@ def test_wishes_stand_on_the_job_or_its_template_and_a_bad_one_is_kept_to_be_tol
     bad = make_owner(request={**rack, policy: "tight"}).request
     assert isinstance(bad, RequestError)
     assert bad.field == f"spec.template.metadata.annotations[{policy}]"
+
+
+@pytest.mark.parametrize("garbage", ["", ",", "-1", "1-", "x", "0-x", "1,,2", "²"])
+def test_indexes_that_are_none_are_passed_over(garbage):
+    owner = make_owner(indexed=True, status={"completedIndexes": f"0,{garbage},3"})
+    assert {(0, 0), (3, 3)} <= set(owner.pod_sets[0].done)
