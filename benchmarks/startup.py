@@ -29,7 +29,7 @@ from kube.resources import JOBS, LEASES, PODS, VALIDATING_ADMISSION_POLICY_BINDI
 from localcluster import CONTROLLER_MANAGER, KWOK, SCHEDULER
 from localcluster.nodes import Fleet, add_nodes, wait_ready
 from ungater.model.pod_slots import PodSetSlots
-from ungater.model.workload_object import Workload, known_of
+from ungater.model.workload_object import Workload, observed_of
 
 GOAL_SECONDS = 15.0
 GOAL_MB = 500
@@ -111,7 +111,7 @@ async def _is_allowed(client: Client, pod: Json) -> bool:
 def _pods_of(workload: Workload, jobs: dict[str, Job]) -> Iterator[Json]:
     """All pods of a Job, as they are once they were ungated and bound."""
     (owner,) = workload.metadata.owner_references or ()
-    slots = known_of(workload).slots
+    slots = observed_of(workload).slots
     assert slots is not None  # noqa: S101 - it was placed
     for number, values in enumerate(_values(slots)):
         pod = _pod(f"{owner.name}-{number}", values[-1], gpus=1)
@@ -152,7 +152,7 @@ def _pod(name: str, node: str, *, gpus: int = 0) -> Json:
 
 async def _placed(client: Client, count: int) -> bool:
     found = await client.list(WORKLOADS, "default", type=Workload)
-    return sum(known_of(each).slots is not None for each in found) == count
+    return sum(observed_of(each).slots is not None for each in found) == count
 
 
 async def _start(made: Plane, options: argparse.Namespace) -> Start:

@@ -149,12 +149,12 @@ def tenants(dump: Dump, memory: Cache, max_priority: int | None) -> Tenants:
     for pod in state.pods.values():
         if pod.claim is not None and pod.claim[0] in state.workloads:
             claimed.setdefault(pod.claim[0], []).append(pod.key)
-    for record in memory.records.values():
+    for record in memory.entries.values():
         key = record.key
         if key not in state.workloads:
             continue
         pods = tuple(sorted(claimed.get(key, ())))
-        found.jobs[key] = f"{record.owner.namespace}/{record.owner.name}"
+        found.jobs[key] = f"{record.job.namespace}/{record.job.name}"
         priority = max((wires[pod].spec.priority or 0 for pod in pods), default=0)
         made = _movable(memory, record, pods, priority)
         why = made if isinstance(made, str) else _must_stay(dump, [wires[pod] for pod in pods], priority, max_priority)
@@ -169,10 +169,10 @@ def tenants(dump: Dump, memory: Cache, max_priority: int | None) -> Tenants:
 
 def _movable(memory: Cache, record: WorkloadEntry, pods: tuple[str, ...], priority: int) -> Movable | str:
     """The workload as it would be placed again, or why that is not known."""
-    if (wrong := record.owner.wrong) is not None:
+    if (wrong := record.job.wrong) is not None:
         return f"its request cannot be read: {wrong}"
     held, pod_sets, flavors = memory.state.assignments(record.key), [], []
-    for owned in record.owner.pod_sets:
+    for owned in record.job.pod_sets:
         if (now := held.get(owned.name)) is None:
             continue  # it has quota and no slots
         topology: TopologyRequest | None = TopologyRequest(policy=Policy.UNCONSTRAINED)

@@ -184,7 +184,7 @@ def report(
     # Each group of a LeaderWorkerSet is a workload of its own, which is told by its own name.
     titles = {pod.metadata.uid: one.title for one in accepted if not one.leader_sets for pod in one.pods}
     answers += [_answer(memory, outcome, titles) for outcome in outcomes]
-    managed = {uid for outcome in outcomes for uid in (outcome.record.owner.uid, *outcome.record.pods)}
+    managed = {uid for outcome in outcomes for uid in (outcome.record.job.uid, *outcome.record.pods)}
     answers += [_left_alone(one) for one in accepted if not managed & _uids(one)]
     if warnings and answers:
         answers[0] = msgspec.structs.replace(answers[0], warnings=(*answers[0].warnings, *warnings))
@@ -208,7 +208,7 @@ def _left_alone(one: Manifest) -> PlaceAnswer:
 
 def _answer(memory: Cache, outcome: Outcome, titles: Mapping[str, str]) -> PlaceAnswer:
     """``titles``: by uid of a pod, what the user wrote that it comes of."""
-    record, owner = outcome.record, outcome.record.owner
+    record, owner = outcome.record, outcome.record.job
     written = {titles[uid] for uid in record.pods if uid in titles}
     state = State.PLACED if outcome.placed else State.PREEMPTS if outcome.victims else State.WAITS
     if state is State.WAITS and outcome.reason in NEVER:
@@ -230,10 +230,10 @@ def _answer(memory: Cache, outcome: Outcome, titles: Mapping[str, str]) -> Place
 
 def _room(memory: Cache, record: WorkloadEntry) -> Iterator[Room]:
     """The domains for the pod set that is hardest to place by what it asks for: the largest one."""
-    owned = max(record.owner.pod_sets, key=lambda one: one.count)
+    owned = max(record.job.pod_sets, key=lambda one: one.count)
     if not isinstance(owned.request, ParsedRequest):
         return
-    local = memory.queues.local.get((record.owner.namespace, record.owner.queue)) if record.owner.queue else None
+    local = memory.queues.local.get((record.job.namespace, record.job.queue)) if record.job.queue else None
     queue = memory.queues.quotas.queues.get(local.cluster_queue) if local is not None else None
     flavors = None if queue is None else {quotas.flavor for group in queue.groups for quotas in group.flavors}
     asked = memory.pod_set(record, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
@@ -241,7 +241,7 @@ def _room(memory: Cache, record: WorkloadEntry) -> Iterator[Room]:
 
 
 def _pod_sets(state: ClusterState, record: WorkloadEntry, parts: Mapping[str, Assignment]) -> Iterator[PodSetView]:
-    for owned in record.owner.pod_sets:
+    for owned in record.job.pod_sets:
         part, request = parts.get(owned.name), owned.request
         yield PodSetView(
             name=owned.name,
@@ -273,8 +273,8 @@ def _zones(placement: NumaPlacement) -> tuple[Zone, ...]:
 
 def _victims(memory: Cache, outcome: Outcome) -> Iterator[VictimView]:
     for victim in outcome.victims:
-        record = memory.record_of(victim.key)
-        job = f"{record.owner.namespace}/{record.owner.kind.lower()}/{record.owner.name}" if record is not None else ""
+        record = memory.entry_of(victim.key)
+        job = f"{record.job.namespace}/{record.job.kind.lower()}/{record.job.name}" if record is not None else ""
         yield VictimView(victim.key, job, victim.priority, str(victim.reason))
 
 

@@ -94,32 +94,32 @@ class Controller:
         self.informers = informers = Informers(client, settings.keys, metrics.signal)
         standings = Standings()
         notices = NodeNotices(recorder, metrics, informers.node)
-        self.memory = _cache(
+        self.cache = _cache(
             settings, informers, standings, notices, requeue=self.queue.add, wake=self.wake, guard=self.guard
         )
         self.writer = WorkloadWriter(client)
         shared: _Shared = {"again": self.queue.add, "metrics": metrics, "recorder": recorder}
-        self.sender = PodWriter(
+        self.pod_writer = PodWriter(
             client,
             settings.keys,
             informers.flavors.store,
             concurrency=settings.ungate_concurrency,
             timeout=settings.expectation_timeout_seconds,
-            stayed=self.memory.stayed,
+            stayed=self.cache.stayed,
             guard=self.guard,
             **shared,
         )
         self._signal = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
-        self.evictions = Evictor(client, concurrency=EVICTIONS, guard=self.guard, **shared)
-        self._budgets = BudgetWatch(self.memory, settings.keys)
-        self.admitter = Scheduler(self.memory, self.writer, spawn=self._spawn, **shared)
-        self.living = Lifecycle(
+        self.evictor = Evictor(client, concurrency=EVICTIONS, guard=self.guard, **shared)
+        self._budgets = BudgetWatch(self.cache, settings.keys)
+        self.scheduler = Scheduler(self.cache, self.writer, spawn=self._spawn, **shared)
+        self.lifecycle = Lifecycle(
             client,
-            self.memory,
+            self.cache,
             self.writer,
-            self.admitter,
-            self.evictions,
+            self.scheduler,
+            self.evictor,
             flavors=informers.flavors.store,
             keys=settings.keys,
             patience=settings.eviction_patience_seconds,
@@ -127,22 +127,22 @@ class Controller:
             **shared,
         )
         self.executor = Executor(
-            self.memory,
-            self.admitter,
-            self.living,
-            pods=self.sender,
+            self.cache,
+            self.scheduler,
+            self.lifecycle,
+            pods=self.pod_writer,
             workloads=self.writer,
-            evictor=self.evictions,
+            evictor=self.evictor,
             recorder=recorder,
             requeue=self.queue.add,
             idle=self._idle,
             saw=self._saw,
         )
         self.sweeper = Sweeper(
-            self.memory,
+            self.cache,
             informers,
             self.writer,
-            self.evictions,
+            self.evictor,
             requeue=self.queue.add,
             spawn=self._spawn,
             saw=self._saw,
@@ -154,10 +154,10 @@ class Controller:
         self._all_seen = asyncio.Event()
         self._looks = 0  # the id of a look in logs
         self._outcomes = {name: metrics.reconciles.labels(name) for name in ("done", "conflict", "error", "bug")}
-        self.bridge = AdmissionCheckController(client, self.memory, standings, _limits(settings))
-        informers.subscribe(self.memory, self._budgets, self.bridge)
-        self._flavor_status = _flavor_status(client, self.memory, informers, recorder)
-        self._queue_status = _queue_status(client, self.memory, informers)
+        self.bridge = AdmissionCheckController(client, self.cache, standings, _limits(settings))
+        informers.subscribe(self.cache, self._budgets, self.bridge)
+        self._flavor_status = _flavor_status(client, self.cache, informers, recorder)
+        self._queue_status = _queue_status(client, self.cache, informers)
         self.ready = False
 
     # --- life ----------------------------------------------------------------------------------------------------
@@ -171,9 +171,9 @@ class Controller:
                 for task in (*(each.run() for each in informers.every), *(each.run() for each in informers.optional)):
                     group.create_task(task)
                 await informers.synced()
-                informers.load(self.memory)
+                informers.load(self.cache)
                 leftover = self.sweeper.leftover(informers.workloads.store.values(), informers.pods.store.values())
-                self._unseen |= {*self.memory.records, *map(key, leftover)}
+                self._unseen |= {*self.cache.entries, *map(key, leftover)}
                 self._saw("")
                 group.create_task(self.sweeper.clear(leftover))
                 self._signal.set()
@@ -182,8 +182,8 @@ class Controller:
                 for _ in range(WORKERS):
                     group.create_task(self._work())
                 for name, loop in (
-                    ("sender", self.sender.run),
-                    ("evictions", self.evictions.run),
+                    ("sender", self.pod_writer.run),
+                    ("evictions", self.evictor.run),
                     ("cycles", self._cycles),
                     ("lazy", self.executor.deferred.run),
                     ("sweep", self.sweeper.run),
@@ -198,7 +198,7 @@ class Controller:
 
     def _tell_leading(self) -> None:
         nodes, pods = len(self.informers.nodes.store), len(self.informers.pods.store)
-        log.info("leading", nodes=nodes, pods=pods, jobs=len(self.memory.records))
+        log.info("leading", nodes=nodes, pods=pods, jobs=len(self.cache.entries))
 
     # --- one job -------------------------------------------------------------------------------------------------
 
@@ -214,7 +214,7 @@ class Controller:
 
     def _idle(self) -> bool:
         """Whether no pod was let go just now and nobody is to be looked at."""
-        return time.monotonic() - self.sender.last_sent > QUIET and len(self.queue) == 0
+        return time.monotonic() - self.pod_writer.last_sent > QUIET and len(self.queue) == 0
 
     def _saw(self, uid: str) -> None:
         self._unseen.discard(uid)
@@ -223,70 +223,72 @@ class Controller:
 
     async def reconcile(self, uid: str) -> None:
         """Look at one job once. Failures of the API server only delay: the job is looked at again, later each time."""
-        record = self.memory.records.get(uid)
-        if record is None or record.put_off():
+        entry = self.cache.entries.get(uid)
+        if entry is None or entry.put_off():
             return
         self._looks += 1
-        outcome, context = "done", {"workload": record.key, "reconcile": self._looks}
+        outcome, context = "done", {"workload": entry.key, "reconcile": self._looks}
         try:
-            if not self.memory.regroup(record):
+            if not self.cache.regroup(entry):
                 return
-            missing_pods.note(record, time.monotonic())
-            instructions = reconcile.reconcile(record, self.memory.rules, time.monotonic(), time.time())
-            if record.closing and not any(isinstance(one, LEAVING) for one in instructions):
-                self.living.keep(record)
+            missing_pods.note(entry, time.monotonic())
+            instructions = reconcile.reconcile(entry, self.cache.rules, time.monotonic(), time.time())
+            if entry.closing and not any(isinstance(one, LEAVING) for one in instructions):
+                self.lifecycle.keep(entry)
             predictions = None
             for instruction in instructions:
                 if isinstance(instruction, Ungate):
-                    if predictions is None and self.memory.state.machines:
-                        predictions = Predictions(self.memory.state, record)
-                    self.executor.ungate(record, instruction, predictions)
-                elif await self.executor.carry_out(record, instruction):
+                    if predictions is None and self.cache.state.machines:
+                        predictions = Predictions(self.cache.state, entry)
+                    self.executor.ungate(entry, instruction, predictions)
+                elif await self.executor.carry_out(entry, instruction):
                     if instruction is not instructions[-1] or not isinstance(instruction, WriteConditions):
                         self.queue.add(uid)
                     break
-            record.failures = 0
-            self.bridge.looked(record)
-        except (Conflict, NotFound) as error:
+            entry.failures = 0
+            self.bridge.looked(entry)
+        except (Conflict, NotFound, Overtaken) as error:
             outcome = "conflict"  # or deleted; no event tells of one that came and went while a watch was broken
             log.info("workload changed meanwhile", error=str(error), **context)
-            await self._refresh(record)
+            await self._refresh(entry)
         except KubeError as error:
             outcome = "error"
-            self._later(record)
-            log.warning("API server refused or did not answer", error=str(error), failures=record.failures, **context)
+            self._later(entry)
+            log.warning("API server refused or did not answer", error=str(error), failures=entry.failures, **context)
         except Exception as error:  # noqa: BLE001  (told by the guard)
             outcome = "bug"
-            await self._poisoned(record, error)
+            await self._poisoned(entry, error)
         self._outcomes[outcome].inc()
 
-    async def _poisoned(self, record: WorkloadEntry, error: Exception) -> None:
+    async def _poisoned(self, entry: WorkloadEntry, error: Exception) -> None:
         """A look failed otherwise than foreseen: say so, and leave the job alone for a while."""
-        self.guard.failed("workload", record.key, error)
-        record.failures += 1
-        self.queue.add(record.id, backoff(record.failures, longest=LONGEST))
-        text, known = in_words(error), record.known
-        if text not in record.noted:
-            record.noted.add(text)
-            emit(self.recorder, record, "Warning", Reason.INTERNAL_ERROR, "Admit", message=text)
+        self.guard.failed("workload", entry.key, error)
+        entry.failures += 1
+        self.queue.add(entry.id, backoff(entry.failures, longest=LONGEST))
+        text, observed = in_words(error), entry.observed
+        if text not in entry.noted:
+            entry.noted.add(text)
+            emit(self.recorder, entry, "Warning", Reason.INTERNAL_ERROR, "Admit", message=text)
         wanted = (WantedCondition(conditions.QUOTA_RESERVED, False, Reason.INTERNAL_ERROR, text),)
-        if record.admission is None and known is not None and not conditions.is_so(known.conditions, wanted):
-            namespace = record.owner.namespace
+        if entry.admission is None and observed is not None and not conditions.is_so(observed.conditions, wanted):
+            namespace = entry.job.namespace
             with suppress(KubeError, Overtaken):
-                await self.living.writing(record, lambda known: self.writer.conditions(namespace, known, wanted))
+                await self.lifecycle.writing(
+                    entry, lambda observed: self.writer.conditions(namespace, observed, wanted)
+                )
 
-    def _later(self, record: WorkloadEntry) -> None:
-        record.failures += 1
-        self.queue.add(record.id, backoff(record.failures))
+    def _later(self, entry: WorkloadEntry) -> None:
+        entry.failures += 1
+        self.queue.add(entry.id, backoff(entry.failures))
 
-    async def _refresh(self, record: WorkloadEntry) -> None:
-        self._later(record)
+    async def _refresh(self, entry: WorkloadEntry) -> None:
+        self._later(entry)
         try:
-            known = await self.writer.read(record.owner.namespace, record.owner.workload)
+            observed = await self.writer.read(entry.job.namespace, entry.job.workload)
         except REFUSED:
-            self.memory.unknown(record)
+            self.cache.unknown(entry)
         else:
-            self.memory.saw_workload(record, known)
+            self.cache.saw_workload(entry, observed)
 
     # --- the admission cycle -------------------------------------------------------------------------------------
 
@@ -299,12 +301,12 @@ class Controller:
             self._group.create_task(write)
 
     async def _cycles(self) -> None:
-        memory, admitter = self.memory, self.admitter
+        cache, scheduler = self.cache, self.scheduler
         with suppress(TimeoutError):  # else the first to be looked at would be admitted before those it waits behind
             async with asyncio.timeout(FIRST_LOOKS):
                 await self._all_seen.wait()
         while True:
-            due = admitter.next_time
+            due = scheduler.next_time
             wait = SWEEP if due is None else min(SWEEP, max(0.0, due - time.time()))
             try:
                 async with asyncio.timeout(wait):
@@ -312,12 +314,12 @@ class Controller:
             except TimeoutError:
                 pass
             self._signal.clear()
-            generation = memory.generation
+            generation = cache.generation
             with self.guard("budget", ""):
                 self._budgets.refresh()
-            while admitter.cycle():
+            while scheduler.cycle():
                 await asyncio.sleep(0)
-            if memory.generation != generation:
+            if cache.generation != generation:
                 await asyncio.sleep(PAUSE)
 
 

@@ -102,9 +102,7 @@ class Metrics:
             "topogate_evicted_workloads", "Workloads whose eviction began, by reason.", ["reason"], registry=registry
         )
         self.patches = Counter("topogate_ungate_patches", "Patches that remove a gate.", ["outcome"], registry=registry)
-        self.evictions = Counter(
-            "topogate_evictions", "Pods asked of the Eviction API.", ["outcome"], registry=registry
-        )
+        self.evictor = Counter("topogate_evictions", "Pods asked of the Eviction API.", ["outcome"], registry=registry)
         self.reconciles = Counter("topogate_reconciles", "Times a job was looked at.", ["outcome"], registry=registry)
         self.refusals = Counter(
             "topogate_kubelet_refusals",
@@ -212,10 +210,10 @@ class Metrics:
 
     # --- looked at every few seconds -----------------------------------------------------------------------------
 
-    def set_machines(self, sources: Mapping[str, int], troubles: Mapping[str, int]) -> None:
+    def set_machines(self, sources: Mapping[str, int], mismatches: Mapping[str, int]) -> None:
         """Replace the number of nodes by source and by kind of trouble."""
         self._machines.replace(_by_one(sources))
-        self._troubles.replace(_by_one(troubles))
+        self._troubles.replace(_by_one(mismatches))
 
     def set_pending(self, reasons: Mapping[str, int]) -> None:
         """Replace the number of pending workloads of every reason."""
@@ -250,6 +248,7 @@ class Metrics:
                 whole[name, level] = capacity.whole(resources[0] if resources else CPU, rank)
                 for resource in resources:
                     largest[name, level, resource] = _unit(resource, int(capacity.free(resource, rank).max(initial=0)))
+        self._outside = {name: found for name, found in self._outside.items() if name in state.flavors}
         tables = (self._nodes, self._allocatable, self._free, self._largest, self._domains, self._whole)
         for table, rows in zip(tables, (nodes, have, free, largest, domains, whole), strict=True):
             table.replace(rows)

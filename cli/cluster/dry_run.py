@@ -19,7 +19,7 @@ from queueing.preemption.plan import Victim
 from ungater.cache.cache import Cache
 from ungater.model.actions import Create, Dequeue, Enqueue, Free, UpdateSpec
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
-from ungater.model.workload_object import Workload, known_of, new_workload
+from ungater.model.workload_object import Workload, new_workload, observed_of
 from ungater.reconcile import reconcile
 from ungater.scheduling import replacement
 
@@ -52,10 +52,10 @@ class _Stage:
             for step in reconcile.reconcile(record, self.memory.rules, 0.0, self.now):
                 match step:
                     case Create():
-                        record.known = known_of(_stored(self.memory, record))
+                        record.observed = observed_of(_stored(self.memory, record))
                         break
                     case UpdateSpec():
-                        record.known = _respecified(self.memory, record)
+                        record.observed = _respecified(self.memory, record)
                         break
                     case Enqueue(lost, until):
                         record.lost = lost
@@ -84,7 +84,9 @@ class _Stage:
     def _note(self, record: WorkloadEntry, made: Admitted | Preempting) -> None:
         grant = made.grant
         victims = made.victims if isinstance(made, Preempting) else ()
-        where = replacement.told(self.memory, record, self.memory.holdings.admission_of(record, grant), made.message)
+        where = replacement.told(
+            self.memory, record, self.memory.reservations.admission_of(record, grant), made.message
+        )
         self.outcomes[record.key] = Outcome(
             record,
             Reason.PREEMPTING if victims else Reason.ADMITTED,
@@ -92,20 +94,20 @@ class _Stage:
             placed=isinstance(made, Admitted),
             assignments=grant.assignments,
             victims=victims,
-            queue=grant.queue if record.owner.queue else "",
+            queue=grant.queue if record.job.queue else "",
         )
 
 
 def _stored(memory: Cache, record: WorkloadEntry) -> Workload:
     """Its Workload, as the API server would have stored it."""
-    body = new_workload(record.owner, memory.priority(record.owner))
+    body = new_workload(record.job, memory.priority(record.job))
     body["metadata"] |= {"uid": f"workload-{record.id}", "resourceVersion": "1", "generation": 1}
     return msgspec.json.decode(msgspec.json.encode(body), type=Workload)
 
 
 def _respecified(memory: Cache, record: WorkloadEntry) -> ObservedWorkload | None:
     """What is known of its Workload once that says what the job asks for now."""
-    new, known = known_of(_stored(memory, record)), record.known
+    new, known = observed_of(_stored(memory, record)), record.observed
     if known is None:
         return new
     return replace(
@@ -140,10 +142,10 @@ def rehearse(
     the order in which the workloads were met; what is not the controller's to place has none.
     """
     stage = _Stage(memory, now)
-    for record in tuple(memory.records.values()):
+    for record in tuple(memory.entries.values()):
         stage.settle(record)
     stage.cycles({})
-    before = set(memory.records)
+    before = set(memory.entries)
     memory.expect_leader_sets(leader_sets)
     for job_set in job_sets:
         memory.on_jobset(came(job_set))
@@ -151,7 +153,7 @@ def rehearse(
         memory.on_job(came(job))
     for pod in pods:
         memory.on_pod(came(pod))
-    ours = {record.key: record for uid, record in memory.records.items() if uid not in before}
+    ours = {record.key: record for uid, record in memory.entries.items() if uid not in before}
     for record in ours.values():
         memory.regroup(record)
         stage.settle(record)
@@ -161,9 +163,9 @@ def rehearse(
 
 def _waits(memory: Cache, record: WorkloadEntry) -> Outcome:
     """Why one is not placed now."""
-    if record.owner.suspended and not record.owner.queue:
+    if record.job.suspended and not record.job.queue:
         return Outcome(record, Reason.SUSPENDED, "the job is suspended: it is placed when it is resumed")
-    if (why := reconcile.trouble(record, memory.rules)) is not None:
+    if (why := reconcile.hindered(record, memory.rules)) is not None:
         return Outcome(record, *why)
     entry = memory.queues.entries.get(record.key)
     if entry is None or entry.refusal is None:

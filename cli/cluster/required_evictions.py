@@ -214,7 +214,7 @@ def _of_these(
     if above:
         many = f"{len(above)} of them have" if len(above) > 1 else f"{above[0].namespace}/{above[0].name} has"
         return f"preemption cannot help: {many} its priority ({workload.priority}) or a higher one"
-    foreign = sorted({one.queue for one in enough if one.queue != record.owner.queue})
+    foreign = sorted({one.queue for one in enough if one.queue != record.job.queue})
     if foreign:
         named = ", ".join(name or "no queue" for name in foreign)
         return f"preemption may help only as ClusterQueue {queue.name} may take from others: they are in {named}"

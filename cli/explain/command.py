@@ -38,7 +38,7 @@ from ungater.jobs.jobset import parent_of
 from ungater.model.job_view import JobView, PodSetView, id_of, identity
 from ungater.model.pod_slots import PodSetSlots, is_gated
 from ungater.model.workload_entry import WorkloadEntry
-from ungater.model.workload_object import Workload, belongs, known_of
+from ungater.model.workload_object import Workload, belongs, observed_of
 from ungater.numa.sources import Described
 
 MOST_PODS = 40  # with their zones in a table
@@ -177,7 +177,7 @@ async def reports(client: Client, namespace: str, name: str, *, domain: str | No
     found = _records(memory, job) if job is not None else owners.find(memory, namespace, kind, name)
     if job is None and not found:
         raise await owners.not_found(client, memory, namespace, kind, name)
-    found_owners = [record.owner for record in found] or ([owner_of(job, keys)] if job is not None else [])
+    found_owners = [record.job for record in found] or ([owner_of(job, keys)] if job is not None else [])
     queued = any(owner.queue for owner in found_owners)
     reading = await live_queues.read(client, queue_rules(settings)) if queued else None
     return tuple([_report(read, memory, keys, reading, owner) for owner in found_owners])
@@ -185,9 +185,9 @@ async def reports(client: Client, namespace: str, name: str, *, domain: str | No
 
 def _records(memory: Cache, job: objects.Job) -> list[WorkloadEntry]:
     """The record of a Job, or that of the JobSet that made it; none where nothing is to be placed. Raises Failure."""
-    found, parent = memory.records.get(id_of(job)), parent_of(job.metadata)
+    found, parent = memory.entries.get(id_of(job)), parent_of(job.metadata)
     if found is None and parent is not None:
-        found = memory.records.get(identity(job.metadata.namespace, parent.uid))
+        found = memory.entries.get(identity(job.metadata.namespace, parent.uid))
     if found is None and job.spec.managed_by not in {"", JOB_CONTROLLER}:
         text = f"is {job.spec.managed_by}'s (spec.managedBy): Topogate neither queues nor places it"
         raise Failure(f"Job {job.metadata.name} in namespace {job.metadata.namespace} {text}")
@@ -196,9 +196,9 @@ def _records(memory: Cache, job: objects.Job) -> list[WorkloadEntry]:
 
 def _report(read: Dump, memory: Cache, keys: Keys, reading: live_queues.Reading | None, owner: JobView) -> Report:
     """All that is known of one workload."""
-    found = memory.records.get(owner.id)
+    found = memory.entries.get(owner.id)
     workload = next((one for one in read.workloads if belongs(one, owner) and _in(one, owner)), None)
-    slots = known_of(workload).slots if workload else None
+    slots = observed_of(workload).slots if workload else None
     pods = list(found.pods.values()) if found is not None else _pods_of(read.pods, owner)
     domains, others = _domains(workload, owner, pods, keys)
     state, reason, message = _condition(owner, workload, slots)
@@ -233,7 +233,7 @@ def _report(read: Dump, memory: Cache, keys: Keys, reading: live_queues.Reading 
         without_slot=others,
         room=room,
         machine_troubles=_machine_troubles(
-            memory.inside.described, {pod.spec.node_name for pod in pods}, waiting=state == "Waiting"
+            memory.topologies.described, {pod.spec.node_name for pod in pods}, waiting=state == "Waiting"
         ),
         queue=place,
         relief=freed,
@@ -277,7 +277,7 @@ def _lacking(
     memory: Cache, uid: str, reason: str, flavors: Collection[str] | None
 ) -> tuple[tuple[Room, ...], Relief | None]:
     """Of a job that waits: how much room there is for it, and what would have to be freed."""
-    record = memory.records.get(uid)
+    record = memory.entries.get(uid)
     if record is None:
         return (), None
     dry_run.enter(memory, record, time.time())
@@ -319,7 +319,7 @@ def _domains(
     workload: Workload | None, owner: JobView, pods: Sequence[objects.Pod], keys: Keys
 ) -> tuple[tuple[Domain, ...], tuple[PlacedPod, ...]]:
     """The slots of each pod set with their pods, and the pods without a slot."""
-    admission = known_of(workload).admission if workload is not None else None
+    admission = observed_of(workload).admission if workload is not None else None
     found: list[Domain] = []
     others: list[PlacedPod] = []
     members: dict[str, list[objects.Pod]] = defaultdict(list)
@@ -377,7 +377,7 @@ def _room(memory: Cache, record: WorkloadEntry, flavors: Collection[str] | None)
 
     Of several pod sets the largest is told of.
     """
-    owned = max(record.owner.pod_sets, key=lambda one: one.count)
+    owned = max(record.job.pod_sets, key=lambda one: one.count)
     if not isinstance(owned.request, ParsedRequest):
         return ()
     asked = memory.pod_set(record, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))

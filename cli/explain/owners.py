@@ -52,13 +52,13 @@ def find(memory: Cache, namespace: str, kind: str, name: str) -> list[WorkloadEn
 
     None where nothing is known of it. Raises Failure where several owners have that name.
     """
-    there = [record for record in memory.records.values() if record.owner.namespace == namespace]
+    there = [record for record in memory.entries.values() if record.job.namespace == namespace]
     alike = [record for record in there if _is(record, kind, name)]
-    found = [record for record in alike if full_name(record.owner) == name] or alike
-    if kind == "" and len({(one.owner.kind, one.owner.name) for one in found}) > 1:
-        names = ", ".join(sorted(f"{one.owner.kind.lower()}/{full_name(one.owner)}" for one in found))
+    found = [record for record in alike if full_name(record.job) == name] or alike
+    if kind == "" and len({(one.job.kind, one.job.name) for one in found}) > 1:
+        names = ", ".join(sorted(f"{one.job.kind.lower()}/{full_name(one.job)}" for one in found))
         raise Failure(f"{name}: which of them: {names}?")
-    return sorted(found, key=lambda one: _in_order(one.owner))
+    return sorted(found, key=lambda one: _in_order(one.job))
 
 
 async def not_found(client: Client, memory: Cache, namespace: str, kind: str, name: str) -> Failure:
@@ -75,7 +75,7 @@ async def not_found(client: Client, memory: Cache, namespace: str, kind: str, na
         else:
             text = "asks for no topology and names no queue, has no pods yet, or is another controller's"
             return Failure(f"{resource.kind} {name} in namespace {namespace} {text}: Topogate places nothing of it")
-    kinds = sorted({one.owner.kind for one in memory.records.values() if one.owner.namespace == namespace})
+    kinds = sorted({one.job.kind for one in memory.entries.values() if one.job.namespace == namespace})
     what = kind or "Job or other owner of pods"
     has = f"those that have are of kind {', '.join(kinds)}" if kinds else "nothing there has"
     hint = f"{has}; `kubectl get workloads -n {namespace}` lists what it knows"
@@ -83,7 +83,7 @@ async def not_found(client: Client, memory: Cache, namespace: str, kind: str, na
 
 
 def _is(record: WorkloadEntry, kind: str, name: str) -> bool:
-    owner = record.owner
+    owner = record.job
     if kind == "workload":
         return owner.workload == name
     if kind == "pod":

@@ -133,17 +133,26 @@ def _taken(counts: list[int], most: list[int], by: int) -> int:
 def _taken_whole(counts: list[int], unused: list[int], by: int, size: int) -> int:
     """Lower ``counts`` and ``unused`` by slices of ``size`` that nobody uses, from the end of rank order."""
     ends = list(accumulate(counts))
-    for number in reversed(range(ends[-1] // size if ends else 0)):
-        if by < size:
-            break
+    number = ends[-1] // size - 1 if ends else -1
+    while number >= 0 and by >= size:
         low, high = number * size, (number + 1) * size
-        inside = range(bisect_right(ends, low), bisect_left(ends, high) + 1)
+        first, last = bisect_right(ends, low), bisect_left(ends, high)
+        if first == last:  # and so are those before it, down to the first that begins there
+            begin = -(-(ends[first - 1] if first else 0) // size)
+            gone = size * max(min(number - begin + 1, unused[first] // size, by // size), 0)
+            counts[first] -= gone
+            unused[first] -= gone
+            by -= gone
+            number = begin - 1
+            continue
+        inside = range(first, last + 1)
         parts = [min(ends[i], high) - max(ends[i - 1] if i else 0, low) for i in inside]
         if all(part <= unused[i] for i, part in zip(inside, parts, strict=True)):
             for i, part in zip(inside, parts, strict=True):
                 counts[i] -= part
                 unused[i] -= part
             by -= size
+        number -= 1
     return by
 
 

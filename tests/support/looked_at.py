@@ -43,17 +43,17 @@ class LookedAt(World):
         """Look at all there is, and carry out what is decided, until that is nothing new."""
         for _ in range(ROUNDS):
             before = self._seen()
-            for record in tuple(self.memory.records.values()):
+            for record in tuple(self.memory.entries.values()):
                 for instruction in self.look(record):
                     self._carry_out(record, instruction)
             made = cycle(self.memory.state, self.memory.queues, self.now)
             for one in (*made.admitted, *made.resized):
-                record = self.memory.record_of(one.key)
-                admission = self.memory.holdings.admission_of(record, one.grant)
+                record = self.memory.entry_of(one.key)
+                admission = self.memory.reservations.admission_of(record, one.grant)
                 self.memory.admit(record, admission, one.grant)
                 self._store(record, admission)
             for key in self.memory.queues.entries:
-                refusal, record = self.memory.queues.entries[key].refusal, self.memory.record_of(key)
+                refusal, record = self.memory.queues.entries[key].refusal, self.memory.entry_of(key)
                 record.refused = refusal or record.refused
             if self._seen() == before:
                 return
@@ -68,7 +68,7 @@ class LookedAt(World):
 
     def run(self, record: WorkloadEntry, pod, slot) -> None:
         """A pod goes to a slot, as by the ungating patch, and runs there."""
-        annotations = {**(pod.metadata.annotations or {}), KEYS.workload: record.owner.workload}
+        annotations = {**(pod.metadata.annotations or {}), KEYS.workload: record.job.workload}
         levels = dict(zip(record.slots_of(pod).levels, slot.values, strict=True))
         spec = msgspec.structs.replace(pod.spec, scheduling_gates=None, node_selector=levels, node_name=slot.node)
         meta = msgspec.structs.replace(pod.metadata, annotations=annotations)
@@ -86,16 +86,16 @@ class LookedAt(World):
 
     def _seen(self) -> list[tuple]:
         return [
-            (record.known, record.admission, record.refused, tuple(map(repr, self.look(record))))
-            for record in tuple(self.memory.records.values())
+            (record.observed, record.admission, record.refused, tuple(map(repr, self.look(record))))
+            for record in tuple(self.memory.entries.values())
         ]
 
     def _carry_out(self, record: WorkloadEntry, instruction: Instruction) -> None:
         match instruction:
             case Create() | UpdateSpec():
-                body = workload_object.new_workload(record.owner, 0)
+                body = workload_object.new_workload(record.job, 0)
                 body["metadata"] |= {"uid": "wl", "creationTimestamp": "2026-11-21T00:00:00Z"}
-                self._write(record, body, record.known.conditions if record.known else (), record.admission)
+                self._write(record, body, record.observed.conditions if record.observed else (), record.admission)
             case Enqueue(lost, until, asked):
                 record.lost, record.asked = lost, asked
                 self.memory.enter(record, until)
@@ -110,15 +110,15 @@ class LookedAt(World):
                 self.drop("pod", pod)
 
     def _store(self, record: WorkloadEntry, admission, wanted=()) -> None:
-        known = record.known
-        conditions = merge(known.conditions, wanted, generation=1, now=self.now) or known.conditions
-        self._write(record, workload_object.new_workload(record.owner, 0) | {}, conditions, admission)
+        observed = record.observed
+        conditions = merge(observed.conditions, wanted, generation=1, now=self.now) or observed.conditions
+        self._write(record, workload_object.new_workload(record.job, 0) | {}, conditions, admission)
 
     def _write(self, record: WorkloadEntry, body, conditions, admission) -> None:
         meta = body["metadata"] | {"uid": "wl", "creationTimestamp": "2026-11-21T00:00:00Z"}
         stored = self.stores["workload"].get(record.key)
         meta["resourceVersion"] = str(int(stored.metadata.resource_version) + 1 if stored is not None else 1)
-        empty = dataclasses.replace(record.known, unhealthy={}) if record.known else None
+        empty = dataclasses.replace(record.observed, unhealthy={}) if record.observed else None
         status = {}
         if admission is not None and empty is not None:
             status = workload_object.status_patch(empty, conditions, admission=admission)["status"]
@@ -127,5 +127,5 @@ class LookedAt(World):
         status = {name: value for name, value in status.items() if value is not None}
         whole = body | {"metadata": meta, "status": status}
         workload = msgspec.json.decode(msgspec.json.encode(whole), type=workload_object.Workload)
-        record.known = workload_object.known_of(workload)
+        record.observed = workload_object.observed_of(workload)
         self.put("workload", workload)

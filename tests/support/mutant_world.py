@@ -92,7 +92,6 @@ CACHES = {
         ),
         4096,
     ),
-    "Metrics._outside": 4096,  # of all controllers in this process
 }
 # What grows with the names and shapes of what administrators and kubelets make: nodes, queues, flavors, cohorts.
 OF_ADMINISTRATORS = (

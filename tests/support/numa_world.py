@@ -51,7 +51,7 @@ class NumaWorld(World):
         self.memory.on_topology(Event(EventKind.MODIFIED if old else EventKind.ADDED, name, old, new))
 
     def record(self, job):
-        return self.memory.records[id_of(job)]
+        return self.memory.entries[id_of(job)]
 
     def free(self, name="r1-h1", memory=None):
         """Free GPUs of each zone of a node."""

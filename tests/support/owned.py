@@ -164,7 +164,7 @@ def make_record(
 ) -> WorkloadEntry:
     owner = owner or make_owner()
     admission = fields.pop("admission", None) or (make_admission(slots) if slots is not None else None)
-    fields.setdefault("known", make_known(owner, admission=admission))
+    fields.setdefault("observed", make_known(owner, admission=admission))
     slots_in = {"main": slots} if slots is not None else {}
     return WorkloadEntry(
         owner, admission=admission, slots_in=slots_in, pods={pod.metadata.uid: pod for pod in pods}, **fields

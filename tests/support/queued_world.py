@@ -38,5 +38,5 @@ def queued(world, name, pods=2, **more):
     return job
 
 
-def record_of(world, job):
-    return world.memory.records[id_of(job)]
+def entry_of(world, job):
+    return world.memory.entries[id_of(job)]

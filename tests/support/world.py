@@ -109,22 +109,22 @@ class World:
 
     def refused(self, job):
         """Wait, and be refused by a cycle: the refusal."""
-        record = self.memory.records[id_of(job)]
-        record.known = record.known or make_known(record.owner)
+        record = self.memory.entries[id_of(job)]
+        record.observed = record.observed or make_known(record.job)
         self.memory.enter(record)
         assert not cycle(self.memory.state, self.memory.queues, 0.0).admitted
         return self.memory.queues.entries[record.key].refusal
 
     def admit(self, job):
         """Wait, be admitted by a cycle, store and admit, as the shell does."""
-        record = self.memory.records[id_of(job)]
-        record.known = record.known or make_known(record.owner)
+        record = self.memory.entries[id_of(job)]
+        record.observed = record.observed or make_known(record.job)
         self.memory.enter(record)
         made = next(one for one in cycle(self.memory.state, self.memory.queues, 0.0).admitted if one.key == record.key)
-        admission = self.memory.holdings.admission_of(record, made.grant)
+        admission = self.memory.reservations.admission_of(record, made.grant)
         self.memory.admit(record, admission, made.grant)
-        stored = stored_workload(record.owner, admission)
-        record.known = workload_object.known_of(stored)
+        stored = stored_workload(record.job, admission)
+        record.observed = workload_object.observed_of(stored)
         self.put("workload", stored)
         return record.slots
 

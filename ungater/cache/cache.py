@@ -1,7 +1,7 @@
-"""What is known of the cluster, fed by informer events: the engine's state and one record a job.
+"""What is known of the cluster, fed by informer events: the engine's state and one entry a job.
 
 Rules
-- An event costs O(1): a pod touches its charge in the engine and its entry in one record, nothing else.
+- An event costs O(1): a pod touches its charge in the engine and its place in one entry, nothing else.
 - A pod counts as ours (`claim`) only if the job that controls it owns the Workload, our ungating patch marked it, and
   its node selector names one of the Workload's slots. What a user wrote on a pod decides nothing.
 - `load` rebuilds everything from lists in a fixed order, so a restart ends in the same state as having been there.
@@ -48,10 +48,10 @@ from ungater.jobs.pod_group import GONE, GROUP, POD, mark_of, of_pods, owner_key
 from ungater.jobs.replica_counts import ReplicaCounts, ReplicatedOwners, maker_of
 from ungater.model.actions import MissingPods, ReconcileContext
 from ungater.model.conditions import ADMITTED
-from ungater.model.job_view import JobView, PodSetView, id_of, identity
+from ungater.model.job_view import JobView, PodSetView, controlled_by, id_of, identity
 from ungater.model.pod_slots import PodSetSlots, finished, is_gated
 from ungater.model.workload_entry import Admission, ObservedWorkload, WorkloadEntry
-from ungater.model.workload_object import Workload, belongs, known_of
+from ungater.model.workload_object import Workload, belongs, observed_of
 from ungater.numa import placement_exchange
 from ungater.numa.in_flight import InFlightPods
 from ungater.numa.mismatches import PlacementMismatches, refused
@@ -104,20 +104,20 @@ class Cache:
         )
         notices = notices or Silent()
         self.stores = stores
-        self.inside = NodeTopologies(self.state, options, stores.nodes, notices.machine)
-        self.troubles = PlacementMismatches(enqueue, self.inside.broken, notices.mismatch, clock)
+        self.topologies = NodeTopologies(self.state, options, stores.nodes, notices.machine)
+        self.mismatches = PlacementMismatches(enqueue, self.topologies.broken, notices.mismatch, clock)
         self._clock = clock
         self._missing: dict[str, float] = {}  # deleted nodes: since when, on the monotonic clock
-        self.arrivals = InFlightPods(self.state, self.inside, enqueue, self.record_of, clock=clock, wall=wall)
-        self.holdings = Reservations(self.state, queueing, self._pod_priority, self._anywhere, wall)
-        self.orphans = Orphans(self.holdings.queues, keys.gate, self._dead)
+        self.in_flight = InFlightPods(self.state, self.topologies, enqueue, self.entry_of, clock=clock, wall=wall)
+        self.reservations = Reservations(self.state, queueing, self._pod_priority, self._anywhere, wall)
+        self.orphans = Orphans(self.reservations.queues, keys.gate, self._dead)
         self.generation = 0  # grows when something could help those who wait
-        self.records: dict[str, WorkloadEntry] = {}  # by id of the job (`JobView.id`)
+        self.entries: dict[str, WorkloadEntry] = {}  # by id of the job (`JobView.id`)
         self.flavors: dict[str, tuple[str, ...]] = {}
         self.priorities: dict[str, int] = {}
         self.workload_priorities: dict[str, int] = {}  # by WorkloadPriorityClass
         self._defaults: dict[str, int] = {}  # of the PriorityClasses that hold for pods that name none
-        self.stray: dict[str, objects.Pod | None] = {}  # gated pods that no served job owns; None: it was told
+        self.gated_orphans: dict[str, objects.Pod | None] = {}  # gated pods that no served job owns; None: it was told
         self.live = False
         self.layout = 0  # grows when nodes or flavors change
         self._changed: set[str] = set()  # nodes, since it was looked who has slots there
@@ -162,14 +162,14 @@ class Cache:
                 require_queue=self._require_queue,
                 doubted=self.doubts.about,
                 checks=self.checks_of,
-                losing=lambda record: self.holdings.losing(record.key),
+                losing=lambda entry: self.reservations.losing(entry.key),
                 outsiders=self._outsiders,
             )
         return self._rules
 
     def _seen(self, own: JobView) -> JobView:
         """A job as everything here is to look at it."""
-        return own if self._view is None else self._view(own, self.records.get(own.id), self.state.nodes)
+        return own if self._view is None else self._view(own, self.entries.get(own.id), self.state.nodes)
 
     def expect_leader_sets(self, coming: Iterable[LeaderWorkerSet]) -> None:
         """Look these up too, which are not in the cluster yet: a dry run has their pods come."""
@@ -179,11 +179,11 @@ class Cache:
     @property
     def queues(self) -> Queues:
         """All queues, and who waits or holds something in them."""
-        return self.holdings.queues
+        return self.reservations.queues
 
-    def record_of(self, key: str) -> WorkloadEntry | None:
+    def entry_of(self, key: str) -> WorkloadEntry | None:
         """The job of a workload, by the workload's key."""
-        return self.records.get(self._ids.get(key, ""))
+        return self.entries.get(self._ids.get(key, ""))
 
     def priority(self, owner: JobView) -> int:
         """The priority of a job: of the class that its label names, else of its pods, as the API server will give it.
@@ -233,17 +233,17 @@ class Cache:
         )
         return SHARED if alike and not inside else ""
 
-    def _outsiders(self, record: WorkloadEntry) -> tuple[tuple[objects.Pod, str], ...]:
+    def _outsiders(self, entry: WorkloadEntry) -> tuple[tuple[objects.Pod, str], ...]:
         """The pods that no queue admitted and that a preemption waits for, and what each is told."""
         return tuple(
             (pod, text)
-            for one, text in self.holdings.outsiders(record.key)
+            for one, text in self.reservations.outsiders(entry.key)
             for pod in self.stores.pods_on(one.node)
             if pod.metadata.uid == one.uid
         )
 
     def pod_set(
-        self, record: WorkloadEntry, owned: PodSetView, topology: TopologyRequest, count: int | None = None
+        self, entry: WorkloadEntry, owned: PodSetView, topology: TopologyRequest, count: int | None = None
     ) -> PodSet:
         """The engine's view of one pod set, whose pods keep off nodes that refused such pods a short time ago."""
         found = convert.pod_set(
@@ -251,78 +251,78 @@ class Cache:
             owned.count if count is None else count,
             owned.template,
             topology,
-            record.owner.namespace,
-            group=self._group(record.owner, owned),
+            entry.job.namespace,
+            group=self._group(entry.job, owned),
             shape=owned.shape,
-            without=self.avoided(record, owned),
+            without=self.avoided(entry, owned),
             added=self._added(owned),
         )
-        more = at_least(record.asked.get(owned.name, {}), record.granted(owned.name) or {})
-        if record.owner.foretold and record.admission is None:  # its pods may ask for more than their template
-            for pod in record.pods_of(owned):
+        more = at_least(entry.asked.get(owned.name, {}), entry.granted(owned.name) or {})
+        if entry.job.foretold and entry.admission is None:  # its pods may ask for more than their template
+            for pod in entry.pods_of(owned):
                 more = more if finished(pod) else at_least(more, convert.pod_requests(pod.spec))
         return msgspec.structs.replace(found, requests=at_least(found.requests, more)) if more else found
 
-    def avoided(self, record: WorkloadEntry, owned: PodSetView, now: float | None = None) -> frozenset[str]:
+    def avoided(self, entry: WorkloadEntry, owned: PodSetView, now: float | None = None) -> frozenset[str]:
         """The nodes that the pods of a pod set keep off now: they refused such a pod, or would as things stand."""
-        return self.troubles.avoided(owned.shape, now) | self.arrivals.left_out(record, owned.shape, now)
+        return self.mismatches.avoided(owned.shape, now) | self.in_flight.left_out(entry, owned.shape, now)
 
-    def stir(self, flavors: Iterable[str] | None = None) -> None:
+    def queue_inadmissible(self, flavors: Iterable[str] | None = None) -> None:
         """Something changed that could help a workload that waits, for a place in ``flavors`` (None: in any)."""
         self.generation += 1
         self.queues.freed(self.flavors if flavors is None else flavors)
         self._signal()
 
-    def enter(self, record: WorkloadEntry, until: float = 0.0) -> None:
+    def enter(self, entry: WorkloadEntry, until: float = 0.0) -> None:
         """Have a job wait for a place, or for more or other ones."""
-        self.holdings.submit(record, self.wish(record), self._rank(record), until=until)
-        if record.admission is not None:
-            self.holdings.want(record)
+        self.reservations.submit(entry, self.wish(entry), self._rank(entry), until=until)
+        if entry.admission is not None:
+            self.reservations.want(entry)
         self._signal()
 
-    def stored(self, record: WorkloadEntry) -> None:
+    def stored(self, entry: WorkloadEntry) -> None:
         """The write of an admission ended: from here on it may be somebody's victim."""
-        if self.queues.stored(record.key):
+        if self.queues.stored(entry.key):
             self._signal()
 
-    def ask(self, record: WorkloadEntry) -> None:
+    def ask(self, entry: WorkloadEntry) -> None:
         """What was said of why it waits counts no more: have it said anew, should it still wait."""
-        record.refused = record.told = None
-        self.queues.ask(record.key)
+        entry.refused = entry.last_event = None
+        self.queues.ask(entry.key)
         self._signal()
 
-    def leave(self, record: WorkloadEntry) -> None:
+    def leave(self, entry: WorkloadEntry) -> None:
         """It waits no more."""
-        victims = self.holdings.victims_of(record.key)
-        if self.holdings.leave(record):
-            self.stir(())
+        victims = self.reservations.victims_of(entry.key)
+        if self.reservations.leave(entry):
+            self.queue_inadmissible(())
             self._stand_down(victims)
 
-    def wish(self, record: WorkloadEntry) -> tuple[PodSet, ...]:
+    def wish(self, entry: WorkloadEntry) -> tuple[PodSet, ...]:
         """What a job asks for, as queueing takes it: its pod sets that need pods, or all where it holds something."""
-        pod_sets, known = record.owner.pod_sets, record.known
-        holds = record.admission is not None or (known is not None and known.admission is not None)
+        pod_sets, observed = entry.job.pod_sets, entry.observed
+        holds = entry.admission is not None or (observed is not None and observed.admission is not None)
         whole = holds or len(pod_sets) == 1
         wanted = pod_sets if whole else [one for one in pod_sets if one.count] or pod_sets[:1]
-        return tuple([self.pod_set(record, one, _unresolved(one.request)) for one in wanted])
+        return tuple([self.pod_set(entry, one, _unresolved(one.request)) for one in wanted])
 
-    def _rank(self, record: WorkloadEntry) -> int:
-        queued = record.owner.queue and record.known is not None
-        return record.known.priority if queued and record.known is not None else self.priority(record.owner)
+    def _rank(self, entry: WorkloadEntry) -> int:
+        queued = entry.job.queue and entry.observed is not None
+        return entry.observed.priority if queued and entry.observed is not None else self.priority(entry.job)
 
-    def checks_of(self, record: WorkloadEntry) -> tuple[str, ...]:
+    def checks_of(self, entry: WorkloadEntry) -> tuple[str, ...]:
         """The admission checks that what a job holds needs."""
-        return self.checks_for(record.admission) if record.admission is not None and record.owner.queue else ()
+        return self.checks_for(entry.admission) if entry.admission is not None and entry.job.queue else ()
 
     def unchecked(self) -> set[str]:
         """The keys of those with a queue that hold something and are not admitted yet."""
         return {
-            record.key
-            for record in self.records.values()
-            if record.admission is not None
-            and record.owner.queue
-            and record.known is not None
-            and not objects.is_true(record.known.conditions, ADMITTED)
+            entry.key
+            for entry in self.entries.values()
+            if entry.admission is not None
+            and entry.job.queue
+            and entry.observed is not None
+            and not objects.is_true(entry.observed.conditions, ADMITTED)
         }
 
     def checks_for(self, admission: Admission) -> tuple[str, ...]:
@@ -362,23 +362,23 @@ class Cache:
         """The pods that there are, once their jobs are known."""
         self._each("pod", pods, self._gather)
         self._each("pod", pods, self._note_outside)
-        for record in tuple(self.records.values()):
-            with self.guard("workload", record.key):
-                self._nominate(record)
+        for entry in tuple(self.entries.values()):
+            with self.guard("workload", entry.key):
+                self._nominate(entry)
         self._each("pod", pods, self._load_pod)
 
     def _load_pod(self, pod: objects.Pod) -> None:
         self._charge(pod)
-        self._pay(pod, self._record_of(pod))
+        self._pay(pod, self._entry_of(pod))
         self._note_arrival(pod)
-        if (record := self._record_of(pod)) is None:
-            self._note_stray(pod)
+        if (entry := self._entry_of(pod)) is None:
+            self._note_gated_orphan(pod)
         elif refused(pod):
-            self.troubles.leave_out(record, pod)  # told by whoever led when it happened
+            self.mismatches.leave_out(entry, pod)  # told by whoever led when it happened
 
     def _load_node(self, node: objects.Node) -> None:
         self.state.set_node(convert.node(node))
-        self.inside.refresh(node.metadata.name)
+        self.topologies.refresh(node.metadata.name)
 
     def _each(self, kind: str, found: Iterable[T], take: Callable[[T], object]) -> None:
         """Take in objects one by one; what one leads to that nobody had foreseen costs that one alone."""
@@ -386,20 +386,20 @@ class Cache:
             with self.guard(kind, objects.key(one)):
                 take(one)
 
-    def _nominate(self, record: WorkloadEntry) -> None:
+    def _nominate(self, entry: WorkloadEntry) -> None:
         """After a restart, a preemption that was under way goes on where it stood; its victims are told again."""
-        known = record.known
-        if known is None or known.nomination is None or known.admission is not None or record.owner.over:
+        observed = entry.observed
+        if observed is None or observed.nomination is None or observed.admission is not None or entry.job.over:
             return
-        if not known.active:
+        if not observed.active:
             return  # it waits no more: the plan is removed when it is looked at
-        workload = self.holdings.workload(record, self.wish(record), self._rank(record))
-        self.holdings.nominate(record, known.nomination, workload)
-        for key in self.holdings.victims_of(record.key):
-            victim = self.record_of(key)
+        workload = self.reservations.workload(entry, self.wish(entry), self._rank(entry))
+        self.reservations.nominate(entry, observed.nomination, workload)
+        for key in self.reservations.victims_of(entry.key):
+            victim = self.entry_of(key)
             if victim is not None:
                 if key not in self.queues.losing:
-                    victim.evict = self.holdings.told(record.key, key)
+                    victim.evict = self.reservations.told(entry.key, key)
                 self._enqueue(victim.id, 0.0)
 
     # --- events --------------------------------------------------------------------------------------------------
@@ -411,12 +411,12 @@ class Cache:
         if event.new is None:
             self._missing[event.key] = self._clock()
             changed = self.state.remove_node(event.key)
-            self.troubles.forget(event.key)
-            self.arrivals.forget(event.key)
+            self.mismatches.forget(event.key)
+            self.in_flight.forget(event.key)
         else:
             self._missing.pop(event.key, None)
             if changed := self.state.set_node(convert.node(event.new)):
-                self.stir()
+                self.queue_inadmissible()
         if event.new is None or event.old is None or worth_a_look(event.old, event.new):
             self._look_inside(event.key)
         if changed:
@@ -425,7 +425,7 @@ class Cache:
             self._signal()
             for pod in self.stores.pods_on(event.key):
                 if pod.metadata.deletion_timestamp is not None:
-                    self._pay(pod, self._record_of(pod))
+                    self._pay(pod, self._entry_of(pod))
 
     def on_topology(self, event: Event[NodeResourceTopology]) -> None:
         """What a node's exporter publishes came, changed or went."""
@@ -450,8 +450,8 @@ class Cache:
             self._set_flavor(event.new)
         self.queues.flavors_changed()
         self._rules = None
-        self.stir()
-        for uid in self.records:
+        self.queue_inadmissible()
+        for uid in self.entries:
             self._enqueue(uid, 0.0)
 
     def on_namespace(self, event: Event[objects.Namespace]) -> None:
@@ -459,7 +459,7 @@ class Cache:
         if not self.live:
             return
         if event.new is None:
-            self.holdings.forget_namespace(event.key)
+            self.reservations.forget_namespace(event.key)
         else:
             self._set_namespace(event.new)
         self._signal()
@@ -504,7 +504,7 @@ class Cache:
         if not self.live:
             return
         if event.old is not None and (event.new is None or event.new.metadata.uid != event.old.metadata.uid):
-            self._drop_job(id_of(event.old))
+            self._drop(id_of(event.old))
             self._forget_child(event.old)
             self._unproved.pop(id_of(event.old), None)
         if event.new is not None:
@@ -515,12 +515,12 @@ class Cache:
         if not self.live:
             return
         if event.old is not None and (event.new is None or event.new.metadata.uid != event.old.metadata.uid):
-            self._drop_job(id_of(event.old))
+            self._drop(id_of(event.old))
         if event.new is not None:
             self._set_jobset(event.new)
 
     def on_workload(self, event: Event[Workload]) -> None:
-        """A Workload changed: by our own hand, which we know already, or by another's, whose record then counts."""
+        """A Workload changed: by our own hand, which we know already, or by another's, whose entry then counts."""
         if not self.live:
             return
         workload = event.new or event.old
@@ -529,17 +529,17 @@ class Cache:
         if event.old is not None and (event.new is None or event.old.metadata.uid != event.new.metadata.uid):
             self._removed.pop(event.old.metadata.uid, None)
             self.cleared(event.key)
-        record = self._owner_of(workload)
-        if record is None or workload.metadata.name != record.owner.workload:
+        entry = self._owner_of(workload)
+        if entry is None or workload.metadata.name != entry.job.workload:
             return
         if event.new is None:
-            record.gone = workload.metadata.uid
-            if record.known is None or record.known.uid == record.gone:
-                self.unknown(record)
-                self._enqueue(record.id, 0.0)
+            entry.gone = workload.metadata.uid
+            if entry.observed is None or entry.observed.uid == entry.gone:
+                self.unknown(entry)
+                self._enqueue(entry.id, 0.0)
             return
-        if not record.busy:
-            self.saw_workload(record, known_of(workload))
+        if not entry.busy:
+            self.saw_workload(entry, observed_of(workload))
 
     def on_pod(self, event: Event[objects.Pod]) -> None:
         """A pod came, changed or went."""
@@ -557,121 +557,121 @@ class Cache:
             self._leaves(old, new)
             same = False
         self._gather(new)
-        record = self._record_of(new)
+        entry = self._entry_of(new)
         if not (same and old is not None and _charged_alike(old, new)):
-            if record is not None and new.spec.node_name and self._marked(record, new):
+            if entry is not None and new.spec.node_name and self._marked(entry, new):
                 with self.guard("pod", event.key):
-                    self._settle(record, new)
+                    self._settle(entry, new)
             self._charge(new)
-            self._pay(new, record)
+            self._pay(new, entry)
         elif (old.metadata.deletion_timestamp, new.metadata.deletion_timestamp).count(None) == 1:
-            self._pay(new, record)  # where nobody ends it, it is not waited for
+            self._pay(new, entry)  # where nobody ends it, it is not waited for
         self._note_arrival(new)
-        if record is None:
-            self._note_stray(new)
+        if entry is None:
+            self._note_gated_orphan(new)
         else:
-            if self._marked(record, new):
-                self.troubles.note(record, old if same else None, new)
-            self._pod_of(record, old if same else None, new)
+            if self._marked(entry, new):
+                self.mismatches.note(entry, old if same else None, new)
+            self._pod_of(entry, old if same else None, new)
 
     # --- results of our own writes -------------------------------------------------------------------------------
 
-    def saw_workload(self, record: WorkloadEntry, known: ObservedWorkload) -> None:
+    def saw_workload(self, entry: WorkloadEntry, observed: ObservedWorkload) -> None:
         """Take over what the API server has of a Workload; where its admission is not what is held, it wins."""
-        if known.uid == record.gone or known.uid in self._removed:
+        if observed.uid == entry.gone or observed.uid in self._removed:
             return
-        if record.known is not None and known.version <= record.known.version:
+        if entry.observed is not None and observed.version <= entry.observed.version:
             return
-        record.known = known
-        self._take_over(record, known)
-        self._enqueue(record.id, 0.0)
+        entry.observed = observed
+        self._take_over(entry, observed)
+        self._enqueue(entry.id, 0.0)
 
-    def _take_over(self, record: WorkloadEntry, known: ObservedWorkload) -> None:
-        if known.admission is not None and not known.admission.same(record.admission) and _holds(record.owner):
-            self.hold(record, known.admission)
+    def _take_over(self, entry: WorkloadEntry, observed: ObservedWorkload) -> None:
+        if observed.admission is not None and not observed.admission.same(entry.admission) and _holds(entry.job):
+            self.hold(entry, observed.admission)
 
-    def written(self, record: WorkloadEntry, known: ObservedWorkload | None) -> None:
+    def written(self, entry: WorkloadEntry, observed: ObservedWorkload | None) -> None:
         """A write ended: its answer counts, and then whatever came from the API server meanwhile.
 
         An answer about a Workload that was seen to be deleted comes too late.
         """
-        record.busy -= 1
-        if not record.busy and record.missed:
-            record.missed = False
-            self._enqueue(record.id, 0.0)
-        if known is not None and known.uid != record.gone:
-            record.known = known
-            self._take_over(record, known)
-        latest = self.stores.workload(record.key)
-        if latest is not None and belongs(latest, record.owner):
-            self.saw_workload(record, known_of(latest))
+        entry.busy -= 1
+        if not entry.busy and entry.missed:
+            entry.missed = False
+            self._enqueue(entry.id, 0.0)
+        if observed is not None and observed.uid != entry.gone:
+            entry.observed = observed
+            self._take_over(entry, observed)
+        latest = self.stores.workload(entry.key)
+        if latest is not None and belongs(latest, entry.job):
+            self.saw_workload(entry, observed_of(latest))
 
-    def hold(self, record: WorkloadEntry, admission: Admission) -> None:
+    def hold(self, entry: WorkloadEntry, admission: Admission) -> None:
         """Have queueing and the engine hold exactly this, which is stored in the API server.
 
         Nothing where the job went while a write was on its way: its Workload goes too, and nobody would give it back.
         """
-        if self.records.get(record.id) is not record:
+        if self.entries.get(entry.id) is not entry:
             return
-        before = record.grant
-        workload = self.holdings.workload(record, self.wish(record), self._rank(record))
-        self.holdings.take(record, admission, workload)
-        record.shrink_at = None
-        for pod in record.pods.values():
+        before = entry.grant
+        workload = self.reservations.workload(entry, self.wish(entry), self._rank(entry))
+        self.reservations.take(entry, admission, workload)
+        entry.shrink_at = None
+        for pod in entry.pods.values():
             self._charge(pod)
-            self._pay(pod, record)
-        self._judge_left(record)
+            self._pay(pod, entry)
+        self._judge_left(entry)
         if not self.live:
-            promise_again(self.state, self.inside, record)
+            promise_again(self.state, self.topologies, entry)
         elif before is not None:
             self.queues.gave_back(self.state, before)
-            self.stir(())
+            self.queue_inadmissible(())
 
-    def admit(self, record: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
+    def admit(self, entry: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
         """The admission is stored: from here on pods may go."""
-        self.holdings.admit(record, admission, grant)
-        record.refused = record.told = None
-        for pod in record.pods.values():
+        self.reservations.admit(entry, admission, grant)
+        entry.refused = entry.last_event = None
+        for pod in entry.pods.values():
             if pod.spec.node_name:
                 self._charge(pod)
-            self._pay(pod, record)
-        self._judge_left(record)
+            self._pay(pod, entry)
+        self._judge_left(entry)
 
-    def free(self, record: WorkloadEntry) -> None:
+    def free(self, entry: WorkloadEntry) -> None:
         """Give back all that is held for the job; it waits for nothing any more."""
-        victims = self.holdings.victims_of(record.key)
-        self._clear(record)
-        if self.holdings.free(record):
-            self.stir(())
+        victims = self.reservations.victims_of(entry.key)
+        self._clear(entry)
+        if self.reservations.free(entry):
+            self.queue_inadmissible(())
         self._stand_down(victims)
-        self._leave_pods(record)
+        self._leave_pods(entry)
 
-    def back(self, record: WorkloadEntry, until: float = 0.0) -> None:
+    def back(self, entry: WorkloadEntry, until: float = 0.0) -> None:
         """Give back all that is held for the job; it waits again, not before ``until``."""
-        self._clear(record)
-        record.refused = None
-        self.holdings.back(record, until)
-        self.stir(())
-        self._leave_pods(record)
+        self._clear(entry)
+        entry.refused = None
+        self.reservations.back(entry, until)
+        self.queue_inadmissible(())
+        self._leave_pods(entry)
 
-    def _leave_pods(self, record: WorkloadEntry) -> None:
+    def _leave_pods(self, entry: WorkloadEntry) -> None:
         """What is held for a job was given back: pods of it that run on are charged by themselves."""
-        for pod in record.pods.values():
-            self._pay(pod, record)
+        for pod in entry.pods.values():
+            self._pay(pod, entry)
             if not pod.spec.node_name:
                 self._charge(pod)
-        self._judge_left(record)
+        self._judge_left(entry)
 
-    def _pay(self, pod: objects.Pod, record: WorkloadEntry | None) -> None:
+    def _pay(self, pod: objects.Pod, entry: WorkloadEntry | None) -> None:
         """Charge a pod by itself where it runs and no workload answers for it, and no more where one does."""
         mark = mark_of(pod, self.keys)
-        if record is not None and mark not in {None, record.owner.workload}:
-            record = None
-        if record is None:
-            record = self._left_by(pod, mark)
+        if entry is not None and mark not in {None, entry.job.workload}:
+            entry = None
+        if entry is None:
+            entry = self._left_by(pod, mark)
         elif not is_gated(pod, self.keys.gate):
             self._forget_left(pod)
-        if self.orphans.judge(pod, record):
+        if self.orphans.judge(pod, entry):
             self._signal()
 
     def stayed(self, pod: objects.Pod) -> None:
@@ -686,79 +686,79 @@ class Cache:
 
         One whose patch is under way may run by it: it keeps its place in the workload that it leaves.
         """
-        record, uid = self._record_of(old), old.metadata.uid
-        sent = record.on_its_way(uid) if record is not None else None
-        self._forget_pod(old)
-        if record is None or sent is None or not answers_for(record) or not is_gated(new, self.keys.gate):
+        entry, uid = self._entry_of(old), old.metadata.uid
+        sent = entry.on_its_way(uid) if entry is not None else None
+        self._forget_pod(old, charged=self.orphans.unseen(old) and self.orphans.unseen(new))
+        if entry is None or sent is None or not answers_for(entry) or not is_gated(new, self.keys.gate):
             return
         self.orphans.sent(new)
-        record.left[uid] = record.pod_set_of(old), _heading(new, record.slots_of(old), sent.values)
-        self._places[uid] = record
+        entry.left[uid] = entry.pod_set_of(old), _heading(new, entry.slots_of(old), sent.values)
+        self._places[uid] = entry
 
     def _left_by(self, pod: objects.Pod, mark: str | None) -> WorkloadEntry | None:
         """The workload that a pod was let go for and is not part of any more, where it still has its place there."""
         if self.orphans.unseen(pod):
             return self._places.get(pod.metadata.uid)
-        record = self.records.get(self._ids.get(f"{pod.metadata.namespace}/{mark}", "")) if mark else None
+        entry = self.entries.get(self._ids.get(f"{pod.metadata.namespace}/{mark}", "")) if mark else None
         uid = pod.metadata.uid
-        if self._places.get(uid) is not record:
+        if self._places.get(uid) is not entry:
             self._forget_left(pod)  # whatever it says by now that it was let go for
-        if record is None or uid in record.pods or not self.orphans.runs(pod) or not answers_for(record):
+        if entry is None or uid in entry.pods or not self.orphans.runs(pod) or not answers_for(entry):
             self._forget_left(pod)
             return None
         pod_set = (pod.metadata.annotations or {}).get(self.keys.pod_set, "")
-        if uid not in record.left:
-            if not record.has_place(pod_set, self.keys.gate):
+        if uid not in entry.left:
+            if not entry.has_place(pod_set, self.keys.gate):
                 return None
-            self._enqueue(record.id, 0.0)
-        record.left[uid] = pod_set, pod
-        self._places[uid] = record
-        return record
+            self._enqueue(entry.id, 0.0)
+        entry.left[uid] = pod_set, pod
+        self._places[uid] = entry
+        return entry
 
     def _forget_left(self, pod: objects.Pod) -> None:
         """A pod ended, or has no place in the workload that it left: others of that may go."""
-        if (record := self._places.pop(pod.metadata.uid, None)) is not None:
-            del record.left[pod.metadata.uid]
-            self._enqueue(record.id, 0.0)
+        if (entry := self._places.pop(pod.metadata.uid, None)) is not None:
+            del entry.left[pod.metadata.uid]
+            self._enqueue(entry.id, 0.0)
 
-    def _judge_left(self, record: WorkloadEntry) -> None:
+    def _judge_left(self, entry: WorkloadEntry) -> None:
         """What is held for a job changed: those that left it have their places in it, or are charged by themselves."""
-        left, record.left = record.left, {}
+        left, entry.left = entry.left, {}
         for uid, (pod_set, pod) in left.items():
-            if answers_for(record) and self.orphans.unseen(pod):
-                record.left[uid] = pod_set, pod
+            if answers_for(entry) and self.orphans.unseen(pod):
+                entry.left[uid] = pod_set, pod
             else:
                 del self._places[uid]
         for uid, (_, pod) in left.items():
-            if uid not in record.left:
+            if uid not in entry.left:
                 self._pay(pod, None)
 
-    def _clear(self, record: WorkloadEntry) -> None:
-        self.orphans.remember(record)
-        record.intents.clear()
-        record.exchanges.clear()
-        self.arrivals.stop_all(record)
-        record.shrink_at = None
-        record.asked = {}
-        record.patches.clear()
-        record.closing = False
+    def _clear(self, entry: WorkloadEntry) -> None:
+        self.orphans.remember(entry)
+        entry.expectations.clear()
+        entry.exchanges.clear()
+        self.in_flight.stop_all(entry)
+        entry.shrink_at = None
+        entry.asked = {}
+        entry.patches.clear()
+        entry.closing = False
 
-    def undo(self, record: WorkloadEntry, until: float = 0.0) -> None:
+    def undo(self, entry: WorkloadEntry, until: float = 0.0) -> None:
         """A write failed for certain: hold what was held before it."""
-        victims = self.holdings.victims_of(record.key)
-        self.holdings.undo(record, until)
-        self.stir(())
+        victims = self.reservations.victims_of(entry.key)
+        self.reservations.undo(entry, until)
+        self.queue_inadmissible(())
         self._stand_down(victims)
 
-    def replaced(self, record: WorkloadEntry) -> None:
+    def replaced(self, entry: WorkloadEntry) -> None:
         """The write of other slots ended: those that it left may be another's from now on."""
-        if self.holdings.replaced(record):
-            self.stir(())
+        if self.reservations.replaced(entry):
+            self.queue_inadmissible(())
 
     def _stand_down(self, victims: Iterable[str]) -> None:
         """Nobody waits for these any more: they may stay."""
         for key in victims:
-            victim = self.record_of(key)
+            victim = self.entry_of(key)
             if victim is not None:
                 self._enqueue(victim.id, 0.0)
 
@@ -802,11 +802,11 @@ class Cache:
         if self._parents.get(id_of(job), parent) != parent:
             self._forget_child(job)  # it has another owner now
         if parent:
-            self._drop(id_of(job))  # it, or pods that name it, were taken for a workload of their own
+            self._drop(id_of(job))  # where it was taken for a workload of its own
             self._set_child(parent, job)
             return
         if job.spec.managed_by not in {"", JOB_CONTROLLER}:
-            self._drop_job(id_of(job))  # another controller's, who makes its pods elsewhere, or not at all
+            self._drop(id_of(job))  # another controller's, who makes its pods elsewhere, or not at all
             return
         uid = id_of(job)
         pods = tuple(self.stores.pods_of(uid)) if uid in self._parents else ()
@@ -816,7 +816,7 @@ class Cache:
         self._set_own(owner_of(job, self.keys, self._own_before(uid)))
         for pod in pods:
             self._charge(pod)
-            self._pay(pod, self._record_of(pod))
+            self._pay(pod, self._entry_of(pod))
             self._note_arrival(pod)
 
     def _parent(self, job: objects.Job) -> str:
@@ -840,11 +840,14 @@ class Cache:
     def _launched_by(self, job: objects.Job) -> str:
         """The id of the owner whose launcher a Job makes; "" where it makes none."""
         controller = objects.controller_of(job.metadata)
-        told = (
-            self.wholes.told.get(identity(job.metadata.namespace, controller.uid)) if controller is not None else None
+        maker = (
+            controlled_by(job.metadata.namespace, controller.kind, controller.api_version, controller.uid)
+            if controller is not None
+            else ""
         )
-        record = self.records.get(id_of(job))
-        if told is None or not told.makes(job, self.keys) or (record is not None and record.admission is not None):
+        told = self.wholes.told.get(maker)
+        entry = self.entries.get(id_of(job))
+        if told is None or not told.makes(job, self.keys) or (entry is not None and entry.admission is not None):
             return ""
         return told.id if self._is_whole(told) else ""
 
@@ -855,14 +858,14 @@ class Cache:
             return
         with self.guard(kind.kind, event.key):
             told = ReplicaCounts.of(one, kind.kind, kind.api_version, self.keys) if event.new is not None else None
-            uid = id_of(one)
+            uid = controlled_by(one.metadata.namespace, kind.kind, kind.api_version, one.metadata.uid)
             if told is not None:
                 self.wholes.told[uid] = told
             elif event.new is None:
-                self.wholes.gone(uid, has_pods=uid in self.records)
+                self.wholes.gone(uid, has_pods=uid in self.entries)
             if self.live:
                 self._gather_unseen(uid)
-                if uid in self.records:
+                if uid in self.entries:
                     self._enqueue(uid, 0.0)
 
     def judge_unseen(self) -> None:
@@ -875,8 +878,8 @@ class Cache:
         _, parts = self.wholes.unseen.pop(uid, (0.0, ()))
         for pod in [pod for key in sorted(parts) for pod in self.stores.pods_of(key)]:
             self._gather(pod, waits=False)
-            if self._record_of(pod) is None:
-                self._note_stray(pod)
+            if self._entry_of(pod) is None:
+                self._note_gated_orphan(pod)
 
     def _is_whole(self, told: ReplicaCounts) -> bool:
         """Whether the pods of an owner are one workload; not where some were placed before it was seen."""
@@ -886,7 +889,7 @@ class Cache:
         key = f"{told.namespace}/{told.workload}"
         there = self.stores.workload(key)
         apart = (
-            any(part in self.records for part in parts)
+            any(part in self.entries for part in parts)
             or (there is not None and not {one.name for one in there.spec.pod_sets} <= set(told.replicas.counts))
             or any(
                 mark_of(pod, self.keys) not in {None, told.workload}
@@ -911,7 +914,7 @@ class Cache:
         uid = id_of(jobset)
         children = self.children.get(uid, {})
         if jobset.spec.managed_by not in {"", JOB_SET_CONTROLLER}:
-            self._drop_job(uid)
+            self._drop(uid)
         elif jobset.spec.replicated_jobs:
             self._set_own(owner_of_jobset(jobset, children.values(), self.keys, self._own_before(uid)))
 
@@ -921,18 +924,18 @@ class Cache:
         new = uid not in self._parents
         self._parents[uid] = parent
         self.children.setdefault(parent, {})[uid] = job
-        record = self.records.get(parent)
-        if record is None:
+        entry = self.entries.get(parent)
+        if entry is None:
             return
         if new:
             for pod in self._pods_of(uid):
-                self.stray.pop(pod.metadata.uid, None)
+                self.gated_orphans.pop(pod.metadata.uid, None)
                 self.queues.remove_pod(objects.key(pod))
-                record.pods[pod.metadata.uid] = pod
+                entry.pods[pod.metadata.uid] = pod
                 self._charge(pod)
                 self._note_arrival(pod)
-            self._enqueue(parent, self._delay(record))
-        self._look_at_parent(record)
+            self._enqueue(parent, self._delay(entry))
+        self._look_at_parent(entry)
 
     def _forget_child(self, job: objects.Job) -> None:
         uid = id_of(job)
@@ -943,8 +946,8 @@ class Cache:
         if not children:
             del self.children[parent]
         self._forget_parent(uid)
-        if (record := self.records.get(parent)) is not None:
-            self._look_at_parent(record)
+        if (entry := self.entries.get(parent)) is not None:
+            self._look_at_parent(entry)
 
     def _forget_parent(self, uid: str) -> None:
         """Forget whose a Job was, once it and its pods are gone: watches may tell of the pods later."""
@@ -956,34 +959,32 @@ class Cache:
                 if not parts:
                     del self.wholes.parts[parent]
 
-    def _look_at_parent(self, record: WorkloadEntry) -> None:
-        jobset = self.stores.jobset(record.owner.key)
-        if jobset is not None and id_of(jobset) == record.id:
+    def _look_at_parent(self, entry: WorkloadEntry) -> None:
+        jobset = self.stores.jobset(entry.job.key)
+        if jobset is not None and id_of(jobset) == entry.id:
             self._set_jobset(jobset)
 
     def _own_before(self, uid: str) -> JobView | None:
-        """A job as it was seen last; what pods tell that name its uid is not it."""
-        record = self.records.get(uid)
-        return record.own if record is not None and uid not in self.groups else None
+        """A job as it was seen last."""
+        entry = self.entries.get(uid)
+        return entry.own if entry is not None else None
 
     def _set_own(self, own: JobView) -> None:
         if own.request is None and not own.gated and not own.queue:
-            self._drop_job(own.id)
+            self._drop(own.id)
             return
-        if own.id in self.groups:
-            self._drop(own.id)  # pods that name it were seen first, and taken for all there is of it
-        record = self.records.get(own.id)
-        if record is None:
-            self._new_record(own)
+        entry = self.entries.get(own.id)
+        if entry is None:
+            self._new_entry(own)
             return
-        if record.own is not None and own.version < record.own.version:
+        if entry.own is not None and own.version < entry.own.version:
             return  # older than what came of our own write
-        record.own = own
+        entry.own = own
         self.review(own.id)
 
     def saw_job(self, job: objects.Job | JobSet) -> None:
         """Take over what the API server made of our own write."""
-        if id_of(job) not in self.records:
+        if id_of(job) not in self.entries:
             return
         if isinstance(job, JobSet):
             self._set_jobset(job)
@@ -992,32 +993,32 @@ class Cache:
 
     def review(self, uid: str) -> None:
         """Look at a job anew: it changed, or what `view` says of it may have."""
-        record = self.records.get(uid)
-        if record is None or record.own is None:
+        entry = self.entries.get(uid)
+        if entry is None or entry.own is None:
             return
-        before, record.owner = record.owner, self._seen(record.own)
-        if not record.owner.suspended and record.admission is not None:
-            record.started = True
-        if _worth_a_look(before, record.owner):
+        before, entry.job = entry.job, self._seen(entry.own)
+        if not entry.job.suspended and entry.admission is not None:
+            entry.started = True
+        if _worth_a_look(before, entry.job):
             self._enqueue(uid, 0.0)
 
     def _gather(self, pod: objects.Pod, *, waits: bool = True) -> None:
-        """Where a pod that no Job owns is the first one seen of its owner, make a record; more may come in a moment.
+        """Where a pod that no Job owns is the first one seen of its owner, make an entry; more may come in a moment.
 
         ``waits``: for an owner that tells how many pods there are, and that was not seen yet.
         """
         key = part = owner_key(pod, self.keys)
-        if key in self.records or self._is_child(key) or not served(pod, self.keys):
+        if key in self.entries or not served(pod, self.keys):
             return
         if (maker := maker_of(pod, self.keys)) != "":
             told = self.wholes.told.get(maker)
-            known = told is not None and (maker in self.wholes.ids or told.role(pod) in told.replicas.counts)
-            if told is not None and known and self._is_whole(told):
+            observed = told is not None and (maker in self.wholes.ids or told.role(pod) in told.replicas.counts)
+            if told is not None and observed and self._is_whole(told):
                 key = self._take_part(maker, part)
             elif told is None and waits and self._may_come(pod, maker):
                 return
-        if (record := self.records.get(key)) is not None:
-            record.pods[pod.metadata.uid] = pod
+        if (entry := self.entries.get(key)) is not None:
+            entry.pods[pod.metadata.uid] = pod
             return
         pods = {other.metadata.uid: other for other in (*self._pods_of(key), pod)}
         own = self._own_of(key, pods.values())
@@ -1030,13 +1031,8 @@ class Cache:
             waiting.append(pod)
             return
         self.groups[key] = own.workload_key
-        self._new_record(own, after=self._batch if own.open_ended and self.live else 0.0)
-        self.records[key].pods |= pods
-
-    def _is_child(self, uid: str) -> bool:
-        """Whether pods of this id are those of a Job that another owner made, whatever kind they name."""
-        parent = self._parents.get(uid)
-        return parent is not None and uid not in self.wholes.parts.get(parent, ())
+        self._new_entry(own, after=self._batch if own.open_ended and self.live else 0.0)
+        self.entries[key].pods |= pods
 
     def _take_part(self, whole: str, part: str) -> str:
         """Pods of this key are those of a whole; its id."""
@@ -1060,21 +1056,21 @@ class Cache:
             return True
         return mark_of(pod, self.keys) == own.workload
 
-    def removed(self, record: WorkloadEntry) -> None:
-        """Its Workload was deleted by us; whatever is still heard of that one is old, also by a record made anew."""
-        if record.known is not None:
-            self._removed[record.known.uid] = None
+    def removed(self, entry: WorkloadEntry) -> None:
+        """Its Workload was deleted by us; whatever is still heard of that one is old, also by an entry made anew."""
+        if entry.observed is not None:
+            self._removed[entry.observed.uid] = None
             if len(self._removed) > REMOVED:
                 del self._removed[next(iter(self._removed))]
-            record.gone = record.known.uid
-        self.unknown(record)
+            entry.gone = entry.observed.uid
+        self.unknown(entry)
 
     @staticmethod
-    def unknown(record: WorkloadEntry) -> None:
+    def unknown(entry: WorkloadEntry) -> None:
         """It has no Workload any more; who comes now, and the next Workload, have heard nothing yet."""
-        if record.known is not None:
-            record.queue_before = record.known.queue
-        record.known, record.removing, record.told = None, False, None
+        if entry.observed is not None:
+            entry.queue_before = entry.observed.queue
+        entry.observed, entry.removing, entry.last_event = None, False, None
 
     def leave_out(self, workload: str) -> None:
         """A Workload, by its key, whose pods are all gone: what it holds is nobody's, and it is to be removed.
@@ -1098,40 +1094,40 @@ class Cache:
             if any(other.metadata.uid == pod.metadata.uid for other in there):
                 self._gather(pod)
 
-    def regroup(self, record: WorkloadEntry) -> bool:
+    def regroup(self, entry: WorkloadEntry) -> bool:
         """Look at the pods of an owner that is known by them alone; False where it is gone, and forgotten now."""
-        if record.id not in self.groups or record.own is None:
+        if entry.id not in self.groups or entry.own is None:
             return True
-        if not record.pods and record.known is None:
-            self._drop(record.id)
+        if not entry.pods and entry.observed is None:
+            self._drop(entry.id)
             return False
-        own = self._own_of(record.id, record.pods.values(), record.own, self._counts(record))
-        if own is not None and own.workload != record.own.workload:
-            return self._replaced(record)
+        own = self._own_of(entry.id, entry.pods.values(), entry.own, self._counts(entry))
+        if own is not None and own.workload != entry.own.workload:
+            return self._replaced(entry)
         waits = own is not None and (own.queue or own.id.startswith(LEADERS))
         if own is not None and own.over == GONE and waits and own.kind not in {POD, GROUP}:
-            own = self._maybe_gone(record, own)
-        elif record.pods:
-            record.bare_since = None
-        record.own = own or record.own
-        record.owner = self._seen(record.own)
+            own = self._maybe_gone(entry, own)
+        elif entry.pods:
+            entry.bare_since = None
+        entry.own = own or entry.own
+        entry.job = self._seen(entry.own)
         return True
 
-    def _replaced(self, record: WorkloadEntry) -> bool:
+    def _replaced(self, entry: WorkloadEntry) -> bool:
         """A LeaderWorkerSet was made anew under its name. First what is held for the old one is given back."""
-        if record.known is None or record.own is None:
-            self._drop(record.id)
-            for pod in tuple(record.pods.values()):
+        if entry.observed is None or entry.own is None:
+            self._drop(entry.id)
+            for pod in tuple(entry.pods.values()):
                 self._gather(pod)
             return False
-        record.own = replace(record.own, over=GONE)
-        record.owner = self._seen(record.own)
+        entry.own = replace(entry.own, over=GONE)
+        entry.job = self._seen(entry.own)
         return True
 
-    def _counts(self, record: WorkloadEntry) -> Mapping[str, int]:
+    def _counts(self, entry: WorkloadEntry) -> Mapping[str, int]:
         """How many pods each pod set has by the Workload, where that is admitted: some may not be there at a start."""
-        held = record.owner.kinds and record.known is not None and record.known.admission is not None
-        workload = self.stores.workload(record.key) if held else None
+        held = entry.job.kinds and entry.observed is not None and entry.observed.admission is not None
+        workload = self.stores.workload(entry.key) if held else None
         return {one.name: one.count for one in workload.spec.pod_sets} if workload is not None else {}
 
     def _own_of(
@@ -1147,17 +1143,17 @@ class Cache:
             told = self.wholes.told.get(key) if key in self.wholes.ids else None
             return owner_of_pods(key, found, self.keys, before, stored, told) if found or before is not None else None
         whole = self.stores.leader_set(set_of(key))
-        if whole is None:
-            return before
+        if whole is None:  # its Workload goes with it, though pods that it left behind run on
+            return replace(before, over="Deleted") if before is not None else None
         return owner_of_group(key, found, whole, self.keys, before, lambda *named: self._revisions.get(named))
 
-    def _maybe_gone(self, record: WorkloadEntry, own: JobView) -> JobView:
+    def _maybe_gone(self, entry: WorkloadEntry, own: JobView) -> JobView:
         """Between the end of its pods and the next ones an owner keeps its Workload for a moment."""
         now = time.monotonic()
-        record.bare_since = now if record.bare_since is None else record.bare_since
-        if now - record.bare_since >= BARE:
+        entry.bare_since = now if entry.bare_since is None else entry.bare_since
+        if now - entry.bare_since >= BARE:
             return own
-        self._enqueue(record.id, BARE)
+        self._enqueue(entry.id, BARE)
         pod_sets = tuple([replace(one, count=0) for one in own.pod_sets]) if own.open_ended else own.pod_sets
         return replace(own, over="", ready=0, pod_sets=pod_sets)
 
@@ -1192,71 +1188,71 @@ class Cache:
 
     def _owner_of(self, workload: Workload) -> WorkloadEntry | None:
         """Whose Workload it is: that of its controlling owner; of a group of pods, by its name; one that is known."""
-        record = self.records.get(self._ids.get(objects.key(workload), ""))
-        if record is None or belongs(workload, record.owner):
-            return record
-        known = record.known is not None and record.known.uid == workload.metadata.uid
-        return record if known else None  # whatever somebody wrote on it since
+        entry = self.entries.get(self._ids.get(objects.key(workload), ""))
+        if entry is None or belongs(workload, entry.job):
+            return entry
+        observed = entry.observed is not None and entry.observed.uid == workload.metadata.uid
+        return entry if observed else None  # whatever somebody wrote on it since
 
-    def _new_record(self, own: JobView, after: float = 0.0) -> None:
+    def _new_entry(self, own: JobView, after: float = 0.0) -> None:
         owner = self._seen(own)
-        record = self.records[owner.id] = WorkloadEntry(owner, own=own)
-        self._ids[record.key] = owner.id
-        record.pods = {pod.metadata.uid: pod for pod in self._pods_of(owner.id)}
-        workload = self.stores.workload(owner.workload_key)
-        if workload is not None and belongs(workload, owner) and workload.metadata.uid not in self._removed:
-            record.known = known_of(workload)
-            if (held := record.known.admission or record.known.held) is not None and _holds(owner):
-                self.hold(record, held)
-                record.started = not owner.suspended
-        for uid, pod in record.pods.items():
-            self.stray.pop(uid, None)
-            self.queues.remove_pod(objects.key(pod))
+        entry = self.entries[owner.id] = WorkloadEntry(owner, own=own)
+        self._ids[entry.key] = owner.id
+        try:
+            self._fill(entry)
+        except Exception:
+            self._drop(owner.id)  # half of one would be waited for at a start
+            raise
         self._enqueue(owner.id, after)
 
+    def _fill(self, entry: WorkloadEntry) -> None:
+        """Take into a new entry what is there already: its pods, its Workload, and what that holds."""
+        owner = entry.job
+        entry.pods = {pod.metadata.uid: pod for pod in self._pods_of(owner.id)}
+        workload = self.stores.workload(owner.workload_key)
+        if workload is not None and belongs(workload, owner) and workload.metadata.uid not in self._removed:
+            entry.observed = observed_of(workload)
+            if (held := entry.observed.admission or entry.observed.held) is not None and _holds(owner):
+                self.hold(entry, held)
+                entry.started = not owner.suspended
+        for uid, pod in entry.pods.items():
+            self.gated_orphans.pop(uid, None)
+            self.queues.remove_pod(objects.key(pod))
+
     def _drop(self, uid: str) -> None:
-        record = self.records.pop(uid, None)
+        entry = self.entries.pop(uid, None)
         self.groups.pop(uid, None)
         self.wholes.forget(uid)
-        if record is not None:
-            if self._ids.get(record.key) == uid:
-                del self._ids[record.key]
-            self.free(record)
-
-    def _drop_job(self, uid: str) -> None:
-        """Forget a job; not pods that name its uid and another kind: these have a Workload that goes with them."""
-        record = self.records.get(uid)
-        if record is None or uid in self.groups:
-            return
-        self._drop(uid)
-        for pod in tuple(record.pods.values()):
-            self._gather(pod)
+        if entry is not None:
+            if self._ids.get(entry.key) == uid:
+                del self._ids[entry.key]
+            self.free(entry)
 
     def _pods_of(self, uid: str) -> Iterable[objects.Pod]:
         """The pods of an owner and of its Jobs."""
         keys = (uid, *self.children.get(uid, ()), *sorted(self.wholes.parts.get(uid, ())))
         return (pod for one in keys for pod in self.stores.pods_of(one))
 
-    def _record_of(self, pod: objects.Pod) -> WorkloadEntry | None:
+    def _entry_of(self, pod: objects.Pod) -> WorkloadEntry | None:
         key = owner_key(pod, self.keys)
-        return self.records.get(self._parents.get(key, key))
+        return self.entries.get(self._parents.get(key, key))
 
-    def _pod_of(self, record: WorkloadEntry, old: objects.Pod | None, new: objects.Pod) -> None:
+    def _pod_of(self, entry: WorkloadEntry, old: objects.Pod | None, new: objects.Pod) -> None:
         uid = new.metadata.uid
-        record.pods[uid] = new
+        entry.pods[uid] = new
         gated = is_gated(new, self.keys.gate)
-        if not gated and uid in record.intents:
-            sent = record.intents.pop(uid)  # our own patch, seen at last
-            if not self._stands(record, sent.values):
-                self._enqueue(record.id, 0.0)
+        if not gated and uid in entry.expectations:
+            sent = entry.expectations.pop(uid)  # our own patch, seen at last
+            if not self._stands(entry, sent.values):
+                self._enqueue(entry.id, 0.0)
             return
         if old is not None and _same_to_slots(old, new, self.keys.gate):
             return
-        self._enqueue(record.id, self._delay(record))
+        self._enqueue(entry.id, self._delay(entry))
 
-    def _stands(self, record: WorkloadEntry, values: Sequence[str]) -> bool:
+    def _stands(self, entry: WorkloadEntry, values: Sequence[str]) -> bool:
         """Whether there is a slot with these values still, on a node that can take its pod where it is one node."""
-        for slots in record.slots_in.values():
+        for slots in entry.slots_in.values():
             index = slots.index(tuple(values))
             if index is not None:
                 name = slots.slots[index].node
@@ -1264,40 +1260,41 @@ class Cache:
                 return not name or (node is not None and node.ready and not node.unschedulable)
         return False
 
-    def _delay(self, record: WorkloadEntry) -> float:
+    def _delay(self, entry: WorkloadEntry) -> float:
         """How long to wait for more pods of the job: not at all once they are all there."""
-        full = record.owner.full
-        if record.owner.open_ended and (
-            not record.slots_in or len(record.pods) > sum([slots.total for slots in record.slots_in.values()])
+        full = entry.job.full
+        if entry.job.open_ended and (
+            not entry.slots_in or len(entry.pods) > sum([slots.total for slots in entry.slots_in.values()])
         ):
             return self._batch
-        if len(record.pods) >= full:
+        if len(entry.pods) >= full:
             return 0.0
         return min(self._batch, LEAST_BATCH + BATCH_A_POD * full)
 
-    def _forget_pod(self, pod: objects.Pod) -> None:
+    def _forget_pod(self, pod: objects.Pod, *, charged: bool = False) -> None:
+        """A pod is gone, or leaves its owner; ``charged``: it may run, and is charged by itself on."""
         uid = pod.metadata.uid
-        self.stray.pop(uid, None)
+        self.gated_orphans.pop(uid, None)
         self._give_back(pod)
-        if self.orphans.gone(pod):
+        if not charged and self.orphans.gone(pod):
             self._signal()
         self._forget_left(pod)
-        self.arrivals.gone(pod)
-        record = self._record_of(pod)
+        self.in_flight.gone(pod)
+        entry = self._entry_of(pod)
         self._forget_parent(key := owner_key(pod, self.keys))
         if (unled := self._unled.get(set_of(key))) is not None and not any(self.stores.pods_of(key)):
             unled.discard(key)
             if not unled:
                 del self._unled[set_of(key)]
-        if record is None or record.pods.pop(uid, None) is None:
+        if entry is None or entry.pods.pop(uid, None) is None:
             return
-        record.intents.pop(uid, None)
-        record.deleting.pop(uid, None)
-        record.noted.discard(uid)
-        record.troubles.pop(uid, None)
-        self.arrivals.stop_waiting(record, uid)
-        placement_exchange.forget(record, pod)
-        self._enqueue(record.id, self._delay(record))
+        entry.expectations.pop(uid, None)
+        entry.deleting.pop(uid, None)
+        entry.noted.discard(uid)
+        entry.mismatches.pop(uid, None)
+        self.in_flight.stop_waiting(entry, uid)
+        placement_exchange.forget(entry, pod)
+        self._enqueue(entry.id, self._delay(entry))
 
     def _charge(self, pod: objects.Pod) -> None:
         """Charge a pod that has not finished where it is bound, with its claim, or heads for; others take nothing."""
@@ -1311,15 +1308,15 @@ class Cache:
             self._give_back(pod)
             return
         try:
-            shape, placement = self.inside.of_pod(pod, self._in_flight(pod))
-            observed = placement is not None and self.inside.observed(pod)
+            shape, placement = self.topologies.of_pod(pod, self._in_flight(pod))
+            observed = placement is not None and self.topologies.observed(pod)
             self.state.set_pod(convert.pod(pod, self._claim(pod), shape=shape, placement=placement, observed=observed))
         except Exception as error:  # noqa: BLE001  (told by the guard)
             self.guard.failed("pod", objects.key(pod), error)
             self.state.set_pod(Pod(key=objects.key(pod), node=pod.spec.node_name, requests={}))  # one pod, at least
-        record = self._record_of(pod)
-        if record is not None and record.owner.queue:
-            self.queues.bind(objects.key(pod), record.key)
+        entry = self._entry_of(pod)
+        if entry is not None and entry.job.queue:
+            self.queues.bind(objects.key(pod), entry.key)
         self._note_outside(pod)
 
     def _heads_for(self, pod: objects.Pod) -> str:
@@ -1327,8 +1324,8 @@ class Cache:
         meta, host = pod.metadata, (pod.spec.node_selector or {}).get(HOSTNAME_LABEL, "")
         if self.keys.workload not in (meta.annotations or {}) or is_gated(pod, self.keys.gate) or finished(pod):
             return ""
-        record, node = self._record_of(pod), self.state.nodes.get(host)
-        kept = record is not None and self._marked(record, pod)
+        entry, node = self._entry_of(pod), self.state.nodes.get(host)
+        kept = entry is not None and self._marked(entry, pod)
         return "" if kept or node is None or meta.deletion_timestamp is not None else host
 
     def _note_outside(self, pod: objects.Pod) -> None:
@@ -1336,7 +1333,7 @@ class Cache:
         if not self.queues.rules.pods:
             return
         key = objects.key(pod)
-        if self._record_of(pod) is not None or not may_be_evicted(pod, self.keys):
+        if self._entry_of(pod) is not None or not may_be_evicted(pod, self.keys):
             self.queues.remove_pod(key)
         elif pod.metadata.deletion_timestamp is None and pod.spec.node_name and not finished(pod):
             self.queues.set_pod(outside(pod))
@@ -1346,63 +1343,63 @@ class Cache:
         self.queues.remove_pod(objects.key(pod))
         charged = self.state.pods.get(objects.key(pod))
         if charged is not None and self.state.remove_pod(charged.key):
-            self.troubles.changed(charged.node, self.records.values())
-            self.stir(None if _keeps_off(pod) else self.state.flavors_on(charged.node))
+            self.mismatches.changed(charged.node, self.entries.values())
+            self.queue_inadmissible(None if _keeps_off(pod) else self.state.flavors_on(charged.node))
 
     def _note_arrival(self, pod: objects.Pod) -> None:
         """A pod may be on its way to a node, or have come."""
         if not self.state.machines:
             return
-        record, node = self._record_of(pod), pod.spec.node_name
-        slots = record.slots_of(pod) if record is not None and not node else None
-        if record is not None and slots is not None and not is_gated(pod, self.keys.gate):
-            index = slots.of_selector(pod.spec.node_selector) if self._marked(record, pod) else None
+        entry, node = self._entry_of(pod), pod.spec.node_name
+        slots = entry.slots_of(pod) if entry is not None and not node else None
+        if entry is not None and slots is not None and not is_gated(pod, self.keys.gate):
+            index = slots.of_selector(pod.spec.node_selector) if self._marked(entry, pod) else None
             node = slots.slots[index].node if index is not None else ""
         if node:
-            self.arrivals.saw(record, pod, node)
+            self.in_flight.saw(entry, pod, node)
 
     def _in_flight(self, pod: objects.Pod) -> NumaPlacement | None:
-        record = self._record_of(pod)
-        if record is None:
+        entry = self._entry_of(pod)
+        if entry is None:
             return None
-        intent = record.intents.get(pod.metadata.uid)
-        return record.swaps.get(pod.metadata.uid) or (intent.placement if intent is not None else None)
+        expectation = entry.expectations.get(pod.metadata.uid)
+        return entry.swaps.get(pod.metadata.uid) or (expectation.placement if expectation is not None else None)
 
-    def _settle(self, record: WorkloadEntry, pod: objects.Pod) -> None:
+    def _settle(self, entry: WorkloadEntry, pod: objects.Pod) -> None:
         """Pods may come to their node in another order than was foreseen."""
-        placement_exchange.arrive(record, pod)
+        placement_exchange.arrive(entry, pod)
         other = placement_exchange.settle(
-            self.state, record, pod, self.stores.pods_on(pod.spec.node_name), self._record_of
+            self.state, entry, pod, self.stores.pods_on(pod.spec.node_name), self._entry_of
         )
         if other is not None:
             self._charge(other)
 
     def _claim(self, pod: objects.Pod) -> tuple[str, str] | None:
-        record = self._record_of(pod)
-        if record is None or not record.slots_in or not self._marked(record, pod):
+        entry = self._entry_of(pod)
+        if entry is None or not entry.slots_in or not self._marked(entry, pod):
             return None
-        slots = record.slots_of(pod)
+        slots = entry.slots_of(pod)
         if slots is None or slots.of_selector(pod.spec.node_selector) is None:
             return None
-        return record.key, record.pod_set_of(pod)
+        return entry.key, entry.pod_set_of(pod)
 
     def _look_inside(self, name: str) -> None:
         """What a node publishes of its inside may have changed."""
-        found = self.inside.refresh(name)
+        found = self.topologies.refresh(name)
         if found.zones:
             for pod in self.stores.pods_on(name):
                 self._charge(pod)
                 self._note_arrival(pod)
         if found.anything:
-            self.troubles.changed(name, self.records.values())
-            self.arrivals.changed(name)
+            self.mismatches.changed(name, self.entries.values())
+            self.in_flight.changed(name)
         if found.more:
-            self.stir(self.state.flavors_on(name))
+            self.queue_inadmissible(self.state.flavors_on(name))
 
-    def _marked(self, record: WorkloadEntry, pod: objects.Pod) -> bool:
-        return mark_of(pod, self.keys) == record.owner.workload
+    def _marked(self, entry: WorkloadEntry, pod: objects.Pod) -> bool:
+        return mark_of(pod, self.keys) == entry.job.workload
 
-    def _note_stray(self, pod: objects.Pod) -> None:
+    def _note_gated_orphan(self, pod: objects.Pod) -> None:
         """Remember a gated pod whose owner is no job that is served, so that somebody tells why it stays gated."""
         if not is_gated(pod, self.keys.gate) or pod.metadata.deletion_timestamp is not None:
             return
@@ -1410,13 +1407,13 @@ class Cache:
             pod, self.keys
         ) in waiting[1]:
             return
-        self.stray.setdefault(pod.metadata.uid, pod)
+        self.gated_orphans.setdefault(pod.metadata.uid, pod)
 
     def _lost(
-        self, record: WorkloadEntry, owned: PodSetView, slots: PodSetSlots, wanted: Sequence[int]
+        self, entry: WorkloadEntry, owned: PodSetView, slots: PodSetSlots, wanted: Sequence[int]
     ) -> tuple[int, ...]:
         """The slices among ``wanted`` where no pod of the pod set can start now."""
-        pod_set = self._anywhere(record, owned)
+        pod_set = self._anywhere(entry, owned)
 
         def look() -> tuple[int, ...]:
             places = [(slots.slots[index].values, slots.slots[index].node) for index in wanted]
@@ -1429,11 +1426,11 @@ class Cache:
         with self.queues.counted_once(self.state):
             return look()
 
-    def _anywhere(self, record: WorkloadEntry, owned: PodSetView) -> PodSet:
+    def _anywhere(self, entry: WorkloadEntry, owned: PodSetView) -> PodSet:
         """One pod of a pod set, which keeps off no node."""
         unconstrained = TopologyRequest(policy=Policy.UNCONSTRAINED)
         return convert.pod_set(
-            owned.name, 1, owned.template, unconstrained, record.owner.namespace, added=self._added(owned)
+            owned.name, 1, owned.template, unconstrained, entry.job.namespace, added=self._added(owned)
         )
 
     def _dead(self, name: str) -> bool:
@@ -1449,8 +1446,8 @@ class Cache:
 
     def forget_missing(self) -> None:
         """Forget deleted nodes on which no pods are any more, and those that came back."""
-        known = self.state.nodes
-        for name in [name for name in self._missing if name in known or not self.stores.pods_on(name)]:
+        observed = self.state.nodes
+        for name in [name for name in self._missing if name in observed or not self.stores.pods_on(name)]:
             del self._missing[name]
 
     def look_at_changed_nodes(self) -> None:
@@ -1461,16 +1458,16 @@ class Cache:
         if not self._changed:
             return
         changed, self._changed = self._changed | {""}, set()
-        for uid, record in self.records.items():
-            if any(slot.node in changed for slots in record.slots_in.values() for slot in slots.slots):
+        for uid, entry in self.entries.items():
+            if any(slot.node in changed for slots in entry.slots_in.values() for slot in slots.slots):
                 self._enqueue(uid, 0.0)
 
     def pending(self) -> Mapping[str, int]:
         """How many jobs wait for a place, by reason."""
         counts: dict[str, int] = {}
-        for record in self.records.values():
-            if record.admission is None and not record.owner.over:
-                reason = str(record.refused.reason if record.refused else Reason.PENDING)
+        for entry in self.entries.values():
+            if entry.admission is None and not entry.job.over:
+                reason = str(entry.refused.reason if entry.refused else Reason.PENDING)
                 counts[reason] = counts.get(reason, 0) + 1
         return counts
 

@@ -36,28 +36,28 @@ class Orphans:
         self._remembered: dict[str, AdmittedQuota] = {}  # by uid of a pod that does not say by which quota it runs
         self._unseen: set[str] = set()  # uids of pods that were let go and are seen behind their gates
 
-    def remember(self, record: WorkloadEntry) -> None:
+    def remember(self, entry: WorkloadEntry) -> None:
         """A workload is about to give back what it holds: by which quota its pods run is known from it now."""
-        admission = record.admission
+        admission = entry.admission
         if admission is None or not admission.queue:
             return
-        own = [(record.pod_set_of(pod), pod) for pod in record.pods.values()]
-        for name, pod in (*own, *record.left.values()):
+        own = [(entry.pod_set_of(pod), pod) for pod in entry.pods.values()]
+        for name, pod in (*own, *entry.left.values()):
             uid, part = pod.metadata.uid, admission.part(name)
-            if is_gated(pod, self._gate) and record.on_its_way(uid) is not None:
+            if is_gated(pod, self._gate) and entry.on_its_way(uid) is not None:
                 self._unseen.add(uid)
             if part is not None and part.flavors and self.runs(pod) and _said(pod) is None:
                 self._remembered[uid] = AdmittedQuota(admission.queue, dict(part.flavors))
 
-    def judge(self, pod: Pod, record: WorkloadEntry | None) -> bool:
-        """Charge a pod that runs and that ``record``, whose it is, does not answer for.
+    def judge(self, pod: Pod, entry: WorkloadEntry | None) -> bool:
+        """Charge a pod that runs and that ``entry``, whose it is, does not answer for.
 
         True where quota is free again that it took.
         """
         if not is_gated(pod, self._gate):
             self._unseen.discard(pod.metadata.uid)
         quota = _said(pod) or self._remembered.get(pod.metadata.uid)
-        if quota is None or not self.runs(pod) or (record is not None and answers_for(record)):
+        if quota is None or not self.runs(pod) or (entry is not None and answers_for(entry)):
             return self.gone(pod) if not self.runs(pod) else self._queues.stop_charging(key(pod))
         takes = usage(pod_requests(pod.spec, pod.status), 1)
         amounts: Quantities = {}
@@ -92,9 +92,9 @@ class Orphans:
         return not (leaving and (not node or self._dead(node)))
 
 
-def answers_for(record: WorkloadEntry) -> bool:
+def answers_for(entry: WorkloadEntry) -> bool:
     """Whether a workload pays for its pods."""
-    return record.admission is not None and bool(record.admission.queue)
+    return entry.admission is not None and bool(entry.admission.queue)
 
 
 def _said(pod: Pod) -> AdmittedQuota | None:

@@ -30,8 +30,8 @@ Selector = tuple[Requirement, ...] | None
 class BudgetWatch:
     """See the module's rules. `refresh` brings queueing up to date, before it decides."""
 
-    def __init__(self, memory: Cache, keys: Keys) -> None:
-        self._memory = memory
+    def __init__(self, cache: Cache, keys: Keys) -> None:
+        self._cache = cache
         self._keys = keys
         self._selectors: dict[str, dict[str, Selector]] = {}  # by namespace and key of the budget
         self._keyed: dict[str, str] = {}  # uid of a job -> key of its workload
@@ -41,21 +41,21 @@ class BudgetWatch:
     def on_budget(self, event: Event[PodDisruptionBudget]) -> None:
         """A budget came, changed or went."""
         namespace, _, _ = event.key.partition("/")
-        budgets, known = self._memory.queues.budgets, self._selectors.setdefault(namespace, {})
+        budgets, observed = self._cache.queues.budgets, self._selectors.setdefault(namespace, {})
         if event.new is None:
-            known.pop(event.key, None)
+            observed.pop(event.key, None)
             budgets.forget(event.key)
             helped = True
         else:
             selector = convert.label_selector(event.new.spec.selector)
-            changed = event.key not in known or known[event.key] != selector
-            known[event.key] = selector
+            changed = event.key not in observed or observed[event.key] != selector
+            observed[event.key] = selector
             helped = budgets.allow(event.key, event.new.allowed)
             if not changed:
                 self._stir(helped=helped)
                 return
         self._reselected.add(namespace)
-        if not known:
+        if not observed:
             del self._selectors[namespace]
         self._stir(helped=helped)
 
@@ -71,29 +71,29 @@ class BudgetWatch:
         """Tell queueing what changed since the last time."""
         helped = False
         if self._reselected:
-            records = self._memory.records.values()
-            self._dirty |= {record.id for record in records if record.owner.namespace in self._reselected}
+            entries = self._cache.entries.values()
+            self._dirty |= {entry.id for entry in entries if entry.job.namespace in self._reselected}
             self._reselected.clear()
-        for uid in [uid for uid in self._keyed if uid not in self._memory.records]:
-            self._memory.queues.budgets.take(self._keyed.pop(uid), {})
+        for uid in [uid for uid in self._keyed if uid not in self._cache.entries]:
+            self._cache.queues.budgets.take(self._keyed.pop(uid), {})
         for uid in self._dirty:
-            record = self._memory.records.get(uid)
-            if record is None:
+            entry = self._cache.entries.get(uid)
+            if entry is None:
                 continue
-            takes = {} if self._by_slices(record.key) else self._takes(record.owner.namespace, record.pods.values())
+            takes = {} if self._by_slices(entry.key) else self._takes(entry.job.namespace, entry.pods.values())
             before = self._keyed.pop(uid, None)
-            if before not in {None, record.key}:  # another workload is its own now
-                helped |= self._memory.queues.budgets.take(str(before), {})
+            if before not in {None, entry.key}:  # another workload is its own now
+                helped |= self._cache.queues.budgets.take(str(before), {})
             if before is not None or takes:
-                helped |= self._memory.queues.budgets.take(record.key, takes)
+                helped |= self._cache.queues.budgets.take(entry.key, takes)
             if takes:
-                self._keyed[uid] = record.key
+                self._keyed[uid] = entry.key
         self._dirty.clear()
         self._stir(helped=helped)
 
     def _by_slices(self, key: str) -> bool:
         """Whether it may lose a part of its pods, so that how many are asked for is not known before."""
-        entry = self._memory.queues.entries.get(key)
+        entry = self._cache.queues.entries.get(key)
         return entry is not None and entry.workload.by_slices
 
     def _takes(self, namespace: str, pods: Iterable[Pod]) -> Takes:
@@ -107,8 +107,8 @@ class BudgetWatch:
         return found
 
     def _stir(self, *, helped: bool) -> None:
-        if helped and self._memory.live:
-            self._memory.stir()
+        if helped and self._cache.live:
+            self._cache.queue_inadmissible()
 
 
 def _counts(pod: Pod) -> bool:

@@ -2,7 +2,7 @@
 
 Rules
 - Every job that may be placed is one workload of `queueing`; one without a queue is in the unlimited queue `UNQUEUED`.
-- ``record.admission`` is what is held and stored. What was decided and is not stored yet is in queueing alone; where
+- ``entry.admission`` is what is held and stored. What was decided and is not stored yet is in queueing alone; where
   storing fails, `undo` goes back to what is stored.
 """
 
@@ -53,33 +53,33 @@ class Reservations:
 
     # --- waiting ---------------------------------------------------------------------------------------------------
 
-    def submit(self, record: WorkloadEntry, pod_sets: tuple[PodSet, ...], priority: int, *, until: float = 0.0) -> None:
+    def submit(self, entry: WorkloadEntry, pod_sets: tuple[PodSet, ...], priority: int, *, until: float = 0.0) -> None:
         """Have a job wait; one that holds something keeps it, and its new wish is noted."""
-        queues, now, key = self.queues, self._clock(), record.key
-        queues.submit(self.workload(record, pod_sets, priority), now, _waits_since(record))
-        entry = queues.entries[key]
-        if until > now and not (entry.phase is Phase.LATER and entry.until == until):
+        queues, now, key = self.queues, self._clock(), entry.key
+        queues.submit(self.workload(entry, pod_sets, priority), now, _waits_since(entry))
+        queued = queues.entries[key]
+        if until > now and not (queued.phase is Phase.LATER and queued.until == until):
             queues.put_off(key, until)
 
-    def workload(self, record: WorkloadEntry, pod_sets: tuple[PodSet, ...], priority: int) -> model.Workload:
+    def workload(self, entry: WorkloadEntry, pod_sets: tuple[PodSet, ...], priority: int) -> model.Workload:
         """The job as queueing sees it. ``pod_sets``: those that need pods."""
-        owner, known = record.owner, record.known
+        owner, observed = entry.job, entry.observed
         if not owner.queue and (owner.namespace, "") not in self.queues.local:
             self.queues.set_local_queue(model.LocalQueue(namespace=owner.namespace, name="", cluster_queue=UNQUEUED))
         created = moment(owner.created) or 0.0
-        if known is not None and not owner.suspendable:
-            created = known.created or created  # pods come and go, the Workload of those who have nothing else stays
-        if known is not None and known.requeues and known.requeue_at is not None:
-            created = max(created, known.requeue_at)  # it had its turn, and comes after those who wait since
+        if observed is not None and not owner.suspendable:
+            created = observed.created or created  # pods come and go, the Workload of those who have nothing else stays
+        if observed is not None and observed.requeues and observed.requeue_at is not None:
+            created = max(created, observed.requeue_at)  # it had its turn, and comes after those who wait since
         at_least = {one.name: one.least for one in owner.pod_sets if one.least and one.least < one.count}
         return model.Workload(
-            key=record.key,
+            key=entry.key,
             namespace=owner.namespace,
             queue=owner.queue,
             pod_sets=pod_sets,
             priority=priority,
             created=created,
-            uid=known.uid if known is not None else "",
+            uid=observed.uid if observed is not None else "",
             at_least=at_least,
             by_slices=len(owner.pod_sets) == 1 and owner.pod_sets[0].wishes.get(EVICT_BY) == SLICE,
             pod_priority=self._pod_priority(owner),
@@ -90,27 +90,27 @@ class Reservations:
         self.queues.remove_namespace(name)
         self.queues.remove_local_queue(name, "")
 
-    def want(self, record: WorkloadEntry) -> None:
+    def want(self, entry: WorkloadEntry) -> None:
         """One that holds something wants what `decide` said: other places for lost slots, else more pods."""
-        if record.lost:
-            self.moving.setdefault(record.key, ())
+        if entry.lost:
+            self.moving.setdefault(entry.key, ())
             return
         # What fewer pods leave is not in it: that is somebody else's only once it is stored that they have less.
-        same = {name: record.admitted(name) for name in record.asked}
-        self.queues.wish(record.key, {**same, **record.growing} or None)
+        same = {name: entry.admitted(name) for name in entry.asked}
+        self.queues.wish(entry.key, {**same, **entry.growing} or None)
 
-    def rest(self, record: WorkloadEntry) -> None:
+    def rest(self, entry: WorkloadEntry) -> None:
         """One that holds something wants nothing else, until `want` is called again."""
-        self.moving.pop(record.key, None)
-        self.queues.wish(record.key, None)
+        self.moving.pop(entry.key, None)
+        self.queues.wish(entry.key, None)
 
-    def leave(self, record: WorkloadEntry) -> bool:
+    def leave(self, entry: WorkloadEntry) -> bool:
         """It waits no more, for a place or for more of them; True where somebody else may be helped."""
-        if record.admission is not None:
-            self.rest(record)
+        if entry.admission is not None:
+            self.rest(entry)
             return False
-        self.moving.pop(record.key, None)
-        return self._forget(record)
+        self.moving.pop(entry.key, None)
+        return self._forget(entry)
 
     def victims_of(self, key: str) -> Iterable[str]:
         """The keys of those whose eviction a nominated workload waits for."""
@@ -158,23 +158,23 @@ class Reservations:
             if entry is not None and entry.outside is not None:
                 yield entry.outside, self.told(key, unit).message
 
-    def stay(self, record: WorkloadEntry) -> None:
+    def stay(self, entry: WorkloadEntry) -> None:
         """One that was on its way out holds what it holds as before."""
-        self.queues.quotas.leave(record.key, leaving=False)
-        self.queues.evicting.pop(record.key, None)
+        self.queues.quotas.leave(entry.key, leaving=False)
+        self.queues.evicting.pop(entry.key, None)
 
     # --- holding ---------------------------------------------------------------------------------------------------
 
-    def take(self, record: WorkloadEntry, admission: Admission, workload: model.Workload) -> None:
+    def take(self, entry: WorkloadEntry, admission: Admission, workload: model.Workload) -> None:
         """Hold exactly what the API server says that is admitted."""
         queues = self.queues
-        grant = self.grant_of(record, admission)
+        grant = self.grant_of(entry, admission)
         queues.restore(self.state, workload, grant, self._clock())
-        self._keep(record, admission, grant)
+        self._keep(entry, admission, grant)
 
-    def nominate(self, record: WorkloadEntry, nomination: Nomination, workload: model.Workload) -> None:
+    def nominate(self, entry: WorkloadEntry, nomination: Nomination, workload: model.Workload) -> None:
         """Hold what the API server says that a workload gets once its victims are gone."""
-        grant = self.grant_of(record, nomination.admission)
+        grant = self.grant_of(entry, nomination.admission)
         victims = [key for key, uid in nomination.victims.items() if self._is(key, uid)]
         parts = nomination.domains
         self.queues.restore(self.state, workload, grant, self._clock(), nominated=victims, parts=parts, waits=True)
@@ -183,81 +183,81 @@ class Reservations:
         entry = self.queues.entries.get(key) or self.queues.outside.get(key)
         return entry is not None and entry.workload.uid == uid
 
-    def admit(self, record: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
+    def admit(self, entry: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
         """What was decided is stored."""
-        self.moving.pop(record.key, None)
-        self._keep(record, admission, grant)
+        self.moving.pop(entry.key, None)
+        self._keep(entry, admission, grant)
 
-    def _keep(self, record: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
-        held = self.state.assignments(record.key)
-        record.admission = admission
-        record.grant = dataclasses.replace(grant, assignments=tuple(held.values()))
-        record.slots_in = {name: self.slots_of(assignment) for name, assignment in held.items()}
-        entry = self.queues.entries.get(record.key)
-        if entry is not None and entry.grant is not None:
-            entry.grant = record.grant  # with the nodes on which the engine packed it
-        record.lost, record.lost_at = {}, None
+    def _keep(self, entry: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
+        held = self.state.assignments(entry.key)
+        entry.admission = admission
+        entry.grant = dataclasses.replace(grant, assignments=tuple(held.values()))
+        entry.slots_in = {name: self.slots_of(assignment) for name, assignment in held.items()}
+        queued = self.queues.entries.get(entry.key)
+        if queued is not None and queued.grant is not None:
+            queued.grant = entry.grant  # with the nodes on which the engine packed it
+        entry.lost, entry.lost_at = {}, None
 
-    def replace(self, record: WorkloadEntry, grant: AssumedAdmission) -> None:
+    def replace(self, entry: WorkloadEntry, grant: AssumedAdmission) -> None:
         """Hold other slots from now on. Those that it leaves are nobody's until `replaced`: they are what is stored."""
-        before = self.queues.entries[record.key].grant
-        self.queues.grant(self.state, record.key, grant)
+        before = self.queues.entries[entry.key].grant
+        self.queues.grant(self.state, entry.key, grant)
         if before is not None:
             left = without(before.assignments, grant.assignments)
-            self.state.restore(_leaving(record.key), left)
-            self._left[record.key] = before
-            record.leaving = frozenset((part.pod_set, one.values) for part in left for one in part.slices)
+            self.state.restore(_leaving(entry.key), left)
+            self._left[entry.key] = before
+            entry.leaving = frozenset((part.pod_set, one.values) for part in left for one in part.slices)
 
-    def replaced(self, record: WorkloadEntry) -> bool:
+    def replaced(self, entry: WorkloadEntry) -> bool:
         """The write of other slots ended; True where somebody else may be helped."""
-        before = self._left.pop(record.key, None)
+        before = self._left.pop(entry.key, None)
         if before is None:
             return False
-        record.leaving = frozenset()
-        self.state.release(_leaving(record.key))
+        entry.leaving = frozenset()
+        self.state.release(_leaving(entry.key))
         self.queues.gave_back(self.state, before)
         return True
 
-    def undo(self, record: WorkloadEntry, until: float) -> None:
+    def undo(self, entry: WorkloadEntry, until: float) -> None:
         """A write failed for certain: hold what was held before it, or wait again, not before ``until``."""
-        if record.key not in self.queues.entries:
-            self.state.release(record.key)
-        elif record.grant is None:
-            self.queues.back(self.state, record.key, self._clock(), until=until)
+        if entry.key not in self.queues.entries:
+            self.state.release(entry.key)
+        elif entry.grant is None:
+            self.queues.back(self.state, entry.key, self._clock(), until=until)
         else:
-            before = self.queues.entries[record.key].grant
-            self.queues.grant(self.state, record.key, record.grant)
+            before = self.queues.entries[entry.key].grant
+            self.queues.grant(self.state, entry.key, entry.grant)
             if before is not None:
                 self.queues.gave_back(self.state, before)
 
-    def back(self, record: WorkloadEntry, until: float = 0.0) -> None:
+    def back(self, entry: WorkloadEntry, until: float = 0.0) -> None:
         """It holds nothing any more, and waits again."""
-        self._clear(record)
-        self.queues.back(self.state, record.key, self._clock(), until=until)
+        self._clear(entry)
+        self.queues.back(self.state, entry.key, self._clock(), until=until)
 
-    def free(self, record: WorkloadEntry) -> bool:
+    def free(self, entry: WorkloadEntry) -> bool:
         """Give back all, for good; True where anything was held."""
-        self._clear(record)
-        return self._forget(record)
+        self._clear(entry)
+        return self._forget(entry)
 
-    def _clear(self, record: WorkloadEntry) -> None:
-        self.moving.pop(record.key, None)
-        record.admission = record.grant = None
-        record.slots_in = {}
-        record.lost, record.lost_at, record.evict = {}, None, None
-        record.started = False
+    def _clear(self, entry: WorkloadEntry) -> None:
+        self.moving.pop(entry.key, None)
+        entry.admission = entry.grant = None
+        entry.slots_in = {}
+        entry.lost, entry.lost_at, entry.evict = {}, None, None
+        entry.started = False
 
-    def _forget(self, record: WorkloadEntry) -> bool:
-        entry = self.queues.entries.get(record.key)
-        held = entry is not None and entry.phase in HOLDING
-        self.queues.forget(self.state, record.key)
+    def _forget(self, entry: WorkloadEntry) -> bool:
+        queued = self.queues.entries.get(entry.key)
+        held = queued is not None and queued.phase in HOLDING
+        self.queues.forget(self.state, entry.key)
         return held
 
     # --- as stored, and as queueing has it ---------------------------------------------------------------------------
 
-    def grant_of(self, record: WorkloadEntry, admission: Admission) -> AssumedAdmission:
+    def grant_of(self, entry: WorkloadEntry, admission: Admission) -> AssumedAdmission:
         """A stored admission as queueing takes it back."""
-        assignments = tuple(self.assignment(record, part) for part in admission.parts if part.slots is not None)
+        assignments = tuple(self.assignment(entry, part) for part in admission.parts if part.slots is not None)
         counts = {part.name: part.count for part in admission.parts}
         asks = {part.name: asked for part in admission.parts if (asked := part.asks) is not None}
         asks |= {one.pod_set: one.requests for one in assignments if one.pod_set not in asks}
@@ -270,12 +270,12 @@ class Reservations:
         flavors = {part.name: dict(part.flavors) for part in admission.parts}
         return AssumedAdmission(admission.queue, counts, flavors, amounts, assignments, asks)
 
-    def assignment(self, record: WorkloadEntry, part: PodSetAssignment, slots: PodSetSlots | None = None) -> Assignment:
+    def assignment(self, entry: WorkloadEntry, part: PodSetAssignment, slots: PodSetSlots | None = None) -> Assignment:
         """Stored slots as the engine takes them back."""
         slots = slots or part.slots
         if slots is None:
-            raise AssertionError(f"{record.key}: pod set {part.name} has no slots")
-        owned = next((one for one in record.owner.pod_sets if one.name == part.name), record.owner.pod_sets[0])
+            raise AssertionError(f"{entry.key}: pod set {part.name} has no slots")
+        owned = next((one for one in entry.job.pod_sets if one.name == part.name), entry.job.pod_sets[0])
         flavors = self.state.flavors
         named = (name for name in part.flavors.values() if name in flavors and flavors[name].levels == slots.levels)
         return Assignment(
@@ -284,16 +284,16 @@ class Reservations:
             levels=slots.levels,
             requests=part.asks or convert.pod_requests(owned.template.spec),
             shape=owned.shape,
-            source=self._kept_apart(record, owned),
+            source=self._kept_apart(entry, owned),
             slices=(Slice(values=slot.values, count=slot.count) for slot in slots.slots),
         )
 
-    def admission_of(self, record: WorkloadEntry, grant: AssumedAdmission) -> Admission:
+    def admission_of(self, entry: WorkloadEntry, grant: AssumedAdmission) -> Admission:
         """What is stored of a grant: an entry for every pod set, also for one that needs no pods now."""
         by_name = {part.pod_set: part for part in grant.assignments}
         queue = "" if grant.queue == UNQUEUED else grant.queue
         parts = []
-        for pod_set in record.owner.pod_sets:
+        for pod_set in entry.job.pod_sets:
             name, count = pod_set.name, grant.counts.get(pod_set.name, 0)
             asked = grant.asks.get(name)
             requests = convert.pod_requests(pod_set.template.spec) if asked is None else asked
@@ -308,12 +308,12 @@ class Reservations:
         return Admission(queue, tuple(parts))
 
     def smaller(
-        self, record: WorkloadEntry, pod_set: str, slots: PodSetSlots | None, count: int, asks: Amounts | None = None
+        self, entry: WorkloadEntry, pod_set: str, slots: PodSetSlots | None, count: int, asks: Amounts | None = None
     ) -> Admission:
         """The admission with fewer pods in one of its pod sets; with ``asks``, pods that take no more than that."""
-        admission = record.admission
+        admission = entry.admission
         if admission is None:
-            raise AssertionError(f"{record.key}: holds nothing")
+            raise AssertionError(f"{entry.key}: holds nothing")
         return Admission(
             admission.queue,
             tuple(_fewer(part, slots, count, asks) if part.name == pod_set else part for part in admission.parts),
@@ -351,9 +351,9 @@ def without(before: Iterable[Assignment], after: Iterable[Assignment]) -> list[A
     return left
 
 
-def _waits_since(record: WorkloadEntry) -> float | None:
+def _waits_since(entry: WorkloadEntry) -> float | None:
     """Since when it is stored that a job waits: a restart makes nobody wait for its claim from the start."""
-    found = condition(record.known.conditions, QUOTA_RESERVED) if record.known is not None else None
+    found = condition(entry.observed.conditions, QUOTA_RESERVED) if entry.observed is not None else None
     return moment(found.last_transition_time) if found is not None and found.status == "False" else None
 
 

@@ -16,11 +16,11 @@ class DeferredWrites:
     """
 
     def __init__(
-        self, idle: Callable[[], bool], requeue: Callable[[str], None], known: Callable[[], Collection[str]]
+        self, idle: Callable[[], bool], requeue: Callable[[str], None], observed: Callable[[], Collection[str]]
     ) -> None:
         self._idle = idle
         self._requeue = requeue
-        self._known = known
+        self._known = observed
         self._due: dict[str, float] = {}  # by id: when it is due
         self._now: set[str] = set()  # ids whose writes are to be made at the next look
 

@@ -39,6 +39,7 @@ from ungater.model.actions import (
     Start,
     Suspend,
     Ungate,
+    UpdateOwners,
     UpdateSpec,
     WriteConditions,
 )
@@ -86,174 +87,183 @@ class Executor:
         self._recorder = recorder
         self._requeue = requeue
         self._saw = saw
-        self.deferred = DeferredWrites(idle, lambda job: requeue(job, 0.0), cache.records.keys)
+        self.deferred = DeferredWrites(idle, lambda job: requeue(job, 0.0), cache.entries.keys)
         self._carry: dict[type, Callable[[WorkloadEntry, Any], Awaitable[bool]]] = {
             Create: self._create,
             UpdateSpec: self._respec,
+            UpdateOwners: self._adopt,
             Release: self._release,
             RestoreAdmission: self._readmit,
             Shrink: self._shrink,
             WriteConditions: self._write,
-            Start: lambda record, _: lifecycle.start(record),
-            Suspend: lambda record, _: lifecycle.suspend(record),
+            Start: lambda entry, _: lifecycle.start(entry),
+            Suspend: lambda entry, _: lifecycle.suspend(entry),
             Evict: lifecycle.evict,
             EvictPods: lifecycle.evict_pods,
             EvictSome: lifecycle.evict_some,
             ClearAdmission: lifecycle.give_back,
             Deactivate: lifecycle.deactivate,
-            Remove: lambda record, _: lifecycle.remove(record),
+            Remove: lambda entry, _: lifecycle.remove(entry),
         }
 
-    async def carry_out(self, record: WorkloadEntry, instruction: Instruction) -> bool:
+    async def carry_out(self, entry: WorkloadEntry, instruction: Instruction) -> bool:
         """Do it; True where something was awaited, so that the rest may be stale."""
         cache = self._cache
         match instruction:
             case Enqueue(lost, until, asked):
-                record.refused = record.refused if asked == record.asked else None  # that was about something else
-                record.lost, record.asked = lost, asked
-                record.lost_at = (record.lost_at or time.time()) if lost else None
-                cache.enter(record, until)
-                self._saw(record.id)
-                self._scheduler.withdraw(record)
+                entry.refused = entry.refused if asked == entry.asked else None  # that was about something else
+                entry.lost, entry.asked = lost, asked
+                entry.lost_at = (entry.lost_at or time.time()) if lost else None
+                cache.enter(entry, until)
+                self._saw(entry.id)
+                self._scheduler.withdraw(entry)
             case Dequeue():
-                record.lost, record.lost_at, record.asked = {}, None, {}
-                cache.leave(record)
-                self._scheduler.withdraw(record)
+                entry.lost, entry.lost_at, entry.asked = {}, None, {}
+                cache.leave(entry)
+                self._scheduler.withdraw(entry)
             case Free():
-                self._evictor.forget(record.id)
-                cache.free(record)
+                self._evictor.forget(entry.id)
+                cache.free(entry)
             case Shorten(counts):
-                record.late = {**record.late, **counts}
+                entry.late = {**entry.late, **counts}
             case DoubtNamespace():
-                cache.doubts.note(record.owner.namespace)
+                cache.doubts.note(entry.job.namespace)
             case EmitEvent():
-                self._tell(record, instruction)
+                self._tell(entry, instruction)
             case Delete(pod, reason, message, at_once):
                 self._recorder.event(reference(PODS, pod), "Warning", reason, "Replace", message)
-                self._pods.delete(record, pod, at_once=at_once)
+                self._pods.delete(entry, pod, at_once=at_once)
             case ShrinkLater():
-                record.shrink_at = time.monotonic() + SHRINK_AFTER
-                self._requeue(record.id, SHRINK_AFTER)
+                entry.shrink_at = time.monotonic() + SHRINK_AFTER
+                self._requeue(entry.id, SHRINK_AFTER)
             case RequeueAfter(after):
-                self._requeue(record.id, after)
+                self._requeue(entry.id, after)
             case _:
-                return await self._carry[type(instruction)](record, instruction)
+                return await self._carry[type(instruction)](entry, instruction)
         return False
 
-    def ungate(self, record: WorkloadEntry, ungate: Ungate, predictions: Predictions | None) -> None:
+    def ungate(self, entry: WorkloadEntry, ungate: Ungate, predictions: Predictions | None) -> None:
         """Let a pod go to its slot, with what is predicted for it there."""
-        slots = record.slots_of(ungate.pod)
+        slots = entry.slots_of(ungate.pod)
         if slots is None:
-            self._pods.ungate(record, ungate.pod, Slot((), 1))
+            self._pods.ungate(entry, ungate.pod, Slot((), 1))
             return
         slot, pod = slots.slots[ungate.index], ungate.pod
-        if pod.metadata.uid not in record.intents and not self._cache.arrivals.may_go(record, pod, slot.node):
+        if pod.metadata.uid not in entry.expectations and not self._cache.in_flight.may_go(entry, pod, slot.node):
             return
-        self._cache.arrivals.sent(record, pod, slot.node)
+        self._cache.in_flight.sent(entry, pod, slot.node)
         placement = predictions.take(pod, slot) if predictions is not None else None
-        more = self._cache.inside.annotations(slot.node, placement)
-        self._pods.ungate(record, pod, slot, placement, more)
+        more = self._cache.topologies.annotations(slot.node, placement)
+        self._pods.ungate(entry, pod, slot, placement, more)
 
-    def _tell(self, record: WorkloadEntry, tell: EmitEvent) -> None:
+    def _tell(self, entry: WorkloadEntry, tell: EmitEvent) -> None:
         if tell.once:
-            if tell.once in record.noted:
+            if tell.once in entry.noted:
                 return
-            record.noted.add(tell.once)
+            entry.noted.add(tell.once)
         else:
-            record.told = LastEvent(str(tell.reason), tell.message, time.monotonic())
+            entry.last_event = LastEvent(str(tell.reason), tell.message, time.monotonic())
         if tell.pod is None:
-            emit(self._recorder, record, tell.type, tell.reason, tell.action, message=tell.message)
+            emit(self._recorder, entry, tell.type, tell.reason, tell.action, message=tell.message)
             return
         text = conditions.shorten(tell.message)
         self._recorder.event(reference(PODS, tell.pod), tell.type, tell.reason, tell.action, text)
 
-    async def _create(self, record: WorkloadEntry, _: Create) -> bool:
-        record.busy += 1
-        known, owner = None, granted.as_admitted(record)
+    async def _create(self, entry: WorkloadEntry, _: Create) -> bool:
+        entry.busy += 1
+        observed, owner = None, granted.as_admitted(entry)
         try:
-            async with record.lock:
-                known = await self._workloads.create(owner, self._cache.priority(owner), record.admission)
+            async with entry.lock:
+                observed = await self._workloads.create(owner, self._cache.priority(owner), entry.admission)
         except KubeError as error:
             if isinstance(error, LASTING) or "too large" in str(error):
                 text = f"its Workload cannot be made: {error}"
-                self._tell(record, EmitEvent("Warning", Reason.WRITE_FAILED, "Admit", text, once="unmakeable"))
+                self._tell(entry, EmitEvent("Warning", Reason.WRITE_FAILED, "Admit", text, once="unmakeable"))
             raise
         finally:
-            self._cache.written(record, known)
-        if self._cache.unknown_class(record.owner):
-            label, named = self._cache.keys.priority_class, record.owner.workload_class
+            self._cache.written(entry, observed)
+        if self._cache.unknown_class(entry.job):
+            label, named = self._cache.keys.priority_class, entry.job.workload_class
             text = (
                 f"label {label}: {named} is no WorkloadPriorityClass, and not the PriorityClass of the pods: the "
                 "priority of the pods counts"
             )
-            emit(self._recorder, record, "Warning", Reason.UNKNOWN_PRIORITY_CLASS, "Admit", message=text)
+            emit(self._recorder, entry, "Warning", Reason.UNKNOWN_PRIORITY_CLASS, "Admit", message=text)
         return True
 
-    async def _respec(self, record: WorkloadEntry, _: UpdateSpec) -> bool:
-        owner = record.owner
-        if record.admission is not None:
+    async def _respec(self, entry: WorkloadEntry, _: UpdateSpec) -> bool:
+        owner = entry.job
+        if entry.admission is not None:
             counts = [pod_set.full for pod_set in owner.pod_sets]
-            await self._lifecycle.writing(record, lambda known: self._workloads.counts(owner.namespace, known, counts))
+            await self._lifecycle.writing(
+                entry, lambda observed: self._workloads.counts(owner.namespace, observed, counts)
+            )
             return True
-        await self._lifecycle.writing(record, lambda known: self._workloads.spec(owner, known, known.priority))
+        await self._lifecycle.writing(entry, lambda observed: self._workloads.spec(owner, observed, observed.priority))
         return True
 
-    async def _write(self, record: WorkloadEntry, write: WriteConditions) -> bool:
-        known = record.known
-        if known is None:
+    async def _adopt(self, entry: WorkloadEntry, _: UpdateOwners) -> bool:
+        owner = entry.job
+        return await self._lifecycle.writing(entry, lambda observed: self._workloads.owners(owner, observed))
+
+    async def _write(self, entry: WorkloadEntry, write: WriteConditions) -> bool:
+        observed = entry.observed
+        if observed is None:
             return False
-        more = unhealthy_nodes(known, write.lost, time.time()) if write.lost is not None else {}
-        if conditions.is_so(known.conditions, write.wanted) and not more:
-            self.deferred.needless(record.id)
+        more = unhealthy_nodes(observed, write.lost, time.time()) if write.lost is not None else {}
+        if conditions.is_so(observed.conditions, write.wanted) and not more:
+            self.deferred.needless(entry.id)
             return False
-        if self.deferred.put_off(record.id, write.delay):
+        if self.deferred.put_off(entry.id, write.delay):
             return False
-        self.deferred.done(record.id)
-        namespace = record.owner.namespace
+        self.deferred.done(entry.id)
+        namespace = entry.job.namespace
         await self._lifecycle.writing(
-            record, lambda known: self._workloads.conditions(namespace, known, write.wanted, more)
+            entry, lambda observed: self._workloads.conditions(namespace, observed, write.wanted, more)
         )
-        if record.owner.over or (record.owner.queue and not write.delay):
-            self._requeue(record.id, 0.0)  # the time for which it is kept begins, or its life goes on
+        if entry.job.over or (entry.job.queue and not write.delay):
+            self._requeue(entry.id, 0.0)  # the time for which it is kept begins, or its life goes on
         return True
 
-    async def _release(self, record: WorkloadEntry, release: Release) -> bool:
+    async def _release(self, entry: WorkloadEntry, release: Release) -> bool:
         """Remove the admission, and only then give the capacity away: nobody else may be told of it before."""
-        record.closing = True
-        if record.sending:
-            self._requeue(record.id, PAUSE)  # a patch on its way may still use a slot
+        entry.closing = True
+        if entry.sending:
+            self._requeue(entry.id, PAUSE)  # a patch on its way may still use a slot
             return False
-        if record.known is None or await self._store(record, None, release.wanted):
-            self._cache.free(record)
+        if entry.observed is None or await self._store(entry, None, release.wanted):
+            self._cache.free(entry)
         return True
 
-    async def _readmit(self, record: WorkloadEntry, _: RestoreAdmission) -> bool:
-        if record.admission is not None:
-            checks = self._cache.checks_of(record) if record.owner.suspended else ()  # who runs has passed them
-            wanted = admitted_as(record.known, "the admission was written again", checks)
+    async def _readmit(self, entry: WorkloadEntry, _: RestoreAdmission) -> bool:
+        if entry.admission is not None:
+            checks = self._cache.checks_of(entry) if entry.job.suspended else ()  # who runs has passed them
+            wanted = admitted_as(entry.observed, "the admission was written again", checks)
             more = {"admissionChecks": pending(checks)} if checks else None
-            record.evict = self._cache.holdings.awaited(record.key) or record.evict  # its Workload said so that is gone
-            await self._store(record, record.admission, wanted, more)
+            entry.evict = (
+                self._cache.reservations.awaited(entry.key) or entry.evict
+            )  # its Workload said so that is gone
+            await self._store(entry, entry.admission, wanted, more)
         return True
 
-    async def _shrink(self, record: WorkloadEntry, shrink: Shrink) -> bool:
-        record.shrink_at = None
-        smaller = self._cache.holdings.smaller(record, shrink.pod_set, shrink.slots, shrink.count, shrink.asks)
-        if await self._store(record, smaller, ()):
-            self._cache.hold(record, smaller)
+    async def _shrink(self, entry: WorkloadEntry, shrink: Shrink) -> bool:
+        entry.shrink_at = None
+        smaller = self._cache.reservations.smaller(entry, shrink.pod_set, shrink.slots, shrink.count, shrink.asks)
+        if await self._store(entry, smaller, ()):
+            self._cache.hold(entry, smaller)
         return True
 
     async def _store(
-        self, record: WorkloadEntry, admission: Admission | None, wanted: tuple[WantedCondition, ...], more: Any = None
+        self, entry: WorkloadEntry, admission: Admission | None, wanted: tuple[WantedCondition, ...], more: Any = None
     ) -> bool:
         """Write an admission whose capacity is held already, or remove it; True where that is done."""
-        reclaimable = reclaimed(record, admission) if admission is not None else None
-        namespace = record.owner.namespace
+        reclaimable = reclaimed(entry, admission) if admission is not None else None
+        namespace = entry.job.namespace
         try:
             return await self._lifecycle.writing(
-                record,
-                lambda known: self._workloads.admission(
-                    namespace, known, admission, wanted, reclaimable=reclaimable, more=more
+                entry,
+                lambda observed: self._workloads.admission(
+                    namespace, observed, admission, wanted, reclaimable=reclaimable, more=more
                 ),
             )
         except Overtaken:

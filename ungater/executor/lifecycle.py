@@ -71,10 +71,10 @@ class Lifecycle:
     def __init__(
         self,
         client: Client,
-        memory: Cache,
+        cache: Cache,
         writer: WorkloadWriter,
-        admitter: Scheduler,
-        evictions: Evictor,
+        scheduler: Scheduler,
+        evictor: Evictor,
         *,
         flavors: Mapping[str, ResourceFlavor],
         keys: Keys,
@@ -85,10 +85,10 @@ class Lifecycle:
         reclaim: Reclaim,
     ) -> None:
         self._client = client
-        self._memory = memory
+        self._cache = cache
         self._writer = writer
-        self._admitter = admitter
-        self._evictions = evictions
+        self._admitter = scheduler
+        self._evictions = evictor
         self._keys = keys
         self._again = again
         self._recorder = recorder
@@ -98,93 +98,93 @@ class Lifecycle:
         self._flavors = flavors
 
     async def writing(
-        self, record: WorkloadEntry, write: Callable[[ObservedWorkload], Awaitable[ObservedWorkload]]
+        self, entry: WorkloadEntry, write: Callable[[ObservedWorkload], Awaitable[ObservedWorkload]]
     ) -> bool:
         """One write of a Workload, after those under way.
 
         False where nothing was written: there is none, or it changed meanwhile, and so may what is to be done.
         """
-        seen, known = record.known, None
-        record.busy += 1
+        seen, observed = entry.observed, None
+        entry.busy += 1
         try:
-            async with record.lock:
-                if seen is None or record.known is not seen:
+            async with entry.lock:
+                if seen is None or entry.observed is not seen:
                     return False
-                known = await write(seen)
+                observed = await write(seen)
         except Overtaken as news:
-            known = news.found
+            observed = news.found
             raise
         finally:
-            self._memory.written(record, known)
+            self._cache.written(entry, observed)
         return True
 
     # --- the job ---------------------------------------------------------------------------------------------------
 
-    async def start(self, record: WorkloadEntry) -> bool:
+    async def start(self, entry: WorkloadEntry) -> bool:
         """Unsuspend the job, with what its admission adds to its pods.
 
         Where admission checks add what cannot be, it is put back. Where they want other nodes than those of its slots,
         it gets other slots first, or is put back for a while.
         """
-        admission, known, memory = record.admission, record.known, self._memory
-        if admission is None or known is None:
+        admission, observed, cache = entry.admission, entry.observed, self._cache
+        if admission is None or observed is None:
             return False
-        updates = pod_template.updates_of(known, memory.checks_of(record))
+        updates = pod_template.updates_of(observed, cache.checks_of(entry))
         try:
-            body = pod_template.start(record.owner, admission, self._flavors, self._keys, updates)
+            body = pod_template.start(entry.job, admission, self._flavors, self._keys, updates)
         except pod_template.ClashError as clash:
-            return await self._turn_down(record, Reason.CHECK_REJECTED, str(clash))
-        if updates and (why := self._elsewhere(record, admission, updates)) is not None:
-            return why if isinstance(why, bool) else await self._turn_down(record, Reason.CHECK_RETRY, why)
-        await self._patch(record, body, "Start")
-        record.started = True
+            return await self._turn_down(entry, Reason.CHECK_REJECTED, str(clash))
+        if updates and (why := self._elsewhere(entry, admission, updates)) is not None:
+            return why if isinstance(why, bool) else await self._turn_down(entry, Reason.CHECK_RETRY, why)
+        await self._patch(entry, body, "Start")
+        entry.started = True
         return True
 
     def _elsewhere(
-        self, record: WorkloadEntry, admission: Admission, updates: pod_template.Updates
+        self, entry: WorkloadEntry, admission: Admission, updates: pod_template.Updates
     ) -> str | bool | None:
         """Where checks want other nodes than those of its slots: False, other slots are on their way; or why not."""
-        memory, owner = self._memory, record.owner
+        cache, owner = self._cache, entry.job
         more = {
             one.name: (one, pod_template.added(owner, part, self._flavors, self._keys, updates))
             for one in owner.pod_sets
             if (part := admission.part(one.name)) is not None and part.count
         }
-        if all(fits(memory, record, name, added.node_selector) for name, (_, added) in more.items()):
+        if all(fits(cache, entry, name, added.node_selector) for name, (_, added) in more.items()):
             return None
         templates = {name: pod_template.merged(pod_set.template, added) for name, (pod_set, added) in more.items()}
-        found = anew(memory, record, templates)
+        found = anew(cache, entry, templates)
         if isinstance(found, AssumedAdmission):
-            self._admitter.replace(record, found)
+            self._admitter.replace(entry, found)
             return False  # it is looked at again when that is stored
         selectors = {f"{key}={value}" for _, added in more.values() for key, value in added.node_selector.items()}
         names = ", ".join(dict.fromkeys(check for check, update in updates if update.node_selector))
         wanted = ", ".join(sorted(selectors))
         return f"admission check {names} wants nodes with {wanted}, where it has no place: {found.message}"
 
-    async def _turn_down(self, record: WorkloadEntry, reason: Reason, text: str) -> bool:
+    async def _turn_down(self, entry: WorkloadEntry, reason: Reason, text: str) -> bool:
         """Put back one that cannot start as its admission checks have it."""
         wanted = (WantedCondition(conditions.EVICTED, True, reason, conditions.shorten(text)),)
-        return await self.evict(record, actions.Evict(wanted, reason, text))
+        return await self.evict(entry, actions.Evict(wanted, reason, text))
 
-    async def suspend(self, record: WorkloadEntry) -> bool:
+    async def suspend(self, entry: WorkloadEntry) -> bool:
         """Suspend the job."""
-        self._leaving(record)
-        await self._patch(record, pod_template.stop(record.owner), "Suspend")
+        self._leaving(entry)
+        await self._patch(entry, pod_template.stop(entry.job), "Suspend")
         return True
 
-    async def _patch(self, record: WorkloadEntry, body: pod_template.Body, action: str) -> None:
+    async def _patch(self, entry: WorkloadEntry, body: pod_template.Body, action: str) -> None:
         """Patch the job. Where the API server refuses that for good, it is told. Raises KubeError."""
         try:
-            await self._patched(record, body)
+            await self._patched(entry, body)
         except (Invalid, Forbidden) as error:
             text = conditions.shorten(f"the job could not be changed ({action.lower()}): {error}")
-            emit(self._recorder, record, "Warning", Reason.WRITE_FAILED, action, message=text)
+            emit(self._recorder, entry, "Warning", Reason.WRITE_FAILED, action, message=text)
             raise
 
-    async def _patched(self, record: WorkloadEntry, body: pod_template.Body) -> None:
-        owner = record.owner
-        record.busy += 1
+    async def _patched(self, entry: WorkloadEntry, body: pod_template.Body) -> None:
+        owner = entry.job
+        entry.busy += 1
         try:
             resource, type_ = KINDS[owner.kind]
             content_type = PatchType.JSON if isinstance(body, list) else PatchType.MERGE
@@ -192,20 +192,20 @@ class Lifecycle:
                 resource, owner.name, owner.namespace, body=body, content_type=content_type, type=type_
             )
         finally:
-            self._memory.written(record, None)
-        self._memory.saw_job(made)
+            self._cache.written(entry, None)
+        self._cache.saw_job(made)
 
-    async def _restore(self, record: WorkloadEntry) -> None:
+    async def _restore(self, entry: WorkloadEntry) -> None:
         """Give a suspended job the template that it had before it was admitted."""
-        owner, known = record.owner, record.known
-        if known is None or not owner.suspended or not owner.queue:
+        owner, observed = entry.job, entry.observed
+        if observed is None or not owner.suspended or not owner.queue:
             return
-        stored = await self._client.get(WORKLOADS, known.name, owner.namespace, type=_Stored)
+        stored = await self._client.get(WORKLOADS, observed.name, owner.namespace, type=_Stored)
         body = pod_template.restore(owner, stored.spec.pod_sets) if stored.spec.pod_sets else None
         if body is None:
             return
         try:
-            await self._patched(record, body)
+            await self._patched(entry, body)
         except Invalid:
             if owner.kind != JOB:
                 raise
@@ -213,83 +213,83 @@ class Lifecycle:
             # as soon as its controller has seen the suspension.
             status = {"status": {"startTime": None}}
             await self._client.patch(JOBS, owner.name, owner.namespace, body=status, subresource="status")
-            await self._patch(record, body, "Restore")
+            await self._patch(entry, body, "Restore")
 
     # --- an eviction -------------------------------------------------------------------------------------------------
 
-    def _leaving(self, record: WorkloadEntry) -> None:
+    def _leaving(self, entry: WorkloadEntry) -> None:
         """No more pods go, and it is nobody's victim."""
-        record.closing = True
-        self._memory.queues.evict(record.key)
+        entry.closing = True
+        self._cache.queues.evict(entry.key)
 
-    async def evict(self, record: WorkloadEntry, evict: actions.Evict) -> bool:
+    async def evict(self, entry: WorkloadEntry, evict: actions.Evict) -> bool:
         """Begin an eviction."""
-        memory, known = self._memory, record.known
-        if record.evict is not None and record.key not in memory.queues.evicting:
-            record.evict = None  # whoever wanted its room does not any more
+        cache, observed = self._cache, entry.observed
+        if entry.evict is not None and entry.key not in cache.queues.evicting:
+            entry.evict = None  # whoever wanted its room does not any more
             return True
-        self._leaving(record)
-        if known is None or is_so(known.conditions, evict.wanted):
+        self._leaving(entry)
+        if observed is None or is_so(observed.conditions, evict.wanted):
             return False
-        namespace = record.owner.namespace
-        if not await self.writing(record, lambda known: self._writer.conditions(namespace, known, evict.wanted)):
+        namespace = entry.job.namespace
+        if not await self.writing(entry, lambda observed: self._writer.conditions(namespace, observed, evict.wanted)):
             return True
-        record.evict = None
+        entry.evict = None
         text = conditions.shorten(evict.message)
         self._metrics.evicted.labels(str(evict.reason)).inc()
-        emit(self._recorder, record, "Normal", evict.reason, "Evict", message=text)
-        log.info("evicts", workload=record.key, reason=str(evict.reason), message=evict.message)
+        emit(self._recorder, entry, "Normal", evict.reason, "Evict", message=text)
+        log.info("evicts", workload=entry.key, reason=str(evict.reason), message=evict.message)
         return True
 
-    async def evict_pods(self, record: WorkloadEntry, evict: actions.EvictPods) -> bool:
+    async def evict_pods(self, entry: WorkloadEntry, evict: actions.EvictPods) -> bool:
         """Evict its pods; where a budget refuses for long, whoever waits for it makes another plan."""
         if (
-            _is_victim(record)
-            and not self._memory.holdings.preemptors_of(record.key)
-            and self._untouched(record, evict)
+            _is_victim(entry)
+            and not self._cache.reservations.preemptors_of(entry.key)
+            and self._untouched(entry, evict)
         ):
-            return await self._spare(record, Reason.QUOTA_RESERVED, "nobody waits for its room any more")
-        self._leaving(record)
-        reclaims = _is_reclaimed(record) and self._reclaim.overrides
-        blocked = self._evict_each(record, [(pod, evict.why) for pod in evict.pods], reclaims=reclaims)
+            return await self._spare(entry, Reason.QUOTA_RESERVED, "nobody waits for its room any more")
+        self._leaving(entry)
+        reclaims = _is_reclaimed(entry) and self._reclaim.overrides
+        blocked = self._evict_each(entry, [(pod, evict.why) for pod in evict.pods], reclaims=reclaims)
         if blocked is None or reclaims:
             return False
-        preemptors = self._memory.holdings.preemptors_of(record.key)
-        self._given_up(record.key, preemptors, blocked.message)
+        preemptors = self._cache.reservations.preemptors_of(entry.key)
+        self._given_up(entry.key, preemptors, blocked.message)
         if not preemptors:
             return False
-        if self._untouched(record, evict):
-            self._memory.queues.spare(record.key, time.time() + SPARED)
-            return await self._spare(record, Reason.EVICTION_BLOCKED, blocked.message)
-        self._leaving(record)
+        if self._untouched(entry, evict):
+            self._cache.queues.spare(entry.key, time.time() + SPARED)
+            return await self._spare(entry, Reason.EVICTION_BLOCKED, blocked.message)
+        self._leaving(entry)
         return False
 
-    async def evict_some(self, record: WorkloadEntry, evict: actions.EvictSome) -> bool:
+    async def evict_some(self, entry: WorkloadEntry, evict: actions.EvictSome) -> bool:
         """Evict pods of slices that are to go, or pods that no queue admitted; a budget that refuses ends the plan."""
-        queues = self._memory.queues
-        reclaims = self._reclaim.overrides and self._memory.holdings.reclaimed(record.key)
-        blocked = self._evict_each(record, evict.pods, reclaims=reclaims)
+        queues = self._cache.queues
+        reclaims = self._reclaim.overrides and self._cache.reservations.reclaimed(entry.key)
+        blocked = self._evict_each(entry, evict.pods, reclaims=reclaims)
         if blocked is None or reclaims:
             return False
         until = time.time() + SPARED
-        if record.key in queues.nominated:
-            preemptors = [record.key]
+        if entry.key in queues.nominated:
+            preemptors = [entry.key]
             for pod, _ in evict.pods:
                 queues.spare(pod_unit(key(pod)), until)
         else:
-            preemptors = self._memory.holdings.preemptors_of(record.key)
-            queues.spare(record.key, until)
-        self._evictions.forget(record.id)
-        self._given_up(record.key, preemptors, blocked.message)
+            preemptors = self._cache.reservations.preemptors_of(entry.key)
+            queues.spare(entry.key, until)
+        self._evictions.forget(entry.id)
+        self._given_up(entry.key, preemptors, blocked.message)
         return False
 
-    def _evict_each(self, record: WorkloadEntry, pods: Iterable[tuple[Pod, str]], *, reclaims: bool) -> Blocked | None:
+    def _evict_each(self, entry: WorkloadEntry, pods: Iterable[tuple[Pod, str]], *, reclaims: bool) -> Blocked | None:
         """Evict pods, each for its reason; what a budget says that refused for longer than is waited for.
 
         ``reclaims``: nominal quota is taken back, so that after this a budget does not count, and pods cannot take as
         long to stop as they like.
         """
-        blocked = self._evictions.blocked(record.id)
+        blocked = self._evictions.blocked(entry.id)
         waited = time.monotonic() - blocked.since if blocked is not None else 0.0
         late = blocked is not None and waited >= self._patience
         overriding, most = reclaims and late, self._reclaim.grace if reclaims else None
@@ -297,116 +297,116 @@ class Lifecycle:
         if overriding and blocked is not None:
             more = f"; {blocked.message}: that does not count for what was borrowed (reclaimOverridesBudgets)"
         for pod, why in pods:
-            self._evictions.evict(record.id, pod, f"{why}{more}", overriding=overriding, most_grace=most)
-        blocked = self._evictions.blocked(record.id)
+            self._evictions.evict(entry.id, pod, f"{why}{more}", overriding=overriding, most_grace=most)
+        blocked = self._evictions.blocked(entry.id)
         if blocked is None or late:
             return blocked
-        self._again(record.id, self._patience - waited)
+        self._again(entry.id, self._patience - waited)
         return None
 
     def _given_up(self, victim: str, preemptors: Iterable[str], why: str) -> None:
         """A budget refused for too long: who waits for it makes another plan."""
         for name in preemptors:
-            other = self._memory.record_of(name)
+            other = self._cache.entry_of(name)
             if other is not None:
-                self._memory.undo(other)
+                self._cache.undo(other)
                 about = "pods that no queue admitted" if name == victim else victim
                 text = f"the preemption of {about} came to nothing, and another is looked for: {why}"
                 self._admitter.give_up(Waiting(name, Reason.EVICTION_BLOCKED, text))
 
-    def _untouched(self, record: WorkloadEntry, evict: actions.EvictPods) -> bool:
+    def _untouched(self, entry: WorkloadEntry, evict: actions.EvictPods) -> bool:
         """Whether all its pods run as before."""
-        return len(evict.pods) >= record.owner.count and all(
-            pod.metadata.deletion_timestamp is None for pod in evict.pods
-        )
+        return len(evict.pods) >= entry.job.count and all(pod.metadata.deletion_timestamp is None for pod in evict.pods)
 
-    async def _spare(self, record: WorkloadEntry, reason: Reason, why: str) -> bool:
+    async def _spare(self, entry: WorkloadEntry, reason: Reason, why: str) -> bool:
         """It stays after all."""
         text = f"it was to be evicted, and stays: {why}"
         types = (conditions.EVICTED, conditions.PREEMPTED)
         wanted = tuple(WantedCondition(type_, False, reason, text) for type_ in types)
-        namespace = record.owner.namespace
-        if not await self.writing(record, lambda known: self._writer.conditions(namespace, known, wanted)):
+        namespace = entry.job.namespace
+        if not await self.writing(entry, lambda observed: self._writer.conditions(namespace, observed, wanted)):
             return True
-        holdings = self._memory.holdings
-        if preemptors := holdings.preemptors_of(record.key):
-            record.evict = holdings.told(preemptors[0], record.key)  # planned while that was written: it goes after all
+        reservations = self._cache.reservations
+        if preemptors := reservations.preemptors_of(entry.key):
+            entry.evict = reservations.told(
+                preemptors[0], entry.key
+            )  # planned while that was written: it goes after all
             return True
-        self._evictions.forget(record.id)
-        self.keep(record)
+        self._evictions.forget(entry.id)
+        self.keep(entry)
         return True
 
-    def keep(self, record: WorkloadEntry) -> None:
+    def keep(self, entry: WorkloadEntry) -> None:
         """What it was to give back it keeps after all, unless it goes for somebody else, or that is stored already."""
-        record.closing = False
-        holdings, known = self._memory.holdings, record.known
-        stored = known is not None and is_true(known.conditions, conditions.EVICTED)
-        if record.evict is None and not stored and not holdings.preemptors_of(record.key):
-            holdings.stay(record)
+        entry.closing = False
+        reservations, observed = self._cache.reservations, entry.observed
+        stored = observed is not None and is_true(observed.conditions, conditions.EVICTED)
+        if entry.evict is None and not stored and not reservations.preemptors_of(entry.key):
+            reservations.stay(entry)
 
-    async def give_back(self, record: WorkloadEntry, back: actions.ClearAdmission) -> bool:
+    async def give_back(self, entry: WorkloadEntry, back: actions.ClearAdmission) -> bool:
         """The eviction is over: remove the admission, and only then give away what it held."""
-        self._leaving(record)
-        if record.sending:
-            self._again(record.id, SENDING)  # a patch on its way may still use a slot
+        self._leaving(entry)
+        if entry.sending:
+            self._again(entry.id, SENDING)  # a patch on its way may still use a slot
             return False
-        await self._restore(record)
-        now, known = time.time(), record.known
+        await self._restore(entry)
+        now, observed = time.time(), entry.observed
         more: dict[str, Any] = {}
         if back.leave:
             more["requeueState"] = None
         elif back.until > now:
             more["requeueState"] = {"count": back.requeues, "requeueAt": timestamp(back.until)}
-        if known is not None and known.most_execution is not None:
-            more["accumulatedPastExecutionTimeSeconds"] = known.executed + _admitted_for(known, now)
-        if known is not None and known.checks:
+        if observed is not None and observed.most_execution is not None:
+            more["accumulatedPastExecutionTimeSeconds"] = observed.executed + _admitted_for(observed, now)
+        if observed is not None and observed.checks:
             more["admissionChecks"] = None
-        namespace = record.owner.namespace
+        namespace = entry.job.namespace
         written = await self.writing(
-            record, lambda known: self._writer.admission(namespace, known, None, back.wanted, more=more)
+            entry, lambda observed: self._writer.admission(namespace, observed, None, back.wanted, more=more)
         )
         if not written:
             return True
-        self._evictions.forget(record.id)
+        self._evictions.forget(entry.id)
         if back.leave:
-            self._memory.free(record)
+            self._cache.free(entry)
         else:
-            self._memory.back(record, back.until)
+            self._cache.back(entry, back.until)
         return True
 
-    async def deactivate(self, record: WorkloadEntry, why: actions.Deactivate) -> bool:
+    async def deactivate(self, entry: WorkloadEntry, why: actions.Deactivate) -> bool:
         """Say why, and set spec.active to false."""
-        namespace, message = record.owner.namespace, conditions.shorten(why.message)
+        namespace, message = entry.job.namespace, conditions.shorten(why.message)
         wanted = (WantedCondition(conditions.REQUEUED, False, why.reason, message),)
-        if not await self.writing(record, lambda known: self._writer.conditions(namespace, known, wanted)):
+        if not await self.writing(entry, lambda observed: self._writer.conditions(namespace, observed, wanted)):
             return True
-        if not await self.writing(record, lambda known: self._writer.deactivate(namespace, known)):
+        if not await self.writing(entry, lambda observed: self._writer.deactivate(namespace, observed)):
             return True
-        emit(self._recorder, record, "Warning", why.reason, "Deactivate", message=message)
+        emit(self._recorder, entry, "Warning", why.reason, "Deactivate", message=message)
         return True
 
-    async def remove(self, record: WorkloadEntry) -> bool:
+    async def remove(self, entry: WorkloadEntry) -> bool:
         """Delete a Workload that finished long ago, or whose pods are all gone."""
-        if record.known is not None:
-            record.removing = True
-            await self._writer.remove(record.owner.namespace, record.known)
-            self._memory.removed(record)
-            self._again(record.id, 0.0)  # no event tells where it came and went while a watch was broken
+        if entry.observed is not None:
+            entry.removing = True
+            await self._writer.remove(entry.job.namespace, entry.observed)
+            self._cache.removed(entry)
+            self._again(entry.id, 0.0)  # no event tells where it came and went while a watch was broken
         return False
 
 
-def _is_victim(record: WorkloadEntry) -> bool:
+def _is_victim(entry: WorkloadEntry) -> bool:
     """Whether it is on its way out for somebody else."""
-    found = condition(record.known.conditions, conditions.EVICTED) if record.known is not None else None
+    found = condition(entry.observed.conditions, conditions.EVICTED) if entry.observed is not None else None
     return found is not None and found.reason == str(Reason.PREEMPTED)
 
 
-def _is_reclaimed(record: WorkloadEntry) -> bool:
+def _is_reclaimed(entry: WorkloadEntry) -> bool:
     """Whether it is on its way out because another queue takes back its nominal quota."""
-    found = condition(record.known.conditions, conditions.PREEMPTED) if record.known is not None else None
-    return _is_victim(record) and found is not None and found.reason == str(Reason.RECLAIMED)
+    found = condition(entry.observed.conditions, conditions.PREEMPTED) if entry.observed is not None else None
+    return _is_victim(entry) and found is not None and found.reason == str(Reason.RECLAIMED)
 
 
-def _admitted_for(known: ObservedWorkload, now: float) -> int:
-    since = conditions.since(known.conditions, conditions.ADMITTED)
+def _admitted_for(observed: ObservedWorkload, now: float) -> int:
+    since = conditions.since(observed.conditions, conditions.ADMITTED)
     return max(0, int(now - since)) if since is not None else 0

@@ -46,7 +46,7 @@ class NodeNotices:
             message = f"what the node publishes of its inside can be used again: {now.source or 'nothing'}"
             self._recorder.event(regarding, FINE, Reason.MACHINE_DATA_VALID, "Read", message)
 
-    def mismatch(self, record: WorkloadEntry, mismatch: PlacementMismatch) -> None:
+    def mismatch(self, entry: WorkloadEntry, mismatch: PlacementMismatch) -> None:
         """A kubelet did otherwise than predicted: an event on the pod and on its job."""
         if mismatch.refused:
             self._metrics.refusals.labels(mismatch.reason).inc()
@@ -60,5 +60,5 @@ class NodeNotices:
             )
             message = conditions.shorten(mismatch.message + left_out)
         self._recorder.event(reference(PODS, mismatch.pod), "Warning", reason, "Place", message)
-        emit(self._recorder, record, "Warning", reason, "Place", message=message)
-        log.warning("kubelet did otherwise", workload=record.key, reason=str(reason), message=message)
+        emit(self._recorder, entry, "Warning", reason, "Place", message=message)
+        log.warning("kubelet did otherwise", workload=entry.key, reason=str(reason), message=message)

@@ -18,7 +18,7 @@ from ungater.guard import Guard
 from ungater.jobs.leaderworkerset import group_key, has_pods
 from ungater.jobs.pod_group import of_pods
 from ungater.metrics import Metrics
-from ungater.model.workload_object import Workload, known_of
+from ungater.model.workload_object import Workload, observed_of
 from ungater.workqueue import backoff
 from ungater.writers.evictor import Evictor
 from ungater.writers.pods import seconds_of
@@ -79,11 +79,11 @@ class Sweeper:
         self._unowned_at = 0.0
         self._sweeps: dict[str, Callable[[], None]] = {
             "refusals": self._end_refusals,
-            "arrivals": cache.arrivals.sweep,
+            "arrivals": cache.in_flight.sweep,
             "missing": cache.forget_missing,
             "unproved": cache.judge_unproved,
             "unseen": cache.judge_unseen,
-            "strays": self._tell_strays,
+            "strays": self._tell_gated_orphans,
             "unowned": self._remove_unowned,
             "evictions": evictor.sweep,
             "metrics": self._tell_metrics,
@@ -94,9 +94,9 @@ class Sweeper:
         while True:
             await asyncio.sleep(SWEEP)
             now = time.monotonic()
-            for uid, record in self._cache.records.items():
-                if any(intent.deadline <= now for intent in record.intents.values()) or any(
-                    again <= now for again in record.deleting.values()
+            for uid, entry in self._cache.entries.items():
+                if any(expectation.deadline <= now for expectation in entry.expectations.values()) or any(
+                    again <= now for again in entry.deleting.values()
                 ):
                     self._requeue(uid)
             for name, look in self._sweeps.items():
@@ -104,20 +104,20 @@ class Sweeper:
                     look()
 
     def _tell_metrics(self) -> None:
-        self._metrics.set_machines(*self._cache.inside.counts())
+        self._metrics.set_machines(*self._cache.topologies.counts())
         self._metrics.set_pending(self._cache.pending())
         self._metrics.set_heard(self._watches.heard())
         self._metrics.set_capacity(self._cache.state)
 
     def _end_refusals(self) -> None:
-        if self._cache.troubles.ended():
-            self._cache.stir()
+        if self._cache.mismatches.ended():
+            self._cache.queue_inadmissible()
 
     def leftover(self, workloads: Iterable[Workload], pods: Iterable[Pod]) -> list[Workload]:
         """Workloads whose pods all went while nobody watched: the next pods of their owner start anew."""
-        held = {record.key for record in self._cache.records.values()}
+        held = {entry.key for entry in self._cache.entries.values()}
         bare = [workload for workload in workloads if key(workload) not in held and of_pods(workload.metadata)]
-        # Groups have no record where their LeaderWorkerSet could not be listed.
+        # Groups have no entry where their LeaderWorkerSet could not be listed.
         groups = {group_key(pod) for pod in pods} if bare else set()
         found = [workload for workload in bare if not has_pods(workload.metadata, groups)]
         for workload in found:
@@ -131,7 +131,7 @@ class Sweeper:
             left: list[Workload] = []
             for workload in workloads:
                 try:
-                    await self._workloads.remove(workload.metadata.namespace, known_of(workload))
+                    await self._workloads.remove(workload.metadata.namespace, observed_of(workload))
                 except KubeError as error:
                     left.append(workload)
                     log.warning("a Workload without pods is still there", workload=key(workload), error=str(error))
@@ -153,18 +153,18 @@ class Sweeper:
 
     async def _remove(self, workload: Workload) -> None:
         try:
-            await self._workloads.remove(workload.metadata.namespace, known_of(workload))
+            await self._workloads.remove(workload.metadata.namespace, observed_of(workload))
         except KubeError as error:
             log.warning("a Workload that is nobody's is still there", workload=key(workload), error=str(error))
         else:
             log.info("removed a Workload that is nobody's", workload=key(workload))
 
-    def _tell_strays(self) -> None:
+    def _tell_gated_orphans(self) -> None:
         """Say why gated pods of owners that are not served stay gated; not at once, as their job may follow them."""
-        for uid, pod in self._cache.stray.items():
+        for uid, pod in self._cache.gated_orphans.items():
             if pod is None or time.time() - seconds_of(pod.metadata.creation_timestamp) < SWEEP:
                 continue
-            self._cache.stray[uid] = None
+            self._cache.gated_orphans[uid] = None
             owner = controller_of(pod.metadata)
             what = f"its owner, {owner.kind} {owner.name}," if owner else "what owns it"
             message = (

@@ -41,7 +41,7 @@ from ungater.jobs.job import one_queue, positive
 from ungater.jobs.kinds import rule_of
 from ungater.jobs.leaderworkerset import group_key
 from ungater.jobs.replica_counts import ReplicaCounts
-from ungater.model.job_view import MAIN, SUSPENDABLE, JobView, PodSetView, identity, is_job
+from ungater.model.job_view import MAIN, SUSPENDABLE, JobView, PodSetView, controlled_by, identity, is_job
 from ungater.model.pod_slots import finished, is_gated, rank_of
 
 POD, GROUP = "Pod", "PodGroup"
@@ -66,7 +66,15 @@ def owner_key(pod: Pod, keys: Keys) -> str:
         return of_leader
     role = role_of(pod, keys)
     alone = role != MAIN and keys.pod_group_total not in (pod.metadata.annotations or {})
-    return identity(namespace, controller.uid) + (f"/{role}" if alone else "")
+    return _owner_id(pod) + (f"/{role}" if alone else "")
+
+
+def _owner_id(pod: Pod) -> str:
+    """The id of its controller, or of a bare pod."""
+    controller, namespace = controller_of(pod.metadata), pod.metadata.namespace
+    if controller is None:
+        return identity(namespace, pod.metadata.uid)
+    return controlled_by(namespace, controller.kind, controller.api_version, controller.uid)
 
 
 def role_of(pod: Pod, keys: Keys) -> str:
@@ -126,7 +134,7 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
         total, wrong, role_in = told.replicas.total, None, told.role
     roles = told.roles(found) if told is not None else _roles(found, keys, total)
     kinds = bool(total) and roles != [MAIN]  # the total is of all kinds together
-    alone = roles[0] if key == f"{identity(found[0].metadata.namespace, uid)}/{roles[0]}" else ""
+    alone = roles[0] if key == f"{_owner_id(found[0])}/{roles[0]}" else ""
     workload = _workload(key, kind, name, f"{uid}/{alone}" if alone else uid)
     ours = [pod for pod in found if is_gated(pod, keys.gate) or mark_of(pod, keys) in {None, workload}]
     found = ours or found
@@ -276,9 +284,10 @@ def _members(kind: str, pods: Sequence[Pod], before: JobView | None) -> tuple[tu
     """Name and uid of the pods that a group's Workload belongs to; others have an owner of their own."""
     if kind != GROUP:
         return ()
-    there = {pod.metadata.uid for pod in pods}  # a Workload of pods that are all gone is collected at once
-    known = tuple([one for one in before.members if one[1] in there]) if before is not None else ()
-    return known or tuple((pod.metadata.name, pod.metadata.uid) for pod in pods[:MEMBERS])
+    there = {pod.metadata.uid: pod.metadata.name for pod in pods}  # one of pods that are all gone is collected at once
+    known = [one for one in before.members if one[1] in there] if before is not None else []
+    others = [(name, uid) for uid, name in there.items() if (name, uid) not in known]
+    return (*known, *others[: MEMBERS - len(known)])
 
 
 def _over(kind: str, alive: Sequence[Pod], done: int, total: int) -> str:

@@ -23,7 +23,7 @@ from kube.replicas import LAUNCHER, Replicas, Replicated, replicas_of
 from kube.requests import pod_requests
 from ungater.jobs.kinds import RULES
 from ungater.jobs.kinds.rule import Rule
-from ungater.model.job_view import PodSetView, identity, is_job
+from ungater.model.job_view import PodSetView, controlled_by, is_job
 from ungater.model.pod_slots import finished, is_gated
 
 _decode = msgspec.json.Decoder(PodTemplate).decode
@@ -63,8 +63,8 @@ class ReplicaCounts:
 
     @property
     def id(self) -> str:
-        """As `Owner.id`."""
-        return identity(self.namespace, self.uid)
+        """As `JobView.id`."""
+        return controlled_by(self.namespace, self.kind, self.api_version, self.uid)
 
     @property
     def workload(self) -> str:
@@ -146,9 +146,9 @@ def maker_of(pod: Pod, keys: Keys) -> str:
         return ""
     group = controller.api_version.partition("/")[0]
     total = keys.pod_group_total in (pod.metadata.annotations or {})
-    return (
-        "" if total or all(rule.group != group for rule in RULES) else identity(pod.metadata.namespace, controller.uid)
-    )
+    if total or all(rule.group != group for rule in RULES):
+        return ""
+    return controlled_by(pod.metadata.namespace, controller.kind, controller.api_version, controller.uid)
 
 
 def _gated(template: ObjectMeta, keys: Keys) -> bool:

@@ -30,7 +30,7 @@ from ungater.kueue.decide import KueueObjects, Standing
 from ungater.kueue.retries import HOPELESS, Limits, RetryAnswer
 from ungater.kueue.standings import Standings, strayed
 from ungater.model import conditions, kueue_objects
-from ungater.model.job_view import identity
+from ungater.model.job_view import controlled_by
 from ungater.model.kueue_objects import CONTROLLER, PENDING, RETRY, KueueCheckState
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.optional import OptionalInformer
@@ -50,9 +50,9 @@ log = structlog.get_logger()
 class AdmissionCheckController:
     """Between Kueue and ``memory``. Runs nothing where Kueue is not there."""
 
-    def __init__(self, client: Client, memory: Cache, standings: Standings, limits: Limits) -> None:
+    def __init__(self, client: Client, cache: Cache, standings: Standings, limits: Limits) -> None:
         self._client = client
-        self._memory = memory
+        self._cache = cache
         self._limits = limits
         self._hopeless: dict[str, float] = {}  # by key of a Workload: since when (epoch seconds) it can never be placed
         self._told: dict[str, RetryAnswer] = {}  # by key of a Workload: with its last Retry, until that is done with
@@ -104,11 +104,11 @@ class AdmissionCheckController:
 
     # --- what the rest of the controller asks and tells --------------------------------------------------------------
 
-    def looked(self, record: WorkloadEntry) -> None:
+    def looked(self, entry: WorkloadEntry) -> None:
         """A job was looked at: its check may have another answer now."""
-        if record.id in self._standings.of_job:
-            self._memory.review(record.id)
-        for key in self._standings.workloads.get(record.id, ()):
+        if entry.id in self._standings.of_job:
+            self._cache.review(entry.id)
+        for key in self._standings.workloads.get(entry.id, ()):
             self._queue.add(key)
 
     def flavors_changed(self) -> None:
@@ -157,10 +157,10 @@ class AdmissionCheckController:
         before, now = self._standings.of_job.pop(uid, None), decide.standing(workloads, self._known())
         if now is not None:
             self._standings.of_job[uid] = now
-        record = self._memory.records.get(uid)
-        if record is not None and now is not None and now != before and now.restriction is not None:
-            self._memory.ask(record)  # what was said of an earlier reservation is no answer to this one
-        self._memory.review(uid)
+        entry = self._cache.entries.get(uid)
+        if entry is not None and now is not None and now != before and now.restriction is not None:
+            self._cache.ask(entry)  # what was said of an earlier reservation is no answer to this one
+        self._cache.review(uid)
 
     def _known(self) -> KueueObjects:
         ours = {name for name, check in self.checks.store.items() if decide.ours(check)}
@@ -196,7 +196,7 @@ class AdmissionCheckController:
         check, resource = self.checks.get(name), self.checks.resource
         if check is None or resource is None or not decide.ours(check):
             return
-        wanted = decide.activity(check, self._memory.keys.domain, self._memory.flavors)
+        wanted = decide.activity(check, self._cache.keys.domain, self._cache.flavors)
         generation, own = check.metadata.generation, core.condition(check.status.conditions, kueue_objects.ACTIVE)
         before = (own,) if own is not None else ()
         merged = conditions.merge(before, (wanted,), generation=generation, now=time.time())
@@ -318,45 +318,45 @@ class AdmissionCheckController:
     def _side(self, workload: kueue_objects.KueueWorkload) -> Side | None:
         """What there is of us for this Workload; None while that is being written."""
         owner = controller_of(workload.metadata)
-        record = self._memory.records.get(_owner_id(workload))
-        if not answers.asks(workload, self._memory.keys) and (record is None or record.owner.request is None):
+        entry = self._cache.entries.get(_owner_id(workload))
+        if not answers.asks(workload, self._cache.keys) and (entry is None or entry.job.request is None):
             return Side(asks=False)
-        if record is not None:
-            return None if record.busy or record.closing else self._side_of(record, core.key(workload))
+        if entry is not None:
+            return None if entry.busy or entry.closing else self._side_of(entry, core.key(workload))
         if owner is not None and owner.kind in KINDS:
             return Side(asks=True)  # not seen yet
         reason, message = answers.unserved(workload)
         return Side(asks=True, reason=reason, message=message)
 
-    def _side_of(self, record: WorkloadEntry, workload: str) -> Side:
-        stands, rules = self._standings.of_job.get(record.id), self._memory.rules
+    def _side_of(self, entry: WorkloadEntry, workload: str) -> Side:
+        stands, rules = self._standings.of_job.get(entry.id), self._cache.rules
         if stands is None or stands.workload != workload or stands.restriction is None:
             return Side(asks=True, reason=stands.never, message=stands.missing) if stands else Side(asks=True)
-        if self._placed(record, stands):
-            return self._placed_side(record)
-        if not jobs.held_back(record, rules.keys):
-            told = jobs.not_ours(record, rules.keys)
+        if self._placed(entry, stands):
+            return self._placed_side(entry)
+        if not jobs.held_back(entry, rules.keys):
+            told = jobs.not_ours(entry, rules.keys)
             return Side(asks=True, reason=told.reason, message=told.message)
-        if (why := jobs.trouble(record, rules)) is not None:
+        if (why := jobs.hindered(entry, rules)) is not None:
             return Side(asks=True, reason=why[0], message=why[1])
-        if record.refused is not None:
-            return Side(asks=True, reason=record.refused.reason, message=record.refused.message)
+        if entry.refused is not None:
+            return Side(asks=True, reason=entry.refused.reason, message=entry.refused.message)
         return Side(asks=True)
 
-    def _placed(self, record: WorkloadEntry, stands: Standing) -> bool:
+    def _placed(self, entry: WorkloadEntry, stands: Standing) -> bool:
         """Whether every pod has a slot, and the API server has them too."""
-        known, slots = record.known, record.slots
-        if slots is None or known is None or known.slots is None or record.owner.suspended:
+        observed, slots = entry.observed, entry.slots
+        if slots is None or observed is None or observed.slots is None or entry.job.suspended:
             return False
-        whole = slots.total >= record.owner.count and known.slots.same(slots)
-        return whole and not strayed(record, stands, self._memory.state.nodes)
+        whole = slots.total >= entry.job.count and observed.slots.same(slots)
+        return whole and not strayed(entry, stands, self._cache.state.nodes)
 
-    def _placed_side(self, record: WorkloadEntry) -> Side:
-        slots, known = record.slots, record.known
-        if slots is None or known is None:
-            raise AssertionError(f"{record.key}: not placed")
-        said = core.condition(known.conditions, conditions.ADMITTED)
-        flavor = self._memory.state.flavors.get(slots.flavor)
+    def _placed_side(self, entry: WorkloadEntry) -> Side:
+        slots, observed = entry.slots, entry.observed
+        if slots is None or observed is None:
+            raise AssertionError(f"{entry.key}: not placed")
+        said = core.condition(observed.conditions, conditions.ADMITTED)
+        flavor = self._cache.state.flavors.get(slots.flavor)
         return Side(
             asks=True,
             placed=True,
@@ -377,7 +377,9 @@ def _owners(event: Event[kueue_objects.KueueWorkload]) -> Iterable[str]:
 def _owner_id(workload: kueue_objects.KueueWorkload) -> str:
     """The id of the job that controls a Workload; "" where none does."""
     owner = controller_of(workload.metadata)
-    return identity(workload.metadata.namespace, owner.uid) if owner is not None else ""
+    if owner is None:
+        return ""
+    return controlled_by(workload.metadata.namespace, owner.kind, owner.api_version, owner.uid)
 
 
 def _delayed(check: KueueCheckState, seconds: int) -> KueueCheckState:

@@ -85,9 +85,9 @@ class KueueObjects:
     topologies: Mapping[str, kueue.Topology]
 
 
-def checks_of(workload: KueueWorkload, known: KueueObjects) -> tuple[KueueCheckState, ...]:
+def checks_of(workload: KueueWorkload, observed: KueueObjects) -> tuple[KueueCheckState, ...]:
     """The entries of our checks."""
-    return tuple(check for check in workload.status.admission_checks or () if check.name in known.checks)
+    return tuple(check for check in workload.status.admission_checks or () if check.name in observed.checks)
 
 
 def has_quota(workload: KueueWorkload) -> bool:
@@ -108,11 +108,11 @@ def waits(workload: KueueWorkload) -> bool:
     return has_quota(workload) and not is_true(workload.status.conditions, kueue.ADMITTED)
 
 
-def standing(workloads: Iterable[KueueWorkload], known: KueueObjects) -> Standing | None:
+def standing(workloads: Iterable[KueueWorkload], observed: KueueObjects) -> Standing | None:
     """How Kueue stands to the job of these Workloads; None where our check has no part in it."""
     evicted: Standing | None = None
     for workload in sorted(workloads, key=objects.key):
-        checks = checks_of(workload, known)
+        checks = checks_of(workload, observed)
         if not checks:
             continue
         key = objects.key(workload)
@@ -122,7 +122,7 @@ def standing(workloads: Iterable[KueueWorkload], known: KueueObjects) -> Standin
                     "" if other in checks else f"check {other.name} says {other.state}: Kueue takes the quota back"
                 )
                 return Standing(key, missing=missing, evicted=True)
-            restriction, missing = restrict(workload, known)
+            restriction, missing = restrict(workload, observed)
             never = Reason.UNSUPPORTED_OWNER if len(_assigned(workload)) > 1 else None
             return Standing(key, restriction, workload.spec.priority, missing=missing, never=never)
         if is_true(workload.status.conditions, kueue.EVICTED) and not is_true(
@@ -142,7 +142,7 @@ def _assigned(workload: KueueWorkload) -> Sequence[kueue.KueuePodSetAssignment]:
     return workload.status.admission.pod_set_assignments if workload.status.admission else ()
 
 
-def restrict(workload: KueueWorkload, known: KueueObjects) -> tuple[Restriction | None, str]:
+def restrict(workload: KueueWorkload, observed: KueueObjects) -> tuple[Restriction | None, str]:
     """What Kueue assigned to the pods, or None and what keeps it from being known."""
     assignments = _assigned(workload)
     if len(assignments) != 1:
@@ -152,7 +152,7 @@ def restrict(workload: KueueWorkload, known: KueueObjects) -> tuple[Restriction 
     labels: dict[str, None] = {}
     tolerations: dict[Toleration, None] = {}
     for name in dict.fromkeys((assigned.flavors or {}).values()):
-        flavor = known.flavors.get(name)
+        flavor = observed.flavors.get(name)
         if flavor is None:
             return None, f"ResourceFlavor {name} of {kueue.GROUP} was not seen yet"
         selector = {**(flavor.spec.node_labels or {}), **selector}  # as Kueue merges them: the first one stays
@@ -165,7 +165,7 @@ def restrict(workload: KueueWorkload, known: KueueObjects) -> tuple[Restriction 
                 "itself, and two cannot: remove topologyName, or the check from the ClusterQueue for this flavor "
                 "(spec.admissionChecksStrategy.admissionChecks[].onFlavors)"
             )
-        topology = known.topologies.get(flavor.spec.topology_name)
+        topology = observed.topologies.get(flavor.spec.topology_name)
         if topology is None:
             return None, f"Topology {flavor.spec.topology_name} of {kueue.GROUP} was not seen yet"
         labels |= dict.fromkeys(level.node_label for level in topology.spec.levels)

@@ -16,22 +16,22 @@ class Standings:
         self.of_job: dict[str, Standing] = {}
         self.workloads: dict[str, set[str]] = {}
 
-    def view(self, own: JobView, record: WorkloadEntry | None, nodes: Mapping[str, Node]) -> JobView:
-        """The job as it is to be looked at. ``record``: what is known of it, if anything is."""
+    def view(self, own: JobView, entry: WorkloadEntry | None, nodes: Mapping[str, Node]) -> JobView:
+        """The job as it is to be looked at. ``entry``: what is known of it, if anything is."""
         stands = self.of_job.get(own.id)
         seen = decide.view(own, stands, self.workloads.get(own.id, ()))
-        if stands is not None and own.suspended and not seen.suspended and strayed(record, stands, nodes):
+        if stands is not None and own.suspended and not seen.suspended and strayed(entry, stands, nodes):
             return own  # slots of an earlier reservation are given back first
         return seen
 
 
-def strayed(record: WorkloadEntry | None, stands: Standing, nodes: Mapping[str, Node]) -> bool:
+def strayed(entry: WorkloadEntry | None, stands: Standing, nodes: Mapping[str, Node]) -> bool:
     """Whether a job has slots outside of what Kueue assigned to it."""
-    if record is None or record.slots is None or stands.restriction is None:
+    if entry is None or entry.slots is None or stands.restriction is None:
         return False
 
     def labels_of(name: str) -> dict[str, str] | None:
         node = nodes.get(name)
         return node.labels if node is not None else None
 
-    return decide.strayed(record.slots, stands.restriction, labels_of)
+    return decide.strayed(entry.slots, stands.restriction, labels_of)

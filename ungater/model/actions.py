@@ -28,6 +28,10 @@ class UpdateSpec(_Instruction, frozen=True):
     """Bring the Workload's spec up to date: counts, and while it waits the templates too."""
 
 
+class UpdateOwners(_Instruction, frozen=True):
+    """Have the Workload of a pod group belong to pods that are there: it is collected with the last of its owners."""
+
+
 class Enqueue(_Instruction, frozen=True):
     """Wait for a place; with slots already, for more of them, or for others in place of the ``lost``.
 
@@ -186,6 +190,7 @@ class EmitEvent(_Instruction, frozen=True):
 Instruction = (
     Create
     | UpdateSpec
+    | UpdateOwners
     | Enqueue
     | Dequeue
     | Free
@@ -247,8 +252,8 @@ class ReconcileContext:
     require_queue: bool = False  # what asks for a topology without a queue is not placed
     # Seconds for which those of a namespace wait for their pods, as pods of others there did not come.
     doubted: Callable[[str, float], float] = lambda _namespace, _now: 0.0
-    checks: Callable[[WorkloadEntry], Collection[str]] = lambda _record: ()  # the admission checks that it needs
-    losing: Callable[[WorkloadEntry], Losing | None] = lambda _record: None  # slices that are to make room for somebody
+    checks: Callable[[WorkloadEntry], Collection[str]] = lambda _entry: ()  # the admission checks that it needs
+    losing: Callable[[WorkloadEntry], Losing | None] = lambda _entry: None  # slices that are to make room for somebody
     outsiders: Callable[[WorkloadEntry], tuple[tuple[Pod, str], ...]] = (
-        lambda _record: ()
+        lambda _entry: ()
     )  # pods that are to make room for it

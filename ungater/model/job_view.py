@@ -126,6 +126,16 @@ def _main(_: Pod) -> str:
     return MAIN
 
 
+def controlled_by(namespace: str, kind: str, api_version: str, uid: str) -> str:
+    """The id of what a controller reference names.
+
+    Anybody may write one with the uid of a Job or JobSet, and another kind: that names something else.
+    """
+    if (kind, api_version) in SUSPENDABLE:
+        return identity(namespace, uid)
+    return f"{identity(namespace, uid)}@{kind}.{api_version.rpartition('/')[0]}"  # its version may change
+
+
 def identity(namespace: str, uid: str) -> str:
     """The id of an object that owns pods: who refers to it from another namespace means another one."""
     return f"{namespace}/{uid}"

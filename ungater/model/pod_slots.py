@@ -155,7 +155,7 @@ def number(text: str | None) -> int | None:
 def tally(
     slots: PodSetSlots,
     pods: Iterable[Pod],
-    intents: Mapping[str, Expectation],
+    expectations: Mapping[str, Expectation],
     *,
     gate: str,
     mark: str,
@@ -173,15 +173,15 @@ def tally(
     result = Tally(none[:], none[:], none[:], none[:])
     members: dict[int, list[Pod]] = {}
     for pod in pods:
-        intent = intents.get(pod.metadata.uid)
-        if intent is not None and intent.gone:
+        expectation = expectations.get(pod.metadata.uid)
+        if expectation is not None and expectation.gone:
             continue
         if pod.metadata.deletion_timestamp is not None and pod.spec.node_name and dead(pod.spec.node_name):
             continue
         if finished(pod):
             _count_finished(result, slots, pod)
         elif is_gated(pod, gate):
-            _count_gated(result, slots, pod, intent, now, rank)
+            _count_gated(result, slots, pod, expectation, now, rank)
         else:
             _count_ungated(result, slots, pod, members, rank, ours=_marked(pod, mark, workload))
     for index, inside in members.items():
@@ -281,16 +281,16 @@ def _count_finished(result: Tally, slots: PodSetSlots, pod: Pod) -> None:
 
 
 def _count_gated(  # noqa: PLR0917
-    result: Tally, slots: PodSetSlots, pod: Pod, intent: Expectation | None, now: float, rank: RankOf
+    result: Tally, slots: PodSetSlots, pod: Pod, expectation: Expectation | None, now: float, rank: RankOf
 ) -> None:
     if pod.metadata.deletion_timestamp is not None:
         return
-    index = None if intent is None else slots.index(intent.values)
-    if intent is None or (index is None and intent.deadline <= now):
+    index = None if expectation is None else slots.index(expectation.values)
+    if expectation is None or (index is None and expectation.deadline <= now):
         result.waiting.append(pod)  # sent to a slot that moved, and gated still: if it went after all, this is refused
     elif index is not None:
         _use(result, index, rank(pod))
-        if intent.deadline <= now:
+        if expectation.deadline <= now:
             result.resend.append((pod, index))
 
 

@@ -121,6 +121,7 @@ class ObservedWorkload:
     updates: Mapping[str, tuple[PodSetUpdate, ...]] = field(default_factory=dict)  # what checks that are ready add
     copy_of: str = ""  # `ungater.model.workload_object.fingerprint` of the job that its pod sets were copied from
     created: float = 0.0
+    owners: frozenset[str] = frozenset()  # the uids of those that it goes with
 
     @property
     def slots(self) -> PodSetSlots | None:
@@ -205,8 +206,8 @@ class PodsSeen:
 class WorkloadEntry:
     """One job: what was seen, what is held for it, and what was started for it."""
 
-    owner: JobView  # as it is to be looked at (`Memory.view`)
-    known: ObservedWorkload | None = None
+    job: JobView  # as it is to be looked at (`Memory.view`)
+    observed: ObservedWorkload | None = None
     queue_before: str = ""  # that the last Workload named which was deleted
     gone: str = ""  # uid of the Workload that was deleted last: what is still heard of it is old
     admission: Admission | None = None  # held, and written in the API server
@@ -216,7 +217,7 @@ class WorkloadEntry:
     grant: AssumedAdmission | None = None  # the admission, as queueing takes it
     pods: dict[str, Pod] = field(default_factory=dict)  # by uid
     left: dict[str, tuple[str, Pod]] = field(default_factory=dict)  # by uid: pod sets and pods that left it and run on
-    intents: dict[str, Expectation] = field(default_factory=dict)  # by pod uid
+    expectations: dict[str, Expectation] = field(default_factory=dict)  # by pod uid
     held: dict[str, HeldPod] = field(default_factory=dict)  # by pod uid
     deleting: dict[str, float] = field(default_factory=dict)  # by pod uid: when the deletion is asked for again
     refused: Refused | None = None
@@ -224,10 +225,10 @@ class WorkloadEntry:
     asked: Mapping[str, Amounts] = field(default_factory=dict)  # by pod set: what pods ask for that get no place for it
     came: dict[str, PodsSeen] | None = None  # by pod set; None where they were not counted since the start
     late: dict[str, int] = field(default_factory=dict)  # pod sets whose pods did not come in time: as many as it gets
-    troubles: dict[str, PlacementMismatch] = field(default_factory=dict)  # by pod uid
+    mismatches: dict[str, PlacementMismatch] = field(default_factory=dict)  # by pod uid
     swaps: dict[str, NumaPlacement] = field(default_factory=dict)  # by pod uid: what came to it by an exchange
     exchanges: dict[tuple[str, str], list[Exchange]] = field(default_factory=dict)  # by pod set and node: on their way
-    told: LastEvent | None = None
+    last_event: LastEvent | None = None
     shrink_at: float | None = None
     busy: int = 0  # writes of its Workload or job under way or due: nothing is decided meanwhile
     missed: bool = False  # it was to be looked at meanwhile
@@ -258,25 +259,25 @@ class WorkloadEntry:
 
     def slots_of(self, pod: Pod) -> PodSetSlots | None:
         """The slots of a pod's pod set."""
-        if len(self.slots_in) <= 1 and self.owner.alike:
+        if len(self.slots_in) <= 1 and self.job.alike:
             return self.slots
-        pod_set = self.owner.pod_set_of(pod)
+        pod_set = self.job.pod_set_of(pod)
         return self.slots_in.get(pod_set.name) if pod_set is not None else None
 
     def pods_of(self, pod_set: PodSetView) -> Collection[Pod]:
         """The pods of one pod set."""
-        if self.owner.alike:
+        if self.job.alike:
             return self.pods.values()
-        return [pod for pod in self.pods.values() if self.owner.pod_set_of(pod) is pod_set]
+        return [pod for pod in self.pods.values() if self.job.pod_set_of(pod) is pod_set]
 
     def pod_set_of(self, pod: Pod) -> str:
         """The name of a pod's pod set; "" where it belongs to none."""
-        found = self.owner.pod_set_of(pod)
+        found = self.job.pod_set_of(pod)
         return found.name if found is not None else ""
 
     def shape_of(self, pod: Pod) -> PodShape:
         """What kubelets look at in such a pod."""
-        return (self.owner.pod_set_of(pod) or self.owner.pod_sets[0]).shape
+        return (self.job.pod_set_of(pod) or self.job.pod_sets[0]).shape
 
     def layers_of(self, pod_set: PodSetView) -> tuple[Layer, ...]:
         """The slices of a pod set, in the flavor that it is in; the narrowest first."""
@@ -298,20 +299,22 @@ class WorkloadEntry:
 
     def has_place(self, name: str, gate: str) -> bool:
         """Whether the pods of a pod set that run, and those that left it, are fewer than are admitted."""
-        pods = [pod for pod_set in self.owner.pod_sets if pod_set.name == name for pod in self.pods_of(pod_set)]
-        run = sum(not finished(pod) and (not is_gated(pod, gate) or pod.metadata.uid in self.intents) for pod in pods)
+        pods = [pod for pod_set in self.job.pod_sets if pod_set.name == name for pod in self.pods_of(pod_set)]
+        run = sum(
+            not finished(pod) and (not is_gated(pod, gate) or pod.metadata.uid in self.expectations) for pod in pods
+        )
         return run + len(self.left_of(name)) < self.admitted(name)
 
     def on_its_way(self, uid: str) -> Expectation | None:
         """What was sent to a pod and may have let it go, whether that was seen or not."""
-        sent = self.intents.get(uid)
+        sent = self.expectations.get(uid)
         return sent if sent is not None and not (sent.gone or sent.refused) else None
 
     def there(self, pod_set: PodSetView) -> int:
         """How many pods of a pod set exist and have not finished."""
-        intents = self.intents
+        expectations = self.expectations
         return sum(
-            not finished(pod) and not ((sent := intents.get(pod.metadata.uid)) is not None and sent.gone)
+            not finished(pod) and not ((sent := expectations.get(pod.metadata.uid)) is not None and sent.gone)
             for pod in self.pods_of(pod_set)
         )
 
@@ -322,14 +325,14 @@ class WorkloadEntry:
     @property
     def growing(self) -> dict[str, int]:
         """The pod sets that are to have more pods than are admitted, with how many."""
-        return {one.name: many for one in self.owner.pod_sets if (many := self.wanted(one)) > self.admitted(one.name)}
+        return {one.name: many for one in self.job.pod_sets if (many := self.wanted(one)) > self.admitted(one.name)}
 
     @property
     def id(self) -> str:
         """Id of the job: the key of everything in the controller."""
-        return self.owner.id
+        return self.job.id
 
     @property
     def key(self) -> str:
         """``namespace/name`` of the Workload: the engine's name of the reservation."""
-        return self.owner.workload_key
+        return self.job.workload_key

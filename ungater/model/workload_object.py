@@ -132,7 +132,7 @@ class Workload(Object, frozen=True):
     status: Status = Status()
 
 
-def known_of(workload: Workload) -> ObservedWorkload:
+def observed_of(workload: Workload) -> ObservedWorkload:
     """What is remembered of a Workload. An admission that cannot be read counts as none: it is decided again."""
     meta, spec, status = workload.metadata, workload.spec, workload.status
     requeue = status.requeue_state or RequeueState()
@@ -141,6 +141,7 @@ def known_of(workload: Workload) -> ObservedWorkload:
         uid=meta.uid,
         resource_version=meta.resource_version,
         generation=meta.generation,
+        owners=frozenset([owner.uid for owner in meta.owner_references]),
         created=moment(meta.creation_timestamp) or 0.0,
         copy_of=(meta.annotations or {}).get(COPY_OF, ""),
         counts=tuple([pod_set.count for pod_set in spec.pod_sets]),
@@ -184,7 +185,7 @@ def _admission_of(stored_: StoredAdmission | StoredNomination | None) -> Admissi
 def _held_of(annotations: Mapping[str, str]) -> Admission | None:
     try:
         return _admission_of(msgspec.json.decode(annotations.get(HELD, "null"), type=StoredAdmission | None))
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
 
 
@@ -298,12 +299,17 @@ def _topology(request: ParsedRequest) -> dict[str, Any]:
     return body
 
 
-def spec_patch(known: ObservedWorkload, owner: JobView, priority: int) -> dict[str, Any]:
+def owners_patch(known: ObservedWorkload, owner: JobView) -> dict[str, Any]:
+    """The merge patch that has it go with the last of the pods that there are."""
+    return {"metadata": {"resourceVersion": known.resource_version, "ownerReferences": _references(owner)}}
+
+
+def spec_patch(observed: ObservedWorkload, owner: JobView, priority: int) -> dict[str, Any]:
     """The merge patch that brings the spec up to date after the job was edited."""
     pod_sets = [_pod_set(pod_set, owner) for pod_set in owner.pod_sets]
     return {
         "metadata": {
-            "resourceVersion": known.resource_version,
+            "resourceVersion": observed.resource_version,
             "annotations": {COPY_OF: fingerprint(owner), HELD: None},
         },
         "spec": {"podSets": pod_sets, **_wishes(owner, priority)},
@@ -319,20 +325,20 @@ def fingerprint(owner: JobView) -> str:
     return blake2b(msgspec.json.encode(parts), digest_size=8).hexdigest()
 
 
-def counts_patch(known: ObservedWorkload, counts: Sequence[int]) -> list[dict[str, Any]]:
+def counts_patch(observed: ObservedWorkload, counts: Sequence[int]) -> list[dict[str, Any]]:
     """The JSON patch that brings the counts up to date, by pod set; templates stay as the job had them at first."""
-    version = {"op": "test", "path": "/metadata/resourceVersion", "value": known.resource_version}
+    version = {"op": "test", "path": "/metadata/resourceVersion", "value": observed.resource_version}
     paths = (f"/spec/podSets/{number}/count" for number in range(len(counts)))
     return [version, *({"op": "replace", "path": path, "value": n} for path, n in zip(paths, counts, strict=True))]
 
 
-def active_patch(known: ObservedWorkload, *, active: bool) -> dict[str, Any]:
+def active_patch(observed: ObservedWorkload, *, active: bool) -> dict[str, Any]:
     """The merge patch that makes it active, or not."""
-    return {"metadata": {"resourceVersion": known.resource_version}, "spec": {"active": active}}
+    return {"metadata": {"resourceVersion": observed.resource_version}, "spec": {"active": active}}
 
 
 def status_patch(
-    known: ObservedWorkload,
+    observed: ObservedWorkload,
     conditions: Sequence[Condition],
     *,
     admission: Admission | None,
@@ -348,18 +354,18 @@ def status_patch(
         "admission": None,
         "nomination": None,
         "reclaimablePods": None,
-        **({"unhealthyNodes": None} if known.unhealthy else {}),
+        **({"unhealthyNodes": None} if observed.unhealthy else {}),
         **(more or {}),
     }
     if admission is not None:
         status["admission"] = _stored(admission)
         if reclaimable:
             status["reclaimablePods"] = [{"name": name, "count": count} for name, count in reclaimable.items()]
-    return {"metadata": {"resourceVersion": known.resource_version}, "status": status}
+    return {"metadata": {"resourceVersion": observed.resource_version}, "status": status}
 
 
 def nomination_patch(
-    known: ObservedWorkload, conditions: Sequence[Condition], nomination: Nomination, now: float
+    observed: ObservedWorkload, conditions: Sequence[Condition], nomination: Nomination, now: float
 ) -> dict[str, Any]:
     """The merge patch that stores the plan of a preemption before its first eviction."""
     victims = [_victim(nomination, key, uid) for key, uid in nomination.victims.items()]
@@ -371,7 +377,7 @@ def nomination_patch(
         "podSetAssignments": [_assignment(part) for part in nomination.admission.parts],
     }
     status = {"conditions": plain(conditions), "nomination": body}
-    return {"metadata": {"resourceVersion": known.resource_version}, "status": status}
+    return {"metadata": {"resourceVersion": observed.resource_version}, "status": status}
 
 
 def _victim(nomination: Nomination, key: str, uid: str) -> dict[str, Any]:
@@ -383,22 +389,22 @@ def _victim(nomination: Nomination, key: str, uid: str) -> dict[str, Any]:
 
 
 def conditions_patch(
-    known: ObservedWorkload, conditions: Sequence[Condition], more: Mapping[str, Any] | None = None
+    observed: ObservedWorkload, conditions: Sequence[Condition], more: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """The merge patch of the conditions, and of ``more`` fields of the status."""
     status = {"conditions": plain(conditions), **(more or {})}
-    return {"metadata": {"resourceVersion": known.resource_version}, "status": status}
+    return {"metadata": {"resourceVersion": observed.resource_version}, "status": status}
 
 
-def unhealthy_nodes(known: ObservedWorkload, names: Collection[str], now: float) -> dict[str, Any]:
+def unhealthy_nodes(observed: ObservedWorkload, names: Collection[str], now: float) -> dict[str, Any]:
     """What is to be written of the lost nodes whose pods have no other place; empty where that is there already.
 
     ``now``: seconds since the epoch.
     """
     names = sorted(names)[:MOST_UNHEALTHY]
-    if names == sorted(known.unhealthy):
+    if names == sorted(observed.unhealthy):
         return {}
-    found = [{"name": name, "since": known.unhealthy.get(name) or timestamp(now)} for name in names]
+    found = [{"name": name, "since": observed.unhealthy.get(name) or timestamp(now)} for name in names]
     return {"unhealthyNodes": found or None}
 
 

@@ -44,7 +44,7 @@ class Seen:
 
     shape: PodShape
     since: float
-    record: WorkloadEntry | None  # of one that is on no node yet
+    entry: WorkloadEntry | None  # of one that is on no node yet
     uid: str
     bound: bool = False
     started: bool = False  # its kubelet has admitted it
@@ -60,7 +60,7 @@ class InFlightPods:
         state: ClusterState,
         inside: NodeTopologies,
         enqueue: Callable[[str, float], None],
-        record_of: Callable[[str], WorkloadEntry | None],
+        entry_of: Callable[[str], WorkloadEntry | None],
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -68,25 +68,25 @@ class InFlightPods:
         self._state = state
         self._inside = inside
         self._enqueue = enqueue
-        self._record_of = record_of
+        self._entry_of = entry_of
         self._clock = clock
         self._wall = wall
         self._on: dict[str, dict[str, Seen]] = {}  # by node and key of the pod
         self._node_of: dict[str, str] = {}
         self._observing: set[str] = set()  # nodes of which placements were observed
         self._waiting: dict[str, dict[str, WorkloadEntry]] = {}  # by node: records with pods that wait, by uid
-        self._left_out: dict[str, dict[tuple[str, PodShape], float]] = {}  # by uid of the record: until when
+        self._left_out: dict[str, dict[tuple[str, PodShape], float]] = {}  # by uid of the workload: until when
 
     # --- what is on its way --------------------------------------------------------------------------------------
 
-    def sent(self, record: WorkloadEntry, pod: Pod, node: str) -> None:
+    def sent(self, entry: WorkloadEntry, pod: Pod, node: str) -> None:
         """A pod was let go to a node."""
-        self.stop_waiting(record, pod.metadata.uid)
-        machine, shape = self._state.machines.get(node), record.shape_of(pod)
+        self.stop_waiting(entry, pod.metadata.uid)
+        machine, shape = self._state.machines.get(node), entry.shape_of(pod)
         if machine is not None and heeds(machine.layout, shape):
-            self._put(node, key(pod), Seen(shape, self._clock(), record, pod.metadata.uid))
+            self._put(node, key(pod), Seen(shape, self._clock(), entry, pod.metadata.uid))
 
-    def saw(self, record: WorkloadEntry | None, pod: Pod, node: str) -> None:
+    def saw(self, entry: WorkloadEntry | None, pod: Pod, node: str) -> None:
         """A pod is on a node, or was let go to it by whoever led before."""
         machine = self._state.machines.get(node)
         if machine is None or finished(pod):
@@ -98,11 +98,11 @@ class InFlightPods:
             shape = shape_of(pod.spec, pod.metadata.annotations or {}, qos_class=pod.status.qos_class)
             if not heeds(machine.layout, shape):
                 return
-            seen = Seen(shape, self._clock(), record, pod.metadata.uid)
+            seen = Seen(shape, self._clock(), entry, pod.metadata.uid)
             self._put(node, name, seen)
         before = seen.bound, seen.started, seen.settled, seen.leaving
         if bound and not seen.bound:
-            seen.bound, seen.record, seen.since = True, None, self._bound_since(pod)
+            seen.bound, seen.entry, seen.since = True, None, self._bound_since(pod)
         seen.started = seen.started or _started(pod)
         seen.leaving = pod.metadata.deletion_timestamp is not None
         if bound and self._inside.observed(pod):
@@ -155,7 +155,7 @@ class InFlightPods:
         for name, seen in tuple(self._on.get(node, {}).items()):
             if seen.settled or now - seen.since >= PATIENCE:
                 continue
-            if seen.record is not None and not _is_let_go(seen.record, seen.uid):
+            if seen.entry is not None and not _is_let_go(seen.entry, seen.uid):
                 self._drop(node, name)
                 continue
             if seen.bound and name in (machine.holds or ()):
@@ -167,32 +167,32 @@ class InFlightPods:
 
     # --- who waits -----------------------------------------------------------------------------------------------
 
-    def may_go(self, record: WorkloadEntry, pod: Pod, node: str) -> bool:
+    def may_go(self, entry: WorkloadEntry, pod: Pod, node: str) -> bool:
         """Whether a pod may be let go to a node now; where not, its job is looked at again in time."""
         machine, uid = self._state.machines.get(node), pod.metadata.uid
-        if machine is None or not heeds(machine.layout, record.shape_of(pod)):
+        if machine is None or not heeds(machine.layout, entry.shape_of(pod)):
             return True
         now = self._clock()
-        held = record.held.get(uid)
+        held = entry.held.get(uid)
         if held is None or held.node != node:
-            self.stop_waiting(record, uid)
-            held = HeldPod(node, record.shape_of(pod), now)
-        why = self._why_not(machine, record, held, now)
+            self.stop_waiting(entry, uid)
+            held = HeldPod(node, entry.shape_of(pod), now)
+        why = self._why_not(machine, entry, held, now)
         if not why:
             return True
-        record.held[uid] = HeldPod(node, held.shape, held.since, why)
-        self._waiting.setdefault(node, {})[record.id] = record
+        entry.held[uid] = HeldPod(node, held.shape, held.since, why)
+        self._waiting.setdefault(node, {})[entry.id] = entry
         waited = now - held.since
         if why is HoldReason.REFUSED and waited >= MOVE:
-            self._left_out.setdefault(record.id, {})[node, held.shape] = now + AGAIN
-            self._enqueue(record.id, 0.0)
+            self._left_out.setdefault(entry.id, {})[node, held.shape] = now + AGAIN
+            self._enqueue(entry.id, 0.0)
         steps = (waited + AGAIN,) if why is HoldReason.PROMISED else ()  # those may get other slots without a word
         self._enqueue(
-            record.id, min((step - waited for step in (MOVE, PATIENCE, *steps) if step > waited), default=AGAIN)
+            entry.id, min((step - waited for step in (MOVE, PATIENCE, *steps) if step > waited), default=AGAIN)
         )
         return False
 
-    def _why_not(self, machine: Machine, record: WorkloadEntry, held: HeldPod, now: float) -> HoldReason:
+    def _why_not(self, machine: Machine, entry: WorkloadEntry, held: HeldPod, now: float) -> HoldReason:
         node, layout = held.node, machine.layout
         coming = dict(self._coming(node, machine, now))
         ending = [
@@ -208,7 +208,7 @@ class InFlightPods:
         first = self._first_in_turn(node, held, now)
         if certain(layout, least, most, [*shapes, *first]):
             late = now - held.since >= PATIENCE
-            return HoldReason.NONE if late else self._promised(layout, record, node, Free(least, most), coming, held)
+            return HoldReason.NONE if late else self._promised(layout, entry, node, Free(least, most), coming, held)
         if not certain(layout, least, least, [held.shape]):
             return HoldReason.REFUSED
         if now - held.since >= PATIENCE:
@@ -216,16 +216,16 @@ class InFlightPods:
         return HoldReason.ORDER if certain(layout, least, most, [held.shape]) else HoldReason.ENDS
 
     def _promised(  # noqa: PLR0917
-        self, layout: Layout, record: WorkloadEntry, node: str, free: Free, coming: Mapping[str, Seen], held: HeldPod
+        self, layout: Layout, entry: WorkloadEntry, node: str, free: Free, coming: Mapping[str, Seen], held: HeldPod
     ) -> HoldReason:
         """Whether a pod that would be granted leaves zones for those that are still to come and go before it."""
-        mine = _turn_of(record)
+        mine = _turn_of(entry)
         shapes: list[PodShape] = []
         for workload, shape, count in self._state.unclaimed_inside(node):
-            other = self._record_of(workload)
-            if other is None or other is record or _turn_of(other) > mine:
+            other = self._entry_of(workload)
+            if other is None or other is entry or _turn_of(other) > mine:
                 continue
-            let_go = sum(seen.record is other and seen.shape == shape for seen in coming.values())
+            let_go = sum(seen.entry is other and seen.shape == shape for seen in coming.values())
             shapes += [shape] * (count - let_go)
         if not shapes:
             return HoldReason.NONE
@@ -238,28 +238,28 @@ class InFlightPods:
         """The one that has waited longest for pods on their way to a node, and longer than this one."""
         waiting = [
             (other.since, other.shape)
-            for record in self._waiting.get(node, {}).values()
-            for other in record.held.values()
+            for entry in self._waiting.get(node, {}).values()
+            for other in entry.held.values()
             if other.node == node and other.why is HoldReason.ORDER and now - other.since >= TURN
         ]
         first = min(waiting, key=lambda one: one[0], default=None)
         return [first[1]] if first is not None and first[0] < held.since else []
 
-    def stop_waiting(self, record: WorkloadEntry, uid: str) -> None:
+    def stop_waiting(self, entry: WorkloadEntry, uid: str) -> None:
         """A pod waits no more: it is let go, gone, or has another slot."""
-        held = record.held.pop(uid, None)
-        if held is None or any(other.node == held.node for other in record.held.values()):
+        held = entry.held.pop(uid, None)
+        if held is None or any(other.node == held.node for other in entry.held.values()):
             return
         waiting = self._waiting.get(held.node, {})
-        waiting.pop(record.id, None)
+        waiting.pop(entry.id, None)
         if not waiting:
             self._waiting.pop(held.node, None)
 
-    def stop_all(self, record: WorkloadEntry) -> None:
+    def stop_all(self, entry: WorkloadEntry) -> None:
         """The job has no slots any more."""
-        for uid in tuple(record.held):
-            self.stop_waiting(record, uid)
-        self._left_out.pop(record.id, None)
+        for uid in tuple(entry.held):
+            self.stop_waiting(entry, uid)
+        self._left_out.pop(entry.id, None)
 
     def sweep(self) -> None:
         """Have those looked at again whose node was left out for long enough; to be called now and then."""
@@ -271,29 +271,29 @@ class InFlightPods:
             if not found:
                 self._left_out.pop(uid, None)
 
-    def left_out(self, record: WorkloadEntry, shape: PodShape, now: float | None = None) -> frozenset[str]:
+    def left_out(self, entry: WorkloadEntry, shape: PodShape, now: float | None = None) -> frozenset[str]:
         """The nodes that would refuse such pods of the job as things stand."""
-        found = self._left_out.get(record.id)
+        found = self._left_out.get(entry.id)
         if not found:
             return frozenset()
         now = self._clock() if now is None else now
         return frozenset(node for (node, other), until in found.items() if other == shape and now < until)
 
 
-def _turn_of(record: WorkloadEntry) -> tuple[float, int, str]:
+def _turn_of(entry: WorkloadEntry) -> tuple[float, int, str]:
     """The order in which workloads got their slots; of the same second, the important first."""
-    known = record.known
+    known = entry.observed
     found = condition(known.conditions, QUOTA_RESERVED) if known is not None else None
     at = moment(found.last_transition_time) if found is not None and found.status == "True" else None
-    return at if at is not None else float("inf"), -known.priority if known is not None else 0, record.key
+    return at if at is not None else float("inf"), -known.priority if known is not None else 0, entry.key
 
 
-def _is_let_go(record: WorkloadEntry, uid: str) -> bool:
+def _is_let_go(entry: WorkloadEntry, uid: str) -> bool:
     """Whether a pod that is on no node yet is on its way: its patch is sent, or seen to have arrived."""
-    pod, intent = record.pods.get(uid), record.intents.get(uid)
+    pod, expectation = entry.pods.get(uid), entry.expectations.get(uid)
     if pod is None or pod.metadata.deletion_timestamp is not None:
         return False
-    return not intent.gone if intent is not None else not pod.spec.scheduling_gates
+    return not expectation.gone if expectation is not None else not pod.spec.scheduling_gates
 
 
 def _started(pod: Pod) -> bool:

@@ -38,38 +38,38 @@ class PlacementMismatches:
         self._refusals = Refusals()
         self._looked = clock()
 
-    def note(self, record: WorkloadEntry, old: Pod | None, new: Pod) -> None:
+    def note(self, entry: WorkloadEntry, old: Pod | None, new: Pod) -> None:
         """Look at one version of a pod that we let go; ``old``: the version before, None where there was none."""
         uid = new.metadata.uid
-        if uid in record.troubles or not new.spec.node_name:
+        if uid in entry.mismatches or not new.spec.node_name:
             return
-        trouble = None
+        mismatch = None
         if refused(new):
-            trouble = self._refusal(record, new) if old is None or not finished(old) else None
+            mismatch = self._refusal(entry, new) if old is None or not finished(old) else None
         elif old is None or old.metadata.annotations != new.metadata.annotations:
-            trouble = misalignment(record, new) or _unkept(new, self._broken(new))
-        if trouble is not None:
-            record.troubles[uid] = trouble
-            self._tell(record, trouble)
+            mismatch = misalignment(entry, new) or _unkept(new, self._broken(new))
+        if mismatch is not None:
+            entry.mismatches[uid] = mismatch
+            self._tell(entry, mismatch)
 
-    def _refusal(self, record: WorkloadEntry, pod: Pod) -> PlacementMismatch:
+    def _refusal(self, entry: WorkloadEntry, pod: Pod) -> PlacementMismatch:
         node, reason, detail = pod.spec.node_name, pod.status.reason, pod.status.message
-        seconds = self.leave_out(record, pod)
+        seconds = self.leave_out(entry, pod)
         message = f"the kubelet of {node} refused pod {pod.metadata.name}: {reason}"
         return PlacementMismatch(pod, node, reason, f"{message} ({detail})" if detail else message, seconds)
 
-    def leave_out(self, record: WorkloadEntry, pod: Pod) -> float:
+    def leave_out(self, entry: WorkloadEntry, pod: Pod) -> float:
         """No pod like this one goes to its node for a while; returns the seconds."""
-        seconds = self._refusals.note(record.shape_of(pod), pod.spec.node_name, pod.status.reason, self._clock())
-        self._enqueue(record.id, seconds)
+        seconds = self._refusals.note(entry.shape_of(pod), pod.spec.node_name, pod.status.reason, self._clock())
+        self._enqueue(entry.id, seconds)
         return seconds
 
-    def changed(self, node: str, records: Iterable[WorkloadEntry]) -> None:
+    def changed(self, node: str, entries: Iterable[WorkloadEntry]) -> None:
         """Something inside the node changed: it is worth another try a little earlier."""
         if self._refusals and self._refusals.changed(node):
-            for record in records:
-                if any(trouble.node == node and trouble.refused for trouble in record.troubles.values()):
-                    self._enqueue(record.id, SHORT)
+            for entry in entries:
+                if any(mismatch.node == node and mismatch.refused for mismatch in entry.mismatches.values()):
+                    self._enqueue(entry.id, SHORT)
 
     def forget(self, node: str) -> None:
         """The node is gone."""
@@ -82,11 +82,11 @@ class PlacementMismatches:
         found = self._refusals.avoided(shape, self._clock() if now is None else now)
         return frozenset(each.node for each in found)
 
-    def listed(self, record: WorkloadEntry) -> str:
+    def listed(self, entry: WorkloadEntry) -> str:
         """The same for messages; "" where there is none."""
         if not self._refusals:
             return ""
-        now, shapes = self._clock(), dict.fromkeys(pod_set.shape for pod_set in record.owner.pod_sets)
+        now, shapes = self._clock(), dict.fromkeys(pod_set.shape for pod_set in entry.job.pod_sets)
         return ", ".join(filter(None, (listed(self._refusals.avoided(shape, now), now) for shape in shapes)))
 
     def ended(self) -> bool:
@@ -100,10 +100,10 @@ def refused(pod: Pod) -> bool:
     return pod.status.phase == "Failed" and pod.status.reason in REFUSALS
 
 
-def misalignment(record: WorkloadEntry, pod: Pod) -> PlacementMismatch | None:
+def misalignment(entry: WorkloadEntry, pod: Pod) -> PlacementMismatch | None:
     """What a pod got otherwise than promised; None where nothing is, or not both are known."""
     text = (pod.metadata.annotations or {}).get(NUMA_PLACEMENT_OBSERVED)
-    predicted, observed = promised(record, pod), decode(text) if text else None
+    predicted, observed = promised(entry, pod), decode(text) if text else None
     if predicted is None or observed is None or not misaligned(predicted, observed):
         return None
     message = (

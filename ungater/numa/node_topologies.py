@@ -173,13 +173,13 @@ class NodeTopologies:
     def counts(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
         """How many nodes have their picture from which source; and on how many there are problems of which kind."""
         sources: dict[str, int] = {}
-        troubles = {"problem": 0, "disagreement": 0}
+        mismatches = {"problem": 0, "disagreement": 0}
         for found in self.described.values():
             if found.machine is not None:
                 sources[found.source] = sources.get(found.source, 0) + 1
-            troubles["problem"] += bool(found.problems)
-            troubles["disagreement"] += bool(found.disagreements)
-        return sources, troubles
+            mismatches["problem"] += bool(found.problems)
+            mismatches["disagreement"] += bool(found.disagreements)
+        return sources, mismatches
 
 
 def _gained(before: Machine | None, now: Machine) -> bool:

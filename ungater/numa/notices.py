@@ -12,7 +12,7 @@ class Notices(Protocol):
     def machine(self, name: str, before: Described, now: Described) -> None:
         """What is wrong with what a node publishes changed."""
 
-    def mismatch(self, record: WorkloadEntry, mismatch: PlacementMismatch) -> None:
+    def mismatch(self, entry: WorkloadEntry, mismatch: PlacementMismatch) -> None:
         """A kubelet did otherwise than was predicted for a pod of a job."""
 
 
@@ -22,5 +22,5 @@ class Silent:
     def machine(self, name: str, before: Described, now: Described) -> None:
         """See `Notices`."""
 
-    def mismatch(self, record: WorkloadEntry, mismatch: PlacementMismatch) -> None:
+    def mismatch(self, entry: WorkloadEntry, mismatch: PlacementMismatch) -> None:
         """See `Notices`."""

@@ -18,48 +18,48 @@ from ungater.model.pod_slots import finished
 from ungater.model.workload_entry import WorkloadEntry
 
 
-def promised(record: WorkloadEntry, pod: Pod) -> NumaPlacement | None:
+def promised(entry: WorkloadEntry, pod: Pod) -> NumaPlacement | None:
     """What was predicted for a pod, or came to it by an exchange."""
-    return record.swaps.get(pod.metadata.uid) or _read(pod, NUMA_PLACEMENT_PREDICTED)
+    return entry.swaps.get(pod.metadata.uid) or _read(pod, NUMA_PLACEMENT_PREDICTED)
 
 
-def arrive(record: WorkloadEntry, pod: Pod) -> None:
+def arrive(entry: WorkloadEntry, pod: Pod) -> None:
     """A pod is on its node now: an exchange may wait for it there."""
-    waiting = record.exchanges.get((record.pod_set_of(pod), pod.spec.node_name))
-    if not waiting or pod.metadata.uid in record.swaps:
+    waiting = entry.exchanges.get((entry.pod_set_of(pod), pod.spec.node_name))
+    if not waiting or pod.metadata.uid in entry.swaps:
         return
     own = _read(pod, NUMA_PLACEMENT_PREDICTED)
     found = next((pair for pair in waiting if own is not None and same(pair[0], own)), None)
     if found is not None:
         waiting.remove(found)
-        record.swaps[pod.metadata.uid] = found[1]
+        entry.swaps[pod.metadata.uid] = found[1]
 
 
 def settle(
     state: ClusterState,
-    record: WorkloadEntry,
+    entry: WorkloadEntry,
     pod: Pod,
     beside: Iterable[Pod],
-    record_of: Callable[[Pod], WorkloadEntry | None],
+    entry_of: Callable[[Pod], WorkloadEntry | None],
 ) -> Pod | None:
     """Look at what a pod really got; returns the pod that it exchanged with, which is to be charged again.
 
     ``beside``: the pods on its node; ``record_of``: the job of each. A pod of the same job goes first.
     """
-    observed, mine = _read(pod, NUMA_PLACEMENT_OBSERVED), promised(record, pod)
+    observed, mine = _read(pod, NUMA_PLACEMENT_OBSERVED), promised(entry, pod)
     if observed is None or mine is None or not misaligned(mine, observed):
         return None
     waiting = [other for other in beside if _may_exchange(pod, other)]
-    for other in sorted(waiting, key=lambda other: other.metadata.uid not in record.pods):
-        theirs_of = record if other.metadata.uid in record.pods else record_of(other)
+    for other in sorted(waiting, key=lambda other: other.metadata.uid not in entry.pods):
+        theirs_of = entry if other.metadata.uid in entry.pods else entry_of(other)
         theirs = promised(theirs_of, other) if theirs_of is not None else None
         if theirs_of is None or theirs is None or misaligned(theirs, observed):
             continue
-        if theirs_of is not record and _amounts(theirs) != _amounts(mine):
+        if theirs_of is not entry and _amounts(theirs) != _amounts(mine):
             continue
-        theirs_of.swaps[other.metadata.uid], record.swaps[pod.metadata.uid] = mine, theirs
+        theirs_of.swaps[other.metadata.uid], entry.swaps[pod.metadata.uid] = mine, theirs
         return other
-    _exchange_with_slot(state, record, pod, mine, observed)
+    _exchange_with_slot(state, entry, pod, mine, observed)
     return None
 
 
@@ -76,37 +76,35 @@ def _amounts(placement: NumaPlacement) -> list[list[tuple[str, int]]]:
 
 
 def _exchange_with_slot(
-    state: ClusterState, record: WorkloadEntry, pod: Pod, mine: NumaPlacement, observed: NumaPlacement
+    state: ClusterState, entry: WorkloadEntry, pod: Pod, mine: NumaPlacement, observed: NumaPlacement
 ) -> None:
-    node, name = pod.spec.node_name, record.pod_set_of(pod)
-    left = list(state.placements(record.key, name, node))
+    node, name = pod.spec.node_name, entry.pod_set_of(pod)
+    left = list(state.placements(entry.key, name, node))
     at = next((at for at, theirs in enumerate(left) if not misaligned(theirs, observed)), None)
     if at is None:
         return
-    record.swaps[pod.metadata.uid] = left[at]
-    record.exchanges.setdefault((name, node), []).append((left[at], mine))
+    entry.swaps[pod.metadata.uid] = left[at]
+    entry.exchanges.setdefault((name, node), []).append((left[at], mine))
     left[at] = mine
-    state.hold_placements(record.key, name, node, left)
+    state.hold_placements(entry.key, name, node, left)
 
 
-def forget(record: WorkloadEntry, pod: Pod) -> None:
+def forget(entry: WorkloadEntry, pod: Pod) -> None:
     """A pod is gone; an exchange that waited for it does so no more."""
-    record.swaps.pop(pod.metadata.uid, None)
+    entry.swaps.pop(pod.metadata.uid, None)
     if pod.spec.node_name:
         return
-    own = _read(pod, NUMA_PLACEMENT_PREDICTED) if record.exchanges else None
-    for waiting in record.exchanges.values() if own is not None else ():
+    own = _read(pod, NUMA_PLACEMENT_PREDICTED) if entry.exchanges else None
+    for waiting in entry.exchanges.values() if own is not None else ():
         found = next((pair for pair in waiting if own is not None and same(pair[0], own)), None)
         if found is not None:
             waiting.remove(found)
             return
 
 
-def exchanged(
-    record: WorkloadEntry, place: tuple[str, str], placements: Iterable[NumaPlacement]
-) -> list[NumaPlacement]:
+def exchanged(entry: WorkloadEntry, place: tuple[str, str], placements: Iterable[NumaPlacement]) -> list[NumaPlacement]:
     """Promises of pods of a pod set on their way to a node (``place``), after the exchanges that wait there."""
-    waiting = list(record.exchanges.get(place, ()))
+    waiting = list(entry.exchanges.get(place, ()))
     found = []
     for placement in placements:
         pair = next((pair for pair in waiting if same(pair[0], placement)), None)

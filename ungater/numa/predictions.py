@@ -24,57 +24,57 @@ Place = tuple[str, Values]  # a pod set and one of its slices
 class Predictions:
     """The placements of one job that are still to be given out. Make one for each look at the job."""
 
-    def __init__(self, state: ClusterState, record: WorkloadEntry) -> None:
+    def __init__(self, state: ClusterState, entry: WorkloadEntry) -> None:
         self._state = state
-        self._record = record
+        self._entry = entry
         self._left: dict[Place, list[NumaPlacement]] = {}
         self._given: dict[Place, list[NumaPlacement]] = defaultdict(list)
-        for uid, intent in record.intents.items():
-            if intent.placement is not None and not intent.gone and (pod := record.pods.get(uid)) is not None:
-                self._given[record.pod_set_of(pod), intent.values].append(intent.placement)
-        for place, placement in on_their_way(record):
+        for uid, expectation in entry.expectations.items():
+            if expectation.placement is not None and not expectation.gone and (pod := entry.pods.get(uid)) is not None:
+                self._given[entry.pod_set_of(pod), expectation.values].append(expectation.placement)
+        for place, placement in on_their_way(entry):
             self._given[place].append(placement)
 
     def take(self, pod: Pod, slot: Slot) -> NumaPlacement | None:
         """What to predict for a pod in this slot; what it was sent with before stays. None where nothing is known."""
-        intent = self._record.intents.get(pod.metadata.uid)
-        if intent is not None and intent.values == slot.values:
-            return intent.placement
+        expectation = self._entry.expectations.get(pod.metadata.uid)
+        if expectation is not None and expectation.values == slot.values:
+            return expectation.placement
         if not slot.node:
             return None  # kube-scheduler chooses among the nodes of the domain
-        place = name, _ = self._record.pod_set_of(pod), slot.values
+        place = name, _ = self._entry.pod_set_of(pod), slot.values
         left = self._left.get(place)
         if left is None:
-            left = list(self._state.placements(self._record.key, name, slot.node))
-            for given in exchanged(self._record, (name, slot.node), self._given.get(place, ())):
+            left = list(self._state.placements(self._entry.key, name, slot.node))
+            for given in exchanged(self._entry, (name, slot.node), self._given.get(place, ())):
                 _remove(left, given)
             self._left[place] = left
         return left.pop(0) if left else None
 
 
-def on_their_way(record: WorkloadEntry) -> Iterable[tuple[Place, NumaPlacement]]:
+def on_their_way(entry: WorkloadEntry) -> Iterable[tuple[Place, NumaPlacement]]:
     """(place, placement) of pods that were let go with a placement and are on no node yet."""
-    if not record.slots_in:
+    if not entry.slots_in:
         return
-    for pod in record.pods.values():
+    for pod in entry.pods.values():
         text = (pod.metadata.annotations or {}).get(NUMA_PLACEMENT_PREDICTED)
         if not text or pod.spec.node_name or pod.metadata.deletion_timestamp is not None or finished(pod):
             continue
-        slots, placement = record.slots_of(pod), decode(text)
+        slots, placement = entry.slots_of(pod), decode(text)
         index = slots.of_selector(pod.spec.node_selector) if slots is not None else None
         if slots is not None and index is not None and placement is not None:
-            yield (record.pod_set_of(pod), slots.slots[index].values), placement
+            yield (entry.pod_set_of(pod), slots.slots[index].values), placement
 
 
-def promise_again(state: ClusterState, inside: NodeTopologies, record: WorkloadEntry) -> None:
+def promise_again(state: ClusterState, inside: NodeTopologies, entry: WorkloadEntry) -> None:
     """After a restart: pods on their way have placements in their annotations, which their slots keep."""
     promised: dict[tuple[str, str], list[NumaPlacement]] = {}
-    nodes = {(name, slot.values): slot.node for name, slots in record.slots_in.items() for slot in slots.slots}
-    for place, placement in on_their_way(record):
+    nodes = {(name, slot.values): slot.node for name, slots in entry.slots_in.items() for slot in slots.slots}
+    for place, placement in on_their_way(entry):
         if inside.predictable(nodes[place]):
             promised.setdefault((place[0], nodes[place]), []).append(placement)
     for (name, node), placements in promised.items():
-        state.hold_placements(record.key, name, node, placements)
+        state.hold_placements(entry.key, name, node, placements)
 
 
 def _remove(left: list[NumaPlacement], given: NumaPlacement) -> None:

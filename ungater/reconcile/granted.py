@@ -55,116 +55,118 @@ class Barred:
 
     @classmethod
     def of(
-        cls, record: WorkloadEntry, pod_set: str, pod: Pod, keys: Keys, more: Mapping[str, Amounts]
+        cls, entry: WorkloadEntry, pod_set: str, pod: Pod, keys: Keys, more: Mapping[str, Amounts]
     ) -> "Barred | None":
         """None for a pod that may go. ``more``: `to_come`."""
-        granted, known = record.granted(pod_set), record.known
+        granted, observed = entry.granted(pod_set), entry.observed
         asks = pod_requests(pod.spec) if granted is not None else {}
         if granted is not None and exceeds(asks, granted):
             return cls(pod, pod_set, asks)
         queue = (pod.metadata.labels or {}).get(keys.queue_name)
-        if queue and known is not None and not record.owner.suspendable and queue != known.queue:
+        if queue and observed is not None and not entry.job.suspendable and queue != observed.queue:
             return cls(pod, pod_set, {})
         return next((cls(pod, name, asks) for name, asks in more.items()), None)
 
 
-def to_come(record: WorkloadEntry) -> dict[str, Amounts]:
+def to_come(entry: WorkloadEntry) -> dict[str, Amounts]:
     """What pods will ask for that are to come, by pod set where that is more than was granted to each."""
     found: dict[str, Amounts] = {}
-    for pod_set in record.owner.pod_sets if record.owner.foretold else ():
-        granted, asks = record.granted(pod_set.name), pod_requests(pod_set.template.spec)
+    for pod_set in entry.job.pod_sets if entry.job.foretold else ():
+        granted, asks = entry.granted(pod_set.name), pod_requests(pod_set.template.spec)
         if granted is not None and exceeds(asks, granted):
             found[pod_set.name] = asks
     return found
 
 
-def asked(record: WorkloadEntry, barred: Sequence[Barred]) -> dict[str, Amounts]:
+def asked(entry: WorkloadEntry, barred: Sequence[Barred]) -> dict[str, Amounts]:
     """By pod set, what is to be granted to each of its pods so that those that ask for more may go."""
     found: dict[str, Amounts] = {}
     wanted = [(one.pod_set, one.asks) for one in barred if one.asks]
-    for name, asks in (*wanted, *(to_come(record).items() if wanted else ())):
-        found[name] = at_least(found.get(name) or record.granted(name) or {}, asks)
+    for name, asks in (*wanted, *(to_come(entry).items() if wanted else ())):
+        found[name] = at_least(found.get(name) or entry.granted(name) or {}, asks)
     return found
 
 
-def anew(record: WorkloadEntry, wanted: Mapping[str, Amounts], gate: str) -> tuple[WantedCondition, ...]:
+def anew(entry: WorkloadEntry, wanted: Mapping[str, Amounts], gate: str) -> tuple[WantedCondition, ...]:
     """What is said of a workload that waits anew, as what its pods ask for is not to be had beside what it holds.
 
     () where that was not tried yet, or lacks something else than room and quota, or where some of its pods run still.
     One that is suspended while it waits is not: what its template says is admitted again.
     """
-    refused = record.refused
+    refused = entry.refused
     tried = (
         wanted
-        and not record.owner.suspendable
-        and record.asked == wanted
+        and not entry.job.suspendable
+        and entry.asked == wanted
         and refused is not None
         and refused.reason in _LACKS
     )
-    if not tried or refused is None or not _none_runs(record, gate):
+    if not tried or refused is None or not _none_runs(entry, gate):
         return ()
     message = f"all its pods ask for more than was admitted, which it does not get where it is: {refused.message}"
     return tuple([WantedCondition(type_, False, Reason.ASKS_FOR_MORE, message) for type_ in HOLDING])
 
 
-def _none_runs(record: WorkloadEntry, gate: str) -> bool:
-    sent = {uid for uid, intent in record.intents.items() if not intent.gone}  # seen behind their gates, they may run
-    return all((is_gated(pod, gate) and pod.metadata.uid not in sent) or finished(pod) for pod in record.pods.values())
+def _none_runs(entry: WorkloadEntry, gate: str) -> bool:
+    sent = {
+        uid for uid, expectation in entry.expectations.items() if not expectation.gone
+    }  # seen behind their gates, they may run
+    return all((is_gated(pod, gate) and pod.metadata.uid not in sent) or finished(pod) for pod in entry.pods.values())
 
 
-def elsewhere(record: WorkloadEntry, barred: Sequence[Barred], gate: str) -> tuple[WantedCondition, ...]:
+def elsewhere(entry: WorkloadEntry, barred: Sequence[Barred], gate: str) -> tuple[WantedCondition, ...]:
     """What is said of a workload that waits anew in the queue that its pods name; () where some of them run still.
 
     Only where it would wait for something else then: what is admitted in the same queue again is barred again.
     """
-    first, known = next((one for one in barred if not one.asks), None), record.known
-    other = known is not None and (record.owner.queue != known.queue or record.owner.wrong is not None)
-    if first is None or not other or not _none_runs(record, gate):
+    first, observed = next((one for one in barred if not one.asks), None), entry.observed
+    other = observed is not None and (entry.job.queue != observed.queue or entry.job.wrong is not None)
+    if first is None or not other or not _none_runs(entry, gate):
         return ()
     message = f"pod {first.pod.metadata.name} and all others name another queue than the one it was admitted in"
     return tuple([WantedCondition(type_, False, Reason.OTHER_QUEUE, message) for type_ in HOLDING])
 
 
-def less(record: WorkloadEntry, pod_set: PodSetView) -> Amounts | None:
+def less(entry: WorkloadEntry, pod_set: PodSetView) -> Amounts | None:
     """What each pod of a pod set takes, where all of them ask for less than was granted; else None."""
-    granted = record.granted(pod_set.name)
-    if granted is None or record.owner.suspendable or not exceeds(granted, pod_requests(pod_set.template.spec)):
+    granted = entry.granted(pod_set.name)
+    if granted is None or entry.job.suspendable or not exceeds(granted, pod_requests(pod_set.template.spec)):
         return None
     found: Amounts = {}
-    for pod in record.pods_of(pod_set):
+    for pod in entry.pods_of(pod_set):
         if not finished(pod):
             found = at_least(found, pod_requests(pod.spec, pod.status))
     return found if found and exceeds(granted, found) and not exceeds(found, granted) else None
 
 
-def as_admitted(record: WorkloadEntry) -> JobView:
+def as_admitted(entry: WorkloadEntry) -> JobView:
     """The job as its Workload is to say it, where that was deleted and is made anew.
 
     What it holds it was given in the queue that its Workload named, whatever its pods name by now: else pods of another
     queue would go, by quota of this one.
     """
-    return record.owner if record.admission is None else replace(record.owner, queue=record.queue_before)
+    return entry.job if entry.admission is None else replace(entry.job, queue=entry.queue_before)
 
 
-def told(record: WorkloadEntry, barred: Sequence[Barred]) -> tuple[Reason, str] | None:
+def told(entry: WorkloadEntry, barred: Sequence[Barred]) -> tuple[Reason, str] | None:
     """Why pods that are not what was admitted stay gated; None where there are none."""
     first = min(barred, key=lambda one: (not one.asks, one.pod.metadata.name), default=None)
     if first is None:
         return None
-    workload, others = record.owner.workload, f" (and {len(barred) - 1} more)" if len(barred) > 1 else ""
+    workload, others = entry.job.workload, f" (and {len(barred) - 1} more)" if len(barred) > 1 else ""
     pod = f"pod {first.pod.metadata.name}{others}"
     if not first.asks:
-        queue = f"queue {record.known.queue}" if record.known is not None and record.known.queue else "no queue"
+        queue = f"queue {entry.observed.queue}" if entry.observed is not None and entry.observed.queue else "no queue"
         return Reason.OTHER_QUEUE, (
             f"{pod} names another queue than workload {workload}, which was admitted in {queue}: it stays gated until "
             "no pod of that workload runs any more"
         )
-    granted = record.granted(first.pod_set) or {}
+    granted = entry.granted(first.pod_set) or {}
     over = {name: amount for name, amount in sorted(first.asks.items()) if amount > granted.get(name, 0)}
     more = ", ".join(f"{name} {format_quantity(name, amount)}" for name, amount in over.items())
     had = ", ".join(f"{name} {format_quantity(name, granted.get(name, 0))}" for name in over)
-    why = f": {record.refused.message}" if record.refused is not None else ""
-    if record.pod_set_of(first.pod) != first.pod_set:
+    why = f": {entry.refused.message}" if entry.refused is not None else ""
+    if entry.pod_set_of(first.pod) != first.pod_set:
         pod = f"what is to come after {pod} ({first.pod_set})"
     return Reason.ASKS_FOR_MORE, (
         f"{pod} asks for {more}, and workload {workload} was admitted with {had} for each: it goes once more is "

@@ -47,18 +47,18 @@ class Doubts:
         return max(0.0, self._until.get(namespace, now) - now)
 
 
-def note(record: WorkloadEntry, now: float) -> None:
+def note(entry: WorkloadEntry, now: float) -> None:
     """Count the pods of a workload that holds something; to be called before each look."""
-    if record.admission is None or (record.own or record.owner).suspended:
-        record.came, record.late = {}, {}
+    if entry.admission is None or (entry.own or entry.job).suspended:
+        entry.came, entry.late = {}, {}
         return
-    restarted, before, pod_sets = record.came is None, record.came or {}, record.owner.pod_sets
-    if restarted and any(record.there(one) <= record.admitted(one.name) < _most(record, one) for one in pod_sets):
-        record.late = {one.name: record.admitted(one.name) for one in pod_sets}
+    restarted, before, pod_sets = entry.came is None, entry.came or {}, entry.job.pod_sets
+    if restarted and any(entry.there(one) <= entry.admitted(one.name) < _most(entry, one) for one in pod_sets):
+        entry.late = {one.name: entry.admitted(one.name) for one in pod_sets}
     after: dict[str, PodsSeen] = {}
     for pod_set in pod_sets:
         name = pod_set.name
-        there, need = record.there(pod_set), _needed(record, name)
+        there, need = entry.there(pod_set), _needed(entry, name)
         old = before.get(name) or PodsSeen(need if restarted else 0, there, need, now, now)
         grew = there > old.most or need > old.need
         after[name] = replace(
@@ -69,25 +69,25 @@ def note(record: WorkloadEntry, now: float) -> None:
             grew_at=now if grew else old.grew_at,
             changed_at=now if there != old.there else old.changed_at,
         )
-        if name in record.late:
-            record.late[name] = max(record.late[name], there)
-    record.came = after
-    if all(record.late.get(one.name, one.count) >= _most(record, one) for one in pod_sets):
-        record.late = {}
+        if name in entry.late:
+            entry.late[name] = max(entry.late[name], there)
+    entry.came = after
+    if all(entry.late.get(one.name, one.count) >= _most(entry, one) for one in pod_sets):
+        entry.late = {}
 
 
-def _needed(record: WorkloadEntry, name: str) -> int:
+def _needed(entry: WorkloadEntry, name: str) -> int:
     """How many pods are to be there: of those that are admitted, those that still have something to do.
 
     All of those where it is not known how many it wants, as its pods contradict each other.
     """
-    pod_set, admitted = next(one for one in record.owner.pod_sets if one.name == name), record.admitted(name)
-    return max(0, (admitted if record.owner.wrong is not None else min(pod_set.count, admitted)) - pod_set.idle)
+    pod_set, admitted = next(one for one in entry.job.pod_sets if one.name == name), entry.admitted(name)
+    return max(0, (admitted if entry.job.wrong is not None else min(pod_set.count, admitted)) - pod_set.idle)
 
 
-def _most(record: WorkloadEntry, pod_set: PodSetView) -> int:
+def _most(entry: WorkloadEntry, pod_set: PodSetView) -> int:
     """How many pods may come."""
-    return max(pod_set.count - pod_set.idle, _needed(record, pod_set.name))
+    return max(pod_set.count - pod_set.idle, _needed(entry, pod_set.name))
 
 
 @dataclass(frozen=True)
@@ -101,28 +101,28 @@ class _Lack:
     never: bool
 
 
-def _lacking(record: WorkloadEntry, limits: MissingPods) -> Iterator[_Lack]:
-    for name, one in (record.came or {}).items():
+def _lacking(entry: WorkloadEntry, limits: MissingPods) -> Iterator[_Lack]:
+    for name, one in (entry.came or {}).items():
         if one.there >= one.need:
             continue
         never = one.need > one.most
         again = one.changed_at + limits.again
-        first = one.grew_at + (limits.again if record.owner.in_order else limits.never)
+        first = one.grew_at + (limits.again if entry.job.in_order else limits.never)
         yield _Lack(name, one.need, one.there, min(first, again) if never else again, never)
 
 
-def decide(record: WorkloadEntry, limits: MissingPods, now: float) -> list[Instruction]:
+def decide(entry: WorkloadEntry, limits: MissingPods, now: float) -> list[Instruction]:
     """What is to be done about the pods that are missing from a workload that holds something, and is to run."""
-    lacking = list(_lacking(record, limits))
-    late = [one for one in lacking if one.due <= now and record.late.get(one.name, one.need) > one.there]
-    there = any(one.there for one in (record.came or {}).values())
-    done = record.late and not lacking and not there  # by those that came
+    lacking = list(_lacking(entry, limits))
+    late = [one for one in lacking if one.due <= now and entry.late.get(one.name, one.need) > one.there]
+    there = any(one.there for one in (entry.came or {}).values())
+    done = entry.late and not lacking and not there  # by those that came
     if not late and not done:
         soonest = min((one.due for one in lacking if one.due > now), default=None)
         return [RequeueAfter(soonest - now)] if soonest is not None else []
-    doubt: list[Instruction] = [DoubtNamespace()] if not record.owner.queue and any(one.never for one in late) else []
+    doubt: list[Instruction] = [DoubtNamespace()] if not entry.job.queue and any(one.never for one in late) else []
     if not there:
-        text = message(record, limits)
+        text = message(entry, limits)
         return [
             *doubt,
             Evict((WantedCondition(names.EVICTED, True, Reason.PODS_MISSING, text),), Reason.PODS_MISSING, text),
@@ -130,11 +130,11 @@ def decide(record: WorkloadEntry, limits: MissingPods, now: float) -> list[Instr
     return [*doubt, Shorten({one.name: one.there for one in late}), RequeueAfter(0.0)]
 
 
-def message(record: WorkloadEntry, limits: MissingPods) -> str:
+def message(entry: WorkloadEntry, limits: MissingPods) -> str:
     """What people are told."""
-    there = sum(one.there for one in (record.came or {}).values())
-    seconds = limits.again if record.owner.in_order else limits.never
-    owner = record.owner
+    there = sum(one.there for one in (entry.came or {}).values())
+    seconds = limits.again if entry.job.in_order else limits.never
+    owner = entry.job
     return (
         f"{there} of {owner.count} pods exist, and no more were made in time ({seconds:g} s for those that never were, "
         f"{limits.again:g} s for those that were there before): what was held for the others is given back. The events "
@@ -150,24 +150,24 @@ class Awaited(NamedTuple):
     left: float | None
 
 
-def awaited(record: WorkloadEntry, *, doubted: float, wall: float) -> Awaited | None:
+def awaited(entry: WorkloadEntry, *, doubted: float, wall: float) -> Awaited | None:
     """None where it does not wait for its pods, or all are there.
 
     ``doubted``: for how many seconds it is because pods of others in its namespace did not come; 0 where they did.
     ``wall``: seconds since the epoch.
     """
-    owner, known = record.owner, record.known
-    if owner.queue or (record.own or owner).suspended or known is None:
+    owner, observed = entry.job, entry.observed
+    if owner.queue or (entry.own or owner).suspended or observed is None:
         return None
-    evicted = condition(known.conditions, names.EVICTED)
+    evicted = condition(observed.conditions, names.EVICTED)
     itself = evicted is not None and (evicted.status, evicted.reason) == ("True", str(Reason.PODS_MISSING))
     left: float | None = doubted
     if itself:
-        since = names.since(known.conditions, names.EVICTED)
+        since = names.since(observed.conditions, names.EVICTED)
         left = max(doubted, (since or 0.0) + DOUBT - wall) if owner.in_order else None
     if left is not None and left <= 0:
         return None
-    there = sum(record.there(one) for one in owner.pod_sets)
+    there = sum(entry.there(one) for one in owner.pod_sets)
     wanted = sum(one.count - one.idle for one in owner.pod_sets)
     if there >= wanted:
         return None

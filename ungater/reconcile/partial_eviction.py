@@ -49,9 +49,9 @@ def outside(pod: Pod) -> OutsidePod:
     )
 
 
-def lost(record: WorkloadEntry, losing: Losing, rules: ReconcileContext, now: float) -> list[Instruction]:
+def lost(entry: WorkloadEntry, losing: Losing, rules: ReconcileContext, now: float) -> list[Instruction]:
     """Evict the pods in some domains; once they are gone, store the admission without the slots there."""
-    slots, keys = record.slots, rules.keys
+    slots, keys = entry.slots, rules.keys
     if slots is None:
         return []
     at = {
@@ -61,20 +61,20 @@ def lost(record: WorkloadEntry, losing: Losing, rules: ReconcileContext, now: fl
     }
     counted = tally(
         slots,
-        record.pods.values(),
-        record.intents,
+        entry.pods.values(),
+        entry.expectations,
         gate=keys.gate,
         mark=keys.workload,
-        workload=record.owner.workload,
+        workload=entry.job.workload,
         now=now,
-        rank=record.owner.pod_sets[0].rank,
+        rank=entry.job.pod_sets[0].rank,
         dead=rules.dead,
     )
     if at and not any(counted.used[index] for index in at):
-        return [Shrink(slots.without(at), slots.total - sum(at.values()), record.owner.pod_sets[0].name)]
+        return [Shrink(slots.without(at), slots.total - sum(at.values()), entry.job.pod_sets[0].name)]
     pods = [
         pod
-        for pod in record.pods.values()
+        for pod in entry.pods.values()
         if not finished(pod) and not is_gated(pod, keys.gate) and slots.of_selector(pod.spec.node_selector) in at
     ]
     pods.sort(key=lambda pod: pod.metadata.name)

@@ -1,10 +1,10 @@
 """What to do about one job: a plain function of what was seen. No I/O and no clock: ``now`` is an argument.
 
 Rules
-- No pod is ungated unless ``record.slots`` is set, which happens only after the admission was stored.
+- No pod is ungated unless ``entry.slots`` is set, which happens only after the admission was stored.
 - Never more pods in a slice than its count: only free slots are given, and an intent holds its slot.
 - Whatever keeps a pod gated is said on the Workload and as an event.
-- The same record gives the same instructions, in the same order.
+- The same entry gives the same instructions, in the same order.
 - What has a Workload has a life (`ungater.reconcile.lifecycle`): it is admitted, and evicted. A job with a queue is
   unsuspended and suspended by us too; one without a queue is as its user has it.
 """
@@ -30,6 +30,7 @@ from ungater.model.actions import (
     Release,
     Remove,
     RequeueAfter,
+    UpdateOwners,
     WriteConditions,
 )
 from ungater.model.conditions import WantedCondition
@@ -39,48 +40,50 @@ from ungater.reconcile import lifecycle
 from ungater.reconcile.missing_pods import awaited
 from ungater.reconcile.ungating import SOON, waits
 
+OWNERS = 4  # pods that a group's Workload is to belong to at least, where there are as many
+
 # A group of pods that is gone leaves nothing that its Workload could be about.
 _OUTCOMES = {"Complete": Reason.SUCCEEDED, "Failed": Reason.FAILED}
 
 
-def reconcile(record: WorkloadEntry, rules: ReconcileContext, now: float, wall: float = 0.0) -> list[Instruction]:
+def reconcile(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float = 0.0) -> list[Instruction]:
     """The instructions for one job, in the order in which they are to be carried out. Changes nothing.
 
     ``now``: seconds of a clock that never jumps; ``wall``: seconds since the epoch, as conditions have them.
     """
-    owner = record.owner
-    if owner.over or (record.removing and record.known is not None):
-        return _over(record, rules, wall)
-    if not owner.queue and (owner.request is None or not held_back(record, rules.keys)):
-        return [Dequeue(), not_ours(record, rules.keys)]
-    if record.known is None:
+    owner = entry.job
+    if owner.over or (entry.removing and entry.observed is not None):
+        return _over(entry, rules, wall)
+    if not owner.queue and (owner.request is None or not held_back(entry, rules.keys)):
+        return [Dequeue(), not_ours(entry, rules.keys)]
+    if entry.observed is None:
         return [Create()]
-    if record.admission is None and record.known.admission is None and (held_up := _held_up(record, rules, now, wall)):
+    if entry.admission is None and entry.observed.admission is None and (held_up := _held_up(entry, rules, now, wall)):
         return held_up
     if owner.suspended and not owner.queue:
-        return _suspended(record, rules)
-    return [*_misled(record, rules, now), *lifecycle.decide(record, rules, now, wall)]
+        return _suspended(entry, rules)
+    return [*_misled(entry, rules, now), *lifecycle.decide(entry, rules, now, wall), *_adopted(entry)]
 
 
-def _held_up(record: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:
+def _held_up(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:
     """What is done about one that can be given nothing as it is; [] where it can."""
-    if (why := trouble(record, rules)) is not None:
-        return [Dequeue(), *waits(record, *why, now)]
-    missing = awaited(record, doubted=rules.doubted(record.owner.namespace, now), wall=wall)
+    if (why := hindered(entry, rules)) is not None:
+        return [Dequeue(), *waits(entry, *why, now)]
+    missing = awaited(entry, doubted=rules.doubted(entry.job.namespace, now), wall=wall)
     if missing is None:
         return []
     again = [RequeueAfter(missing.left)] if missing.left is not None else []
-    return [Dequeue(), *waits(record, missing.reason, missing.message, now), *again]
+    return [Dequeue(), *waits(entry, missing.reason, missing.message, now), *again]
 
 
-def _misled(record: WorkloadEntry, rules: ReconcileContext, now: float) -> Iterator[Instruction]:
+def _misled(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> Iterator[Instruction]:
     """Pods of a LeaderWorkerSet that were let go for one of its name that it replaced; their controller makes others.
 
     They tell its name alone, so until the watch tells of the new one they are taken for the old one's. Pods that are
     older than it may be meant to run on.
     """
-    owner, mark = record.owner, rules.keys.workload
-    for pod in record.pods.values() if owner.kind == LEADER_SETS else ():
+    owner, mark = entry.job, rules.keys.workload
+    for pod in entry.pods.values() if owner.kind == LEADER_SETS else ():
         meta = pod.metadata
         if (
             (meta.annotations or {}).get(mark, owner.workload) == owner.workload
@@ -88,7 +91,7 @@ def _misled(record: WorkloadEntry, rules: ReconcileContext, now: float) -> Itera
             or is_gated(pod, rules.keys.gate)
             or finished(pod)
             or meta.deletion_timestamp is not None
-            or record.deleting.get(meta.uid, 0.0) > now
+            or entry.deleting.get(meta.uid, 0.0) > now
         ):
             continue
         text = (
@@ -98,17 +101,27 @@ def _misled(record: WorkloadEntry, rules: ReconcileContext, now: float) -> Itera
         yield Delete(pod, Reason.SLOT_MOVED, text)
 
 
-def _over(record: WorkloadEntry, rules: ReconcileContext, wall: float) -> list[Instruction]:
+def _adopted(entry: WorkloadEntry) -> list[Instruction]:
+    """What keeps the Workload of a pod group from being collected while pods of the group are there.
+
+    It was made when the first of them were there, and they are replaced one by one.
+    """
+    members = {uid for _, uid in entry.job.members}
+    owners = len(members & entry.observed.owners) if entry.observed is not None else 0
+    return [UpdateOwners()] if owners < min(OWNERS, len(members)) else []
+
+
+def _over(entry: WorkloadEntry, rules: ReconcileContext, wall: float) -> list[Instruction]:
     """The job needs nothing any more. Its Workload says so, unless it goes with the job, and goes later itself."""
-    known, over = record.known, record.owner.over
-    if (over == GONE or record.removing) and known is not None:
+    observed, over = entry.observed, entry.job.over
+    if (over == GONE or entry.removing) and observed is not None:
         return [Dequeue(), Remove(), Free()]  # other pods may come, and would find what is stored
     done: list[Instruction] = [Dequeue(), Free()]
-    if over in {"Deleted", GONE} or known is None:
+    if over in {"Deleted", GONE} or observed is None:
         return done
-    found = condition(known.conditions, names.FINISHED)
+    found = condition(observed.conditions, names.FINISHED)
     if found is None or found.status != "True":
-        message = record.owner.outcome or f"{record.owner.kind} {record.owner.name} is {over.lower()}"
+        message = entry.job.outcome or f"{entry.job.kind} {entry.job.name} is {over.lower()}"
         return [*done, WriteConditions((WantedCondition(names.FINISHED, True, _OUTCOMES[over], message),), delay=SOON)]
     retention, since = rules.life.retention, names.moment(found.last_transition_time)
     if retention is None or since is None:
@@ -117,14 +130,14 @@ def _over(record: WorkloadEntry, rules: ReconcileContext, wall: float) -> list[I
     return [*done, RequeueAfter(left) if left > 0 else Remove()]
 
 
-def held_back(record: WorkloadEntry, keys: Keys) -> bool:
+def held_back(entry: WorkloadEntry, keys: Keys) -> bool:
     """Whether our gate is on the job's pods: by its template, or by the webhook's on each pod."""
-    return record.owner.gated or bool(record.slots_in) or any(is_gated(pod, keys.gate) for pod in record.pods.values())
+    return entry.job.gated or bool(entry.slots_in) or any(is_gated(pod, keys.gate) for pod in entry.pods.values())
 
 
-def not_ours(record: WorkloadEntry, keys: Keys) -> EmitEvent:
+def not_ours(entry: WorkloadEntry, keys: Keys) -> EmitEvent:
     """Why a job that is ours to place by its request or by its gate is not by the other."""
-    if record.owner.request is None:
+    if entry.job.request is None:
         message = (
             f"the pod template carries the scheduling gate {keys.gate} but no topology request: its pods stay gated. "
             f"Make the job again with an annotation such as {keys.required[0]}, or without the gate"
@@ -137,15 +150,15 @@ def not_ours(record: WorkloadEntry, keys: Keys) -> EmitEvent:
     return EmitEvent("Warning", Reason.NOT_GATED, "Gate", message, once="request-without-gate")
 
 
-def trouble(record: WorkloadEntry, rules: ReconcileContext) -> tuple[Reason, str] | None:
+def hindered(entry: WorkloadEntry, rules: ReconcileContext) -> tuple[Reason, str] | None:
     """Why the job cannot be placed as it stands, whatever is free."""
-    owner = record.owner
+    owner = entry.job
     if isinstance(owner.request, RequestError):
         return owner.request.reason, str(owner.request)
     if rules.require_queue and not owner.queue:
         label = rules.keys.queue_name
         return Reason.QUEUE_REQUIRED, f"it names no queue (label {label}), and nothing is placed without one here"
-    if not owner.queue and record.known is not None and not record.known.active:
+    if not owner.queue and entry.observed is not None and not entry.observed.active:
         return Reason.DEACTIVATED, "it is inactive (spec.active is false), and placed when that is set to true"
     for request in (pod_set.request for pod_set in owner.pod_sets):
         if request is None or (owner.queue and request.policy is Policy.UNCONSTRAINED):
@@ -159,19 +172,19 @@ def trouble(record: WorkloadEntry, rules: ReconcileContext) -> tuple[Reason, str
     return None
 
 
-def _suspended(record: WorkloadEntry, rules: ReconcileContext) -> list[Instruction]:
-    until = record.owner.waits_for or "it is placed when it is resumed"
-    message = f"{record.owner.kind} {record.owner.name} is suspended; {until}"
+def _suspended(entry: WorkloadEntry, rules: ReconcileContext) -> list[Instruction]:
+    until = entry.job.waits_for or "it is placed when it is resumed"
+    message = f"{entry.job.kind} {entry.job.name} is suspended; {until}"
     wanted = [WantedCondition(names.QUOTA_RESERVED, False, Reason.SUSPENDED, message)]
-    known = record.known
+    observed = entry.observed
     wanted += (
         WantedCondition(type_, False, Reason.SUSPENDED, message)
         for type_ in (names.ADMITTED, names.PODS_READY)
-        if known is not None and is_true(known.conditions, type_)
+        if observed is not None and is_true(observed.conditions, type_)
     )
-    if record.admission is None and (known is None or known.admission is None):
+    if entry.admission is None and (observed is None or observed.admission is None):
         return [Dequeue(), WriteConditions(tuple(wanted), delay=SOON)]
-    if any(_stays(pod, rules.keys) for pod in record.pods.values()):
+    if any(_stays(pod, rules.keys) for pod in entry.pods.values()):
         return [Dequeue()]  # it may be resumed before its controller has seen this, and then they just go on
     return [Dequeue(), Release(tuple(wanted))]
 

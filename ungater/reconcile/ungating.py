@@ -53,79 +53,79 @@ _STUCK = frozenset(
 _HELD_LONG = 5.0  # seconds after which pods that wait for others on their way are worth a word
 
 
-def waits(record: WorkloadEntry, reason: Reason, message: str, now: float) -> list[Instruction]:
+def waits(entry: WorkloadEntry, reason: Reason, message: str, now: float) -> list[Instruction]:
     """Say why it waits: at once where the reason is new, lazily and rarely where only details are."""
     wanted = WantedCondition(names.QUOTA_RESERVED, False, reason, message)
-    known = record.known
-    written = known is not None and any(
+    observed = entry.observed
+    written = observed is not None and any(
         found.type == names.QUOTA_RESERVED and found.status == "False" and found.reason == str(reason)
-        for found in known.conditions
+        for found in observed.conditions
     )
     told: list[Instruction] = [WriteConditions((wanted,), delay=DETAILS_AFTER if written else 0.0)]
-    if _is_news(record, reason, message, now):
+    if _is_news(entry, reason, message, now):
         told.append(EmitEvent("Warning", reason, "Admit", message))
     return told
 
 
-def _is_news(record: WorkloadEntry, reason: str, message: str, now: float) -> bool:
-    told = record.told
+def _is_news(entry: WorkloadEntry, reason: str, message: str, now: float) -> bool:
+    told = entry.last_event
     if told is None or told.reason != reason:
         return True
     return told.message != message and now - told.at >= RETELL_AFTER
 
 
-def running(record: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Instruction]:
+def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Instruction]:
     """Pods go to their slots, those that are astray are replaced, and what is missing is asked for."""
-    if not record.slots_in:
-        gone, barred = _let_go(record, rules.keys, now)
-        if elsewhere := granted.elsewhere(record, barred, rules.keys.gate):
+    if not entry.slots_in:
+        gone, barred = _let_go(entry, rules.keys, now)
+        if elsewhere := granted.elsewhere(entry, barred, rules.keys.gate):
             return [Dequeue(), Release(elsewhere)]
-        told = _say_why(record, barred, rules, now) or _ready(record)
-        return [*gone, *resize(record, {}, granted.asked(record, barred), now), *told]
-    pod_sets, keys = record.owner.pod_sets, rules.keys
+        told = _say_why(entry, barred, rules, now) or _ready(entry)
+        return [*gone, *resize(entry, {}, granted.asked(entry, barred), now), *told]
+    pod_sets, keys = entry.job.pod_sets, rules.keys
     counted = {
         pod_set.name: tally(
             slots,
-            record.pods_of(pod_set),
-            record.intents,
+            entry.pods_of(pod_set),
+            entry.expectations,
             gate=keys.gate,
             mark=keys.workload,
-            workload=record.owner.workload,
+            workload=entry.job.workload,
             now=now,
             rank=pod_set.rank,
             dead=rules.dead,
         )
         for pod_set in pod_sets
-        if (slots := record.slots_in.get(pod_set.name)) is not None
+        if (slots := entry.slots_in.get(pod_set.name)) is not None
     }
     for name, count in counted.items():
-        _keep_places(record.slots_in[name], count, [*record.left_of(name), *count.ending])
+        _keep_places(entry.slots_in[name], count, [*entry.left_of(name), *count.ending])
     looks = [
-        _Look.of(record, pod_set, counted[pod_set.name], rules, now) for pod_set in pod_sets if pod_set.name in counted
+        _Look.of(entry, pod_set, counted[pod_set.name], rules, now) for pod_set in pod_sets if pod_set.name in counted
     ]
-    gone, barred = _let_go(record, keys, now)
+    gone, barred = _let_go(entry, keys, now)
     barred += (one for look in looks for one in look.barred)
-    if elsewhere := granted.elsewhere(record, barred, keys.gate):
+    if elsewhere := granted.elsewhere(entry, barred, keys.gate):
         return [Dequeue(), Release(elsewhere)]
-    asked = granted.asked(record, barred)
-    if anew := granted.anew(record, asked, keys.gate):
+    asked = granted.asked(entry, barred)
+    if anew := granted.anew(entry, asked, keys.gate):
         return [Dequeue(), Release(anew)]
     moves = {look.name: look.moves for look in looks if look.moves}
     for look in looks:
         for _, index in look.going:
             look.counted.used[index] += 1  # let go at this look, so none of those that are left over
     return [
-        *_collect(record, rules, now),
-        *(step for look in looks for step in _replace(record, look.counted, now)),
+        *_collect(entry, rules, now),
+        *(step for look in looks for step in _replace(entry, look.counted, now)),
         *(Ungate(pod, index) for look in looks for pod, index in look.counted.resend if not look.crowded(index)),
         *(Ungate(pod, index) for look in looks for pod, index in look.going),
         *gone,
         *(
-            (give_back(record, counted, now) or [Enqueue(moves, asked=asked)])
+            (give_back(entry, counted, now) or [Enqueue(moves, asked=asked)])
             if moves
-            else resize(record, counted, asked, now)
+            else resize(entry, counted, asked, now)
         ),
-        *(_say_why(record, barred, rules, now) or _say(record, looks, now)),
+        *(_say_why(entry, barred, rules, now) or _say(entry, looks, now)),
     ]
 
 
@@ -140,30 +140,30 @@ def _keep_places(slots: PodSetSlots, counted: Tally, left: Sequence[Pod]) -> Non
             counted.used[index] += 1
 
 
-def _let_go(record: WorkloadEntry, keys: Keys, now: float) -> tuple[list[Instruction], list[Barred]]:
+def _let_go(entry: WorkloadEntry, keys: Keys, now: float) -> tuple[list[Instruction], list[Barred]]:
     """Pods that have quota and no slots go anywhere; those of a job that is suspended while it waits were not gated."""
     done: list[Instruction] = []
     barred: list[Barred] = []
-    if record.owner.suspendable or record.admission is None:
+    if entry.job.suspendable or entry.admission is None:
         return done, barred
-    more = granted.to_come(record)
-    for pod_set in record.owner.pod_sets:
-        if pod_set.name in record.slots_in:
+    more = granted.to_come(entry)
+    for pod_set in entry.job.pod_sets:
+        if pod_set.name in entry.slots_in:
             continue
-        left, waiting = record.admitted(pod_set.name) - len(record.left_of(pod_set.name)), []
-        for pod in record.pods_of(pod_set):
-            intent = record.intents.get(pod.metadata.uid)
-            if finished(pod) or (intent is not None and intent.gone):
+        left, waiting = entry.admitted(pod_set.name) - len(entry.left_of(pod_set.name)), []
+        for pod in entry.pods_of(pod_set):
+            expectation = entry.expectations.get(pod.metadata.uid)
+            if finished(pod) or (expectation is not None and expectation.gone):
                 continue
-            if not is_gated(pod, keys.gate) or intent is not None:
+            if not is_gated(pod, keys.gate) or expectation is not None:
                 left -= 1
-                if intent is not None and is_gated(pod, keys.gate) and intent.deadline <= now:
+                if expectation is not None and is_gated(pod, keys.gate) and expectation.deadline <= now:
                     done.append(Ungate(pod, ANYWHERE))
             elif pod.metadata.deletion_timestamp is None:
                 waiting.append(pod)
         waiting.sort(key=lambda pod: pod.metadata.name)
         for pod in waiting[: max(0, left)]:
-            if (bar := Barred.of(record, pod_set.name, pod, keys, more)) is None:
+            if (bar := Barred.of(entry, pod_set.name, pod, keys, more)) is None:
                 done.append(Ungate(pod, ANYWHERE))
             else:
                 barred.append(bar)
@@ -190,20 +190,20 @@ class _Look:
 
     @classmethod
     def of(
-        cls, record: WorkloadEntry, pod_set: PodSetView, counted: Tally, rules: ReconcileContext, now: float
+        cls, entry: WorkloadEntry, pod_set: PodSetView, counted: Tally, rules: ReconcileContext, now: float
     ) -> "_Look":
-        slots = record.slots_in[pod_set.name]
+        slots = entry.slots_in[pod_set.name]
         taken = None if pod_set.ranks is None else counted.ranks
-        layers = record.layers_of(pod_set)
+        layers = entry.layers_of(pod_set)
         placed = assign(
             counted.waiting, counted.free(slots), slots, pod_set.position, taken, layers, rank_of=pod_set.rank
         )
-        lost = _lost(record, pod_set, slots, counted, placed, rules)
-        refused = _refused(slots, counted, placed, rules.avoided(record, pod_set, now))
+        lost = _lost(entry, pod_set, slots, counted, placed, rules)
+        refused = _refused(slots, counted, placed, rules.avoided(entry, pod_set, now))
         moves = tuple(sorted({**refused, **lost}.items()))
         held_back = {index for index, _ in moves}
-        more = granted.to_come(record)
-        bars = {pod.metadata.uid: Barred.of(record, pod_set.name, pod, rules.keys, more) for pod, _ in placed}
+        more = granted.to_come(entry)
+        bars = {pod.metadata.uid: Barred.of(entry, pod_set.name, pod, rules.keys, more) for pod, _ in placed}
         barred = tuple([one for one in bars.values() if one is not None])
         going = tuple([(pod, at) for pod, at in placed if at not in held_back and bars[pod.metadata.uid] is None])
         unplaced = len(counted.waiting) - len(placed)
@@ -212,7 +212,7 @@ class _Look:
 
 
 def _lost(  # noqa: PLR0917
-    record: WorkloadEntry,
+    entry: WorkloadEntry,
     pod_set: PodSetView,
     slots: PodSetSlots,
     counted: Tally,
@@ -224,7 +224,7 @@ def _lost(  # noqa: PLR0917
     Those of pods of the job that still run there stay: moving them would end those pods.
     """
     needed = sorted({index for _, index in placed} | {index for index, count in enumerate(counted.unbound) if count})
-    lost = rules.lost(record, pod_set, slots, needed) if needed else ()
+    lost = rules.lost(entry, pod_set, slots, needed) if needed else ()
     return {index: left for index in lost if (left := slots.slots[index].count - counted.bound[index]) > 0}
 
 
@@ -238,20 +238,20 @@ def _refused(
     return {index: free[index] for index in {index for _, index in placed} if slots.slots[index].node in avoided}
 
 
-def _collect(record: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Instruction]:
+def _collect(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Instruction]:
     """Delete our pods on nodes that are there no more, before Kubernetes does: it would count each as a failure.
 
     A Job waits up to ten minutes after several failures until it makes new pods.
     """
     done: list[Instruction] = []
     due: list[float] = []
-    for pod in record.pods.values():
+    for pod in entry.pods.values():
         name = pod.spec.node_name
         if not name or finished(pod) or rules.keys.workload not in (pod.metadata.annotations or {}):
             continue
         if (since := rules.missing(name)) is None:
             continue
-        at = max(since + NODE_BACK, record.deleting.get(pod.metadata.uid, 0.0))
+        at = max(since + NODE_BACK, entry.deleting.get(pod.metadata.uid, 0.0))
         if at > now:
             due.append(at - now)
             continue
@@ -260,42 +260,40 @@ def _collect(record: WorkloadEntry, rules: ReconcileContext, now: float) -> list
     return [*done, *(RequeueAfter(after) for after in sorted(due)[:1])]
 
 
-def _replace(record: WorkloadEntry, counted: Tally, now: float) -> list[Instruction]:
+def _replace(entry: WorkloadEntry, counted: Tally, now: float) -> list[Instruction]:
     """Pods that stand where they have no slot go; pods that were never ours to place are only pointed at."""
     done: list[Instruction] = [
         Delete(
             pod,
             Reason.SLOT_MOVED,
-            f"pod {pod.metadata.name} was sent to a place that is no slot of workload {record.owner.workload} any "
+            f"pod {pod.metadata.name} was sent to a place that is no slot of workload {entry.job.workload} any "
             "more: it is deleted, and its replacement gets a slot",
         )
         for pod in counted.moved
-        if record.deleting.get(pod.metadata.uid, 0.0) <= now
+        if entry.deleting.get(pod.metadata.uid, 0.0) <= now
     ]
     for pod in counted.strangers:
-        if pod.metadata.uid not in record.noted:
+        if pod.metadata.uid not in entry.noted:
             message = (
-                f"pod {pod.metadata.name} runs without a slot of workload {record.owner.workload}: its gate was not "
+                f"pod {pod.metadata.name} runs without a slot of workload {entry.job.workload}: its gate was not "
                 "removed by Topogate. Delete it to have it placed"
             )
             done.append(EmitEvent("Warning", Reason.NOT_GATED, "Place", message, pod=pod, once=pod.metadata.uid))
-    waits_until = [record.deleting[pod.metadata.uid] for pod in counted.moved if pod.metadata.uid in record.deleting]
+    waits_until = [entry.deleting[pod.metadata.uid] for pod in counted.moved if pod.metadata.uid in entry.deleting]
     return [*done, *(RequeueAfter(due - now) for due in sorted(waits_until)[:1] if due > now)]
 
 
-def _say_why(record: WorkloadEntry, barred: Sequence[Barred], rules: ReconcileContext, now: float) -> list[Instruction]:
+def _say_why(entry: WorkloadEntry, barred: Sequence[Barred], rules: ReconcileContext, now: float) -> list[Instruction]:
     """Why pods stay gated, or are not there, whatever has room."""
-    return (
-        _say_barred(record, barred, now) or _say_of_no_kind(record, rules.keys, now) or _say_missing(record, rules, now)
-    )
+    return _say_barred(entry, barred, now) or _say_of_no_kind(entry, rules.keys, now) or _say_missing(entry, rules, now)
 
 
-def _say_of_no_kind(record: WorkloadEntry, keys: Keys, now: float) -> list[Instruction]:
+def _say_of_no_kind(entry: WorkloadEntry, keys: Keys, now: float) -> list[Instruction]:
     """That pods wait of a kind that the workload has no slots for."""
-    owner = record.owner
+    owner = entry.job
     if not owner.kinds:
         return []
-    others = [pod for pod in record.pods.values() if is_gated(pod, keys.gate) and owner.pod_set_of(pod) is None]
+    others = [pod for pod in entry.pods.values() if is_gated(pod, keys.gate) and owner.pod_set_of(pod) is None]
     first = min(others, key=lambda pod: pod.metadata.name, default=None)
     if first is None:
         return []
@@ -304,40 +302,40 @@ def _say_of_no_kind(record: WorkloadEntry, keys: Keys, now: float) -> list[Instr
         f"pod {first.metadata.name} is {owner.role(first)}, and workload {owner.workload} was placed with {kinds} "
         f"alone: annotation {keys.pod_group_total} is to count the pods of all kinds"
     )
-    return _warn(record, Reason.PARTLY_PLACED, message, now)
+    return _warn(entry, Reason.PARTLY_PLACED, message, now)
 
 
-def _say_barred(record: WorkloadEntry, barred: Sequence[Barred], now: float) -> list[Instruction]:
+def _say_barred(entry: WorkloadEntry, barred: Sequence[Barred], now: float) -> list[Instruction]:
     """Why pods that are not what was admitted stay gated."""
-    found = granted.told(record, barred)
+    found = granted.told(entry, barred)
     if found is None:
         return []
-    return _warn(record, *found, now)
+    return _warn(entry, *found, now)
 
 
-def _say_missing(record: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Instruction]:
+def _say_missing(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Instruction]:
     """That some of its pods were not made in time, as long as they are not there."""
-    if not record.late:
+    if not entry.late:
         return []
-    return _warn(record, Reason.PODS_MISSING, missing_pods.message(record, rules.missing_pods), now)
+    return _warn(entry, Reason.PODS_MISSING, missing_pods.message(entry, rules.missing_pods), now)
 
 
-def _warn(record: WorkloadEntry, reason: Reason, message: str, now: float) -> list[Instruction]:
+def _warn(entry: WorkloadEntry, reason: Reason, message: str, now: float) -> list[Instruction]:
     said: list[Instruction] = [
         WriteConditions((WantedCondition(names.PODS_READY, False, reason, message),), delay=SOON, lost=())
     ]
-    if _is_news(record, reason, message, now):
+    if _is_news(entry, reason, message, now):
         said.append(EmitEvent("Warning", reason, "Place", message))
     return said
 
 
-def _say(record: WorkloadEntry, looks: Sequence[_Look], now: float) -> list[Instruction]:
+def _say(entry: WorkloadEntry, looks: Sequence[_Look], now: float) -> list[Instruction]:
     """PodsReady, and why pods are still gated where some are."""
-    owner = record.owner
+    owner = entry.job
     astray = [look.slots.slots[index].values[-1] for look in looks for index in (*look.lost, *look.refused)]
     total = sum(look.slots.total for look in looks)
-    if record.refused is not None and (astray or owner.count > total):
-        reason, detail = Reason.PARTLY_PLACED, record.refused.message
+    if entry.refused is not None and (astray or owner.count > total):
+        reason, detail = Reason.PARTLY_PLACED, entry.refused.message
         message = f"{total} of {owner.count} pods have a slot; no room for the rest: {detail}"
         if astray:
             where = ", ".join(astray[:3])
@@ -348,7 +346,7 @@ def _say(record: WorkloadEntry, looks: Sequence[_Look], now: float) -> list[Inst
         said: list[Instruction] = [
             WriteConditions((WantedCondition(names.PODS_READY, False, reason, message),), delay=SOON, lost=lost)
         ]
-        if _is_news(record, reason, message, now):
+        if _is_news(entry, reason, message, now):
             said.append(EmitEvent("Warning", reason, "Resize", message))
         return said
     unplaced = sum(look.unplaced for look in looks)
@@ -359,12 +357,12 @@ def _say(record: WorkloadEntry, looks: Sequence[_Look], now: float) -> list[Inst
                 (WantedCondition(names.PODS_READY, False, Reason.SLOT_OCCUPIED, message),), delay=SOON, lost=()
             )
         ]
-    return _held(record, now) or _ready(record)
+    return _held(entry, now) or _ready(entry)
 
 
-def _held(record: WorkloadEntry, now: float) -> list[Instruction]:
+def _held(entry: WorkloadEntry, now: float) -> list[Instruction]:
     """Some pods have waited for a while for what others do on their node."""
-    held = [one for one in record.held.values() if now - one.since >= _HELD_LONG]
+    held = [one for one in entry.held.values() if now - one.since >= _HELD_LONG]
     if not held:
         return []
     nodes = sorted({one.node for one in held})
@@ -378,12 +376,12 @@ def _held(record: WorkloadEntry, now: float) -> list[Instruction]:
     ]
 
 
-def _ready(record: WorkloadEntry) -> list[Instruction]:
+def _ready(entry: WorkloadEntry) -> list[Instruction]:
     """PodsReady."""
-    owner, known = record.owner, record.known
-    was_ready = known is not None and is_true(known.conditions, names.PODS_READY)
+    owner, observed = entry.job, entry.observed
+    was_ready = observed is not None and is_true(observed.conditions, names.PODS_READY)
     if owner.ready >= owner.count > 0:
-        astray = [trouble for trouble in record.troubles.values() if not trouble.refused]
+        astray = [mismatch for mismatch in entry.mismatches.values() if not mismatch.refused]
         message = f"all {owner.count} pods are ready"
         if astray:
             message = f"{message}; {len(astray)} of them did not get the NUMA zones or devices that were predicted"
@@ -397,7 +395,7 @@ def _ready(record: WorkloadEntry) -> list[Instruction]:
                 )
             ]
         )
-    refusal = next((trouble for trouble in reversed(record.troubles.values()) if trouble.refused), None)
+    refusal = next((mismatch for mismatch in reversed(entry.mismatches.values()) if mismatch.refused), None)
     if refusal is not None and not was_ready:
         message = (
             f"{refusal.message}; its replacement goes to another node, or there again after {refusal.seconds:.0f} s"
@@ -407,18 +405,18 @@ def _ready(record: WorkloadEntry) -> list[Instruction]:
                 (WantedCondition(names.PODS_READY, False, Reason.KUBELET_REFUSED, message),), delay=SOON, lost=()
             )
         ]
-    stuck = known is not None and any(
-        found.type == names.PODS_READY and found.reason in _STUCK for found in known.conditions
+    stuck = observed is not None and any(
+        found.type == names.PODS_READY and found.reason in _STUCK for found in observed.conditions
     )
     if stuck or (was_ready and owner.count == owner.full):
         message = f"{owner.ready} of {owner.count} pods are ready"
-        reason = Reason.PODS_NOT_READY if was_ready or _ready_before(known) else Reason.WAIT_FOR_START
+        reason = Reason.PODS_NOT_READY if was_ready or _ready_before(observed) else Reason.WAIT_FOR_START
         return [WriteConditions((WantedCondition(names.PODS_READY, False, reason, message),), delay=SOON, lost=())]
     return []
 
 
-def _ready_before(known: ObservedWorkload | None) -> bool:
+def _ready_before(observed: ObservedWorkload | None) -> bool:
     """Whether pods that are not ready now were since the admission."""
-    if known is None:
+    if observed is None:
         return False
-    return names.unready_at(known.conditions, names.since(known.conditions, names.ADMITTED)) is not None
+    return names.unready_at(observed.conditions, names.since(observed.conditions, names.ADMITTED)) is not None

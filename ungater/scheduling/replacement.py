@@ -25,135 +25,132 @@ COUNTED = frozenset({Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, Reason.NEVER_FI
 
 
 def pod_set_in(
-    memory: Cache, record: WorkloadEntry, owned: PodSetView, levels: Sequence[str], count: int | None = None
+    cache: Cache, entry: WorkloadEntry, owned: PodSetView, levels: Sequence[str], count: int | None = None
 ) -> PodSet:
     """A pod set as it is asked for in a flavor with these levels."""
     parsed = owned.request
     topology = resolve(parsed, levels) if parsed is not None else None
     if topology is None and parsed is not None:
         topology = unresolved(parsed)
-    return memory.pod_set(record, owned, topology or TopologyRequest(policy=Policy.UNCONSTRAINED), count)
+    return cache.pod_set(entry, owned, topology or TopologyRequest(policy=Policy.UNCONSTRAINED), count)
 
 
-def told(memory: Cache, record: WorkloadEntry, admission: Admission, message: str) -> str:
+def told(cache: Cache, entry: WorkloadEntry, admission: Admission, message: str) -> str:
     """Where its pods go, for people; ``message``: what queueing says of it, for one with a queue."""
     where = []
-    for pod_set in record.owner.pod_sets:
+    for pod_set in entry.job.pod_sets:
         part = admission.part(pod_set.name)
         if part is not None and part.slots is not None:
             named = f"{pod_set.name}: " if len(admission.parts) > 1 else ""
-            where.append(named + messages.admitted(part.slots, pod_set_in(memory, record, pod_set, part.slots.levels)))
+            where.append(named + messages.admitted(part.slots, pod_set_in(cache, entry, pod_set, part.slots.levels)))
     return "; ".join(filter(None, (message if admission.queue else "", *where)))
 
 
-def reclaimed(record: WorkloadEntry, admission: Admission) -> dict[str, int]:
+def reclaimed(entry: WorkloadEntry, admission: Admission) -> dict[str, int]:
     """How many pods of each pod set need no room any more."""
-    left = {one.name: one.full - part.count for one in record.owner.pod_sets if (part := admission.part(one.name))}
+    left = {one.name: one.full - part.count for one in entry.job.pod_sets if (part := admission.part(one.name))}
     return {name: count for name, count in left.items() if count > 0}
 
 
-def elsewhere(memory: Cache, record: WorkloadEntry) -> AssumedAdmission | Refusal:
+def elsewhere(cache: Cache, entry: WorkloadEntry) -> AssumedAdmission | Refusal:
     """Other slots for those that are lost, in the same required domain; the others stay where they are.
 
     Changes nothing.
     """
-    state, grant = memory.state, record.grant
-    if grant is None or not record.slots_in:
-        raise AssertionError(f"{record.key}: nothing to move")
+    state, grant = cache.state, entry.grant
+    if grant is None or not entry.slots_in:
+        raise AssertionError(f"{entry.key}: nothing to move")
     counts = dict(grant.counts)
     checkpoint = state.begin()
     try:
-        for owned in record.owner.pod_sets:
-            if owned.name not in record.lost or owned.name not in record.slots_in:
+        for owned in entry.job.pod_sets:
+            if owned.name not in entry.lost or owned.name not in entry.slots_in:
                 continue
-            found = _moved(memory, record, owned)
+            found = _moved(cache, entry, owned)
             if isinstance(found, Refusal):
                 return found
-            others = [part for part in state.assignments(record.key).values() if part.pod_set != owned.name]
-            state.reserve(record.key, [*others, found])
+            others = [part for part in state.assignments(entry.key).values() if part.pod_set != owned.name]
+            state.reserve(entry.key, [*others, found])
             counts[owned.name] = found.count
-        held = state.assignments(record.key)
+        held = state.assignments(entry.key)
         parts = tuple([held[name] for name in counts if name in held])
     finally:
         state.rollback(checkpoint)
     return dataclasses.replace(grant, counts=counts, assignments=parts)
 
 
-def fits(memory: Cache, record: WorkloadEntry, pod_set: str, selector: Mapping[str, str]) -> bool:
+def fits(cache: Cache, entry: WorkloadEntry, pod_set: str, selector: Mapping[str, str]) -> bool:
     """Whether all nodes of the slots of a pod set have these labels."""
-    held = record.grant.assignments if record.grant is not None else ()
+    held = entry.grant.assignments if entry.grant is not None else ()
     names = {name for part in held if part.pod_set == pod_set for piece in part.slices for name, _ in piece.nodes}
-    nodes = (memory.state.nodes.get(name) for name in names) if selector else ()
+    nodes = (cache.state.nodes.get(name) for name in names) if selector else ()
     return all(node is not None and selector.items() <= node.labels.items() for node in nodes)
 
 
-def anew(memory: Cache, record: WorkloadEntry, templates: Mapping[str, PodTemplate]) -> AssumedAdmission | Refusal:
+def anew(cache: Cache, entry: WorkloadEntry, templates: Mapping[str, PodTemplate]) -> AssumedAdmission | Refusal:
     """Other slots for all that a job without pods holds, in the same flavors.
 
     ``templates``: by pod set, what its pods will be made of; absent: the job's own. Changes nothing.
     """
-    state, grant = memory.state, record.grant
+    state, grant = cache.state, entry.grant
     if grant is None:
-        raise AssertionError(f"{record.key}: nothing to place anew")
+        raise AssertionError(f"{entry.key}: nothing to place anew")
     owned = {
-        one.name: dataclasses.replace(one, template=templates.get(one.name, one.template))
-        for one in record.owner.pod_sets
+        one.name: dataclasses.replace(one, template=templates.get(one.name, one.template)) for one in entry.job.pod_sets
     }
     checkpoint = state.begin()
     try:
-        state.release(record.key)
+        state.release(entry.key)
         parts: list[Assignment] = []
         for flavor in dict.fromkeys(part.flavor for part in grant.assignments):
             pod_sets = tuple(
                 [
-                    pod_set_in(memory, record, owned[part.pod_set], part.levels, part.count)
+                    pod_set_in(cache, entry, owned[part.pod_set], part.levels, part.count)
                     for part in grant.assignments
                     if part.flavor == flavor
                 ]
             )
-            placed = place(state, WorkloadRequest(record.key, pod_sets, (flavor,)))
+            placed = place(state, WorkloadRequest(entry.key, pod_sets, (flavor,)))
             if isinstance(placed, Refusal):
                 return placed
             parts += placed.assignments
-            state.reserve(record.key, parts)
+            state.reserve(entry.key, parts)
     finally:
         state.rollback(checkpoint)
     return dataclasses.replace(grant, assignments=tuple(parts))
 
 
-def _moved(memory: Cache, record: WorkloadEntry, owned: PodSetView) -> Assignment | Refusal:
-    state, queued, name = memory.state, bool(record.owner.queue), owned.name
-    slots, lost = record.slots_in[name], record.lost[name]
+def _moved(cache: Cache, entry: WorkloadEntry, owned: PodSetView) -> Assignment | Refusal:
+    state, queued, name = cache.state, bool(entry.job.queue), owned.name
+    slots, lost = entry.slots_in[name], entry.lost[name]
     whole = [slots.slots[at] for at, count in lost if at < len(slots.slots) and count == slots.slots[at].count]
-    if record.layers_of(owned) and len(whole) == len(lost) and all(slot.node for slot in whole):
+    if entry.layers_of(owned) and len(whole) == len(lost) and all(slot.node for slot in whole):
         # By rank order, which tells what is lost of each slice.
-        pod_set = pod_set_in(memory, record, owned, slots.levels, slots.total)
-        return replace(state, record.key, pod_set, {slot.node for slot in whole})
-    part = record.admission.part(name) if record.admission is not None else None
+        pod_set = pod_set_in(cache, entry, owned, slots.levels, slots.total)
+        return replace(state, entry.key, pod_set, {slot.node for slot in whole})
+    part = entry.admission.part(name) if entry.admission is not None else None
     if part is None:
-        raise AssertionError(f"{record.key}: pod set {name} is not admitted")
+        raise AssertionError(f"{entry.key}: pod set {name} is not admitted")
     kept = slots.without({index: count for index, count in lost if index < len(slots.slots)})
     want = slots.total if queued else max(owned.count, slots.total)
-    pod_set = pod_set_in(memory, record, owned, slots.levels, want)
-    others = [one for one in state.assignments(record.key).values() if one.pod_set != name]
+    pod_set = pod_set_in(cache, entry, owned, slots.levels, want)
+    others = [one for one in state.assignments(entry.key).values() if one.pod_set != name]
     checkpoint = state.begin()
     try:
         if kept.total:
-            state.restore(record.key, [*others, memory.holdings.assignment(record, part, kept)])
-            return extend(state, record.key, pod_set, want - kept.total)
-        state.reserve(record.key, others)
-        pod_set = _beside(pod_set, others, record)
-        placed = place(state, WorkloadRequest(record.key, (pod_set,), (slots.flavor,) if queued else ()))
+            state.restore(entry.key, [*others, cache.reservations.assignment(entry, part, kept)])
+            return extend(state, entry.key, pod_set, want - kept.total)
+        state.reserve(entry.key, others)
+        pod_set = _beside(pod_set, others, entry)
+        placed = place(state, WorkloadRequest(entry.key, (pod_set,), (slots.flavor,) if queued else ()))
         return placed if isinstance(placed, Refusal) else placed.assignments[0]
     finally:
         state.rollback(checkpoint)
 
 
-def _beside(pod_set: PodSet, others: Sequence[Assignment], record: WorkloadEntry) -> PodSet:
+def _beside(pod_set: PodSet, others: Sequence[Assignment], entry: WorkloadEntry) -> PodSet:
     """A pod set without any slots left, held to the required domain of those that it shares a group with."""
-    names = {
-        one.name for one in record.owner.pod_sets if one.request is not None and one.request.group == pod_set.group
-    }
+    names = {one.name for one in entry.job.pod_sets if one.request is not None and one.request.group == pod_set.group}
     mate = next((one for one in others if one.pod_set in names and one.slices), None)
     level = pod_set.topology.level
     alone = msgspec.structs.replace(pod_set, group="")
@@ -167,23 +164,23 @@ def _beside(pod_set: PodSet, others: Sequence[Assignment], record: WorkloadEntry
 def reason_text(state: ClusterState, refusal: Refusal, pod_set: PodSet, flavors: Sequence[str]) -> str:
     """The refusal in words, with how close the best domains of the flavor come."""
     flavor = refusal.flavor or next(iter(flavors), "")
-    known = state.flavors.get(flavor)
-    if refusal.reason not in COUNTED or known is None or pod_set.topology.level not in {None, *known.levels}:
+    observed = state.flavors.get(flavor)
+    if refusal.reason not in COUNTED or observed is None or pod_set.topology.level not in {None, *observed.levels}:
         return refusal.message
     return messages.waiting(refusal, pod_set, explain(state, flavor, pod_set))
 
 
-def refused_text(memory: Cache, record: WorkloadEntry, refusal: Refusal) -> str:
+def refused_text(cache: Cache, entry: WorkloadEntry, refusal: Refusal) -> str:
     """Why a job waits, for a person: with how close it comes, and with the nodes that are left out for now."""
-    flavor = refusal.flavor if refusal.flavor in memory.flavors else next(iter(sorted(memory.flavors)), "")
+    flavor = refusal.flavor if refusal.flavor in cache.flavors else next(iter(sorted(cache.flavors)), "")
     text = refusal.message
     if flavor:
-        pod_sets = record.owner.pod_sets
+        pod_sets = entry.job.pod_sets
         owned = next((one for one in pod_sets if one.name == refusal.pod_set), pod_sets[0])
-        pod_set = pod_set_in(memory, record, owned, memory.flavors[flavor])
-        text = reason_text(memory.state, refusal, pod_set, [flavor])
-    if refusal.reason in COUNTED and (left_out := memory.troubles.listed(record)):
+        pod_set = pod_set_in(cache, entry, owned, cache.flavors[flavor])
+        text = reason_text(cache.state, refusal, pod_set, [flavor])
+    if refusal.reason in COUNTED and (left_out := cache.mismatches.listed(entry)):
         text += f"; left out for now, because their kubelets refused such a pod: {left_out}"
-    if flavor and refusal.reason in {*COUNTED, Reason.NO_NODES} and (found := helpful(memory.state, flavor, pod_set)):
+    if flavor and refusal.reason in {*COUNTED, Reason.NO_NODES} and (found := helpful(cache.state, flavor, pod_set)):
         text += f"; {in_words(found)}, and could take such pods"
     return text

@@ -45,7 +45,7 @@ class Scheduler:
 
     def __init__(
         self,
-        memory: Cache,
+        cache: Cache,
         writer: WorkloadWriter,
         *,
         spawn: Spawn,
@@ -53,7 +53,7 @@ class Scheduler:
         metrics: Metrics,
         recorder: EventRecorder,
     ) -> None:
-        self._memory = memory
+        self._cache = cache
         self._writer = writer
         self._spawn = spawn
         self._again = again
@@ -64,12 +64,12 @@ class Scheduler:
 
     def cycle(self) -> bool:
         """One cycle. Returns whether there is more to look at now."""
-        memory, started = self._memory, time.perf_counter()
-        memory.look_at_changed_nodes()
+        cache, started = self._cache, time.perf_counter()
+        cache.look_at_changed_nodes()
         # 1. Who holds slots that are lost gets others, before anybody takes the room.
         self._move()
         # 2. The cycle itself: growth, turns, preemption. All of it is held when it returns.
-        made = cycle(memory.state, memory.queues, time.time(), HEADS)
+        made = cycle(cache.state, cache.queues, time.time(), HEADS)
         if made.admitted or made.waiting or made.preempting:
             answer = "placed" if made.admitted else "refused"
             self._metrics.placement.labels(answer).observe(time.perf_counter() - started)
@@ -84,7 +84,7 @@ class Scheduler:
         for gone in made.given_up:
             self.give_up(gone)
         for admitted in made.admitted:
-            self._memory.queues.stores(admitted.key)
+            self._cache.queues.stores(admitted.key)
             self._with(admitted.key, partial(self._store, admitted))
         for resized in made.resized:
             self._with(resized.key, partial(self._change, resized.grant, Reason.RESIZED))
@@ -93,84 +93,84 @@ class Scheduler:
         for evict in made.evict:
             self._drain(evict)
         for waiting in made.waiting:
-            with self._memory.guard("workload", waiting.key):
+            with self._cache.guard("workload", waiting.key):
                 self._wait(waiting)
-        for key in self._memory.queues.growing:
-            entry, record = self._memory.queues.entries[key], self._memory.record_of(key)
-            if entry.refusal is not None and record is not None:
-                with self._memory.guard("workload", key):
-                    self._refuse(record, entry.refusal)
+        for key in self._cache.queues.growing:
+            queued, entry = self._cache.queues.entries[key], self._cache.entry_of(key)
+            if queued.refusal is not None and entry is not None:
+                with self._cache.guard("workload", key):
+                    self._refuse(entry, queued.refusal)
 
     def _fail(self, failed: Failed) -> None:
         """One led to an error that nobody foresaw. It is put off; it and an administrator hear why."""
-        self._memory.guard.failed("workload", failed.key, failed.error)
-        record = self._memory.record_of(failed.key)
-        if record is None:
+        self._cache.guard.failed("workload", failed.key, failed.error)
+        entry = self._cache.entry_of(failed.key)
+        if entry is None:
             return
-        record.refused, record.refused_at = Refused(Reason.INTERNAL_ERROR, in_words(failed.error)), time.monotonic()
-        self._again(record.id, 0.0)
+        entry.refused, entry.refused_at = Refused(Reason.INTERNAL_ERROR, in_words(failed.error)), time.monotonic()
+        self._again(entry.id, 0.0)
 
     def _with(self, key: str, write: Callable[[WorkloadEntry], Awaitable[None]]) -> None:
-        """Write for a record, after the writes that are under way for it."""
-        record = self._memory.record_of(key)
-        if record is None:
-            self._memory.queues.forget(self._memory.state, key)
-            self._memory.queues.stored(key)
+        """Write for an entry, after the writes that are under way for it."""
+        entry = self._cache.entry_of(key)
+        if entry is None:
+            self._cache.queues.forget(self._cache.state, key)
+            self._cache.queues.stored(key)
             return
-        record.busy += 1
-        self._spawn(self._write(record, write))
+        entry.busy += 1
+        self._spawn(self._write(entry, write))
 
-    async def _write(self, record: WorkloadEntry, write: Callable[[WorkloadEntry], Awaitable[None]]) -> None:
-        failures = record.failures
+    async def _write(self, entry: WorkloadEntry, write: Callable[[WorkloadEntry], Awaitable[None]]) -> None:
+        failures = entry.failures
         try:
-            async with record.lock, self._writes:
-                await write(record)
+            async with entry.lock, self._writes:
+                await write(entry)
         except Exception as error:  # noqa: BLE001  (told by the guard)
             # With this workload alone: all others are served. What is stored is taken over from its events.
-            self._memory.guard.failed("workload", record.key, error)
-            record.failures += 1
-            delay = backoff(record.failures)
-            self._memory.undo(record, time.time() + delay)
-            self._again(record.id, delay)
-        if record.failures <= failures:
-            self._again(record.id, 0.0)
+            self._cache.guard.failed("workload", entry.key, error)
+            entry.failures += 1
+            delay = backoff(entry.failures)
+            self._cache.undo(entry, time.time() + delay)
+            self._again(entry.id, delay)
+        if entry.failures <= failures:
+            self._again(entry.id, 0.0)
 
     # --- admissions ------------------------------------------------------------------------------------------------
 
-    async def _store(self, admitted: Admitted, record: WorkloadEntry) -> None:
-        known = record.known
-        admission = self._admission(record, admitted.grant)
-        text = self._text(record, admission, admitted.message)
-        wanted = (*admitted_as(known, text, checks := self._checks(record, admission)), *_not_ready(record))
+    async def _store(self, admitted: Admitted, entry: WorkloadEntry) -> None:
+        observed = entry.observed
+        admission = self._admission(entry, admitted.grant)
+        text = self._text(entry, admission, admitted.message)
+        wanted = (*admitted_as(observed, text, checks := self._checks(entry, admission)), *_not_ready(entry))
         more = {"admissionChecks": pending(checks)} if checks else None
         try:
-            done = await self._settle(record, admitted.grant, admission, wanted, more)
+            done = await self._settle(entry, admitted.grant, admission, wanted, more)
         finally:
-            self._memory.stored(record)
+            self._cache.stored(entry)
         if done:
-            self._was_admitted(record, Reason.ADMITTED, "Admit", text)
+            self._was_admitted(entry, Reason.ADMITTED, "Admit", text)
             self._metrics.admitted.inc()
-            self._metrics.admission.observe(max(0.0, time.time() - seconds_of(record.owner.created)))
+            self._metrics.admission.observe(max(0.0, time.time() - seconds_of(entry.job.created)))
 
-    async def _change(self, grant: AssumedAdmission, reason: Reason, record: WorkloadEntry) -> None:
+    async def _change(self, grant: AssumedAdmission, reason: Reason, entry: WorkloadEntry) -> None:
         """Store that one who is admitted has other slots, or more of them. An eviction that began meanwhile goes on."""
-        admission = self._admission(record, grant)
-        text = self._text(record, admission, "")
-        if await self._settle(record, grant, admission, admitted_as(None, text, ()), None):
-            self._was_admitted(record, reason, "Replace" if reason is Reason.REPLACED else "Resize", text)
+        admission = self._admission(entry, grant)
+        text = self._text(entry, admission, "")
+        if await self._settle(entry, grant, admission, admitted_as(None, text, ()), None):
+            self._was_admitted(entry, reason, "Replace" if reason is Reason.REPLACED else "Resize", text)
 
-    def _admission(self, record: WorkloadEntry, grant: AssumedAdmission) -> Admission:
-        return self._memory.holdings.admission_of(record, grant)
+    def _admission(self, entry: WorkloadEntry, grant: AssumedAdmission) -> Admission:
+        return self._cache.reservations.admission_of(entry, grant)
 
-    def _checks(self, record: WorkloadEntry, admission: Admission) -> tuple[str, ...]:
-        return self._memory.checks_for(admission) if record.owner.queue else ()
+    def _checks(self, entry: WorkloadEntry, admission: Admission) -> tuple[str, ...]:
+        return self._cache.checks_for(admission) if entry.job.queue else ()
 
-    def _text(self, record: WorkloadEntry, admission: Admission, message: str) -> str:
-        return told(self._memory, record, admission, message)
+    def _text(self, entry: WorkloadEntry, admission: Admission, message: str) -> str:
+        return told(self._cache, entry, admission, message)
 
     async def _settle(
         self,
-        record: WorkloadEntry,
+        entry: WorkloadEntry,
         grant: AssumedAdmission,
         admission: Admission,
         wanted: tuple[WantedCondition, ...],
@@ -179,191 +179,193 @@ class Scheduler:
         """Store an admission that is held already; else hold what was held before. True where it is stored."""
 
         def write() -> Awaitable[ObservedWorkload]:
-            reclaimable = None if record.admission is None else reclaimed(record, admission)
+            reclaimable = None if entry.admission is None else reclaimed(entry, admission)
             return self._writer.admission(
-                record.owner.namespace, _there(record), admission, wanted, reclaimable=reclaimable, more=more
+                entry.job.namespace, _there(entry), admission, wanted, reclaimable=reclaimable, more=more
             )
 
         def stored() -> None:
-            self._memory.admit(record, admission, grant)
-            record.failures = 0
+            self._cache.admit(entry, admission, grant)
+            entry.failures = 0
 
-        return await self._storing(record, grant, write, stored)
+        return await self._storing(entry, grant, write, stored)
 
     async def _storing(
         self,
-        record: WorkloadEntry,
+        entry: WorkloadEntry,
         grant: AssumedAdmission,
         write: Callable[[], Awaitable[ObservedWorkload]],
         stored: Callable[[], None],
     ) -> bool:
         """Store what is held already and still stands, then ``stored``; else hold what was held before."""
-        memory, known = self._memory, None
+        cache, observed = self._cache, None
         try:
-            if not self._stands(record, grant):
+            if not self._stands(entry, grant):
                 return False  # it was decided anew meanwhile
-            known = await write()
+            observed = await write()
         except Overtaken as news:
-            memory.undo(record)
-            known = news.found
+            cache.undo(entry)
+            observed = news.found
         except KubeError as error:
-            self._failed(record, error)
+            self._failed(entry, error)
         else:
-            if self._stands(record, grant):
+            if self._stands(entry, grant):
                 stored()
                 return True
         finally:
-            memory.written(record, known)
+            cache.written(entry, observed)
         return False
 
-    def _stands(self, record: WorkloadEntry, grant: AssumedAdmission) -> bool:
-        entry = self._memory.queues.entries.get(record.key)
-        return entry is not None and entry.grant is grant and record.id in self._memory.records
+    def _stands(self, entry: WorkloadEntry, grant: AssumedAdmission) -> bool:
+        queued = self._cache.queues.entries.get(entry.key)
+        return queued is not None and queued.grant is grant and entry.id in self._cache.entries
 
-    def _failed(self, record: WorkloadEntry, error: KubeError) -> None:
-        record.failures += 1
-        delay = backoff(record.failures)
-        if record.grant is not None:
-            self._memory.holdings.rest(record)  # else the room that it gives back would have it tried again at once
-        self._memory.undo(record, time.time() + delay)
-        self._again(record.id, delay)
-        log.warning("admission was not stored", workload=record.key, error=str(error))
+    def _failed(self, entry: WorkloadEntry, error: KubeError) -> None:
+        entry.failures += 1
+        delay = backoff(entry.failures)
+        if entry.grant is not None:
+            self._cache.reservations.rest(entry)  # else the room that it gives back would have it tried again at once
+        self._cache.undo(entry, time.time() + delay)
+        self._again(entry.id, delay)
+        log.warning("admission was not stored", workload=entry.key, error=str(error))
         if isinstance(error, NotFound):
-            record.known = None
+            entry.observed = None
 
-    def _was_admitted(self, record: WorkloadEntry, reason: Reason, action: str, text: str) -> None:
-        emit(self._recorder, record, FINE, reason, action, message=text)
-        log.info("admitted", workload=record.key, message=text)
+    def _was_admitted(self, entry: WorkloadEntry, reason: Reason, action: str, text: str) -> None:
+        emit(self._recorder, entry, FINE, reason, action, message=text)
+        log.info("admitted", workload=entry.key, message=text)
 
     # --- preemption ------------------------------------------------------------------------------------------------
 
-    async def _preempt(self, plan: Preempting, record: WorkloadEntry) -> None:
+    async def _preempt(self, plan: Preempting, entry: WorkloadEntry) -> None:
         """Store the plan, and only then have its victims evicted."""
         victims = {victim.key: victim.uid for victim in plan.victims}
         priorities = {victim.key: victim.priority for victim in plan.victims}
         domains = {victim.key: victim.domains for victim in plan.victims if victim.domains}
-        strategy = self._memory.queues.rules.victims.strategy
-        nomination = Nomination(self._admission(record, plan.grant), victims, priorities, domains, strategy)
+        strategy = self._cache.queues.rules.victims.strategy
+        nomination = Nomination(self._admission(entry, plan.grant), victims, priorities, domains, strategy)
         wanted = (WantedCondition(conditions.QUOTA_RESERVED, False, Reason.PREEMPTING, plan.message),)
         await self._storing(
-            record,
+            entry,
             plan.grant,
-            lambda: self._writer.nomination(record.owner.namespace, _there(record), nomination, wanted),
-            lambda: self._evict(record, plan),
+            lambda: self._writer.nomination(entry.job.namespace, _there(entry), nomination, wanted),
+            lambda: self._evict(entry, plan),
         )
 
-    def _evict(self, record: WorkloadEntry, plan: Preempting) -> None:
-        record.refused = Refused(Reason.PREEMPTING, plan.message)
-        emit(self._recorder, record, FINE, Reason.PREEMPTING, "Preempt", message=plan.message)
-        log.info("preempts", workload=record.key, message=plan.message)
+    def _evict(self, entry: WorkloadEntry, plan: Preempting) -> None:
+        entry.refused = Refused(Reason.PREEMPTING, plan.message)
+        emit(self._recorder, entry, FINE, Reason.PREEMPTING, "Preempt", message=plan.message)
+        log.info("preempts", workload=entry.key, message=plan.message)
         for victim in plan.victims:
-            other = self._memory.record_of(victim.key)
+            other = self._cache.entry_of(victim.key)
             if other is None:
                 continue
             if not victim.domains:
                 other.evict = lifecycle.preempted(victim.reason, plan.told(victim))
-            elif (losing := self._memory.holdings.losing(victim.key)) is not None:
+            elif (losing := self._cache.reservations.losing(victim.key)) is not None:
                 text = conditions.shorten(losing.message)
                 emit(self._recorder, other, FINE, Reason.PREEMPTED, "Evict", message=text)
                 log.info("loses slices", workload=victim.key, message=text)
             self._again(other.id, 0.0)
 
     def _drain(self, evict: Drained) -> None:
-        record, entry = self._memory.record_of(evict.key), self._memory.queues.entries[evict.key]
-        if record is None:
+        entry, queued = self._cache.entry_of(evict.key), self._cache.queues.entries[evict.key]
+        if entry is None:
             return
-        if entry.phase is Phase.NOMINATED:
-            self._memory.undo(record)
+        if queued.phase is Phase.NOMINATED:
+            self._cache.undo(entry)
             self.give_up(Waiting(evict.key, evict.reason, evict.message))
             return
-        record.evict = lifecycle.Evict(reason=evict.reason, message=evict.message)
-        self._again(record.id, 0.0)
+        entry.evict = lifecycle.Evict(reason=evict.reason, message=evict.message)
+        self._again(entry.id, 0.0)
 
     def give_up(self, gone: Waiting) -> None:
         """Remove a nomination that came to nothing."""
-        record = self._memory.record_of(gone.key)
-        if record is not None:
-            record.refused = Refused(gone.reason, gone.message)
+        entry = self._cache.entry_of(gone.key)
+        if entry is not None:
+            entry.refused = Refused(gone.reason, gone.message)
         self._with(gone.key, partial(self._give_up, gone))
 
-    def withdraw(self, record: WorkloadEntry) -> None:
+    def withdraw(self, entry: WorkloadEntry) -> None:
         """Remove a stored plan that is none any more, or a restart would carry it out."""
-        entry = self._memory.queues.entries.get(record.key)
-        planned = entry is not None and entry.phase in HOLDING
-        if record.known is not None and record.known.nomination is not None and not planned:
-            record.busy += 1
-            self._spawn(self._write(record, partial(self._remove, ())))
+        queued = self._cache.queues.entries.get(entry.key)
+        planned = queued is not None and queued.phase in HOLDING
+        if entry.observed is not None and entry.observed.nomination is not None and not planned:
+            entry.busy += 1
+            self._spawn(self._write(entry, partial(self._remove, ())))
 
-    async def _give_up(self, gone: Waiting, record: WorkloadEntry) -> None:
-        await self._remove((WantedCondition(conditions.QUOTA_RESERVED, False, gone.reason, gone.message),), record)
+    async def _give_up(self, gone: Waiting, entry: WorkloadEntry) -> None:
+        await self._remove((WantedCondition(conditions.QUOTA_RESERVED, False, gone.reason, gone.message),), entry)
 
-    async def _remove(self, wanted: tuple[WantedCondition, ...], record: WorkloadEntry) -> None:
-        known: ObservedWorkload | None = None
+    async def _remove(self, wanted: tuple[WantedCondition, ...], entry: WorkloadEntry) -> None:
+        observed: ObservedWorkload | None = None
         try:
-            if record.known is not None:
+            if entry.observed is not None:
                 more = {"nomination": None}
-                known = await self._writer.conditions(record.owner.namespace, record.known, wanted, more)
+                observed = await self._writer.conditions(entry.job.namespace, entry.observed, wanted, more)
         except KubeError as error:
-            record.failures += 1
-            self._again(record.id, backoff(record.failures))
-            log.warning("a nomination was not removed", workload=record.key, error=str(error))
+            entry.failures += 1
+            self._again(entry.id, backoff(entry.failures))
+            log.warning("a nomination was not removed", workload=entry.key, error=str(error))
         finally:
-            self._memory.written(record, known)
+            self._cache.written(entry, observed)
 
     # --- refusals and lost slots -------------------------------------------------------------------------------------
 
     def _wait(self, waiting: Waiting) -> None:
-        record, entry = self._memory.record_of(waiting.key), self._memory.queues.entries.get(waiting.key)
-        if record is not None:
-            flavor = entry.refusal.flavor if entry is not None and entry.refusal is not None else ""
-            self._refuse(record, Refusal(waiting.reason, waiting.message, flavor=flavor))
+        entry, queued = self._cache.entry_of(waiting.key), self._cache.queues.entries.get(waiting.key)
+        if entry is not None:
+            flavor = queued.refusal.flavor if queued is not None and queued.refusal is not None else ""
+            self._refuse(entry, Refusal(waiting.reason, waiting.message, flavor=flavor))
 
-    def _refuse(self, record: WorkloadEntry, refusal: Refusal) -> None:
-        now, before = time.monotonic(), record.refused
-        soon = before is not None and before.reason == refusal.reason and now - record.refused_at < DETAILS
+    def _refuse(self, entry: WorkloadEntry, refusal: Refusal) -> None:
+        now, before = time.monotonic(), entry.refused
+        soon = before is not None and before.reason == refusal.reason and now - entry.refused_at < DETAILS
         if soon and refusal.reason in COUNTED:
             return  # its text takes long to make
-        record.refused_at = now
-        record.refused = Refused(refusal.reason, refused_text(self._memory, record, refusal))
-        if record.refused != before:
-            log.info("waits", workload=record.key, reason=str(refusal.reason), message=record.refused.message)
-            self._again(record.id, 0.0)
+        entry.refused_at = now
+        entry.refused = Refused(refusal.reason, refused_text(self._cache, entry, refusal))
+        if entry.refused != before:
+            log.info("waits", workload=entry.key, reason=str(refusal.reason), message=entry.refused.message)
+            self._again(entry.id, 0.0)
 
     def _move(self) -> None:
         """Other slots for lost ones, where something was freed since they were refused."""
-        memory = self._memory
-        for key, seen in tuple(memory.holdings.moving.items()):
-            record = memory.record_of(key)
-            if record is None or not record.slots_in or not record.lost:
-                memory.holdings.moving.pop(key, None)
+        cache = self._cache
+        for key, seen in tuple(cache.reservations.moving.items()):
+            entry = cache.entry_of(key)
+            if entry is None or not entry.slots_in or not entry.lost:
+                cache.reservations.moving.pop(key, None)
                 continue
-            now = memory.queues.freed_so_far(key)
-            if now == seen or record.busy or record.sending or key in memory.queues.evicting:
+            now = cache.queues.freed_so_far(key)
+            if now == seen or entry.busy or entry.sending or key in cache.queues.evicting:
                 continue  # the end of the write has it looked at again; a pod that is let go now goes to a slot of now
-            memory.holdings.moving[key] = now
-            with memory.guard("workload", key):
-                self._move_one(record)
+            cache.reservations.moving[key] = now
+            with cache.guard("workload", key):
+                self._move_one(entry)
 
-    def _move_one(self, record: WorkloadEntry) -> None:
-        found = elsewhere(self._memory, record)
+    def _move_one(self, entry: WorkloadEntry) -> None:
+        found = elsewhere(self._cache, entry)
         if isinstance(found, Refusal):
-            self._refuse(record, found)
+            self._refuse(entry, found)
         else:
-            self.replace(record, found)
+            self.replace(entry, found)
 
-    def replace(self, record: WorkloadEntry, grant: AssumedAdmission) -> None:
+    def replace(self, entry: WorkloadEntry, grant: AssumedAdmission) -> None:
         """Hold other slots from now on, and store them."""
-        self._memory.holdings.replace(record, grant)
-        self._with(record.key, partial(self._store_other, grant))
+        self._cache.reservations.replace(entry, grant)
+        self._with(entry.key, partial(self._store_other, grant))
 
-    async def _store_other(self, grant: AssumedAdmission, record: WorkloadEntry) -> None:
+    async def _store_other(self, grant: AssumedAdmission, entry: WorkloadEntry) -> None:
         try:
-            await self._change(grant, Reason.REPLACED, record)
+            await self._change(grant, Reason.REPLACED, entry)
         finally:
-            self._memory.replaced(record)
+            self._cache.replaced(entry)
 
 
-def admitted_as(known: ObservedWorkload | None, message: str, checks: tuple[str, ...]) -> tuple[WantedCondition, ...]:
+def admitted_as(
+    observed: ObservedWorkload | None, message: str, checks: tuple[str, ...]
+) -> tuple[WantedCondition, ...]:
     """What is said of one that holds quota and slots, once its ``checks`` are ready; none: at once."""
     wanted = [WantedCondition(conditions.QUOTA_RESERVED, True, Reason.QUOTA_RESERVED, message)]
     if checks:
@@ -371,7 +373,7 @@ def admitted_as(known: ObservedWorkload | None, message: str, checks: tuple[str,
         wanted.append(WantedCondition(conditions.ADMITTED, False, Reason.PENDING, text))
     else:
         wanted.append(WantedCondition(conditions.ADMITTED, True, Reason.ADMITTED, message))
-    for found in known.conditions if known is not None else ():
+    for found in observed.conditions if observed is not None else ():
         if found.type in {conditions.EVICTED, conditions.PREEMPTED} and found.status == "True":
             text = f"it was admitted again; before: {found.message}"
             wanted.append(WantedCondition(found.type, False, Reason.QUOTA_RESERVED, text))
@@ -382,21 +384,21 @@ def admitted_as(known: ObservedWorkload | None, message: str, checks: tuple[str,
     return tuple(wanted)
 
 
-def _not_ready(record: WorkloadEntry) -> tuple[WantedCondition, ...]:
+def _not_ready(entry: WorkloadEntry) -> tuple[WantedCondition, ...]:
     """That its pods are not ready yet: if that becomes true again later, when it did says that they were once."""
-    known = record.known
-    found = condition(known.conditions, conditions.PODS_READY) if known is not None else None
-    if not record.owner.queue or (found is not None and found.status == "False"):
+    observed = entry.observed
+    found = condition(observed.conditions, conditions.PODS_READY) if observed is not None else None
+    if not entry.job.queue or (found is not None and found.status == "False"):
         return ()
     text = "its pods were not all ready since it was admitted"
     return (WantedCondition(conditions.PODS_READY, False, Reason.WAIT_FOR_START, text),)
 
 
-def _there(record: WorkloadEntry) -> ObservedWorkload:
+def _there(entry: WorkloadEntry) -> ObservedWorkload:
     """Raises KubeError where the Workload is gone; another one is made, and then it is looked at again."""
-    if record.known is None:
-        raise KubeError(f"workload {record.key} is gone")
-    return record.known
+    if entry.observed is None:
+        raise KubeError(f"workload {entry.key} is gone")
+    return entry.observed
 
 
 def pending(checks: tuple[str, ...]) -> list[dict[str, str]]:

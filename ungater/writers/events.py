@@ -15,20 +15,20 @@ FINE = "Normal"
 
 
 def emit(
-    recorder: EventRecorder, record: WorkloadEntry, type_: str, reason: Reason, action: str, *, message: str
+    recorder: EventRecorder, entry: WorkloadEntry, type_: str, reason: Reason, action: str, *, message: str
 ) -> None:
     """Say what happened to a workload."""
     text = conditions.shorten(message)
-    recorder.event(job_reference(record), type_, reason, action, text)
-    if record.known is not None and record.known.uid:
-        recorder.event(workload_reference(record), type_, reason, action, text)
+    recorder.event(job_reference(entry), type_, reason, action, text)
+    if entry.observed is not None and entry.observed.uid:
+        recorder.event(workload_reference(entry), type_, reason, action, text)
 
 
-def job_reference(record: WorkloadEntry) -> ObjectReference:
+def job_reference(entry: WorkloadEntry) -> ObjectReference:
     """The job, as an event names it; of a group the first pod that is there."""
-    owner = record.owner
+    owner = entry.job
     if owner.members:
-        there = sorted((pod.metadata.name, pod.metadata.uid) for pod in record.pods.values() if not finished(pod))
+        there = sorted((pod.metadata.name, pod.metadata.uid) for pod in entry.pods.values() if not finished(pod))
         name, uid = next(iter(there), owner.members[0])
         return ObjectReference(api_version="v1", kind="Pod", namespace=owner.namespace, name=name, uid=uid)
     return ObjectReference(
@@ -40,9 +40,9 @@ def job_reference(record: WorkloadEntry) -> ObjectReference:
     )
 
 
-def workload_reference(record: WorkloadEntry) -> ObjectReference:
+def workload_reference(entry: WorkloadEntry) -> ObjectReference:
     """Its Workload; there has to be one."""
-    owner, uid = record.owner, record.known.uid if record.known is not None else ""
+    owner, uid = entry.job, entry.observed.uid if entry.observed is not None else ""
     return ObjectReference(
         api_version=API_VERSION, kind="Workload", namespace=owner.namespace, name=owner.workload, uid=uid
     )

@@ -164,7 +164,7 @@ class Evictor:
             try:
                 await self._evict(one)
             except NotFound:
-                self._metrics.evictions.labels("gone").inc()
+                self._metrics.evictor.labels("gone").inc()
                 self._forget_pod(one.pod.metadata.uid)
                 self._again(one.uid, GONE_AFTER)
             except KubeError as error:
@@ -215,7 +215,7 @@ class Evictor:
     def _granted(self, one: _Try) -> None:
         one.failures, one.blocked = 0, None
         one.not_before = self._clock() + SEEN_AFTER
-        self._metrics.evictions.labels("evicted").inc()
+        self._metrics.evictor.labels("evicted").inc()
         self._recorder.event(reference(PODS, one.pod), "Normal", Reason.EVICTED, "Evict", one.why)
         log.info("evicted", pod=one.pod.metadata.name, namespace=one.pod.metadata.namespace, why=one.why)
         self._again(one.uid, SEEN_AFTER)
@@ -233,7 +233,7 @@ class Evictor:
             if isinstance(error, TooManyRequests) and error.retry_after:
                 delay = max(delay, error.retry_after)
         one.not_before = now + delay
-        self._metrics.evictions.labels("blocked" if budget else "failed").inc()
+        self._metrics.evictor.labels("blocked" if budget else "failed").inc()
         log.warning("pod was not evicted", pod=meta.name, namespace=meta.namespace, again=delay, error=str(error))
         self._again(one.uid, delay)
 

@@ -1,4 +1,4 @@
-"""Sends ungating patches and deletions of pods: many at a time, each with its outcome taken back into the record.
+"""Sends ungating patches and deletions of pods: many at a time, each with its outcome taken back into the entry.
 
 An intent is recorded before its patch is sent and stays until the informer shows the pod ungated or gone. Whatever
 goes wrong, the intent keeps its slot and the same patch is sent again later: a patch whose answer was lost cannot put
@@ -76,35 +76,35 @@ class PodWriter:
 
     def ungate(
         self,
-        record: WorkloadEntry,
+        entry: WorkloadEntry,
         pod: Pod,
         slot: Slot,
         placement: NumaPlacement | None = None,
         annotations: Mapping[str, str] = _NOTHING,
     ) -> None:
         """Note the intent and send the patch soon, with what is predicted for the pod and its own annotations."""
-        before = record.intents.get(pod.metadata.uid)
+        before = entry.expectations.get(pod.metadata.uid)
         attempts = before.attempts + 1 if before else 1
         deadline = time.monotonic() + self._timeout
-        record.intents[pod.metadata.uid] = Expectation(slot.values, deadline, attempts, placement=placement)
-        self._later(record, pod, partial(self._ungate, record, pod, slot, annotations))
+        entry.expectations[pod.metadata.uid] = Expectation(slot.values, deadline, attempts, placement=placement)
+        self._later(entry, pod, partial(self._ungate, entry, pod, slot, annotations))
 
-    def delete(self, record: WorkloadEntry, pod: Pod, *, at_once: bool = False) -> None:
+    def delete(self, entry: WorkloadEntry, pod: Pod, *, at_once: bool = False) -> None:
         """Delete a pod soon, ``at_once`` without waiting for it to stop; not again before the timeout."""
-        record.deleting[pod.metadata.uid] = time.monotonic() + self._timeout
-        self._later(record, pod, partial(self._delete, record, pod, 0 if at_once else None))
+        entry.deleting[pod.metadata.uid] = time.monotonic() + self._timeout
+        self._later(entry, pod, partial(self._delete, entry, pod, 0 if at_once else None))
 
-    def _later(self, record: WorkloadEntry, pod: Pod, send: Callable[[], Awaitable[None]]) -> None:
-        self._queue.put_nowait(partial(self._guarded, record, pod, send))
+    def _later(self, entry: WorkloadEntry, pod: Pod, send: Callable[[], Awaitable[None]]) -> None:
+        self._queue.put_nowait(partial(self._guarded, entry, pod, send))
 
-    async def _guarded(self, record: WorkloadEntry, pod: Pod, send: Callable[[], Awaitable[None]]) -> None:
+    async def _guarded(self, entry: WorkloadEntry, pod: Pod, send: Callable[[], Awaitable[None]]) -> None:
         """Send; an error that nobody foresaw is this pod's alone, which is looked at again when its time is over."""
         sent = False
         with self._guard("pod", key(pod)):
             await send()
             sent = True
         if not sent:
-            self._again(record.id, self._timeout)
+            self._again(entry.id, self._timeout)
 
     async def _work(self) -> None:
         while True:
@@ -112,77 +112,79 @@ class PodWriter:
             self.last_sent = time.monotonic()
             await send()  # never raises what is not the end of all
 
-    def _stands(self, record: WorkloadEntry, pod: Pod, slot: Slot) -> bool:
+    def _stands(self, entry: WorkloadEntry, pod: Pod, slot: Slot) -> bool:
         """Whether the intent still holds after the wait in the queue."""
-        intent = record.intents.get(pod.metadata.uid)
-        if intent is None or intent.values != slot.values or record.closing:
+        expectation = entry.expectations.get(pod.metadata.uid)
+        if expectation is None or expectation.values != slot.values or entry.closing:
             return False
-        if record.leaving and (record.pod_set_of(pod), slot.values) in record.leaving:
+        if entry.leaving and (entry.pod_set_of(pod), slot.values) in entry.leaving:
             return False
-        slots = record.slots_of(pod)
+        slots = entry.slots_of(pod)
         if slots is None:
-            return not slot.values and record.admission is not None
+            return not slot.values and entry.admission is not None
         return slots.index(slot.values) is not None
 
-    async def _ungate(self, record: WorkloadEntry, pod: Pod, slot: Slot, annotations: Mapping[str, str]) -> None:
-        if not self._stands(record, pod, slot):
+    async def _ungate(self, entry: WorkloadEntry, pod: Pod, slot: Slot, annotations: Mapping[str, str]) -> None:
+        if not self._stands(entry, pod, slot):
             self._stayed(pod)
             return
-        meta, slots, name = pod.metadata, record.slots_of(pod), record.pod_set_of(pod)
-        levels, patches = slots.levels if slots is not None else (), record.patches.get(name)
+        meta, slots, name = pod.metadata, entry.slots_of(pod), entry.pod_set_of(pod)
+        levels, patches = slots.levels if slots is not None else (), entry.patches.get(name)
         if patches is None or patches.levels != levels:
-            patches = record.patches[name] = self._patches(record, name, levels)
+            patches = entry.patches[name] = self._patches(entry, name, levels)
         body = patches.body(pod, slot, annotations)
-        record.sending += 1
+        entry.sending += 1
         try:
             await self._client.patch(PODS, meta.name, meta.namespace, body=body, content_type=PatchType.MERGE)
         except NotFound:
-            self._note(record, pod, gone=True)
+            self._note(entry, pod, gone=True)
             self._metrics.patches.labels("gone").inc()
         except KubeError as error:
-            self._failed(record, pod, error)
+            self._failed(entry, pod, error)
         else:
             self._ungated.inc()
             self._metrics.ungate.observe(max(0.0, time.time() - seconds_of(meta.creation_timestamp)))
         finally:
-            record.sending -= 1
-            if record.lost and not record.sending:
-                self._again(record.id, 0.0)  # its slots are not moved before
+            entry.sending -= 1
+            if entry.lost and not entry.sending:
+                self._again(entry.id, 0.0)  # its slots are not moved before
 
-    def _patches(self, record: WorkloadEntry, name: str, levels: tuple[str, ...]) -> UngatePatches:
+    def _patches(self, entry: WorkloadEntry, name: str, levels: tuple[str, ...]) -> UngatePatches:
         """What all pods of a pod set are sent."""
-        admission = record.admission
+        admission = entry.admission
         part = admission.part(name) if admission is not None else None
         flavors = part.flavors if part is not None else {}
         used = [self._flavors[flavor] for flavor in flavors.values() if flavor in self._flavors] if not levels else []
         queue = admission.queue if admission is not None else ""
         quota = encode(AdmittedQuota(queue, dict(flavors))) if queue else ""
-        return UngatePatches(self._keys, record.owner.workload, name, levels, labels_of(used), quota=quota)
+        return UngatePatches(self._keys, entry.job.workload, name, levels, labels_of(used), quota=quota)
 
     def _note(
-        self, record: WorkloadEntry, pod: Pod, *, after: float | None = None, gone: bool = False, refused: bool = False
+        self, entry: WorkloadEntry, pod: Pod, *, after: float | None = None, gone: bool = False, refused: bool = False
     ) -> None:
-        intent = record.intents.get(pod.metadata.uid)
-        if intent is not None:
+        expectation = entry.expectations.get(pod.metadata.uid)
+        if expectation is not None:
             deadline = time.monotonic() + (self._timeout if after is None else after)
-            intent = msgspec.structs.replace(intent, deadline=deadline, gone=gone, refused=refused)
-            record.intents[pod.metadata.uid] = intent
+            expectation = msgspec.structs.replace(expectation, deadline=deadline, gone=gone, refused=refused)
+            entry.expectations[pod.metadata.uid] = expectation
         elif gone or refused:
             self._stayed(pod)
 
-    def _failed(self, record: WorkloadEntry, pod: Pod, error: KubeError) -> None:
-        intent = record.intents.get(pod.metadata.uid)
-        delay = backoff(intent.attempts if intent else 1)
-        self._note(record, pod, after=delay, refused=isinstance(error, ApiError) and error.status < 500)
-        self._again(record.id, delay)
+    def _failed(self, entry: WorkloadEntry, pod: Pod, error: KubeError) -> None:
+        expectation = entry.expectations.get(pod.metadata.uid)
+        delay = backoff(expectation.attempts if expectation else 1)
+        # Invalid may mean that it is behind its gate no more: an earlier patch arrived, whose answer did not.
+        stayed = isinstance(error, ApiError) and error.status < 500 and not isinstance(error, Invalid)
+        self._note(entry, pod, after=delay, refused=stayed)
+        self._again(entry.id, delay)
         refused = isinstance(error, Invalid | Forbidden)
         self._metrics.patches.labels("refused" if refused else "failed").inc()
-        log.warning("pod was not ungated", workload=record.key, pod=pod.metadata.name, error=str(error))
+        log.warning("pod was not ungated", workload=entry.key, pod=pod.metadata.name, error=str(error))
         if refused:
             message = f"the scheduling gate could not be removed, another attempt follows: {error}"
             self._recorder.event(reference(PODS, pod), "Warning", Reason.UNGATE_FAILED, "Ungate", message)
 
-    async def _delete(self, record: WorkloadEntry, pod: Pod, grace: int | None) -> None:
+    async def _delete(self, entry: WorkloadEntry, pod: Pod, grace: int | None) -> None:
         meta = pod.metadata
         try:
             if tracked(pod):
@@ -192,9 +194,9 @@ class PodWriter:
             return
         except KubeError as error:
             delay = backoff(1)
-            record.deleting[meta.uid] = time.monotonic() + delay
-            self._again(record.id, delay)
-            log.warning("pod was not deleted", workload=record.key, pod=meta.name, error=str(error))
+            entry.deleting[meta.uid] = time.monotonic() + delay
+            self._again(entry.id, delay)
+            log.warning("pod was not deleted", workload=entry.key, pod=meta.name, error=str(error))
 
 
 def seconds_of(stamp: str | None) -> float:

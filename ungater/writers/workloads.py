@@ -18,7 +18,7 @@ from ungater.model import workload_object
 from ungater.model.conditions import WantedCondition, merge
 from ungater.model.job_view import JobView
 from ungater.model.workload_entry import Admission, Nomination, ObservedWorkload
-from ungater.model.workload_object import Workload, known_of
+from ungater.model.workload_object import Workload, observed_of
 from ungater.workqueue import backoff
 
 REFUSED = (
@@ -59,43 +59,50 @@ class WorkloadWriter:
         """
         body = workload_object.new_workload(owner, priority, held)
         try:
-            return known_of(await self._client.create(WORKLOADS, body, owner.namespace, type=Workload))
+            return observed_of(await self._client.create(WORKLOADS, body, owner.namespace, type=Workload))
         except AlreadyExists:
             found = await self._client.get(WORKLOADS, owner.workload, owner.namespace, type=Workload)
             if not workload_object.belongs(found, owner):
                 raise NameTakenError(f"workload {found.metadata.name} is there, and belongs to another owner") from None
-            return known_of(found)
+            return observed_of(found)
 
-    async def spec(self, owner: JobView, known: ObservedWorkload, priority: int) -> ObservedWorkload:
+    async def spec(self, owner: JobView, observed: ObservedWorkload, priority: int) -> ObservedWorkload:
         """Bring the spec up to date. Raises KubeError; Conflict where somebody wrote meanwhile."""
-        body = workload_object.spec_patch(known, owner, priority)
-        return known_of(await self._client.patch(WORKLOADS, known.name, owner.namespace, body=body, type=Workload))
+        body = workload_object.spec_patch(observed, owner, priority)
+        return observed_of(
+            await self._client.patch(WORKLOADS, observed.name, owner.namespace, body=body, type=Workload)
+        )
 
-    async def counts(self, namespace: str, known: ObservedWorkload, counts: Sequence[int]) -> ObservedWorkload:
+    async def owners(self, owner: JobView, known: ObservedWorkload) -> ObservedWorkload:
+        """Bring its owners up to date. Raises KubeError; Conflict where somebody wrote meanwhile."""
+        body = workload_object.owners_patch(known, owner)
+        return observed_of(await self._client.patch(WORKLOADS, known.name, owner.namespace, body=body, type=Workload))
+
+    async def counts(self, namespace: str, observed: ObservedWorkload, counts: Sequence[int]) -> ObservedWorkload:
         """Bring the spec's counts up to date. Raises KubeError; Conflict where somebody wrote meanwhile."""
-        body = workload_object.counts_patch(known, counts)
+        body = workload_object.counts_patch(observed, counts)
         try:
             patched = await self._client.patch(
-                WORKLOADS, known.name, namespace, body=body, content_type=PatchType.JSON, type=Workload
+                WORKLOADS, observed.name, namespace, body=body, content_type=PatchType.JSON, type=Workload
             )
         except Invalid as error:
             raise Conflict(409, "Conflict", str(error)) from error  # the test of the version did not hold
-        return known_of(patched)
+        return observed_of(patched)
 
-    async def deactivate(self, namespace: str, known: ObservedWorkload) -> ObservedWorkload:
+    async def deactivate(self, namespace: str, observed: ObservedWorkload) -> ObservedWorkload:
         """Set spec.active to false. Raises KubeError; Conflict where somebody wrote meanwhile."""
-        body = workload_object.active_patch(known, active=False)
-        return known_of(await self._client.patch(WORKLOADS, known.name, namespace, body=body, type=Workload))
+        body = workload_object.active_patch(observed, active=False)
+        return observed_of(await self._client.patch(WORKLOADS, observed.name, namespace, body=body, type=Workload))
 
-    async def remove(self, namespace: str, known: ObservedWorkload) -> None:
+    async def remove(self, namespace: str, observed: ObservedWorkload) -> None:
         """Delete the Workload; nothing where it is gone. Raises KubeError."""
         with suppress(NotFound):
-            await self._client.delete(WORKLOADS, known.name, namespace, uid=known.uid)
+            await self._client.delete(WORKLOADS, observed.name, namespace, uid=observed.uid)
 
     async def conditions(
         self,
         namespace: str,
-        known: ObservedWorkload,
+        observed: ObservedWorkload,
         wanted: Sequence[WantedCondition],
         more: Mapping[str, Any] | None = None,
     ) -> ObservedWorkload:
@@ -103,16 +110,16 @@ class WorkloadWriter:
 
         Raises KubeError; Conflict where somebody wrote meanwhile.
         """
-        merged = merge(known.conditions, wanted, generation=known.generation, now=time.time())
+        merged = merge(observed.conditions, wanted, generation=observed.generation, now=time.time())
         if merged is None and not more:
-            return known
-        body = workload_object.conditions_patch(known, merged or known.conditions, more)
-        return await self._status(namespace, known, body)
+            return observed
+        body = workload_object.conditions_patch(observed, merged or observed.conditions, more)
+        return await self._status(namespace, observed, body)
 
     async def admission(
         self,
         namespace: str,
-        known: ObservedWorkload,
+        observed: ObservedWorkload,
         admission: Admission | None,
         wanted: Sequence[WantedCondition],
         *,
@@ -128,69 +135,74 @@ class WorkloadWriter:
             KubeError: one of ``REFUSED``: nothing was stored.
         """
 
-        def body(known: ObservedWorkload) -> dict[str, Any]:
-            merged = merge(known.conditions, wanted, generation=known.generation, now=time.time()) or known.conditions
-            return workload_object.status_patch(known, merged, admission=admission, reclaimable=reclaimable, more=more)
+        def body(observed: ObservedWorkload) -> dict[str, Any]:
+            merged = (
+                merge(observed.conditions, wanted, generation=observed.generation, now=time.time())
+                or observed.conditions
+            )
+            return workload_object.status_patch(
+                observed, merged, admission=admission, reclaimable=reclaimable, more=more
+            )
 
-        return await self._settled(namespace, known, body, lambda found: _alike(found, admission))
+        return await self._settled(namespace, observed, body, lambda found: _alike(found, admission))
 
     async def nomination(
-        self, namespace: str, known: ObservedWorkload, nomination: Nomination, wanted: Sequence[WantedCondition]
+        self, namespace: str, observed: ObservedWorkload, nomination: Nomination, wanted: Sequence[WantedCondition]
     ) -> ObservedWorkload:
         """Store the plan of a preemption. Returns and raises as `admission` does."""
         now = time.time()
 
-        def body(known: ObservedWorkload) -> dict[str, Any]:
-            merged = merge(known.conditions, wanted, generation=known.generation, now=now) or known.conditions
-            return workload_object.nomination_patch(known, merged, nomination, now)
+        def body(observed: ObservedWorkload) -> dict[str, Any]:
+            merged = merge(observed.conditions, wanted, generation=observed.generation, now=now) or observed.conditions
+            return workload_object.nomination_patch(observed, merged, nomination, now)
 
         def there(found: ObservedWorkload) -> bool:
             return found.nomination is not None and found.nomination.victims == nomination.victims
 
-        return await self._settled(namespace, known, body, there)
+        return await self._settled(namespace, observed, body, there)
 
     async def _settled(
         self,
         namespace: str,
-        known: ObservedWorkload,
+        observed: ObservedWorkload,
         body: Callable[[ObservedWorkload], dict[str, Any]],
         there: Callable[[ObservedWorkload], bool],
     ) -> ObservedWorkload:
-        first, failures = known, 0
+        first, failures = observed, 0
         while True:
             try:
-                return await self._status(namespace, known, body(known))
+                return await self._status(namespace, observed, body(observed))
             except REFUSED:
                 raise
             except KubeError:
                 failures += 1
                 await asyncio.sleep(backoff(failures, longest=LONGEST_PAUSE))
-            known = await self.read(namespace, known.name)
-            if known.uid != first.uid:
-                raise Overtaken(known)
-            if there(known):
-                return known
-            if not _alike(known, first.admission):
-                raise Overtaken(known)
+            observed = await self.read(namespace, observed.name)
+            if observed.uid != first.uid:
+                raise Overtaken(observed)
+            if there(observed):
+                return observed
+            if not _alike(observed, first.admission):
+                raise Overtaken(observed)
 
     async def read(self, namespace: str, name: str) -> ObservedWorkload:
         """The Workload as the API server has it; asks until there is an answer. Raises one of ``REFUSED``."""
         failures = 0
         while True:
             try:
-                return known_of(await self._client.get(WORKLOADS, name, namespace, type=Workload))
+                return observed_of(await self._client.get(WORKLOADS, name, namespace, type=Workload))
             except REFUSED:
                 raise
             except KubeError:
                 failures += 1
                 await asyncio.sleep(backoff(failures, longest=LONGEST_PAUSE))
 
-    async def _status(self, namespace: str, known: ObservedWorkload, body: dict[str, Any]) -> ObservedWorkload:
+    async def _status(self, namespace: str, observed: ObservedWorkload, body: dict[str, Any]) -> ObservedWorkload:
         patched = await self._client.patch(
-            WORKLOADS, known.name, namespace, body=body, subresource="status", type=Workload
+            WORKLOADS, observed.name, namespace, body=body, subresource="status", type=Workload
         )
-        return known_of(patched)
+        return observed_of(patched)
 
 
-def _alike(known: ObservedWorkload, admission: Admission | None) -> bool:
-    return known.admission is None if admission is None else admission.same(known.admission)
+def _alike(observed: ObservedWorkload, admission: Admission | None) -> bool:
+    return observed.admission is None if admission is None else admission.same(observed.admission)

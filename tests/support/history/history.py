@@ -182,7 +182,7 @@ class History:
         limit = self.settings.wait_for_pods_ready_timeout_seconds or 0.0
         await self._settle(self._unsettled, QUIET + limit)
         held, written, claimed = self._held(), self.server.ours, self._claimed()
-        memory = self.term.controller.memory
+        memory = self.term.controller.cache
         doubts = any(memory.doubts.about(namespace, self.loop.now) for namespace in (NAMESPACE, HOSTILE))
         self._match_store(held)
         await self._end_term()
@@ -287,7 +287,7 @@ class History:
 
     def _held(self) -> Json:
         """What the controller holds, as plain data."""
-        memory = self.term.controller.memory
+        memory = self.term.controller.cache
         return {
             "slots": {
                 key: sorted((part.values, part.count) for each in parts.values() for part in each.slices)
@@ -303,7 +303,7 @@ class History:
 
     def _claimed(self) -> set[str]:
         """Who keeps room or quota from those behind it."""
-        return set(self.term.controller.memory.queues.claims)
+        return set(self.term.controller.cache.queues.claims)
 
     def _match_restart(self, held: Json, written: int) -> None:
         """A fresh controller holds the same, and had nothing to write; but for what a tenant wrote in our name."""
@@ -346,7 +346,7 @@ class History:
 
     def _for_nobody(self) -> list[str]:
         """What is held for what does not exist: slots and quota of workloads beyond their pods, and of pods."""
-        memory, wrong = self.term.controller.memory, []
+        memory, wrong = self.term.controller.cache, []
         held: Counter = Counter()
         for key, parts in memory.state.workloads.items():
             if "\0" not in key:
@@ -384,7 +384,7 @@ class History:
 
     def _unpaid(self) -> list[str]:
         """What runs by a queue, and is not counted there."""
-        quotas, wrong = self.term.controller.memory.queues.quotas, []
+        quotas, wrong = self.term.controller.cache.queues.quotas, []
         running: Counter = Counter()
         for (_, queue), cpu in self.judge.payers.running().items():
             running[queue] += cpu
@@ -413,15 +413,15 @@ class History:
 
     def _left(self) -> list[str]:
         """What is held by nobody."""
-        memory, held = self.term.controller.memory, self._held()
+        memory, held = self.term.controller.cache, self._held()
         held["pods"] = [key for key in held["pods"] if "always" not in key]
         things = {
             **held,
-            "records": memory.records,
+            "records": memory.entries,
             "entries": memory.queues.entries,
             "ids": memory._ids,
             "places": memory._places,
-            "moving": memory.holdings.moving,
+            "moving": memory.reservations.moving,
             "evicting": memory.queues.evicting,
         }
         left = [f"all jobs are gone, and left are {name}: {value}" for name, value in things.items() if value]

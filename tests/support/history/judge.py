@@ -254,7 +254,7 @@ class Judge:
 
     def _holders(self, workload: Json) -> list[Json]:
         """The pods of its job that were let go and take a place; where a tenant may say whose a Workload is, by it."""
-        told = workload["metadata"]["namespace"] != HOSTILE or self.server.policies
+        told = owner_of(workload) and (workload["metadata"]["namespace"] != HOSTILE or self.server.policies)
         return [
             pod
             for pod in self.server.all("pods")

@@ -94,12 +94,12 @@ def memory():
     ],
 )
 def test_all_workloads_of_an_owner_are_found_by_its_name(memory, text, owners):
-    assert [full_name(record.owner) for record in find(memory, "ns", *named(text))] == owners
+    assert [full_name(record.job) for record in find(memory, "ns", *named(text))] == owners
 
 
 def test_a_workload_is_found_by_its_own_name(memory):
     (record,) = find(memory, "ns", "", "db")
-    assert find(memory, "ns", *named(f"wl/{record.owner.workload}")) == [record]
+    assert find(memory, "ns", *named(f"wl/{record.job.workload}")) == [record]
 
 
 def test_a_name_that_several_have_is_asked_about(memory):

@@ -384,6 +384,6 @@ def test_owners_that_tell_their_pods_are_known_as_the_controller_knows_them(tmp_
     }
     found = dumps.read([dumped(tmp_path, node("n1"), job, first)])
     assert found.ignored == {}
-    (record,) = cluster_snapshot.memory_of(found, Settings()).records.values()
-    assert record.owner.name == "bert"
-    assert str(record.owner.wrong) == "1 of 4 pods are there; they are placed together when all are"
+    (record,) = cluster_snapshot.memory_of(found, Settings()).entries.values()
+    assert record.job.name == "bert"
+    assert str(record.job.wrong) == "1 of 4 pods are there; they are placed together when all are"

@@ -1,5 +1,8 @@
 """Assignments that grow, shrink, or leave lost nodes."""
 
+import random
+from collections import Counter
+
 import pytest
 from engine_factories import (
     BLOCK,
@@ -17,6 +20,7 @@ from engine_factories import (
 
 from engine.model import Policy
 from engine.placement.place import extend, replace, shrink
+from engine.placement.resize import _taken_whole
 from engine.reasons import Reason
 from engine.results import Refusal
 
@@ -113,6 +117,35 @@ def test_shrink_keeps_what_it_is_told_to_keep():
     holding(state, make_pod_set(8))
     assert nodes_of(shrink(state, "w", "main", 4, {("b1", "r1", "n1"): 4})) == {"n1": 4}
     assert nodes_of(shrink(state, "w", "main", 6, {("b1", "r1", "n1"): 4})) == {"n1": 2}
+
+
+def one_by_one(counts, unused, by, size):
+    """Whole slices that nobody uses, from the end: each looked at by itself."""
+    owners = [at for at, count in enumerate(counts) for _ in range(count)]
+    for number in reversed(range(len(owners) // size)):
+        takes = Counter(owners[number * size : (number + 1) * size])
+        if by >= size and all(take <= unused[at] for at, take in takes.items()):
+            for at, take in takes.items():
+                counts[at] -= take
+                unused[at] -= take
+            by -= size
+    return by
+
+
+def test_whole_slices_go_as_if_each_was_looked_at_by_itself():
+    rng = random.Random(7)
+    for _ in range(3000):
+        counts = [rng.randint(1, 9) for _ in range(rng.randint(0, 6))]
+        unused, by, size = [rng.randint(-1, count) for count in counts], rng.randint(0, 20), rng.randint(1, 5)
+        wanted, left = (counts[:], unused[:]), (counts[:], unused[:])
+        assert _taken_whole(*left, by, size) == one_by_one(*wanted, by, size)
+        assert left == wanted
+
+
+def test_slices_of_any_number_of_pods_are_arithmetic():
+    counts, unused = [10**15, 3, 10**15], [10**15, 0, 10**15 - 7]
+    assert _taken_whole(counts, unused, 10**15, 2) == 0
+    assert (counts, unused) == ([10**15 - 8, 3, 8], [10**15 - 8, 0, 1])
 
 
 # -- replace --------------------------------------------------------------------------------------------------

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 import structlog
 from structlog.testing import capture_logs
-from support.owned import KEYS, make_job
-from support.world import NODES, World
+from support.owned import KEYS, make_job, slot_map
+from support.world import NODES, World, stored_workload
 
 from kube import convert
 from kube.objects import key
@@ -95,6 +95,26 @@ def test_a_poisoned_pod_takes_one_of_pods_and_all_others_are_taken_in(poisoned):
         assert memory.state.pods["ns/p1"].requests == {}
 
 
+def test_a_job_whose_workload_cannot_be_read_is_no_half_entry_that_a_start_waits_for(monkeypatch):
+    world = World()
+    from ungater.cache import cache as module
+
+    real = module.observed_of
+
+    def observed_of(workload):
+        if workload.metadata.name.startswith("job-poison"):
+            raise PoisonError
+        return real(workload)
+
+    jobs = [make_job(name) for name in ("a", "poison", "z")]
+    for job in jobs:
+        world.put("job", job)
+        world.put("workload", stored_workload(world.memory.entries[id_of(job)].job, slot_map(("b/r1/n1", 1))))
+    monkeypatch.setattr(module, "observed_of", observed_of)
+    again = world.restarted()
+    assert set(again.entries) == set(again._ids.values()) == {id_of(jobs[0]), id_of(jobs[2])}
+
+
 def test_a_poisoned_job_does_not_end_a_start(monkeypatch):
     world = World()
     from ungater.cache import cache as module
@@ -110,5 +130,5 @@ def test_a_poisoned_job_does_not_end_a_start(monkeypatch):
     jobs = [make_job(name) for name in ("a", "poison", "z")]
     for job in jobs:
         world.stores["job"][key(job)] = job
-    assert set(world.restarted().records) == {id_of(jobs[0]), id_of(jobs[2])}
+    assert set(world.restarted().entries) == {id_of(jobs[0]), id_of(jobs[2])}
     assert KEYS.gate

@@ -24,14 +24,14 @@ def test_a_template_that_asks_for_too_many_things_is_refused_by_field_number_and
     names = {f"example.com/r{n}": "1" for n in range(8000)}
     owner = make_owner(spec={"containers": containers(1, **names)})
     leave, write, tell = reconcile(
-        make_record(owner, known=make_known(owner)), i.ReconcileContext(KEYS, {"gpu": LEVELS}), 1.0
+        make_record(owner, observed=make_known(owner)), i.ReconcileContext(KEYS, {"gpu": LEVELS}), 1.0
     )
     assert leave == i.Dequeue()
     assert (write.wanted[0].reason, tell.reason) == (Reason.TOO_LARGE, Reason.TOO_LARGE)
     assert "8000 different resource names" in tell.message
     assert f"at most {MOST_RESOURCES}" in tell.message
     fine = make_owner(spec={"containers": containers(MOST_CONTAINERS)})
-    assert reconcile(make_record(fine, known=make_known(fine)), i.ReconcileContext(KEYS, {"gpu": LEVELS}), 1.0) == [
+    assert reconcile(make_record(fine, observed=make_known(fine)), i.ReconcileContext(KEYS, {"gpu": LEVELS}), 1.0) == [
         i.Enqueue()
     ]
 

@@ -54,17 +54,17 @@ def test_a_pod_that_was_sent_to_a_node_that_went_meanwhile_is_looked_at_when_its
     job = make_job(parallelism=2)
     world.put("job", job)
     slots, owner = world.admit(job), owner_of(job, KEYS)
-    record = world.memory.records[id_of(job)]
+    record = world.memory.entries[id_of(job)]
     values, name = slots.slots[0].values, slots.slots[0].node
     for number, lost in enumerate((False, True)):
         pod = make_pod(f"p{number}", owner=owner)
         world.put("pod", pod)
-        record.intents[pod.metadata.uid] = Expectation(values, deadline=1e9)
+        record.expectations[pod.metadata.uid] = Expectation(values, deadline=1e9)
         if lost:
             world.drop("node", next(node for node in NODES if node.metadata.name == name))
         world.asked.clear()
         world.put("pod", make_pod(f"p{number}", owner=owner, at=values))
-        assert record.intents == {}
+        assert record.expectations == {}
         assert world.asked == ([owner.id] if lost else [])
 
 
@@ -75,7 +75,7 @@ def test_a_pod_of_another_job_cannot_claim_a_slot(world):
     pod = make_pod("t", owner=thief, at=slots.slots[0].values, node=slots.slots[0].node, spec=CPU)
     world.put("pod", pod)
     assert sum(free(world.memory).values()) == 5000
-    assert world.memory.records[id_of(job)].pods == {}
+    assert world.memory.entries[id_of(job)].pods == {}
 
 
 def test_finished_pods_and_finished_jobs_give_back(world):
@@ -101,25 +101,25 @@ def test_everything_is_rebuilt_from_lists(world):
     world.put("pod", make_pod("waits", owner=owner_of(jobs[0], KEYS)))
     again = world.restarted()
     assert free(again) == free(world.memory)
-    for uid, record in world.memory.records.items():
-        assert again.records[uid].slots == record.slots
-        assert [slot.node for slot in again.records[uid].slots.slots] == [slot.node for slot in record.slots.slots]
-        assert again.records[uid].pods == record.pods
-        assert again.records[uid].known == record.known
+    for uid, record in world.memory.entries.items():
+        assert again.entries[uid].slots == record.slots
+        assert [slot.node for slot in again.entries[uid].slots.slots] == [slot.node for slot in record.slots.slots]
+        assert again.entries[uid].pods == record.pods
+        assert again.entries[uid].observed == record.observed
 
 
 def test_a_record_that_another_hand_wrote_is_taken_over_and_our_own_echo_is_not(world):
     job = make_job(parallelism=2)
     world.put("job", job)
     slots = world.admit(job)
-    record = world.memory.records[id_of(job)]
+    record = world.memory.entries[id_of(job)]
     world.asked.clear()
-    world.put("workload", stored_workload(record.owner, slots))
+    world.put("workload", stored_workload(record.job, slots))
     assert world.asked == []
     other = slots.without({0: 1})
-    world.put("workload", stored_workload(record.owner, other, version="8"))
+    world.put("workload", stored_workload(record.job, other, version="8"))
     assert (record.slots, world.asked) == (other, [record.id])
-    world.put("workload", stored_workload(record.owner, slots, version="7"))
+    world.put("workload", stored_workload(record.job, slots, version="7"))
     assert record.slots == other, "an older version changes nothing"
 
 
@@ -129,7 +129,7 @@ def test_what_is_freed_while_a_job_goes_is_all_it_held(world):
     world.admit(job)
     world.drop("job", job)
     assert set(free(world.memory).values()) == {2000}
-    assert world.memory.records == {}
+    assert world.memory.entries == {}
 
 
 def test_pods_of_a_lost_node_get_another_place_in_their_rack_and_the_rest_stays(world):
@@ -137,12 +137,12 @@ def test_pods_of_a_lost_node_get_another_place_in_their_rack_and_the_rest_stays(
     world.put("job", job)
     before = world.admit(job)
     rack = before.slots[0].values[1]
-    record = world.memory.records[id_of(job)]
+    record = world.memory.entries[id_of(job)]
     lost = next(i for i, slot in enumerate(before.slots) if slot.count == 1)
     name = before.slots[lost].values[-1]
     held = free(world.memory)
     world.put("node", make_node(*name.split("-"), ready=False))
-    pod_set = record.owner.pod_sets[0]
+    pod_set = record.job.pod_sets[0]
     assert world.memory.rules.lost(record, pod_set, before, range(len(before.slots))) == (lost,)
     record.lost = {"main": ((lost, 1),)}
     refused = elsewhere(world.memory, record)
@@ -158,10 +158,10 @@ def test_gated_pods_that_nobody_serves_are_remembered_until_their_job_comes(worl
     job = make_job()
     pod = make_pod("p", owner=owner_of(job, KEYS))
     world.put("pod", pod)
-    assert list(world.memory.stray) == ["uid-p"]
+    assert list(world.memory.gated_orphans) == ["uid-p"]
     world.put("job", job)
-    assert world.memory.stray == {}
-    assert list(world.memory.records[id_of(job)].pods) == ["uid-p"]
+    assert world.memory.gated_orphans == {}
+    assert list(world.memory.entries[id_of(job)].pods) == ["uid-p"]
 
 
 def test_priorities_follow_the_classes(world):
@@ -190,6 +190,6 @@ def test_any_history_ends_where_its_lists_end(seed):
             world.drop("pod", choose.choice(list(world.stores["pod"].values())))
     again = world.restarted()
     assert free(world.memory) == free(again)
-    assert {uid: record.pods for uid, record in world.memory.records.items()} == {
-        uid: record.pods for uid, record in again.records.items()
+    assert {uid: record.pods for uid, record in world.memory.entries.items()} == {
+        uid: record.pods for uid, record in again.entries.items()
     }

@@ -37,7 +37,7 @@ def test_each_slot_has_its_zone_and_each_is_given_out_once_in_order(world):
     slots = world.admit(job)
     record, (slot,) = world.record(job), slots.slots
     predictions = Predictions(world.memory.state, record)
-    pods = [make_pod(f"p{rank}", owner=record.owner, rank=rank) for rank in range(5)]
+    pods = [make_pod(f"p{rank}", owner=record.job, rank=rank) for rank in range(5)]
     given = [predictions.take(pod, slot) for pod in pods]
     assert zones_of(given[:4]) == [(0,), (0,), (1,), (1,)]
     assert given[4] is None
@@ -51,7 +51,7 @@ def test_what_is_on_its_way_is_not_given_out_again(world):
     record, (slot,) = world.record(job), slots.slots
     first, second, third = Predictions(world.memory.state, record)._state.placements(record.key, "main", slot.node)
     world.put("pod", sent(world, job, 0, slot, second))
-    waiting = make_pod("w", owner=record.owner, rank=1)
+    waiting = make_pod("w", owner=record.job, rank=1)
     predictions = Predictions(world.memory.state, record)
     assert [predictions.take(waiting, slot), predictions.take(waiting, slot)] == [first, third]
     assert predictions.take(waiting, slot) is None
@@ -118,7 +118,7 @@ def test_an_exchange_waits_for_a_pod_that_is_on_its_way(world):
     world.put("pod", sent(world, job, 0, slot, promises[0], node=slot.node, observed=encode(promises[2])))
     assert zones_of(world.memory.state.placements(record.key, "main", slot.node)) == [(0,)]
     assert world.free() == [0, 2]
-    assert Predictions(world.memory.state, record).take(make_pod("w", owner=record.owner), slot) is None
+    assert Predictions(world.memory.state, record).take(make_pod("w", owner=record.job), slot) is None
     world.put("pod", sent(world, job, 2, slot, promises[2], node=slot.node))
     assert world.free() == [0, 2]
     assert zones_of([world.memory.state.pods["ns/train-2"].placement]) == [(0,)]
@@ -133,7 +133,7 @@ def test_an_exchange_with_a_pod_that_never_comes_is_for_its_successor(world):
     world.put("pod", sent(world, job, 0, slot, promises[0], node=slot.node, observed=encode(promises[2])))
     world.drop("pod", world.stores["pod"]["ns/train-2"])
     assert record.exchanges == {("main", slot.node): []}
-    successor = make_pod("w", owner=record.owner)
+    successor = make_pod("w", owner=record.job)
     assert zones_of([Predictions(world.memory.state, record).take(successor, slot)]) == [(0,)]
 
 
@@ -146,25 +146,25 @@ def test_a_refused_pod_leaves_its_node_out_for_its_shape_and_its_slot_moves(worl
     failed = sent(world, job, 0, slot, placement, node=slot.node, phase="Failed", reason="TopologyAffinityError")
     world.put("pod", failed)
     assert [(trouble.node, trouble.reason) for trouble in world.mismatches] == [(slot.node, "TopologyAffinityError")]
-    assert world.memory.rules.avoided(record, record.owner.pod_sets[0], world.now) == {slot.node}
+    assert world.memory.rules.avoided(record, record.job.pod_sets[0], world.now) == {slot.node}
     record.lost = {"main": ((0, 1),)}
     (moved,) = elsewhere(world.memory, record).assignments
-    (other_slot,) = world.memory.holdings.slots_of(moved).slots
+    (other_slot,) = world.memory.reservations.slots_of(moved).slots
     assert other_slot.node != slot.node
     assert world.free(slot.node) == [2, 4], "asking changes nothing"
     other = make(world, 1, "other")
     assert world.admit(other).slots[0].node == other_slot.node
     world.now += LONG
-    assert world.memory.rules.avoided(record, record.owner.pod_sets[0], world.now) == frozenset()
-    assert world.memory.troubles.ended()
+    assert world.memory.rules.avoided(record, record.job.pod_sets[0], world.now) == frozenset()
+    assert world.memory.mismatches.ended()
 
 
 def test_all_nodes_left_out_is_no_place_with_the_reason_until_the_time_is_over(world):
     job = make(world, 1)
     record = world.record(job)
     for host in ("r1-h1", "r1-h2"):
-        failed = make_pod(f"f-{host}", owner=record.owner, at=("b", "r1", host), node=host, phase="Failed")
-        world.memory.troubles.leave_out(record, failed)
+        failed = make_pod(f"f-{host}", owner=record.job, at=("b", "r1", host), node=host, phase="Failed")
+        world.memory.mismatches.leave_out(record, failed)
     refusal = world.refused(job)
     assert "r1-h1 (" in refused_text(world.memory, record, refusal)
     world.now += LONG
@@ -192,8 +192,8 @@ def test_a_restart_ends_in_the_same_placements(world):
     left = again.state.placements(record.key, "main", slot.node)
     assert world.free(slot.node, again) == world.free(slot.node) == [0, 0]
     assert sorted(zones_of(left)) == sorted(zones_of([first, third, fourth]))
-    predictions = Predictions(again.state, again.records[id_of(job)])
-    waiting = make_pod("w", owner=record.owner, rank=0)
+    predictions = Predictions(again.state, again.entries[id_of(job)])
+    waiting = make_pod("w", owner=record.job, rank=0)
     assert sorted(zones_of([predictions.take(waiting, slot), predictions.take(waiting, slot)])) == zones_of(
         [first, third]
     )
@@ -205,9 +205,9 @@ def test_after_a_restart_nodes_that_refused_are_still_left_out(world):
     (placement,) = world.memory.state.placements(world.record(job).key, "main", slot.node)
     world.put("pod", sent(world, job, 0, slot, placement, node=slot.node, phase="Failed", reason="SMTAlignmentError"))
     again = world.restarted()
-    record = again.records[id_of(job)]
-    assert again.rules.avoided(record, record.owner.pod_sets[0], world.now) == {slot.node}
-    assert record.troubles == {}, "told by whoever led then"
+    record = again.entries[id_of(job)]
+    assert again.rules.avoided(record, record.job.pod_sets[0], world.now) == {slot.node}
+    assert record.mismatches == {}, "told by whoever led then"
 
 
 def test_a_pod_of_somebody_else_counts_where_it_was_seen(world):

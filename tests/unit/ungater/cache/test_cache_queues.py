@@ -5,7 +5,7 @@ import dataclasses
 import msgspec
 import pytest
 from support.owned import KEYS, make_job, make_known, make_pod
-from support.queued_world import cluster_queue, filled, queued, record_of
+from support.queued_world import cluster_queue, entry_of, filled, queued
 from support.world import FLAVOR, NODES, World, stored_workload
 
 from engine.cluster.assignment import Assignment, Slice
@@ -46,11 +46,11 @@ def store(world, record, **status):
     old = world.stores["workload"].get(record.key)
     made = msgspec.structs.replace(old.status if old else workload_object.Status(), **status)
     meta = ObjectMeta(
-        name=record.owner.workload,
-        namespace=record.owner.namespace,
-        uid=record.known.uid,
-        resource_version=str(int(record.known.resource_version) + 1),
-        owner_references=({**JOB, "name": record.owner.name, "uid": record.owner.uid},),
+        name=record.job.workload,
+        namespace=record.job.namespace,
+        uid=record.observed.uid,
+        resource_version=str(int(record.observed.resource_version) + 1),
+        owner_references=({**JOB, "name": record.job.name, "uid": record.job.uid},),
     )
     plain = msgspec.to_builtins(Workload(metadata=meta, status=made))
     world.put("workload", msgspec.convert(plain, Workload))
@@ -59,37 +59,37 @@ def store(world, record, **status):
 def test_quota_and_slots_are_held_together_and_a_restart_ends_with_the_same(world):
     job = queued(world, "train")
     slots = world.admit(job)
-    record = record_of(world, job)
+    record = entry_of(world, job)
     assert slots.total == 2
     assert record.admission.queue == "cq"
     assert world.memory.queues.quotas.used("cq", ("gpu", "cpu")) == 2000
     slot = slots.slots[0]
-    world.put("pod", make_pod("p", owner=record.owner, at=slot.values, node=slot.node, phase="Running", spec=CPU))
+    world.put("pod", make_pod("p", owner=record.job, at=slot.values, node=slot.node, phase="Running", spec=CPU))
     assert world.memory.queues.entries[record.key].pods == {"ns/p"}
     again = world.restarted()
     assert held(again) == held(world.memory)
     assert again.queues.quotas.used("cq", ("gpu", "cpu")) == 2000
     assert again.queues.entries[record.key].pods == {"ns/p"}
-    assert again.records[record.id].admission.same(record.admission)
+    assert again.entries[record.id].admission.same(record.admission)
 
 
 def test_a_plan_is_taken_up_again_and_its_victims_are_told(world):
     low = queued(world, "low", 4)
     world.admit(low)
-    victim = record_of(world, low)
+    victim = entry_of(world, low)
     high = queued(world, "high", 2)
-    record = record_of(world, high)
-    record.known = make_known(record.owner, priority=100)
+    record = entry_of(world, high)
+    record.observed = make_known(record.job, priority=100)
     world.memory.enter(record)
     (plan,) = cycle(world.memory.state, world.memory.queues, 0.0).preempting
-    admission = world.memory.holdings.admission_of(record, plan.grant)
+    admission = world.memory.reservations.admission_of(record, plan.grant)
     nomination = Nomination(admission, {one.key: one.uid for one in plan.victims}, {victim.key: 0})
-    body = workload_object.nomination_patch(record.known, (), nomination, 0.0)["status"]["nomination"]
+    body = workload_object.nomination_patch(record.observed, (), nomination, 0.0)["status"]["nomination"]
     store(world, record, nomination=msgspec.convert(body, workload_object.StoredNomination))
     again = world.restarted()
     assert held(again)[record.key][0] is Phase.NOMINATED
     assert held(again)[record.key][2] == {victim.key}
-    told = again.records[victim.id].evict
+    told = again.entries[victim.id].evict
     assert (told.reason, told.detail) == (Reason.PREEMPTED, Reason.IN_CLUSTER_QUEUE)
     assert record.key in told.message
     # Where its victim is gone meanwhile, the next cycle admits it into the room that was kept for it.
@@ -107,28 +107,28 @@ def test_a_node_that_others_wait_for_is_not_too_small_for_who_is_there_already(w
     first = queued(world, "first", 1)
     slots = world.admit(first)
     world.admit(queued(world, "low", 1))
-    record = record_of(world, queued(world, "high", 1))
-    record.known = make_known(record.owner, priority=100)
+    record = entry_of(world, queued(world, "high", 1))
+    record.observed = make_known(record.job, priority=100)
     world.memory.enter(record)
     assert cycle(world.memory.state, world.memory.queues, 0.0).preempting
     (node,) = world.memory.state.nodes
     assert world.memory.state.free(node)["cpu"] < 0
-    owner = record_of(world, first).owner
-    assert world.memory.rules.lost(record_of(world, first), owner.pod_sets[0], slots, [0]) == ()
+    owner = entry_of(world, first).job
+    assert world.memory.rules.lost(entry_of(world, first), owner.pod_sets[0], slots, [0]) == ()
     assert world.memory.state.free(node)["cpu"] < 0, "asking changes nothing"
 
 
 def test_one_that_was_put_back_by_its_own_fault_comes_after_those_who_waited(world):
     late = queued(world, "late")
-    record = record_of(world, late)
-    record.known = make_known(record.owner, requeues=1, requeue_at=4_000_000_000.0)
-    world.memory.enter(record, record.known.requeue_at)
+    record = entry_of(world, late)
+    record.observed = make_known(record.job, requeues=1, requeue_at=4_000_000_000.0)
+    world.memory.enter(record, record.observed.requeue_at)
     entry = world.memory.queues.entries[record.key]
     assert (entry.phase, entry.until) == (Phase.LATER, 4_000_000_000.0)
     first = queued(world, "first")
-    record_of(world, first).known = make_known(record_of(world, first).owner)
-    world.memory.enter(record_of(world, first))
-    other = world.memory.queues.entries[record_of(world, first).key]
+    entry_of(world, first).observed = make_known(entry_of(world, first).job)
+    world.memory.enter(entry_of(world, first))
+    other = world.memory.queues.entries[entry_of(world, first).key]
     assert order(other.workload) < order(entry.workload)
 
 
@@ -136,8 +136,8 @@ def test_what_a_job_gives_back_helps_those_who_wait(world):
     first, second = queued(world, "first", 4), queued(world, "second", 4)
     world.admit(first)
     assert world.refused(second).reason is Reason.INSUFFICIENT_QUOTA
-    world.memory.back(record_of(world, first), until=4_000_000_000.0)
-    assert record_of(world, first).admission is None
+    world.memory.back(entry_of(world, first), until=4_000_000_000.0)
+    assert entry_of(world, first).admission is None
     assert world.admit(second).total == 4
 
 
@@ -169,8 +169,8 @@ def test_a_pod_that_goes_has_only_those_looked_at_who_wait_for_nodes_like_its_ow
 
 def test_a_write_that_failed_leaves_what_was_held_before(world):
     job = queued(world, "train")
-    record = record_of(world, job)
-    record.known = make_known(record.owner)
+    record = entry_of(world, job)
+    record.observed = make_known(record.job)
     world.memory.enter(record)
     assert cycle(world.memory.state, world.memory.queues, 0.0).admitted
     world.memory.undo(record, until=4_000_000_000.0)
@@ -180,7 +180,7 @@ def test_a_write_that_failed_leaves_what_was_held_before(world):
     world.admit(job)
     before = held(world.memory)
     grant = dataclasses.replace(record.grant, counts={"main": 3})
-    world.memory.holdings.replace(record, grant)
+    world.memory.reservations.replace(record, grant)
     world.memory.undo(record)
     world.memory.replaced(record)
     assert held(world.memory) == before
@@ -191,7 +191,7 @@ def test_what_one_leaves_that_moves_is_nobodys_until_the_move_is_stored(world, s
     """Else another is stored there first, and a controller that dies between the two writes leaves both."""
     job = queued(world, "train")
     world.admit(job)
-    record = record_of(world, job)
+    record = entry_of(world, job)
     (part,) = record.grant.assignments
     (here,) = part.slices
     free = {name: world.memory.state.free(name)["cpu"] for name in world.memory.state.nodes}
@@ -204,12 +204,12 @@ def test_what_one_leaves_that_moves_is_nobodys_until_the_move_is_stored(world, s
         requests=part.requests,
         slices=(Slice(path, here.count),),
     )
-    world.memory.holdings.replace(record, dataclasses.replace(record.grant, assignments=(moved,)))
+    world.memory.reservations.replace(record, dataclasses.replace(record.grant, assignments=(moved,)))
     left = {name: world.memory.state.free(name)["cpu"] for name in world.memory.state.nodes}
     assert (left[here.values[-1]], left[there.name]) == (free[here.values[-1]], free[there.name] - 2000)
     if stored:
         grant = world.memory.queues.entries[record.key].grant
-        world.memory.admit(record, world.memory.holdings.admission_of(record, grant), grant)
+        world.memory.admit(record, world.memory.reservations.admission_of(record, grant), grant)
     else:
         world.memory.undo(record)
     world.memory.replaced(record)
@@ -221,14 +221,14 @@ def test_what_one_leaves_that_moves_is_nobodys_until_the_move_is_stored(world, s
 
 def test_an_admission_that_is_stored_after_its_job_went_is_not_held(world):
     job = queued(world, "train")
-    record = record_of(world, job)
-    record.known = make_known(record.owner)
+    record = entry_of(world, job)
+    record.observed = make_known(record.job)
     world.memory.enter(record)
     (made,) = cycle(world.memory.state, world.memory.queues, 0.0).admitted
-    admission = world.memory.holdings.admission_of(record, made.grant)
+    admission = world.memory.reservations.admission_of(record, made.grant)
     record.busy += 1
     world.drop("job", job)
-    stored = workload_object.known_of(stored_workload(record.owner, admission))
+    stored = workload_object.observed_of(stored_workload(record.job, admission))
     world.memory.written(record, stored)
     world.memory.saw_workload(record, dataclasses.replace(stored, resource_version="8"))
     assert held(world.memory) == {}
@@ -243,9 +243,9 @@ def test_where_checks_want_other_nodes_all_slots_are_placed_anew(world):
         world.put("node", msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, labels=labels)))
     job = queued(world, "train", 4)
     world.admit(job)
-    record = record_of(world, job)
+    record = entry_of(world, job)
     before = held(world.memory)
-    template = record.owner.pod_sets[0].template
+    template = record.job.pod_sets[0].template
     assert {slot.values[1] for slot in record.slots.slots} == {"r1"}
     assert not fits(world.memory, record, "main", {"disk": "fast"})
     assert fits(world.memory, record, "main", {"pool": "gpu"})
@@ -264,7 +264,7 @@ def test_flavors_without_a_topology_take_quota_alone(world):
     )
     job = queued(world, "plain", request={}, gated=False)
     assert world.admit(job) is None
-    record = record_of(world, job)
+    record = entry_of(world, job)
     assert (record.admission.count, record.slots, dict(record.admission.part().flavors)) == (2, None, {"cpu": "gpu"})
     assert held(world.restarted()) == held(world.memory)
 
@@ -312,7 +312,7 @@ def test_of_a_namespace_that_is_gone_nothing_is_kept(world):
     plain = make_job("plain", uid="plain")
     plain = msgspec.structs.replace(plain, metadata=msgspec.structs.replace(plain.metadata, namespace="there"))
     world.put("job", plain)
-    world.memory.enter(world.memory.records[id_of(plain)])
+    world.memory.enter(world.memory.entries[id_of(plain)])
     assert (queues.namespaces, queues.local) != before
     world.drop("job", plain)
     world.drop("namespace", there)
@@ -329,11 +329,11 @@ def test_an_older_version_of_a_job_than_our_own_write_made_changes_nothing(world
     world.memory.saw_job(newer)
     older = msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, resource_version="8"))
     world.put("job", older)
-    assert not record_of(world, job).owner.suspended
+    assert not entry_of(world, job).job.suspended
 
 
 def test_a_victim_is_told_by_which_rule(world):
     low = queued(world, "low", 4)
     world.admit(low)
-    key = record_of(world, low).key
-    assert isinstance(world.memory.holdings.told(key, key), lifecycle.Evict)
+    key = entry_of(world, low).key
+    assert isinstance(world.memory.reservations.told(key, key), lifecycle.Evict)

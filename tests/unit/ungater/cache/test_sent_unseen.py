@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from support.owned import KEYS, make_admission, make_owner, make_pod, make_record, slot_map
-from support.queued_world import filled, queued, record_of
+from support.queued_world import entry_of, filled, queued
 from support.world import World
 
 from queueing.queues.queues import Queues
@@ -14,7 +14,7 @@ SLOTS = slot_map(("b/r/n1", 1))
 SLOT = ("b", "r", "n1")
 
 
-def given_back(intent):
+def given_back(expectation):
     """Orphans and queues after the workload of a gated pod gave back what it held; and the pod."""
     pod = make_pod("p")
     record = make_record(
@@ -23,12 +23,12 @@ def given_back(intent):
         admission=make_admission(SLOTS, queue="q", flavors={"cpu": "gpu", "pods": "gpu"}),
         pods=[pod],
     )
-    if intent is not None:
-        record.intents[pod.metadata.uid] = intent
+    if expectation is not None:
+        record.expectations[pod.metadata.uid] = expectation
     queues = Queues()
     orphans = Orphans(queues, KEYS.gate, lambda _: False)
     orphans.remember(record)
-    record.intents.clear()
+    record.expectations.clear()
     orphans.judge(pod, None)
     return orphans, queues, pod
 
@@ -52,9 +52,9 @@ def test_one_that_is_seen_at_last_says_itself_what_it_takes():
     assert not orphans.stayed(seen)
 
 
-@pytest.mark.parametrize("intent", [None, Expectation(SLOT, 9.0, gone=True), Expectation(SLOT, 9.0, refused=True)])
-def test_one_that_was_not_sent_takes_nothing(intent):
-    _, queues, _ = given_back(intent)
+@pytest.mark.parametrize("expectation", [None, Expectation(SLOT, 9.0, gone=True), Expectation(SLOT, 9.0, refused=True)])
+def test_one_that_was_not_sent_takes_nothing(expectation):
+    _, queues, _ = given_back(expectation)
     assert charged(queues) == 0
 
 
@@ -70,15 +70,15 @@ def world():
     return filled(World())
 
 
-def leaving(world, intent=None):
+def leaving(world, expectation=None):
     """The record of a workload of two pods, one of which left it after its patch was sent; and that pod."""
     job = queued(world, "train")
-    slots, record = world.admit(job), record_of(world, job)
-    pod = make_pod("p", owner=record.owner)
+    slots, record = world.admit(job), entry_of(world, job)
+    pod = make_pod("p", owner=record.job)
     world.put("pod", pod)
     values = slots.slots[0].values
-    if intent is not None:
-        record.intents["uid-p"] = Expectation(values, 9.0, **intent)
+    if expectation is not None:
+        record.expectations["uid-p"] = Expectation(values, 9.0, **expectation)
     world.put("pod", orphaned(pod))
     return record, orphaned(pod), values
 
@@ -93,16 +93,16 @@ def test_one_that_left_while_its_patch_was_under_way_keeps_its_place_before_and_
     record, pod, values = leaving(world, {})
     (kept,) = record.left_of("main")
     assert record.slots.of_selector(kept.spec.node_selector) == record.slots.index(values)
-    world.put("pod", orphaned(make_pod("p", owner=record.owner, at=values, node=values[-1], phase="Running")))
+    world.put("pod", orphaned(make_pod("p", owner=record.job, at=values, node=values[-1], phase="Running")))
     assert len(record.left_of("main")) == 1
     assert set(world.memory.queues.quotas.held) == {record.key}, "its workload pays for it"
     world.drop("pod", pod)
     assert not record.left_of("main")
 
 
-@pytest.mark.parametrize("intent", [None, {"gone": True}, {"refused": True}])
-def test_one_that_left_and_was_not_sent_has_no_place(world, intent):
-    record, _, _ = leaving(world, intent)
+@pytest.mark.parametrize("expectation", [None, {"gone": True}, {"refused": True}])
+def test_one_that_left_and_was_not_sent_has_no_place(world, expectation):
+    record, _, _ = leaving(world, expectation)
     assert not record.left_of("main")
 
 
@@ -121,7 +121,7 @@ def test_one_that_left_is_charged_where_its_workload_gives_back_what_it_held(wor
 
 def test_one_that_left_is_another_workloads_once_it_was_let_go_for_that(world):
     record, pod, _ = leaving(world, {})
-    other = world.memory.records[f"ns/{pod.metadata.uid}"]
-    again = make_pod("p", owner=other.owner, at=("b", "r2", "r2-h2"), node="r2-h2", phase="Running")
+    other = world.memory.entries[f"ns/{pod.metadata.uid}"]
+    again = make_pod("p", owner=other.job, at=("b", "r2", "r2-h2"), node="r2-h2", phase="Running")
     world.put("pod", orphaned(again))
     assert not record.left_of("main")

@@ -9,7 +9,7 @@ import dataclasses
 import msgspec
 import pytest
 from support.owned import KEYS, make_job, make_known, make_pod, slot_map
-from support.queued_world import filled, queued, record_of
+from support.queued_world import entry_of, filled, queued
 from support.world import World, stored_workload
 
 from crds.settings import Settings
@@ -35,7 +35,7 @@ def world():
 
 
 def known_as(workload):
-    return workload_object.known_of(workload)
+    return workload_object.observed_of(workload)
 
 
 def newer(workload, version, **spec):
@@ -50,18 +50,18 @@ def test_an_answer_about_a_workload_that_was_seen_to_be_deleted_is_old(world):
     job = make_job("train", parallelism=2)
     world.put("job", job)
     world.admit(job)
-    record = record_of(world, job)
+    record = entry_of(world, job)
     stored = world.stores["workload"][record.key]
     record.busy += 1
     world.drop("workload", stored)
-    assert (record.known, record.gone) == (None, stored.metadata.uid)
+    assert (record.observed, record.gone) == (None, stored.metadata.uid)
     world.memory.written(record, known_as(newer(stored, "9")))
-    assert record.known is None, "so it is made again"
+    assert record.observed is None, "so it is made again"
     again = msgspec.structs.replace(stored, metadata=msgspec.structs.replace(stored.metadata, uid="another"))
     world.put("workload", newer(again, "12"))
-    assert record.known.uid == "another"
+    assert record.observed.uid == "another"
     world.put("workload", newer(stored, "10"))
-    assert record.known.uid == "another", "what is still heard of the deleted one is old"
+    assert record.observed.uid == "another", "what is still heard of the deleted one is old"
 
 
 def test_the_next_workload_says_anew_why_it_waits(world):
@@ -69,25 +69,25 @@ def test_the_next_workload_says_anew_why_it_waits(world):
     job = make_job("train", parallelism=2)
     world.put("job", job)
     world.admit(job)
-    record = record_of(world, job)
-    record.told, record.removing = LastEvent("DoesNotFit", "m", 1.0), True
+    record = entry_of(world, job)
+    record.last_event, record.removing = LastEvent("DoesNotFit", "m", 1.0), True
     world.drop("workload", world.stores["workload"][record.key])
-    assert (record.told, record.removing) == (None, False)
+    assert (record.last_event, record.removing) == (None, False)
 
 
 def test_one_that_was_made_again_while_a_write_was_on_its_way_counts_after_it(world):
     job = make_job("train", parallelism=2)
     world.put("job", job)
     world.admit(job)
-    record = record_of(world, job)
+    record = entry_of(world, job)
     stored = world.stores["workload"][record.key]
     record.busy += 1
     world.drop("workload", stored)
     again = msgspec.structs.replace(stored, metadata=msgspec.structs.replace(stored.metadata, uid="another"))
     world.put("workload", newer(again, "12"))
-    assert record.known is None, "nothing is taken over while a write is on its way"
+    assert record.observed is None, "nothing is taken over while a write is on its way"
     world.memory.written(record, known_as(newer(stored, "9")))
-    assert record.known.uid == "another"
+    assert record.observed.uid == "another"
 
 
 def test_what_a_suspended_job_has_stored_is_held_until_it_is_removed(world):
@@ -95,10 +95,10 @@ def test_what_a_suspended_job_has_stored_is_held_until_it_is_removed(world):
     job = make_job("train", parallelism=2)
     world.put("job", job)
     world.admit(job)
-    slots = record_of(world, job).slots
+    slots = entry_of(world, job).slots
     world.put("job", make_job("train", parallelism=2, suspend=True))
     memory = world.restarted()
-    record = memory.records[id_of(job)]
+    record = memory.entries[id_of(job)]
     assert record.slots.same(slots)
     assert isinstance(reconcile(record, memory.rules, 0.0)[-1], Release)
 
@@ -121,7 +121,7 @@ class Client:
 async def test_what_becomes_of_a_workload_while_its_job_is_patched_is_not_lost(world):
     job = queued(world, "train")
     world.admit(job)
-    record = record_of(world, job)
+    record = entry_of(world, job)
     stored = world.stores["workload"][record.key]
     client = Client(lambda: world.put("workload", newer(stored, "9", active=False)), job)
     living = Lifecycle(
@@ -139,14 +139,14 @@ async def test_what_becomes_of_a_workload_while_its_job_is_patched_is_not_lost(w
         reclaim=Reclaim(),
     )
     await living.suspend(record)
-    assert (record.known.active, record.busy) == (False, 0)
+    assert (record.observed.active, record.busy) == (False, 0)
 
 
 @pytest.fixture
 def controller():
     """A controller whose writes go to a stand-in, with what a World would have told it."""
     made = Controller(Settings(), None, Metrics(), None)
-    made.memory.live = True
+    made.cache.live = True
     return made
 
 
@@ -155,16 +155,16 @@ def told(controller, world, job):
     stores = (world.stores[kind].values() for kind in ("node", "flavor", "class", "job", "pod"))
     queues = {f"{kind}s": world.stores[kind].values() for kind in ("namespace", "cluster_queue", "local_queue")}
     look_ups = {"workload": world.stores["workload"].get, "cluster_queue": world.stores["cluster_queue"].get}
-    controller.memory.stores = dataclasses.replace(controller.memory.stores, **look_ups)
-    controller.memory.load(*stores, **queues)
-    return controller.memory.records[id_of(job)]
+    controller.cache.stores = dataclasses.replace(controller.cache.stores, **look_ups)
+    controller.cache.load(*stores, **queues)
+    return controller.cache.entries[id_of(job)]
 
 
 async def test_what_changes_while_its_workload_is_made_is_not_lost(world, controller):
     job = make_job("train", parallelism=2)
     world.put("job", job)
     record = told(controller, world, job)
-    made = stored_workload(record.owner, slot_map(("b/r1/r1-h1", 2)))
+    made = stored_workload(record.job, slot_map(("b/r1/r1-h1", 2)))
     made = msgspec.structs.replace(made, status=workload_object.Status())
 
     def edited():
@@ -172,7 +172,7 @@ async def test_what_changes_while_its_workload_is_made_is_not_lost(world, contro
 
     controller.writer._client = Client(edited, made)
     await controller.reconcile(record.id)
-    assert (record.known.resource_version, record.known.active) == ("9", False)
+    assert (record.observed.resource_version, record.observed.active) == ("9", False)
 
 
 async def test_a_look_that_comes_while_a_write_is_on_its_way_is_made_after_it(world, controller):
@@ -185,7 +185,7 @@ async def test_a_look_that_comes_while_a_write_is_on_its_way_is_made_after_it(wo
         controller.queue.done(await controller.queue.get())
     await controller.reconcile(record.id)
     assert record.id not in controller.queue._waiting
-    controller.memory.written(record, None)
+    controller.cache.written(record, None)
     assert record.id in controller.queue._waiting
 
 
@@ -193,16 +193,16 @@ async def test_what_was_to_be_given_back_and_is_kept_after_all_lets_pods_go_agai
     job = make_job("train", parallelism=2)
     world.put("job", job)
     world.admit(job)
-    pod = make_pod("p", owner=record_of(world, job).owner)
+    pod = make_pod("p", owner=entry_of(world, job).job)
     world.put("pod", pod)
     record = told(controller, world, job)
     record.pods = {pod.metadata.uid: pod}
-    controller.memory.queues.evict(record.key)
+    controller.cache.queues.evict(record.key)
     record.closing = True  # the write that evicts it met a conflict: it had been made active again
     await controller.reconcile(record.id)
     assert not record.closing
-    assert not controller.memory.queues.evicting, "else it would never be given other slots"
-    assert controller.sender._queue.qsize() == 1
+    assert not controller.cache.queues.evicting, "else it would never be given other slots"
+    assert controller.pod_writer._queue.qsize() == 1
 
 
 async def test_no_pod_is_let_go_to_a_slot_that_is_being_given_up(world, controller):
@@ -210,9 +210,9 @@ async def test_no_pod_is_let_go_to_a_slot_that_is_being_given_up(world, controll
     world.put("job", job)
     world.admit(job)
     record = told(controller, world, job)
-    pod = make_pod("p", owner=record.owner)
+    pod = make_pod("p", owner=record.job)
     (slot,) = record.slots.slots
-    sender = controller.sender
+    sender = controller.pod_writer
     sender.ungate(record, pod, slot)
     assert sender._stands(record, pod, slot)
     record.leaving = frozenset({("main", slot.values)})
@@ -225,13 +225,13 @@ async def test_slots_are_not_moved_while_a_pod_is_being_let_go(world, controller
     world.admit(job)
     record = told(controller, world, job)
     record.lost, record.sending = {"main": ((0, 2),)}, 1
-    controller.memory.holdings.moving[record.key] = ()
-    controller.admitter._spawn = lambda write: write.close()
-    controller.admitter._move()
-    assert controller.memory.holdings.moving == {record.key: ()}, "nobody looked for other slots"
+    controller.cache.reservations.moving[record.key] = ()
+    controller.scheduler._spawn = lambda write: write.close()
+    controller.scheduler._move()
+    assert controller.cache.reservations.moving == {record.key: ()}, "nobody looked for other slots"
     record.sending = 0
-    controller.admitter._move()
-    assert controller.memory.holdings.moving != {record.key: ()}
+    controller.scheduler._move()
+    assert controller.cache.reservations.moving != {record.key: ()}
 
 
 async def test_an_admission_that_is_written_again_waits_for_its_checks_again(controller):
@@ -241,15 +241,15 @@ async def test_an_admission_that_is_written_again_waits_for_its_checks_again(con
     record = told(controller, world, job)
     found = []
 
-    async def admission(_namespace, known, admission, wanted, **more):
+    async def admission(_namespace, observed, admission, wanted, **more):
         found.append(({one.type: one.status for one in wanted}, more["more"]))
-        return dataclasses.replace(known, admission=admission, resource_version="10")
+        return dataclasses.replace(observed, admission=admission, resource_version="10")
 
     controller.writer.admission = admission
-    record.known = make_known(record.owner)
+    record.observed = make_known(record.job)
     await controller.reconcile(record.id)
-    record.known = make_known(record.owner)
-    record.owner = dataclasses.replace(record.owner, suspended=False)
+    record.observed = make_known(record.job)
+    record.job = dataclasses.replace(record.job, suspended=False)
     await controller.reconcile(record.id)
     (waits, more), (runs, nothing) = found
     assert (waits[conditions.ADMITTED], more["admissionChecks"][0]["state"]) == (False, "Pending")
@@ -261,10 +261,10 @@ async def test_a_plan_that_is_none_any_more_is_removed_however_often_that_fails(
     job = queued(world, "train")
     record = told(controller, world, job)
     nomination = Nomination(None, {"ns/low": "u-low"})
-    record.known = dataclasses.replace(make_known(record.owner), nomination=nomination)
-    answers, writes = [Conflict(409, "Conflict", "m"), make_known(record.owner)], []
+    record.observed = dataclasses.replace(make_known(record.job), nomination=nomination)
+    answers, writes = [Conflict(409, "Conflict", "m"), make_known(record.job)], []
 
-    async def conditions_(_namespace, known, _wanted, more):
+    async def conditions_(_namespace, observed, _wanted, more):
         writes.append(more)
         answer = answers.pop(0)
         if isinstance(answer, Exception):
@@ -272,14 +272,14 @@ async def test_a_plan_that_is_none_any_more_is_removed_however_often_that_fails(
         return answer
 
     spawned = []
-    controller.writer.conditions, controller.admitter._spawn = conditions_, spawned.append
+    controller.writer.conditions, controller.scheduler._spawn = conditions_, spawned.append
     for _ in range(2):
-        controller.memory.enter(record)
-        controller.admitter.withdraw(record)
+        controller.cache.enter(record)
+        controller.scheduler.withdraw(record)
         await spawned.pop()
     assert writes == [{"nomination": None}] * 2
-    assert record.known.nomination is None
-    controller.admitter.withdraw(record)
+    assert record.observed.nomination is None
+    controller.scheduler.withdraw(record)
     assert spawned == []
 
 
@@ -287,7 +287,7 @@ async def test_a_workload_of_whose_end_no_event_tells_is_made_again(world, contr
     """It was made and deleted while the watch was broken, so the next list has nothing that went."""
     job = queued(world, "train")
     record = told(controller, world, job)
-    record.known = make_known(record.owner)
+    record.observed = make_known(record.job)
     world.stores["workload"].clear()
 
     async def gone(*_args, **_options):
@@ -296,15 +296,15 @@ async def test_a_workload_of_whose_end_no_event_tells_is_made_again(world, contr
     controller.writer.conditions = controller.writer.read = gone
     record.refused = Refused(Reason.QUEUE_STOPPED, "m")
     await controller.reconcile(record.id)
-    assert record.known is None
-    assert isinstance(reconcile(record, controller.memory.rules, 0.0)[0], Create)
+    assert record.observed is None
+    assert isinstance(reconcile(record, controller.cache.rules, 0.0)[0], Create)
 
 
 async def test_a_removal_of_which_no_event_tells_is_followed_up(world, controller):
     """A LeaderWorkerSet that was made anew under its name waits until the Workload of the old one is gone."""
     job = queued(world, "train")
     record = told(controller, world, job)
-    record.known = make_known(record.owner)
+    record.observed = make_known(record.job)
     while controller.queue._waiting:
         controller.queue.done(await controller.queue.get())
 
@@ -312,8 +312,8 @@ async def test_a_removal_of_which_no_event_tells_is_followed_up(world, controlle
         pass
 
     controller.writer.remove = remove
-    await controller.living.remove(record)
-    assert record.known is None
+    await controller.lifecycle.remove(record)
+    assert record.observed is None
     assert record.id in controller.queue._waiting
 
 
@@ -323,18 +323,18 @@ async def test_a_victim_whose_workload_is_deleted_while_it_goes_goes_on(world, c
     job = queued(world, "low", 4)
     world.admit(job)
     record = told(controller, world, job)
-    memory = controller.memory
+    memory = controller.cache
     memory.queues.evict(record.key)
-    memory.holdings.preemptors_of = lambda _: ["ns/high"] if awaited else []
-    memory.holdings.told = lambda by, _: lifecycle.preempted(Reason.IN_CLUSTER_QUEUE, by)
+    memory.reservations.preemptors_of = lambda _: ["ns/high"] if awaited else []
+    memory.reservations.told = lambda by, _: lifecycle.preempted(Reason.IN_CLUSTER_QUEUE, by)
 
-    async def admission(_namespace, known, admission, _wanted, **_):
-        return dataclasses.replace(known, admission=admission, resource_version="10")
+    async def admission(_namespace, observed, admission, _wanted, **_):
+        return dataclasses.replace(observed, admission=admission, resource_version="10")
 
     controller.writer.admission = admission
-    record.known = make_known(record.owner)
+    record.observed = make_known(record.job)
     await controller.reconcile(record.id)
-    assert record.known.admission is not None
+    assert record.observed.admission is not None
     assert any(isinstance(one, Evict) for one in reconcile(record, memory.rules, 0.0)) == awaited
     assert not awaited or record.key in memory.queues.evicting
 
@@ -345,26 +345,26 @@ async def test_a_victim_that_is_planned_again_while_it_is_told_to_stay_goes(worl
     job = queued(world, "low", 4)
     world.admit(job)
     record = told(controller, world, job)
-    memory, preemptor = controller.memory, []
+    memory, preemptor = controller.cache, []
     memory.queues.evict(record.key)
-    memory.holdings.preemptors_of = lambda _: preemptor
-    memory.holdings.told = lambda by, _: lifecycle.preempted(Reason.IN_CLUSTER_QUEUE, by)
+    memory.reservations.preemptors_of = lambda _: preemptor
+    memory.reservations.told = lambda by, _: lifecycle.preempted(Reason.IN_CLUSTER_QUEUE, by)
 
-    async def conditions_(_namespace, known, _wanted, _more=None):
+    async def conditions_(_namespace, observed, _wanted, _more=None):
         preemptor.extend(["ns/high"] if planned else [])
-        return dataclasses.replace(known, resource_version="10")
+        return dataclasses.replace(observed, resource_version="10")
 
     controller.writer.conditions = conditions_
-    await controller.living._spare(record, Reason.QUOTA_RESERVED, "nobody waits for its room any more")
+    await controller.lifecycle._spare(record, Reason.QUOTA_RESERVED, "nobody waits for its room any more")
     assert (record.key in memory.queues.evicting, record.evict is not None) == (planned, planned)
 
 
 async def test_nobody_is_admitted_before_all_who_were_there_at_the_start_have_been_looked_at(controller, monkeypatch):
     """Else the first to be looked at is admitted before those it waits behind."""
     cycles = []
-    monkeypatch.setattr(controller.admitter, "cycle", lambda: cycles.append(1))
+    monkeypatch.setattr(controller.scheduler, "cycle", lambda: cycles.append(1))
     controller._unseen = {"a", "b"}
-    controller.memory._signal()
+    controller.cache._signal()
     task = asyncio.create_task(controller._cycles())
     await asyncio.sleep(0.05)
     controller._saw("a")
@@ -378,10 +378,10 @@ async def test_nobody_is_admitted_before_all_who_were_there_at_the_start_have_be
 
 async def test_one_who_is_never_looked_at_holds_up_nobody_for_long(controller, monkeypatch):
     done = asyncio.Event()
-    monkeypatch.setattr(controller.admitter, "cycle", done.set)
+    monkeypatch.setattr(controller.scheduler, "cycle", done.set)
     monkeypatch.setattr(loops, "FIRST_LOOKS", 0.01)
     controller._unseen = {"a"}
-    controller.memory._signal()
+    controller.cache._signal()
     task = asyncio.create_task(controller._cycles())
     await asyncio.wait_for(done.wait(), 10)
     task.cancel()
@@ -392,14 +392,14 @@ def test_who_is_asked_again_says_again_why_it_waits(world):
     first, second = queued(world, "first", 4), queued(world, "second", 4)
     world.admit(first)
     world.refused(second)
-    record = record_of(world, second)
+    record = entry_of(world, second)
     record.refused = Refused(Reason.INSUFFICIENT_QUOTA, "for an earlier reservation")
     assert not cycle(world.memory.state, world.memory.queues, 0.0).waiting
     world.memory.ask(record)
     assert record.refused is None
     (waiting,) = cycle(world.memory.state, world.memory.queues, 0.0).waiting
     assert (waiting.key, waiting.reason) == (record.key, Reason.INSUFFICIENT_QUOTA)
-    world.memory.ask(record_of(world, first))
+    world.memory.ask(entry_of(world, first))
     assert not cycle(world.memory.state, world.memory.queues, 0.0).waiting, "who holds something does not wait"
 
 
@@ -419,8 +419,8 @@ async def test_an_answer_to_kueue_that_was_refused_is_given_again(controller, er
 async def test_a_bug_in_the_write_of_one_admission_ends_nothing_else(world, controller):
     job = queued(world, "train")
     record = told(controller, world, job)
-    record.known = make_known(record.owner)
-    memory = controller.memory
+    record.observed = make_known(record.job)
+    memory = controller.cache
     memory.enter(record)
     assert cycle(memory.state, memory.queues, 0.0).admitted
     record.busy += 1
@@ -429,7 +429,7 @@ async def test_a_bug_in_the_write_of_one_admission_ends_nothing_else(world, cont
         memory.written(record, None)
         raise RuntimeError("a field that nobody thought of")
 
-    await controller.admitter._write(record, broken)
+    await controller.scheduler._write(record, broken)
     entry = memory.queues.entries[record.key]
     assert (entry.phase, record.failures, record.busy) == (Phase.LATER, 1, 0)
     assert not memory.state.assignments(record.key), "it is held no more, and tried again later"

@@ -55,7 +55,7 @@ def test_the_memory_says_whose_workloads_are_known():
     for node in NODES:
         world.put("node", node)
     world.put("job", make_job())
-    (record,) = world.memory.records.values()
+    (record,) = world.memory.entries.values()
     assert world.memory.serves(record.key)
     world.put("job", make_job(managed="example.com/other"))
     assert not world.memory.serves(record.key)

@@ -120,22 +120,22 @@ class Sets(World):
         if isinstance(made, JobSet):
             self.jobsets[name] = made
             self.memory._set_jobset(made)
-            return self.memory.records[f"ns/{made.metadata.uid}"]
+            return self.memory.entries[f"ns/{made.metadata.uid}"]
         self.leader_sets[name] = made
         pod = leader_pod(made.metadata.name)
         self.put("pod", pod)
-        return self.memory.records[leaderworkerset.group_key(pod)]
+        return self.memory.entries[leaderworkerset.group_key(pod)]
 
     def place(self, made):
         """By pod set the racks and how many pods are in each; else the refusal."""
         record = self.add(made)
-        record.known = make_known(record.owner)
+        record.observed = make_known(record.job)
         self.memory.enter(record)
         admitted = cycle(self.memory.state, self.memory.queues, 0.0).admitted
         if not admitted:
             return self.memory.queues.entries[record.key].refusal
         (one,) = admitted
-        self.memory.admit(record, self.memory.holdings.admission_of(record, one.grant), one.grant)
+        self.memory.admit(record, self.memory.reservations.admission_of(record, one.grant), one.grant)
         found = {}
         for name, slots in record.slots_in.items():
             counts = Counter()
@@ -253,12 +253,12 @@ def test_what_is_held_for_pods_to_come_keeps_others_off_after_a_restart(world):
     stores = (world.stores[kind].values() for kind in ("node", "flavor", "class", "job", "pod"))
     again.load(*stores, jobsets=world.jobsets.values())
     world.memory = again
-    assert again.records["ns/u-one"].slots_in
+    assert again.entries["ns/u-one"].slots_in
     assert isinstance(world.place(jobset("two")), Refusal)
 
 
 def stored(record):
-    return stored_workload(record.owner, record.admission)
+    return stored_workload(record.job, record.admission)
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ def test_what_no_label_can_be_called_costs_nothing_and_is_refused(level):
 @pytest.mark.parametrize("size", [-5, 0, 1 << 31])
 def test_sizes_that_make_no_sense_or_are_enormous_are_arithmetic(world, size):
     made = group(size=4, annotations={SUBGROUPS: RACK}, leader=False, subgroups=size)
-    assert world.add(made).owner.pod_sets[0].count == 4
+    assert world.add(made).job.pod_sets[0].count == 4
     assert isinstance(world.place(jobset(roles=[("workers", (1 << 31) - 1, 1)])), Refusal)
 
 

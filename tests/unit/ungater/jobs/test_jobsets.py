@@ -190,14 +190,14 @@ class Sets(World):
         return memory
 
     def admit_set(self):
-        record = self.memory.records["ns/u-js"]
-        record.known = make_known(record.owner)
+        record = self.memory.entries["ns/u-js"]
+        record.observed = make_known(record.job)
         self.memory.enter(record)
         (made,) = cycle(self.memory.state, self.memory.queues, 0.0).admitted
-        admission = self.memory.holdings.admission_of(record, made.grant)
+        admission = self.memory.reservations.admission_of(record, made.grant)
         self.memory.admit(record, admission, made.grant)
-        stored = stored_workload(record.owner, admission)
-        record.known = workload_object.known_of(stored)
+        stored = stored_workload(record.job, admission)
+        record.observed = workload_object.observed_of(stored)
         self.put("workload", stored)
         return record
 
@@ -238,13 +238,13 @@ def test_all_pod_sets_are_placed_by_one_decision_and_pods_go_in_rank_order(world
     leader = record.slots_in["leader"].slots[0]
     bound = pod(
         "leader", 0, 0, at=dict(zip(record.slots_in["leader"].levels, leader.values, strict=True)), node=leader.node,
-        mark=record.owner.workload,
+        mark=record.job.workload,
     )  # fmt: skip
     world.put("pod", bound)
     assert sum(world.memory.state.free(node.metadata.name)["cpu"] for node in NODES) == held, "it fills its own slot"
     again = world.restarted()
-    assert again.records["ns/u-js"].slots_in == record.slots_in
-    assert again.records["ns/u-js"].pods == record.pods
+    assert again.entries["ns/u-js"].slots_in == record.slots_in
+    assert again.entries["ns/u-js"].pods == record.pods
     assert {n: again.state.free(n) for n in again.state.nodes} == {
         n: world.memory.state.free(n) for n in world.memory.state.nodes
     }
@@ -252,8 +252,8 @@ def test_all_pod_sets_are_placed_by_one_decision_and_pods_go_in_rank_order(world
 
 def test_all_of_it_or_nothing(world):
     world.put_set(make_jobset())
-    record = world.memory.records["ns/u-js"]
-    record.known = make_known(record.owner)
+    record = world.memory.entries["ns/u-js"]
+    record.observed = make_known(record.job)
     world.memory.enter(record)
     world.put_set(make_jobset(replicas=4))
     world.memory.enter(record)
@@ -266,18 +266,18 @@ def test_pods_that_came_before_their_job_are_taken_in(world):
     for one in PODS:
         world.put("pod", one)
     world.put_set(make_jobset())
-    record = world.memory.records["ns/u-js"]
+    record = world.memory.entries["ns/u-js"]
     assert not record.pods
     for role, index, count in JOBS:
         world.put("job", child(role, index, count))
     assert len(record.pods) == 5
-    assert set(world.memory.records) == {"ns/u-js"}, "its Jobs are no workloads of their own"
+    assert set(world.memory.entries) == {"ns/u-js"}, "its Jobs are no workloads of their own"
 
 
 def test_pods_that_are_heard_to_be_gone_after_their_job_keep_no_slot(world):
     """A JobSet that restarts deletes its Jobs, and the watch of Jobs may be ahead of that of pods."""
     world.put_set(make_jobset())
-    record, memory = world.memory.records["ns/u-js"], world.memory
+    record, memory = world.memory.entries["ns/u-js"], world.memory
     job = child("leader", 0, 1)
     world.put("job", job)
     world.put("pod", PODS[0])
@@ -297,7 +297,7 @@ def test_a_pod_whose_job_leaves_its_jobset_keeps_its_place_while_its_patch_is_un
     world.put("job", job := child("leader", 0, 1))
     world.put("pod", PODS[0])
     if sent:
-        record.intents[PODS[0].metadata.uid] = Expectation(record.slots_in["leader"].slots[0].values, 9.0)
+        record.expectations[PODS[0].metadata.uid] = Expectation(record.slots_in["leader"].slots[0].values, 9.0)
     world.put("job", msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, owner_references=())))
     assert not record.pods
     assert [one.metadata.name for one in record.left_of("leader")] == ([PODS[0].metadata.name] if sent else [])
@@ -309,7 +309,7 @@ def test_a_replicated_job_that_is_done_is_still_known_to_queueing(world):
     record = world.admit_set()
     for index in range(2):
         world.put("job", child("workers", index, 2, succeeded=2, completedIndexes="0-1"))
-    assert [one.count for one in record.owner.pod_sets] == [1, 0]
+    assert [one.count for one in record.job.pod_sets] == [1, 0]
     assert [one.name for one in world.memory.wish(record)] == ["leader", "workers"]
 
 
@@ -319,12 +319,12 @@ def test_what_its_jobs_do_not_need_any_more_is_given_back(world):
     for role, index, count in JOBS:
         world.put("job", child(role, index, count))
     world.put("job", child("workers", 0, 2, succeeded=2, completedIndexes="0-1"))
-    record.owner = world.memory.records["ns/u-js"].owner
+    record.job = world.memory.entries["ns/u-js"].job
     assert [one for one in reconcile(record, world.memory.rules, 100.0, 100.0) if isinstance(one, ShrinkLater)]
     record.shrink_at = 1.0
     (shrink,) = [one for one in reconcile(record, world.memory.rules, 100.0, 100.0) if isinstance(one, Shrink)]
     assert (shrink.pod_set, shrink.count) == ("workers", 2)
-    smaller = world.memory.holdings.smaller(record, shrink.pod_set, shrink.slots, shrink.count)
+    smaller = world.memory.reservations.smaller(record, shrink.pod_set, shrink.slots, shrink.count)
     assert [part.count for part in smaller.parts] == [1, 2]
 
 
@@ -335,7 +335,7 @@ def test_what_some_do_not_need_is_nobodys_until_that_is_stored_also_where_others
     record, memory = world.admit_set(), world.memory
     for role, index, count in JOBS:
         world.put("job", child(role, index, count))
-    held = memory.holdings.smaller(record, "leader", record.slots_in["leader"].without({0: 1}), 0)
+    held = memory.reservations.smaller(record, "leader", record.slots_in["leader"].without({0: 1}), 0)
     memory.hold(record, held)  # it was done once, and the JobSet was restarted
     for index in range(2 - left // 2):
         world.put("job", child("workers", index, 2, succeeded=2, completedIndexes="0-1"))
@@ -435,19 +435,19 @@ def queued(job, name="j", **meta):
 def test_a_job_with_a_queue_that_claims_a_jobset_that_does_not_make_it_is_its_own(world):
     world.put_set(make_jobset())
     world.put("job", queued(child("workers", 1, 2), uid="u-forged"))
-    assert set(world.memory.records) == {"ns/u-js", "ns/u-forged"}
-    assert not world.memory.records["ns/u-forged"].owner.suspended, "its life has it suspended"
+    assert set(world.memory.entries) == {"ns/u-js", "ns/u-forged"}
+    assert not world.memory.entries["ns/u-forged"].job.suspended, "its life has it suspended"
 
 
 def test_a_jobset_that_nobody_sees_is_believed_in_for_a_while(world):
     world.put_set(make_jobset())
     world.put("job", queued(child("workers", 1, 2), uid="u-forged", owner_references=ref("u-nobody")))
-    assert set(world.memory.records) == {"ns/u-js"}
+    assert set(world.memory.entries) == {"ns/u-js"}
     world.memory.judge_unproved()
-    assert set(world.memory.records) == {"ns/u-js"}
+    assert set(world.memory.entries) == {"ns/u-js"}
     world.now += UNPROVED
     world.memory.judge_unproved()
-    assert set(world.memory.records) == {"ns/u-js", "ns/u-forged"}
+    assert set(world.memory.entries) == {"ns/u-js", "ns/u-forged"}
     world.drop("job", queued(child("workers", 1, 2), uid="u-forged", owner_references=ref("u-nobody")))
     assert not world.memory._unproved
 
@@ -462,7 +462,7 @@ def test_the_jobs_of_a_jobset_that_is_orphaned_take_their_pods_along(world):
     world.put(
         "job", msgspec.structs.replace(orphan, metadata=msgspec.structs.replace(orphan.metadata, owner_references=()))
     )
-    records = world.memory.records
+    records = world.memory.entries
     assert sorted(one.metadata.name for one in records["ns/u-workers-1"].pods.values()) == [
         "workers-1-0",
         "workers-1-1",
@@ -481,14 +481,14 @@ def test_children_of_a_jobset_in_another_namespace_are_none_of_its(world):
     stolen = child("workers", 1, 2)
     meta = msgspec.structs.replace(stolen.metadata, namespace="thief", uid="u-stolen")
     world.put("job", msgspec.structs.replace(stolen, metadata=meta))
-    record = world.memory.records["ns/u-js"]
-    before = record.owner
+    record = world.memory.entries["ns/u-js"]
+    before = record.job
     assert "thief/u-stolen" not in world.memory.children.get("ns/u-js", {})
-    assert record.owner == before
+    assert record.job == before
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_pods_of_another_kind_that_name_a_job_of_its_are_forgotten_when_they_go(world, first):
+def test_pods_of_another_kind_that_name_a_job_of_its_are_none_of_its(world, first):
     forged = pod("workers", 1, 7, mark="made-up")
     other = OwnerReference(api_version="made.up/v1", kind="Thing", name="x", uid="u-workers-1", controller=True)
     forged = msgspec.structs.replace(
@@ -502,10 +502,11 @@ def test_pods_of_another_kind_that_name_a_job_of_its_are_forgotten_when_they_go(
     world.put("job", child("workers", 1, 2))
     if not first:
         world.put("pod", forged)
-    assert set(world.memory.records) == {"ns/u-js"}
+    (entry,) = [entry for key, entry in world.memory.entries.items() if key != "ns/u-js"]
+    assert entry.id == "ns/u-workers-1@Thing.made.up"
+    assert world.memory.entries["ns/u-js"].pods == {}
     world.drop("pod", forged)
-    assert world.memory.records["ns/u-js"].pods == {}
-    assert world.memory.groups == {}
+    assert not entry.pods
 
 
 def test_one_whose_amounts_cannot_be_read_is_told_which():
@@ -537,4 +538,4 @@ def test_of_a_job_that_gets_another_owner_and_goes_nothing_is_kept():
         world.put("job", job)
         assert list(world.memory.children) == ([f"ns/{uid}"] if uid else [])
     world.drop("job", job)
-    assert (world.memory.children, world.memory.records) == ({}, {})
+    assert (world.memory.children, world.memory.entries) == ({}, {})

@@ -54,7 +54,7 @@ def cluster(world, workers=6, total=7, head="2"):
         world.settle()
         world.put("pod", made(f"worker-{number}", "small", "1", total))
     world.settle()
-    (record,) = world.memory.records.values()
+    (record,) = world.memory.entries.values()
     return record
 
 
@@ -97,7 +97,7 @@ def test_one_that_is_made_again_gets_its_slot_also_after_a_restart(world, gone):
     world.drop("pod", world.stores["pod"][f"ns/{gone}"])
     held = {one.name: one.count for one in record.admission.parts}
     world.memory = world.restarted()
-    (record,) = world.memory.records.values()
+    (record,) = world.memory.entries.values()
     world.settle()
     assert {one.name: one.count for one in record.admission.parts} == held
     kind, cpu = ("headgroup", "2") if gone == "head" else ("small", "1")

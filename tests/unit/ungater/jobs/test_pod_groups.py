@@ -4,7 +4,7 @@ import re
 
 import msgspec
 import pytest
-from support.owned import KEYS, make_job, make_owner, slot_map
+from support.owned import KEYS, make_job, slot_map
 from support.world import FLAVOR, NODES, World, stored_workload
 
 from crds.constants import NUMA_POLICY, WORKER_INDEX
@@ -15,9 +15,10 @@ from kube.parents import LeaderWorkerSet, LeaderWorkerSetSpec, LeaderWorkerTempl
 from ungater.jobs import leaderworkerset
 from ungater.jobs.pod_group import GONE, GROUP, of_pods, owner_key, owner_of_pods, served
 from ungater.model.actions import Delete, Dequeue, Free, Remove
+from ungater.model.job_view import id_of
 from ungater.model.pod_slots import rank_of
 from ungater.model.workload_entry import LastEvent
-from ungater.model.workload_object import Workload, belongs, known_of, new_workload
+from ungater.model.workload_object import Workload, belongs, new_workload, observed_of
 from ungater.reconcile.reconcile import reconcile
 
 STATEFUL_SET = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u-db", "controller": True}
@@ -59,7 +60,7 @@ def owner_of(*pods, before=None):
     ("pod", "key"),
     [
         (make_pod("p"), "ns/u-p"),
-        (make_pod("p", owner=STATEFUL_SET), "ns/u-db"),
+        (make_pod("p", owner=STATEFUL_SET), "ns/u-db@StatefulSet.apps"),
         (make_pod("p", owner={**STATEFUL_SET, "controller": False}), "ns/u-p"),
         (grouped("p"), ":group/ns/ring"),
         (grouped("p", owner=STATEFUL_SET), ":group/ns/ring"),
@@ -168,7 +169,7 @@ def replica(role, index, total=None, **more):
 
 def test_kinds_of_pods_of_one_controller_are_pod_sets_where_their_number_is_known():
     pods = [replica("master", 0, 3, cpu="4"), replica("worker", 0, 3), replica("worker", 1, 3)]
-    assert {owner_key(pod, KEYS) for pod in pods} == {"ns/u-bert"}
+    assert {owner_key(pod, KEYS) for pod in pods} == {"ns/u-bert@PyTorchJob.kubeflow.org"}
     waits = owner_of(*pods[:2])
     assert waits.wrong.reason is Reason.PENDING
     assert "2 of 3 pods are there" in str(waits.wrong)
@@ -182,14 +183,19 @@ def test_kinds_of_pods_of_one_controller_are_pod_sets_where_their_number_is_know
 
 def test_else_each_kind_is_a_workload_by_itself():
     pods = [replica("Master", 0), replica("Worker", 0)]
-    assert [owner_key(pod, KEYS) for pod in pods] == ["ns/u-bert/master", "ns/u-bert/worker"]
+    assert [owner_key(pod, KEYS) for pod in pods] == [
+        "ns/u-bert@PyTorchJob.kubeflow.org/master",
+        "ns/u-bert@PyTorchJob.kubeflow.org/worker",
+    ]
     owner = owner_of(pods[1])
-    assert (owner.id, owner.uid, owner.part) == ("ns/u-bert/worker", "u-bert", "worker")
+    assert (owner.id, owner.uid, owner.part) == ("ns/u-bert@PyTorchJob.kubeflow.org/worker", "u-bert", "worker")
     assert owner.workload.startswith("pytorchjob-bert-worker-")
     (reference,) = new_workload(owner, 0)["metadata"]["ownerReferences"]
     assert reference["uid"] == "u-bert"
     head = {**TORCH, "apiVersion": "ray.io/v1", "kind": "RayCluster", "uid": "u-ray"}
-    assert owner_key(make_pod("h", owner=head, labels={"ray.io/group": "headgroup"}), KEYS) == "ns/u-ray/headgroup"
+    assert owner_key(make_pod("h", owner=head, labels={"ray.io/group": "headgroup"}), KEYS) == (
+        "ns/u-ray@RayCluster.ray.io/headgroup"
+    )
 
 
 def test_pods_of_a_group_that_differ_say_so():
@@ -218,9 +224,9 @@ def test_a_kind_whose_pods_were_all_let_go_for_another_workload_is_no_pod_set():
 def test_a_pod_that_contradicts_itself_says_so(world):
     pod = make_pod("p", annotations={KEYS.preferred[0]: "block"})
     world.put("pod", pod)
-    (record,) = world.memory.records.values()
-    assert isinstance(record.owner.request, RequestError)
-    assert "keep one of the two" in str(record.owner.request)
+    (record,) = world.memory.entries.values()
+    assert isinstance(record.job.request, RequestError)
+    assert "keep one of the two" in str(record.job.request)
 
 
 def test_the_template_of_pods_that_are_gone_tells_nothing_of_others():
@@ -256,8 +262,10 @@ def test_the_workload_of_a_group_is_of_pods_that_are_there():
     first, second, third = (grouped(name, "2") for name in ("g-0", "g-1", "g-2"))
     before = owner_of(first, second)
     assert [name for name, _ in before.members] == ["g-0", "g-1"]
-    assert [name for name, _ in owner_of(second, third, before=before).members] == ["g-1"]
+    assert [name for name, _ in owner_of(second, third, before=before).members] == ["g-1", "g-2"]
     assert [name for name, _ in owner_of(third, before=before).members] == ["g-2"]  # else it is collected at once
+    many = [grouped(f"g-{number}", "40") for number in range(40)]
+    assert len(owner_of(*many).members) == 16, "as many as are enough"
 
 
 def test_the_end_of_pods():
@@ -305,29 +313,29 @@ def test_the_first_pod_of_an_owner_makes_a_record_and_the_last_one_takes_it_alon
     world.memory._enqueue = lambda uid, after: waits.append((uid, after))
     for pod in pods:
         world.put("pod", pod)
-    assert set(waits) == {("ns/u-db", 1.0)}  # nobody told how many will come
-    record = world.memory.records["ns/u-db"]
+    assert set(waits) == {("ns/u-db@StatefulSet.apps", 1.0)}  # nobody told how many will come
+    record = world.memory.entries["ns/u-db@StatefulSet.apps"]
     assert world.memory.regroup(record)
-    assert record.owner.pod_sets[0].count == 2
-    assert not world.memory.stray
+    assert record.job.pod_sets[0].count == 2
+    assert not world.memory.gated_orphans
     for pod in pods:
         world.drop("pod", pod)
     assert not world.memory.regroup(record)
-    assert (world.memory.records, world.memory.groups) == ({}, {})
+    assert (world.memory.entries, world.memory.groups) == ({}, {})
 
 
 def test_a_workload_stays_known_until_it_is_deleted(world):
     pod = ranked("db-0", 0)
     world.put("pod", pod)
-    record = world.memory.records["ns/u-db"]
-    body = new_workload(record.owner, 0) | {"status": {}}
+    record = world.memory.entries["ns/u-db@StatefulSet.apps"]
+    body = new_workload(record.job, 0) | {"status": {}}
     body["metadata"] |= {"uid": "w", "resourceVersion": "1"}
     workload = msgspec.json.decode(msgspec.json.encode(body), type=Workload)
     world.put("workload", workload)
-    assert record.known is not None
+    assert record.observed is not None
     world.drop("pod", pod)
     assert world.memory.regroup(record)
-    assert record.owner.over == GONE
+    assert record.job.over == GONE
     assert [type(one) for one in reconcile(record, world.memory.rules, 0.0)] == [
         Dequeue,
         Remove,
@@ -338,7 +346,7 @@ def test_a_workload_stays_known_until_it_is_deleted(world):
 
 
 def stored_for(record, **status):
-    body = new_workload(record.owner, 0) | {"status": status}
+    body = new_workload(record.job, 0) | {"status": status}
     body["metadata"] |= {"uid": "w", "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
     return msgspec.json.decode(msgspec.json.encode(body), type=Workload)
 
@@ -347,7 +355,7 @@ def test_pods_wait_until_a_workload_is_removed_whose_pods_all_went_unseen(world)
     """Its slots may be somebody else's by now; pods that came again would be let go to them."""
     first, second = ranked("db-0", 0), ranked("db-1", 1)
     world.put("pod", first)
-    workload = stored_for(world.memory.records["ns/u-db"])
+    workload = stored_for(world.memory.entries["ns/u-db@StatefulSet.apps"])
     world.stores["workload"][key(workload)] = workload
     del world.stores["pod"][key(first)]
     world.memory = memory = world.restarted()
@@ -355,26 +363,26 @@ def test_pods_wait_until_a_workload_is_removed_whose_pods_all_went_unseen(world)
     world.put("pod", second)
     world.put("pod", first)
     world.drop("pod", second)
-    assert memory.records == {}
+    assert memory.entries == {}
     world.drop("workload", workload)
-    assert memory.records["ns/u-db"].known is None
-    assert list(memory.records["ns/u-db"].pods) == [first.metadata.uid]
+    assert memory.entries["ns/u-db@StatefulSet.apps"].observed is None
+    assert list(memory.entries["ns/u-db@StatefulSet.apps"].pods) == [first.metadata.uid]
 
 
 def test_what_is_heard_late_of_a_workload_that_was_removed_counts_for_nobody(world):
     """Its pods are gone, and it too; others come, and then the watch tells how it was made."""
     first, second = ranked("db-0", 0), ranked("db-1", 1)
     world.put("pod", first)
-    record = world.memory.records["ns/u-db"]
-    record.known = known_of(workload := stored_for(record))
+    record = world.memory.entries["ns/u-db@StatefulSet.apps"]
+    record.observed = observed_of(workload := stored_for(record))
     world.drop("pod", first)
-    record.told = LastEvent("DoesNotFit", "m", 1.0)
+    record.last_event = LastEvent("DoesNotFit", "m", 1.0)
     world.memory.removed(record)
-    assert record.told is None, "other pods have heard nothing yet"
+    assert record.last_event is None, "other pods have heard nothing yet"
     assert not world.memory.regroup(record)
     world.put("pod", second)
     world.put("workload", workload)
-    assert world.memory.records["ns/u-db"].known is None
+    assert world.memory.entries["ns/u-db@StatefulSet.apps"].observed is None
     world.drop("workload", workload)
     assert not world.memory._removed
 
@@ -383,24 +391,24 @@ def test_what_is_stored_for_pods_that_all_ended_is_held_until_it_is_removed(worl
     """Others may come: a start that gave it to somebody else would give it twice."""
     pod = ranked("db-0", 0, phase="Failed")
     world.put("pod", pod)
-    owner = world.memory.records["ns/u-db"].owner
+    owner = world.memory.entries["ns/u-db@StatefulSet.apps"].job
     assert owner.over == GONE
     workload = stored_workload(owner, slot_map(("b/r1/r1-h1", 1)))
     world.stores["workload"][key(workload)] = workload
     memory = world.restarted()
-    assert memory.state.assignments(memory.records["ns/u-db"].key)
+    assert memory.state.assignments(memory.entries["ns/u-db@StatefulSet.apps"].key)
 
 
 def test_the_place_in_line_stays_when_pods_are_replaced(world):
     old, new = (ranked(name, 0, creationTimestamp=f"2026-01-01T00:0{at}:00Z") for at, name in enumerate(("old", "new")))
     world.put("pod", old)
-    workload = stored_for(world.memory.records["ns/u-db"])
+    workload = stored_for(world.memory.entries["ns/u-db@StatefulSet.apps"])
     world.put("workload", workload)
     turns = []
     for pods in ((old,), (new,)):
         world.stores["pod"] = {key(pod): pod for pod in pods}
         memory = world.restarted()
-        memory.enter(memory.records["ns/u-db"])
+        memory.enter(memory.entries["ns/u-db@StatefulSet.apps"])
         (entry,) = memory.queues.entries.values()
         turns.append(entry.workload.created)
     assert turns[0] == turns[1]
@@ -418,18 +426,18 @@ def test_after_a_start_nobody_waits_for_more_pods_of_those_that_are_there(world)
 
     world.make = noting
     world.restarted()
-    assert set(waits) == {("ns/u-db", 0.0)}
+    assert set(waits) == {("ns/u-db@StatefulSet.apps", 0.0)}
 
 
 def test_a_group_finds_its_workload_by_name(world):
     world.put("pod", grouped("a", "2"))
-    record = world.memory.records[":group/ns/ring"]
-    body = new_workload(record.owner, 0) | {"status": {}}
+    record = world.memory.entries[":group/ns/ring"]
+    body = new_workload(record.job, 0) | {"status": {}}
     body["metadata"] |= {"uid": "w", "resourceVersion": "1"}
     world.put("workload", msgspec.json.decode(msgspec.json.encode(body), type=Workload))
-    assert record.known is not None
+    assert record.observed is not None
     again = world.restarted()
-    assert again.records[":group/ns/ring"].known is not None
+    assert again.entries[":group/ns/ring"].observed is not None
     assert again.groups == world.memory.groups
 
 
@@ -446,16 +454,16 @@ def test_pods_of_jobs_and_daemon_sets_make_no_record(world):
     for kind, version in (("Job", "batch/v1"), ("DaemonSet", "apps/v1"), ("Node", "v1"), jobset):
         owner = {**STATEFUL_SET, "kind": kind, "apiVersion": version, "uid": kind}
         world.put("pod", make_pod(kind.lower(), owner=owner))
-    assert world.memory.records == {}
-    assert len(world.memory.stray) == 4
+    assert world.memory.entries == {}
+    assert len(world.memory.gated_orphans) == 4
 
 
 @pytest.mark.parametrize("kind", ["Job", "DaemonSet", "Node", "JobSet", "LeaderWorkerSet", "Pod", "PodGroup"])
 def test_who_calls_an_owner_like_one_of_kubernetes_has_any_owner(world, kind):
     owner = {**STATEFUL_SET, "kind": kind, "apiVersion": "made.up/v1"}
     world.put("pod", make_pod("a", owner=owner))
-    (record,) = world.memory.records.values()
-    assert (record.id, record.owner.suspendable) == ("ns/u-db", False)
+    (record,) = world.memory.entries.values()
+    assert (record.id, record.job.suspendable) == (f"ns/u-db@{kind}.made.up", False)
 
 
 def test_a_pod_of_a_job_tells_nothing_of_pods_that_name_its_uid_and_another_kind(world):
@@ -464,21 +472,21 @@ def test_a_pod_of_a_job_tells_nothing_of_pods_that_name_its_uid_and_another_kind
     made_up = {**STATEFUL_SET, "kind": "MadeUp", "apiVersion": "made.up/v1"}
     world.put("pod", make_pod("a", owner=job))
     world.put("pod", make_pod("b", owner=made_up))
-    (record,) = world.memory.records.values()
+    (record,) = world.memory.entries.values()
     world.memory.regroup(record)
-    assert (record.owner.kind, record.owner.api_version) == ("MadeUp", "made.up/v1")
+    assert (record.job.kind, record.job.api_version) == ("MadeUp", "made.up/v1")
 
 
 @pytest.mark.parametrize("job", [make_job("db", uid="u-db"), make_job("db", uid="u-db", request={}, gated=False)])
 def test_pods_that_name_a_job_and_another_kind_stay_known_when_it_goes(world, job):
     """Else their Workload would stay for good: nobody can tell whether an owner of such a kind exists."""
     world.put("pod", pod := make_pod("a", owner={**STATEFUL_SET, "kind": "MadeUp", "apiVersion": "made.up/v1"}))
-    record = world.memory.records["ns/u-db"]
+    record = world.memory.entries["ns/u-db@MadeUp.made.up"]
     world.put("workload", stored_for(record))
     world.put("job", job)
     world.drop("job", job)
     world.drop("pod", pod)
-    (record,) = world.memory.records.values()
+    (record,) = world.memory.entries.values()
     world.memory.regroup(record)
     assert Remove in [type(one) for one in reconcile(record, world.memory.rules, 0.0)]
 
@@ -486,15 +494,15 @@ def test_pods_that_name_a_job_and_another_kind_stay_known_when_it_goes(world, jo
 def test_pods_of_another_namespace_that_name_an_owner_are_none_of_its(world):
     world.put("pod", make_pod("a", owner=STATEFUL_SET))
     world.put("pod", make_pod("b", owner=STATEFUL_SET, namespace="thief"))
-    assert {uid: list(record.pods) for uid, record in world.memory.records.items()} == {
-        "ns/u-db": ["u-a"],
-        "thief/u-db": ["u-b"],
+    assert {uid: list(record.pods) for uid, record in world.memory.entries.items()} == {
+        "ns/u-db@StatefulSet.apps": ["u-a"],
+        "thief/u-db@StatefulSet.apps": ["u-b"],
     }
-    assert {uid: list(record.pods) for uid, record in world.restarted().records.items()} == {
-        "ns/u-db": ["u-a"],
-        "thief/u-db": ["u-b"],
+    assert {uid: list(record.pods) for uid, record in world.restarted().entries.items()} == {
+        "ns/u-db@StatefulSet.apps": ["u-a"],
+        "thief/u-db@StatefulSet.apps": ["u-b"],
     }
-    workloads = {record.key for record in world.memory.records.values()}
+    workloads = {record.key for record in world.memory.entries.values()}
     assert len({key.partition("/")[0] for key in workloads}) == 2
 
 
@@ -520,16 +528,16 @@ def test_a_leader_worker_set_that_is_made_anew_under_its_name_is_another_workloa
     sets = {"ns/l": whole("u-1")}
     memory, world.leader_sets = world.memory, sets
     world.put("pod", pod)
-    (old,) = memory.records.values()
-    old.known = known_of(stored_for(old))
+    (old,) = memory.entries.values()
+    old.observed = observed_of(stored_for(old))
     sets["ns/l"] = whole("u-2")
     assert memory.regroup(old)
     assert reconcile(old, memory.rules, 0.0) == [Dequeue(), Remove(), Free()]
     memory.removed(old)
     assert not memory.regroup(old)
-    (new,) = memory.records.values()
-    assert (new.known, list(new.pods)) == (None, [pod.metadata.uid])
-    assert new.owner.workload != old.owner.workload
+    (new,) = memory.entries.values()
+    assert (new.observed, list(new.pods)) == (None, [pod.metadata.uid])
+    assert new.job.workload != old.job.workload
 
 
 @pytest.mark.parametrize("size", [0, -1])
@@ -542,8 +550,8 @@ def test_a_group_that_says_it_has_no_pods_has_a_leader(world, size):
     whole = LeaderWorkerSet(metadata=ObjectMeta(name="l", namespace="ns", uid="u-1"), spec=shape)
     world.leader_sets = {"ns/l": whole}
     world.put("pod", pod)
-    (record,) = world.memory.records.values()
-    assert [(one.name, one.count) for one in record.owner.pod_sets] == [("main", 1)]
+    (record,) = world.memory.entries.values()
+    assert [(one.name, one.count) for one in record.job.pod_sets] == [("main", 1)]
 
 
 @pytest.mark.parametrize(("born", "goes"), [("2026-11-21T00:00:04Z", False), ("2026-11-21T00:00:05Z", True)])
@@ -557,8 +565,8 @@ def test_pods_let_go_for_a_leader_worker_set_that_was_replaced_are_replaced(worl
     marks = {"annotations": {KEYS.workload: "of-another"}, "spec": {"schedulingGates": [], "nodeName": "r1-h1"}}
     pod = make_pod("l-0", owner=STATEFUL_SET, labels=labels, creationTimestamp=born, **marks)
     world.put("pod", pod)
-    (record,) = world.memory.records.values()
-    record.known = known_of(stored_for(record))
+    (record,) = world.memory.entries.values()
+    record.observed = observed_of(stored_for(record))
     found = [one for one in reconcile(record, world.memory.rules, 1.0) if isinstance(one, Delete)]
     assert [one.pod.metadata.name for one in found] == ["l-0"] * goes
 
@@ -572,7 +580,7 @@ def test_the_workload_of_a_leader_worker_sets_group_without_pods_is_left_over(wo
     sets = {"ns/l": LeaderWorkerSet(metadata=meta, spec=LeaderWorkerSetSpec(leader_worker_template=shape))}
     world.leader_sets = sets
     world.put("pod", pod)
-    (record,) = world.memory.records.values()
+    (record,) = world.memory.entries.values()
     workload = stored_for(record).metadata
     assert of_pods(workload)
     assert leaderworkerset.has_pods(workload, {leaderworkerset.group_key(pod)})
@@ -587,9 +595,9 @@ def test_pods_that_name_a_jobs_uid_and_another_kind_have_a_workload_of_their_own
     world.put("pod", make_pod("p", owner={**STATEFUL_SET, "uid": job.metadata.uid}))
     world.put("pod", make_pod("its", owner={**JOB, "uid": job.metadata.uid}))
     world.drop("job", job)
-    (record,) = world.memory.records.values()
-    assert (record.owner.kind, "u-p" in record.pods) == ("StatefulSet", True)
-    assert list(world.restarted().records) == list(world.memory.records)
+    (record,) = world.memory.entries.values()
+    assert (record.job.kind, "u-p" in record.pods) == ("StatefulSet", True)
+    assert list(world.restarted().entries) == list(world.memory.entries)
 
 
 def test_a_job_is_itself_also_where_pods_that_name_its_uid_and_another_kind_were_seen_before_it():
@@ -597,18 +605,7 @@ def test_a_job_is_itself_also_where_pods_that_name_its_uid_and_another_kind_were
     world.put("flavor", FLAVOR)
     world.put("pod", make_pod("p", owner={**STATEFUL_SET, "uid": job.metadata.uid}))
     world.put("job", job)
-    (record,) = world.memory.records.values()
-    assert world.memory.regroup(record)
-    assert (record.owner.kind, record.owner.name) == ("Job", job.metadata.name)
-    assert not world.memory.groups
-
-
-def test_a_workload_of_pods_that_are_a_jobs_now_is_nobodys(world):
-    world.put("pod", make_pod("a", owner=STATEFUL_SET))
-    (record,) = world.memory.records.values()
-    world.put("workload", stored := stored_for(record))
-    assert world.memory.serves(key(stored))
-    world.put("job", make_job("db", uid="u-db"))
-    assert not world.memory.serves(key(stored))
-    assert world.memory.without_pods(stored.metadata)
-    assert not world.memory.without_pods(stored_workload(make_owner(), slot_map(("b/r/n1", 1))).metadata)
+    record = world.memory.entries[id_of(job)]
+    assert (record.job.kind, record.job.name, record.pods) == ("Job", job.metadata.name, {})
+    (other,) = [one for one in world.memory.entries.values() if one is not record]
+    assert (other.job.kind, list(other.pods)) == ("StatefulSet", ["u-p"])

@@ -113,7 +113,7 @@ class Owned(LookedAt):
 
     @property
     def record(self):
-        (found,) = self.memory.records.values()
+        (found,) = self.memory.entries.values()
         return found
 
     def parts(self):
@@ -147,8 +147,8 @@ def test_kinds_of_pods_are_one_workload_as_many_as_their_owner_tells(world):
 
 def test_pods_that_the_watch_tells_of_before_their_owner_wait_for_it(world):
     world.torch_pod("master", 0)
-    assert world.memory.records == {}
-    assert not world.memory.stray, "nobody is told that nothing will come of it"
+    assert world.memory.entries == {}
+    assert not world.memory.gated_orphans, "nobody is told that nothing will come of it"
     world.torch_pod("worker", 0)
     world.see(TORCH, torch(1))
     world.settle()
@@ -161,7 +161,7 @@ def test_one_whose_owner_nobody_sees_is_what_its_pods_tell(world):
     world.seconds = 60.0
     world.memory.judge_unseen()
     world.settle()
-    assert world.record.id == "ns/u-bert/worker"
+    assert world.record.id == "ns/u-bert@PyTorchJob.kubeflow.org/worker"
     assert world.record.admission is not None
 
 
@@ -176,7 +176,7 @@ def test_where_owners_cannot_be_read_each_kind_is_a_workload(world, read):
     else:
         world.torch_pod("worker", 0)
     world.settle()
-    assert world.record.id == "ns/u-bert/worker"
+    assert world.record.id == "ns/u-bert@PyTorchJob.kubeflow.org/worker"
 
 
 def test_pods_that_were_placed_by_kind_stay_so(world):
@@ -186,10 +186,10 @@ def test_pods_that_were_placed_by_kind_stay_so(world):
     assert all_go(world) == ["worker-0"]
     world.see(TORCH, torch(1))
     world.torch_pod("master", 0)
-    held = {record.id: record.admission is not None for record in world.memory.records.values()}
-    assert held == {"ns/u-bert/worker": True, "ns/u-bert/master": True}
+    held = {record.id: record.admission is not None for record in world.memory.entries.values()}
+    assert held == {"ns/u-bert@PyTorchJob.kubeflow.org/worker": True, "ns/u-bert@PyTorchJob.kubeflow.org/master": True}
     world.memory = world.restarted()
-    assert set(world.memory.records) == set(held)
+    assert set(world.memory.entries) == set(held)
 
 
 def test_more_workers_get_slots_beside_the_others_and_fewer_give_theirs_back(world):
@@ -223,7 +223,7 @@ def test_one_that_has_ended_gives_all_back(world):
     status = {"conditions": [{"type": "Succeeded", "status": "True"}]}
     world.see(TORCH, torch(1, master=False, status=status))
     world.memory.regroup(world.record)
-    assert world.record.owner.over == "Complete"
+    assert world.record.job.over == "Complete"
 
 
 def test_one_that_was_deleted_holds_nothing_while_its_pods_go(world):
@@ -234,7 +234,7 @@ def test_one_that_was_deleted_holds_nothing_while_its_pods_go(world):
     all_go(world)
     world.gone(TORCH, one)
     world.memory.regroup(world.record)
-    assert (world.record.owner.over, len(world.record.owner.pod_sets)) == ("Deleted", 2)
+    assert (world.record.job.over, len(world.record.job.pod_sets)) == ("Deleted", 2)
 
 
 @pytest.mark.parametrize("policy", ["AtStartup", "WaitForWorkersReady"])
@@ -246,7 +246,7 @@ def test_the_launcher_belongs_to_the_workload_of_its_workers(world, policy):
     world.worker(1)
     assert world.parts() == {"launcher": 1, "worker": 2}
     assert world.record.granted("launcher") == {"cpu": 500}
-    assert world.record.owner.in_order == (policy == "WaitForWorkersReady")
+    assert world.record.job.in_order == (policy == "WaitForWorkersReady")
     assert all_go(world) == ["pi-worker-0", "pi-worker-1"]
     world.launcher()
     assert all_go(world) == ["pi-launcher-x"]
@@ -259,7 +259,7 @@ def test_the_launcher_belongs_to_the_workload_of_its_workers(world, policy):
 def test_a_launcher_that_comes_first_is_its_workers_too(world):
     world.see(MPI_JOBS, mpi(policy="AtStartup"))
     world.launcher()
-    assert world.memory.records == {}
+    assert world.memory.entries == {}
     world.worker(0)
     world.worker(1)
     assert all_go(world) == ["pi-launcher-x", "pi-worker-0", "pi-worker-1"]
@@ -271,19 +271,19 @@ def test_a_launcher_that_asks_for_no_topology_goes_anywhere_by_itself(world):
     world.worker(1)
     assert world.parts() == {"worker": 2}
     world.launcher(gated=False)
-    assert [record.id for record in world.memory.records.values()] == ["ns/u-pi"]
+    assert [record.id for record in world.memory.entries.values()] == ["ns/u-pi@MPIJob.kubeflow.org"]
 
 
 def test_a_job_that_says_to_be_the_launcher_of_another_is_none(world):
     world.see(MPI_JOBS, mpi())
     world.launcher()
     job = world.stores["job"]["ns/pi-launcher"]
-    told = world.memory.wholes.told["ns/u-pi"]
+    told = world.memory.wholes.told["ns/u-pi@MPIJob.kubeflow.org"]
     other = msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, namespace="thief"))
     named = msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, name="pi-launcher-2"))
     assert [told.makes(one, KEYS) for one in (job, other, named)] == [True, False, False]
     world.put("job", other)
-    assert id_of(other) in world.memory.records
+    assert id_of(other) in world.memory.entries
 
 
 def group(name, replicas=None, least=0, most=9, **more):

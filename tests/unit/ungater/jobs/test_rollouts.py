@@ -113,14 +113,14 @@ class Rollout(LookedAt):
 
     @property
     def record(self):
-        (found,) = self.memory.records.values()
+        (found,) = self.memory.entries.values()
         return found
 
     def racks(self):
         return {slot.values[1] for slots in self.record.slots_in.values() for slot in slots.slots}
 
     def granted(self):
-        return {one.name: self.record.granted(one.name)["cpu"] for one in self.record.owner.pod_sets}
+        return {one.name: self.record.granted(one.name)["cpu"] for one in self.record.job.pod_sets}
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_a_revision_of_another_set_counts_for_nobody(world):
     )
     world.memory.on_revision(Event(EventKind.MODIFIED, "a", one, forged))
     world.settle()
-    assert [one.name for one in world.record.owner.pod_sets] == ["leader", "workers"]
+    assert [one.name for one in world.record.job.pod_sets] == ["leader", "workers"]
 
 
 def test_pods_that_ask_for_more_than_their_template_are_placed_by_what_they_ask_for(world):

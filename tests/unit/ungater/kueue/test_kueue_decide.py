@@ -96,8 +96,8 @@ def make_workload(
 KNOWN = d.KueueObjects({"topology"}, {"gpu": make_flavor()}, {})
 
 
-def stands(*workloads, known=KNOWN):
-    return d.standing(workloads, known)
+def stands(*workloads, observed=KNOWN):
+    return d.standing(workloads, observed)
 
 
 # --- the AdmissionCheck
@@ -199,11 +199,11 @@ def test_a_jobset_with_one_replicated_job_is_looked_at_as_kueue_will_start_it():
 def test_several_pod_sets_are_never_placed_and_one_whose_flavor_comes_may_be():
     assert stands(make_workload(pod_sets=2)).never is Reason.UNSUPPORTED_OWNER
     assert Reason.UNSUPPORTED_OWNER in HOPELESS, "so that its quota goes back to others"
-    assert stands(make_workload(), known=d.KueueObjects({"topology"}, {}, {})).never is None
+    assert stands(make_workload(), observed=d.KueueObjects({"topology"}, {}, {})).never is None
 
 
 @pytest.mark.parametrize(
-    ("workload", "known", "text"),
+    ("workload", "observed", "text"),
     [
         (make_workload(), d.KueueObjects({"topology"}, {}, {}), "ResourceFlavor gpu"),
         (make_workload(pod_sets=2), KNOWN, "2 pod sets"),
@@ -219,8 +219,8 @@ def test_several_pod_sets_are_never_placed_and_one_whose_flavor_comes_may_be():
         ),
     ],
 )
-def test_what_cannot_be_placed_yet_says_what_is_missing(workload, known, text):
-    found = stands(workload, known=known)
+def test_what_cannot_be_placed_yet_says_what_is_missing(workload, observed, text):
+    found = stands(workload, observed=observed)
     assert found.restriction is None
     assert text in found.missing
     assert d.view(make_owner(suspend=True), found).suspended
@@ -236,7 +236,7 @@ def test_labels_of_several_flavors_are_merged_and_a_topology_asks_for_its_levels
         "cpu": make_flavor("cpu", nodeLabels={"arch": "x", "group": "b"}, tolerations=[]),
     }
     workload = make_workload(flavors={"nvidia.com/gpu": "gpu", "cpu": "cpu"})
-    found = stands(workload, known=d.KueueObjects({"topology"}, flavors, {"dc": topology})).restriction
+    found = stands(workload, observed=d.KueueObjects({"topology"}, flavors, {"dc": topology})).restriction
     assert found.selector == {"group": "a", "arch": "x"}
     assert found.labels == ("block", "rack")
 
@@ -283,7 +283,7 @@ def test_an_evicted_job_counts_as_suspended_before_kueue_suspends_it():
 
 def test_why_kueue_has_it_suspended_is_said():
     assert "no quota for its Workload ns/a" in d.view(make_owner(suspend=True), None, {"ns/b", "ns/a"}).waits_for
-    unknown = stands(make_workload(), known=d.KueueObjects({"topology"}, {}, {}))
+    unknown = stands(make_workload(), observed=d.KueueObjects({"topology"}, {}, {}))
     assert d.view(make_owner(suspend=True), unknown).waits_for == unknown.missing
     record = make_record(replace(make_owner(suspend=True), waits_for="Kueue has no quota"))
     (write,) = (
@@ -462,11 +462,11 @@ def test_whatever_kueue_says_only_what_has_quota_is_placed_or_answered(
 ):
     checks = [(f"c{number}", state) for number, state in enumerate(states)]
     workload = make_workload(true=sorted(true), checks=checks, **flags)
-    known = d.KueueObjects({"c0", "c1"}, KNOWN.flavors, {})
+    observed = d.KueueObjects({"c0", "c1"}, KNOWN.flavors, {})
     held = true & {"QuotaReserved", "Evicted", "Finished"} == {"QuotaReserved"}
     held = held and flags == {"admitted": True, "active": True, "deleted": False}
     owner = make_owner(suspend=suspended)
-    seen = d.view(owner, d.standing([workload], known), {"ns/w"})
+    seen = d.view(owner, d.standing([workload], observed), {"ns/w"})
     if suspended and not seen.suspended:
         assert held
         assert set(states) <= {PENDING, READY}

@@ -158,8 +158,8 @@ def test_tries_are_counted_by_our_checks_or_by_an_older_kueue():
 )
 def test_quota_is_waited_for_by_those_of_the_same_cluster_queue(other, waits):
     mine = make_workload("mine")
-    known = make_workload("known", queue="b", cluster="another")
-    assert r.wanted([mine, known, make_workload("other", **other)], NOW).of(mine) == waits
+    observed = make_workload("known", queue="b", cluster="another")
+    assert r.wanted([mine, observed, make_workload("other", **other)], NOW).of(mine) == waits
 
 
 def test_a_time_that_cannot_be_read_counts_as_none():

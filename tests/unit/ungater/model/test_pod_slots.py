@@ -10,16 +10,16 @@ OWNER = make_owner()
 TWO = slot_map(("b/r/n1", 2), ("b/r/n2", 2))
 
 
-def count(slots, pods, intents=None, now=0.0):
-    return tally(slots, pods, intents or {}, gate=KEYS.gate, mark=KEYS.workload, workload=OWNER.workload, now=now)
+def count(slots, pods, expectations=None, now=0.0):
+    return tally(slots, pods, expectations or {}, gate=KEYS.gate, mark=KEYS.workload, workload=OWNER.workload, now=now)
 
 
 def natural(rank):
     return rank
 
 
-def places(slots, pods, position=natural, intents=None):
-    counted = count(slots, pods, intents)
+def places(slots, pods, position=natural, expectations=None):
+    counted = count(slots, pods, expectations)
     return {pod.metadata.name: index for pod, index in assign(counted.waiting, counted.free(slots), slots, position)}
 
 
@@ -85,17 +85,17 @@ def test_failed_and_succeeded_pods_hold_nothing():
 def test_a_pod_whose_patch_failed_and_whose_slot_moved_gets_another_slot():
     """Should the patch have been made after all, the next one is refused: a gate that is gone pins the selector."""
     pod = make_pod("p")
-    intents = {pod.metadata.uid: Expectation(("b", "r", "gone"), deadline=10.0)}
-    assert count(TWO, [pod], intents, now=5.0).waiting == []
-    assert count(TWO, [pod], intents, now=10.0).waiting == [pod]
+    expectations = {pod.metadata.uid: Expectation(("b", "r", "gone"), deadline=10.0)}
+    assert count(TWO, [pod], expectations, now=5.0).waiting == []
+    assert count(TWO, [pod], expectations, now=10.0).waiting == [pod]
 
 
 def test_an_intent_holds_its_slot_and_keeps_it_when_it_is_sent_again():
     pod = make_pod("p", rank=3)
-    intents = {pod.metadata.uid: Expectation(("b", "r", "n1"), deadline=10.0)}
-    assert count(TWO, [pod], intents, now=5.0).used == [1, 0]
-    assert count(TWO, [pod], intents, now=5.0).resend == []
-    late = count(TWO, [pod], intents, now=10.0)
+    expectations = {pod.metadata.uid: Expectation(("b", "r", "n1"), deadline=10.0)}
+    assert count(TWO, [pod], expectations, now=5.0).used == [1, 0]
+    assert count(TWO, [pod], expectations, now=5.0).resend == []
+    late = count(TWO, [pod], expectations, now=10.0)
     assert [(sent.metadata.name, index) for sent, index in late.resend] == [("p", 0)]
     assert late.waiting == []
     assert late.used == [1, 0]
@@ -103,8 +103,8 @@ def test_an_intent_holds_its_slot_and_keeps_it_when_it_is_sent_again():
 
 def test_a_pod_that_the_api_server_does_not_know_holds_nothing():
     pod = make_pod("p")
-    intents = {pod.metadata.uid: Expectation(("b", "r", "n1"), deadline=10.0, gone=True)}
-    counted = count(TWO, [pod], intents)
+    expectations = {pod.metadata.uid: Expectation(("b", "r", "n1"), deadline=10.0, gone=True)}
+    counted = count(TWO, [pod], expectations)
     assert (counted.used, counted.waiting) == ([0, 0], [])
 
 
@@ -144,13 +144,13 @@ POD = st.tuples(
 )
 def test_no_slice_ever_gets_more_pods_than_its_count(counts, shapes, shift):
     slots = slot_map(*((f"b/r/n{i + 1}", size) for i, size in enumerate(counts)))
-    pods, intents = [], {}
+    pods, expectations = [], {}
     for number, (shape, rank) in enumerate(shapes):
         name = f"p{number:02}"
         if shape in {"gated", "intent"}:
             pods.append(make_pod(name, rank=rank))
             if shape == "intent":
-                intents[f"uid-{name}"] = Expectation(("b", "r", "n1"), 100.0)
+                expectations[f"uid-{name}"] = Expectation(("b", "r", "n1"), 100.0)
         else:
             values = ("b", "r", shape if shape.startswith("n") else "n1")
             pods.append(
@@ -163,7 +163,7 @@ def test_no_slice_ever_gets_more_pods_than_its_count(counts, shapes, shift):
                     phase="Succeeded" if shape == "succeeded" else "Running",
                 )
             )
-    counted = count(slots, pods, intents)
+    counted = count(slots, pods, expectations)
     given_out = assign(counted.waiting, counted.free(slots), slots, lambda rank: rank - shift)
     after = list(counted.used)
     for _, index in given_out:

@@ -10,23 +10,23 @@ from kube.objects import Condition
 from ungater.jobs import pod_template
 from ungater.model import conditions, workload_object
 from ungater.model.conditions import ADMITTED, MAX_MESSAGE, WantedCondition, merge, plain
-from ungater.model.workload_object import Workload, known_of, new_workload
+from ungater.model.workload_object import Workload, new_workload, observed_of
 
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 3))
 
 
 def stored(patch, **spec):
     body = {"metadata": {"name": "w", "uid": "u", "resourceVersion": "9"}, "spec": spec, "status": patch["status"]}
-    return known_of(msgspec.json.decode(msgspec.json.encode(body), type=Workload))
+    return observed_of(msgspec.json.decode(msgspec.json.encode(body), type=Workload))
 
 
 def test_an_admission_reads_back_as_the_same_slots_in_both_stored_forms():
-    known = make_known(make_owner())
-    found = stored(workload_object.status_patch(known, (), admission=make_admission(SLOTS)))
+    observed = make_known(make_owner())
+    found = stored(workload_object.status_patch(observed, (), admission=make_admission(SLOTS)))
     assert found.slots.same(SLOTS)
     assert found.slots.flavor == "gpu"
     many = slot_map(*((f"b/r{i // 20}/n{i}", 1 + i % 2) for i in range(600)))
-    assert stored(workload_object.status_patch(known, (), admission=make_admission(many))).slots.same(many)
+    assert stored(workload_object.status_patch(observed, (), admission=make_admission(many))).slots.same(many)
 
 
 def test_an_admission_that_cannot_be_read_counts_as_none():
@@ -36,10 +36,13 @@ def test_an_admission_that_cannot_be_read_counts_as_none():
 
 
 def test_every_status_write_carries_the_version_it_was_decided_on():
-    known = make_known(make_owner())
-    for patch in (workload_object.status_patch(known, (), admission=None), workload_object.conditions_patch(known, ())):
+    observed = make_known(make_owner())
+    for patch in (
+        workload_object.status_patch(observed, (), admission=None),
+        workload_object.conditions_patch(observed, ()),
+    ):
         assert patch["metadata"] == {"resourceVersion": "5"}
-    assert workload_object.status_patch(known, (), admission=None)["status"]["admission"] is None
+    assert workload_object.status_patch(observed, (), admission=None)["status"]["admission"] is None
 
 
 def test_a_new_workload_belongs_to_its_job_and_has_the_whole_template():
@@ -56,8 +59,8 @@ def test_a_new_workload_belongs_to_its_job_and_has_the_whole_template():
 def test_a_workload_says_of_which_templates_and_requests_it_is_a_copy():
     owner = make_owner()
     body = json.loads(msgspec.json.encode(new_workload(owner, 7)))
-    known = known_of(msgspec.convert(body, type=Workload))
-    assert known.copy_of == workload_object.fingerprint(owner)
+    observed = observed_of(msgspec.convert(body, type=Workload))
+    assert observed.copy_of == workload_object.fingerprint(owner)
     others = [
         make_owner(spec={"nodeSelector": {"a": "b"}}),
         make_owner(request={KEYS.required[0]: "block"}),
@@ -65,23 +68,23 @@ def test_a_workload_says_of_which_templates_and_requests_it_is_a_copy():
     ]
     prints = {workload_object.fingerprint(other) for other in others}
     assert len(prints) == 3
-    assert known.copy_of not in prints
-    assert workload_object.fingerprint(make_owner(parallelism=9, status={"active": 3})) == known.copy_of
-    patch = workload_object.spec_patch(known, others[0], 0)
+    assert observed.copy_of not in prints
+    assert workload_object.fingerprint(make_owner(parallelism=9, status={"active": 3})) == observed.copy_of
+    patch = workload_object.spec_patch(observed, others[0], 0)
     assert patch["metadata"]["annotations"] == {COPY_OF: workload_object.fingerprint(others[0]), HELD: None}
 
 
 def test_one_that_is_made_anew_says_what_its_pods_were_given_until_its_status_does():
     owner, held = make_owner(), make_admission(slot_map(("b/r1/n1", 3)), queue="cq")
     body = json.loads(msgspec.json.encode(new_workload(owner, 7, held)))
-    known = known_of(msgspec.convert(body, type=Workload))
-    assert known.admission is None
-    assert known.held.same(held)
+    observed = observed_of(msgspec.convert(body, type=Workload))
+    assert observed.admission is None
+    assert observed.held.same(held)
     written = {**body, "status": {"conditions": [{"type": "QuotaReserved", "status": "False"}]}}
-    assert known_of(msgspec.convert(written, type=Workload)).held is None
-    for garbage in ("", "{", "7", '{"podSetAssignments":[{"topologyAssignment":7}]}', "null"):
+    assert observed_of(msgspec.convert(written, type=Workload)).held is None
+    for garbage in ("", "{", "7", "[" * 100_000, '{"podSetAssignments":[{"topologyAssignment":7}]}', "null"):
         body["metadata"]["annotations"][HELD] = garbage
-        assert known_of(msgspec.convert(body, type=Workload)).held is None
+        assert observed_of(msgspec.convert(body, type=Workload)).held is None
     many = make_admission(slot_map(*((f"b{i}/r{i}/{i}n{i}x{i * 7919}", i + 1) for i in range(9000))), queue="cq")
     assert HELD not in new_workload(owner, 7, many)["metadata"]["annotations"], "more than an object may carry"
 
@@ -91,9 +94,9 @@ def test_what_checks_add_counts_once_they_are_ready():
     checks = [
         {"name": name, "state": state, "podSetUpdates": [update]} for name, state in (("c", "Ready"), ("d", "Pending"))
     ]
-    known = stored({"status": {"admissionChecks": checks}})
-    assert list(known.updates) == ["c"]
-    ((check, found),) = pod_template.updates_of(known, ["b", "c", "d"])
+    observed = stored({"status": {"admissionChecks": checks}})
+    assert list(observed.updates) == ["c"]
+    ((check, found),) = pod_template.updates_of(observed, ["b", "c", "d"])
     assert (check, found.labels, found.node_selector) == ("c", {"a": "b"}, {"zone": "z"})
 
 

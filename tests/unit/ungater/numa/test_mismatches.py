@@ -20,7 +20,7 @@ class Heard:
         self.now = 100.0
         self.queued = []
         self.told = []
-        self.troubles = PlacementMismatches(
+        self.mismatches = PlacementMismatches(
             lambda uid, after: self.queued.append((uid, after)),
             self.breaks,
             lambda record, trouble: self.told.append((record.id, trouble)),
@@ -49,52 +49,52 @@ def test_a_refusal_is_told_once_and_its_node_left_out(heard):
     record = make_record(slots=SLOTS)
     bound = on_node("a", phase="Pending")
     failed = on_node("a", phase="Failed", reason="TopologyAffinityError", message="Resources cannot be allocated")
-    heard.troubles.note(record, None, bound)
+    heard.mismatches.note(record, None, bound)
     assert heard.told == []
-    heard.troubles.note(record, bound, failed)
-    heard.troubles.note(record, failed, failed)
+    heard.mismatches.note(record, bound, failed)
+    heard.mismatches.note(record, failed, failed)
     ((uid, trouble),) = heard.told
     assert uid == record.id
     assert trouble.refused
     assert (trouble.node, trouble.reason, trouble.seconds) == ("n1", "TopologyAffinityError", LONG)
     assert "the kubelet of n1 refused pod a: TopologyAffinityError (Resources cannot be allocated)" in trouble.message
     assert heard.queued == [(record.id, LONG)]
-    assert heard.troubles.avoided(record.owner.pod_sets[0].shape) == {"n1"}
-    assert "n1 (TopologyAffinityError, again in 15 s)" in heard.troubles.listed(record)
+    assert heard.mismatches.avoided(record.job.pod_sets[0].shape) == {"n1"}
+    assert "n1 (TopologyAffinityError, again in 15 s)" in heard.mismatches.listed(record)
     heard.now += LONG
-    assert heard.troubles.avoided(record.owner.pod_sets[0].shape) == frozenset()
-    assert heard.troubles.ended()
-    assert not heard.troubles.ended()
+    assert heard.mismatches.avoided(record.job.pod_sets[0].shape) == frozenset()
+    assert heard.mismatches.ended()
+    assert not heard.mismatches.ended()
 
 
 def test_other_jobs_of_the_same_shape_keep_off_too_and_others_do_not(heard):
     record = make_record(slots=SLOTS)
-    heard.troubles.note(record, None, on_node("a", phase="Failed", reason="SMTAlignmentError"))
+    heard.mismatches.note(record, None, on_node("a", phase="Failed", reason="SMTAlignmentError"))
     alike = make_record(make_owner("other"))
     larger = make_record(
         make_owner("large", spec={"containers": [{"name": "c", "resources": {"requests": {"cpu": "9"}}}]})
     )
-    assert heard.troubles.avoided(alike.owner.pod_sets[0].shape) == {"n1"}
-    assert heard.troubles.avoided(larger.owner.pod_sets[0].shape) == frozenset()
+    assert heard.mismatches.avoided(alike.job.pod_sets[0].shape) == {"n1"}
+    assert heard.mismatches.avoided(larger.job.pod_sets[0].shape) == frozenset()
 
 
 def test_a_change_inside_the_node_brings_its_jobs_back_earlier(heard):
     record, other = make_record(slots=SLOTS), make_record(make_owner("other"))
-    heard.troubles.note(record, None, on_node("a", phase="Failed", reason="UnexpectedAdmissionError"))
+    heard.mismatches.note(record, None, on_node("a", phase="Failed", reason="UnexpectedAdmissionError"))
     heard.queued.clear()
-    heard.troubles.changed("n2", [record, other])
+    heard.mismatches.changed("n2", [record, other])
     assert heard.queued == []
-    heard.troubles.changed("n1", [record, other])
+    heard.mismatches.changed("n1", [record, other])
     assert heard.queued == [(record.id, SHORT)]
     heard.now += SHORT
-    assert heard.troubles.avoided(record.owner.pod_sets[0].shape) == frozenset()
+    assert heard.mismatches.avoided(record.job.pod_sets[0].shape) == frozenset()
 
 
 def test_a_node_that_is_gone_is_left_out_no_more(heard):
     record = make_record(slots=SLOTS)
-    heard.troubles.leave_out(record, on_node("a", phase="Failed", reason="TopologyAffinityError"))
-    heard.troubles.forget("n1")
-    assert heard.troubles.avoided(record.owner.pod_sets[0].shape) == frozenset()
+    heard.mismatches.leave_out(record, on_node("a", phase="Failed", reason="TopologyAffinityError"))
+    heard.mismatches.forget("n1")
+    assert heard.mismatches.avoided(record.job.pod_sets[0].shape) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -117,13 +117,13 @@ def test_zones_other_than_predicted_are_told_when_they_are_seen(heard):
     record = make_record(slots=SLOTS)
     first = on_node("a", **{NUMA_PLACEMENT_PREDICTED: ZONE0})
     seen = on_node("a", **{NUMA_PLACEMENT_PREDICTED: ZONE0, NUMA_PLACEMENT_OBSERVED: ZONE1})
-    heard.troubles.note(record, None, first)
-    heard.troubles.note(record, first, seen)
-    heard.troubles.note(record, seen, seen)
+    heard.mismatches.note(record, None, first)
+    heard.mismatches.note(record, first, seen)
+    heard.mismatches.note(record, seen, seen)
     ((_, trouble),) = heard.told
     assert not trouble.refused
     assert "got NUMA zones 1, predicted were 0" in trouble.message
-    assert heard.troubles.avoided(record.owner.pod_sets[0].shape) == frozenset(), "the pod runs"
+    assert heard.mismatches.avoided(record.job.pod_sets[0].shape) == frozenset(), "the pod runs"
     assert heard.queued == []
 
 
@@ -144,11 +144,11 @@ def test_devices_that_break_a_promise_are_told_once_where_the_zones_are_right(he
         if NUMA_PLACEMENT_OBSERVED in pod.metadata.annotations
         else ()
     )
-    heard.troubles.note(record, None, first)
+    heard.mismatches.note(record, None, first)
     assert heard.told == []
     seen = on_node("a", **{NUMA_PLACEMENT_PREDICTED: ZONE0, NUMA_PLACEMENT_OBSERVED: ZONE0})
-    heard.troubles.note(record, first, seen)
-    heard.troubles.note(record, seen, seen)
+    heard.mismatches.note(record, first, seen)
+    heard.mismatches.note(record, seen, seen)
     ((_, trouble),) = heard.told
     assert not trouble.refused
     assert trouble.message == (

@@ -64,7 +64,7 @@ class Queued(World):
 
     @property
     def record(self):
-        return self.memory.records["ns/u-db"]
+        return self.memory.entries["ns/u-db@StatefulSet.apps"]
 
     def pod(self, name, cpu="1", *, queue="team", owner=OWNER, request="unconstrained", total=None, **meta):
         unconstrained = {KEYS.unconstrained: "true"} if request == "unconstrained" else {KEYS.required[0]: request}
@@ -92,7 +92,7 @@ class Queued(World):
 
     def run(self, pod, slot, *, quota="cq", bound=True, **change):
         """Let a pod go and have it run, as the ungating patch and kube-scheduler do."""
-        annotations = {**pod.metadata.annotations, KEYS.workload: self.record.owner.workload}
+        annotations = {**pod.metadata.annotations, KEYS.workload: self.record.job.workload}
         if quota:
             annotations[ADMITTED_QUOTA] = encode(AdmittedQuota(quota, {"cpu": "gpu"}))
         levels = dict(zip(FLAVOR.spec.topology.levels, slot.values, strict=True))
@@ -112,13 +112,13 @@ class Queued(World):
     def admitted(self, *, asked=None):
         """Wait and be admitted, or be given more; what the last cycle refused is returned."""
         record = self.record
-        record.known = record.known or make_known(record.owner)
+        record.observed = record.observed or make_known(record.job)
         self.memory.regroup(record)
         record.asked = asked or {}
         self.memory.enter(record)
         made = cycle(self.memory.state, self.memory.queues, 0.0)
         for one in (*made.admitted, *made.resized):
-            admission = self.memory.holdings.admission_of(record, one.grant)
+            admission = self.memory.reservations.admission_of(record, one.grant)
             self.memory.admit(record, admission, one.grant)
             self.stored(admission)
         return self.memory.queues.entries[record.key].refusal
@@ -126,10 +126,10 @@ class Queued(World):
     def stored(self, admission):
         """The admission is stored, and its Workload seen."""
         record = self.record
-        known = workload_object.known_of(stored_workload(record.owner, admission))
-        record.known = dataclasses.replace(
-            known,
-            queue=record.owner.queue,
+        observed = workload_object.observed_of(stored_workload(record.job, admission))
+        record.observed = dataclasses.replace(
+            observed,
+            queue=record.job.queue,
             conditions=HELD,
         )
 
@@ -187,7 +187,7 @@ def test_it_goes_once_more_is_admitted_and_all_are_charged_alike(world):
     assert world.admitted(asked={"main": {"cpu": 2000}}) is None
     assert world.used() == 4000
     assert gone(world.told()) == ["db-1"]
-    stored = world.record.known.admission
+    stored = world.record.observed.admission
     assert stored.part().usage == {"cpu": 4000, "pods": 2}
     assert stored.part().asks == {"cpu": 2000}
 
@@ -225,9 +225,9 @@ def test_a_pod_that_was_sent_may_run_and_nothing_is_given_back_meanwhile(world):
     grown(world, "1", "2")
     world.record.refused = world.admitted(asked={"main": {"cpu": 2000}})
     slot = world.record.slots.slots[0]
-    world.record.intents["u-db-0"] = Expectation(slot.values, deadline=200.0)
+    world.record.expectations["u-db-0"] = Expectation(slot.values, deadline=200.0)
     assert not any(isinstance(one, Release) for one in world.told())
-    world.record.intents["u-db-0"] = Expectation(slot.values, deadline=200.0, gone=True)
+    world.record.expectations["u-db-0"] = Expectation(slot.values, deadline=200.0, gone=True)
     assert any(isinstance(one, Release) for one in world.told()), "there is no such pod"
 
 
@@ -256,7 +256,7 @@ def test_a_restart_knows_what_was_granted_to_each(world):
     world.drop("pod", world.stores["pod"]["ns/db-1"])
     world.pod("db-1", "2")
     again = world.restarted()
-    record = again.records["ns/u-db"]
+    record = again.entries["ns/u-db@StatefulSet.apps"]
     again.regroup(record)
     assert record.granted("main") == {"cpu": 1000}
     assert gone(reconcile(record, again.rules, 100.0, 100.0)) == []
@@ -264,10 +264,10 @@ def test_a_restart_knows_what_was_granted_to_each(world):
 
 def stored_workload_of(world):
     record = world.record
-    made = stored_workload(record.owner, record.admission)
+    made = stored_workload(record.job, record.admission)
     reference = msgspec.structs.replace(made.metadata.owner_references[0], kind="StatefulSet", api_version="apps/v1")
     return msgspec.structs.replace(
-        made, metadata=msgspec.structs.replace(made.metadata, owner_references=(reference,), uid=record.known.uid)
+        made, metadata=msgspec.structs.replace(made.metadata, owner_references=(reference,), uid=record.observed.uid)
     )
 
 
@@ -280,7 +280,7 @@ def test_what_all_pods_ask_less_is_given_back(world):
     world.record.shrink_at = 1.0
     (shrink,) = [one for one in world.told() if isinstance(one, Shrink)]
     assert (shrink.count, shrink.asks) == (2, {"cpu": 500})
-    smaller = world.memory.holdings.smaller(world.record, "main", shrink.slots, shrink.count, shrink.asks)
+    smaller = world.memory.reservations.smaller(world.record, "main", shrink.slots, shrink.count, shrink.asks)
     world.memory.hold(world.record, smaller)
     assert world.used() == 1000
     assert gone(world.told()) == ["db-0", "db-1"]
@@ -297,12 +297,12 @@ def test_as_long_as_one_pod_asks_for_it_nothing_is_given_back(world):
 def test_pods_of_a_group_that_switch_their_requests_after_the_first_do_not_go(world):
     group = {"labels": {KEYS.pod_group: "ring", KEYS.queue_name: "team"}}
     world.pod("p0", "0", owner=None, total=2, **group)
-    record = world.memory.records[":group/ns/ring"]
-    record.known = make_known(record.owner)
+    record = world.memory.entries[":group/ns/ring"]
+    record.observed = make_known(record.job)
     world.memory.enter(record)
     (made,) = cycle(world.memory.state, world.memory.queues, 0.0).admitted
-    world.memory.admit(record, world.memory.holdings.admission_of(record, made.grant), made.grant)
-    record.known = make_known(record.owner, admission=record.admission, conditions=HELD)
+    world.memory.admit(record, world.memory.reservations.admission_of(record, made.grant), made.grant)
+    record.observed = make_known(record.job, admission=record.admission, conditions=HELD)
     world.drop("pod", world.stores["pod"]["ns/p0"])
     world.pod("p1", "2", owner=None, total=2, **group)
     world.memory.regroup(record)
@@ -319,8 +319,8 @@ def test_a_pod_of_another_queue_does_not_go(world):
     world.drop("pod", world.stores["pod"]["ns/db-1"])
     world.pod("db-1", queue="other", request="rack")
     instructions = world.told()
-    assert isinstance(world.record.owner.wrong, RequestError), "pods of two queues are no new workload of either"
-    assert world.record.owner.queue == "team"
+    assert isinstance(world.record.job.wrong, RequestError), "pods of two queues are no new workload of either"
+    assert world.record.job.queue == "team"
     assert gone(instructions) == []
     said = next(one for one in instructions if isinstance(one, WriteConditions)).wanted[0]
     assert said.reason is Reason.OTHER_QUEUE
@@ -338,9 +338,9 @@ def test_once_none_runs_the_workload_waits_in_the_queue_that_its_pods_name(world
     assert {one.reason for one in release.wanted} == {Reason.OTHER_QUEUE}
     world.memory.free(world.record)
     record = world.record
-    record.known = dataclasses.replace(record.known, admission=None, conditions=())
+    record.observed = dataclasses.replace(record.observed, admission=None, conditions=())
     assert world.used() == 0
-    assert [type(one) for one in world.told()] == [UpdateSpec]
+    assert [type(one) for one in world.told()] == [Dequeue, UpdateSpec]
 
 
 # --- who pays --------------------------------------------------------------------------------------------------------
@@ -361,10 +361,12 @@ def test_running_pods_that_are_orphaned_or_relabelled_are_charged_until_they_end
         world.change(pod, **change)
     world.memory.free(world.record)
     assert world.used() == 2000
-    assert set(world.memory.records) == {"ns/u-db"}, "they are no workload of their own, which would hold as much again"
+    assert set(world.memory.entries) == {"ns/u-db@StatefulSet.apps"}, (
+        "they are no workload of their own, which would hold as much again"
+    )
     world.drop("workload", world.stores["workload"][world.record.key])
     again = world.restarted()
-    assert again.records == {}
+    assert again.entries == {}
     assert world.used(again) == 2000, "a restart knows it too"
     for memory in (world.memory, again):
         world.memory = memory
@@ -380,7 +382,7 @@ def test_running_pods_that_are_orphaned_or_relabelled_are_charged_until_they_end
 def test_pods_that_stop_slowly_after_their_owner_is_gone_are_charged_until_they_do(world):
     pods = running(world, "1", "1")
     pods = [world.change(pod, deletion_timestamp="2026-11-21T00:05:00Z") for pod in pods]
-    world.memory._drop("ns/u-db")
+    world.memory._drop("ns/u-db@StatefulSet.apps")
     assert world.used() == 2000
     world.drop("pod", pods[0])
     assert world.used() == 1000
@@ -390,7 +392,7 @@ def test_pods_that_stop_on_a_lost_node_keep_nobody_from_their_quota(world):
     pods = running(world, "1", "1")
     pods = [world.change(pod, deletion_timestamp="2026-11-21T00:05:00Z") for pod in pods]
     world.drop("node", world.stores["node"][pods[0].spec.node_name])
-    world.memory._drop("ns/u-db")
+    world.memory._drop("ns/u-db@StatefulSet.apps")
     assert world.used() == 0
 
 
@@ -402,14 +404,14 @@ def test_while_their_workload_answers_for_them_they_are_not_charged_twice(world)
 def test_a_workload_whose_owner_somebody_removed_is_still_seen_to_be_deleted(world):
     running(world, "1", "1")
     record = world.record
-    stored = stored_workload(record.owner, record.admission)
+    stored = stored_workload(record.job, record.admission)
     world.put("workload", stored)
-    assert record.known is not None
-    record.known = dataclasses.replace(record.known, uid=stored.metadata.uid)
+    assert record.observed is not None
+    record.observed = dataclasses.replace(record.observed, uid=stored.metadata.uid)
     meta = msgspec.structs.replace(stored.metadata, owner_references=(), resource_version="99")
     world.put("workload", msgspec.structs.replace(stored, metadata=meta))
     world.drop("workload", world.stores["workload"][f"ns/{stored.metadata.name}"])
-    assert record.known is None, "so it is made anew"
+    assert record.observed is None, "so it is made anew"
 
 
 def test_a_pod_that_is_orphaned_on_its_way_to_a_node_keeps_its_room_there(world):
@@ -421,7 +423,7 @@ def test_a_pod_that_is_orphaned_on_its_way_to_a_node_keeps_its_room_there(world)
     sent = [world.run(pod, slot, bound=False) for pod, slot in zip(pods, slots, strict=True)]
     for pod in sent:
         world.change(pod, owner_references=())
-    world.memory._drop("ns/u-db")
+    world.memory._drop("ns/u-db@StatefulSet.apps")
     assert all(free(node)["cpu"] == 0 for node in taken), "they are on no node yet, and nobody else may have it"
     world.drop("pod", world.stores["pod"]["ns/db-0"])
     assert sorted(free(node)["cpu"] for node in taken) == [0, 2000]
@@ -435,9 +437,9 @@ def test_a_workload_that_is_deleted_and_made_anew_names_the_queue_it_was_admitte
         world.pod(f"{pod.metadata.name}-again", queue="other")
     world.memory.regroup(record)
     world.memory.unknown(record)  # somebody deleted its Workload
-    assert record.owner.queue == "other"
+    assert record.job.queue == "other"
     assert as_admitted(record).queue == "team"
-    record.known = dataclasses.replace(make_known(as_admitted(record)), admission=record.admission, conditions=HELD)
+    record.observed = dataclasses.replace(make_known(as_admitted(record)), admission=record.admission, conditions=HELD)
     instructions = world.told()
     assert gone(instructions) == []
     assert any(isinstance(one, Release) for one in instructions), "it waits anew in the queue that its pods name"
@@ -447,11 +449,11 @@ def test_what_a_workload_that_is_made_anew_holds_is_known_after_a_restart_in_tha
     for pod in running(world, "1", "1"):
         world.run(pod, world.record.slots.slots[0])
     before = stored_workload_of(world)
-    body = workload_object.new_workload(world.record.owner, 0, world.record.admission)
+    body = workload_object.new_workload(world.record.job, 0, world.record.admission)
     meta = msgspec.structs.replace(before.metadata, annotations=body["metadata"]["annotations"], uid="wl-2")
     world.stores["workload"][world.record.key] = msgspec.structs.replace(before, metadata=meta, status=Status())
     again = world.restarted()
-    record = again.records["ns/u-db"]
+    record = again.entries["ns/u-db@StatefulSet.apps"]
     assert record.admission.same(world.record.admission)
     assert world.used(again) == world.used() > 0
     assert isinstance(reconcile(record, again.rules, 100.0, 100.0)[0], RestoreAdmission)
@@ -460,12 +462,12 @@ def test_what_a_workload_that_is_made_anew_holds_is_known_after_a_restart_in_tha
 def test_orphans_stand_beside_a_workload_that_is_made_again(world):
     for pod in running(world, "1", "1"):
         world.change(pod, owner_references=())
-    world.memory._drop("ns/u-db")
+    world.memory._drop("ns/u-db@StatefulSet.apps")
     again = {**OWNER, "uid": "u-again"}
     world.pod("new-0", "2", owner=again)
     world.pod("new-1", "2", owner=again)
-    record = world.memory.records["ns/u-again"]
-    record.known = make_known(record.owner)
+    record = world.memory.entries["ns/u-again@StatefulSet.apps"]
+    record.observed = make_known(record.job)
     world.memory.regroup(record)
     world.memory.enter(record)
     assert not cycle(world.memory.state, world.memory.queues, 0.0).admitted, "2 of 4 are theirs"
@@ -478,14 +480,14 @@ def test_orphans_stand_beside_a_workload_that_is_made_again(world):
 def test_pods_that_an_owner_adopts_are_none_that_it_has_slots_for(world):
     for pod in running(world, "1", "1"):
         world.change(pod, owner_references=())
-    world.memory._drop("ns/u-db")
+    world.memory._drop("ns/u-db@StatefulSet.apps")
     again = {**OWNER, "uid": "u-again"}
     reference = read({"metadata": {"ownerReferences": [again]}}, Pod).metadata.owner_references
     for name in ("db-0", "db-1"):
         world.change(world.stores["pod"][f"ns/{name}"], owner_references=reference)
     world.pod("db-2", owner=again)
-    record = world.memory.records["ns/u-again"]
-    assert record.owner.count == 1
+    record = world.memory.entries["ns/u-again@StatefulSet.apps"]
+    assert record.job.count == 1
 
 
 def test_what_a_pod_says_of_its_quota_is_read_or_passed_over():

@@ -46,8 +46,8 @@ class OneNode(NumaWorld):
 
     def make(self):
         memory = super().make()
-        memory.arrivals._enqueue = lambda uid, after: self.later.append((uid, after))
-        memory.arrivals._record_of = lambda key: memory.record_of(key) if self.promises else None
+        memory.in_flight._enqueue = lambda uid, after: self.later.append((uid, after))
+        memory.in_flight._entry_of = lambda key: memory.entry_of(key) if self.promises else None
         return memory
 
     def gated(self, name, spec):
@@ -56,27 +56,27 @@ class OneNode(NumaWorld):
         self.put("job", job)
         self.admit(job)
         record = self.record(job)
-        pod = make_pod(f"{name}-0", owner=record.owner, rank=0, spec=spec)
+        pod = make_pod(f"{name}-0", owner=record.job, rank=0, spec=spec)
         self.put("pod", pod)
         return record, pod
 
     def may_go(self, one):
-        return self.memory.arrivals.may_go(*one, NODE)
+        return self.memory.in_flight.may_go(*one, NODE)
 
     def go(self, one):
         """Let it go, as the controller does."""
         record, pod = one
         assert self.may_go(one)
-        self.memory.arrivals.sent(record, pod, NODE)
-        record.intents[pod.metadata.uid] = Expectation(HERE, self.now + 60)
+        self.memory.in_flight.sent(record, pod, NODE)
+        record.expectations[pod.metadata.uid] = Expectation(HERE, self.now + 60)
 
     def comes(self, one, zone=None, *, status=None, terminating=False):
         """The pod is on the node now; ``zone``: where it was seen to have its CPUs and devices."""
         record, pod = one
-        spec = record.owner.pod_sets[0].template.spec
+        spec = record.job.pod_sets[0].template.spec
         new = make_pod(
             pod.metadata.name,
-            owner=record.owner,
+            owner=record.job,
             rank=0,
             at=HERE,
             node=NODE,
@@ -152,7 +152,7 @@ def test_pods_that_are_alike_and_placed_at_once_never_wait(world):
 def test_where_nothing_is_known_of_the_node_or_its_kubelet_aligns_nothing_nobody_waits(world):
     first, second = world.gated("first", GPUS), world.gated("second", STEPWISE)
     world.go(first)
-    assert world.memory.arrivals.may_go(*second, "r9-h9")
+    assert world.memory.in_flight.may_go(*second, "r9-h9")
     assert not world.may_go(second)
     world.publish(NODE, policy="best-effort")
     assert world.may_go(second)
@@ -205,12 +205,12 @@ def test_one_that_is_gone_is_waited_for_no_more(world, how):
         world.drop("pod", pod)
         assert second[0].id in world.woken()
     elif how == "deleted":
-        world.put("pod", make_pod(pod.metadata.name, owner=record.owner, rank=0, at=HERE, terminating=True))
+        world.put("pod", make_pod(pod.metadata.name, owner=record.job, rank=0, at=HERE, terminating=True))
     elif how == "finished":
         world.comes(first, status={"phase": "Failed"})
         assert second[0].id in world.woken()
     else:
-        record.intents[uid] = replace(record.intents[uid], gone=True)
+        record.expectations[uid] = replace(record.expectations[uid], gone=True)
     assert world.may_go(second)
 
 
@@ -230,7 +230,7 @@ def test_after_a_restart_what_is_on_its_way_is_seen_from_the_pods(world):
     world.go(first)
     world.comes(first)
     world.memory = world.restarted()
-    second = world.memory.records[second[0].id], second[1]
+    second = world.memory.entries[second[0].id], second[1]
     assert not world.may_go(second)
     world.comes(first, zone=1)
     assert world.may_go(second)
@@ -267,21 +267,21 @@ def test_one_that_would_be_refused_goes_elsewhere_after_a_moment(world):
     world.comes(gpus, zone=0)
     record, _ = third
     assert not world.may_go(third)
-    assert world.memory.avoided(record, record.owner.pod_sets[0]) == set()
+    assert world.memory.avoided(record, record.job.pod_sets[0]) == set()
     world.now += MOVE
     assert not world.may_go(third)
-    assert world.memory.avoided(record, record.owner.pod_sets[0]) == {NODE}
+    assert world.memory.avoided(record, record.job.pod_sets[0]) == {NODE}
     world.woken()
-    world.memory.arrivals.sweep()
+    world.memory.in_flight.sweep()
     assert world.woken() == set()
     world.now += AGAIN
-    assert world.memory.avoided(record, record.owner.pod_sets[0]) == set()
-    world.memory.arrivals.sweep()
+    assert world.memory.avoided(record, record.job.pod_sets[0]) == set()
+    world.memory.in_flight.sweep()
     assert world.woken() == {record.id}
     assert not world.may_go(third)
-    assert world.memory.avoided(record, record.owner.pod_sets[0]) == {NODE}
+    assert world.memory.avoided(record, record.job.pod_sets[0]) == {NODE}
     world.drop("pod", world.stores["pod"]["ns/gpus-0"])
-    assert world.memory.avoided(record, record.owner.pod_sets[0]) == set()
+    assert world.memory.avoided(record, record.job.pod_sets[0]) == set()
     assert world.may_go(third)
 
 
@@ -314,7 +314,7 @@ def admitted(one, at, priority=0):
     record, _ = one
     stamp = f"2026-11-21T00:00:{at:02}Z"
     found = Condition(type=QUOTA_RESERVED, status="True", last_transition_time=stamp)
-    record.known = dataclasses.replace(record.known, conditions=(found,), priority=priority)
+    record.observed = dataclasses.replace(record.observed, conditions=(found,), priority=priority)
 
 
 ZONE = {"containers": [container(cpu="8", gpus=4)]}  # all of a zone

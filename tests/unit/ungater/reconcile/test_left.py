@@ -22,7 +22,12 @@ def record(*pods, left=(), slots=SLOTS):
     owner = make_owner(parallelism=2)
     admission = make_admission(slots, queue="" if slots is not None else "q", count=2)
     made = make_record(
-        owner, slots=slots, admission=admission, known=make_known(owner, admission=admission), pods=pods, started=True
+        owner,
+        slots=slots,
+        admission=admission,
+        observed=make_known(owner, admission=admission),
+        pods=pods,
+        started=True,
     )
     made.left = {pod.metadata.uid: ("main", pod) for pod in left}
     return made

@@ -44,10 +44,10 @@ def rules(**more):
 def held(pods=(), *conditions, queue="", slots=SLOTS, owner=None, **more):
     owner = owner or make_owner(labels={KEYS.queue_name: queue} if queue else {}, **more)
     admission = make_admission(slots, queue="cq" if queue else "", count=4)
-    known = make_known(
+    observed = make_known(
         owner, admission=admission, conditions=[condition(QUOTA_RESERVED), condition(ADMITTED), *conditions]
     )
-    record = make_record(owner, slots=slots, admission=admission, known=known, pods=pods, started=True)
+    record = make_record(owner, slots=slots, admission=admission, observed=observed, pods=pods, started=True)
     record.came = {}  # nothing was held when it was looked at last
     return record
 
@@ -90,7 +90,7 @@ def test_it_waits_longer_each_time():
     record = held([], condition(EVICTED, reason=Reason.PODS_MISSING))
     (back,) = look(record, 100.0)
     assert (back.until, back.requeues) == (WALL, 1)
-    record.known = dataclasses.replace(record.known, requeues=3)
+    record.observed = dataclasses.replace(record.observed, requeues=3)
     (back,) = look(record, 100.0)
     assert (back.until, back.requeues) == (WALL - 10 + 80.0, 4)
 
@@ -114,9 +114,9 @@ def test_where_some_are_there_the_slots_of_the_others_go_back():
 def test_where_those_that_came_are_done_and_the_others_never_came_nothing_is_held_for_nobody(left, goes):
     """Of a JobSet, say, of which a ResourceQuota lets one Job have its pods."""
     record = held(queue="team")
-    (main,) = record.owner.pod_sets
+    (main,) = record.job.pod_sets
     parts = (("a", left), ("b", 0))
-    record.owner = replace(record.owner, pod_sets=tuple([replace(main, name=name, count=many) for name, many in parts]))
+    record.job = replace(record.job, pod_sets=tuple([replace(main, name=name, count=many) for name, many in parts]))
     (part,) = record.admission.parts
     record.admission = replace(record.admission, parts=(replace(part, name="a", count=0), replace(part, name="b")))
     record.slots_in, record.late = {"b": SLOTS}, {"a": 0}
@@ -139,7 +139,7 @@ def test_so_goes_what_is_held_for_more_pods_than_there_are_of_those_that_contrad
     wrong = RequestError(Reason.INVALID_REQUEST, "spec", "b", "pods a and b differ")
     one = make_owner(parallelism=1).pod_sets[0]
     record = held(running("a", "b", "c"), slots=slots)
-    record.own = record.owner = dataclasses.replace(record.owner, wrong=wrong, pod_sets=(one,))
+    record.own = record.job = dataclasses.replace(record.job, wrong=wrong, pod_sets=(one,))
     look(record, 100.0)
     del record.pods["uid-c"]
     assert not kinds(look(record, 159.0)) & {i.Shorten, i.ShrinkLater}
@@ -217,7 +217,7 @@ def test_pods_that_come_in_order_have_more_time():
 def test_before_a_job_is_started_nobody_waits_for_its_pods():
     record = held(queue="team", suspend=True)
     look(record, 100.0)
-    record.own = record.owner = make_owner(labels={KEYS.queue_name: "team"})
+    record.own = record.job = make_owner(labels={KEYS.queue_name: "team"})
     assert i.RequeueAfter(60.0) in look(record, 1000.0)
     elsewhere = held()
     elsewhere.own = make_owner(suspend=True)  # placed for a queue that is not ours, which starts it later
@@ -240,7 +240,7 @@ def test_slots_of_ranks_that_are_done_wait_for_no_pod():
 
 def waiting(*conditions, pods=(), **more):
     owner = make_owner(**more)
-    return make_record(owner, known=make_known(owner, conditions=conditions), pods=pods)
+    return make_record(owner, observed=make_known(owner, conditions=conditions), pods=pods)
 
 
 def test_without_a_queue_one_whose_pods_did_not_come_is_placed_when_all_are_there():
@@ -255,8 +255,8 @@ def test_without_a_queue_one_whose_pods_did_not_come_is_placed_when_all_are_ther
 def test_where_pods_come_in_order_it_is_tried_again_after_an_hour():
     record = waiting(condition(EVICTED, reason=Reason.PODS_MISSING), pods=[make_pod("a")])
     assert i.RequeueAfter not in kinds(look(record, 100.0))
-    record.owner = replace(record.owner, in_order=True)
-    at = names.since(record.known.conditions, EVICTED)
+    record.job = replace(record.job, in_order=True)
+    at = names.since(record.observed.conditions, EVICTED)
     *_, again = reconcile(record, rules(), 100.0, at + 60.0)
     assert again == i.RequeueAfter(missing_pods.DOUBT - 60.0)
     assert reconcile(record, rules(), 100.0, at + missing_pods.DOUBT) == [i.Enqueue()]
@@ -309,10 +309,10 @@ def test_a_job_that_another_controller_manages_is_that_controllers(live):
     job = make_job(managed="kueue.x-k8s.io/multikueue")
     cluster.put("job", job)
     memory = cluster.memory if live else cluster.restarted()
-    assert memory.records == {}
+    assert memory.entries == {}
     cluster.put("job", make_job("own", managed="kubernetes.io/job-controller"))
     memory = cluster.memory if live else cluster.restarted()
-    assert len(memory.records) == 1
+    assert len(memory.entries) == 1
 
 
 def test_a_total_on_a_bare_pod_means_nothing():
@@ -323,5 +323,5 @@ def test_a_total_on_a_bare_pod_means_nothing():
         pod, metadata=msgspec.structs.replace(pod.metadata, owner_references=(), annotations=annotations)
     )
     cluster.put("pod", pod)
-    (record,) = cluster.memory.records.values()
-    assert (record.owner.count, record.owner.wrong) == (1, None)
+    (record,) = cluster.memory.entries.values()
+    assert (record.job.count, record.job.wrong) == (1, None)

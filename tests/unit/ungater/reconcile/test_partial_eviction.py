@@ -45,7 +45,9 @@ def test_a_plain_pod_as_queueing_takes_it():
 def gang(*pods):
     owner = make_owner(labels={KEYS.queue_name: "team"})
     admission = make_admission(SLOTS, queue="cq")
-    return make_record(owner, slots=SLOTS, admission=admission, known=make_known(owner, admission=admission), pods=pods)
+    return make_record(
+        owner, slots=SLOTS, admission=admission, observed=make_known(owner, admission=admission), pods=pods
+    )
 
 
 def at(name, rack, node, **more):
@@ -68,6 +70,6 @@ def test_the_pods_of_lost_slices_go_first_and_then_the_slots():
 def test_a_pod_on_its_way_to_such_a_slot_is_waited_for():
     pod = make_pod("p1", gated=True)
     record = gang(pod)
-    record.intents[pod.metadata.uid] = Expectation(("b", "r1", "n1"), deadline=9.0)
+    record.expectations[pod.metadata.uid] = Expectation(("b", "r1", "n1"), deadline=9.0)
     (evict, _) = lost(record, LOSING, RULES, 1.0)
     assert evict == i.EvictSome(())

@@ -31,19 +31,19 @@ def owner_of(*, suspend=True, **more):
     return make_owner(labels={KEYS.queue_name: "team"}, suspend=suspend, **more)
 
 
-def held(*conditions, suspend=False, pods=(), known=(), **more):
+def held(*conditions, suspend=False, pods=(), observed=(), **more):
     """A record that is admitted."""
     owner = owner_of(suspend=suspend, **more)
     admission = make_admission(SLOTS, queue="cq")
     found = [condition(QUOTA_RESERVED), condition(ADMITTED), *conditions]
-    stored = make_known(owner, admission=admission, conditions=found, **dict(known))
-    return make_record(owner, slots=SLOTS, admission=admission, known=stored, pods=pods, started=not suspend)
+    stored = make_known(owner, admission=admission, conditions=found, **dict(observed))
+    return make_record(owner, slots=SLOTS, admission=admission, observed=stored, pods=pods, started=not suspend)
 
 
-def since(known, at):
+def since(observed, at):
     """The same, admitted at another time."""
-    others = [one for one in known.conditions if one.type != ADMITTED]
-    return dataclasses.replace(known, conditions=(*others, condition(ADMITTED, at=at)))
+    others = [one for one in observed.conditions if one.type != ADMITTED]
+    return dataclasses.replace(observed, conditions=(*others, condition(ADMITTED, at=at)))
 
 
 def run(record, wall=WALL, **more):
@@ -61,11 +61,11 @@ def bound(name="p", node="n1", **more):
 
 
 def test_a_template_that_was_edited_while_it_waits_is_copied_before_it_goes_on():
-    edited = make_record(owner_of(spec={"nodeSelector": {"a": "b"}}), known=make_known(owner_of()))
-    assert run(edited) == [i.UpdateSpec()]
-    plain = make_record(make_owner(spec={"nodeSelector": {"a": "b"}}), known=make_known(make_owner()))
-    assert run(plain) == [i.UpdateSpec()], "without a queue too"
-    suspended = held(suspend=True, spec={"nodeSelector": {"a": "b"}}, known={"copy_of": "other"})
+    edited = make_record(owner_of(spec={"nodeSelector": {"a": "b"}}), observed=make_known(owner_of()))
+    assert run(edited) == [i.Dequeue(), i.UpdateSpec()]
+    plain = make_record(make_owner(spec={"nodeSelector": {"a": "b"}}), observed=make_known(make_owner()))
+    assert run(plain) == [i.Dequeue(), i.UpdateSpec()], "without a queue too"
+    suspended = held(suspend=True, spec={"nodeSelector": {"a": "b"}}, observed={"copy_of": "other"})
     leave, release = run(suspended)
     assert (type(leave), type(release)) == (i.Dequeue, i.Release), "it is admitted as it is now, or not at all"
     assert {one.message for one in release.wanted} == {
@@ -101,16 +101,16 @@ def test_why_it_waits_is_said():
 
 def test_a_changed_wish_is_written_before_it_waits():
     record = make_record(owner_of(parallelism=6))
-    record.known = make_known(record.owner, count=4)
-    assert run(record) == [i.UpdateSpec()]
-    record.known = make_known(record.owner, queue="another")
-    assert run(record) == [i.UpdateSpec()]
+    record.observed = make_known(record.job, count=4)
+    assert run(record) == [i.Dequeue(), i.UpdateSpec()]
+    record.observed = make_known(record.job, queue="another")
+    assert run(record) == [i.Dequeue(), i.UpdateSpec()]
 
 
 def test_one_that_backs_off_waits_from_then_on():
     record = make_record(owner_of())
     later = condition(REQUEUED, "False", Reason.BACKING_OFF)
-    record.known = make_known(record.owner, conditions=[later], requeues=1, requeue_at=WALL + 5)
+    record.observed = make_known(record.job, conditions=[later], requeues=1, requeue_at=WALL + 5)
     assert run(record) == [i.RequeueAfter(5.0), i.Enqueue(until=WALL + 5)]
     write, enter = run(record, WALL + 6)
     assert (write.wanted[0].status, write.wanted[0].reason) == (True, Reason.REQUEUED)
@@ -145,9 +145,11 @@ def test_pods_without_a_gate_that_come_again_go_with_the_job():
     owner = owner_of(suspend=False, request={}, gated=False)
     admission = make_admission(None, queue="cq", count=4)
     leaving = condition(EVICTED, reason=Reason.PREEMPTED)
-    known = make_known(owner, admission=admission, conditions=[condition(QUOTA_RESERVED), condition(ADMITTED), leaving])
+    observed = make_known(
+        owner, admission=admission, conditions=[condition(QUOTA_RESERVED), condition(ADMITTED), leaving]
+    )
     old, new = (bound(name, gated=False, created=timestamp(at)) for name, at in (("old", WALL - 60), ("new", WALL - 1)))
-    record = make_record(owner, admission=admission, known=known, pods=[old, new], started=True)
+    record = make_record(owner, admission=admission, observed=observed, pods=[old, new], started=True)
     (evict,) = run(record)
     assert [pod.metadata.name for pod in evict.pods] == ["old"]
     record.pods.pop(old.metadata.uid)
@@ -175,22 +177,22 @@ def test_pods_that_are_not_ready_in_time_put_it_back_and_at_the_limit_for_good()
     assert [step.reason for step in steps if isinstance(step, i.Evict)] == [Reason.PODS_READY_TIMEOUT]
     assert not [step for step in steps if isinstance(step, i.Ungate | i.Enqueue)], "nothing else is done with it"
     leaving = condition(EVICTED, reason=Reason.PODS_READY_TIMEOUT, at=WALL)
-    (back,) = run(held(leaving, suspend=True, known={"requeues": 1}))
+    (back,) = run(held(leaving, suspend=True, observed={"requeues": 1}))
     assert (back.until, back.requeues, back.leave) == (WALL + 20.0, 2, False)
     assert wanted([back])[REQUEUED].reason == Reason.BACKING_OFF
     assert timestamp(WALL + 20.0) in wanted([back])[REQUEUED].message
-    off, last = run(held(leaving, suspend=True, known={"requeues": 2}))
+    off, last = run(held(leaving, suspend=True, observed={"requeues": 2}))
     assert (off.reason, last.leave) == (Reason.REQUEUE_LIMIT, True)
     assert "put back 2 times" in off.message
 
 
 def test_one_that_is_inactive_waits_in_no_queue():
     record = make_record(owner_of())
-    record.known = make_known(record.owner, active=False)
+    record.observed = make_known(record.job, active=False)
     leave, write, tell = run(record)
     assert (leave, write.wanted[0].reason, tell.reason) == (i.Dequeue(), Reason.DEACTIVATED, Reason.DEACTIVATED)
     said = [condition(QUOTA_RESERVED, "False", Reason.DEACTIVATED)]
-    record.known = make_known(record.owner, conditions=said, active=False)
+    record.observed = make_known(record.job, conditions=said, active=False)
     assert isinstance(run(record)[-1], i.EmitEvent), "who told it may have died before it was heard"
 
 
@@ -201,8 +203,8 @@ def test_checks_stand_between_quota_and_admission(state, step):
     owner = owner_of()
     admission = make_admission(SLOTS, queue="cq")
     check = lifecycle.Check(name="c", state=lifecycle.CheckState(state), message="why")
-    known = make_known(owner, admission=admission, conditions=[condition(QUOTA_RESERVED)], checks=(check,))
-    record = make_record(owner, slots=SLOTS, admission=admission, known=known)
+    observed = make_known(owner, admission=admission, conditions=[condition(QUOTA_RESERVED)], checks=(check,))
+    record = make_record(owner, slots=SLOTS, admission=admission, observed=observed)
     (found,) = run(record, checks=lambda _: ("c",))
     assert isinstance(found, step)
     if step is i.WriteConditions:
@@ -216,19 +218,19 @@ def test_a_partial_admission_is_no_edit_of_the_job():
     slots = slot_map(("b/r/n1", 2))
     admission = make_admission(slots, queue="cq")
     conditions = [condition(QUOTA_RESERVED), condition(ADMITTED)]
-    known = make_known(owner, admission=admission, conditions=conditions, count=4, least=2)
-    record = make_record(owner, slots=slots, admission=admission, known=known, started=True)
+    observed = make_known(owner, admission=admission, conditions=conditions, count=4, least=2)
+    record = make_record(owner, slots=slots, admission=admission, observed=observed, started=True)
     assert not [step for step in run(record) if isinstance(step, i.UpdateSpec)]
-    record.known = make_known(owner, admission=admission, conditions=conditions, count=4)
+    record.observed = make_known(owner, admission=admission, conditions=conditions, count=4)
     assert [step for step in run(record) if isinstance(step, i.UpdateSpec)], "without a least number it is an edit"
 
 
 def test_pods_without_slots_give_back_quota_and_never_that_of_one_that_runs():
     owner = owner_of(parallelism=1, suspend=False, request={}, gated=False)
     admission = make_admission(None, queue="cq", count=4)
-    known = make_known(owner, admission=admission, conditions=[condition(QUOTA_RESERVED), condition(ADMITTED)])
+    observed = make_known(owner, admission=admission, conditions=[condition(QUOTA_RESERVED), condition(ADMITTED)])
     pods = [bound("a", gated=False), bound("b", gated=False)]
-    record = make_record(owner, admission=admission, known=known, pods=pods, started=True, shrink_at=NOW)
+    record = make_record(owner, admission=admission, observed=observed, pods=pods, started=True, shrink_at=NOW)
     assert [step for step in run(record) if isinstance(step, i.Shrink)] == [i.Shrink(None, 2)]
 
 
@@ -238,7 +240,7 @@ def test_a_finished_workload_is_kept_for_its_time():
     record = make_record(owner)
     finish = run(record)[-1]
     assert (finish.wanted[0].reason, finish.wanted[0].message) == (Reason.SUCCEEDED, "all done")
-    record.known = make_known(owner, conditions=[condition("Finished", at=WALL)])
+    record.observed = make_known(owner, conditions=[condition("Finished", at=WALL)])
     kept = i.ReconcileContext(KEYS, {"gpu": LEVELS}, life=lifecycle.LifeRules(retention=30.0))
     assert reconcile(record, kept, NOW, WALL + 10)[-1] == i.RequeueAfter(20.0)
     assert reconcile(record, kept, NOW, WALL + 30)[-1] == i.Remove()
@@ -247,25 +249,25 @@ def test_a_finished_workload_is_kept_for_its_time():
 # --- without a queue -----------------------------------------------------------------------------------------------
 
 
-def alone(*conditions, pods=(), known=(), **more):
+def alone(*conditions, pods=(), observed=(), **more):
     """A record of a job without a queue that holds its slots."""
     owner = make_owner()
     found = [condition(QUOTA_RESERVED), condition(ADMITTED), *conditions]
-    stored = make_known(owner, admission=make_admission(SLOTS), conditions=found, **dict(known))
-    return make_record(owner, slots=SLOTS, known=stored, pods=pods, **more)
+    stored = make_known(owner, admission=make_admission(SLOTS), conditions=found, **dict(observed))
+    return make_record(owner, slots=SLOTS, observed=stored, pods=pods, **more)
 
 
 def test_without_a_queue_one_that_is_made_inactive_goes_and_what_is_made_anew_stays_gated():
     pods = [bound("a"), make_pod("on-its-way", at=("b", "r", "n2")), make_pod("gated")]
-    (evict,) = run(alone(pods=pods, known={"active": False}))
+    (evict,) = run(alone(pods=pods, observed={"active": False}))
     assert [(one.type, one.status, one.reason) for one in evict.wanted] == [(EVICTED, True, Reason.DEACTIVATED)]
     leaving = condition(EVICTED, reason=Reason.DEACTIVATED)
-    (gone,) = run(alone(leaving, pods=pods, known={"active": False}))
+    (gone,) = run(alone(leaving, pods=pods, observed={"active": False}))
     assert [pod.metadata.name for pod in gone.pods] == ["a", "on-its-way"]
-    (back,) = run(alone(leaving, pods=pods[2:], known={"active": False}))
+    (back,) = run(alone(leaving, pods=pods[2:], observed={"active": False}))
     assert (type(back), back.leave) == (i.ClearAdmission, True)
     assert wanted([back])[QUOTA_RESERVED].reason == Reason.DEACTIVATED
-    inactive = make_record(make_owner(), known=make_known(make_owner(), active=False), pods=pods[2:])
+    inactive = make_record(make_owner(), observed=make_known(make_owner(), active=False), pods=pods[2:])
     leave, write, *_ = run(inactive)
     assert (leave, write.wanted[0].reason) == (i.Dequeue(), Reason.DEACTIVATED)
     assert run(alone(leaving, pods=pods)) == [gone], "an eviction that began goes on to its end"
@@ -287,14 +289,14 @@ def test_without_a_queue_lost_slots_without_another_place_put_it_back_for_a_whil
     (back,) = look(alone(leaving))
     assert (back.until, back.requeues, back.leave) == (WALL + 8, 1, False)
     later = condition(REQUEUED, "False", Reason.BACKING_OFF)
-    known = make_known(make_owner(), conditions=[later], requeues=1, requeue_at=WALL + 8)
-    assert look(make_record(make_owner(), known=known)) == [i.RequeueAfter(8.0), i.Enqueue(until=WALL + 8)]
-    write, enter = look(make_record(make_owner(), known=known), WALL + 9)
+    observed = make_known(make_owner(), conditions=[later], requeues=1, requeue_at=WALL + 8)
+    assert look(make_record(make_owner(), observed=observed)) == [i.RequeueAfter(8.0), i.Enqueue(until=WALL + 8)]
+    write, enter = look(make_record(make_owner(), observed=observed), WALL + 9)
     assert (wanted([write])[REQUEUED].status, enter) == (True, i.Enqueue(until=WALL + 8))
-    deactivate, back = look(alone(leaving, known={"requeues": 1}))
+    deactivate, back = look(alone(leaving, observed={"requeues": 1}))
     assert (deactivate.reason, back.leave) == (Reason.REQUEUE_LIMIT, True)
     too_often = condition(REQUEUED, "False", Reason.REQUEUE_LIMIT)
-    (back,) = look(alone(leaving, too_often, known={"requeues": 1, "active": False}))
+    (back,) = look(alone(leaving, too_often, observed={"requeues": 1, "active": False}))
     assert REQUEUED not in wanted([back]), "what was said of that says more"
 
 
@@ -312,8 +314,8 @@ def test_one_that_was_let_go_goes_too_though_it_is_still_seen_behind_its_gate():
     sent, gone = make_pod("sent"), make_pod("gone")
     for leaving in (held, alone):
         record = leaving(condition(EVICTED, reason=Reason.DEACTIVATED), pods=[sent, gone])
-        record.intents[sent.metadata.uid] = Expectation(("b", "r", "n1"), deadline=9.0)
-        record.intents[gone.metadata.uid] = Expectation(("b", "r", "n1"), deadline=9.0, gone=True)
+        record.expectations[sent.metadata.uid] = Expectation(("b", "r", "n1"), deadline=9.0)
+        record.expectations[gone.metadata.uid] = Expectation(("b", "r", "n1"), deadline=9.0, gone=True)
         (evicted,) = run(record)
         assert [pod.metadata.name for pod in evicted.pods] == ["sent"]
 
@@ -335,11 +337,11 @@ def test_pods_that_were_ready_once_have_the_time_to_recover_whatever_is_said_of_
         KEYS, {"gpu": LEVELS}, life=lifecycle.LifeRules(ready_timeout=60.0, recovery_timeout=600.0)
     )
     again = held(condition(PODS_READY, "False", reason, at=WALL - 100), pods=[bound("a")])
-    again.known = since(again.known, WALL - 300)
+    again.observed = since(again.observed, WALL - 300)
     assert not [one for one in reconcile(again, limits, NOW, WALL) if isinstance(one, i.Evict)]
     assert [one.reason for one in reconcile(again, limits, NOW, WALL + 501) if isinstance(one, i.Evict)]
     first = held(condition(PODS_READY, "False", Reason.WAIT_FOR_START, at=WALL - 300), pods=[bound("a")])
-    first.known = since(first.known, WALL - 300)
+    first.observed = since(first.observed, WALL - 300)
     (evict,) = [one for one in reconcile(first, limits, NOW, WALL) if isinstance(one, i.Evict)]
     assert evict.reason == Reason.PODS_READY_TIMEOUT
 
@@ -352,8 +354,8 @@ def test_pods_that_wait_for_room_to_grow_do_not_count_as_not_ready():
     pods = [*(bound(name, node) for node in ("n1", "n2") for name in (f"{node}-a", f"{node}-b")), make_pod("c")]
     for ready, evicted in ((4, False), (3, True)):
         grown = held(partly, pods=pods, parallelism=5)
-        grown.owner = dataclasses.replace(grown.owner, ready=ready)
-        grown.known = since(grown.known, WALL - 300)
+        grown.job = dataclasses.replace(grown.job, ready=ready)
+        grown.observed = since(grown.observed, WALL - 300)
         assert bool([one for one in reconcile(grown, limits, NOW, WALL) if isinstance(one, i.Evict)]) is evicted
 
 
@@ -362,8 +364,8 @@ def test_pods_that_were_never_ready_are_not_said_to_be_not_ready_again(since_whe
     """Else they would have the time to recover, and not that to start; a restart told the two apart by chance."""
     stuck = condition(PODS_READY, "False", Reason.WAITS_FOR_ARRIVALS, at=WALL - since_when)
     record = held(stuck, pods=[bound("a"), bound("b")], parallelism=2)
-    record.owner = dataclasses.replace(record.owner, ready=1)
-    record.known = since(record.known, WALL - 30)
+    record.job = dataclasses.replace(record.job, ready=1)
+    record.observed = since(record.observed, WALL - 30)
     assert wanted(run(record))[PODS_READY].reason == reason
 
 

@@ -36,7 +36,7 @@ def true(kind, reason="x"):
 
 
 def test_a_new_job_gets_its_workload_first_and_nothing_else():
-    assert run(make_record(known=None)) == [i.Create()]
+    assert run(make_record(observed=None)) == [i.Create()]
 
 
 def test_then_it_waits_for_a_place():
@@ -50,9 +50,9 @@ def test_a_refusal_is_written_at_once_and_told_once():
     assert (write.wanted[0].type, write.wanted[0].status, write.delay) == (QUOTA_RESERVED, False, 0.0)
     assert "3 of 4" in write.wanted[0].message
     assert (tell.type, tell.reason) == ("Warning", Reason.DOES_NOT_FIT)
-    record.told = LastEvent("DoesNotFit", "r1 could take 3 of 4", NOW)
-    record.known = make_known(
-        record.owner, conditions=[Condition(type=QUOTA_RESERVED, status="False", reason="DoesNotFit", message="old")]
+    record.last_event = LastEvent("DoesNotFit", "r1 could take 3 of 4", NOW)
+    record.observed = make_known(
+        record.job, conditions=[Condition(type=QUOTA_RESERVED, status="False", reason="DoesNotFit", message="old")]
     )
     record.refused = Refused(Reason.DOES_NOT_FIT, "r1 could take 2 of 4")
     assert of(i.EmitEvent, run(record)) == []
@@ -78,14 +78,14 @@ def test_what_cannot_be_placed_says_why(owner, reason, text):
 
 def test_a_gate_without_a_request_and_a_request_without_a_gate_are_pointed_at():
     for owner, reason in (({"request": {}}, Reason.INVALID_REQUEST), ({"gated": False}, Reason.NOT_GATED)):
-        leave, tell = run(make_record(make_owner(**owner), known=None))
+        leave, tell = run(make_record(make_owner(**owner), observed=None))
         assert leave == i.Dequeue()
         assert (tell.reason, bool(tell.once)) == (reason, True)
 
 
 def test_pods_that_the_webhook_gated_one_by_one_are_served_too():
     owner = make_owner(gated=False)
-    assert run(make_record(owner, known=None, pods=[make_pod(owner=owner)])) == [i.Create()]
+    assert run(make_record(owner, observed=None, pods=[make_pod(owner=owner)])) == [i.Create()]
 
 
 def test_no_pod_goes_before_its_admission_is_stored():
@@ -94,7 +94,7 @@ def test_no_pod_goes_before_its_admission_is_stored():
     record.slots_in = {"main": SLOTS}  # held in memory, and the record is gone from the API server
     record.admission = make_admission(SLOTS)
     assert run(record) == [i.RestoreAdmission()]
-    record.known = make_known(record.owner, slots=SLOTS)
+    record.observed = make_known(record.job, slots=SLOTS)
     assert [ungate.index for ungate in of(i.Ungate, run(record))] == [0, 0, 1, 1]
 
 
@@ -129,7 +129,7 @@ def test_a_pod_whose_slot_moved_is_replaced_without_a_hot_loop():
 
 def test_a_lost_patch_is_sent_again_to_the_same_slot():
     pod = make_pod("p", rank=0)
-    record = make_record(slots=SLOTS, pods=[pod], intents={"uid-p": Expectation(("b", "r", "n2"), NOW + 1)})
+    record = make_record(slots=SLOTS, pods=[pod], expectations={"uid-p": Expectation(("b", "r", "n2"), NOW + 1)})
     assert of(i.Ungate, run(record)) == []
     assert [u.index for u in of(i.Ungate, run(record, now=NOW + 1))] == [1]
 
@@ -187,7 +187,7 @@ def test_more_pods_wait_for_the_difference_only():
     record = make_record(owner, slots=SLOTS)
     assert i.Enqueue() in run(record)
     assert i.UpdateSpec() not in run(record)
-    record.known = make_known(owner, slots=SLOTS, count=4)
+    record.observed = make_known(owner, slots=SLOTS, count=4)
     assert i.UpdateSpec() in run(record)
     record.refused = Refused(Reason.DOES_NOT_FIT, "full")
     assert wanted(run(record))[PODS_READY].reason == Reason.PARTLY_PLACED
@@ -226,7 +226,7 @@ def test_no_pods_at_all_release_the_workload():
 def test_a_suspended_job_gives_everything_back_and_says_so():
     owner = make_owner(suspend=True)
     record = make_record(owner, slots=SLOTS)
-    record.known = make_known(owner, slots=SLOTS, conditions=[true(ADMITTED)])
+    record.observed = make_known(owner, slots=SLOTS, conditions=[true(ADMITTED)])
     leave, release = run(record)
     assert leave == i.Dequeue()
     assert {w.type: (w.status, w.reason) for w in release.wanted} == {
@@ -264,9 +264,9 @@ def test_ready_pods_are_said_lazily_once_and_taken_back():
     record = make_record(owner, slots=SLOTS, pods=pods)
     assert wanted(run(record))[PODS_READY].status
     assert of(i.WriteConditions, run(record))[0].delay > 0
-    record.known = make_known(owner, slots=SLOTS, conditions=[true(PODS_READY)])
+    record.observed = make_known(owner, slots=SLOTS, conditions=[true(PODS_READY)])
     assert of(i.WriteConditions, run(record)) == []
-    record.owner = make_owner(status={"ready": 3})
+    record.job = make_owner(status={"ready": 3})
     assert not wanted(run(record))[PODS_READY].status
 
 
@@ -313,12 +313,12 @@ def test_with_no_other_place_than_the_node_that_refused_the_workload_says_so():
 def test_a_refusal_is_on_the_workload_until_its_pods_are_ready():
     failed = make_pod("f", at=("b", "r", "n1"), node="n1", phase="Failed")
     trouble = PlacementMismatch(failed, "n1", "TopologyAffinityError", "the kubelet of n1 refused pod f", 15.0)
-    record = make_record(slots=SLOTS, pods=[failed], troubles={"uid-f": trouble})
+    record = make_record(slots=SLOTS, pods=[failed], mismatches={"uid-f": trouble})
     condition = wanted(run(record))[PODS_READY]
     assert (condition.status, condition.reason) == (False, Reason.KUBELET_REFUSED)
     assert "the kubelet of n1 refused pod f" in condition.message
     assert "15 s" in condition.message
-    ready = make_record(make_owner(status={"ready": 4}), slots=SLOTS, pods=[failed], troubles={"uid-f": trouble})
+    ready = make_record(make_owner(status={"ready": 4}), slots=SLOTS, pods=[failed], mismatches={"uid-f": trouble})
     condition = wanted(run(ready))[PODS_READY]
     assert (condition.status, condition.reason) == (True, Reason.PODS_READY)
 
@@ -326,7 +326,7 @@ def test_a_refusal_is_on_the_workload_until_its_pods_are_ready():
 def test_pods_with_other_zones_than_predicted_are_counted_where_all_are_ready():
     pod = make_pod("a", at=("b", "r", "n1"), node="n1")
     record = make_record(
-        make_owner(status={"ready": 4}), slots=SLOTS, troubles={"uid-a": PlacementMismatch(pod, "n1", "", "m")}
+        make_owner(status={"ready": 4}), slots=SLOTS, mismatches={"uid-a": PlacementMismatch(pod, "n1", "", "m")}
     )
     assert "1 of them did not get the NUMA zones" in wanted(run(record))[PODS_READY].message
 
@@ -335,10 +335,10 @@ def test_a_patch_that_failed_is_not_tried_again_while_its_slice_is_too_full():
     """A slot was moved from under them: one pod is to go first, wherever the other's patch ended."""
     inside = [make_pod(name, at=("b", "r", "n1"), node="n1", phase="Running") for name in "ab"]
     late = {"uid-p": Expectation(("b", "r", "n1"), NOW - 1)}
-    crowded = run(make_record(slots=SLOTS, pods=[*inside, make_pod("p")], intents=late))
+    crowded = run(make_record(slots=SLOTS, pods=[*inside, make_pod("p")], expectations=late))
     assert [found.pod.metadata.name for found in of(i.Delete, crowded)] == ["b"]
     assert of(i.Ungate, crowded) == []
-    record = make_record(slots=SLOTS, pods=[inside[0], make_pod("p")], intents=late)
+    record = make_record(slots=SLOTS, pods=[inside[0], make_pod("p")], expectations=late)
     assert [found.pod.metadata.name for found in of(i.Ungate, run(record))] == ["p"]
 
 
@@ -347,5 +347,5 @@ def test_a_removal_that_was_begun_goes_on_though_there_are_pods_again():
     record = make_record(slots=SLOTS, pods=[make_pod("p")])
     record.removing = True
     assert run(record) == [i.Dequeue(), i.Remove(), i.Free()]
-    record.known = None
+    record.observed = None
     assert run(record) == [i.Create()]
