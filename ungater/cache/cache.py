@@ -65,6 +65,7 @@ BATCH_A_POD = 0.0002  # seconds of waiting for more pods, for each pod the job h
 LEAST_BATCH = 0.1
 REMOVED = 10_000  # Workloads that were deleted, and of which something may still be heard
 UNPROVED = 10.0  # seconds for which a Job is believed that names a JobSet nobody has seen
+UNSTORED = 30.0  # seconds after which a Workload that no watch tells of is taken to be deleted
 BARE = 10.0  # seconds for which an owner without pods keeps its place in a queue
 SHARED = "exclusive"  # the group of pod sets that have a domain alone, together
 
@@ -127,6 +128,7 @@ class Cache:
         self._unled: dict[str, set[str]] = {}  # by LeaderWorkerSet that was not seen: groups that have pods
         self.wholes = ReplicatedOwners()
         self._unproved: dict[str, float] = {}  # ids of Jobs whose JobSet was not seen: since when, by the clock
+        self._unstored: dict[str, float] = {}  # by job: since when no watch tells of the Workload that we wrote
         self._leftover: dict[
             str, list[objects.Pod]
         ] = {}  # Workloads that are to be gone, and pods of their owners that came before that was seen
@@ -901,6 +903,21 @@ class Cache:
             self.wholes.ids.add(told.id)
         return not apart
 
+    def judge_unstored(self) -> None:
+        """Find Workloads that came and went while a watch was broken, of which no event tells; to be called at times."""
+        now, stored = self._clock(), self.stores.workload
+        missing = [
+            entry
+            for entry in self.entries.values()
+            if entry.observed is not None and not entry.busy and stored(entry.key) is None
+        ]
+        self._unstored = {entry.id: self._unstored.get(entry.id, now) for entry in missing}
+        for entry in missing:
+            if now - self._unstored[entry.id] >= UNSTORED:
+                del self._unstored[entry.id]
+                self.unknown(entry)
+                self._enqueue(entry.id, 0.0)
+
     def judge_unproved(self) -> None:
         """Look again at Jobs that name a queue and a JobSet that nobody saw; to be called now and then."""
         now = self._clock()
@@ -1148,7 +1165,9 @@ class Cache:
         return owner_of_group(key, found, whole, self.keys, before, lambda *named: self._revisions.get(named))
 
     def _maybe_gone(self, entry: WorkloadEntry, own: JobView) -> JobView:
-        """Between the end of its pods and the next ones an owner keeps its Workload for a moment."""
+        """Between the end of its pods and the next ones an owner keeps its Workload for a moment, if it has one."""
+        if entry.observed is None:
+            return own
         now = time.monotonic()
         entry.bare_since = now if entry.bare_since is None else entry.bare_since
         if now - entry.bare_since >= BARE:
@@ -1518,6 +1537,7 @@ def _same_to_slots(old: objects.Pod, new: objects.Pod, gate: str) -> bool:
         and old.metadata.deletion_timestamp == new.metadata.deletion_timestamp
         and old.spec.node_selector == new.spec.node_selector
         and old.metadata.annotations == new.metadata.annotations
+        and old.metadata.labels == new.metadata.labels
     )
 
 

@@ -83,6 +83,7 @@ class Sweeper:
             "missing": cache.forget_missing,
             "unproved": cache.judge_unproved,
             "unseen": cache.judge_unseen,
+            "unstored": cache.judge_unstored,
             "strays": self._tell_gated_orphans,
             "unowned": self._remove_unowned,
             "evictions": evictor.sweep,

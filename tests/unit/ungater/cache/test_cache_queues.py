@@ -337,3 +337,23 @@ def test_a_victim_is_told_by_which_rule(world):
     world.admit(low)
     key = entry_of(world, low).key
     assert isinstance(world.memory.reservations.told(key, key), lifecycle.Evict)
+
+
+def test_a_workload_that_came_and_went_while_a_watch_was_broken_is_made_again(world):
+    job = queued(world, "train")
+    world.admit(job)
+    record = entry_of(world, job)
+    now = [100.0]
+    world.memory._clock = lambda: now[0]
+    world.memory.judge_unstored()
+    assert record.observed is not None
+    world.stores["workload"].pop(record.key)  # no event tells
+    for seconds in (0.0, 20.0):
+        now[0] += seconds
+        world.memory.judge_unstored()
+        assert record.observed is not None, "a watch may be late"
+    now[0] += 20.0
+    world.memory.judge_unstored()
+    assert record.observed is None
+    assert record.admission is not None, "what it holds is written again"
+    assert not world.memory._unstored
