@@ -23,8 +23,8 @@ from engine.kubelet.arrival_orders import Free
 from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
 from engine.kubelet.rebuild import inner
 from engine.model import Flavor, Node, Pod
+from engine.numa.node_zones import NEVER, Before
 from engine.numa.score import ZoneScore
-from engine.numa.zone_ledger import NEVER, Before
 
 
 class ClusterState:

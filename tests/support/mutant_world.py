@@ -103,6 +103,7 @@ OF_ADMINISTRATORS = (
     "Fleet.",
     "LayoutColumns.",
     "NumaLedger.",
+    "Fleets.",
     "_Answer.",
     "Queues.",
     "Quotas.",
