@@ -24,7 +24,7 @@ RULES = Rules(patience=100.0)
 
 def stream(state, queues, *, until, small="small", queue="q"):
     """Small workloads that come every 10 s, run for 50 s and are always more than fit; returns when `large` starts."""
-    running = [(key, 10 * i - 40) for i, key in enumerate(sorted(queues.holding()))]  # one ends every 10 s
+    running = [(key, 10 * i - 40) for i, key in enumerate(sorted(queues.holders.keys()))]  # one ends every 10 s
     made = 0
     for now in range(10, until, 10):
         for key in [key for key, begun in running if now - begun >= 50]:

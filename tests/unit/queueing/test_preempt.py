@@ -278,7 +278,7 @@ def test_fair_sharing_takes_from_the_larger_share_and_stops_at_equality():
             for victim in one.victims:
                 assert victim.reason is Reason.FAIR_SHARING
                 queues.back(state, victim.key, float(now))
-    counts = [sum(1 for _ in queues.held_in(name)) for name in ("a", "b")]
+    counts = [sum(1 for _ in queues.holders.held_in(name)) for name in ("a", "b")]
     assert counts == [3, 3]
     assert not run(state, queues, now=20.0).preempting
 
@@ -366,7 +366,7 @@ class Crowd:
 
     def own_candidates(self):
         within = self.queues.quotas.queues[self.entry.queue].preemption.within
-        for key in self.queues.held_in(self.entry.queue):
+        for key in self.queues.holders.held_in(self.entry.queue):
             priority = self.queues.entries[key].workload.priority
             if priority < self.wanted.priority:
                 yield key

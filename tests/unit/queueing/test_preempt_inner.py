@@ -108,8 +108,8 @@ class Crowd:
             self.queues.bind(pod.key, key)
 
     def candidates(self):
-        mine = self.entry.workload.priority
-        return [key for key in sorted(self.queues.held_in("q")) if self.queues.entries[key].workload.priority < mine]
+        mine, entries = self.entry.workload.priority, self.queues.entries
+        return [key for key in sorted(self.queues.holders.held_in("q")) if entries[key].workload.priority < mine]
 
 
 @pytest.mark.parametrize("first", range(0, 120, 40))
