@@ -62,7 +62,7 @@ def _users(queues: "Queues", names: Iterable[str], key: FlavorResource) -> str:
     used = [
         (queues.quotas.held[workload].amounts.get(key, 0), workload)
         for name in names
-        for workload in queues.first_holders(name)
+        for workload in queues.holders.first(name)
     ]
     top = [workload for amount, workload in sorted(used, key=lambda pair: (-pair[0], pair[1])) if amount > 0][:NAMED]
     return (

@@ -4,13 +4,12 @@ Rules
 - Every change is keyed (node name, pod key, workload), so applying an event twice changes nothing.
 - free = allocatable - pods - slots held by reservations that no pod claims. Equal contents give equal ``free``,
   whatever order the events came in.
-- ``begin`` .. ``rollback`` undoes everything in between, by the inverse of each change: no copy of the state is made.
+- ``begin`` .. ``rollback`` undoes everything in between (``engine.cluster.undo_log``): no copy of the state is made.
 - ``version`` grows with every change; after a rollback it is what it was at ``begin``, as the contents are.
 - What is free inside a node is ``engine.numa.zone_ledger``'s to know; its rules are there.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
@@ -19,22 +18,13 @@ from engine.cluster.assignment import Assignment
 from engine.cluster.nodes import Nodes
 from engine.cluster.reservations import Ledger, Slots
 from engine.cluster.tree import Path, Tree
+from engine.cluster.undo_log import Checkpoint, UndoLog
 from engine.kubelet.arrival_orders import Free
 from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
 from engine.kubelet.rebuild import inner
 from engine.model import Flavor, Node, Pod
+from engine.numa.node_zones import NEVER, Before
 from engine.numa.score import ZoneScore
-from engine.numa.zone_ledger import NEVER, Before, Mark
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A point to roll back to; made by ``ClusterState.begin``."""
-
-    depth: int
-    mark: int
-    version: int
-    numa: Mark
 
 
 class ClusterState:
@@ -53,8 +43,7 @@ class ClusterState:
         self.cluster.numa.reserved, self.cluster.numa.score = self.ledger, numa_score
         self.neighbours = Neighbours()
         self._pods: dict[str, Pod] = {}
-        self._undo: list[Callable[[], object]] = []
-        self._open: list[Checkpoint] = []
+        self._log = UndoLog()
 
     # -- flavors and nodes ------------------------------------------------------------------------------------
 
@@ -95,7 +84,7 @@ class ClusterState:
             if any(resource in pod.requests for resource in resources):
                 index = self.cluster.record(pod.node).index
                 table.charge(index, table.vector({name: pod.requests.get(name, 0) for name in resources}, pods=0))
-        self.ledger.charge_new(resources, self._undone())
+        self.ledger.charge_new(resources, self._log.held())
 
     def remove_node(self, name: str) -> bool:
         """Forget a node. Its pods and held slots stay charged to its name, should it come back."""
@@ -188,8 +177,8 @@ class ClusterState:
         self._pods[pod.key] = pod
         self._charge(pod, 1, before if old is not None and old.node == pod.node else NEVER)
         self.version += 1
-        if self._open:
-            self._undo.append(partial(self.remove_pod, pod.key) if old is None else partial(self.set_pod, old))
+        if self._log.open:
+            self._log.note(partial(self.remove_pod, pod.key) if old is None else partial(self.set_pod, old))
         return True
 
     def remove_pod(self, key: str) -> bool:
@@ -267,8 +256,8 @@ class ClusterState:
         before = self.ledger.release_all(workloads)
         self._tell_all(before, -1)
         self.version += 1
-        if self._open:
-            self._undo.append(_PutAllBack(self, before))
+        if self._log.open:
+            self._log.note(partial(self._put_all_back, before), before.values())
 
     def _put_all_back(self, before: dict[str, dict[str, Slots]]) -> None:
         self.ledger.put_back(before)
@@ -287,8 +276,8 @@ class ClusterState:
         self._note_held(before, -1)
         self._note_held(slots, 1)
         self.version += 1
-        if self._open:
-            self._undo.append(_PutBack(self, workload, before))
+        if self._log.open:
+            self._log.note(partial(self._put, workload, before), (before,))
 
     def _tell_numa(self, workload: str, before: Mapping[str, Slots], after: Mapping[str, Slots]) -> None:
         for name in {**before, **after}:
@@ -320,49 +309,36 @@ class ClusterState:
 
     def begin(self) -> Checkpoint:
         """Open a transaction; they nest."""
-        if not self._open and self.cluster.stale:
+        if not self._log.open and self.cluster.stale:
             self.rebuild()  # inside, it would give slots a home that the rollback takes away again
-        mark = self.cluster.numa.begin()
-        self._open.append(Checkpoint(len(self._open), len(self._undo), self.version, mark))
-        return self._open[-1]
+        return self._log.begin(self.version, self.cluster.numa.begin())
 
     def rollback(self, checkpoint: Checkpoint) -> None:
         """Undo every change since ``checkpoint`` and close its transaction and those inside it."""
-        self._close(checkpoint)
-        while len(self._undo) > checkpoint.mark:
-            undo = self._undo.pop()
-            nested, self._open = self._open, []  # what undoes is not undone again
-            undo()
-            self._open = nested
+        self._log.rollback(checkpoint)
         self.version = checkpoint.version
-        self.cluster.numa.rollback(checkpoint.numa, last=not self._open)
+        self.cluster.numa.rollback(checkpoint.numa, last=not self._log.open)
 
     @property
     def depth(self) -> int:
         """How many transactions are open."""
-        return len(self._open)
+        return len(self._log.open)
 
     def rollback_to(self, depth: int) -> None:
         """Undo and close what was begun since so many transactions were open; nothing where that is closed."""
         if self.depth > depth:
-            self.rollback(self._open[depth])
+            self.rollback(self._log.open[depth])
 
     def commit(self, checkpoint: Checkpoint) -> None:
         """Keep every change since ``checkpoint``; an outer transaction may still undo them."""
-        self._close(checkpoint)
-        if not self._open:
-            self._undo.clear()
+        self._log.commit(checkpoint)
+        if not self._log.open:
             self.cluster.numa.commit()
-
-    def _close(self, checkpoint: Checkpoint) -> None:
-        if checkpoint.depth >= len(self._open) or self._open[checkpoint.depth] != checkpoint:
-            raise ValueError("this checkpoint is not open: it was rolled back or committed before")
-        del self._open[checkpoint.depth :]
 
     def _changed(self, undo: Callable[[], object]) -> bool:
         self.version += 1
-        if self._open:
-            self._undo.append(undo)
+        if self._log.open:
+            self._log.note(undo)
         return True
 
     # -- reading ----------------------------------------------------------------------------------------------
@@ -375,11 +351,10 @@ class ClusterState:
 
     def rebuild(self) -> None:
         """Bring nodes into tree order. Called when needed; changes nothing that can be seen from outside."""
-        undone = self._undone()
-        kept = None if self._open else self.ledger.records()
+        kept = None if self._log.open else self.ledger.records()
         moves = self.cluster.rebuild(kept)
         self.ledger.moved(moves)
-        for parts in undone:
+        for parts in self._log.held():
             for slots in parts.values():
                 slots.moved(moves)
         for workload in [w for w, parts in self.ledger.held.items() if any(s.homeless for s in parts.values())]:
@@ -391,12 +366,6 @@ class ClusterState:
             self._note_held(parts, -1)
             self._note_held(homed, 1)
 
-    def _undone(self) -> list[dict[str, Slots]]:
-        """What comes back with a rollback."""
-        undone = [undo.before for undo in self._undo if isinstance(undo, _PutBack)]
-        undone += [parts for undo in self._undo if isinstance(undo, _PutAllBack) for parts in undo.before.values()]
-        return undone
-
     def _rehomed(self, workload: str, slots: Slots) -> Slots:
         return self.ledger.restored(workload, slots.assignment) if slots.homeless else slots
 
@@ -405,29 +374,6 @@ class ClusterState:
         yield from self.neighbours.groups(self._pods, self.cluster.by_name)
         for parts in self.ledger.held.values():
             yield from filter(None, (held_group(slots, self.cluster.at) for slots in parts.values()))
-
-
-@dataclass(frozen=True, eq=False)
-class _PutBack:
-    """Undoes a reservation; its slots move along when the table is permuted."""
-
-    state: ClusterState
-    workload: str
-    before: dict[str, Slots]
-
-    def __call__(self) -> None:
-        self.state._put(self.workload, self.before)  # noqa: SLF001  (the other half of the same module)
-
-
-@dataclass(frozen=True, eq=False)
-class _PutAllBack:
-    """The same for several."""
-
-    state: ClusterState
-    before: dict[str, dict[str, Slots]]
-
-    def __call__(self) -> None:
-        self.state._put_all_back(self.before)  # noqa: SLF001  (the other half of the same module)
 
 
 def _outline(assignments: Iterable[Assignment]) -> list[tuple[object, ...]]:

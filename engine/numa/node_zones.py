@@ -4,20 +4,40 @@ The *base* is what a report says is free, or all that is allocatable; see `engin
 counts.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from engine.kubelet.arrival_orders import Free
 from engine.kubelet.charge import charge
 from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
-from engine.kubelet.rebuild import Amounts, Taker, inner, stepwise
+from engine.kubelet.rebuild import Amounts, Taker, agree, granted, inner, same, stepwise
 from engine.model import Pod
 
 SlotKey = tuple[str, str]  # workload, pod set
 Gone = tuple[tuple[str, NumaPlacement], ...]
 Taken = tuple[NumaPlacement | None, NumaPlacement]
+Decided = dict[SlotKey, tuple[NumaPlacement, ...]]
 NO_SLOTS: Final[tuple[NumaPlacement, ...]] = ()
+
+
+class Before(NamedTuple):
+    """``since``: a pod took a decided slot after the report; ``taken``: as in `Inside`."""
+
+    since: bool = False
+    taken: Taken | None = None
+
+
+NEVER: Final = Before()
+
+
+class Saved(NamedTuple):
+    """What is known of a node's inside beside its report and its pods; the names are those of `Inside`."""
+
+    decided: Decided
+    since: frozenset[str]
+    gone: Gone
+    taken: dict[str, Taken]
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +52,7 @@ class Inside:
     machine: Machine | None = None
     by_report: bool = False
     pods: dict[str, Pod] = field(default_factory=dict)
-    decided: dict[SlotKey, tuple[NumaPlacement, ...]] = field(default_factory=dict)
+    decided: Decided = field(default_factory=dict)
     since: frozenset[str] = frozenset()
     gone: Gone = ()
     taken: dict[str, Taken] = field(default_factory=dict)
@@ -115,6 +135,15 @@ class Inside:
             for placement in now:
                 self._amounts.charge(placement, 1)
 
+    def saved(self) -> Saved:
+        """What `bring_back` needs."""
+        return Saved(dict(self.decided), self.since, self.gone, dict(self.taken))
+
+    def bring_back(self, saved: Saved) -> None:
+        """Make it what it was, the order of the slots included."""
+        self.decided, self.since, self.gone, self.taken = saved
+        self.forget()
+
     # -- reading ----------------------------------------------------------------------------------------------
 
     def state(self, shape_of: Callable[[SlotKey], PodShape | None]) -> State:
@@ -139,6 +168,41 @@ class Inside:
         if not machine.layout.exact:
             return self._of_pods(machine).state()
         return stepwise(machine, machine.state, self._given_back(machine), self._uncounted(machine))
+
+    def reviewed(
+        self, shape_of: Callable[[SlotKey], PodShape | None]
+    ) -> list[tuple[SlotKey, tuple[NumaPlacement, ...]]]:
+        """The zones that slots get if they come now in their order, of pod sets that get others than were decided.
+
+        A slot that the kubelet would refuse now keeps its zones. Only where there is a machine.
+        """
+        machine, changed = self.machine, []
+        assert machine is not None  # noqa: S101  (every caller looked)
+        state = self.without_slots()
+        for key, before in self.decided.items():
+            shape, now = shape_of(key), []
+            for placement in before:
+                found = None if shape is None else granted(machine, state, shape)
+                now.append(placement if found is None or agree(placement, found[0]) else found[0])
+                state = stepwise(machine, state, (), (Taker(shape, now[-1]),))
+            if tuple(now) != before:
+                changed.append((key, tuple(now)))
+        return changed
+
+    def filled(
+        self, key: SlotKey, shape: PodShape, units: int, shape_of: Callable[[SlotKey], PodShape | None]
+    ) -> tuple[NumaPlacement, ...]:
+        """The zones of so many slots of a pod set, those that have none admitted one after another.
+
+        Fewer where the kubelet would not take all. Only where there is a machine.
+        """
+        machine, now = self.machine, list(self.decided.get(key, NO_SLOTS))
+        assert machine is not None  # noqa: S101  (every caller looked)
+        state = self.state(shape_of)
+        while len(now) < units and (found := granted(machine, state, shape)) is not None:
+            now.append(found[0])
+            state = found[1]
+        return tuple(now)
 
     def free(self, coming: Collection[str], ending: Collection[str]) -> Free:
         """What is free for pods on their way, without slots; ``coming``: those of them that are bound already.
@@ -190,3 +254,16 @@ class Inside:
         for key, placements in self.decided.items():
             shape = shape_of(key)
             yield from (Taker(shape, placement) for placement in placements)
+
+
+def slot_of(claimant: Pod | None, slots: Sequence[NumaPlacement]) -> int | None:
+    """Which slot a pod claims by what it holds; None: the first, though its record says otherwise or nothing.
+
+    Of equal slots it is the one with the devices that it was sent with.
+    """
+    own = None if claimant is None else claimant.placement
+    if claimant is None or own is None or not (claimant.observed or same(own, slots[0])):
+        return None
+    return next((at for at, one in enumerate(slots) if one == own), None) or next(
+        (at for at, one in enumerate(slots) if same(one, own)), None
+    )

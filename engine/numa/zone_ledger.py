@@ -13,28 +13,21 @@ Rules
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from engine.arrays import Ints
-from engine.kubelet.admit import empty
 from engine.kubelet.arrival_orders import Free
-from engine.kubelet.device_manager import GPU_LINK, XPU_ALLOCATION, must_link, unknown
 from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
-from engine.kubelet.numa_policy import NUMA_POLICY
-from engine.kubelet.rebuild import Taker, agree, asked, granted, same, stepwise
-from engine.kubelet.slow_hint_merge import A_SECOND, Stalling, stalls
 from engine.model import Pod
 from engine.numa.fleet import Fleet
-from engine.numa.node_zones import NO_SLOTS, Gone, Inside, SlotKey, Taken
+from engine.numa.fleets import Fleets
+from engine.numa.node_zones import NEVER, NO_SLOTS, Before, Inside, Saved, SlotKey, slot_of
 from engine.numa.score import Trait, ZoneScore, traits
 
-OURS: Final = (GPU_LINK, XPU_ALLOCATION, NUMA_POLICY)  # refusals of which the message says more than the reason
-
 _Names = tuple[str, ...] | None  # None: every node the pod set has slots on
-_Decided = dict[SlotKey, tuple[NumaPlacement, ...]]
 
 
 class Reserved(Protocol):
@@ -50,15 +43,7 @@ class Reserved(Protocol):
         """(node, slots there that no pod claims), for some nodes or all."""
 
 
-class Before(NamedTuple):
-    """``since``: a pod took a decided slot after the report; ``taken``: see `engine.numa.node_zones`."""
-
-    since: bool = False
-    taken: Taken | None = None
-
-
 MOST_SLOTS: Final = 4096  # of a pod set on one node, that are decided: no kubelet takes more pods
-NEVER: Final = Before()
 
 
 @dataclass(frozen=True)
@@ -86,15 +71,12 @@ class NumaLedger:
         self._index = index
         self._touch = touch
         self._by_name: dict[str, Inside] = {}
-        self._fleet = Fleet()
-        self._stalling = Stalling(index)
-        self._bare: Fleet | None = None  # the same machines with nothing on them; made when asked for
-        self._dirty: dict[str, None] = {}
+        self._fleets = Fleets(index, self.machines)
         self._pending: dict[SlotKey, _Names] = {}
         self._on: dict[SlotKey, set[str]] = {}  # where a pod set's slots have zones
         self._doubtful: dict[str, None] = {}  # nodes where decided zones may no longer have room
         self._new = False  # a machine came or its layout changed: slots there may wait for their zones
-        self._undo: list[_Saved] | None = None
+        self._undo: list[tuple[str, Saved]] | None = None
 
     @property
     def view(self) -> Mapping[str, Machine]:
@@ -117,8 +99,7 @@ class NumaLedger:
         if old is None or old.layout != machine.layout:
             self._undecide(name, inside)
             self._new = True
-            self._stalling.set(name, machine.layout)
-            self._place_bare(name)
+            self._fleets.reported(name)
         self._changed(name)
 
     def remove_machine(self, name: str) -> None:
@@ -128,25 +109,18 @@ class NumaLedger:
         self._undecide(name, inside)
         self.differing.subtract(traits(self.machines.pop(name).layout))
         inside.report(None, by_report=False)
-        self._stalling.set(name, None)
-        self._place_bare(name)
+        self._fleets.reported(name)
         self._changed(name)
         self._drop_idle(name, inside)
 
     def node_came(self, name: str) -> None:
         """A node got a (new) place in the table."""
         if name in self.machines:
-            self._dirty[name] = None
-            self._stalling.moved()
-            self._place_bare(name)
+            self._fleets.node_came(name)
 
     def permute(self, order: Ints) -> None:
         """The node at ``order[i]`` of the table is now at i; nodes that are not named are gone from it."""
-        self._stalling.moved()
-        for fleet in (self._fleet, self._bare):
-            if fleet is not None:
-                fleet.grow(int(order.max(initial=-1)) + 1)
-                fleet.permute(order)
+        self._fleets.permute(order)
 
     def _inside(self, name: str) -> Inside:
         found = self._by_name.get(name)
@@ -159,7 +133,7 @@ class NumaLedger:
             self._by_name.pop(name, None)
 
     def _changed(self, name: str) -> None:
-        self._dirty[name] = None
+        self._fleets.changed(name)
         index = self._index(name)
         if index is not None:
             self._touch(index)
@@ -181,7 +155,7 @@ class NumaLedger:
             if before.taken is not None:
                 inside.taken[pod.key] = before.taken
         inside.count(pod, 1)
-        self._dirty[pod.node] = None
+        self._fleets.changed(pod.node)
         if inside.decided:
             self._doubtful[pod.node] = None
 
@@ -197,7 +171,7 @@ class NumaLedger:
             if inside.trusted:
                 inside.went(pod)
             inside.taken.pop(pod.key, None)
-            self._dirty[pod.node] = None
+            self._fleets.changed(pod.node)
             if inside.decided:
                 self._doubtful[pod.node] = None
         self._drop_idle(pod.node, inside)
@@ -241,7 +215,7 @@ class NumaLedger:
             return
         self._save(name, inside)
         here = claimant if claimant is not None and claimant.node == name else None
-        at = _slot_of(here, left)
+        at = slot_of(here, left)
         taken = left[at or 0]
         left = [one for other, one in enumerate(left) if other != (at or 0)][len(left) - 1 - units :]
         self._decide(name, inside, key, tuple(left))
@@ -290,7 +264,7 @@ class NumaLedger:
 
     def _decide(self, name: str, inside: Inside, key: SlotKey, now: tuple[NumaPlacement, ...]) -> None:
         inside.decide(key, now)
-        self._dirty[name] = None
+        self._fleets.changed(name)
         if now:
             self._on.setdefault(key, set()).add(name)
         elif key in self._on:
@@ -321,23 +295,13 @@ class NumaLedger:
                     self._pending[key] = short
 
     def _review(self, name: str) -> None:
-        """Decide slots anew, in the order in which they were decided: that is what the kubelet will do as they come.
-
-        A slot that the kubelet would refuse now keeps its zones.
-        """
+        """Decide slots anew, in the order in which they were decided: that is what the kubelet will do as they come."""
         inside = self._by_name.get(name)
         if inside is None or inside.machine is None or not inside.decided:
             return
-        state = inside.without_slots()
-        for key, before in list(inside.decided.items()):
-            shape, now = self.reserved.shape(key), []
-            for placement in before:
-                found = None if shape is None else granted(inside.machine, state, shape)
-                now.append(placement if found is None or agree(placement, found[0]) else found[0])
-                state = stepwise(inside.machine, state, (), (Taker(shape, now[-1]),))
-            if tuple(now) != before:
-                self._save(name, inside)
-                self._decide(name, inside, key, tuple(now))
+        for key, now in inside.reviewed(self.reserved.shape):
+            self._save(name, inside)
+            self._decide(name, inside, key, now)
 
     def _fill(self, name: str, key: SlotKey, shape: PodShape, units: int) -> bool:
         """Admit the slots that have no zones yet, one after another; False where the kubelet would not take all."""
@@ -347,17 +311,11 @@ class NumaLedger:
         have, units = inside.decided.get(key, NO_SLOTS), min(units, MOST_SLOTS)
         if len(have) >= units:
             return True
-        state, more = inside.state(self.reserved.shape), list(have)
-        while len(more) < units:
-            found = granted(inside.machine, state, shape)
-            if found is None:
-                break
-            more.append(found[0])
-            state = found[1]
-        if len(more) > len(have):
+        now = inside.filled(key, shape, units, self.reserved.shape)
+        if len(now) > len(have):
             self._save(name, inside)
-            self._decide(name, inside, key, tuple(more))
-        return len(more) == units
+            self._decide(name, inside, key, now)
+        return len(now) == units
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -372,61 +330,25 @@ class NumaLedger:
         inside = self._by_name.get(name)
         return None if inside is None or inside.machine is None else inside.free(coming, ending)
 
-    def refusal(self, name: str, shape: PodShape, most: int = 1 << 12) -> str:
-        """What the kubelet of a node says to the first pod that it would not take; "" where that is not known."""
-        state, machine = self.state(name), self.machines.get(name)
-        if state is None or machine is None:
-            refused = next(map(unknown, must_link(shape)), None)
-            return f"{name}: {refused.reason}: {refused.message}" if refused is not None else ""
-        combinations = stalls(machine.layout, shape)
-        if combinations:
-            minutes = combinations // (60 * A_SECOND)
-            return (
-                f"{name}: its kubelet would compare {combinations:,} combinations of hints, for about {minutes} minutes"
-            )
-        for _ in range(most):
-            admission = asked(machine.layout, state, shape)
-            if not admission.admitted:
-                told = f"{name}: {admission.reason}"
-                return f"{told}: {admission.message}" if admission.reason in OURS else told
-            state = admission.after
-        return ""
-
     def counts(self, shape: PodShape, most: int) -> Ints:
         """By table index, how many pods of a shape each kubelet would admit, ``most`` at most; -1: not known.
 
         Nodes behind the last one are not known either.
         """
-        return self._stalling.without(shape, self.fleet().counts(shape, most))
+        self.decide()
+        return self._fleets.counts(shape, most, self._left)
 
     def fleet(self) -> Fleet:
         """All machines as they stand now."""
         self.decide()
-        for name in self._dirty:
-            inside, index = self._by_name.get(name), self._index(name)
-            if inside is None or inside.machine is None:
-                _remove(self._fleet, index)
-            elif index is not None:
-                self._fleet.set(index, inside.machine.layout, inside.state(self.reserved.shape))
-        self._dirty.clear()
-        return self._fleet
+        return self._fleets.now(self._left)
+
+    def _left(self, name: str) -> State:
+        return self._by_name[name].state(self.reserved.shape)
 
     def emptied(self, shape: PodShape, most: int) -> Ints:
         """As ``counts``, if nothing ran on any node."""
-        if self._bare is None:
-            self._bare = Fleet()
-            for name in self.machines:
-                self._place_bare(name)
-        return self._stalling.without(shape, self._bare.counts(shape, most))
-
-    def _place_bare(self, name: str) -> None:
-        index, machine = self._index(name), self.machines.get(name)
-        if self._bare is None:
-            return
-        if machine is None:
-            _remove(self._bare, index)
-        elif index is not None:
-            self._bare.set(index, machine.layout, empty(machine.layout))
+        return self._fleets.emptied(shape, most)
 
     # -- transactions -----------------------------------------------------------------------------------------
 
@@ -439,8 +361,8 @@ class NumaLedger:
     def rollback(self, mark: Mark, *, last: bool) -> None:
         """Bring back what was decided at ``mark``, after pods, machines and slots; ``last``: none is open now."""
         undo = self._undo or []
-        for saved in reversed(undo[mark.at :]):
-            self._bring_back(saved)
+        for name, saved in reversed(undo[mark.at :]):
+            self._bring_back(name, saved)
         self._undo = None if last else undo[: mark.at]
         self._pending, self._doubtful = dict(mark.pending), dict.fromkeys(mark.doubtful)
         self._new = mark.new
@@ -451,42 +373,12 @@ class NumaLedger:
 
     def _save(self, name: str, inside: Inside) -> None:
         if self._undo is not None:
-            self._undo.append(_Saved(name, dict(inside.decided), inside.since, inside.gone, dict(inside.taken)))
+            self._undo.append((name, inside.saved()))
 
-    def _bring_back(self, saved: "_Saved") -> None:
-        name, inside = saved.name, self._inside(saved.name)
+    def _bring_back(self, name: str, saved: Saved) -> None:
+        inside = self._inside(name)
         for key in {*inside.decided, *saved.decided}:
             self._decide(name, inside, key, saved.decided.get(key, NO_SLOTS))
-        inside.decided = saved.decided  # in their order
-        inside.since, inside.gone, inside.taken = saved.since, saved.gone, saved.taken
-        inside.forget()
+        inside.bring_back(saved)
         self._changed(name)
         self._drop_idle(name, inside)
-
-
-class _Saved(NamedTuple):
-    """What a node's inside was, apart from what the rest of the state brings back."""
-
-    name: str
-    decided: _Decided
-    since: frozenset[str]
-    gone: Gone
-    taken: dict[str, Taken]
-
-
-def _slot_of(claimant: Pod | None, slots: Sequence[NumaPlacement]) -> int | None:
-    """Which slot a pod claims by what it holds; None: the first, though its record says otherwise or nothing.
-
-    Of equal slots it is the one with the devices that it was sent with.
-    """
-    own = None if claimant is None else claimant.placement
-    if claimant is None or own is None or not (claimant.observed or same(own, slots[0])):
-        return None
-    return next((at for at, one in enumerate(slots) if one == own), None) or next(
-        (at for at, one in enumerate(slots) if same(one, own)), None
-    )
-
-
-def _remove(fleet: Fleet, index: int | None) -> None:
-    if index is not None and index < len(fleet):
-        fleet.remove(index)

@@ -5,14 +5,13 @@ the whole flavor. Inside a container the *steps* are the requested level and eac
 sought is the least vector (domains used at step 1, at step 2, ..., nodes), first things first; among containers that
 tie, the tightest, then tree order.
 
-The first step is exact by largest first. Later steps are a knapsack: which of the equally many racks leads to fewer
-nodes. Greedy descents give an answer and bounds often prove it; else ``engine.placement.exact`` searches, within a
+The first step is exact by largest first (``largest_first``). Later steps are a knapsack: which of the equally many
+racks leads to fewer nodes. Greedy descents give an answer and bounds often prove it; else ``exact`` searches, within a
 budget of work that is a count of operations, never a clock, so equal inputs give equal outputs.
 
 Where nodes (or containers) are equal in all of this, a ``Preference`` says which are better inside; else tree order.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -22,14 +21,13 @@ from engine.arrays import Ints, ranges
 from engine.cluster.fit_counts import Counts
 from engine.cluster.tree import Tree
 from engine.placement.exact import CHOICES, PRICES, SMALL, Search, Work
+from engine.placement.largest_first import FEW, LOW, Best, cover, cover_few, fewest_in, fewest_of, largest
 
 FIRST_LOOK: Final = 16  # containers compared at first, the tightest; more only if none of them is provably the best
-FEW: Final = 48  # up to so many values, plain Python beats numpy
 GRID: Final = 1 << 20  # cells of a comparison table at most
 DESCENT: Final = 100_000  # what a greedy descent costs, in cells of work
 WIDE: Final = 64  # and four times as many as are needed: so many domains, the largest, are priced
 _ABOVE: Final = 1 << 31  # puts one number above another in a key
-_LOW: Final = (1 << 32) - 1
 
 Pool = slice | Ints  # domains of one rank to choose from, ascending
 
@@ -112,9 +110,9 @@ class Chooser:
             keys.partition(FIRST_LOOK - 1)
         head = keys[:FIRST_LOOK]
         head.sort()
-        domains = head & _LOW
+        domains = head & LOW
         if len(steps) == 1 and self.counts.grid is not None:
-            used = _fewest_in(self.counts.grid[domains], self.need)
+            used = fewest_in(self.counts.grid[domains], self.need)
             at = used.argmin()
             fewest, ties = int(used[at]), domains[at : at + 1]
             if self.prefer is not None:
@@ -133,7 +131,7 @@ class Chooser:
         assert self.prefer is not None  # noqa: S101  (the caller looked)
         return ties[np.lexsort((self.prefer.domains(rank, ties), fits[ties]))]
 
-    def _best_of(self, pool: Pool | None) -> Callable[[Ints, int], Ints] | None:
+    def _best_of(self, pool: Pool | None) -> Best | None:
         """How to take some of equal leaves, given by their positions in a pool (None: of all leaves)."""
         prefer = self.prefer
         if prefer is None:
@@ -147,7 +145,7 @@ class Chooser:
         keys.sort()
         least, at, size = self._least(step), 0, 4 * FIRST_LOOK
         while at < len(keys) and fewest > least:
-            other, more = self._fewest_of(rank, keys[at : at + size] & _LOW, step)
+            other, more = self._fewest_of(rank, keys[at : at + size] & LOW, step)
             if other < fewest:
                 fewest, ties = other, more
             elif other == fewest:
@@ -179,10 +177,10 @@ class Chooser:
         values = self.counts.at(step)
         batch = GRID // width + 1
         if len(domains) <= batch:
-            fewest = _fewest(values, first, last, width, self.need)
+            fewest = fewest_of(values, first, last, width, self.need)
         else:
             starts = range(0, len(domains), batch)
-            parts = [_fewest(values, first[i : i + batch], last[i : i + batch], width, self.need) for i in starts]
+            parts = [fewest_of(values, first[i : i + batch], last[i : i + batch], width, self.need) for i in starts]
             fewest = np.concatenate(parts)
         least = fewest.min()
         return int(least), domains[fewest == least]
@@ -203,7 +201,8 @@ class Chooser:
         first, last = int(bounds[domain]), int(bounds[domain + 1])
         fits = self.counts.leaf[first:last]
         if last - first <= FEW:
-            return _cover_few(fits, self.need, first, self._best_of(slice(first, last)))
+            chosen, amounts = cover_few(fits, self.need, self._best_of(slice(first, last)))
+            return Pick(np.array(chosen) + first, np.array(amounts), (len(chosen),))
         picked, rest = cover(fits, self.need, tight=True, best=self._best_of(slice(first, last)))
         return _pick(picked + first, fits[picked], rest, ())
 
@@ -296,7 +295,7 @@ class Chooser:
             sizes = first[pool + 1] - first[pool]
             fits = self.counts.at(step + 1)[ranges(first[pool], first[pool + 1])]
             starts = sizes.cumsum() - sizes
-        ranked = _largest(fits, self.need)
+        ranked = largest(fits, self.need)
         edge = int(ranked[min(int(ranked.cumsum().searchsorted(self.need)), len(ranked) - 1)])
         prices = np.array([[max(edge - 1, 0)], [edge >> 1], [0]])
         worth = np.add.reduceat(np.maximum(fits - prices, 0), starts, axis=1)
@@ -320,131 +319,3 @@ def _pick(leaves: Ints, amounts: Ints, rest: int, cost: tuple[int, ...]) -> Pick
         order = leaves.argsort()
         leaves, amounts = leaves[order], amounts[order]
     return Pick(leaves, amounts, (*cost, len(leaves)))
-
-
-def cover(
-    values: Ints,
-    need: int,
-    *,
-    tight: bool,
-    ties: tuple[Ints, Ints] | None = None,
-    best: Callable[[Ints, int], Ints] | None = None,
-) -> tuple[Ints, int]:
-    """Positions of the fewest ``values`` whose sum is at least ``need``, and what the last of them must hold.
-
-    Largest first, equal ones in order of position. With ``tight`` the last one is the smallest that suffices. ``ties``
-    = (weights, owner of each position) puts equal ones in order of their owner's weight first. ``best`` takes some of
-    those that are still equal. The caller has made sure that all together suffice.
-    """
-    ranked = _largest(values, need)
-    before = ranked.cumsum()
-    last = int(before.searchsorted(need))
-    rest = need - int(before[last - 1]) if last else need
-    edge = ranked[last]
-    above = (values > edge).nonzero()[0] if last else _NONE
-    full = last - len(above)
-    if tight and rest < edge:
-        enough = values[values >= rest].min()
-        if enough < edge:
-            final = _first((values == enough).nonzero()[0], 1, ties, best)
-            return np.concatenate([above, _first((values == edge).nonzero()[0], full, ties, best), final]), rest
-    return np.concatenate([above, _first((values == edge).nonzero()[0], full + 1, ties, best)]), rest
-
-
-_NONE: Final = np.zeros(0, np.int64)
-
-
-def _cover_few(values: Ints, need: int, first: int, best: Callable[[Ints, int], Ints] | None = None) -> Pick:
-    """``cover`` with ``tight`` for a few values, the pods of leaf ``first`` and those after it."""
-    fits = values.tolist()
-    order = sorted(range(len(fits)), key=fits.__getitem__, reverse=True)
-    chosen = []
-    for at in order:
-        if fits[at] >= need:
-            break
-        chosen.append(at)
-        need -= fits[at]
-    # The order is stable, so the last of the sufficient ones starts a run of equals of which the first is meant.
-    enough = min([fits[at] for at in order[len(chosen) :] if fits[at] >= need])
-    last = next(at for at in order[len(chosen) :] if fits[at] == enough)
-    if best is not None:
-        chosen, last = _better_few(fits, chosen, last, best)
-    fits[last] = need
-    chosen.append(last)
-    chosen.sort()
-    leaves = np.array(chosen)
-    leaves += first
-    return Pick(leaves, np.array([fits[at] for at in chosen]), (len(chosen),))
-
-
-def _better_few(
-    fits: list[int], chosen: list[int], last: int, best: Callable[[Ints, int], Ints]
-) -> tuple[list[int], int]:
-    """The same choice with the best of equal ones: (all but the last, the last)."""
-    wanted: dict[int, int] = {}
-    for at in (*chosen, last):
-        wanted[fits[at]] = wanted.get(fits[at], 0) + 1
-    found: list[int] = []
-    for value, count in wanted.items():
-        equal = [at for at, fit in enumerate(fits) if fit == value]
-        found += equal if len(equal) == count else best(np.array(equal), count).tolist()
-    last = next(at for at in reversed(found) if fits[at] == fits[last])
-    found.remove(last)
-    return found, last
-
-
-def _largest(values: Ints, need: int) -> Ints:
-    """Values in descending order, as many as can matter: each that is used holds at least one."""
-    ranked = values.copy()
-    if len(ranked) > 4 * need:
-        ranked.partition(len(ranked) - need)
-        ranked = ranked[-need:]
-    ranked.sort()
-    return ranked[::-1]
-
-
-def _first(
-    positions: Ints, count: int, ties: tuple[Ints, Ints] | None, best: Callable[[Ints, int], Ints] | None
-) -> Ints:
-    """The first ``count`` positions: by the weight of their owners if ``ties`` are given, then the best."""
-    if len(positions) <= count or not count:
-        return positions[:count]
-    if best is not None:
-        return _first_best(positions, count, ties, best)
-    if ties is None:
-        return positions[:count]
-    keys = (ties[0][ties[1][positions]] << 32) | positions
-    keys.partition(count - 1)
-    keys = keys[:count]
-    keys.sort()
-    return keys & _LOW
-
-
-def _first_best(positions: Ints, count: int, ties: tuple[Ints, Ints] | None, best: Callable[[Ints, int], Ints]) -> Ints:
-    if ties is None:
-        return best(positions, count)
-    weights = ties[0][ties[1][positions]]
-    edge = np.partition(weights, count - 1)[count - 1]
-    surely = positions[weights < edge]
-    return np.concatenate([surely, best(positions[weights == edge], count - len(surely))])
-
-
-def _fewest(values: Ints, first: Ints, last: Ints, width: int, need: int) -> Ints:
-    """For each range [first, last) of ``values``, none wider than ``width``, how many of its largest ``need`` takes."""
-    at = first[:, None] + np.arange(width)
-    if int((last - first).min()) == width:
-        grid = values[at]
-    else:
-        inside = at < last[:, None]
-        np.minimum(at, len(values) - 1, out=at)
-        grid = values[at]
-        grid *= inside
-    return _fewest_in(grid, need)
-
-
-def _fewest_in(grid: Ints, need: int) -> Ints:
-    """For each row, how many of its largest ``need`` takes. The grid is sorted in place."""
-    grid.sort(axis=1)
-    fewest: Ints = (np.add.accumulate(grid[:, ::-1], 1) < need).sum(axis=1)
-    fewest += 1
-    return fewest

@@ -14,6 +14,7 @@ from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
 from engine.kubelet.rebuild import inner
 from engine.model import PODS, Amounts, PodSet
+from engine.numa.refusal import kubelet_refusal
 from engine.placement.slices import SlicedCounts, Unfit, layers_of
 from engine.reasons import Reason
 
@@ -167,7 +168,8 @@ class _View:
     def _refusal(self, leaf: int) -> str:
         """What the kubelet of a node says to the first pod that it would not take."""
         shape = inner(self.pod_set.shape)
-        return "" if shape is None else self.state.cluster.numa.refusal(self.tree.names[leaf], shape)
+        node, state = self.tree.names[leaf], self.state
+        return "" if shape is None else kubelet_refusal(node, state.machines.get(node), state.inside(node), shape)
 
     def _limit(self, leaves: slice, passing: Mask, fits: int, excluded: dict[Reason, int]) -> tuple[str, Amounts]:
         short = self.pod_set.count - fits

@@ -12,8 +12,9 @@ from engine.cluster.natural_order import natural
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Path, Tree
 from engine.model import PodSet
-from engine.placement.choose import Chooser, Pick, cover
+from engine.placement.choose import Chooser, Pick
 from engine.placement.fit import ANYWHERE, Fit
+from engine.placement.largest_first import cover
 
 
 def only(tree: Tree, counts: Ints, rank: int, domain: int) -> Ints:

@@ -15,8 +15,9 @@ import numpy as np
 from engine.arrays import Ints
 from engine.cluster.fit_counts import Counts
 from engine.cluster.tree import Tree
-from engine.placement.choose import Pick, Preference, cover
+from engine.placement.choose import Pick, Preference
 from engine.placement.exact import OPERATION, Work
+from engine.placement.largest_first import cover
 
 _BITS: Final = 60
 _NEVER: Final = np.int64(1 << _BITS)

@@ -177,7 +177,7 @@ def end(state: ClusterState, queues: Queues, claim: BackfillReservation) -> None
     queues.claims.pop(claim.key, None)
     state.release(claim.holder)
     queues.freed(claim.option.rooms)
-    queues.wake([("claim", claim.key)])
+    queues.pending.wake([("claim", claim.key)])
 
 
 def open_(state: ClusterState, claims: Iterable[BackfillReservation]) -> None:
@@ -225,7 +225,7 @@ def _leaves(state: ClusterState, queues: Queues, claim: BackfillReservation, out
             return np.zeros(0, np.int64)
         claim.domains[flavor] = ()
         return np.arange(tree.size)
-    occupancy = queues.occupancy(state, flavor)
+    occupancy = queues.holders.usage(state, flavor)
     if occupancy is None:
         return np.zeros(0, np.int64)
     rows = occupancy.rows()
@@ -260,7 +260,7 @@ def _fits_alone(state: ClusterState, queues: Queues, claim: BackfillReservation)
     """Whether it would fit were all gone that queues admitted: pod sets that fit one by one may not together."""
     checkpoint = state.begin()
     try:
-        keys = list(queues.holding())
+        keys = list(queues.holders.keys())
         for pod in [pod for key in keys for pod in queues.entries[key].pods if pod in state.pods]:
             state.remove_pod(pod)
         state.release_all([*keys, *(other.holder for other in queues.claims.values())])

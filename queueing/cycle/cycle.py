@@ -127,7 +127,7 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
             _decide(state, queues, shield, group, made)
     # 7. Admissions help few: who looks at other pods, who may take back what somebody borrows now, and who waits until
     #    those that were just admitted may be victims.
-    queues.wake(set(chain.from_iterable(queues.took(one.grant) for one in made.admitted)))
+    queues.pending.wake(set(chain.from_iterable(queues.took(one.grant) for one in made.admitted)))
     # 8. Whoever joined those who wait and was not looked at hears why.
     made.waiting += _told(queues, limit)
     made.more = any(line.next() is not None for line in queues.lines.values())
@@ -160,7 +160,7 @@ def _made_room(state: ClusterState, queues: Queues, now: float, key: str, made: 
     if _overfull(state, queues, entry.workload, grant):
         why = "a node of the room that was made for it is lost, or too small now"
     elif not _quota_suffices(queues, key, grant):
-        if queues.sharing(grant.queue, queues.evicting):
+        if queues.quotas.sharing(grant.queue, queues.evicting):
             return  # it does once others have gone too, who were on their way out when it was planned
         why = "the quota that was made free for it was lowered, or is used by others now"
     if why:
@@ -176,7 +176,7 @@ def _quota_suffices(queues: Queues, key: str, grant: AssumedAdmission) -> bool:
     """Whether what a nominated workload is to get fits beside what others hold, but for what their victims hold too."""
     quotas = queues.quotas
     depth = quotas.begin()
-    quotas.free_all([key, *queues.sharing(grant.queue, queues.promised())])
+    quotas.free_all([key, *queues.quotas.sharing(grant.queue, queues.promised())])
     fits = quotas.fits(grant.queue, grant.amounts)
     quotas.rollback(depth)
     return fits
@@ -304,7 +304,7 @@ def _wait(queues: Queues, now: float, entry: Entry, waits: Waits, made: Decision
     """Park its group. Returns whether it was refused for the first time."""
     group, key = entry.group, entry.workload.key
     assert group is not None  # noqa: S101  (it was looked at in its line)
-    queues.park(group, waits.events, aside=waits.aside)
+    queues.pending.park(group, waits.events, aside=waits.aside)
     before = group.refusal
     if before is None or before.reason is not waits.reason or now - group.refused_at >= DETAILS:
         group.refusal, group.refused_at = waits.refusal(), now

@@ -21,7 +21,8 @@ from queueing.preemption.plan import Plan
 from queueing.preemption.search import plan
 from queueing.queues.entry import Entry
 from queueing.queues.flavor_assigner import FlavorAssignment, options, put, scaled
-from queueing.queues.queues import Event, Queues
+from queueing.queues.pending_workloads import Event
+from queueing.queues.queues import Queues
 
 MEMO: Final = 4096
 NEVER: Final = frozenset(
@@ -246,7 +247,7 @@ class _Look:
             case ("claim", _):
                 return True
             case ("room", flavor):
-                return self.queues.holders.get(flavor, 0) > 0
+                return self.queues.holders.by_flavor.get(flavor, 0) > 0
             case ("quota", _, flavor, resource):
                 return any(quotas.used(name, (flavor, resource)) > 0 for name in quotas.members(self.entry.queue))
         return False  # what an admission brings, not an end

@@ -81,23 +81,23 @@ class Candidates:
     def anyone(self) -> bool:
         """Whether there may be a candidate at all: most searches end here."""
         within, mine = _policy(self.queues, self.entry).within, self.entry.workload.priority
-        lowest = self.queues.lowest(self.entry.queue)
+        lowest = self.queues.holders.lowest(self.entry.queue)
         newer = within is Within.LOWER_OR_NEWER
         if lowest is not None and within is not Within.NEVER and (lowest < mine or (lowest == mine and newer)):
             return True
-        lowest = self.queues.lowest(OUTSIDE) if self.queues.rules.pods else None
+        lowest = self.queues.holders.lowest(OUTSIDE) if self.queues.rules.pods else None
         if lowest is not None and lowest < self.entry.workload.outranks:
             return True
         most = self.mode.others
         return most is not None and any(
-            (low := self.queues.lowest(name)) is not None and low <= most for name in self._others()
+            (low := self.queues.holders.lowest(name)) is not None and low <= most for name in self._others()
         )
 
     def units(self) -> dict[str, None]:
         """All units that may be taken in the flavors of the option."""
         found: dict[str, None] = {}
         for flavor in dict.fromkeys(self.option.rooms):
-            occupancy = self.queues.occupancy(self.state, flavor)
+            occupancy = self.queues.holders.usage(self.state, flavor)
             if occupancy is not None:
                 eligible = self.eligible(occupancy).nonzero()[0].tolist()
                 found |= dict.fromkeys(occupancy.keys[number] for number in eligible)
@@ -107,7 +107,7 @@ class Candidates:
         """All units of up to a priority that may be taken; [] where they are more than ``limit``."""
         found: list[str] = []
         for flavor in dict.fromkeys(self.option.rooms):
-            occupancy = self.queues.occupancy(self.state, flavor)
+            occupancy = self.queues.holders.usage(self.state, flavor)
             if occupancy is None:
                 continue
             eligible = self.eligible(occupancy)
@@ -128,8 +128,8 @@ class Candidates:
             found = priority < mine.priority
             if within is Within.LOWER_OR_NEWER:
                 found |= (priority == mine.priority) & (occupancy.created[:size] > mine.created)
-            found &= queue == self.queues.number(self.entry.queue)
-        others = [self.queues.number(name) for name in self._others()]
+            found &= queue == self.queues.holders.number(self.entry.queue)
+        others = [self.queues.holders.number(name) for name in self._others()]
         if others and self.mode.others is not None:
             found |= np.isin(queue, others) & (priority <= self.mode.others)
         if self.queues.rules.pods:
@@ -146,7 +146,7 @@ class Candidates:
         """Candidates that would give back some of the quota that is lacking, in no order."""
         others, lacking = self._others(), self._lacking()
         for name in (self.entry.queue, *others):
-            for key in self.queues.held_in(name):
+            for key in self.queues.holders.held_in(name):
                 other = self.queues.entries[key]
                 grant = other.grant
                 if grant is None or not self._static(other, others):

@@ -59,7 +59,8 @@ def plan(state: ClusterState, queues: Queues, entry: Entry, option: FlavorAssign
     """Victims that make an option fit; None where no permitted set of them does."""
     depth = queues.quotas.begin()
     try:
-        queues.quotas.free_all(queues.sharing(entry.queue, queues.evicting))  # their quota is on its way back already
+        going = queues.quotas.sharing(entry.queue, queues.evicting)
+        queues.quotas.free_all(going)  # their quota is on its way back already
         for mode in modes(queues, entry, option):
             search = partial(_search, state, queues, entry, option, mode)
             found = search() if mode.overriding else _within_budgets(queues, search)
@@ -191,7 +192,7 @@ class _Search:
             for pod_set in pod_sets:
                 if pod_set.name == refused.pod_set:
                     outlook = Outlook.of(self.state, flavor, pod_set)
-                    occupancy = self.queues.occupancy(self.state, flavor)
+                    occupancy = self.queues.holders.usage(self.state, flavor)
                     if outlook is not None and occupancy is not None:
                         return CandidateDomains(outlook, occupancy, self.candidates.eligible(occupancy))
         return None

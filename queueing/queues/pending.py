@@ -122,10 +122,6 @@ class PendingQueue:
             for group in self.groups.values()
         )
 
-    def before(self, order: Order) -> int:
-        """How many come before."""
-        return sum(other < order for group in self.groups.values() for other in group.members.values())
-
     def names(self) -> Iterator[str]:
         """All who wait, in order."""
         return (order[2] for order in sorted(o for group in self.groups.values() for o in group.members.values()))

@@ -99,6 +99,11 @@ class Quotas:
 
     # -- usage ------------------------------------------------------------------------------------------------
 
+    def sharing(self, queue: str, holders: Iterable[str]) -> list[str]:
+        """Those who hold quota within the limits of a queue; that of others changes nothing for it."""
+        pool, held = self.pool(queue), self.held
+        return [key for key in holders if (one := held.get(key)) is not None and self.pool(one.queue) == pool]
+
     def hold(self, workload: str, held: Held) -> None:
         """Charge a workload to a queue; replaces what it held."""
         old = self.held.get(workload)

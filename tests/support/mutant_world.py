@@ -70,8 +70,9 @@ CACHES = {
     "LabelColumn.values": 5 * 8,
     "Queues.local": 2,  # of namespaces that are there: who waits without a queue
     "Queues.rooms": 8,
-    **dict.fromkeys(("Queues._later", "Queues.aging"), 64),  # heaps: those who went are in them until their time
-    **dict.fromkeys(("Queues._numbers", "Queues._priorities", "Queues._held_in", "Queues.holders", "Queues.pools"), 8),
+    **dict.fromkeys(("PendingWorkloads._later", "Queues.aging"), 64),  # heaps: who went is in them until their time
+    **dict.fromkeys(("Holders._numbers", "Holders._priorities", "Holders._held_in", "Holders.by_flavor"), 8),
+    "PendingWorkloads.pools": 8,
     **dict.fromkeys(("Nodes.at", "Nodes.by_name", "Fleet._at", "Fleet._slot", "Fleet._kind"), 256),  # that pods named
     "Queues.memo": 4096,
     **dict.fromkeys(("Tree.kept", "Shape._cached", "Shape.needs", "Shape.lacking", "CountedShape.emptied"), 4096),
@@ -102,8 +103,12 @@ OF_ADMINISTRATORS = (
     "Fleet.",
     "LayoutColumns.",
     "NumaLedger.",
+    "Fleets.",
     "_Answer.",
     "Queues.",
+    "QueueConfig.",
+    "PendingWorkloads.",
+    "Holders.",
     "Quotas.",
     "FlavorStatus.",
 )

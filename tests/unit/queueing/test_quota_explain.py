@@ -1,6 +1,6 @@
 """What a person is told of quota is what the cycle decides by."""
 
-from queue_factories import GPU, make_queue, make_queues, make_state, make_workload, run, submit
+from support.queue_factories import GPU, make_queue, make_queues, make_state, make_workload, run, submit
 
 from engine.reasons import Reason
 from engine.results import Refusal

@@ -1,6 +1,6 @@
 """How queues stand, as it is written into their status: counted from the workloads, whatever happened to them."""
 
-from queue_factories import GPU, make_queue, make_queues, make_state, make_workload, run, submit
+from support.queue_factories import GPU, make_queue, make_queues, make_state, make_workload, run, submit
 
 from engine.reasons import Reason
 from queueing.model import (

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from fleet_factories import GIB, GPU, POLICIES, Dice
+from support.fleet_factories import GIB, GPU, POLICIES, Dice
 
 from engine.kubelet.admit import admit
 from engine.kubelet.machine import (

@@ -1,0 +1,34 @@
+"""What the kubelet of a node says to the first pod that it would not take: the words of the pod's status."""
+
+from typing import Final
+
+from engine.kubelet.device_manager import GPU_LINK, XPU_ALLOCATION, must_link, unknown
+from engine.kubelet.machine import Machine, PodShape, State
+from engine.kubelet.numa_policy import NUMA_POLICY
+from engine.kubelet.rebuild import asked
+from engine.kubelet.slow_hint_merge import A_SECOND, stalls
+
+OURS: Final = (GPU_LINK, XPU_ALLOCATION, NUMA_POLICY)  # refusals of which the message says more than the reason
+
+
+def kubelet_refusal(
+    node: str, machine: Machine | None, state: State | None, shape: PodShape, most: int = 1 << 12
+) -> str:
+    """The text for pods of a shape that come one after another, ``most`` at most; "" where that is not known.
+
+    ``machine`` and ``state``: what is inside the node, and what is left there; None where that is not known.
+    """
+    if state is None or machine is None:
+        refused = next(map(unknown, must_link(shape)), None)
+        return f"{node}: {refused.reason}: {refused.message}" if refused is not None else ""
+    combinations = stalls(machine.layout, shape)
+    if combinations:
+        minutes = combinations // (60 * A_SECOND)
+        return f"{node}: its kubelet would compare {combinations:,} combinations of hints, for about {minutes} minutes"
+    for _ in range(most):
+        admission = asked(machine.layout, state, shape)
+        if not admission.admitted:
+            told = f"{node}: {admission.reason}"
+            return f"{told}: {admission.message}" if admission.reason in OURS else told
+        state = admission.after
+    return ""

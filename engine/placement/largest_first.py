@@ -1,0 +1,141 @@
+"""The fewest values whose sum suffices: the largest first.
+
+Rules
+- The last value that is taken may be the smallest that suffices (*tight*). Equal values are taken in order of position,
+  unless something says which of them are better.
+- A few values are covered in plain Python, which beats numpy there; the answer is the same.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from engine.arrays import Ints
+
+FEW: Final = 48  # up to so many values, plain Python beats numpy
+LOW: Final = (1 << 32) - 1  # the lower number of a key that has two
+
+Best = Callable[[Ints, int], Ints]  # takes so many of some equal ones, given by their positions
+
+
+def cover(
+    values: Ints,
+    need: int,
+    *,
+    tight: bool,
+    ties: tuple[Ints, Ints] | None = None,
+    best: Best | None = None,
+) -> tuple[Ints, int]:
+    """Positions of the fewest ``values`` whose sum is at least ``need``, and what the last of them must hold.
+
+    Largest first, equal ones in order of position. With ``tight`` the last one is the smallest that suffices. ``ties``
+    = (weights, owner of each position) puts equal ones in order of their owner's weight first. ``best`` takes some of
+    those that are still equal. The caller has made sure that all together suffice.
+    """
+    ranked = largest(values, need)
+    before = ranked.cumsum()
+    last = int(before.searchsorted(need))
+    rest = need - int(before[last - 1]) if last else need
+    edge = ranked[last]
+    above = (values > edge).nonzero()[0] if last else _NONE
+    full = last - len(above)
+    if tight and rest < edge:
+        enough = values[values >= rest].min()
+        if enough < edge:
+            final = _first((values == enough).nonzero()[0], 1, ties, best)
+            return np.concatenate([above, _first((values == edge).nonzero()[0], full, ties, best), final]), rest
+    return np.concatenate([above, _first((values == edge).nonzero()[0], full + 1, ties, best)]), rest
+
+
+_NONE: Final = np.zeros(0, np.int64)
+
+
+def cover_few(values: Ints, need: int, best: Best | None = None) -> tuple[list[int], list[int]]:
+    """``cover`` with ``tight`` for a few values: the positions (ascending), and what each of them must hold."""
+    fits = values.tolist()
+    order = sorted(range(len(fits)), key=fits.__getitem__, reverse=True)
+    chosen = []
+    for at in order:
+        if fits[at] >= need:
+            break
+        chosen.append(at)
+        need -= fits[at]
+    # The order is stable, so the last of the sufficient ones starts a run of equals of which the first is meant.
+    enough = min([fits[at] for at in order[len(chosen) :] if fits[at] >= need])
+    last = next(at for at in order[len(chosen) :] if fits[at] == enough)
+    if best is not None:
+        chosen, last = _better_few(fits, chosen, last, best)
+    fits[last] = need
+    chosen.append(last)
+    chosen.sort()
+    return chosen, [fits[at] for at in chosen]
+
+
+def _better_few(fits: list[int], chosen: list[int], last: int, best: Best) -> tuple[list[int], int]:
+    """The same choice with the best of equal ones: (all but the last, the last)."""
+    wanted: dict[int, int] = {}
+    for at in (*chosen, last):
+        wanted[fits[at]] = wanted.get(fits[at], 0) + 1
+    found: list[int] = []
+    for value, count in wanted.items():
+        equal = [at for at, fit in enumerate(fits) if fit == value]
+        found += equal if len(equal) == count else best(np.array(equal), count).tolist()
+    last = next(at for at in reversed(found) if fits[at] == fits[last])
+    found.remove(last)
+    return found, last
+
+
+def largest(values: Ints, need: int) -> Ints:
+    """Values in descending order, as many as can matter: each that is used holds at least one."""
+    ranked = values.copy()
+    if len(ranked) > 4 * need:
+        ranked.partition(len(ranked) - need)
+        ranked = ranked[-need:]
+    ranked.sort()
+    return ranked[::-1]
+
+
+def _first(positions: Ints, count: int, ties: tuple[Ints, Ints] | None, best: Best | None) -> Ints:
+    """The first ``count`` positions: by the weight of their owners if ``ties`` are given, then the best."""
+    if len(positions) <= count or not count:
+        return positions[:count]
+    if best is not None:
+        return _first_best(positions, count, ties, best)
+    if ties is None:
+        return positions[:count]
+    keys = (ties[0][ties[1][positions]] << 32) | positions
+    keys.partition(count - 1)
+    keys = keys[:count]
+    keys.sort()
+    return keys & LOW
+
+
+def _first_best(positions: Ints, count: int, ties: tuple[Ints, Ints] | None, best: Best) -> Ints:
+    if ties is None:
+        return best(positions, count)
+    weights = ties[0][ties[1][positions]]
+    edge = np.partition(weights, count - 1)[count - 1]
+    surely = positions[weights < edge]
+    return np.concatenate([surely, best(positions[weights == edge], count - len(surely))])
+
+
+def fewest_of(values: Ints, first: Ints, last: Ints, width: int, need: int) -> Ints:
+    """For each range [first, last) of ``values``, none wider than ``width``, how many of its largest ``need`` takes."""
+    at = first[:, None] + np.arange(width)
+    if int((last - first).min()) == width:
+        grid = values[at]
+    else:
+        inside = at < last[:, None]
+        np.minimum(at, len(values) - 1, out=at)
+        grid = values[at]
+        grid *= inside
+    return fewest_in(grid, need)
+
+
+def fewest_in(grid: Ints, need: int) -> Ints:
+    """For each row, how many of its largest ``need`` takes. The grid is sorted in place."""
+    grid.sort(axis=1)
+    fewest: Ints = (np.add.accumulate(grid[:, ::-1], 1) < need).sum(axis=1)
+    fewest += 1
+    return fewest

@@ -1,0 +1,53 @@
+"""What is configured: ClusterQueues (the quotas have them), LocalQueues, namespaces, and flavors without a topology.
+
+Rules
+- A workload waits in the ClusterQueue of its LocalQueue; in none where either of them is missing or stopped, or where
+  the ClusterQueue does not serve its namespace.
+- A workload has to go where its LocalQueue is drained, or the ClusterQueue whose quota it holds.
+"""
+
+from dataclasses import dataclass, field
+
+from engine.reasons import Reason
+from engine.results import Refusal
+from queueing.model import LocalQueue, PlainFlavor, Stop, Workload, serves
+from queueing.queues.quota import Quotas
+
+
+@dataclass
+class QueueConfig:
+    """See the module's rules. ``local``: LocalQueues by namespace and name; ``namespaces``: labels by name."""
+
+    quotas: Quotas
+    local: dict[tuple[str, str], LocalQueue] = field(default_factory=dict)
+    namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
+    plain: dict[str, PlainFlavor] = field(default_factory=dict)
+
+    def cluster_queue(self, workload: Workload) -> str:
+        """The name of the ClusterQueue of a workload; "" where its LocalQueue is missing."""
+        local = self.local.get((workload.namespace, workload.queue))
+        return local.cluster_queue if local is not None else ""
+
+    def refused(self, workload: Workload) -> tuple[Refusal | None, str]:
+        """(why a workload can wait in no ClusterQueue, None where it can; the ClusterQueue, as far as it is named)."""
+        local = self.local.get((workload.namespace, workload.queue))
+        if local is None:
+            text = f"there is no LocalQueue {workload.queue} in namespace {workload.namespace}"
+            return Refusal(Reason.NO_QUEUE, text), ""
+        name = local.cluster_queue
+        queue = self.quotas.queues.get(name)
+        if queue is None:
+            return Refusal(Reason.NO_QUEUE, f"LocalQueue {local.name}: there is no ClusterQueue {name}"), name
+        for kind, stop in (("LocalQueue", local.stop), ("ClusterQueue", queue.stop)):
+            if stop is not Stop.NONE:
+                text = f"{kind} {local.name if kind == 'LocalQueue' else name} is stopped (stopPolicy {stop})"
+                return Refusal(Reason.QUEUE_STOPPED, text), name
+        if not serves(queue, self.namespaces.get(workload.namespace, {})):
+            text = f"the namespaceSelector of ClusterQueue {name} does not select namespace {workload.namespace}"
+            return Refusal(Reason.NAMESPACE_NOT_SELECTED, text), name
+        return None, name
+
+    def drained(self, workload: Workload, cluster_queue: str) -> bool:
+        """Whether a workload that holds quota of a ClusterQueue has to go."""
+        local, queue = self.local.get((workload.namespace, workload.queue)), self.quotas.queues.get(cluster_queue)
+        return Stop.DRAIN in {local.stop if local else None, queue.stop if queue else None}

@@ -1,0 +1,221 @@
+"""All who hold something: workloads that are admitted or nominated, and pods that no queue admitted.
+
+Rules
+- What is held is held twice, in the engine (slots) and here (quota), and both change together.
+- A victim holds what it holds until its pods are gone; meanwhile it is nobody else's victim. The workload that it goes
+  for is nominated as long as one of its victims is left.
+- A victim may lose the slices that it has in some domains, and keep the rest (`queueing.queues.eviction_units`).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+
+from engine.cluster.state import ClusterState
+from queueing.model import OutsidePod, Workload, order
+from queueing.queues.entry import OUTSIDE, AssumedAdmission, Entry, Phase
+from queueing.queues.eviction_units import Path, pod_unit, slice_level, split
+from queueing.queues.quota import Held, Quotas
+from queueing.queues.usage import FlavorUsage, SlotOwner, UsageIndex
+
+
+class Holders:
+    """See the module's rules. ``entries``: all workloads of the queues, by key."""
+
+    def __init__(self, quotas: Quotas, entries: Mapping[str, Entry]) -> None:
+        self.nominated: dict[str, None] = {}
+        self.evicting: dict[str, None] = {}  # whose pods are on their way out
+        self.losing: dict[str, tuple[Path, ...]] = {}  # who loses the slices that it has in these domains
+        self.outside: dict[str, Entry] = {}  # pods that no queue admitted, by name of the unit
+        self.by_flavor: dict[str, int] = {}  # how many hold something of it
+        self._quotas = quotas
+        self._entries = entries
+        self._usage = UsageIndex()
+        self._held_in: dict[str, dict[str, None]] = {}
+        self._priorities: dict[str, dict[int, int]] = {}
+        self._numbers: dict[str, int] = {}
+
+    # -- workloads --------------------------------------------------------------------------------------------
+
+    def hold(
+        self,
+        state: ClusterState,
+        entry: Entry,
+        grant: AssumedAdmission,
+        *,
+        nominated: Iterable[str],
+        parts: Mapping[str, tuple[Path, ...]],
+        waits: bool,
+        stored: bool,
+    ) -> None:
+        """Have a workload hold a grant instead of what it held; the other arguments as in ``Queues.grant``."""
+        key = entry.workload.key
+        if entry.grant is not None:
+            self._list(entry, entry.grant, -1)
+        self._list(entry, grant, 1)
+        victims = {victim for victim in nominated if self._has(victim, parts.get(victim, ()))}
+        entry.grant, entry.queue, entry.victims, entry.refusal = grant, grant.queue, victims, None
+        entry.phase = Phase.NOMINATED if victims or waits else Phase.ADMITTED
+        self._quotas.hold(key, Held(grant.queue, grant.amounts))
+        for victim in victims:
+            if victim in parts:
+                self.losing[victim] = parts[victim]
+            else:
+                self.evict(victim)
+        if key in self.losing and not split(grant.assignments, self.losing[key])[1]:
+            self._lost(key)
+        (state.restore if stored else state.reserve)(key, grant.assignments)
+        self._usage.note(self._owner(entry), state.assignments(key))
+        if entry.phase is Phase.NOMINATED:
+            self.nominated[key] = None
+        else:
+            self.nominated.pop(key, None)
+
+    def release(self, state: ClusterState, key: str) -> AssumedAdmission | None:
+        """Have a workload hold nothing, and its victims stay; returns what it held."""
+        entry = self._entries.get(key)
+        state.release(key)
+        self._quotas.free(key)
+        if entry is None or entry.grant is None:
+            return None
+        grant, entry.grant = entry.grant, None
+        for victim in entry.victims:
+            self._quotas.leave(victim, leaving=False)
+            self.evicting.pop(victim, None)
+            self.losing.pop(victim, None)
+        entry.victims, entry.phase, entry.drained = set(), Phase.STUCK, False
+        self._list(entry, grant, -1)
+        self.evicting.pop(key, None)
+        self.nominated.pop(key, None)
+        self._usage.note(SlotOwner(key), {})
+        self._lost(key)
+        return grant
+
+    def evict(self, key: str) -> None:
+        """Its pods are on their way out: it is nobody's victim any more, and holds what it holds until ``release``."""
+        entry = self._entries.get(key)
+        if key in self.outside or (entry is not None and entry.grant is not None):
+            self._quotas.leave(key)
+            self.losing.pop(key, None)
+            self.evicting[key] = None
+
+    def _has(self, victim: str, domains: tuple[Path, ...]) -> bool:
+        """Whether a victim holds what it is to give up."""
+        if victim in self.outside:
+            return True
+        entry = self._entries.get(victim)
+        if victim not in self._quotas.held or entry is None or entry.grant is None:
+            return False
+        return not domains or bool(split(entry.grant.assignments, domains)[1])
+
+    def _lost(self, victim: str) -> None:
+        """It gave up what it was to give up: nobody waits for it any more."""
+        self.losing.pop(victim, None)
+        for other in self.nominated:
+            self._entries[other].victims.discard(victim)
+
+    def _list(self, entry: Entry, grant: AssumedAdmission, by: int) -> None:
+        """Note who holds quota of which queue, and something of which flavor."""
+        if by > 0:
+            entry.held_at = entry.workload.priority
+            self._held_in.setdefault(grant.queue, {})[entry.workload.key] = None
+        else:
+            self._held_in[grant.queue].pop(entry.workload.key, None)
+        self._count(grant.queue, entry.held_at, by)
+        for flavor in flavors_of(grant):
+            self.by_flavor[flavor] = self.by_flavor.get(flavor, 0) + by
+
+    def _count(self, queue: str, priority: int, by: int) -> None:
+        counts = self._priorities.setdefault(queue, {})
+        counts[priority] = counts.get(priority, 0) + by
+        if not counts[priority]:
+            del counts[priority]
+
+    # -- pods that no queue admitted --------------------------------------------------------------------------
+
+    def set_pod(self, pod: OutsidePod) -> None:
+        """A bound pod that no queue admitted, and that may be evicted; it is in the engine's state."""
+        unit = pod_unit(pod.key)
+        found = self.outside.get(unit)
+        if found is not None and found.outside == pod:
+            return
+        if found is not None:
+            self._count(OUTSIDE, found.workload.priority, -1)
+        self._count(OUTSIDE, pod.priority, 1)
+        namespace = pod.key.partition("/")[0]
+        workload = Workload(
+            key=unit,
+            namespace=namespace,
+            queue="",
+            pod_sets=(),
+            priority=pod.priority,
+            created=pod.created,
+            uid=pod.uid,
+        )
+        self.outside[unit] = Entry(workload, order(workload), b"", 0.0, Phase.ADMITTED, pods={pod.key}, outside=pod)
+        self._usage.note_pod(pod)
+
+    def remove_pod(self, key: str) -> None:
+        """Such a pod is gone, or may not be evicted any more; ``key``: ``namespace/name``."""
+        unit = pod_unit(key)
+        found = self.outside.pop(unit, None)
+        if found is not None:
+            self._count(OUTSIDE, found.workload.priority, -1)
+            self._usage.forget_pod(key)
+            self.evicting.pop(unit, None)
+            self._lost(unit)
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def keys(self) -> Iterator[str]:
+        """The workloads that hold something."""
+        return (key for key, entry in self._entries.items() if entry.grant is not None)
+
+    def held_in(self, queue: str) -> Iterator[str]:
+        """Who holds quota of a cluster queue."""
+        return iter(self._held_in.get(queue, ()))
+
+    def first(self, queue: str) -> Iterator[str]:
+        """Some who hold quota of a cluster queue, for messages: reading all of thousands would take long."""
+        return islice(self.held_in(queue), 64)
+
+    def lowest(self, queue: str) -> int | None:
+        """The lowest priority of those who hold quota of a cluster queue, or of the pods in `OUTSIDE`."""
+        return min(self._priorities.get(queue, ()), default=None)
+
+    def number(self, queue: str) -> int:
+        """A number that stands for a cluster queue; -1 where it never held anything."""
+        return self._numbers.get(queue, -1)
+
+    def usage(self, state: ClusterState, flavor: str) -> FlavorUsage | None:
+        """Who holds how much on the nodes of a flavor."""
+        return self._usage.get(
+            state,
+            flavor,
+            lambda: (self._owner(self._entries[key]) for key in self.keys()),
+            lambda: (entry.outside for entry in self.outside.values() if entry.outside is not None),
+        )
+
+    def _owner(self, entry: Entry) -> SlotOwner:
+        workload = entry.workload
+        number = self._numbers.setdefault(entry.queue, len(self._numbers))
+        return SlotOwner(workload.key, workload.priority, workload.created, number, slice_level(workload))
+
+
+def flavors_of(grant: AssumedAdmission | None) -> set[str]:
+    """The flavors that a grant takes something of: one all of whose pods are done may still hold nothing of some."""
+    if grant is None:
+        return set()
+    taken = {flavor for (flavor, _), amount in grant.amounts.items() if amount}
+    return taken | {part.flavor for part in grant.assignments if part.slices}
+
+
+def helped_by(state: ClusterState, grant: AssumedAdmission) -> Iterable[str]:
+    """The flavors in which somebody may find room once a grant is gone: flavors may share nodes."""
+    if any(part.source is not None and part.source.anti_affinity for part in grant.assignments):
+        return flavors_of(grant) | state.flavors.keys()  # it kept others out of whole domains
+    if len(state.flavors) <= 1:
+        return flavors_of(grant)
+    slices = [piece for part in grant.assignments for piece in part.slices]
+    if not all(piece.nodes for piece in slices):
+        return flavors_of(grant) | state.flavors.keys()
+    return flavors_of(grant).union(*(state.flavors_on(name) for piece in slices for name, _ in piece.nodes))

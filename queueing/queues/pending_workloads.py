@@ -1,0 +1,132 @@
+"""All who wait: in the line of their cluster queue, put off until a time, or parked until something could help them.
+
+Rules
+- A group that was refused is parked under the events that could help it: room in a flavor, quota of a cohort, somebody
+  gone. Nothing else makes anybody look at it again, but a change of queues or flavors, which wakes whole lines.
+- A group leaves the events as soon as it is woken, or its last member left.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
+
+from queueing.model import ClusterQueue, Quantities
+from queueing.queues.config import QueueConfig
+from queueing.queues.entry import Entry, Phase
+from queueing.queues.pending import EquivalenceClass, PendingQueue
+
+# What parked groups wait for: ("room", flavor), ("quota", pool, flavor, resource), ("claim", key of its claimant),
+# ("borrow", cohort), ("placed",), ("gone",). A change of queues or flavors wakes whomever it concerns without an event.
+Event = tuple[str, ...]
+
+
+class PendingWorkloads:
+    """See the module's rules. ``patience``: how long one waits until it may keep room, in seconds."""
+
+    def __init__(self, config: QueueConfig, patience: float) -> None:
+        self.lines: dict[str, PendingQueue] = {}
+        self.news: dict[str, None] = {}  # whom nobody has told yet why they wait
+        self.aging: list[tuple[float, str]] = []  # heap: (when its patience ends, key)
+        self.rooms: dict[str, int] = {}  # by flavor: grows when room there may have become free
+        self.pools: dict[str, int] = {}  # by pool of quota: grows when some was given back
+        self._config = config
+        self._patience = patience
+        self._parked: dict[Event, set[EquivalenceClass]] = {}
+        self._later: list[tuple[float, str]] = []
+
+    # -- who waits where --------------------------------------------------------------------------------------
+
+    def set_line(self, queue: ClusterQueue) -> None:
+        """There is a line for a cluster queue."""
+        self.lines.setdefault(queue.name, PendingQueue(queue.name)).strict = queue.strict
+
+    def route(self, entry: Entry) -> None:
+        """Have one wait in the line of its cluster queue, or note why it can wait in none."""
+        stuck, queue = self._config.refused(entry.workload)
+        if stuck is None and entry.group is not None and entry.queue == queue:
+            return
+        self.leave(entry)
+        self.news[entry.workload.key] = None
+        if stuck is not None:
+            entry.phase, entry.queue, entry.refusal = Phase.STUCK, queue, stuck
+            return
+        entry.phase, entry.queue, entry.refusal = Phase.WAITING, queue, None
+        entry.group = self.lines[queue].add(entry.order, entry.shape)
+        heapq.heappush(self.aging, (entry.since + self._patience, entry.workload.key))
+
+    def leave(self, entry: Entry) -> None:
+        """One waits in no line any more."""
+        if entry.group is not None:
+            entry.group.line.remove(entry.workload.key, entry.group)
+            if not entry.group.members:
+                self._unpark(entry.group)
+            entry.group = None
+
+    def put_off(self, entry: Entry, until: float) -> None:
+        """One is not looked at before ``until``."""
+        self.leave(entry)
+        entry.phase, entry.until = Phase.LATER, until
+        heapq.heappush(self._later, (until, entry.workload.key))
+
+    def due(self, entries: Mapping[str, Entry], now: float) -> None:
+        """Those whose time has come wait again."""
+        while self._later and self._later[0][0] <= now:
+            until, key = heapq.heappop(self._later)
+            entry = entries.get(key)
+            if entry is not None and entry.phase is Phase.LATER and entry.until == until:
+                entry.since = now
+                self.route(entry)
+
+    def times(self) -> Iterator[float]:
+        """When time alone changes something next."""
+        return (heap[0][0] for heap in (self._later, self.aging) if heap)
+
+    # -- events that help -------------------------------------------------------------------------------------
+
+    def freed(self, flavors: Iterable[str]) -> None:
+        """Room may have become free in these flavors: pods went, nodes came or changed, slots were given back."""
+        for flavor in flavors:
+            self.rooms[flavor] = self.rooms.get(flavor, 0) + 1
+            self.wake([("room", flavor)])
+        self.wake([("gone",)])
+
+    def gave_quota(self, queue: str, amounts: Quantities) -> None:
+        """Quota of a cluster queue is free again."""
+        quotas = self._config.quotas
+        if queue not in quotas.queues:
+            return  # nobody waits in it
+        pool = quotas.pool(queue)
+        self.pools[pool] = self.pools.get(pool, 0) + 1
+        self.wake(("quota", pool, *name) for name in amounts)
+
+    def wake(self, events: Iterable[Event]) -> None:
+        """Whoever is parked under one of these events is looked at again."""
+        for event in events:
+            for group in self._parked.pop(event, ()):
+                if group.line.wake(group):
+                    self._unpark(group)
+
+    def wake_line(self, line: PendingQueue) -> None:
+        """Whoever is parked in a line is looked at again."""
+        for group in line.groups.values():
+            if line.wake(group):
+                self._unpark(group)
+
+    def awaited(self, event: Event) -> bool:
+        """Whether somebody is parked under an event."""
+        return event in self._parked
+
+    def park(self, group: EquivalenceClass, waits: Iterable[Event], *, aside: bool) -> None:
+        """Nobody looks at a group until one of the events comes."""
+        self._unpark(group)
+        group.parked, group.aside, group.waits = True, aside, tuple(waits)
+        for event in group.waits:
+            self._parked.setdefault(event, set()).add(group)
+
+    def _unpark(self, group: EquivalenceClass) -> None:
+        for event in group.waits:
+            waiting = self._parked.get(event)
+            if waiting is not None:
+                waiting.discard(group)
+                if not waiting:
+                    del self._parked[event]
+        group.waits = ()

@@ -1,0 +1,299 @@
+"""Nobody starves: one that waited for long keeps the room and the quota it needs from those behind it."""
+
+import pytest
+from support.queue_factories import (
+    GPU,
+    keys,
+    make_node,
+    make_pod_set,
+    make_queue,
+    make_queues,
+    make_state,
+    make_workload,
+    submit,
+)
+
+from engine.reasons import Reason
+from queueing.cycle.cycle import cycle
+from queueing.cycle.elastic import reclaim
+from queueing.model import ClusterQueue, Rules
+
+PATIENT = Rules(patience=1e9)
+RULES = Rules(patience=100.0)
+
+
+def stream(state, queues, *, until, small="small", queue="q"):
+    """Small workloads that come every 10 s, run for 50 s and are always more than fit; returns when `large` starts."""
+    running = [(key, 10 * i - 40) for i, key in enumerate(sorted(queues.holders.keys()))]  # one ends every 10 s
+    made = 0
+    for now in range(10, until, 10):
+        for key in [key for key, begun in running if now - begun >= 50]:
+            queues.forget(state, key)
+        running = [(key, begun) for key, begun in running if now - begun < 50]
+        for _ in range(3):
+            made += 1
+            queues.submit(make_workload(f"{small}{made:04}", queue, created=float(now)), float(now))
+        found = cycle(state, queues, float(now))
+        while found.more:
+            more = cycle(state, queues, float(now))
+            found.admitted.extend(more.admitted)
+            found.more = more.more
+        if "large" in keys(found):
+            return now
+        running += [(key, now) for key in keys(found)]
+    return None
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_large_required_job_behind_a_stream_of_small_ones(strict):
+    starts = {}
+    for rules in (PATIENT, RULES):
+        state = make_state(3, 2)
+        queues = make_queues(make_queue("q", 48, strict=strict), make_queue("other", 48), rules=rules)
+        submit(queues, *(make_workload(f"first{i}", created=float(i)) for i in range(5)))
+        assert len(keys(cycle(state, queues, 5.0))) == 5
+        submit(queues, make_workload("large", "other", count=2, created=6.0))
+        starts[rules.patience] = stream(state, queues, until=1000)
+    assert starts[1e9] is None, "without claims it starves, so this test shows something"
+    assert starts[100.0] <= 5 + 100 + 60
+
+
+def test_the_rest_of_the_cluster_stays_in_use_meanwhile():
+    state = make_state(3, 2)
+    queues = make_queues(make_queue("q", 48), make_queue("other", 48), rules=RULES)
+    submit(queues, *(make_workload(f"w{i}", created=float(i)) for i in range(6)))
+    assert len(keys(cycle(state, queues, 5.0))) == 6
+    submit(queues, make_workload("large", "other", count=2, created=6.0), now=6.0)
+    submit(queues, *(make_workload(f"x{i}", created=10.0 + i) for i in range(6)), now=10.0)
+    cycle(state, queues, 10.0)
+    cycle(state, queues, 200.0)  # now it claims a rack
+    (claim,) = queues.claims.values()
+    rack = claim.domains["tas"]
+    gone = [key for key in ("w0", "w1", "w2", "w3", "w4", "w5") if rack_of(state, key) != rack[0]]
+    queues.forget(state, gone[0])
+    assert keys(cycle(state, queues, 201.0)) == ["x0"]  # room elsewhere is for the others
+    mine = [key for key in ("w0", "w1", "w2", "w3", "w4", "w5") if key not in gone]
+    queues.forget(state, mine[0])
+    assert keys(cycle(state, queues, 202.0)) == []  # room there is not
+    queues.forget(state, mine[1])
+    assert keys(cycle(state, queues, 203.0)) == ["large"]
+    assert not queues.claims
+    assert rack_of(state, "large") == rack[0]
+
+
+def test_one_that_waits_for_quota_keeps_no_nodes_idle():
+    state = make_state(1, 4)
+    queues = make_queues(make_queue("mine", 16), make_queue("other", 48), rules=RULES)
+    submit(queues, make_workload("runs", "mine", count=2))
+    cycle(state, queues, 1.0)
+    submit(queues, make_workload("large", "mine", count=2, created=2.0), now=2.0)
+    cycle(state, queues, 2.0)
+    cycle(state, queues, 200.0)
+    assert list(queues.claims) == ["large"]
+    submit(queues, make_workload("x0", "other", created=3.0), now=200.0)
+    assert keys(cycle(state, queues, 201.0)) == ["x0"]
+    queues.forget(state, "x0")
+    submit(queues, make_workload("x1", "other", count=2, created=4.0), now=202.0)
+    assert keys(cycle(state, queues, 202.0)) == ["x1"]
+    queues.set_cluster_queue(make_queue("mine", 32))
+    queues.freed(["tas"])
+    submit(queues, make_workload("x2", "other", created=5.0), now=203.0)
+    assert keys(cycle(state, queues, 203.0)) == [], "it could use room now, and keeps what becomes free"
+    queues.forget(state, "x1")
+    submit(queues, make_workload("x3", "other", created=6.0), now=204.0)
+    assert keys(cycle(state, queues, 204.0))[:1] == ["large"]
+
+
+@pytest.mark.parametrize(("since", "gets_in"), [(2.0, []), (150.0, ["small"])])
+def test_after_a_restart_it_counts_how_long_one_has_waited(since, gets_in):
+    state = make_state(1, 2)
+    queues = make_queues(make_queue("q", 48), rules=RULES)
+    submit(queues, make_workload("runs"))
+    cycle(state, queues, 1.0)
+    queues.submit(make_workload("large", count=2, created=2.0), 200.0, since)
+    submit(queues, make_workload("small", created=3.0), now=200.0)
+    assert keys(cycle(state, queues, 200.0)) == gets_in
+    assert list(queues.claims) == ([] if gets_in else ["large"])
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_after_a_restart_who_has_waited_long_is_looked_at_before_another_queue_has_its_turn(strict):
+    state = make_state(1, 2)
+    queues = make_queues(make_queue("q", 48, strict=strict), make_queue("other", 48), rules=RULES)
+    submit(queues, make_workload("runs"))
+    cycle(state, queues, 1.0)
+    queues.submit(make_workload("never", priority=1, count=3, created=1.0), 200.0, 1.0)  # holds up nobody
+    queues.submit(make_workload("large", count=2, created=2.0), 200.0, 2.0)
+    queues.submit(make_workload("late", count=1, created=3.0), 200.0, 3.0)
+    submit(queues, make_workload("small", "other", created=2.5), now=200.0)
+    assert keys(cycle(state, queues, 200.0)) == []
+    assert list(queues.claims) == ["large"]
+
+
+def rack_of(state, key):
+    return state.assignments(key)["main"].slices[0].values[0]
+
+
+def test_one_of_higher_priority_is_not_stopped_by_a_claim():
+    state = make_state(1, 2)
+    queues = make_queues(make_queue("q", 48), rules=RULES)
+    submit(queues, make_workload("w0"), make_workload("w1"))
+    cycle(state, queues, 1.0)
+    submit(queues, make_workload("large", count=2, created=2.0), now=2.0)
+    cycle(state, queues, 2.0)
+    cycle(state, queues, 200.0)
+    assert list(queues.claims) == ["large"]
+    submit(queues, make_workload("urgent", priority=1, created=3.0), make_workload("late", created=4.0), now=200.0)
+    queues.forget(state, "w0")
+    assert keys(cycle(state, queues, 201.0)) == ["urgent"]
+    assert list(queues.claims) == ["large"]
+
+
+def test_who_would_have_the_room_of_a_claim_is_told_whose_it_is():
+    state = make_state(1, 2)
+    queues = make_queues(make_queue("q", 48), rules=RULES)
+    submit(queues, make_workload("w0"), make_workload("w1"))
+    cycle(state, queues, 1.0)
+    submit(queues, make_workload("large", count=2, created=2.0), now=2.0)
+    cycle(state, queues, 2.0)
+    cycle(state, queues, 200.0)
+    queues.forget(state, "w0")
+    submit(queues, make_workload("late", created=4.0), make_workload("more", count=3, created=5.0), now=200.0)
+    told = {one.key: one for one in cycle(state, queues, 201.0).waiting}
+    assert told["late"].reason is Reason.BEHIND_OTHERS
+    assert "kept for large, which has waited long" in told["late"].message
+    assert told["more"].reason is not Reason.BEHIND_OTHERS, "it would not fit anyway"
+    queues.forget(state, "large")
+    assert keys(cycle(state, queues, 202.0)) == ["late"]
+
+
+def test_without_a_queue_nobody_keeps_room_from_others():
+    state = make_state(1, 2)
+    queues = make_queues(make_queue("q", 48), ClusterQueue(name="none", unlimited=True, claims=False), rules=RULES)
+    submit(queues, make_workload("w0"), make_workload("w1"))
+    cycle(state, queues, 1.0)
+    submit(queues, make_workload("greedy", "none", count=2, created=2.0), now=2.0)
+    for now in (2.0, 200.0, 400.0):
+        cycle(state, queues, now)
+    assert not queues.claims
+    queues.forget(state, "w0")
+    submit(queues, make_workload("late", created=4.0), now=401.0)
+    assert keys(cycle(state, queues, 401.0)) == ["late"]
+
+
+def test_quota_is_kept_from_those_who_borrow_it():
+    state = make_state(1, 4)
+    queues = make_queues(make_queue("mine", 16, cohort="c"), make_queue("lent", 16, cohort="c"), rules=RULES)
+    submit(queues, *(make_workload(f"b{i}", "lent", created=float(i)) for i in range(4)))
+    assert len(keys(cycle(state, queues, 5.0))) == 4
+    submit(queues, make_workload("large", "mine", count=2, created=6.0), now=6.0)
+    submit(queues, *(make_workload(f"x{i}", "lent", created=10.0 + i) for i in range(4)), now=10.0)
+    cycle(state, queues, 10.0)
+    cycle(state, queues, 200.0)
+    queues.forget(state, "b0")
+    found = cycle(state, queues, 201.0)
+    assert keys(found) == []
+    queues.forget(state, "b1")
+    assert keys(cycle(state, queues, 202.0)) == ["large"]
+
+
+def test_without_room_ever_there_is_no_claim():
+    state = make_state(2, 1)
+    queues = make_queues(make_queue("q", 48), rules=RULES)
+    submit(queues, make_workload("never", count=2), make_workload("w0", created=1.0), make_workload("w1", created=2.0))
+    cycle(state, queues, 1.0)
+    submit(queues, make_workload("x", created=3.0))
+    for now in range(200, 2000, 200):
+        cycle(state, queues, float(now))
+    assert list(queues.claims) == ["x"]
+    queues.forget(state, "w0")
+    assert keys(cycle(state, queues, 3000.0)) == ["x"]
+
+
+def two_sets(key, *sizes, **more):
+    """Pod sets that each need one rack."""
+    sets = tuple(make_pod_set(size, name=f"s{at}") for at, size in enumerate(sizes))
+    return make_workload(key, pod_sets=sets, **more)
+
+
+def test_pod_sets_that_fit_one_by_one_and_never_together_claim_nothing():
+    state = make_state(2, 2)
+    queues = make_queues(make_queue("q", 96), rules=RULES)
+    submit(queues, make_workload("w0"), make_workload("w1", created=1.0))
+    cycle(state, queues, 1.0)
+    submit(queues, two_sets("never", 2, 2, 2, created=2.0), now=2.0)
+    cycle(state, queues, 2.0)
+    for now in range(200, 2000, 200):
+        cycle(state, queues, float(now))
+        assert f"never{chr(0)}claim" not in state.workloads
+        submit(queues, make_workload(f"x{now}", created=float(now)), now=float(now))
+        assert keys(cycle(state, queues, float(now))) == [f"x{now}"]
+        queues.forget(state, f"x{now}")
+
+
+def test_pod_sets_that_fit_together_once_others_end_claim_the_flavor():
+    state = make_state(2, 2)
+    queues = make_queues(make_queue("q", 96), rules=RULES)
+    submit(queues, make_workload("w0"), make_workload("w1", created=1.0))
+    cycle(state, queues, 1.0)
+    submit(queues, two_sets("large", 2, 2, created=2.0), now=2.0)
+    cycle(state, queues, 2.0)
+    cycle(state, queues, 200.0)
+    assert list(queues.claims) == ["large"]
+    submit(queues, make_workload("x", created=3.0), now=201.0)
+    queues.forget(state, "w0")
+    assert keys(cycle(state, queues, 201.0)) == []
+    queues.forget(state, "w1")
+    assert keys(cycle(state, queues, 202.0)) == ["large"]
+
+
+def test_one_all_of_whose_pods_are_done_is_nobody_whose_end_is_waited_for():
+    state = make_state(2, 2)
+    queues = make_queues(make_queue("q", 96, strict=True), rules=RULES)
+    submit(queues, make_workload("done", count=2))
+    cycle(state, queues, 1.0)
+    reclaim(state, queues, "done", {"main": 2})
+    submit(queues, two_sets("never", 2, 2, 2, created=2.0), make_workload("x", created=3.0), now=2.0)
+    cycle(state, queues, 2.0)
+    cycle(state, queues, 200.0)
+    assert "x" in state.workloads
+    assert not queues.claims
+
+
+def test_a_claim_ends_with_its_workload_and_gives_all_back():
+    state = make_state(1, 2)
+    queues = make_queues(make_queue("q", 48), rules=RULES)
+    submit(queues, make_workload("w0"), make_workload("w1"))
+    cycle(state, queues, 1.0)
+    submit(queues, make_workload("large", count=2, created=2.0), make_workload("x", created=3.0), now=2.0)
+    cycle(state, queues, 2.0)
+    cycle(state, queues, 200.0)
+    queues.forget(state, "w0")
+    found = cycle(state, queues, 201.0)
+    assert keys(found) == []
+    assert {one.key: one.reason for one in found.waiting} == {} or Reason.DOES_NOT_FIT in {
+        o.reason for o in found.waiting
+    }
+    queues.forget(state, "large")
+    assert keys(cycle(state, queues, 202.0)) == ["x"]
+    assert set(state.workloads) == {"w1", "x"}
+
+
+def test_a_claimed_rack_that_is_lost_is_given_up_for_another():
+    state = make_state(2, 2)
+    queues = make_queues(make_queue("q", 64), rules=RULES)
+    submit(queues, *(make_workload(f"w{i}", created=float(i)) for i in range(4)))
+    cycle(state, queues, 1.0)
+    submit(queues, make_workload("large", count=2, created=9.0), now=9.0)
+    cycle(state, queues, 9.0)
+    cycle(state, queues, 200.0)
+    (claim,) = queues.claims.values()
+    first = claim.domains["tas"]
+    lost = next(node.name for node in state.nodes.values() if node.labels["rack"] == first[0])
+    state.remove_node(lost)
+    queues.freed(["tas"])
+    cycle(state, queues, 201.0)
+    (claim,) = queues.claims.values()
+    assert claim.domains["tas"] != first
+    state.set_node(make_node(lost, first[0]))
+    assert make_pod_set().requests == {GPU: 8}
