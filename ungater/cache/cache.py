@@ -904,7 +904,7 @@ class Cache:
         return not apart
 
     def judge_unstored(self) -> None:
-        """Find Workloads that came and went while a watch was broken, of which no event tells; to be called at times."""
+        """Find Workloads that came and went while a watch was broken, of which no event tells; call at times."""
         now, stored = self._clock(), self.stores.workload
         missing = [
             entry
