@@ -35,11 +35,11 @@ from crds.flex_topo import FlexTopo
 from crds.settings import Settings
 from engine.reasons import Reason
 from kube.client import Client
+from kube.connection.transport import backoff
 from kube.errors import KubeError
 from kube.events import EventRecorder, reference
 from kube.informer import Informer
 from kube.resources import NODES, PODS
-from kube.transport import backoff
 
 log = structlog.get_logger()
 

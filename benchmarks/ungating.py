@@ -26,8 +26,8 @@ from benchmarks.plane import Plane, plane
 from cli.run.components import Components
 from crds.constants import Keys
 from crds.names import workload_name
-from kube import config
 from kube.client import Client
+from kube.connection import config
 from kube.objects import Pod, controller_of
 from kube.resources import JOBS, PODS
 from localcluster import SCHEDULER

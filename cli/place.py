@@ -27,7 +27,7 @@ from engine.cluster.state import ClusterState
 from engine.kubelet.machine import NumaPlacement
 from engine.model import Policy, TopologyRequest
 from engine.reasons import Reason
-from kube import convert
+from kube.pods import convert
 from ungater.cache.cache import Cache
 from ungater.model.conditions import timestamp
 from ungater.model.pod_slots import rank_of

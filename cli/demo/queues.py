@@ -9,8 +9,9 @@ from cli.cluster import live_queues
 from cli.demo.stage import NAMESPACE, Stage, act, make_job, say, syntax, until
 from cli.output import Failure, progress, stdout
 from crds.constants import API_VERSION, Keys
-from kube.objects import Workload, controller_of, is_true
+from kube.objects import controller_of, is_true
 from kube.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, NODES, PODS, RESOURCE_FLAVORS, WORKLOADS
+from kube.workloads import Workload
 from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, HOSTNAME_LABEL, RACK_LABEL, Fleet, add_nodes, wait_ready
 
 GROUP = "teams"

@@ -27,9 +27,10 @@ from crds.request import ParsedRequest
 from engine.model import Policy, TopologyRequest
 from engine.quantity import format_quantity
 from engine.reasons import Reason
-from kube import convert, objects
+from kube import objects
 from kube.client import Client
 from kube.errors import KubeError, NotFound
+from kube.pods import convert
 from kube.resources import JOBS
 from ungater.cache.cache import Cache
 from ungater.cache.rules import queue_rules

@@ -17,7 +17,7 @@ from cli.whatif.machines import PodForm, pod_shape
 from crds.flex_topo import FlexTopo
 from engine.kubelet.admit import admit
 from engine.kubelet.machine import MemoryCells
-from kube.client import decode
+from kube.connection.answers import decode
 from kube.patches import encode
 from kube.topologies import FlexTopo as Wire
 from ungater.numa.sources.checked import Problems

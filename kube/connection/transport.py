@@ -22,7 +22,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from kube.config import Connection
+from kube.connection.config import Connection
 from kube.errors import (
     ApiError,
     ConnectionFailed,

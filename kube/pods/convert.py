@@ -24,9 +24,10 @@ from engine.model import (
     TopologyRequest,
 )
 from engine.quantity import of_node
-from kube import exclusive, objects
-from kube.requests import is_sidecar, parsed, pod_requests
-from kube.shapes import pod_shape
+from kube import objects
+from kube.pods import exclusive
+from kube.pods.requests import is_sidecar, parsed, pod_requests
+from kube.pods.shapes import pod_shape
 
 __all__ = ["flavor", "label_selector", "node", "occupies", "pod", "pod_requests", "pod_set", "pod_shape"]
 

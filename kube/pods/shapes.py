@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from engine.kubelet.machine import CPU, HUGEPAGES, MEMORY, Container, ContainerKind, PodShape, Qos, TopologyPolicy
 from engine.model import Amounts
 from kube import objects
-from kube.limits import too_many_parts
-from kube.requests import is_sidecar, parsed, pod_level_requests, pod_requests
+from kube.pods.limits import too_many_parts
+from kube.pods.requests import is_sidecar, parsed, pod_level_requests, pod_requests
 
 _CLASSES = {str(found): found for found in Qos}
 _COMPUTE = (CPU, MEMORY)
@@ -29,7 +29,7 @@ def pod_shape(
 ) -> PodShape:
     """The shape of a pod or a template. ``qos_class``: of the pod's status, "" where there is none.
 
-    Of a pod of more containers or resources than are taken into account (`kube.limits`) it is its sum.
+    Of a pod of more containers or resources than are taken into account (`kube.pods.limits`) it is its sum.
 
     Raises:
         ValueError: a quantity cannot be parsed.
