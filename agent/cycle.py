@@ -31,7 +31,7 @@ from agent.observe import Observer
 from agent.pods import NodePod, Roster, pod
 from agent.publish import FlexTopoWriter, TopologyWriter
 from agent.reader import Reader, usable
-from crds.flex_topo import FlexTopo
+from crds.kinds.flex_topo import FlexTopo
 from crds.settings import Settings
 from engine.reasons import Reason
 from kube.client import Client

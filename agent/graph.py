@@ -9,7 +9,7 @@ from agent.cpuset import Cpus
 from agent.gpus import Gpu, Gpus
 from agent.hardware import Core, Hardware, PciDevice
 from crds import graph
-from crds.flex_topo import FlexTopoSpec, HardwareEdge, HardwareNode
+from crds.kinds.flex_topo import FlexTopoSpec, HardwareEdge, HardwareNode
 
 
 @dataclass(frozen=True)

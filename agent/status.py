@@ -9,8 +9,8 @@ from agent.gpus import Gpus
 from agent.hardware import Hardware
 from agent.held import Device, Held, Owner, Pod
 from crds import graph as words
-from crds.common import Condition
-from crds.flex_topo import (
+from crds.kinds.common import Condition
+from crds.kinds.flex_topo import (
     ComponentUse,
     CpuAssignment,
     CpuState,
@@ -23,9 +23,7 @@ from crds.flex_topo import (
     MemoryState,
     MemoryZone,
 )
-from crds.flex_topo import (
-    Device as DeviceModel,
-)
+from crds.kinds.flex_topo import Device as DeviceModel
 from engine.reasons import Reason
 
 READY = "Ready"

@@ -14,7 +14,7 @@ from agent.hardware import Core, Hardware, Zone
 from agent.held import Pod, Reading, merge
 from agent.podresources.client import Answer, Resources
 from cli.whatif.machines import PodForm, pod_shape
-from crds.flex_topo import FlexTopo
+from crds.kinds.flex_topo import FlexTopo
 from engine.kubelet.admit import admit
 from engine.kubelet.machine import MemoryCells
 from kube.connection.answers import decode

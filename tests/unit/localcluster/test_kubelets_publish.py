@@ -5,7 +5,7 @@ import json
 import pytest
 from support.kubelets import cases, make_pod, replay
 
-from crds.flex_topo import FlexTopoSpec, FlexTopoStatus
+from crds.kinds.flex_topo import FlexTopoSpec, FlexTopoStatus
 from crds.numa_placement import decode
 from kube.connection.answers import decode as decode_object
 from kube.objects import Node, ObjectMeta

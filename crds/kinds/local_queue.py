@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from crds.common import (
+from crds.kinds.common import (
     AGE,
     ApiModel,
     ApiObject,

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from crds.common import (
+from crds.constants import HOSTNAME_LABEL, MAX_LEVELS
+from crds.kinds.common import (
     AGE,
     ATOMIC,
     ApiModel,
@@ -20,7 +21,6 @@ from crds.common import (
     cel,
     condition_column,
 )
-from crds.constants import HOSTNAME_LABEL, MAX_LEVELS
 
 _LEVEL_RULES = cel(
     ("self.all(level, self.exists_one(other, other == level))", "levels must be unique"),

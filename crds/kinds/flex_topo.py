@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from crds.common import (
+from crds.kinds.common import (
     AGE,
     ATOMIC,
     ApiModel,
