@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from cli.install import installation
+from cli.install import installation, waiting
 from cli.install.installation import Requested
 from cli.run.components import Components
 from crds.constants import API_VERSION
@@ -123,7 +123,7 @@ async def install(client: Client, webhook_url: str) -> None:
     options = await installation.plan(client, Requested(webhook_url=webhook_url))
     async for _ in installation.apply(client, render.objects(options)):
         pass
-    await installation.wait_established(client, ESTABLISHED_SECONDS)
+    await waiting.wait_established(client, ESTABLISHED_SECONDS)
     spec = {"nodeLabels": {GROUP_LABEL: "tas"}, "topology": {"levels": list(LEVELS)}}
     flavor = {"apiVersion": API_VERSION, "kind": "ResourceFlavor", "metadata": {"name": "tas"}, "spec": spec}
     await client.create(RESOURCE_FLAVORS, flavor)
