@@ -18,8 +18,8 @@ from cli.cluster.dump import Found
 from cli.cluster.manifests import Maker, Manifest
 from cli.cluster.required_evictions import Relief
 from cli.cluster.room_report import Room, listed
-from cli.explain.command import short
 from cli.explain.owners import full_name
+from cli.explain.rendering import short
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, stderr
 from crds.request import ParsedRequest
 from engine.cluster.assignment import Assignment

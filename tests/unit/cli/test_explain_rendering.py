@@ -5,8 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
-from cli.explain import command
-from cli.explain.command import AskedPodSet, Domain, MachineTrouble, PlacedPod, PodZone, Report, Room
+from cli.cluster.room_report import Room
+from cli.explain.rendering import render
+from cli.explain.report import AskedPodSet, Domain, MachineTrouble, PlacedPod, PodZone, Report
 
 BLOCK, RACK, HOST = "cloud-provider.com/topology-block", "cloud-provider.com/topology-rack", "kubernetes.io/hostname"
 
@@ -37,7 +38,7 @@ def report(**changes):
 
 def text(found):
     console = Console(file=io.StringIO(), width=140, color_system=None)
-    console.print(command.render(found))
+    console.print(render(found))
     return [line.rstrip() for line in console.file.getvalue().splitlines() if line.strip()]
 
 

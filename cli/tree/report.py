@@ -1,39 +1,21 @@
-"""``topogate tree``: the topology domains of a cluster, what they have, and what is free in them."""
+"""The topology domains of a cluster, what they have, and what is free in them: `TreeReport`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
-import typer
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
-from cli.cluster import cluster_snapshot
 from cli.cluster.holders import holders
-from cli.explain.command import short
-from cli.output import Context, Failure, Kubeconfig, OutputFormat, emit, stdout
+from cli.explain.rendering import short
+from cli.output import Failure
 from engine.cluster.capacity import WHOLE, Capacity, measured
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Path, Tree
-from engine.model import HOSTNAME_LABEL
-from engine.quantity import CPU, format_quantity, parse
+from engine.quantity import CPU, format_quantity
 from ungater.cache.cache import Cache
 
 ROWS: Final = 48  # so many fit a screen: what has more is folded
-NAMED: Final = 3  # workloads in one cell
-GIB: Final = 1 << 30
-
-
-class TreeFormat(StrEnum):
-    """What ``-o`` accepts here."""
-
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
 
 
 class Amount(msgspec.Struct, frozen=True):
@@ -107,58 +89,6 @@ class TreeWish:
     resources: tuple[str, ...] = ()
     tenants: bool = False
     folded: bool = True
-
-
-def command(
-    under: Annotated[
-        str, typer.Argument(metavar="[DOMAIN]", help="Only this domain and what is in it, e.g. block-1/rack-2.")
-    ] = "",
-    flavor: Annotated[str, typer.Option(help="Only this ResourceFlavor.")] = "",
-    level: Annotated[
-        str, typer.Option(help="The narrowest level to show, by its key or the end of it, e.g. rack or hostname.")
-    ] = "",
-    resource: Annotated[
-        list[str] | None,
-        typer.Option(help="Only this resource, by its name or the end of it, e.g. gpu; repeat for more."),
-    ] = None,
-    workloads: Annotated[bool, typer.Option("--workloads", help="Say who holds something in each domain.")] = False,
-    output: Annotated[
-        TreeFormat, typer.Option("-o", "--output", help="Output format; wide: every node, every number.")
-    ] = TreeFormat.TABLE,
-    files: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-f",
-            "--cluster",
-            metavar="FILE",
-            help="A snapshot (topogate snapshot, kubectl get -o yaml) instead of the live cluster; repeat for more.",
-        ),
-    ] = None,
-    domain: Annotated[
-        str | None, typer.Option("--domain", help="Domain of the annotations; default what was installed.")
-    ] = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-) -> None:
-    """Show the topology: every domain with its nodes, and how much of what they have is used and free.
-
-    What pods that do not run yet were promised counts as used. Large clusters are folded to the widest levels: --level
-    or a DOMAIN shows more. Reads the cluster or a snapshot; changes nothing.
-    """
-    dump, settings, _ = cluster_snapshot.fetch(files, domain, kubeconfig, context)
-    wish = TreeWish(
-        flavor,
-        level,
-        tuple(filter(None, under.split("/"))),
-        tuple(resource or ()),
-        workloads,
-        folded=output is TreeFormat.TABLE,
-    )
-    found = report(cluster_snapshot.memory_of(dump, settings), wish)
-    if output in {TreeFormat.TABLE, TreeFormat.WIDE}:
-        stdout().print(render(found, wide=output is TreeFormat.WIDE))
-    else:
-        emit(found, OutputFormat(output))
 
 
 def report(memory: Cache, wish: TreeWish) -> TreeReport:
@@ -365,137 +295,3 @@ def _flavor(memory: Cache, tree: Tree, wish: TreeWish, resources: tuple[str, ...
     return FlavorView(
         tree.flavor.name, levels, teller.main, levels[teller.deepest], teller.whole(), teller.lacking(), top
     )
-
-
-# --- for people ----------------------------------------------------------------------------------------------------
-
-
-def render(found: TreeReport, *, wide: bool = False) -> RenderableType:
-    """The trees as a person reads them."""
-    parts: list[RenderableType] = []
-    utf = stdout().encoding.lower().startswith("utf")
-    for view in found.flavors:
-        parts += [_head(view), _table(view, wide=wide, utf=utf), *_notes(view, wide=wide), Text("")]
-    if found.outside:
-        parts.append(Text(f"{found.outside} nodes are in no flavor with a topology: nothing is placed on them", "dim"))
-    elif parts:
-        parts.pop()
-    return Group(*parts)
-
-
-def _head(view: FlavorView) -> Text:
-    top = view.tree
-    free = ", ".join(f"{_amount(name, amount.free)} {name}" for name, amount in top.resources.items())
-    return Text.assemble((f"Flavor {view.name}", "bold"), f"  {top.nodes} nodes, free: {free or 'nothing'}")
-
-
-def _table(view: FlavorView, *, wide: bool, utf: bool) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column(" / ".join(map(short, view.levels)), no_wrap=True)
-    for name in ("NODES", "OUT", "IDLE"):
-        table.add_column(name, justify="right")
-    for name in view.tree.resources:
-        for column in ("FREE", "USED", "ALL") if wide else ("FREE/ALL",):
-            table.add_column(f"{_heading(name)} {column}", justify="right")
-    tenants = _any_tenants(view.tree)
-    if tenants:
-        table.add_column("HELD BY")
-    for label, domain, alike in _rows(view.tree, fold=not wide, utf=utf):
-        cells = [str(domain.nodes * alike), _out(domain, alike), str(domain.idle * alike)]
-        for name, amount in domain.resources.items():
-            free, used, have = (_amount(name, part, alike) for part in (amount.free, amount.used, amount.allocatable))
-            cells += (free, used, have) if wide else (f"{free}/{have}",)
-        if tenants:
-            cells.append(_held(domain.tenants, alike, wide=wide))
-        table.add_row(label, *cells, style=_style(domain, view.resource))
-    return table
-
-
-def _rows(top: DomainView, *, fold: bool, utf: bool) -> Iterator[tuple[str, DomainView, int]]:
-    """(label, domain, how many follow each other that are alike)."""
-    yield "/".join(top.values) or "all", top, 1
-    yield from _rows_below(top, "", fold=fold, utf=utf)
-
-
-def _rows_below(above: DomainView, indent: str, *, fold: bool, utf: bool) -> Iterator[tuple[str, DomainView, int]]:
-    last, branch, bar, gap = ("└─ ", "├─ ", "│  ", "   ") if utf else ("  ", "  ", "  ", "  ")
-    groups = list(_alike(above.domains) if fold else ((one,) for one in above.domains))
-    for number, group in enumerate(groups):
-        first, end = group[0], group[-1]
-        mark = last if number == len(groups) - 1 else branch
-        dots = "…" if utf else "..."
-        name = first.values[-1] + (f" {dots} {end.values[-1]}" if len(group) > 1 else "")
-        yield indent + mark + name, first, len(group)
-        if len(group) == 1:
-            yield from _rows_below(first, indent + (gap if mark == last else bar), fold=fold, utf=utf)
-
-
-def _alike(domains: Sequence[DomainView]) -> Iterator[tuple[DomainView, ...]]:
-    """Neighbours without domains below that differ in nothing but their names are told in one line."""
-    group: list[DomainView] = []
-    for one in domains:
-        if group and (one.domains or group[0].domains or _numbers(group[0]) != _numbers(one)):
-            yield tuple(group)
-            group = []
-        group.append(one)
-    if group:
-        yield tuple(group)
-
-
-def _numbers(domain: DomainView) -> tuple[object, ...]:
-    return domain.nodes, domain.not_ready, domain.cordoned, domain.idle, domain.resources, domain.tenants
-
-
-def _out(domain: DomainView, alike: int) -> str:
-    """Nodes that take nothing now: not ready, and cordoned."""
-    parts = ((domain.not_ready, "not ready"), (domain.cordoned, "cordoned"))
-    return ", ".join(f"{count * alike} {word}" for count, word in parts if count)
-
-
-def _style(domain: DomainView, resource: str) -> str:
-    amount = domain.resources.get(resource)
-    if domain.not_ready + domain.cordoned == domain.nodes:
-        return "dim"
-    if domain.not_ready:
-        return "yellow"
-    return "green" if amount is not None and amount.free == amount.allocatable != "0" else ""
-
-
-def _any_tenants(domain: DomainView) -> bool:
-    return bool(domain.tenants) or any(map(_any_tenants, domain.domains))
-
-
-def _held(tenants: Sequence[Tenant], times: int, *, wide: bool) -> str:
-    shown = tenants if wide else tenants[:NAMED]
-    named = [
-        f"{one.namespace}/{one.name} ({(one.pods + one.waiting_slots) * times}{'' if one.workload else ', not ours'})"
-        for one in shown
-    ]
-    more = len(tenants) - len(named)
-    return ", ".join(named) + (f" and {more} more" if more else "")
-
-
-def _heading(resource: str) -> str:
-    return resource.rsplit("/", 1)[-1].upper()
-
-
-def _amount(resource: str, text: str, times: int = 1) -> str:
-    """Bytes in GiB, so that the numbers of a column can be compared."""
-    amount = parse(resource, text) * times
-    return f"{amount / GIB:.0f}Gi" if resource == "memory" else format_quantity(resource, amount)
-
-
-def _plural(level: str) -> str:
-    return "nodes" if level == HOSTNAME_LABEL else f"{short(level).lower()}s"
-
-
-def _notes(view: FlavorView, *, wide: bool) -> Iterator[Text]:
-    domains = ", ".join(f"{one.free} of {one.domains} {_plural(one.level)}" for one in view.whole)
-    yield Text(f"Free as a whole ({view.resource}): {domains}")
-    if view.shown != view.levels[-1] and not wide:
-        yield Text(
-            f"Folded at {view.shown}; a DOMAIN, --level {short(view.levels[-1]).lower()} or -o wide show more", "dim"
-        )
-    if view.lacking:
-        named = ", ".join(view.lacking[:NAMED]) + (", ..." if len(view.lacking) > NAMED else "")
-        yield Text(f"{len(view.lacking)} nodes of the flavor lack a level's label and take no pods: {named}", "yellow")

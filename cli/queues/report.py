@@ -1,30 +1,20 @@
-"""``topogate queues``: who waits where, in which place, for what; and how much of each quota is used."""
+"""Who waits where, in which place, for what; and how much of each quota is used: `QueuesReport`."""
 
-import asyncio
 from collections.abc import Iterable, Iterator
-from typing import Annotated
 
 import msgspec
-import typer
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
 
-from cli.cluster import installed, live_queues
+from cli.cluster import live_queues
 from cli.cluster.live_queues import Reading, owner_name
-from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit
+from cli.output import Failure
 from engine.quantity import format_quantity
 from engine.reasons import Reason
 from engine.results import Refusal
-from kube.client import Client
-from kube.errors import KubeError
 from kube.objects import condition
 from queueing.explain import explain
 from queueing.queues.entry import Phase
 from queueing.status import Standing, standings
-from ungater.cache.rules import queue_rules
 
-SECONDS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 MOST_WORDS = 90  # characters of a message in a table
 _OF_QUOTA = frozenset({str(Reason.INSUFFICIENT_QUOTA), str(Reason.EXCEEDS_QUOTA)})
 NOT_SEEN = "the controller has not looked at it yet; is `topogate ungater` running?"
@@ -110,35 +100,6 @@ class QueuesReport(msgspec.Struct, frozen=True):
     cohorts: tuple[CohortView, ...]
     inactive: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
-
-
-def command(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[QUEUE]", help="A LocalQueue of the namespace, or a ClusterQueue.")
-    ] = None,
-    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Whose queues and workloads.")] = None,
-    every: Annotated[bool, typer.Option("-A", "--all-namespaces", help="All queues and workloads.")] = False,
-    output: Output = OutputFormat.TABLE,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-) -> None:
-    """Say who waits in the queues, in which place and for what, and how much of each quota is used.
-
-    Without a name: the cluster queues that serve the namespace, and its workloads in them; positions count everybody.
-    Reads the cluster; changes nothing.
-    """
-
-    async def ask() -> QueuesReport:
-        async with await Client.connect(kubeconfig, context) as client:
-            rules = queue_rules(await installed.settings(client))
-            reading = await live_queues.read(client, rules)
-            return report(reading, None if every else namespace or client.connection.namespace, name)
-
-    try:
-        result = asyncio.run(ask())
-    except KubeError as error:
-        raise Failure(str(error)) from error
-    emit(result, output, table=render(result))
 
 
 def report(reading: Reading, namespace: str | None = None, name: str | None = None) -> QueuesReport:
@@ -335,91 +296,3 @@ def _cohort_use(reading: Reading, members: list[str], key: tuple[str, str]) -> C
             for one in members
         ),
     )
-
-
-def render(result: QueuesReport) -> RenderableType:
-    """The report as a person reads it."""
-    parts: list[RenderableType] = []
-    for view in result.queues:
-        parts += [*([Text("")] if parts else []), *_render_queue(view)]
-    for cohort in result.cohorts:
-        parts += [Text(""), *_render_cohort(cohort)]
-    if not result.queues:
-        parts.append(Text("there is no ClusterQueue"))
-    if result.inactive:
-        parts.append(Text(f"\nInactive (spec.active is false): {', '.join(result.inactive)}"))
-    parts += [Text(f"\nCannot be read: {text}", style="bold red") for text in result.wrong]
-    return Group(*parts)
-
-
-def _render_queue(view: QueueView) -> Iterator[RenderableType]:
-    cohort = f"  cohort {view.cohort}" if view.cohort else ""
-    counts = f"{view.pending} waiting, {view.admitted} admitted"
-    share = f"  share {view.weighted_share}" if view.weighted_share is not None else ""
-    style = "green" if view.active else "bold yellow"
-    yield Text.assemble((f"ClusterQueue {view.name}", "bold"), f"{cohort}  {view.strategy}  {counts}{share}")
-    yield Text.assemble(("Active" if view.active else f"Not active ({view.reason})", style), f"  {view.message}")
-    if view.quotas:
-        yield _quota_table(view)
-    if view.waiting:
-        yield Text("")
-        yield waiting_table(view.waiting)
-
-
-def _quota_table(view: QueueView) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("FLAVOR", "RESOURCE"):
-        table.add_column(name)
-    shared = ("BORROWED", "MAY BORROW", "LENDS") if view.cohort else ()
-    for name in ("USED", "NOMINAL", "FREE", *shared):
-        table.add_column(name, justify="right")
-    for use in view.quotas:
-        limits = (use.borrowed, use.borrowing_limit or "any", use.lending_limit or "all") if view.cohort else ()
-        table.add_row(use.flavor, use.resource, use.used, use.nominal, use.free, *limits)
-    return table
-
-
-def waiting_table(waiting: Iterable[Waiting]) -> Table:
-    """Who waits, in order."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("PLACE", justify="right")
-    table.add_column("JOB", overflow="fold")
-    table.add_column("QUEUE")
-    table.add_column("PRIORITY", justify="right")
-    table.add_column("AGE", justify="right")
-    for name in ("WANTS", "REASON", "WAITS FOR"):
-        table.add_column(name, overflow="fold")
-    for one in waiting:
-        namespace, _, queue = one.local_queue.partition("/")
-        wants = ", ".join(f"{amount} {name}" for name, amount in one.wants.items())
-        place = "-" if one.position is None else str(one.position)
-        job = f"{namespace}/{one.job.partition('/')[2]}"
-        table.add_row(place, job, queue, str(one.priority), duration(one.age_seconds), wants, one.reason, one.short)
-    return table
-
-
-def _render_cohort(cohort: CohortView) -> Iterator[RenderableType]:
-    yield Text(f"Cohort {cohort.name}", "bold")
-    table = Table(box=None, pad_edge=False)
-    for name in ("FLAVOR", "RESOURCE"):
-        table.add_column(name)
-    for name in ("USED", "NOMINAL"):
-        table.add_column(name, justify="right")
-    table.add_column("BY QUEUE")
-    for use in cohort.quotas:
-        shares = (
-            f"{one.queue} {one.used} of {one.nominal}" + (f" ({one.borrowed} borrowed)" if one.borrowed != "0" else "")
-            for one in use.members
-        )
-        table.add_row(use.flavor, use.resource, use.used, use.nominal, ", ".join(shares))
-    yield table
-
-
-def duration(seconds: int) -> str:
-    """``90061`` seconds are ``1d1h``: the two largest units, as kubectl shows ages."""
-    parts: list[str] = []
-    for size, unit in SECONDS:
-        if seconds >= size and len(parts) < 2:
-            parts.append(f"{seconds // size}{unit}")
-            seconds %= size
-    return "".join(parts) or "0s"
