@@ -13,7 +13,8 @@ from agent.gpus import Gpus
 from agent.hardware import Core, Hardware, Zone
 from agent.held import Pod, Reading, merge
 from agent.podresources.client import Answer, Resources
-from cli.whatif.machines import PodForm, pod_shape
+from cli.whatif.forms import PodForm
+from cli.whatif.machines import pod_shape
 from crds.kinds.flex_topo import FlexTopo
 from engine.kubelet.admit import admit
 from engine.kubelet.machine import MemoryCells
