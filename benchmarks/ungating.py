@@ -21,8 +21,8 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from benchmarks import report
-from benchmarks.plane import Plane, plane
+from benchmarks.harness import report
+from benchmarks.harness.plane import Plane, plane
 from cli.run.components import Components
 from crds.constants import Keys
 from crds.names import workload_name

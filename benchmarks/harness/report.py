@@ -13,7 +13,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parent.parent / "results"
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, note: str = "") -> None:
@@ -73,7 +73,7 @@ def ratio(value: float | None, base: float | None) -> float | None:
 
 def _commit() -> str:
     """The commit measured, with a plus where the tree differs from it; empty outside of a checkout."""
-    folder = Path(__file__).parent
+    folder = Path(__file__).parent.parent
     try:
         done = subprocess.run(
             ["git", "describe", "--always", "--dirty=+"], cwd=folder, capture_output=True, text=True, check=True
