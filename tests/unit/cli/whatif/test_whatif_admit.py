@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from cli.whatif.admit import Agreement, Source, answer, decode_admit
 from cli.whatif.command import app
 
-VECTORS = Path(__file__).parents[2] / "data" / "numa.jsonl.gz"
+VECTORS = Path(__file__).parents[3] / "data" / "numa.jsonl.gz"
 GIB = 1 << 30
 
 

@@ -3,22 +3,14 @@
 import json
 
 import pytest
-from test_defrag_command import FLAVOR, GPU, HOST, RACK, foreign, node
-from test_defrag_command import running as started
+from support.snapshots import FLAVOR, GPU, HOST, RACK, foreign, node
+from support.snapshots import let_go as running
 from typer.testing import CliRunner
 
 from cli.main import app
 from cli.output import Failure
 
 NODES = [node(f"r{rack}h{host}", f"r{rack}") for rack in (1, 2) for host in (1, 2)]
-
-
-def running(name, where, gpus, **more):
-    """As the controller lets pods go: with a node selector for each level."""
-    job, workload, *pods = started(name, where, gpus, **more)
-    for pod in pods:
-        pod["spec"]["nodeSelector"] = {RACK: pod["spec"]["nodeName"][:2], HOST: pod["spec"]["nodeName"]}
-    return [job, workload, *pods]
 
 
 def run(tmp_path, *items, args=()):

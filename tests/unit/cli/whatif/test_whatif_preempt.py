@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from cli.whatif.command import app
 
-VECTORS = Path(__file__).parents[2] / "data" / "preemption.json.gz"
+VECTORS = Path(__file__).parents[3] / "data" / "preemption.json.gz"
 
 
 def run(text="", args=("-",)):
