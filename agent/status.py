@@ -3,11 +3,12 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 
-from agent import cpuset, graph
-from agent.checkpoints import MemoryNode
-from agent.gpus import Gpus
-from agent.hardware import Hardware
-from agent.held import Device, Held, Owner, Pod
+from agent import graph
+from agent.kubelet.checkpoints import MemoryNode
+from agent.kubelet.held import Device, Held, Owner, Pod
+from agent.machine import cpuset
+from agent.machine.gpus import Gpus
+from agent.machine.hardware import Hardware
 from crds import graph as words
 from crds.kinds.common import Condition
 from crds.kinds.flex_topo import (

@@ -18,9 +18,9 @@ from crds.constants import API_VERSION
 from kube.client import Client
 from kube.resources import RESOURCE_FLAVORS
 from localcluster import API_SERVER, LocalCluster, Options
-from localcluster.binaries import Binaries
 from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, HOSTNAME_LABEL, RACK_LABEL, Fleet, add_nodes, wait_ready
 from localcluster.process import usage
+from localcluster.programs.binaries import Binaries
 from manifests import render
 
 TOPOGATE = ("webhook", "ungater")

@@ -19,9 +19,9 @@ from kube.client import Client
 from kube.errors import KubeError
 from kube.resources import EVENTS, JOBS, RESOURCE_FLAVORS
 from localcluster import LocalCluster
-from localcluster.binaries import Binaries
 from localcluster.errors import LocalClusterError
 from localcluster.nodes import Fleet, add_nodes, wait_ready
+from localcluster.programs.binaries import Binaries
 from manifests import render
 
 BLOCK = "cloud-provider.com/topology-block"

@@ -7,11 +7,12 @@ import msgspec
 import pytest
 from support.tree import DATA
 
-from agent import cpuset, graph, status, zones
-from agent.checkpoints import Block, Config, Cpu, DeviceEntry, Devices, MemoryNode, MemoryState, Table
-from agent.gpus import Gpus
-from agent.hardware import Core, Hardware, Zone
-from agent.held import Pod, Reading, merge
+from agent import graph, status, zones
+from agent.kubelet.checkpoints import Block, Config, Cpu, DeviceEntry, Devices, MemoryNode, MemoryState, Table
+from agent.kubelet.held import Pod, Reading, merge
+from agent.machine import cpuset
+from agent.machine.gpus import Gpus
+from agent.machine.hardware import Core, Hardware, Zone
 from agent.podresources.client import Answer, Resources
 from cli.whatif.forms import PodForm
 from cli.whatif.machines import pod_shape

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from agent import cpuset, pci
-from agent.cpuset import Cpus
-from agent.hardware import HUGEPAGES, Core, Hardware, Zone
+from agent.machine import cpuset, pci
+from agent.machine.cpuset import Cpus
+from agent.machine.hardware import HUGEPAGES, Core, Hardware, Zone
 
 T = TypeVar("T")
 KIB = 1024

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from localcluster import build
+from localcluster.programs import build
 
 Progress = Callable[[str], None]
 VERSION_SECONDS = 20

@@ -14,8 +14,8 @@ from functools import partial
 from itertools import combinations
 from typing import Any, TypeVar
 
-from agent import pci
-from agent.hardware import Hardware
+from agent.machine import pci
+from agent.machine.hardware import Hardware
 
 T = TypeVar("T")
 

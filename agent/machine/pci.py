@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from agent import cpuset
-from agent.hardware import PciDevice, Zone
+from agent.machine import cpuset
+from agent.machine.hardware import PciDevice, Zone
 
 NVIDIA = 0x10DE
 BAIDU = 0x1D22  # Kunlunxin XPUs
@@ -23,7 +23,7 @@ _HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}").fullmatch
 
 
 class Files(Protocol):
-    """What is needed of `agent.sysfs` here."""
+    """What is needed of `agent.machine.sysfs` here."""
 
     root: Path
 
@@ -73,7 +73,7 @@ def devices(files: Files) -> Iterator[tuple[PciDevice, str]]:
 
 
 def zoned(device: PciDevice, local: str, zones: tuple[Zone, ...]) -> PciDevice:
-    """The device with its zone, see `agent.sysfs`; ``local`` is its local_cpulist."""
+    """The device with its zone, see `agent.machine.sysfs`; ``local`` is its local_cpulist."""
     if device.zone is not None and any(zone.id == device.zone for zone in zones):
         return device
     return replace(device, zone=_guessed(local, zones))

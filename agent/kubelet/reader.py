@@ -5,9 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from agent import checkpoints, copies
-from agent.checkpoints import Devices, Unreadable
-from agent.held import Reading
+from agent import copies
+from agent.kubelet import checkpoints
+from agent.kubelet.checkpoints import Devices, Unreadable
+from agent.kubelet.held import Reading
 from agent.podresources.client import Answer, Client, Unavailable
 from crds.settings import Settings
 

@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from agent import cpuset
-from agent.checkpoints import NO_ZONE, Block, Config, Cpu, Devices, MemoryNode, MemoryState, Table
-from agent.cpuset import Cpus
-from agent.hardware import MEMORY, Hardware
+from agent.kubelet.checkpoints import NO_ZONE, Block, Config, Cpu, Devices, MemoryNode, MemoryState, Table
+from agent.machine import cpuset
+from agent.machine.cpuset import Cpus
+from agent.machine.hardware import MEMORY, Hardware
 from agent.podresources.client import Answer, Resources
 
 T = TypeVar("T")

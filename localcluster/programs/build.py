@@ -18,15 +18,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from localcluster import golang
 from localcluster.errors import BinariesMissing
+from localcluster.programs import golang
 
 KUBERNETES_VERSION = "1.36.3"
 ETCD_VERSION = "3.6.16"
 KWOK_VERSION = "0.8.0"
 HELM_VERSION = "3.21.4"
 KUSTOMIZE_VERSION = "5.8.1"
-MODULES = Path(__file__).with_name("modules")
+MODULES = Path(__file__).parent.parent / "modules"
 PROGRESS_SECONDS = 2.0
 LOG_SECONDS = 20.0  # where nobody watches
 ERROR_LINES = 15

@@ -11,9 +11,10 @@ from typing import Any, Literal, TypeVar
 import msgspec
 import yaml
 
-from agent import copies, cpuset
+from agent import copies
 from agent.copies import CPU_STATE, DEVICE_STATE, MEMORY_STATE
-from agent.cpuset import Cpus
+from agent.machine import cpuset
+from agent.machine.cpuset import Cpus
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ CPUs are online ones. Zones are in ascending order of the kernel's ids, which ma
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from agent.cpuset import Cpus
+from agent.machine.cpuset import Cpus
 
 MEMORY = "memory"
 HUGEPAGES = "hugepages-"
