@@ -20,26 +20,27 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
-from agent import gpus, graph, observed, status, sysfs, zones
+from agent import graph, observed, status, zones
 from agent.background import in_thread
-from agent.gpus import Gpus
-from agent.hardware import Hardware
-from agent.held import Held, Pod, Reading, merge, uids, with_last
+from agent.kubelet.held import Held, Pod, Reading, merge, uids, with_last
+from agent.kubelet.reader import Reader, usable
+from agent.machine import gpus, sysfs
+from agent.machine.gpus import Gpus
+from agent.machine.hardware import Hardware
 from agent.metrics import Metrics
 from agent.node import Node, capacity, owner, version
 from agent.observe import Observer
 from agent.pods import NodePod, Roster, pod
 from agent.publish import FlexTopoWriter, TopologyWriter
-from agent.reader import Reader, usable
-from crds.flex_topo import FlexTopo
+from crds.kinds.flex_topo import FlexTopo
 from crds.settings import Settings
 from engine.reasons import Reason
 from kube.client import Client
+from kube.connection.transport import backoff
 from kube.errors import KubeError
 from kube.events import EventRecorder, reference
 from kube.informer import Informer
 from kube.resources import NODES, PODS
-from kube.transport import backoff
 
 log = structlog.get_logger()
 

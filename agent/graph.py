@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations, permutations
 
-from agent import cpuset, pci
-from agent.cpuset import Cpus
-from agent.gpus import Gpu, Gpus
-from agent.hardware import Core, Hardware, PciDevice
+from agent.machine import cpuset, pci
+from agent.machine.cpuset import Cpus
+from agent.machine.gpus import Gpu, Gpus
+from agent.machine.hardware import Core, Hardware, PciDevice
 from crds import graph
-from crds.flex_topo import FlexTopoSpec, HardwareEdge, HardwareNode
+from crds.kinds.flex_topo import FlexTopoSpec, HardwareEdge, HardwareNode
 
 
 @dataclass(frozen=True)

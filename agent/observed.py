@@ -7,8 +7,8 @@ one; a device without zones in none.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from agent.hardware import Hardware
-from agent.held import Held, memory_by_zone
+from agent.kubelet.held import Held, memory_by_zone
+from agent.machine.hardware import Hardware
 from engine.kubelet.machine import CPU, NumaPlacement, ZoneUse
 
 MILLI = 1000

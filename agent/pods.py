@@ -7,7 +7,7 @@ believed for a while.
 
 from collections.abc import Callable, Collection, Iterable
 
-from agent.held import Pod
+from agent.kubelet.held import Pod
 from kube.objects import Object, Struct
 
 GRACE_SECONDS = 30.0

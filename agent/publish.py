@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from agent.metrics import Metrics
 from agent.status import condition
 from agent.zones import Json
-from crds.common import ObjectMeta
-from crds.flex_topo import FlexTopo, FlexTopoSpec, FlexTopoStatus
+from crds.kinds.common import ObjectMeta
+from crds.kinds.flex_topo import FlexTopo, FlexTopoSpec, FlexTopoStatus
 from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import Conflict, KubeError, NotFound

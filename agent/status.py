@@ -3,14 +3,15 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 
-from agent import cpuset, graph
-from agent.checkpoints import MemoryNode
-from agent.gpus import Gpus
-from agent.hardware import Hardware
-from agent.held import Device, Held, Owner, Pod
+from agent import graph
+from agent.kubelet.checkpoints import MemoryNode
+from agent.kubelet.held import Device, Held, Owner, Pod
+from agent.machine import cpuset
+from agent.machine.gpus import Gpus
+from agent.machine.hardware import Hardware
 from crds import graph as words
-from crds.common import Condition
-from crds.flex_topo import (
+from crds.kinds.common import Condition
+from crds.kinds.flex_topo import (
     ComponentUse,
     CpuAssignment,
     CpuState,
@@ -23,9 +24,7 @@ from crds.flex_topo import (
     MemoryState,
     MemoryZone,
 )
-from crds.flex_topo import (
-    Device as DeviceModel,
-)
+from crds.kinds.flex_topo import Device as DeviceModel
 from engine.reasons import Reason
 
 READY = "Ready"

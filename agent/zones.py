@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from agent import fingerprint
-from agent.checkpoints import Table
-from agent.hardware import Hardware, Zone
-from agent.held import Held, Pod
+from agent.kubelet.checkpoints import Table
+from agent.kubelet.held import Held, Pod
+from agent.machine.hardware import Hardware, Zone
 from crds.numa_placement import zone_name
 
 Json = dict[str, Any]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import combinations
 
-from benchmarks import report
+from benchmarks.harness import report
 from engine.kubelet.devices.choose import DeviceChoice, choose
 from engine.kubelet.devices.links import LinkGraph, from_words, mask_of, tables
 from engine.kubelet.devices.xpu import board, choose_cards

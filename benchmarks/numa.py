@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks import report
+from benchmarks.harness import report
 from engine.kubelet.machine import CPU, MEMORY, Container, Kubelet, Layout, PodShape, Qos, State, TopologyPolicy, Zone
 from engine.numa.fleet import Fleet
 

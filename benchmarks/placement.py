@@ -26,7 +26,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import report
+from benchmarks.harness import report
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import SHAPES_KEPT

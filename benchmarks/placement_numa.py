@@ -18,7 +18,7 @@ from itertools import count
 from statistics import median
 from typing import Any, Final
 
-from benchmarks import report
+from benchmarks.harness import report
 from benchmarks.placement import BLOCK, CASES, FLAVOR, GIB, GPU, RACK, TURNS, Stopwatch, churning
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState

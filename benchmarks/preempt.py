@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks import queueing, report
+from benchmarks import queueing
+from benchmarks.harness import report
 from engine.kubelet.machine import CPU, Container, Kubelet, Layout, Machine, PodShape, Qos, State, TopologyPolicy, Zone
 from engine.model import PodSet, Policy, TopologyRequest
 from engine.preemption.model import Rules, Strategy

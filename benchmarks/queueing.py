@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
 
-from benchmarks import report
+from benchmarks.harness import report
 from engine.cluster.state import ClusterState
 from engine.model import HOSTNAME_LABEL, Flavor, Node, PodSet, Policy, TopologyRequest
 from queueing.cycle.cycle import Decisions, cycle

@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
-from benchmarks import report
-from benchmarks.plane import Plane, plane
+from benchmarks.harness import report
+from benchmarks.harness.plane import Plane, plane
 from benchmarks.ungating import make_job
 from crds.constants import NAMESPACE, Keys
 from crds.settings import Settings

@@ -21,8 +21,8 @@ from typing import Any
 
 import msgspec
 
-from benchmarks import report
-from benchmarks.plane import Plane, plane
+from benchmarks.harness import report
+from benchmarks.harness.plane import Plane, plane
 from crds.constants import Keys
 from kube.client import Client
 from kube.errors import NotFound

@@ -21,13 +21,13 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from benchmarks import report
-from benchmarks.plane import Plane, plane
+from benchmarks.harness import report
+from benchmarks.harness.plane import Plane, plane
 from cli.run.components import Components
 from crds.constants import Keys
 from crds.names import workload_name
-from kube import config
 from kube.client import Client
+from kube.connection import config
 from kube.objects import Pod, controller_of
 from kube.resources import JOBS, PODS
 from localcluster import SCHEDULER

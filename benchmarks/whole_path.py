@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from benchmarks import report
-from benchmarks.plane import TOPOGATE, Plane, plane
+from benchmarks.harness import report
+from benchmarks.harness.plane import TOPOGATE, Plane, plane
 from crds.constants import API_VERSION, Keys
 from kube.client import Client
 from kube.informer import Event, EventKind, Informer

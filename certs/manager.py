@@ -30,7 +30,8 @@ from certs.rotation import UNKNOWN, Replica, Seen, Step, advance, choose, may_se
 from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import Forbidden, KubeError, NotFound
-from kube.objects import Object, ObjectReference
+from kube.events import ObjectReference
+from kube.objects import Object
 from kube.patches import retry_on_conflict
 from kube.resources import PODS, SECRETS
 

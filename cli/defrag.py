@@ -19,7 +19,8 @@ from crds.settings import Settings
 from engine.cluster.filters import selects
 from engine.cluster.state import ClusterState
 from engine.model import Flavor, Policy, TopologyRequest
-from kube import convert, objects
+from kube import objects
+from kube.pods import convert
 from simulator.defrag import Movable, Plan, defrag
 from simulator.site import main_flavor
 from simulator.tally import measured

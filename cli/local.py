@@ -35,6 +35,22 @@ app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Option("--name", help="Which local cluster; several can run side by side.")]
+Machine = Annotated[
+    str,
+    typer.Option(
+        metavar="MACHINE",
+        help=f"Give each node an inside, such as '{EXAMPLE}'; it decides CPUs, memory and GPUs. A simulated kubelet"
+        " admits, pins or refuses its pods.",
+    ),
+]
+Kubelet = Annotated[
+    str,
+    typer.Option(
+        metavar="KUBELET",
+        help="How that kubelet is set: policy, scope and options, such as 'single-numa-node, pod'. Default:"
+        " restricted, container.",
+    ),
+]
 
 
 @app.command()
@@ -130,22 +146,8 @@ def nodes(
         list[str] | None, typer.Option("--taint", metavar="KEY[=VALUE]:EFFECT", help="A taint; repeat for more.")
     ] = None,
     prefix: Annotated[str, typer.Option(help="What names begin with, to tell several fleets apart.")] = "",
-    machine: Annotated[
-        str,
-        typer.Option(
-            metavar="MACHINE",
-            help=f"Give each node an inside, such as '{EXAMPLE}'; it decides CPUs, memory and GPUs. A simulated kubelet"
-            " admits, pins or refuses its pods.",
-        ),
-    ] = "",
-    kubelet: Annotated[
-        str,
-        typer.Option(
-            metavar="KUBELET",
-            help="How that kubelet is set: policy, scope and options, such as 'single-numa-node, pod'. Default:"
-            " restricted, container.",
-        ),
-    ] = "",
+    machine: Machine = "",
+    kubelet: Kubelet = "",
 ) -> None:
     """Make simulated nodes in blocks and racks: b1-r1-h1, b1-r1-h2, ...
 

@@ -24,8 +24,8 @@ COMMANDS: dict[str, tuple[str, str, str, str]] = {
     "install": ("cli.install.command", "install", "Install Topogate into the current context.", "Administrators"),
     "uninstall": ("cli.install.command", "uninstall", "Remove Topogate from the current context.", "Administrators"),
     "explain": ("cli.explain.command", "command", "Say where a job's pods went, or why it waits.", "Everyone"),
-    "queues": ("cli.queues", "command", "Say who waits in the queues, and how much quota is used.", "Everyone"),
-    "tree": ("cli.tree", "command", "Show the topology, and what is free in each domain.", "Everyone"),
+    "queues": ("cli.queues.command", "command", "Say who waits in the queues, and how much quota is used.", "Everyone"),
+    "tree": ("cli.tree.command", "command", "Show the topology, and what is free in each domain.", "Everyone"),
     "place": ("cli.place", "command", "Say where the pods of a manifest would go, or why not.", "Everyone"),
     "whatif": ("cli.whatif.command", "app", "Ask the engine about a described cluster, without one.", "Everyone"),
     "simulate": (

@@ -18,8 +18,8 @@ from cli.cluster.dump import Found
 from cli.cluster.manifests import Maker, Manifest
 from cli.cluster.required_evictions import Relief
 from cli.cluster.room_report import Room, listed
-from cli.explain.command import short
 from cli.explain.owners import full_name
+from cli.explain.rendering import short
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, stderr
 from crds.request import ParsedRequest
 from engine.cluster.assignment import Assignment
@@ -27,7 +27,7 @@ from engine.cluster.state import ClusterState
 from engine.kubelet.machine import NumaPlacement
 from engine.model import Policy, TopologyRequest
 from engine.reasons import Reason
-from kube import convert
+from kube.pods import convert
 from ungater.cache.cache import Cache
 from ungater.model.conditions import timestamp
 from ungater.model.pod_slots import rank_of

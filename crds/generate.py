@@ -12,13 +12,13 @@ from typing import Any
 import yaml
 
 from crds import reference
-from crds.cluster_queue import ClusterQueue
-from crds.common import CEL, ApiObject, Column, Schema
 from crds.constants import GROUP, VERSION
-from crds.flex_topo import FlexTopo
-from crds.local_queue import LocalQueue
-from crds.resource_flavor import ResourceFlavor
-from crds.workload import Workload
+from crds.kinds.cluster_queue import ClusterQueue
+from crds.kinds.common import CEL, ApiObject, Column, Schema
+from crds.kinds.flex_topo import FlexTopo
+from crds.kinds.local_queue import LocalQueue
+from crds.kinds.resource_flavor import ResourceFlavor
+from crds.kinds.workload import Workload
 
 BASES = Path(__file__).parent / "bases"
 REFERENCE = Path(__file__).parent.parent / "docs" / "api.md"

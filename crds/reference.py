@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
-from crds.common import CEL, LIST_KEYS, ApiObject, Schema
 from crds.constants import API_VERSION, COPY_OF, DEFAULT_DOMAIN, HELD, POD_GROUP_INDEX, Keys
+from crds.kinds.common import CEL, LIST_KEYS, ApiObject, Schema
 from crds.settings import ENV_PREFIX, Settings
 
 _INTRO = f"""# API reference

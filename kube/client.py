@@ -1,30 +1,21 @@
 """A client of the API server: verbs on resources, objects as msgspec structs or plain dicts.
 
 ``type`` is a msgspec struct (see ``kube.objects``) or ``dict``. Objects sent are anything msgspec encodes. Every call
-has a deadline (``timeout`` seconds, by default the client's) and the retries that ``kube.transport`` describes, and
-raises the errors of ``kube.errors``.
+has a deadline (``timeout`` seconds, by default the client's) and the retries that ``kube.connection.transport``
+describes, and raises the errors of ``kube.errors``.
 """
 # ruff: noqa: A002 -- `type` is the word that reads right at the call
 # ruff: noqa: ASYNC109 -- a deadline that passes becomes an error that says what was called
 
-import os
 from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, nullcontext
-from copy import copy
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-import msgspec
-
-from kube import config, resources
-from kube.errors import BadAnswer, Gone
-from kube.nesting import deep
+from kube import resources
+from kube.connection.answers import Page, decode
+from kube.connection.session import Session
+from kube.errors import Gone
 from kube.patches import IDEMPOTENT, PatchType, encode
 from kube.resources import Resource
-from kube.transport import JSON, POOL_SIZE, TIMEOUT_SECONDS, USER_AGENT, Fence, Params, Transport, behind
 
 Json = dict[str, Any]
 if TYPE_CHECKING:
@@ -37,102 +28,11 @@ else:
     T = TypeVar("T")
 
 PAGE = 500
-_OPEN = nullcontext()
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
 
-class ListMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Metadata of a list: its resourceVersion, and where the next page begins."""
-
-    resource_version: str = ""
-    continue_: str = msgspec.field(name="continue", default="")
-
-
-class Page(msgspec.Struct, frozen=True, gc=False):
-    """One page of a list; its items are not decoded yet."""
-
-    metadata: ListMeta = ListMeta()
-    items: list[msgspec.Raw] | None = None
-
-
-_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}  # as many as there are types in the program
-
-
-def decode(type: type[T], body: bytes | msgspec.Raw, what: Resource | str) -> T:
-    """An answer's body as ``type``.
-
-    Raises:
-        BadAnswer: it is not JSON of that type.
-    """
-    if (decoder := _decoders.get(type)) is None:
-        decoder = _decoders[type] = msgspec.json.Decoder(type)
-    try:
-        return deep(decoder.decode, body)  # type: ignore[no-any-return]
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise BadAnswer(f"{what}: the answer is not a {type.__name__}: {error}: {bytes(body)[:100]!r}") from error
-
-
-class Client:
+class Client(Session):
     """Calls to one API server: ``async with await Client.connect() as client``. Make it inside a running loop."""
-
-    def __init__(
-        self,
-        connection: config.Connection,
-        *,
-        pool_size: int = POOL_SIZE,
-        timeout: float = TIMEOUT_SECONDS,
-        user_agent: str = USER_AGENT,
-    ) -> None:
-        self.connection = connection
-        self.timeout = timeout
-        self._fence: Fence | None = None
-        self.transport = Transport(connection, pool_size=pool_size, user_agent=user_agent)
-
-    @classmethod
-    async def connect(
-        cls,
-        kubeconfig: str | os.PathLike[str] | None = None,
-        context: str | None = None,
-        *,
-        pool_size: int = POOL_SIZE,
-        timeout: float = TIMEOUT_SECONDS,
-        user_agent: str = USER_AGENT,
-    ) -> Self:
-        """A client by kubeconfig and context, or in-cluster; nothing is sent yet.
-
-        Raises:
-            ConfigError: no usable configuration.
-        """
-        connection = await config.load(kubeconfig, context)
-        return cls(connection, pool_size=pool_size, timeout=timeout, user_agent=user_agent)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    def fenced(self, fence: Fence) -> Self:
-        """The same client and connections; its writes raise Fenced unless ``fence()`` holds right before they are sent.
-
-        So a leader that was stopped for a while, and is not one any more, writes nothing.
-        """
-        made = copy(self)
-        made._fence = fence  # noqa: SLF001 -- its own copy
-        return made
-
-    async def close(self) -> None:
-        """Close every connection."""
-        await self.transport.close()
-
-    def server_time(self) -> datetime:
-        """The API server's time at its last answer, to the second; this machine's where it said none."""
-        try:
-            return parsedate_to_datetime(self.transport.date)
-        except ValueError:
-            return datetime.now(UTC)
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -396,7 +296,7 @@ class Client:
         body = encode(options) if options else None
         await self._send("DELETE", resource, namespace, name, body=body, timeout=timeout)
 
-    # --- subresources and the rest ---------------------------------------------------------------------------------
+    # --- subresources ----------------------------------------------------------------------------------------------
 
     async def evict(
         self,
@@ -437,56 +337,6 @@ class Client:
         body = encode(request)
         answer = await self._send("POST", resources.SERVICE_ACCOUNTS, namespace, service_account, "token", body=body)
         return str(decode(Json, answer, resources.SERVICE_ACCOUNTS)["status"]["token"])
-
-    async def raw(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Params | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-        timeout: float | None = None,
-    ) -> bytes:
-        """Any call, by its absolute path; returns the answer's body."""
-        seconds = self.timeout if timeout is None else timeout
-        with self._behind_fence(method):
-            return await self.transport.send(
-                method, path, params=params, body=body, content_type=content_type, timeout=seconds
-            )
-
-    async def server_version(self) -> str:
-        """The API server's version, e.g. ``v1.36.3``."""
-        return str(decode(Json, await self.raw("GET", "/version"), "version")["gitVersion"])
-
-    async def _send(
-        self,
-        method: str,
-        resource: Resource,
-        namespace: str | None,
-        name: str | None = None,
-        subresource: str | None = None,
-        *,
-        params: Params | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON,
-        idempotent: bool | None = None,
-        timeout: float | None = None,
-    ) -> bytes:
-        with self._behind_fence(method):
-            return await self.transport.send(
-                method,
-                resource.path(namespace, name, subresource),
-                params=params,
-                body=body,
-                content_type=content_type,
-                timeout=self.timeout if timeout is None else timeout,
-                idempotent=idempotent,
-                what=partial(resource.describe, namespace, name, subresource),
-            )
-
-    def _behind_fence(self, method: str) -> AbstractContextManager[object]:
-        return _OPEN if self._fence is None or method == "GET" else behind(self._fence)
 
 
 def _metadata(obj: Any) -> tuple[str | None, str]:

@@ -26,6 +26,7 @@ from typing import Any
 import structlog
 
 from kube.client import Client
+from kube.connection.transport import backoff
 from kube.errors import (
     AlreadyExists,
     ConnectionFailed,
@@ -35,9 +36,8 @@ from kube.errors import (
     ServerError,
     TooManyRequests,
 )
-from kube.objects import Object, ObjectReference
+from kube.objects import Object, Struct
 from kube.resources import EVENTS, Resource
-from kube.transport import backoff
 
 log = structlog.get_logger()
 
@@ -51,6 +51,18 @@ FLUSH_SECONDS = 5.0
 NOTE_BYTES = 1024
 WRITERS = 4
 ATTEMPTS = 5
+
+
+class ObjectReference(Struct, frozen=True):
+    """A reference to an object, as events carry it."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
 
 SeriesKey = tuple[ObjectReference, ObjectReference | None, str, str, str]
 

@@ -23,13 +23,29 @@ import structlog
 
 from kube.client import Client
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from kube.objects import Lease
+from kube.objects import Object, Struct
 from kube.resources import LEASES
 
 log = structlog.get_logger()
 
 RENEW_DEADLINE = 2 / 3
 RELEASE_SECONDS = 2.0
+
+
+class LeaseSpec(Struct, frozen=True):
+    """Lease spec; times are MicroTime text in UTC."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Object, frozen=True):
+    """A lease."""
+
+    spec: LeaseSpec = LeaseSpec()
 
 
 class LeaderElector:

@@ -18,8 +18,8 @@ class Struct(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel"
     """Base of the wire shapes: frozen, camelCase on the wire, defaults left out when encoded."""
 
 
-def _detach(owner: Struct, template: msgspec.Raw) -> None:
-    # A Raw is a view into the whole answer (megabytes of a list page): keep our bytes, let the rest go.
+def detach(owner: Struct, template: msgspec.Raw) -> None:
+    """A Raw is a view into the whole answer (megabytes of a list page): keep our bytes, let the rest go."""
     msgspec.structs.force_setattr(owner, "template", template.copy())
 
 
@@ -55,20 +55,6 @@ class Object(Struct, frozen=True):
     """Anything with metadata."""
 
     metadata: ObjectMeta = ObjectMeta()
-
-
-PartialObject = Object  # an object of which only the metadata matters
-
-
-class ObjectReference(Struct, frozen=True):
-    """A reference to an object, as events carry it."""
-
-    api_version: str = ""
-    kind: str = ""
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-    resource_version: str = ""
 
 
 class Condition(Struct, frozen=True):
@@ -300,7 +286,7 @@ class PodTemplate(Struct, frozen=True):
 
 
 class JobSpec(Struct, frozen=True):
-    """Job spec. ``template`` is the typed view; ``raw_template(job)`` has every field of it."""
+    """Job spec; the template is kept raw; ``kube.pods.templates`` decodes it."""
 
     suspend: bool = False
     parallelism: int | None = None
@@ -312,7 +298,7 @@ class JobSpec(Struct, frozen=True):
     template: msgspec.Raw = msgspec.Raw(b"{}")
 
     def __post_init__(self) -> None:
-        _detach(self, self.template)
+        detach(self, self.template)
 
 
 class UncountedTerminatedPods(Struct, frozen=True):
@@ -345,7 +331,7 @@ class Job(Object, frozen=True):
     status: JobStatus = JobStatus()
 
 
-# --- Topogate's own kinds, as the controller reads them -------------------------------------------------------------
+# --- flavors, namespaces and classes ----------------------------------------------------------------------------------
 
 
 class FlavorTopology(Struct, frozen=True):
@@ -370,161 +356,6 @@ class ResourceFlavor(Object, frozen=True):
     status: dict[str, Any] | None = None
 
 
-class TopologyRequest(Struct, frozen=True):
-    """What a pod set asks for: policy Required, Preferred or Unconstrained, and the level."""
-
-    policy: str = ""
-    level: str | None = None
-    pod_set_group_name: str | None = None
-
-
-class WorkloadPodSet(Struct, frozen=True):
-    """One pod set of a Workload; the template is kept raw and decoded with ``template_of``."""
-
-    name: str = "main"
-    count: int = 0
-    min_count: int | None = None
-    template: msgspec.Raw = msgspec.Raw(b"{}")
-    topology_request: TopologyRequest | None = None
-
-    def __post_init__(self) -> None:
-        _detach(self, self.template)
-
-
-class WorkloadSpec(Struct, frozen=True):
-    """Workload spec."""
-
-    queue_name: str | None = None
-    priority: int | None = None
-    priority_class_name: str | None = None
-    active: bool = True
-    pod_sets: tuple[WorkloadPodSet, ...] = ()
-
-
-class TopologySlice(Struct, frozen=True):
-    """``count`` pods go to the domain named by these labels."""
-
-    node_labels: StrMap = {}
-    count: int = 0
-
-
-class TopologyGroup(Struct, frozen=True):
-    """Domains of the last level under one parent; ``crds.assignment`` explains the form."""
-
-    values: tuple[str, ...] = ()
-    prefix: str = ""
-    suffix: str = ""
-    names: tuple[str, ...] = ()
-    counts: tuple[int, ...] | None = None
-    count: int | None = None
-
-
-class TopologyAssignment(Struct, frozen=True):
-    """Where the pods of a pod set go, in rank order: as slices, or as groups where there are very many."""
-
-    levels: tuple[str, ...] | None = None
-    slices: tuple[TopologySlice, ...] | None = None
-    groups: tuple[TopologyGroup, ...] | None = None
-
-
-class PodSetAssignment(Struct, frozen=True):
-    """The admission of one pod set."""
-
-    name: str = "main"
-    flavors: StrMap | None = None
-    resource_usage: Quantities | None = None
-    count: int = 0
-    topology_assignment: TopologyAssignment | None = None
-
-
-class Admission(Struct, frozen=True):
-    """The write-ahead record of an admission."""
-
-    cluster_queue: str | None = None
-    pod_set_assignments: tuple[PodSetAssignment, ...] = ()
-
-
-class Victim(Struct, frozen=True):
-    """Who is to make room."""
-
-    kind: str = ""
-    namespace: str = ""
-    name: str = ""
-    priority: int | None = None
-    domains: tuple[tuple[str, ...], ...] = ()
-
-
-class Nomination(Struct, frozen=True):
-    """A preemption under way: who makes room, and what the workload gets then."""
-
-    victims: tuple[Victim, ...] = ()
-    pod_set_assignments: tuple[PodSetAssignment, ...] = ()
-
-
-class RequeueState(Struct, frozen=True):
-    """When an evicted workload comes back."""
-
-    count: int = 0
-    requeue_at: str | None = None
-
-
-class WorkloadStatus(Struct, frozen=True):
-    """Workload status."""
-
-    admission: Admission | None = None
-    nomination: Nomination | None = None
-    requeue_state: RequeueState | None = None
-    conditions: tuple[Condition, ...] | None = None
-
-
-class Workload(Object, frozen=True):
-    """A Workload."""
-
-    spec: WorkloadSpec = WorkloadSpec()
-    status: WorkloadStatus = WorkloadStatus()
-
-
-# --- others ---------------------------------------------------------------------------------------------------------
-
-
-class LeaseSpec(Struct, frozen=True):
-    """Lease spec; times are MicroTime text in UTC."""
-
-    holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
-    acquire_time: str | None = None
-    renew_time: str | None = None
-    lease_transitions: int | None = None
-
-
-class Lease(Object, frozen=True):
-    """A lease."""
-
-    spec: LeaseSpec = LeaseSpec()
-
-
-class EventSeries(Struct, frozen=True):
-    """How often an event happened again, and when it last did (MicroTime)."""
-
-    count: int = 0
-    last_observed_time: str = ""
-
-
-class EventObject(Object, frozen=True):
-    """An event of events.k8s.io/v1."""
-
-    event_time: str | None = None
-    type: str = ""
-    reason: str = ""
-    action: str = ""
-    note: str = ""
-    regarding: ObjectReference | None = None
-    related: ObjectReference | None = None
-    reporting_controller: str = ""
-    reporting_instance: str = ""
-    series: EventSeries | None = None
-
-
 class Namespace(Object, frozen=True):
     """A namespace; labels are in the metadata."""
 
@@ -535,31 +366,6 @@ class PriorityClass(Object, frozen=True):
     value: int = 0
     global_default: bool = False
     preemption_policy: str = "PreemptLowerPriority"
-
-
-class BudgetSpec(Struct, frozen=True):
-    """Whose pods a budget is about."""
-
-    selector: LabelSelector | None = None
-
-
-class BudgetStatus(Struct, frozen=True):
-    """How many of them may be evicted now."""
-
-    disruptions_allowed: int = 0
-    observed_generation: int = 0
-
-
-class PodDisruptionBudget(Object, frozen=True):
-    """A PodDisruptionBudget."""
-
-    spec: BudgetSpec = BudgetSpec()
-    status: BudgetStatus = BudgetStatus()
-
-    @property
-    def allowed(self) -> int:
-        """Pods that may be evicted now; none before its controller has seen its spec."""
-        return self.status.disruptions_allowed if self.status.observed_generation >= self.metadata.generation else 0
 
 
 def key(obj: Object) -> str:
@@ -587,25 +393,3 @@ def is_true(conditions: tuple[Condition, ...] | None, type_: str) -> bool:
     """Whether the condition is there and True."""
     found = condition(conditions, type_)
     return found is not None and found.status == "True"
-
-
-_decode_template = msgspec.json.Decoder(PodTemplate).decode
-_decode_any = msgspec.json.Decoder(dict[str, Any]).decode
-
-
-def template_of(owner: Job | WorkloadPodSet) -> PodTemplate:
-    """The typed pod template of a Job or pod set.
-
-    Raises:
-        msgspec.ValidationError: a field has the wrong type (the API server refuses such a Job).
-    """
-    return _decode_template(_raw(owner))
-
-
-def raw_template(owner: Job | WorkloadPodSet) -> dict[str, Any]:
-    """The whole pod template as it is on the wire."""
-    return _decode_any(_raw(owner))
-
-
-def _raw(owner: Job | WorkloadPodSet) -> msgspec.Raw:
-    return owner.spec.template if isinstance(owner, Job) else owner.template

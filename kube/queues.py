@@ -3,8 +3,8 @@
 from typing import Any
 
 from engine.quantity import parse
-from kube.convert import label_selector
 from kube.objects import LabelSelector, Object, Quantity, ResourceFlavor, Struct
+from kube.pods.convert import label_selector
 from queueing import model
 
 

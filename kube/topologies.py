@@ -42,7 +42,7 @@ class NodeResourceTopology(Object, frozen=True):
     zones: tuple[TopologyZone, ...] | None = None
 
 
-# --- FlexTopo (`crds.flex_topo` explains every field) -----------------------------------------------------------------
+# --- FlexTopo (`crds.kinds.flex_topo` explains every field) -----------------------------------------------------------
 
 
 class Component(Struct, frozen=True):

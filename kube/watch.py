@@ -23,7 +23,10 @@ import aiohttp
 import msgspec
 import structlog
 
-from kube.client import PAGE, Client, Page
+from kube.client import PAGE, Client
+from kube.connection.answers import Page
+from kube.connection.nesting import deep
+from kube.connection.transport import backoff
 from kube.errors import (
     ApiError,
     BadAnswer,
@@ -37,10 +40,8 @@ from kube.errors import (
     Unauthorized,
     from_status,
 )
-from kube.nesting import deep
 from kube.objects import Object, key
 from kube.resources import Resource
-from kube.transport import backoff
 
 T = TypeVar("T", bound=Object)
 P = TypeVar("P")

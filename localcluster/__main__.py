@@ -6,8 +6,8 @@ For before tests, whose time is limited: a first build takes minutes.
 import argparse
 import sys
 
-from localcluster.binaries import PROGRAMS, TOOLS, Binaries
 from localcluster.errors import BinariesMissing
+from localcluster.programs.binaries import PROGRAMS, TOOLS, Binaries
 
 
 def _say(message: str) -> None:

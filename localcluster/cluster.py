@@ -21,7 +21,6 @@ from typing import Any, Self
 import yaml
 
 from localcluster import health, kwok, pki
-from localcluster.binaries import Binaries
 from localcluster.commands import Layout, command
 from localcluster.errors import NotReady
 from localcluster.health import ComponentStatus
@@ -30,6 +29,7 @@ from localcluster.kubelets.fleet import Publishing
 from localcluster.options import API_SERVER, COMPONENTS, CONTROLLER_MANAGER, ETCD, KUBELETS, KWOK, SCHEDULER, Options
 from localcluster.ports import Reservation
 from localcluster.process import Component
+from localcluster.programs.binaries import Binaries
 
 PORTS_FILE = "ports.json"
 PORT_NAMES = (*COMPONENTS, "etcd-peer")

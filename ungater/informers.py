@@ -10,18 +10,10 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from crds.constants import Keys
+from kube.budgets import PodDisruptionBudget
 from kube.client import Client
 from kube.informer import Event, Informer
-from kube.objects import (
-    Job,
-    Namespace,
-    Node,
-    OwnerReference,
-    Pod,
-    PodDisruptionBudget,
-    PriorityClass,
-    ResourceFlavor,
-)
+from kube.objects import Job, Namespace, Node, OwnerReference, Pod, PriorityClass, ResourceFlavor
 from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
 from kube.queues import ClusterQueue, LocalQueue
 from kube.replicas import REPLICATED, Replicated

@@ -1,4 +1,4 @@
-"""What is looked at in large objects alone: whether their pod templates keep the limits (`kube.limits`).
+"""What is looked at in large objects alone: whether their pod templates keep the limits (`kube.pods.limits`).
 
 For that a whole pod template is read, which costs more than the rest of a review; and what keeps a review small keeps
 the limits too, or nearly so. The controller judges all of them.
@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from kube.limits import over_limits
 from kube.objects import PodTemplate, Struct
+from kube.pods.limits import over_limits
 from webhook.checks import INVALID, Problem
 
 LARGE_BYTES: Final = 8 * 1024

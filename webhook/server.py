@@ -32,8 +32,7 @@ from certs.tls import ServerTls
 from crds.settings import Settings
 from engine.reasons import Reason
 from kube.client import Client
-from kube.events import EventRecorder
-from kube.objects import ObjectReference
+from kube.events import EventRecorder, ObjectReference
 from serving.access import Access, by_api_server
 from webhook.answers import (
     BODY_LATE,

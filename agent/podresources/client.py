@@ -11,7 +11,7 @@ from typing import TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from agent.cpuset import Cpus
+from agent.machine.cpuset import Cpus
 from agent.podresources import api_pb2 as api
 
 M = TypeVar("M", bound=Message)

@@ -19,6 +19,7 @@ from cli.output import Failure, progress
 from cli.whatif.cases import opened
 from crds.constants import GROUP
 from kube import objects
+from kube.budgets import PodDisruptionBudget
 from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
 from kube.queues import ClusterQueue, LocalQueue
 from kube.replicas import REPLICATED, Replicated
@@ -39,7 +40,7 @@ KINDS: Final[dict[tuple[str, str], tuple[str, type[objects.Object]]]] = {  # (gr
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): ("leaders", LeaderWorkerSet),
     ("apps", "ControllerRevision"): ("revisions", ControllerRevision),
     ("scheduling.k8s.io", "PriorityClass"): ("priority_classes", objects.PriorityClass),
-    ("policy", "PodDisruptionBudget"): ("budgets", objects.PodDisruptionBudget),
+    ("policy", "PodDisruptionBudget"): ("budgets", PodDisruptionBudget),
     (GROUP, "ResourceFlavor"): ("flavors", objects.ResourceFlavor),
     (GROUP, "ClusterQueue"): ("cluster_queues", ClusterQueue),
     (GROUP, "LocalQueue"): ("local_queues", LocalQueue),
@@ -75,7 +76,7 @@ class Dump:
     revisions: list[ControllerRevision] = field(default_factory=list)
     replicated: list[tuple[Resource, Replicated]] = field(default_factory=list)
     priority_classes: list[objects.PriorityClass] = field(default_factory=list)
-    budgets: list[objects.PodDisruptionBudget] = field(default_factory=list)
+    budgets: list[PodDisruptionBudget] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
 
     def add(self, one: "Found") -> None:

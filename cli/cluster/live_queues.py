@@ -16,12 +16,15 @@ from engine.cluster.state import ClusterState
 from engine.model import PodSet, Policy, TopologyRequest
 from engine.quantity import parse
 from engine.results import Refusal
-from kube import convert, objects
+from kube import objects
 from kube.client import Client
 from kube.errors import Forbidden
-from kube.objects import Condition, Namespace, PodSetAssignment, ResourceFlavor, Workload, WorkloadPodSet, is_true
+from kube.objects import Condition, Namespace, ResourceFlavor, is_true
+from kube.pods import convert
+from kube.pods.templates import template_of
 from kube.queues import ClusterQueue, LocalQueue, cluster_queue, local_queue, plain_flavor
 from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES, RESOURCE_FLAVORS, WORKLOADS
+from kube.workloads import PodSetAssignment, Workload, WorkloadPodSet
 from queueing import model
 from queueing.model import Quantities, Rules
 from queueing.queues.entry import AssumedAdmission
@@ -144,7 +147,7 @@ def requests(workload: Workload) -> dict[str, int]:
     """What all its pods ask for together, ``pods`` included."""
     found: dict[str, int] = {"pods": sum(pod_set.count for pod_set in workload.spec.pod_sets)}
     for pod_set in workload.spec.pod_sets:
-        for resource, amount in convert.pod_requests(objects.template_of(pod_set).spec).items():
+        for resource, amount in convert.pod_requests(template_of(pod_set).spec).items():
             found[resource] = found.get(resource, 0) + amount * pod_set.count
     return found
 
@@ -159,7 +162,7 @@ def _pod_set(wire: WorkloadPodSet, namespace: str) -> PodSet:
     asked = wire.topology_request
     policy = Policy(asked.policy) if asked is not None and asked.policy else Policy.UNCONSTRAINED
     topology = TopologyRequest(policy=policy, level=asked.level if asked is not None else None)
-    return convert.pod_set(wire.name, wire.count, objects.template_of(wire), topology, namespace)
+    return convert.pod_set(wire.name, wire.count, template_of(wire), topology, namespace)
 
 
 def _finished(workload: Workload) -> bool:

@@ -11,7 +11,7 @@ import typer
 from cli.demo.numa import numa
 from cli.demo.queues import teams
 from cli.demo.stage import NAMESPACE, WAIT_SECONDS, Stage, act, make_job, say, syntax, until
-from cli.install import installation
+from cli.install import installation, waiting
 from cli.output import Failure, progress, stdout
 from cli.run.components import Components
 from crds.constants import API_VERSION, Keys
@@ -19,9 +19,9 @@ from kube.client import Client
 from kube.errors import KubeError
 from kube.resources import EVENTS, JOBS, RESOURCE_FLAVORS
 from localcluster import LocalCluster
-from localcluster.binaries import Binaries
 from localcluster.errors import LocalClusterError
 from localcluster.nodes import Fleet, add_nodes, wait_ready
+from localcluster.programs.binaries import Binaries
 from manifests import render
 
 BLOCK = "cloud-provider.com/topology-block"
@@ -96,7 +96,7 @@ async def _install(client: Client, webhook_url: str) -> None:
     options = await installation.plan(client, installation.Requested(webhook_url=webhook_url))
     async for _ in installation.apply(client, render.objects(options)):
         pass
-    await installation.wait_established(client, WAIT_SECONDS)
+    await waiting.wait_established(client, WAIT_SECONDS)
 
 
 def _flavor() -> dict[str, Any]:

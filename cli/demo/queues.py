@@ -4,13 +4,15 @@ import asyncio
 import time
 from typing import Any
 
-from cli import queues
 from cli.cluster import live_queues
 from cli.demo.stage import NAMESPACE, Stage, act, make_job, say, syntax, until
 from cli.output import Failure, progress, stdout
+from cli.queues.rendering import render
+from cli.queues.report import report
 from crds.constants import API_VERSION, Keys
-from kube.objects import Workload, controller_of, is_true
+from kube.objects import controller_of, is_true
 from kube.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, NODES, PODS, RESOURCE_FLAVORS, WORKLOADS
+from kube.workloads import Workload
 from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, HOSTNAME_LABEL, RACK_LABEL, Fleet, add_nodes, wait_ready
 
 GROUP = "teams"
@@ -147,7 +149,7 @@ async def _wait(stage: Stage) -> None:
 async def _show(stage: Stage) -> None:
     say("$ kubectl topogate queues -A", "bold")
     reading = await live_queues.read(stage.client)
-    stdout().print(queues.render(queues.report(reading)))
+    stdout().print(render(report(reading)))
 
 
 async def _usage(stage: Stage, team: str, *, used: int, borrowed: int) -> None:

@@ -9,7 +9,8 @@ from rich.rule import Rule
 from rich.syntax import Syntax
 from rich.text import Text
 
-from cli.explain import command as explain
+from cli.explain.rendering import render
+from cli.explain.report import report
 from cli.output import Failure, stdout
 from kube.client import Client
 from kube.errors import NotFound
@@ -40,14 +41,14 @@ class Stage:
     async def explain(self, name: str) -> None:
         """``kubectl topogate explain NAME``."""
         say(f"$ kubectl topogate explain {name}")
-        stdout().print(explain.render(await explain.report(self.client, NAMESPACE, name)))
+        stdout().print(render(await report(self.client, NAMESPACE, name)))
 
     async def check(self) -> int:
         """How many pods run, each on the host its Workload names; Failure names one that does not."""
         checked = 0
         for name in self.jobs:
-            report = await explain.report(self.client, NAMESPACE, name)
-            for domain in report.domains:
+            found = await report(self.client, NAMESPACE, name)
+            for domain in found.domains:
                 here = [pod for pod in domain.pods if pod.phase == "Running" and pod.node == domain.values[-1]]
                 if len(here) != domain.slots:
                     raise Failure(f"Job {name}: {len(here)} of {domain.slots} pods run on {domain.values[-1]}")

@@ -9,8 +9,10 @@ import typer
 import yaml
 from rich.table import Table
 
-from cli.install import installation
-from cli.install.installation import Left, Requested, Step
+from cli.install import installation, removal, waiting
+from cli.install.installation import Requested
+from cli.install.removal import Left
+from cli.install.steps import Step
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, progress, stderr, stdout
 from crds.constants import DEFAULT_DOMAIN, NAMESPACE
 from kube.client import Client
@@ -29,47 +31,54 @@ Domain = Annotated[
         f"else {DEFAULT_DOMAIN}. Beside Kueue choose another, such as topogate.dev.",
     ),
 ]
+Image = Annotated[str, typer.Option("--image", help="Container image of the components.")]
+OutOfCluster = Annotated[
+    bool,
+    typer.Option("--out-of-cluster", help="Apply no Deployments: webhook and ungater run elsewhere."),
+]
+WebhookUrl = Annotated[
+    str, typer.Option("--webhook-url", help="Where the API server reaches that webhook: https://HOST:PORT.")
+]
+Agent = Annotated[
+    bool | None,
+    typer.Option(
+        "--agent/--no-agent",
+        help="Run the agent on every node, or no longer; default as it is. It publishes each machine's hardware "
+        "and what its kubelet gave to whom, by which pods are placed inside of their nodes.",
+    ),
+]
+Kueue = Annotated[
+    bool | None,
+    typer.Option(
+        "--kueue/--no-kueue",
+        help="Let the ungater answer Kueue's admission check topogate.dev/topology, or no longer; default where "
+        "Kueue's kinds are.",
+    ),
+]
+MetricsAuthentication = Annotated[
+    bool | None,
+    typer.Option(
+        "--metrics-authentication/--no-metrics-authentication",
+        help="Let only those read metrics whom Kubernetes lets, over TLS, or no longer; default as it is.",
+    ),
+]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until all pods of it run.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Let the API server check everything, and change nothing.")]
 
 
 def install(
     domain: Domain = "",
     namespace: Namespace = NAMESPACE,
-    image: Annotated[str, typer.Option("--image", help="Container image of the components.")] = "",
-    out_of_cluster: Annotated[
-        bool,
-        typer.Option("--out-of-cluster", help="Apply no Deployments: webhook and ungater run elsewhere."),
-    ] = False,
-    webhook_url: Annotated[
-        str, typer.Option("--webhook-url", help="Where the API server reaches that webhook: https://HOST:PORT.")
-    ] = "",
-    agent: Annotated[
-        bool | None,
-        typer.Option(
-            "--agent/--no-agent",
-            help="Run the agent on every node, or no longer; default as it is. It publishes each machine's hardware "
-            "and what its kubelet gave to whom, by which pods are placed inside of their nodes.",
-        ),
-    ] = None,
-    kueue: Annotated[
-        bool | None,
-        typer.Option(
-            "--kueue/--no-kueue",
-            help="Let the ungater answer Kueue's admission check topogate.dev/topology, or no longer; default where "
-            "Kueue's kinds are.",
-        ),
-    ] = None,
-    metrics_authentication: Annotated[
-        bool | None,
-        typer.Option(
-            "--metrics-authentication/--no-metrics-authentication",
-            help="Let only those read metrics whom Kubernetes lets, over TLS, or no longer; default as it is.",
-        ),
-    ] = None,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until all pods of it run.")] = True,
-    timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds to wait.")] = WAIT_SECONDS,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Let the API server check everything, and change nothing.")
-    ] = False,
+    image: Image = "",
+    out_of_cluster: OutOfCluster = False,
+    webhook_url: WebhookUrl = "",
+    agent: Agent = None,
+    kueue: Kueue = None,
+    metrics_authentication: MetricsAuthentication = None,
+    wait: Wait = True,
+    timeout: Timeout = WAIT_SECONDS,
+    dry_run: DryRun = False,
     output: Output = OutputFormat.TABLE,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -101,10 +110,10 @@ def install(
         if metrics_authentication is False:
             await _show(installation.remove_metrics_authentication(client, options))
         with progress("Waiting for the API server to serve the kinds"):
-            await installation.wait_established(client, timeout)
+            await waiting.wait_established(client, timeout)
         if wait and not out_of_cluster:
             with progress("Waiting for the pods"):
-                await installation.wait_available(client, options, timeout)
+                await waiting.wait_available(client, options, timeout)
         _next_steps(options)
 
     _with_client(run, kubeconfig, context)
@@ -130,14 +139,12 @@ def uninstall(
     async def run(client: Client) -> None:
         options = await installation.installed(client, namespace, domain)
         if delete_crds and not yes:
-            _confirm(await installation.count_data(client))
+            _confirm(await removal.count_data(client))
         with progress("Deleting"):
-            steps = [step async for step in installation.uninstall(client, options, delete_crds=delete_crds)]
-            await installation.wait_gone(client, _deleted(steps))
-            left = await installation.left_behind(client, options.domain)
-            ungated = [
-                pod async for pod in installation.ungate(client, options.domain, left.gated_pods if ungate else [])
-            ]
+            steps = [step async for step in removal.uninstall(client, options, delete_crds=delete_crds)]
+            await waiting.wait_gone(client, _deleted(steps))
+            left = await removal.left_behind(client, options.domain)
+            ungated = [pod async for pod in removal.ungate(client, options.domain, left.gated_pods if ungate else [])]
         _report(steps, left, ungated, output)
 
     _with_client(run, kubeconfig, context)
@@ -214,5 +221,5 @@ def _report(steps: list[Step], left: Left, ungated: list[str], output: OutputFor
     stdout().print(table if steps else "Nothing of Topogate was found.")
     if ungated:
         stdout().print(f"{len(ungated)} pods were ungated and run anywhere.")
-    for line in installation.lines(left, ungated=bool(ungated)):
+    for line in removal.lines(left, ungated=bool(ungated)):
         stderr().print(line, markup=False, soft_wrap=True)

@@ -13,7 +13,8 @@ from crds.settings import Settings
 from engine.cluster.state import ClusterState
 from engine.kubelet.machine import Machine
 from engine.model import HOSTNAME_LABEL, Flavor, Node, Pod
-from kube import convert, objects
+from kube import objects
+from kube.pods import convert
 from kube.queues import cluster_queue, local_queue, plain_flavor
 from kube.topologies import FlexTopo
 from localcluster.kubelets import publish

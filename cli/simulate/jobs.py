@@ -11,7 +11,8 @@ from cli.whatif.cases import opened
 from crds.constants import GROUP, Keys
 from crds.request import RequestError, check_level, resolve
 from engine.model import Policy, TopologyRequest
-from kube import convert, objects
+from kube import objects
+from kube.pods import convert
 from queueing.model import AUTO
 from simulator.model import NAMESPACE, QUEUE, Cluster, Job
 from ungater.jobs.job import owner_of

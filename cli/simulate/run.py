@@ -17,7 +17,7 @@ from cli.simulate.jobs import jobs_in
 from cli.simulate.output import table, write_jobs, write_series
 from cli.simulate.policies import DEFAULT, EXAMPLE, policies
 from crds.constants import DEFAULT_DOMAIN, Keys
-from simulator.generate import generate
+from simulator.generate import JobSite, generate
 from simulator.model import NAMESPACE, Cluster, Job, Options, Policy
 from simulator.results import Result
 from simulator.run import Simulation
@@ -30,45 +30,103 @@ WORLD: Final = "The world"
 RESULTS: Final = "Results"
 
 
+Recorded = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-f",
+        "--cluster",
+        metavar="FILE",
+        help="A recorded cluster: kubectl get nodes,pods,resourceflavors,... -o yaml, or topogate snapshot; repeat"
+        " for more, - is stdin. Without it a cluster is generated.",
+    ),
+]
+Jobs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-j",
+        "--jobs",
+        metavar="FILE|N",
+        help=f"A trace (*.csv) or manifests; repeat for more. A number: so many are generated (default {COUNT}).",
+    ),
+]
+Policies = Annotated[
+    list[str] | None,
+    typer.Option("-p", "--policy", help=f"What to compare; repeat for more. For example {EXAMPLE}."),
+]
+Duration = Annotated[str, typer.Option(metavar="TIME", help="How long jobs run whose manifest does not say.")]
+Levels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--level", metavar="KEY", help="Topology level of a recorded cluster without ResourceFlavors, widest first."
+    ),
+]
+Empty = Annotated[bool, typer.Option("--empty", help="Leave out the pods of the recorded cluster.")]
+Domain = Annotated[str, typer.Option(help="Domain of the annotations and labels in manifests.")]
+Until = Annotated[str, typer.Option(metavar="TIME", help="Stop then; default: when all is done.")]
+Slowdown = Annotated[
+    float,
+    typer.Option(
+        min=1.0,
+        max=100.0,
+        help="How many times as long a job runs whose pods lie across domains of the level that it wishes.",
+        rich_help_panel=WORLD,
+    ),
+]
+Checkpoint = Annotated[
+    str,
+    typer.Option(
+        metavar="TIME", help="How often jobs save their work; 0: an evicted one begins anew.", rich_help_panel=WORLD
+    ),
+]
+Grace = Annotated[str, typer.Option(metavar="TIME", help="Until the pods of a victim are gone.", rich_help_panel=WORLD)]
+Retries = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        help="How often pods that a kubelet refused are made again until the job fails.",
+        rich_help_panel=WORLD,
+    ),
+]
+Patience = Annotated[
+    str,
+    typer.Option(
+        metavar="TIME", help="After which a waiting job keeps room from those behind it.", rich_help_panel=WORLD
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", metavar="FOLDER", help="Write jobs and series as CSV, one file a policy.", rich_help_panel=RESULTS
+    ),
+]
+Picture = Annotated[
+    Path | None,
+    typer.Option("--pictures", metavar="FOLDER", help="Draw pictures there.", rich_help_panel=RESULTS),
+]
+PictureAt = Annotated[
+    str,
+    typer.Option(
+        metavar="TIME", help="When to draw who holds which devices; default: half-way.", rich_help_panel=RESULTS
+    ),
+]
+Formats = Annotated[
+    list[pictures.PictureFormat] | None,
+    typer.Option("--picture-format", help="Default: svg.", rich_help_panel=RESULTS),
+]
+
+
 def command(
-    cluster: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-f",
-            "--cluster",
-            metavar="FILE",
-            help="A recorded cluster: kubectl get nodes,pods,resourceflavors,... -o yaml, or topogate snapshot; repeat"
-            " for more, - is stdin. Without it a cluster is generated.",
-        ),
-    ] = None,
-    jobs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-j",
-            "--jobs",
-            metavar="FILE|N",
-            help=f"A trace (*.csv) or manifests; repeat for more. A number: so many are generated (default {COUNT}).",
-        ),
-    ] = None,
+    cluster: Recorded = None,
+    jobs: Jobs = None,
     seed: given.Seed = 1,
     span: given.Span = "30d",
     load: given.Load = 0.85,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option("-p", "--policy", help=f"What to compare; repeat for more. For example {EXAMPLE}."),
-    ] = None,
+    policy: Policies = None,
     queues: given.Queues = 1,
-    duration: Annotated[
-        str, typer.Option(metavar="TIME", help="How long jobs run whose manifest does not say.")
-    ] = "1h",
-    level: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--level", metavar="KEY", help="Topology level of a recorded cluster without ResourceFlavors, widest first."
-        ),
-    ] = None,
-    empty: Annotated[bool, typer.Option("--empty", help="Leave out the pods of the recorded cluster.")] = False,
-    domain: Annotated[str, typer.Option(help="Domain of the annotations and labels in manifests.")] = DEFAULT_DOMAIN,
+    duration: Duration = "1h",
+    level: Levels = None,
+    empty: Empty = False,
+    domain: Domain = DEFAULT_DOMAIN,
     blocks: given.Blocks = 4,
     racks: given.Racks = 4,
     hosts: given.Hosts = 8,
@@ -77,60 +135,17 @@ def command(
     memory: given.Memory = "768Gi",
     machine: given.Machine = "",
     kubelet: given.Kubelet = "",
-    until: Annotated[str, typer.Option(metavar="TIME", help="Stop then; default: when all is done.")] = "",
-    slowdown: Annotated[
-        float,
-        typer.Option(
-            min=1.0,
-            max=100.0,
-            help="How many times as long a job runs whose pods lie across domains of the level that it wishes.",
-            rich_help_panel=WORLD,
-        ),
-    ] = 1.0,
-    checkpoint: Annotated[
-        str,
-        typer.Option(
-            metavar="TIME", help="How often jobs save their work; 0: an evicted one begins anew.", rich_help_panel=WORLD
-        ),
-    ] = "0",
-    grace: Annotated[
-        str, typer.Option(metavar="TIME", help="Until the pods of a victim are gone.", rich_help_panel=WORLD)
-    ] = "30s",
-    retries: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="How often pods that a kubelet refused are made again until the job fails.",
-            rich_help_panel=WORLD,
-        ),
-    ] = 6,
-    patience: Annotated[
-        str,
-        typer.Option(
-            metavar="TIME", help="After which a waiting job keeps room from those behind it.", rich_help_panel=WORLD
-        ),
-    ] = "5m",
+    until: Until = "",
+    slowdown: Slowdown = 1.0,
+    checkpoint: Checkpoint = "0",
+    grace: Grace = "30s",
+    retries: Retries = 6,
+    patience: Patience = "5m",
     output: Output = OutputFormat.TABLE,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", metavar="FOLDER", help="Write jobs and series as CSV, one file a policy.", rich_help_panel=RESULTS
-        ),
-    ] = None,
-    picture: Annotated[
-        Path | None,
-        typer.Option("--pictures", metavar="FOLDER", help="Draw pictures there.", rich_help_panel=RESULTS),
-    ] = None,
-    picture_at: Annotated[
-        str,
-        typer.Option(
-            metavar="TIME", help="When to draw who holds which devices; default: half-way.", rich_help_panel=RESULTS
-        ),
-    ] = "",
-    formats: Annotated[
-        list[pictures.PictureFormat] | None,
-        typer.Option("--picture-format", help="Default: svg.", rich_help_panel=RESULTS),
-    ] = None,
+    out: Out = None,
+    picture: Picture = None,
+    picture_at: PictureAt = "",
+    formats: Formats = None,
 ) -> None:
     """Simulate jobs on a cluster, and compare policies: utilisation, waiting, how broken up the free part is.
 
@@ -138,12 +153,33 @@ def command(
     docs/simulate.md has the columns of a trace, what each policy means, and what is assumed.
     """
     chosen = policies(policy or DEFAULT)
+    _check_folders(out, picture)
+    options = _options(slowdown, checkpoint, grace, retries, patience, seed)
+    made = given.Made(blocks, racks, hosts, gpus, cpu, memory, machine, kubelet)
+    keys = Keys(domain)
+    place = _place(cluster, made, keys, level or [], queues, empty=empty)
+    if jobs and not (len(jobs) == 1 and jobs[0].isdigit()):
+        wanted = jobs_in(jobs, place, keys, duration=given.time_of("--duration", duration))
+    else:
+        site = given.site_of(place) if cluster else made.site()
+        wanted = _generated(jobs, place, site, queues, seed=seed, span=span, load=load)
+    end, at = _time_or_none("--until", until), _time_or_none("--picture-at", picture_at)
+    results = list(_simulated(place, wanted, chosen, options, end, at))
+    emit([summarise(result) for result in results], output, table=table(results))
+    _write(results, out, picture, formats or ["svg"])
+
+
+def _check_folders(out: Path | None, picture: Path | None) -> None:
+    """Failure where results could not be written: before anything takes long."""
     if picture is not None:
         pictures.check()
-    for made_first in filter(None, (out, picture)):  # before anything takes long
-        with _writing(made_first):
+    for folder in filter(None, (out, picture)):
+        with _writing(folder):
             pass
-    options = Options(
+
+
+def _options(slowdown: float, checkpoint: str, grace: str, retries: int, patience: str, seed: int) -> Options:
+    return Options(
         slowdown=slowdown,
         checkpoint=given.time_of("--checkpoint", checkpoint),
         grace=given.time_of("--grace", grace),
@@ -151,28 +187,31 @@ def command(
         patience=given.time_of("--patience", patience),
         seed=seed,
     )
-    made = given.Made(blocks, racks, hosts, gpus, cpu, memory, machine, kubelet)
-    if cluster and (machine or queues > 1):
-        raise Failure(f"{'--machine' if machine else '--queues'}: a recorded cluster has its own; leave it out")
-    keys = Keys(domain)
-    place = recorded(cluster, keys, level or [], empty=empty) if cluster else generated(made, queues)
-    if jobs and not (len(jobs) == 1 and jobs[0].isdigit()):
-        wanted = jobs_in(jobs, place, keys, duration=given.time_of("--duration", duration))
-    else:
-        site = given.site_of(place) if cluster else made.site()
-        teams = [one.name for one in place.local if one.namespace == NAMESPACE] or given.teams(queues)
-        count = int(jobs[0]) if jobs else COUNT
-        if not 1 <= count <= MOST_JOBS:
-            raise Failure(f"--jobs {count}: expected 1 to {MOST_JOBS}")
-        wanted = generate(site, count, seed, span=given.time_of("--span", span), load=load, queues=teams)
-    end = given.time_of("--until", until) if until else None
-    at = given.time_of("--picture-at", picture_at) if picture_at else None
-    results = list(_simulated(place, wanted, chosen, options, end, at))
-    emit([summarise(result) for result in results], output, table=table(results))
-    for folder, write in ((out, _write), (picture, lambda to, found: pictures.draw(to, found, formats or ["svg"]))):
-        if folder is not None:
-            with _writing(folder):
-                write(folder, results)
+
+
+def _place(
+    files: Sequence[str] | None, made: given.Made, keys: Keys, levels: list[str], queues: int, *, empty: bool
+) -> Cluster:
+    """The cluster: recorded where there are files, else generated."""
+    if not files:
+        return generated(made, queues)
+    if made.machine or queues > 1:
+        raise Failure(f"{'--machine' if made.machine else '--queues'}: a recorded cluster has its own; leave it out")
+    return recorded(files, keys, levels, empty=empty)
+
+
+def _generated(
+    jobs: Sequence[str] | None, place: Cluster, site: JobSite, queues: int, *, seed: int, span: str, load: float
+) -> tuple[Job, ...]:
+    teams = [one.name for one in place.local if one.namespace == NAMESPACE] or given.teams(queues)
+    count = int(jobs[0]) if jobs else COUNT
+    if not 1 <= count <= MOST_JOBS:
+        raise Failure(f"--jobs {count}: expected 1 to {MOST_JOBS}")
+    return generate(site, count, seed, span=given.time_of("--span", span), load=load, queues=teams)
+
+
+def _time_or_none(option: str, text: str) -> float | None:
+    return given.time_of(option, text) if text else None
 
 
 @contextmanager
@@ -227,7 +266,17 @@ def _bar(name: str, jobs: int) -> Iterator[Callable[[Simulation], object]]:
             bar.stop()
 
 
-def _write(folder: Path, results: Sequence[Result]) -> None:
+def _write(results: Sequence[Result], out: Path | None, picture: Path | None, formats: Sequence[str]) -> None:
+    """Tables, then pictures, where they are wished for."""
+    if out is not None:
+        with _writing(out):
+            _write_tables(out, results)
+    if picture is not None:
+        with _writing(picture):
+            pictures.draw(picture, results, formats)
+
+
+def _write_tables(folder: Path, results: Sequence[Result]) -> None:
     for result in results:
         with (folder / f"jobs-{result.policy.name}.csv").open("w", newline="") as stream:
             write_jobs(result, stream)

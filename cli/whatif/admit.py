@@ -16,9 +16,11 @@ from rich.table import Table
 
 from cli.output import stderr, stdout
 from cli.whatif.cases import CaseError, opened, read_lines
+from cli.whatif.forms import KubeletForm, MachineForm, NrtForm, PodForm, StateForm
 from cli.whatif.links import LinksForm, chosen, with_links
-from cli.whatif.machines import KubeletForm, MachineForm, NrtForm, PodForm, StateForm, from_nrt, from_state, kubelet_of
+from cli.whatif.machines import from_state, kubelet_of
 from cli.whatif.machines import pod_shape as shape_of
+from cli.whatif.nrt import from_nrt
 from cli.whatif.output import ErrorAnswer, LinesFormat, with_progress, write
 from engine.kubelet.admission import Admission
 from engine.kubelet.admit import admit, hangs

@@ -11,7 +11,8 @@ from typing import Annotated, BinaryIO
 import msgspec
 
 from cli.output import Failure
-from cli.whatif.machines import KubeletForm, kubelet_of
+from cli.whatif.forms import KubeletForm
+from cli.whatif.machines import kubelet_of
 from engine import quantity
 from engine.kubelet.machine import TopologyPolicy
 from engine.preemption.model import NodeRoom, Preemptor, TopologyQos

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.packages import ROOT, tools
 
-from localcluster.binaries import Binaries
+from localcluster.programs.binaries import Binaries
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 PAGE = (ROOT / "docs" / "install.md").read_text()

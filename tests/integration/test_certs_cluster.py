@@ -388,7 +388,7 @@ async def test_the_time_is_the_api_servers(client, namespace, monkeypatch):
         def now(cls, tz=None):
             return datetime(1990, 1, 1, tzinfo=tz)
 
-    monkeypatch.setattr("kube.client.datetime", Wrong)
+    monkeypatch.setattr("kube.connection.session.datetime", Wrong)
     bundle = await ensure(client, options_in(namespace))
     monkeypatch.undo()
     assert abs(bundle.leaf.not_valid_before_utc - datetime.now(UTC)) < timedelta(minutes=6)

@@ -14,7 +14,7 @@ from support.cluster_checker import rank_order, settled, snapshot, violations
 from support.faults import FaultProxy
 from support.jobs import KEYS, RACK_LABEL, Running, Watched, install_crds, job, make_flavor, until
 
-from kube import config
+from kube.connection import config
 from kube.resources import LEASES, NAMESPACES, RESOURCE_FLAVORS
 
 pytestmark = pytest.mark.cluster

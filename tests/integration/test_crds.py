@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from crds import assignment
-from crds.common import CEL
 from crds.generate import KINDS, definition, schema
+from crds.kinds.common import CEL
 from kube import resources
 from kube.errors import ApiError, NotFound
 from kube.resources import resource_of

@@ -7,7 +7,7 @@ import pytest
 from support import jobsets
 from support.jobs import KEYS, install_crds
 
-from cli.explain.command import reports
+from cli.explain.report import reports
 from cli.output import Failure
 from kube.resources import DEPLOYMENTS, JOB_SETS, JOBS
 

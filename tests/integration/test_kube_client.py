@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from support.faults import is_watch, proxied, watching
 
-from kube import config
 from kube.client import Client
+from kube.connection import config
 from kube.errors import (
     AlreadyExists,
     BadRequest,

@@ -6,13 +6,32 @@ import contextlib
 import pytest
 from support.faults import WAIT_SECONDS, proxied
 
-from kube import config, events
+from kube import events
 from kube.client import Client
-from kube.events import EventRecorder
-from kube.objects import EventObject, Object, ObjectReference
+from kube.connection import config
+from kube.events import EventRecorder, ObjectReference
+from kube.objects import Object, Struct
 from kube.resources import CONFIG_MAPS, EVENTS, NODES
 
 pytestmark = pytest.mark.cluster
+
+
+class EventSeries(Struct, frozen=True):
+    count: int = 0
+    last_observed_time: str = ""
+
+
+class EventObject(Object, frozen=True):
+    event_time: str | None = None
+    type: str = ""
+    reason: str = ""
+    action: str = ""
+    note: str = ""
+    regarding: ObjectReference | None = None
+    related: ObjectReference | None = None
+    reporting_controller: str = ""
+    reporting_instance: str = ""
+    series: EventSeries | None = None
 
 
 @contextlib.asynccontextmanager

@@ -6,10 +6,9 @@ import contextlib
 import pytest
 from support.faults import WAIT_SECONDS, proxied
 
-from kube import config
 from kube.client import Client
-from kube.lease import LeaderElector
-from kube.objects import Lease
+from kube.connection import config
+from kube.lease import LeaderElector, Lease
 from kube.resources import LEASES
 
 pytestmark = pytest.mark.cluster

@@ -5,8 +5,8 @@ import time
 import pytest
 from support.faults import proxied, watching
 
-from kube import config
 from kube.client import Client
+from kube.connection import config
 from kube.errors import TooManyRequests
 from kube.resources import CONFIG_MAPS
 from kube.watch import Signal

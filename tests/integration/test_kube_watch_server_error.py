@@ -6,8 +6,8 @@ import socket
 import pytest
 from support.faults import FaultProxy, is_list, proxied, watching
 
-from kube import config
 from kube.client import Client
+from kube.connection import config
 from kube.errors import ConnectionFailed, ServerError
 from kube.patches import PatchType
 from kube.resources import CONFIG_MAPS

@@ -18,7 +18,7 @@ from support.jobs import RACK_LABEL, Running, Watched, install_crds, job, make_f
 from support.kueue import PRIORITY, QUEUE_NAME, Kueue, now, true
 from support.kueue_queue import condition
 
-from cli.explain.command import report
+from cli.explain.report import report
 from crds.constants import DEFAULT_DOMAIN, Keys
 from kube.resources import JOBS, PODS, RESOURCE_FLAVORS, WORKLOADS, resource_of
 from localcluster.nodes import GROUP_LABEL

@@ -9,8 +9,8 @@ from support.jobs import install_crds, until
 
 from kube.errors import BadRequest, Invalid
 from kube.informer import Informer
-from kube.objects import Workload
 from kube.resources import JOBS, WORKLOADS
+from kube.workloads import Workload
 
 pytestmark = pytest.mark.cluster
 

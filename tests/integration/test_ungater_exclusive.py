@@ -7,7 +7,7 @@ import pytest
 from support import jobsets
 from support.jobs import GPU, KEYS, RACK_LABEL, Running, Watched, install_crds, make_flavor, racks_of, until
 
-from cli.explain.command import reports
+from cli.explain.report import reports
 from kube.errors import AlreadyExists
 from kube.resources import JOB_SETS, LEADER_WORKER_SETS, PODS, RESOURCE_FLAVORS, STATEFUL_SETS, WORKLOADS
 

@@ -9,7 +9,7 @@ from support.cluster_checker import settled, snapshot, violations
 from support.faults import FaultProxy, is_list, is_watch, through
 from support.jobs import KEYS, RACK_LABEL, Running, Watched, install_crds, job, make_flavor, until
 
-from kube import config
+from kube.connection import config
 from kube.resources import EVENTS, NODES, PODS, RESOURCE_FLAVORS
 
 pytestmark = pytest.mark.cluster

@@ -4,7 +4,7 @@ import pytest
 from support import jobsets
 from support.jobs import GPU, KEYS, RACK_LABEL, Running, Watched, install_crds, make_flavor, nodes_of, racks_of, until
 
-from cli.explain.command import report
+from cli.explain.report import report
 from kube.resources import CLUSTER_QUEUES, JOB_SETS, JOBS, LOCAL_QUEUES, PODS, RESOURCE_FLAVORS, WORKLOADS
 
 pytestmark = pytest.mark.cluster

@@ -16,7 +16,7 @@ from support.jobs import (
     until,
 )
 
-from cli.explain.command import report
+from cli.explain.report import report
 from kube.errors import AlreadyExists, NotFound
 from kube.resources import (
     CLUSTER_QUEUES,

@@ -14,7 +14,7 @@ from support.jobs import GPU, KEYS, RACK_LABEL, Running, Watched, install_crds, 
 from support.nrt import install_nrt, remove_nrt
 from support.published import GI, flex_body, nrt_body, nrt_zone
 
-from cli.explain.command import report
+from cli.explain.report import report
 from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
 from kube.errors import NotFound
 from kube.informer import EventKind

@@ -6,7 +6,7 @@ from support.faults import FaultProxy, through
 from support.jobs import GPU, KEYS, Running, install_crds, make_flavor, racks_of, until
 from support.queues import API, Queued, make_priorities, make_queue, queued
 
-from kube import config
+from kube.connection import config
 from kube.resources import (
     CLUSTER_QUEUES,
     LOCAL_QUEUES,

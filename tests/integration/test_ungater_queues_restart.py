@@ -9,7 +9,7 @@ from support.faults import FaultProxy, through
 from support.jobs import KEYS, Running, install_crds, make_flavor, until
 from support.queues import Queued, make_priorities, make_queue
 
-from kube import config
+from kube.connection import config
 from kube.resources import CLUSTER_QUEUES, RESOURCE_FLAVORS, WORKLOADS
 
 pytestmark = pytest.mark.cluster

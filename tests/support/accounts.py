@@ -17,7 +17,7 @@ import yaml
 from crds.constants import DEFAULT_DOMAIN, Keys
 from crds.settings import Settings
 from kube.client import Client
-from kube.config import Static
+from kube.connection.config import Static
 from kube.errors import ApiError, Forbidden, Invalid
 from kube.patches import PatchType
 from kube.resources import (

@@ -14,8 +14,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from kube import config
 from kube.client import Client
+from kube.connection import config
 from kube.informer import Event, EventKind, Informer
 from kube.objects import Object
 from kube.resources import CONFIG_MAPS

@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc
 import yaml
 
-from agent import cpuset
+from agent.machine import cpuset
 from agent.podresources import api_pb2 as api
 
 GIB = 1024**3

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from localcluster.binaries import TOOLS, Binaries
+from localcluster.programs.binaries import TOOLS, Binaries
 from manifests import render
 
 Json = dict[str, Any]

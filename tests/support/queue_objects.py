@@ -5,8 +5,9 @@ import json
 import msgspec
 
 from cli.cluster import live_queues
-from kube.objects import Namespace, ResourceFlavor, Workload
+from kube.objects import Namespace, ResourceFlavor
 from kube.queues import ClusterQueue, LocalQueue
+from kube.workloads import Workload
 from queueing.model import Rules
 
 NOW = 1_700_000_000.0

@@ -15,7 +15,7 @@ from certs.authority import Bundle
 from certs.options import Options as CertOptions
 from crds.settings import Settings
 from kube.client import Client
-from kube.config import Connection, Static
+from kube.connection.config import Connection, Static
 from kube.errors import ApiError, NotFound, ServerError
 from kube.patches import PatchType
 from kube.resources import (

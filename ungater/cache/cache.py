@@ -23,10 +23,11 @@ from engine.kubelet.machine import NumaPlacement
 from engine.model import Node, Pod, PodSet, Policy, TopologyRequest
 from engine.numa.score import ZoneScore
 from engine.reasons import Reason
-from kube import convert, objects
-from kube.exclusive import Additions
+from kube import objects
 from kube.informer import Event
 from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
+from kube.pods import convert
+from kube.pods.exclusive import Additions
 from kube.queues import ClusterQueue, LocalQueue, checks, cluster_queue, local_queue, plain_flavor
 from kube.replicas import Replicated
 from kube.resources import Resource

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from crds.admitted_quota import AdmittedQuota, decode
 from crds.constants import ADMITTED_QUOTA
 from kube.objects import Pod, key
-from kube.requests import pod_requests
+from kube.pods.requests import pod_requests
 from queueing.model import Quantities, usage
 from queueing.queues.queues import Queues
 from ungater.model.pod_slots import finished, is_gated

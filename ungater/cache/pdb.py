@@ -14,9 +14,10 @@ from collections.abc import Iterable
 from crds.constants import Keys
 from engine.cluster.filters import selects
 from engine.model import Requirement
-from kube import convert
+from kube.budgets import PodDisruptionBudget
 from kube.informer import Event
-from kube.objects import Pod, PodDisruptionBudget
+from kube.objects import Pod
+from kube.pods import convert
 from queueing.queues.pdb import Takes
 from ungater.cache.cache import Cache
 from ungater.jobs.pod_group import owner_key

@@ -16,8 +16,8 @@ from engine.cluster.assignment import Assignment, Slice
 from engine.cluster.state import ClusterState
 from engine.model import Amounts, PodSet
 from engine.reasons import Reason
-from kube import convert
 from kube.objects import condition
+from kube.pods import convert
 from queueing import lifecycle, messages, model
 from queueing.model import OutsidePod
 from queueing.queues.entry import HOLDING, AssumedAdmission, Phase

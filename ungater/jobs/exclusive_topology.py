@@ -1,7 +1,7 @@
 """Whether a JobSet or LeaderWorkerSet has its Jobs, groups or subgroups each in a domain of its own, and what follows.
 
-Their annotations tell; what that adds to pods is `kube.exclusive`. One of several Jobs or subgroups in a pod set is a
-slice that is alone in its domain. What cannot be said so is refused: it waits, with the reason.
+Their annotations tell; what that adds to pods is `kube.pods.exclusive`. One of several Jobs or subgroups in a pod set
+is a slice that is alone in its domain. What cannot be said so is refused: it waits, with the reason.
 """
 
 from collections.abc import Mapping
@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from crds.request import ParsedRequest, RequestError
 from engine.model import SliceLayer
 from engine.reasons import Reason
-from kube import exclusive
-from kube.exclusive import Additions
 from kube.objects import PodTemplate
 from kube.parents import JobSet, LeaderWorkerSet, LeaderWorkerTemplate
+from kube.pods import exclusive
+from kube.pods.exclusive import Additions
 from ungater.jobs.job import SHOWN, Progress
 
 JOB_SET = "alpha.jobset.sigs.k8s.io/exclusive-topology"

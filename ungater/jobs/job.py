@@ -19,15 +19,9 @@ from crds.request import (
     pods_in_all,
 )
 from engine.reasons import Reason
-from kube.objects import (
-    Condition,
-    Job,
-    PodTemplate,
-    condition,
-    template_of,
-    version_of,
-)
-from kube.requests import pod_requests
+from kube.objects import Condition, Job, PodTemplate, condition, version_of
+from kube.pods.requests import pod_requests
+from kube.pods.templates import template_of
 from ungater.model.conditions import moment
 from ungater.model.job_view import JOB, JOB_API, MAIN, JobView, PodSetView, Ranks
 from ungater.model.pod_set_slices import Interval, whole

@@ -27,10 +27,10 @@ from kube.objects import (
     PodTemplate,
     condition,
     controller_of,
-    template_of,
     version_of,
 )
 from kube.parents import JobSet, ReplicatedJob
+from kube.pods.templates import template_of
 from ungater.jobs import exclusive_topology
 from ungater.jobs.exclusive_topology import Alone
 from ungater.jobs.job import Progress, at_most, positive, progress, ranks_in, readable, suspension, too_many

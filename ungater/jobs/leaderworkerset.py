@@ -20,9 +20,9 @@ from crds.constants import WORKER_INDEX, Keys
 from crds.names import workload_name
 from crds.request import JOB_PATH, ParsedRequest, RequestError, parse_job_wish, parse_places
 from engine.model import Policy
-from kube.exclusive import GROUP_KEY, group_key_of
 from kube.objects import ObjectMeta, Pod, PodTemplate, controller_of, is_true
 from kube.parents import ControllerRevision, LeaderWorkerSet, LeaderWorkerTemplate, revised
+from kube.pods.exclusive import GROUP_KEY, group_key_of
 from ungater.jobs import exclusive_topology
 from ungater.jobs.job import one_queue, positive, readable
 from ungater.model.job_view import MAIN, JobView, PodSetView, Ranks

@@ -19,8 +19,8 @@ from crds.names import workload_name
 from crds.request import RequestError, parse_places, parse_request, parse_wish
 from engine.reasons import Reason
 from kube.objects import Job, ObjectMeta, Pod, PodTemplate, controller_of
+from kube.pods.requests import pod_requests
 from kube.replicas import LAUNCHER, Replicas, Replicated, replicas_of
-from kube.requests import pod_requests
 from ungater.jobs.kinds import RULES
 from ungater.jobs.kinds.rule import Rule
 from ungater.model.job_view import PodSetView, controlled_by, is_job

@@ -16,8 +16,6 @@ from crds.request import (
 )
 from engine.kubelet.machine import PodShape
 from engine.reasons import Reason
-from kube.exclusive import Additions
-from kube.limits import over_limits
 from kube.objects import (
     Container,
     Object,
@@ -27,7 +25,9 @@ from kube.objects import (
     PodTemplate,
     ResourceRequirements,
 )
-from kube.shapes import pod_shape
+from kube.pods.exclusive import Additions
+from kube.pods.limits import over_limits
+from kube.pods.shapes import pod_shape
 from ungater.model.pod_set_slices import Interval
 from ungater.model.pod_slots import number, rank_of
 
@@ -92,7 +92,7 @@ class PodSetView:
 
     @cached_property
     def excess(self) -> RequestError | None:
-        """Which limit its template does not keep (`kube.limits`): it would cost all others more than its share."""
+        """Which limit its template does not keep (`kube.pods.limits`): it would cost all others more than its share."""
         found = next(over_limits(self.template, f"podSets[{self.name}].template."), None)
         if found is None:
             return None

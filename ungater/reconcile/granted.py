@@ -23,7 +23,7 @@ from engine.model import Amounts
 from engine.quantity import format_quantity
 from engine.reasons import Reason
 from kube.objects import Pod
-from kube.requests import pod_requests
+from kube.pods.requests import pod_requests
 from queueing.model import at_least, exceeds
 from ungater.model.conditions import HOLDING, WantedCondition
 from ungater.model.job_view import JobView, PodSetView

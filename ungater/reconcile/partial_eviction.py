@@ -10,8 +10,8 @@ Rules
 """
 
 from crds.constants import DEFAULT_DOMAIN, Keys
-from kube import convert
 from kube.objects import Pod, controller_of, key
+from kube.pods import convert
 from queueing.model import OutsidePod
 from ungater.model.actions import EvictSome, Instruction, Losing, ReconcileContext, RequeueAfter, Shrink
 from ungater.model.conditions import moment

@@ -5,8 +5,7 @@ Two a happening, however many pods the job has. Events about one pod are on the 
 
 from crds.constants import API_VERSION
 from engine.reasons import Reason
-from kube.events import EventRecorder
-from kube.objects import ObjectReference
+from kube.events import EventRecorder, ObjectReference
 from ungater.model import conditions
 from ungater.model.pod_slots import finished
 from ungater.model.workload_entry import WorkloadEntry

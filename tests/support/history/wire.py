@@ -1,4 +1,4 @@
-"""The network between the controller and the simulated server, as `kube.transport` has it below itself.
+"""The network between the controller and the simulated server, as `kube.connection.transport` has it below itself.
 
 The real client, with its deadlines and retries, and the real informers run on this; it takes the place of the HTTP
 session alone. A call takes a while to arrive, and what arrived takes effect even if nobody waits for its answer any
@@ -19,7 +19,7 @@ from multidict import CIMultiDict
 from support.history.server import Refused, Server, encode
 
 from kube.client import Client
-from kube.config import Connection
+from kube.connection.config import Connection
 
 ARRIVES = 1.0  # seconds at most until a call that was sent takes effect, whether or not its sender still lives
 BOOKMARK = 60.0

@@ -3,8 +3,9 @@ import shutil
 import pytest
 from support.tree import DATA
 
-from agent import checkpoints, copies
-from agent.checkpoints import Block, Unreadable
+from agent import copies
+from agent.kubelet import checkpoints
+from agent.kubelet.checkpoints import Block, Unreadable
 
 UID = "0c7c1f52-0000-4000-8000-000000000001"
 

@@ -10,10 +10,11 @@ import time
 import pytest
 from support.tree import DATA
 
-from agent import checkpoints, copies
-from agent.checkpoints import Unreadable
+from agent import copies
 from agent.copies import CONFIG, CPU_STATE, DEVICE_STATE, MEMORY_STATE, NAMES, Copies
-from agent.reader import Reader
+from agent.kubelet import checkpoints
+from agent.kubelet.checkpoints import Unreadable
+from agent.kubelet.reader import Reader
 from crds.settings import Settings
 
 SECRET = "private key"

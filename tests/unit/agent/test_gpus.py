@@ -4,9 +4,9 @@ import pytest
 from support.nvml import Recording, recorded
 from support.tree import DATA, machine
 
-from agent import gpus, sysfs
-from agent.gpus import Gpu, Gpus
-from agent.hardware import Hardware, PciDevice, Zone
+from agent.machine import gpus, sysfs
+from agent.machine.gpus import Gpu, Gpus
+from agent.machine.hardware import Hardware, PciDevice, Zone
 
 LOST = {"error": 15}
 NO_MACHINE = Hardware(zones=(Zone(0), Zone(1)))

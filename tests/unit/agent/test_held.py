@@ -4,12 +4,13 @@ import pytest
 from support.kubelet import GIB, Kubelet
 from support.tree import machine
 
-from agent import cpuset, observed, status, sysfs
-from agent.gpus import Gpus
-from agent.held import Owner, Pod, Reading, memory_by_zone, merge, uids, with_last
+from agent import observed, status
+from agent.kubelet.held import Owner, Pod, Reading, memory_by_zone, merge, uids, with_last
+from agent.kubelet.reader import Reader, usable
+from agent.machine import cpuset, sysfs
+from agent.machine.gpus import Gpus
 from agent.podresources.client import Answer, Resources
 from agent.pods import GRACE_SECONDS, NodePod, PodStatus, Roster, pod
-from agent.reader import Reader, usable
 from crds.settings import Settings
 from kube.objects import ObjectMeta
 

@@ -6,11 +6,12 @@ import pytest
 from support.nvml import recorded
 from support.tree import machine
 
-from agent import fingerprint, gpus, graph, status, sysfs, zones
-from agent.checkpoints import Config, MemoryNode, Table
-from agent.gpus import Gpu, Gpus
-from agent.hardware import Core, Hardware, Zone
-from agent.held import Device, Held, Owner, Pod
+from agent import fingerprint, graph, status, zones
+from agent.kubelet.checkpoints import Config, MemoryNode, Table
+from agent.kubelet.held import Device, Held, Owner, Pod
+from agent.machine import gpus, sysfs
+from agent.machine.gpus import Gpu, Gpus
+from agent.machine.hardware import Core, Hardware, Zone
 from agent.publish import foreign, merge_patch
 from engine.reasons import Reason
 

@@ -7,17 +7,19 @@ import msgspec
 import pytest
 from support.tree import DATA
 
-from agent import cpuset, graph, status, zones
-from agent.checkpoints import Block, Config, Cpu, DeviceEntry, Devices, MemoryNode, MemoryState, Table
-from agent.gpus import Gpus
-from agent.hardware import Core, Hardware, Zone
-from agent.held import Pod, Reading, merge
+from agent import graph, status, zones
+from agent.kubelet.checkpoints import Block, Config, Cpu, DeviceEntry, Devices, MemoryNode, MemoryState, Table
+from agent.kubelet.held import Pod, Reading, merge
+from agent.machine import cpuset
+from agent.machine.gpus import Gpus
+from agent.machine.hardware import Core, Hardware, Zone
 from agent.podresources.client import Answer, Resources
-from cli.whatif.machines import PodForm, pod_shape
-from crds.flex_topo import FlexTopo
+from cli.whatif.forms import PodForm
+from cli.whatif.machines import pod_shape
+from crds.kinds.flex_topo import FlexTopo
 from engine.kubelet.admit import admit
 from engine.kubelet.machine import MemoryCells
-from kube.client import decode
+from kube.connection.answers import decode
 from kube.patches import encode
 from kube.topologies import FlexTopo as Wire
 from ungater.numa.sources.checked import Problems

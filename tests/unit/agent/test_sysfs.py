@@ -1,8 +1,8 @@
 import pytest
 from support.tree import machine, unpack
 
-from agent import cpuset, pci, sysfs
-from agent.hardware import Core
+from agent.machine import cpuset, pci, sysfs
+from agent.machine.hardware import Core
 
 GIB = 1024**3
 

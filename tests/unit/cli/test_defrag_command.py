@@ -3,115 +3,11 @@
 import json
 
 import yaml
+from support.snapshots import FLAVOR, HOST, RACK, foreign, node, running
 from typer.testing import CliRunner
 
 from cli.main import app
 from cli.output import Failure
-from crds.names import workload_name
-
-RACK, HOST, GPU = "example.com/rack", "kubernetes.io/hostname", "nvidia.com/gpu"
-DOMAIN = "kueue.x-k8s.io"
-
-
-def node(name, rack, **spec):
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": {RACK: rack, HOST: name}},
-        "spec": spec,
-        "status": {
-            "allocatable": {"cpu": "96", "memory": "512Gi", GPU: "8", "pods": "110"},
-            "conditions": [{"type": "Ready", "status": "True"}],
-        },
-    }
-
-
-FLAVOR = {
-    "apiVersion": "topogate.dev/v1alpha1",
-    "kind": "ResourceFlavor",
-    "metadata": {"name": "tas"},
-    "spec": {"topology": {"levels": [RACK, HOST]}},
-}
-
-
-def container(gpus):
-    return {"name": "main", "resources": {"limits": {"cpu": "1", GPU: str(gpus)}}}
-
-
-def running(name, where, gpus, *, priority=0, require=RACK, labels=None):
-    """A job of ours with one pod on each of these nodes: Job, Workload, pods."""
-    uid, work = f"uid-{name}", workload_name("Job", name, f"uid-{name}")
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": True}
-    job = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": name,
-            "namespace": "team",
-            "uid": uid,
-            "annotations": {f"{DOMAIN}/require-topology": require},
-        },
-        "spec": {
-            "parallelism": len(where),
-            "completions": len(where),
-            "completionMode": "Indexed",
-            "template": {"spec": {"containers": [container(gpus)]}},
-        },
-    }
-    slices = [{"nodeLabels": {RACK: node[:2], HOST: node}, "count": where.count(node)} for node in dict.fromkeys(where)]
-    workload = {
-        "apiVersion": "topogate.dev/v1alpha1",
-        "kind": "Workload",
-        "metadata": {"name": work, "namespace": "team", "ownerReferences": [owner]},
-        "spec": {"podSets": [{"name": "main", "count": len(where)}]},
-        "status": {
-            "admission": {
-                "podSetAssignments": [
-                    {
-                        "name": "main",
-                        "flavors": {GPU: "tas"},
-                        "count": len(where),
-                        "topologyAssignment": {"levels": [RACK, HOST], "slices": slices},
-                    }
-                ]
-            }
-        },
-    }
-    pods = [
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": f"{name}-{at}",
-                "namespace": "team",
-                "uid": f"{uid}-{at}",
-                "labels": labels or {},
-                "annotations": {f"{DOMAIN}/topology-workload": work},
-                "ownerReferences": [owner],
-            },
-            "spec": {
-                "nodeName": host,
-                "nodeSelector": {RACK: host[:2], HOST: host},
-                "priority": priority,
-                "containers": [container(gpus)],
-            },
-            "status": {"phase": "Running"},
-        }
-        for at, host in enumerate(where)
-    ]
-    return [job, workload, *pods]
-
-
-def foreign(name, where, gpus, kind=""):
-    owners = [{"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "o", "controller": True}] if kind else []
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "kube-system", "uid": f"uid-{name}", "ownerReferences": owners},
-        "spec": {"nodeName": where, "containers": [container(gpus)]},
-        "status": {"phase": "Running"},
-    }
-
 
 NODES = [node(f"r{rack}h{host}", f"r{rack}") for rack in (1, 2) for host in (1, 2)]
 TWO = [*running("a", ["r1h1"], 4, priority=5), *running("b", ["r2h2"], 4)]

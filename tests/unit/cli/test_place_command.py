@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 import yaml
-from test_defrag_command import DOMAIN, FLAVOR, GPU, HOST, RACK, container, foreign, node
-from test_tree_command import running
+from support.snapshots import DOMAIN, FLAVOR, GPU, HOST, RACK, container, foreign, node
+from support.snapshots import let_go as running
 from typer.testing import CliRunner
 
 from cli.cluster import cluster_snapshot

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crds.assignment import SLICES_LIMIT, decode, encode
-from crds.workload import TopologyAssignment
+from crds.kinds.workload import TopologyAssignment
 
 LEVELS = ("block", "rack", "kubernetes.io/hostname")
 values = st.text(st.sampled_from("ab-1"), min_size=1, max_size=4)

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from crds import generate
-from crds.common import CEL
+from crds.kinds.common import CEL
 from crds.settings import Settings
 
 KINDS = pytest.mark.parametrize("kind", generate.KINDS, ids=lambda kind: kind.__name__)

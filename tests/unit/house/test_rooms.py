@@ -11,7 +11,6 @@ PACKAGES = (
     *("localcluster", "manifests"),
 )
 MOST = 16  # modules side by side
-ROOMS = ("engine", "queueing", "ungater", "cli", "simulator")
 
 
 @pytest.fixture(scope="module")
@@ -24,13 +23,13 @@ def test_no_modules_import_each_other_in_a_circle(graph):
     assert circle(graph) == []
 
 
-@pytest.mark.parametrize("package", ROOMS)
+@pytest.mark.parametrize("package", PACKAGES)
 def test_no_folders_import_each_other(graph, package):
     inner = {package, *(name for name in graph if name.startswith(f"{package}.") and f"{name}." in "".join(graph))}
     assert [found for one in sorted(inner) if (found := circle(rooms(graph, one)))] == []
 
 
-@pytest.mark.parametrize("package", ROOMS)
+@pytest.mark.parametrize("package", [*PACKAGES, "benchmarks"])
 def test_no_folder_is_a_hall(package):
     found = modules(package)
     folders = {name for name in found if any(other.startswith(f"{name}.") for other in found)}

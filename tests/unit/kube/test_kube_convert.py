@@ -15,7 +15,8 @@ from engine.model import (
     Toleration,
     TopologyRequest,
 )
-from kube import convert, objects
+from kube import objects
+from kube.pods import convert
 
 HOST = "kubernetes.io/hostname"
 ANY = TopologyRequest(policy=Policy.UNCONSTRAINED)

@@ -7,10 +7,13 @@ import msgspec
 import pytest
 
 from kube import errors, objects, resources
+from kube.connection.transport import MAX_BACKOFF_SECONDS, backoff, query
 from kube.informer import Index
+from kube.lease import Lease
 from kube.patches import escape, guard
-from kube.transport import MAX_BACKOFF_SECONDS, backoff, query
+from kube.pods.templates import template_of
 from kube.watch import lines
+from kube.workloads import Workload
 
 
 @pytest.mark.parametrize(
@@ -150,7 +153,7 @@ async def test_a_line_without_end_is_cut_off(monkeypatch):
 
 
 def test_shapes_take_what_they_do_not_know_and_miss_nothing():
-    for shape in (objects.Node, objects.Pod, objects.Job, objects.Workload, objects.ResourceFlavor, objects.Lease):
+    for shape in (objects.Node, objects.Pod, objects.Job, Workload, objects.ResourceFlavor, Lease):
         decoded = msgspec.json.decode(b'{"metadata":{"name":"a","managedFields":[{}]},"unknown":1}', type=shape)
         assert objects.key(decoded) == "a"
         assert not gc.is_tracked(decoded)
@@ -159,8 +162,8 @@ def test_shapes_take_what_they_do_not_know_and_miss_nothing():
 def test_the_template_of_a_job_is_typed_and_whole():
     wire = {"spec": {"template": {"metadata": {"creationTimestamp": None}, "spec": {"containers": [{"image": "x"}]}}}}
     job = msgspec.json.decode(msgspec.json.encode(wire), type=objects.Job)
-    assert objects.template_of(job).spec.containers == (objects.Container(),)
-    assert objects.raw_template(job) == wire["spec"]["template"]
+    assert template_of(job).spec.containers == (objects.Container(),)
+    assert msgspec.json.decode(job.spec.template) == wire["spec"]["template"]
 
 
 def test_the_controlling_owner():

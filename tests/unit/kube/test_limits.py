@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from kube.limits import MOST_CONTAINERS, MOST_REQUIREMENTS, MOST_RESOURCES, MOST_VALUES, over_limits
 from kube.objects import PodTemplate
+from kube.pods.limits import MOST_CONTAINERS, MOST_REQUIREMENTS, MOST_RESOURCES, MOST_VALUES, over_limits
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 

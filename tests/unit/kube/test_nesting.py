@@ -4,15 +4,16 @@ import msgspec
 import pytest
 
 from crds import admitted_quota, numa_placement
-from kube.client import Page, decode
+from kube.connection.answers import Page, decode
+from kube.connection.nesting import DEEPEST, deep
 from kube.errors import BadAnswer
 from kube.links import LinkError, parse_matrix
-from kube.nesting import DEEPEST, deep
-from kube.objects import Object, Workload, key
+from kube.objects import Object, key
 from kube.parents import ControllerRevision, JobSet, revised
 from kube.replicas import Replicated, replicas_of
 from kube.resources import JOB_SETS
 from kube.watch import Feed, WatchEvent, _decode_partial
+from kube.workloads import Workload
 
 
 def nested(opening, closing, depth=DEEPEST - 10):

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from kube.objects import Pod
-from kube.requests import pod_requests
+from kube.pods.requests import pod_requests
 
 GI = 1 << 30
 

@@ -5,7 +5,7 @@ import pytest
 from engine.kubelet.machine import Container, ContainerKind, PodShape, Qos, TopologyPolicy
 from kube.objects import Container as Wire
 from kube.objects import PodSpec, ResourceRequirements
-from kube.shapes import pod_shape
+from kube.pods.shapes import pod_shape
 
 GPU = "nvidia.com/gpu"
 

@@ -6,7 +6,7 @@ import pytest
 
 from engine.kubelet.admit import admit, placement_of
 from engine.kubelet.machine import CPU, Container, ContainerKind, PodShape, Qos
-from kube.client import decode
+from kube.connection.answers import decode
 from kube.objects import Node, ObjectMeta
 from kube.patches import encode
 from kube.topologies import FlexTopo

@@ -5,9 +5,9 @@ import json
 import pytest
 from support.kubelets import cases, make_pod, replay
 
-from crds.flex_topo import FlexTopoSpec, FlexTopoStatus
+from crds.kinds.flex_topo import FlexTopoSpec, FlexTopoStatus
 from crds.numa_placement import decode
-from kube.client import decode as decode_object
+from kube.connection.answers import decode as decode_object
 from kube.objects import Node, ObjectMeta
 from kube.patches import encode
 from kube.topologies import FlexTopo

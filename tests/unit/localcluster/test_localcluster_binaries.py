@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from localcluster import binaries, build, golang
 from localcluster.errors import BinariesMissing
+from localcluster.programs import binaries, build, golang
 
 REAL = "#!/bin/sh\n"
 # A Go that "builds" by writing what it was asked into the file after -o.
@@ -103,12 +103,14 @@ def test_failed_build_shows_what_go_said(places, monkeypatch):
 
 def test_two_builds_at_once_wait_for_each_other(places):
     script(places / "path" / "go", GO.replace("build)", "build) echo x >> $HOME/builds; sleep 0.2;"))
-    code = "from localcluster.build import programs; programs(['kwok'], progress=lambda m: print(m, flush=True))"
+    code = (
+        "from localcluster.programs.build import programs; programs(['kwok'], progress=lambda m: print(m, flush=True))"
+    )
     environment = {
         "HOME": str(places),
         "PATH": f"{places / 'path'}:/usr/bin:/bin",
         "XDG_CACHE_HOME": str(places / "cache"),
-        "PYTHONPATH": str(Path(build.__file__).parents[1]),
+        "PYTHONPATH": str(Path(build.__file__).parents[2]),
     }
     command = [sys.executable, "-c", code]
     runs = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]

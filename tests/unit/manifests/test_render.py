@@ -8,7 +8,7 @@ from crds.constants import DEFAULT_DOMAIN, NAMESPACE, Keys
 from crds.device_annotations import DEFAULT
 from crds.request import WISHES
 from crds.settings import Settings, from_mapping
-from kube.config import SERVICE_ACCOUNT
+from kube.connection.config import SERVICE_ACCOUNT
 from kube.resources import resource_of
 from manifests import render
 from manifests.render import Options

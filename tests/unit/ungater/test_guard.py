@@ -8,8 +8,8 @@ from structlog.testing import capture_logs
 from support.owned import KEYS, make_job, slot_map
 from support.world import NODES, World, stored_workload
 
-from kube import convert
 from kube.objects import key
+from kube.pods import convert
 from ungater import guard as guarding
 from ungater.guard import Guard
 from ungater.model.job_view import id_of

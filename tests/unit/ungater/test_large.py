@@ -7,7 +7,7 @@ from support.world import NODES, World
 from engine.kubelet.machine import Qos
 from engine.model import Policy, TopologyRequest
 from engine.reasons import Reason
-from kube.limits import MOST_CONTAINERS, MOST_RESOURCES
+from kube.pods.limits import MOST_CONTAINERS, MOST_RESOURCES
 from queueing.model import Workload, shape
 from ungater.model import actions as i
 from ungater.model import job_view

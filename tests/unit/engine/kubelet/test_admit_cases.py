@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from cli.whatif.admit import AdmitForm
-from cli.whatif.machines import cpu_mask, from_nrt, from_state, kubelet_of, pod_shape
+from cli.whatif.machines import cpu_mask, from_state, kubelet_of, pod_shape
+from cli.whatif.nrt import from_nrt
 from engine.kubelet.admit import admit, placement_of
 from engine.kubelet.charge import charge, release
 from engine.kubelet.devices.links import bits

@@ -12,10 +12,11 @@ from engine.kubelet.machine import PodShape
 from engine.kubelet.rebuild import resolve, same
 from engine.model import HOSTNAME_LABEL, Node, Pod, PodSet, Policy, TopologyRequest
 from engine.results import Refusal
-from kube import convert, objects
-from kube.client import decode as decode_object
+from kube import objects
+from kube.connection.answers import decode as decode_object
 from kube.patches import encode
-from kube.shapes import pod_shape
+from kube.pods import convert
+from kube.pods.shapes import pod_shape
 from kube.topologies import FlexTopo, NodeResourceTopology
 from localcluster.kubelets import publish
 from localcluster.kubelets.kubelet import Kubelet

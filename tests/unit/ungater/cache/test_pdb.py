@@ -5,8 +5,9 @@ import pytest
 from support.owned import KEYS, make_job, make_owner, make_pod
 from support.world import FLAVOR, NODES, World
 
+from kube.budgets import BudgetSpec, BudgetStatus, PodDisruptionBudget
 from kube.informer import Event, EventKind
-from kube.objects import BudgetSpec, BudgetStatus, LabelSelector, ObjectMeta, PodDisruptionBudget, Requirement, key
+from kube.objects import LabelSelector, ObjectMeta, Requirement, key
 from queueing.queues.pdb import Budgets
 from ungater.cache.pdb import BudgetWatch
 

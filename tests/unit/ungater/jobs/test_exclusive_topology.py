@@ -12,9 +12,9 @@ from engine.model import HOSTNAME_LABEL
 from engine.placement.place import replace
 from engine.reasons import Reason
 from engine.results import Refusal
-from kube.exclusive import GROUP_KEY, JOB_KEY, JOB_SET_NAME, NAMESPACED_JOB, NO_SCHEDULE, PRIORITY, group_key_of
 from kube.objects import Job, NodeSpec, Pod, PriorityClass, Taint
 from kube.parents import JobSet, LeaderWorkerSet
+from kube.pods.exclusive import GROUP_KEY, JOB_KEY, JOB_SET_NAME, NAMESPACED_JOB, NO_SCHEDULE, PRIORITY, group_key_of
 from queueing.cycle.cycle import cycle
 from queueing.model import plain
 from ungater.jobs import leaderworkerset

@@ -1,0 +1,89 @@
+"""Reads the kubelet: its configuration, its managers' files and its podresources API. Blocks; call it in a thread."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from agent import copies
+from agent.kubelet import checkpoints
+from agent.kubelet.checkpoints import Devices, Unreadable
+from agent.kubelet.held import Reading
+from agent.podresources.client import Answer, Client, Unavailable
+from crds.settings import Settings
+
+T = TypeVar("T")
+
+Signature = tuple[tuple[int, int, int] | None, ...]
+
+
+class Reader:
+    """One kubelet."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.folder = Path(settings.agent_kubelet_directory)
+        self.config = Path(settings.agent_kubelet_config or self.folder / copies.CONFIG)
+        socket = Path(settings.agent_pod_resources_socket or self.folder / "pod-resources" / "kubelet.sock")
+        self._client = Client(socket)
+
+    def read(self) -> Reading:
+        """Everything at one time; what cannot be read is None and told. Never raises for the kubelet's sake."""
+        problems: list[str] = []
+        answer = self._answer(problems)
+        if copies.silent_seconds(str(self.folder), time.time()) > copies.SILENT_SECONDS:
+            text = f"{self.folder}: the copies of the kubelet's files are old: container kubelet-files does not run"
+            return Reading(None, None, None, None, answer, (*problems, text))
+        return Reading(
+            config=_tried(lambda: checkpoints.read_config(self.config), problems),
+            cpu=_tried(lambda: checkpoints.read_cpu(self.folder), problems),
+            memory=_tried(lambda: checkpoints.read_memory(self.folder), problems),
+            devices=_tried(lambda: self._devices(answer), problems),
+            answer=answer,
+            problems=tuple(problems),
+        )
+
+    def signature(self) -> Signature:
+        """Differs when one of the files was written or replaced."""
+        names = (copies.CPU_STATE, copies.MEMORY_STATE, copies.DEVICE_STATE)
+        return tuple(_signature(path) for path in (self.config, *(self.folder / name for name in names)))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+    def _devices(self, answer: Answer | None) -> Devices:
+        """A kubelet that never met a device plugin has no file, only the folder for plugins."""
+        path = self.folder / copies.DEVICE_STATE
+        met = answer is not None and bool(answer.allocatable.devices)
+        if not met and not path.exists() and path.parent.is_dir() and not copies.note(str(path)):
+            return Devices((), {})
+        return checkpoints.read_devices(self.folder)
+
+    def _answer(self, problems: list[str]) -> Answer | None:
+        try:
+            return self._client.read()
+        except Unavailable as error:
+            problems.append(str(error))
+            return None
+
+
+def usable(reading: Reading) -> bool:
+    """Whether it is known who holds what, if not exactly."""
+    files = (reading.cpu, reading.memory, reading.devices)
+    return reading.answer is not None or all(found is not None for found in files)
+
+
+def _tried(read: Callable[[], T], problems: list[str]) -> T | None:
+    try:
+        return read()
+    except Unreadable as error:
+        problems.append(str(error))
+        return None
+
+
+def _signature(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size

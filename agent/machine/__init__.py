@@ -1,0 +1,1 @@
+"""A machine's hardware: what sysfs and NVML tell of it."""

@@ -1,0 +1,159 @@
+"""PCI devices that placement may care about, and how far apart two are.
+
+Kept are GPUs, other accelerators, network and RDMA adapters, and NVMe disks; virtual functions only count on their
+physical one, and a server's console VGA is no GPU.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from agent.machine import cpuset
+from agent.machine.hardware import PciDevice, Zone
+
+NVIDIA = 0x10DE
+BAIDU = 0x1D22  # Kunlunxin XPUs
+_CONSOLES = frozenset({0x1A03, 0x102B, 0x1013, 0x1234, 0x15AD, 0x1B36, 0x1AF4})  # BMCs and emulated VGA
+_NETWORK, _DISPLAY, _ACCELERATOR = 0x02, 0x03, 0x12  # base classes
+_CO_PROCESSOR, _NVME = 0x0B40, 0x0108  # base and sub class
+_ADDRESS_PARTS = 3
+_HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}").fullmatch
+
+
+class Files(Protocol):
+    """What is needed of `agent.machine.sysfs` here."""
+
+    root: Path
+
+    def names(self, path: str, *, optional: bool = True) -> list[str]:
+        """Names in a folder."""
+
+    def note(self, path: str, error: Exception | str) -> None:
+        """Note a problem."""
+
+
+def is_network(device: PciDevice) -> bool:
+    """Ethernet, InfiniBand and the like."""
+    return device.class_ >> 16 == _NETWORK
+
+
+def is_gpu(device: PciDevice) -> bool:
+    """A display controller that is no console: GPUs with and without a monitor's plug."""
+    return device.class_ >> 16 == _DISPLAY and device.vendor not in _CONSOLES
+
+
+def normal(address: str) -> str:
+    """A PCI address as sysfs writes it, ``0000:3b:00.0``; NVML writes domains with eight digits."""
+    parts = address.strip().lower().split(":")
+    if len(parts) != _ADDRESS_PARTS:
+        return address.strip().lower()
+    return f"{int(parts[0], 16):04x}:{parts[1]}:{parts[2]}"
+
+
+def devices(files: Files) -> Iterator[tuple[PciDevice, str]]:
+    """Devices in order of their addresses, each with its list of local CPUs as text."""
+    names = _interfaces(files)
+    functions: dict[str, int] = {}
+    found: list[tuple[PciDevice, str]] = []
+    for address in files.names("bus/pci/devices"):
+        try:
+            read = _read(files.root / "bus/pci/devices" / address)
+        except (OSError, ValueError) as error:
+            files.note(f"bus/pci/devices/{address}", error)
+            continue
+        if isinstance(read, str):
+            functions[read] = functions.get(read, 0) + 1
+        elif _matters(read[0]):
+            found.append(read)
+    for device, local in found:
+        kept = replace(device, names=names.get(device.address, ()), functions=functions.get(device.address, 0))
+        yield kept, local
+
+
+def zoned(device: PciDevice, local: str, zones: tuple[Zone, ...]) -> PciDevice:
+    """The device with its zone, see `agent.machine.sysfs`; ``local`` is its local_cpulist."""
+    if device.zone is not None and any(zone.id == device.zone for zone in zones):
+        return device
+    return replace(device, zone=_guessed(local, zones))
+
+
+def level(one: PciDevice, other: PciDevice) -> str:
+    """How two devices are connected, in the words of ``nvidia-smi topo -m``.
+
+    PIX: at most one PCIe bridge (or switch) on either side below the common one; PXB: more; PHB: only the host bridge
+    is common; NODE: different host bridges of one NUMA zone; SYS: the link between zones, or not known.
+    """
+    shared = _shared(one.path[:-1], other.path[:-1])
+    if shared == 0:
+        return "NODE" if one.zone is not None and one.zone == other.zone else "SYS"
+    if shared == 1:
+        return "PHB"
+    below = max(len(one.path), len(other.path)) - 1 - shared
+    return "PIX" if below <= 1 else "PXB"
+
+
+def _shared(one: tuple[str, ...], other: tuple[str, ...]) -> int:
+    """How many bridges from the root down are common."""
+    return next(
+        (i for i, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other))
+    )
+
+
+def _read(folder: Path) -> tuple[PciDevice, str] | str:
+    """The device and its local CPUs, or the address of its physical function where it is a virtual one."""
+    if (physical := folder / "physfn").exists():
+        return physical.resolve().name
+    path = folder.resolve().parts
+    bridges = path[next((i for i, part in enumerate(path) if _HOST_BRIDGE(part)), len(path) - 1) :]
+    zone = _text(folder / "numa_node")
+    device = PciDevice(
+        address=folder.name,
+        class_=int(_text(folder / "class"), 16),
+        vendor=int(_text(folder / "vendor"), 16),
+        device=int(_text(folder / "device"), 16),
+        path=bridges,
+        zone=int(zone) if zone and int(zone) >= 0 else None,
+    )
+    return device, _text(folder / "local_cpulist")
+
+
+def _text(path: Path) -> str:
+    """The file's text; "" where it is not there, which only ``numa_node`` and ``local_cpulist`` may be."""
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except FileNotFoundError:
+        if path.name in {"numa_node", "local_cpulist"}:
+            return ""
+        raise
+
+
+def _matters(device: PciDevice) -> bool:
+    base, sub = device.class_ >> 16, device.class_ >> 8
+    if device.vendor == BAIDU or is_gpu(device):
+        return True
+    return base in {_NETWORK, _ACCELERATOR} or sub in {_CO_PROCESSOR, _NVME}
+
+
+def _interfaces(files: Files) -> dict[str, tuple[str, ...]]:
+    """PCI address -> names of its network interfaces and RDMA devices."""
+    names: dict[str, tuple[str, ...]] = {}
+    for kind in ("net", "infiniband"):
+        for name in files.names(f"class/{kind}"):
+            target = files.root / "class" / kind / name / "device"
+            if target.exists():
+                address = target.resolve().name
+                names[address] = (*names.get(address, ()), name)
+    return names
+
+
+def _guessed(local: str, zones: tuple[Zone, ...]) -> int | None:
+    if len(zones) == 1:
+        return zones[0].id
+    try:
+        cpus = cpuset.parse(local)
+    except ValueError:
+        return None
+    holding = [zone.id for zone in zones if cpus and cpus <= zone.cpus]
+    return holding[0] if len(holding) == 1 else None

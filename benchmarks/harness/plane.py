@@ -1,0 +1,148 @@
+"""A control plane to measure on: fresh, with nodes, with or without Topogate, and quiet before anything is timed."""
+
+import asyncio
+import json
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from cli.install import installation, waiting
+from cli.install.installation import Requested
+from cli.run.components import Components
+from crds.constants import API_VERSION
+from kube.client import Client
+from kube.resources import RESOURCE_FLAVORS
+from localcluster import API_SERVER, LocalCluster, Options
+from localcluster.nodes import BLOCK_LABEL, GROUP_LABEL, HOSTNAME_LABEL, RACK_LABEL, Fleet, add_nodes, wait_ready
+from localcluster.process import usage
+from localcluster.programs.binaries import Binaries
+from manifests import render
+
+TOPOGATE = ("webhook", "ungater")
+LEVELS = (BLOCK_LABEL, RACK_LABEL, HOSTNAME_LABEL)
+QUIET_CORES = 0.3
+QUIET_SECONDS = 20
+ESTABLISHED_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Usage:
+    """CPU seconds used so far and resident bytes of every process, by its name."""
+
+    cpu: dict[str, float]
+    memory: dict[str, int]
+
+    def since(self, before: "Usage") -> dict[str, float]:
+        """CPU seconds between the two readings."""
+        return {name: used - before.cpu.get(name, 0.0) for name, used in self.cpu.items()}
+
+
+@dataclass
+class Plane:
+    """One control plane under measurement."""
+
+    cluster: LocalCluster
+    client: Client
+    components: Components | None = None
+    audit: Path | None = None
+    _audited: int = field(default=0, repr=False)
+
+    def usage(self) -> Usage:
+        """What every process has used: the control plane's and Topogate's."""
+        pids = dict(self.cluster.pids)
+        if self.components is not None:
+            pids |= {name: self.components.pid(name) for name in TOPOGATE}
+        found = {name: usage(pid) for name, pid in pids.items()}
+        return Usage({name: cpu for name, (_, cpu) in found.items()}, {name: rss for name, (rss, _) in found.items()})
+
+    async def quiet(self) -> None:
+        """Wait until the control plane has nothing left to do, for at most ``QUIET_SECONDS``."""
+        before = self.usage()
+        for _ in range(QUIET_SECONDS):
+            await asyncio.sleep(1.0)
+            now = self.usage()
+            if sum(now.since(before).values()) < QUIET_CORES:
+                return
+            before = now
+
+    def requests(self) -> Counter[str]:
+        """Calls to the API server since the last reading, by user, verb and resource; empty without ``audit``."""
+        if self.audit is None:
+            return Counter()
+        with self.audit.open("rb") as log:
+            log.seek(self._audited)
+            lines = log.read().splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith(b"\n")]
+        self._audited += sum(map(len, whole))
+        return Counter(_call(json.loads(line)) for line in whole)
+
+
+@asynccontextmanager
+async def plane(
+    fleet: Fleet,
+    *,
+    topogate: bool,
+    audit: bool = False,
+    python: Mapping[str, Sequence[str]] | None = None,
+    before: Callable[[Plane], Awaitable[None]] | None = None,
+) -> AsyncIterator[Plane]:
+    """A new control plane with the nodes of ``fleet``; gone afterwards.
+
+    ``topogate``: installed, its components running as processes under their own roles. ``audit``: count requests (which
+    costs the API server some CPU). ``python``: component -> arguments of the interpreter, to run it under a profiler.
+    ``before``: called when the nodes are ready and Topogate is installed, but does not run yet.
+    """
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="topogate-bench-")))
+        options = Options(extra_args={API_SERVER: _audit_arguments(folder)} if audit else {})
+        cluster = LocalCluster(options=options, binaries=Binaries.find(progress=_say))
+        await asyncio.to_thread(cluster.up)
+        stack.callback(cluster.stop)
+        client = await stack.enter_async_context(await Client.connect(str(cluster.kubeconfig)))
+        made = Plane(cluster, client, audit=folder / "audit.log" if audit else None)
+        if topogate:
+            made.components = await stack.enter_async_context(Components(cluster, client, python=python or {}))
+            await install(client, made.components.webhook_url)
+        await add_nodes(client, fleet)
+        await wait_ready(client, fleet.names(), timeout=120)
+        if before is not None:
+            await before(made)
+        if made.components is not None:
+            await asyncio.gather(*(made.components.start(name) for name in TOPOGATE))
+        await made.quiet()
+        yield made
+
+
+async def install(client: Client, webhook_url: str) -> None:
+    """What ``topogate install --out-of-cluster`` does, and one flavor over all nodes."""
+    options = await installation.plan(client, Requested(webhook_url=webhook_url))
+    async for _ in installation.apply(client, render.objects(options)):
+        pass
+    await waiting.wait_established(client, ESTABLISHED_SECONDS)
+    spec = {"nodeLabels": {GROUP_LABEL: "tas"}, "topology": {"levels": list(LEVELS)}}
+    flavor = {"apiVersion": API_VERSION, "kind": "ResourceFlavor", "metadata": {"name": "tas"}, "spec": spec}
+    await client.create(RESOURCE_FLAVORS, flavor)
+
+
+def _audit_arguments(folder: Path) -> list[str]:
+    policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"]}
+    path = folder / "audit.json"
+    path.write_text(json.dumps({**policy, "rules": [{"level": "Metadata"}]}))
+    return [f"--audit-policy-file={path}", f"--audit-log-path={folder / 'audit.log'}"]
+
+
+def _call(event: dict[str, Any]) -> str:
+    reference = event.get("objectRef", {})
+    resource = "/".join(
+        filter(None, (reference.get("resource", event.get("requestURI")), reference.get("subresource")))
+    )
+    return f"{event['user']['username'].rsplit(':', 1)[-1]} {event['verb']} {resource}"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)

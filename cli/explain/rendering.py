@@ -1,0 +1,143 @@
+"""The reports of ``topogate explain`` as a person reads them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cli.cluster import required_evictions as reliefs
+from cli.cluster import room_report
+from cli.explain import queue_report
+from cli.explain.report import PlacedPod, Report
+
+MOST_PODS = 40  # with their zones in a table
+MOST_TROUBLES = 8
+
+
+def render_all(results: Sequence[Report]) -> RenderableType:
+    """The reports of an owner's workloads as a person reads them."""
+    return Group(*(part for result in results for part in (render(result), Text(""))[: 2 if len(results) > 1 else 1]))
+
+
+def render(result: Report) -> RenderableType:
+    """The report as a person reads it."""
+    several = len(result.pod_sets) > 1
+    what = f"{result.count} pods"
+    if not several:
+        what += f" ({_each(result.per_pod)} each), {_wish(result.policy, result.level)}"
+    for one in result.pod_sets if several else ():
+        what += f"\n  {one.name}  {one.count} pods ({_each(one.per_pod)} each), {_wish(one.policy, one.level)}"
+    head = Text.assemble(
+        (f"{result.kind} {result.job}", "bold"), f"  {what}\n",
+        (result.state, _color(result)), f"  {result.message}" if result.message else "",
+    )  # fmt: skip
+    parts: list[RenderableType] = [head]
+    if result.queue is not None:
+        parts += [*queue_report.render(result.queue), Text("")]
+    if result.domains:
+        parts.append(_placement_table(result))
+        parts.extend(_zone_tables(result))
+    if result.room:
+        parts.append(room_report.table(result.room, result.count))
+        parts.extend(room_report.notes(result.room))
+    if result.relief is not None:
+        parts += [Text(""), *reliefs.render(result.relief)]
+    by_quota_alone = result.state == "Placed" and not result.domains
+    if result.without_slot and result.state != "Finished" and not by_quota_alone:
+        gated = sum(pod.gated for pod in result.without_slot)
+        parts.append(Text(f"{len(result.without_slot)} pods without a slot, {gated} of them gated"))
+    parts.extend(_trouble_lines(result))
+    return Group(*parts)
+
+
+def _each(per_pod: Mapping[str, str]) -> str:
+    return ", ".join(f"{amount} {name}" for name, amount in per_pod.items()) or "no requests"
+
+
+def _wish(policy: str, level: str) -> str:
+    return f"{policy.lower()} {level}".strip() or "no topology"
+
+
+def _zone_tables(result: Report) -> Iterator[RenderableType]:
+    """The NUMA zones of each pod, where they are known."""
+    pods = [pod for domain in result.domains for pod in domain.pods if pod.zones]
+    if not pods:
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in ("POD", "NODE", "ZONES", "DEVICES", "SAID BY"):
+        table.add_column(name)
+    for pod in pods[:MOST_PODS]:
+        zones = "; ".join(f"{zone.zone}: {_listed(zone.amounts)}" for zone in pod.zones)
+        devices = ", ".join(name for zone in pod.zones for ids in zone.devices.values() for name in ids)
+        table.add_row(pod.name, pod.node, zones, devices, pod.zones_from)
+    yield Text("")
+    yield table
+    if len(pods) > MOST_PODS:
+        yield Text(f"and {len(pods) - MOST_PODS} more pods; -o json has them all")
+
+
+def _listed(amounts: dict[str, str]) -> str:
+    return ", ".join(f"{amount} {name}" for name, amount in sorted(amounts.items()))
+
+
+def _trouble_lines(result: Report) -> Iterator[RenderableType]:
+    if not result.machine_troubles:
+        return
+    yield Text("\nWhat nodes publish of their inside", "bold yellow")
+    for trouble in result.machine_troubles[:MOST_TROUBLES]:
+        for text in (*trouble.disagreements, *trouble.problems):
+            yield Text(f"  {trouble.node}: {text}")
+    if len(result.machine_troubles) > MOST_TROUBLES:
+        yield Text(f"  and {len(result.machine_troubles) - MOST_TROUBLES} more nodes; -o json has them all")
+
+
+def _color(result: Report) -> str:
+    return {"Placed": "bold green", "Waiting": "bold yellow"}.get(result.state, "bold")
+
+
+def short(level: str) -> str:
+    """The last part of a level's key as a column head: ``topology-rack`` -> RACK."""
+    return level.rsplit("/", 1)[-1].removeprefix("topology-").upper()
+
+
+def _placement_table(result: Report) -> Table:
+    table = Table(box=None, pad_edge=False)
+    several = any(domain.pod_set for domain in result.domains)
+    if several:
+        table.add_column("POD SET")
+    for level in result.levels:
+        table.add_column(short(level))
+    table.add_column("SLOTS", justify="right")
+    table.add_column("RUNNING", justify="right")
+    table.add_column("RANKS" if any(p.rank is not None for d in result.domains for p in d.pods) else "PODS")
+    before: tuple[str, ...] = ()
+    last = ""
+    for domain in result.domains:
+        before = before if domain.pod_set == last else ()
+        # A value is printed where it differs from the line above: a tree reads better than repeated columns.
+        shown = [value if domain.values[: i + 1] != before[: i + 1] else "" for i, value in enumerate(domain.values)]
+        running = sum(pod.phase == "Running" for pod in domain.pods)
+        head = [domain.pod_set if domain.pod_set != last else ""] if several else []
+        last = domain.pod_set
+        table.add_row(*head, *shown, str(domain.slots), str(running), _members(domain.pods))
+        before = domain.values
+    return table
+
+
+def _members(pods: Sequence[PlacedPod]) -> str:
+    ranks = [pod.rank for pod in pods if pod.rank is not None]
+    if ranks:
+        return _intervals(ranks)
+    names = [pod.name for pod in pods]
+    return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+
+
+def _intervals(numbers: Sequence[int]) -> str:
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)

@@ -1,0 +1,346 @@
+"""What is known of a job's placement: read from the cluster, one `Report` for each workload of an owner."""
+
+import time
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from cli.cluster import cluster_snapshot, dry_run, installed, live_queues, room_report
+from cli.cluster import required_evictions as reliefs
+from cli.cluster.dump import Dump
+from cli.cluster.required_evictions import Relief
+from cli.cluster.room_report import Room
+from cli.explain import owners, queue_report
+from cli.explain.queue_report import Place
+from cli.output import Failure
+from cli.queues.report import why
+from crds.constants import JOB_CONTROLLER, NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED, Keys
+from crds.numa_placement import decode
+from crds.request import ParsedRequest
+from engine.model import Policy, TopologyRequest
+from engine.quantity import format_quantity
+from engine.reasons import Reason
+from kube import objects
+from kube.client import Client
+from kube.errors import NotFound
+from kube.pods import convert
+from kube.resources import JOBS
+from ungater.cache.cache import Cache
+from ungater.cache.rules import queue_rules
+from ungater.jobs.job import owner_of
+from ungater.jobs.jobset import parent_of
+from ungater.model.job_view import JobView, PodSetView, id_of, identity
+from ungater.model.pod_slots import PodSetSlots, is_gated
+from ungater.model.workload_entry import WorkloadEntry
+from ungater.model.workload_object import Workload, belongs, observed_of
+from ungater.numa.sources import Described
+
+
+class PodZone(msgspec.Struct, frozen=True):
+    """What a pod has in one NUMA zone; ``devices``: ids by resource, where known."""
+
+    zone: int
+    amounts: dict[str, str]
+    devices: dict[str, tuple[str, ...]]
+
+
+class PlacedPod(msgspec.Struct, frozen=True):
+    """One pod of the job. ``node`` is empty while it is gated or not yet bound.
+
+    ``zones`` is where it is inside its node, ``zones_from`` who says so: "observed" (the node's agent), "predicted"
+    (when it was let go), or "".
+    """
+
+    name: str
+    phase: str
+    node: str
+    rank: int | None
+    gated: bool
+    zones: tuple[PodZone, ...] = ()
+    zones_from: str = ""
+    reason: str = ""
+
+
+class Domain(msgspec.Struct, frozen=True):
+    """Pods of the job in one domain of the narrowest level."""
+
+    values: tuple[str, ...]
+    slots: int
+    pods: tuple[PlacedPod, ...]
+    pod_set: str = ""  # of an owner with several
+
+
+class AskedPodSet(msgspec.Struct, frozen=True):
+    """One pod set: how many pods it needs, what each of them asks for, and where they are to be."""
+
+    name: str
+    count: int
+    per_pod: dict[str, str]
+    policy: str
+    level: str
+
+
+class MachineTrouble(msgspec.Struct, frozen=True):
+    """What is wrong with what one node publishes of its inside, and what its picture is from."""
+
+    node: str
+    source: str
+    problems: tuple[str, ...]
+    disagreements: tuple[str, ...]
+
+
+class Report(msgspec.Struct, frozen=True):
+    """All that is known of a job's placement."""
+
+    job: str
+    workload: str
+    state: str  # Waiting, Placed, Suspended, Finished, NotManaged
+    reason: str
+    message: str
+    policy: str
+    level: str
+    count: int
+    per_pod: dict[str, str]
+    levels: tuple[str, ...]
+    flavor: str
+    domains: tuple[Domain, ...]
+    without_slot: tuple[PlacedPod, ...]
+    room: tuple[Room, ...]
+    machine_troubles: tuple[MachineTrouble, ...] = ()
+    queue: Place | None = None
+    relief: Relief | None = None
+    kind: str = "Job"
+    pod_sets: tuple[AskedPodSet, ...] = ()
+
+
+async def report(client: Client, namespace: str, name: str, *, domain: str | None = None) -> Report:
+    """Everything about one job (``NAME`` or ``KIND/NAME``): its only workload, or the first. Raises Failure."""
+    return (await reports(client, namespace, name, domain=domain))[0]
+
+
+async def reports(client: Client, namespace: str, name: str, *, domain: str | None = None) -> tuple[Report, ...]:
+    """Everything about each workload of an owner (``NAME`` or ``KIND/NAME``), from one reading of the cluster.
+
+    Raises Failure where there is none.
+    """
+    kind, name = owners.named(name)
+    settings = await installed.settings(client)
+    keys = Keys(domain) if domain else settings.keys
+    job = await _job(client, namespace, name) if kind in {"", "job"} else None
+    if job is None and kind == "job":
+        raise Failure(f"no Job {name} in namespace {namespace}; `kubectl get jobs -n {namespace}` lists them")
+    read = await cluster_snapshot.read(client)
+    memory = cluster_snapshot.memory_of(read, settings.model_copy(update={"domain": keys.domain}))
+    found = _records(memory, job) if job is not None else owners.find(memory, namespace, kind, name)
+    if job is None and not found:
+        raise await owners.not_found(client, memory, namespace, kind, name)
+    found_owners = [record.job for record in found] or ([owner_of(job, keys)] if job is not None else [])
+    queued = any(owner.queue for owner in found_owners)
+    reading = await live_queues.read(client, queue_rules(settings)) if queued else None
+    return tuple([_report(read, memory, keys, reading, owner) for owner in found_owners])
+
+
+def _records(memory: Cache, job: objects.Job) -> list[WorkloadEntry]:
+    """The record of a Job, or that of the JobSet that made it; none where nothing is to be placed. Raises Failure."""
+    found, parent = memory.entries.get(id_of(job)), parent_of(job.metadata)
+    if found is None and parent is not None:
+        found = memory.entries.get(identity(job.metadata.namespace, parent.uid))
+    if found is None and job.spec.managed_by not in {"", JOB_CONTROLLER}:
+        text = f"is {job.spec.managed_by}'s (spec.managedBy): Topogate neither queues nor places it"
+        raise Failure(f"Job {job.metadata.name} in namespace {job.metadata.namespace} {text}")
+    return [found] if found is not None else []
+
+
+def _report(read: Dump, memory: Cache, keys: Keys, reading: live_queues.Reading | None, owner: JobView) -> Report:
+    """All that is known of one workload."""
+    found = memory.entries.get(owner.id)
+    workload = next((one for one in read.workloads if belongs(one, owner) and _in(one, owner)), None)
+    slots = observed_of(workload).slots if workload else None
+    pods = list(found.pods.values()) if found is not None else _pods_of(read.pods, owner)
+    domains, others = _domains(workload, owner, pods, keys)
+    state, reason, message = _condition(owner, workload, slots)
+    held, place = None, None
+    if (
+        reading is not None
+        and owner.queue
+        and workload is not None
+        and (key := objects.key(workload)) in reading.workloads
+    ):
+        place = queue_report.place(reading, memory.state, key)
+        held = reading.flavors_of(place.cluster_queue)
+        if state == "Waiting" and key in reading.queues.entries:
+            reason, message = why(reading, key)
+    request = owner.request if isinstance(owner.request, ParsedRequest) else None
+    pod_set = max(owner.pod_sets, key=lambda one: one.count)
+    room, freed = _lacking(memory, owner.id, reason, held) if state == "Waiting" else ((), None)
+    return Report(
+        job=f"{owner.namespace}/{owners.full_name(owner)}",
+        kind=owner.kind,
+        workload=workload.metadata.name if workload else "",
+        state=state,
+        reason=reason,
+        message=message,
+        policy=str(request.policy) if request else "",
+        level=(request.level or "") if request else "",
+        count=owner.count,
+        per_pod=_amounts(convert.pod_requests(pod_set.template.spec)),
+        levels=slots.levels if slots else (),
+        flavor=slots.flavor if slots else "",
+        domains=domains,
+        without_slot=others,
+        room=room,
+        machine_troubles=_machine_troubles(
+            memory.topologies.described, {pod.spec.node_name for pod in pods}, waiting=state == "Waiting"
+        ),
+        queue=place,
+        relief=freed,
+        pod_sets=tuple([_asked(one) for one in owner.pod_sets]),
+    )
+
+
+def _asked(pod_set: PodSetView) -> AskedPodSet:
+    request = pod_set.request
+    return AskedPodSet(
+        name=pod_set.name,
+        count=pod_set.count,
+        per_pod=_amounts(convert.pod_requests(pod_set.template.spec)),
+        policy=str(request.policy) if request else "",
+        level=(request.level or "") if request else "",
+    )
+
+
+async def _job(client: Client, namespace: str, name: str) -> objects.Job | None:
+    try:
+        return await client.get(JOBS, name, namespace, type=objects.Job)
+    except NotFound:
+        return None
+
+
+def _in(workload: Workload, owner: JobView) -> bool:
+    return objects.key(workload) == owner.workload_key
+
+
+def _pods_of(pods: Sequence[objects.Pod], owner: JobView) -> list[objects.Pod]:
+    return [
+        pod
+        for pod in pods
+        if pod.metadata.namespace == owner.namespace
+        and (of := objects.controller_of(pod.metadata))
+        and of.uid == owner.uid
+    ]
+
+
+def _lacking(
+    memory: Cache, uid: str, reason: str, flavors: Collection[str] | None
+) -> tuple[tuple[Room, ...], Relief | None]:
+    """Of a job that waits: how much room there is for it, and what would have to be freed."""
+    record = memory.entries.get(uid)
+    if record is None:
+        return (), None
+    dry_run.enter(memory, record, time.time())
+    room = _room(memory, record, flavors)
+    return room, reliefs.relief(memory, record, reason, room)
+
+
+def _machine_troubles(
+    machines: Mapping[str, Described], nodes: set[str], *, waiting: bool
+) -> tuple[MachineTrouble, ...]:
+    """Of the nodes that the job's pods are on; of all nodes while it waits, as any of them may be why."""
+    return tuple(
+        MachineTrouble(name, found.source, found.problems, found.disagreements)
+        for name, found in sorted(machines.items())
+        if (found.problems or found.disagreements) and (waiting or name in nodes)
+    )
+
+
+def _condition(owner: JobView, workload: Workload | None, slots: PodSetSlots | None) -> tuple[str, str, str]:
+    """State in a word, then the reason and message of the condition that says it best."""
+    conditions = workload.status.conditions if workload else None
+    if owner.request is None and not owner.queue:
+        return "NotManaged", "", "the job carries no topology request and no queue, so Topogate leaves it alone"
+    for type_, state in (("Finished", "Finished"), ("Admitted", "Placed")):
+        if objects.is_true(conditions, type_):
+            found = objects.condition(conditions, type_)
+            return state, found.reason if found else "", found.message if found else ""
+    if slots is not None:
+        return "Placed", "", "the assignment is stored"
+    found = objects.condition(conditions, "QuotaReserved")
+    resting = found is None or found.reason == Reason.SUSPENDED  # else another's queue suspended it, and has quota
+    state = "Suspended" if owner.suspended and not owner.queue and resting else "Waiting"  # or its own queue did
+    if found is None:
+        return state, "Pending", "the controller has not looked at it yet; is `topogate ungater` running?"
+    return state, found.reason, found.message
+
+
+def _domains(
+    workload: Workload | None, owner: JobView, pods: Sequence[objects.Pod], keys: Keys
+) -> tuple[tuple[Domain, ...], tuple[PlacedPod, ...]]:
+    """The slots of each pod set with their pods, and the pods without a slot."""
+    admission = observed_of(workload).admission if workload is not None else None
+    found: list[Domain] = []
+    others: list[PlacedPod] = []
+    members: dict[str, list[objects.Pod]] = defaultdict(list)
+    for pod in pods:
+        pod_set = owner.pod_set_of(pod)
+        members[pod_set.name if pod_set is not None else ""].append(pod)
+    for pod_set in owner.pod_sets:
+        part = admission.part(pod_set.name) if admission is not None else None
+        slots = part.slots if part is not None else None
+        by_slot: dict[int | None, list[PlacedPod]] = defaultdict(list)
+        for pod in members.pop(pod_set.name, ()):
+            placed = _placed(pod, pod_set.rank(pod), keys)
+            by_slot[None if slots is None or placed.gated else slots.of_selector(pod.spec.node_selector)].append(placed)
+        for there in by_slot.values():
+            there.sort(key=lambda pod: (pod.rank is None, pod.rank, pod.name))
+        name = pod_set.name if len(owner.pod_sets) > 1 else ""
+        found += (
+            Domain(slot.values, slot.count, tuple(by_slot[index]), name)
+            for index, slot in enumerate(slots.slots if slots else ())
+        )
+        others += by_slot[None]
+    others += (_placed(pod, None, keys) for rest in members.values() for pod in rest)
+    return tuple(found), tuple(others)
+
+
+def _placed(pod: objects.Pod, rank: int | None, keys: Keys) -> PlacedPod:
+    gated = is_gated(pod, keys.gate)
+    phase = "Terminating" if pod.metadata.deletion_timestamp else pod.status.phase
+    zones, source = _zones(pod)
+    return PlacedPod(
+        pod.metadata.name,
+        phase,
+        pod.spec.node_name,
+        rank,
+        gated,
+        zones,
+        source,
+        pod.status.reason,
+    )
+
+
+def _zones(pod: objects.Pod) -> tuple[tuple[PodZone, ...], str]:
+    """Where the pod is inside its node, and who says so."""
+    annotations = pod.metadata.annotations or {}
+    for key, source in ((NUMA_PLACEMENT_OBSERVED, "observed"), (NUMA_PLACEMENT_PREDICTED, "predicted")):
+        placement = decode(annotations[key]) if key in annotations else None
+        if placement is not None:
+            zones = (PodZone(use.zone, _amounts(use.amounts), dict(use.devices)) for use in placement.zones)
+            return tuple(zones), source
+    return (), ""
+
+
+def _room(memory: Cache, record: WorkloadEntry, flavors: Collection[str] | None) -> tuple[Room, ...]:
+    """For every flavor that has the level: its domains, the roomiest first. ``flavors``: its queue's; None: any.
+
+    Of several pod sets the largest is told of.
+    """
+    owned = max(record.job.pod_sets, key=lambda one: one.count)
+    if not isinstance(owned.request, ParsedRequest):
+        return ()
+    asked = memory.pod_set(record, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
+    return room_report.rooms(memory.state, owned.request, asked, flavors)
+
+
+def _amounts(amounts: dict[str, int]) -> dict[str, str]:
+    return {name: format_quantity(name, amount) for name, amount in amounts.items()}

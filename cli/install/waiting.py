@@ -1,0 +1,104 @@
+"""Waiting until what was installed works, and until what was deleted has gone."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from cli.install.steps import KINDS, Json, read
+from cli.output import Failure
+from crds.constants import GROUP
+from kube import resources
+from kube.client import Client
+from kube.resources import Resource
+from manifests import render
+
+POLL_SECONDS = 0.2
+GONE_SECONDS = 120.0  # pods of the namespace may take their grace period
+
+
+async def wait_established(client: Client, timeout: float) -> None:  # noqa: ASYNC109 - it ends in a Failure
+    """Wait until the API server serves our kinds. Raises Failure after ``timeout`` seconds."""
+    for resource in KINDS:
+        name = f"{resource.plural}.{GROUP}"
+
+        async def established(name: str = name) -> str:
+            found = await client.get(resources.CUSTOM_RESOURCE_DEFINITIONS, name)
+            return _lacking(found, "Established")
+
+        await _until(established, f"CustomResourceDefinition {name}", timeout)
+
+
+async def wait_available(client: Client, options: render.Options, timeout: float) -> None:  # noqa: ASYNC109 - as above
+    """Wait until Deployments and DaemonSet have all their pods. Raises Failure after ``timeout`` seconds."""
+    for obj in render.objects(options):
+        name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace", "")
+        if obj["kind"] == "DaemonSet":
+
+            async def everywhere(name: str = name, namespace: str = namespace) -> str:
+                return _not_everywhere(await client.get(resources.DAEMON_SETS, name, namespace))
+
+            hint = f"`kubectl -n {namespace} describe daemonset {name}` says more"
+            await _until(everywhere, f"DaemonSet {namespace}/{name}", timeout, hint)
+        if obj["kind"] != "Deployment":
+            continue
+
+        async def available(name: str = name) -> str:
+            found = await client.get(resources.DEPLOYMENTS, name, options.namespace)
+            return _not_rolled_out(found) or _lacking(found, "Available")
+
+        hint = f"`kubectl -n {options.namespace} describe deployment {name}` says more"
+        await _until(available, f"Deployment {options.namespace}/{name}", timeout, hint)
+
+
+async def wait_gone(
+    client: Client, objects: Sequence[tuple[Resource, str, str]], *, only_terminating: bool = False
+) -> None:
+    """Wait until deleted objects have gone. Raises Failure after GONE_SECONDS, with what holds the object."""
+    for resource, name, namespace in objects:
+
+        async def held(resource: Resource = resource, name: str = name, namespace: str = namespace) -> str:
+            found = await read(client, resource, name, namespace)
+            if found is None or (only_terminating and "deletionTimestamp" not in found["metadata"]):
+                return ""
+            return _holders(found)
+
+        await _until(held, f"deletion of {resource.kind} {name}", GONE_SECONDS)
+
+
+async def _until(lacking: Callable[[], Awaitable[str]], what: str, seconds: float, hint: str = "") -> None:
+    deadline = time.monotonic() + seconds
+    while missing := await lacking():
+        if time.monotonic() > deadline:
+            raise Failure(f"{what} was not ready after {seconds:g} s: {missing}" + (f"; {hint}" if hint else ""))
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def _lacking(obj: Json, condition: str) -> str:
+    """What keeps the condition from being true; empty where it is."""
+    for found in obj.get("status", {}).get("conditions", []):
+        if found["type"] == condition:
+            return "" if found["status"] == "True" else found.get("message") or found.get("reason", condition)
+    return f"condition {condition} is not reported yet"
+
+
+def _not_rolled_out(deployment: Json) -> str:
+    status, wanted = deployment.get("status", {}), deployment["spec"].get("replicas", 1)
+    if status.get("observedGeneration", 0) < deployment["metadata"]["generation"]:
+        return "the deployment controller has not seen it yet"
+    updated = status.get("updatedReplicas", 0)
+    return "" if updated >= wanted else f"{updated} of {wanted} pods are of this version"
+
+
+def _not_everywhere(daemon_set: Json) -> str:
+    status = daemon_set.get("status", {})
+    if status.get("observedGeneration", 0) < daemon_set["metadata"]["generation"]:
+        return "the daemonset controller has not seen it yet"
+    wanted = status.get("desiredNumberScheduled", 0)
+    ready = min(status.get("updatedNumberScheduled", 0), status.get("numberReady", 0))
+    return "" if ready >= wanted else f"{ready} of {wanted} pods are of this version and ready"
+
+
+def _holders(obj: Json) -> str:
+    finalizers = [*obj["metadata"].get("finalizers", []), *obj.get("spec", {}).get("finalizers", [])]
+    notes = [c["message"] for c in obj.get("status", {}).get("conditions", []) if c.get("message")]
+    return f"held by {', '.join(finalizers) or 'nothing'}; {' '.join(notes)}"

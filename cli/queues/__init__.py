@@ -1,0 +1,1 @@
+"""``topogate queues``: who waits in the queues."""

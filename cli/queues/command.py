@@ -1,0 +1,43 @@
+"""``topogate queues``: who waits where, in which place, for what; and how much of each quota is used."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from cli.cluster import installed, live_queues
+from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit
+from cli.queues.rendering import render
+from cli.queues.report import QueuesReport, report
+from kube.client import Client
+from kube.errors import KubeError
+from ungater.cache.rules import queue_rules
+
+
+def command(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[QUEUE]", help="A LocalQueue of the namespace, or a ClusterQueue.")
+    ] = None,
+    namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Whose queues and workloads.")] = None,
+    every: Annotated[bool, typer.Option("-A", "--all-namespaces", help="All queues and workloads.")] = False,
+    output: Output = OutputFormat.TABLE,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Say who waits in the queues, in which place and for what, and how much of each quota is used.
+
+    Without a name: the cluster queues that serve the namespace, and its workloads in them; positions count everybody.
+    Reads the cluster; changes nothing.
+    """
+
+    async def ask() -> QueuesReport:
+        async with await Client.connect(kubeconfig, context) as client:
+            rules = queue_rules(await installed.settings(client))
+            reading = await live_queues.read(client, rules)
+            return report(reading, None if every else namespace or client.connection.namespace, name)
+
+    try:
+        result = asyncio.run(ask())
+    except KubeError as error:
+        raise Failure(str(error)) from error
+    emit(result, output, table=render(result))

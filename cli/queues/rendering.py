@@ -1,0 +1,99 @@
+"""The queues of ``topogate queues`` as a person reads them."""
+
+from collections.abc import Iterable, Iterator
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cli.queues.report import CohortView, QueuesReport, QueueView, Waiting
+
+SECONDS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+
+
+def render(result: QueuesReport) -> RenderableType:
+    """The report as a person reads it."""
+    parts: list[RenderableType] = []
+    for view in result.queues:
+        parts += [*([Text("")] if parts else []), *_render_queue(view)]
+    for cohort in result.cohorts:
+        parts += [Text(""), *_render_cohort(cohort)]
+    if not result.queues:
+        parts.append(Text("there is no ClusterQueue"))
+    if result.inactive:
+        parts.append(Text(f"\nInactive (spec.active is false): {', '.join(result.inactive)}"))
+    parts += [Text(f"\nCannot be read: {text}", style="bold red") for text in result.wrong]
+    return Group(*parts)
+
+
+def _render_queue(view: QueueView) -> Iterator[RenderableType]:
+    cohort = f"  cohort {view.cohort}" if view.cohort else ""
+    counts = f"{view.pending} waiting, {view.admitted} admitted"
+    share = f"  share {view.weighted_share}" if view.weighted_share is not None else ""
+    style = "green" if view.active else "bold yellow"
+    yield Text.assemble((f"ClusterQueue {view.name}", "bold"), f"{cohort}  {view.strategy}  {counts}{share}")
+    yield Text.assemble(("Active" if view.active else f"Not active ({view.reason})", style), f"  {view.message}")
+    if view.quotas:
+        yield _quota_table(view)
+    if view.waiting:
+        yield Text("")
+        yield waiting_table(view.waiting)
+
+
+def _quota_table(view: QueueView) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("FLAVOR", "RESOURCE"):
+        table.add_column(name)
+    shared = ("BORROWED", "MAY BORROW", "LENDS") if view.cohort else ()
+    for name in ("USED", "NOMINAL", "FREE", *shared):
+        table.add_column(name, justify="right")
+    for use in view.quotas:
+        limits = (use.borrowed, use.borrowing_limit or "any", use.lending_limit or "all") if view.cohort else ()
+        table.add_row(use.flavor, use.resource, use.used, use.nominal, use.free, *limits)
+    return table
+
+
+def waiting_table(waiting: Iterable[Waiting]) -> Table:
+    """Who waits, in order."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("PLACE", justify="right")
+    table.add_column("JOB", overflow="fold")
+    table.add_column("QUEUE")
+    table.add_column("PRIORITY", justify="right")
+    table.add_column("AGE", justify="right")
+    for name in ("WANTS", "REASON", "WAITS FOR"):
+        table.add_column(name, overflow="fold")
+    for one in waiting:
+        namespace, _, queue = one.local_queue.partition("/")
+        wants = ", ".join(f"{amount} {name}" for name, amount in one.wants.items())
+        place = "-" if one.position is None else str(one.position)
+        job = f"{namespace}/{one.job.partition('/')[2]}"
+        table.add_row(place, job, queue, str(one.priority), duration(one.age_seconds), wants, one.reason, one.short)
+    return table
+
+
+def _render_cohort(cohort: CohortView) -> Iterator[RenderableType]:
+    yield Text(f"Cohort {cohort.name}", "bold")
+    table = Table(box=None, pad_edge=False)
+    for name in ("FLAVOR", "RESOURCE"):
+        table.add_column(name)
+    for name in ("USED", "NOMINAL"):
+        table.add_column(name, justify="right")
+    table.add_column("BY QUEUE")
+    for use in cohort.quotas:
+        shares = (
+            f"{one.queue} {one.used} of {one.nominal}" + (f" ({one.borrowed} borrowed)" if one.borrowed != "0" else "")
+            for one in use.members
+        )
+        table.add_row(use.flavor, use.resource, use.used, use.nominal, ", ".join(shares))
+    yield table
+
+
+def duration(seconds: int) -> str:
+    """``90061`` seconds are ``1d1h``: the two largest units, as kubectl shows ages."""
+    parts: list[str] = []
+    for size, unit in SECONDS:
+        if seconds >= size and len(parts) < 2:
+            parts.append(f"{seconds // size}{unit}")
+            seconds %= size
+    return "".join(parts) or "0s"

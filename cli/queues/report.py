@@ -1,0 +1,298 @@
+"""Who waits where, in which place, for what; and how much of each quota is used: `QueuesReport`."""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from cli.cluster import live_queues
+from cli.cluster.live_queues import Reading, owner_name
+from cli.output import Failure
+from engine.quantity import format_quantity
+from engine.reasons import Reason
+from engine.results import Refusal
+from kube.objects import condition
+from queueing.explain import explain
+from queueing.queues.entry import Phase
+from queueing.status import Standing, standings
+
+MOST_WORDS = 90  # characters of a message in a table
+_OF_QUOTA = frozenset({str(Reason.INSUFFICIENT_QUOTA), str(Reason.EXCEEDS_QUOTA)})
+NOT_SEEN = "the controller has not looked at it yet; is `topogate ungater` running?"
+
+
+class QuotaUse(msgspec.Struct, frozen=True):
+    """One quota of a cluster queue. ``used`` counts what is reserved; ``free``: what may be taken now, borrowed too."""
+
+    flavor: str
+    resource: str
+    nominal: str
+    used: str
+    borrowed: str
+    free: str
+    borrowing_limit: str | None = None
+    lending_limit: str | None = None
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """A workload that waits. ``position``: 1 is next; None where it is in no line: nominated, put off, or on hold."""
+
+    position: int | None
+    workload: str
+    job: str
+    local_queue: str
+    priority: int
+    age_seconds: int
+    wants: dict[str, str]
+    reason: str
+    message: str
+    short: str  # what it waits for in a few words
+    victims: tuple[str, ...] = ()
+
+
+class QueueView(msgspec.Struct, frozen=True):
+    """A cluster queue and who waits there."""
+
+    name: str
+    cohort: str
+    strategy: str
+    active: bool
+    reason: str
+    message: str
+    pending: int
+    reserving: int
+    admitted: int
+    weighted_share: int | None
+    local_queues: tuple[str, ...]
+    quotas: tuple[QuotaUse, ...]
+    waiting: tuple[Waiting, ...]
+
+
+class Member(msgspec.Struct, frozen=True):
+    """What one queue of a cohort uses of one quota."""
+
+    queue: str
+    nominal: str
+    used: str
+    borrowed: str
+
+
+class CohortUse(msgspec.Struct, frozen=True):
+    """One flavor and resource over all queues of a cohort."""
+
+    flavor: str
+    resource: str
+    nominal: str
+    used: str
+    members: tuple[Member, ...]
+
+
+class CohortView(msgspec.Struct, frozen=True):
+    """Queues that lend each other what they do not use."""
+
+    name: str
+    quotas: tuple[CohortUse, ...]
+
+
+class QueuesReport(msgspec.Struct, frozen=True):
+    """What `topogate queues` says. ``inactive``: workloads that are in a queue but not to be admitted."""
+
+    queues: tuple[QueueView, ...]
+    cohorts: tuple[CohortView, ...]
+    inactive: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+
+
+def report(reading: Reading, namespace: str | None = None, name: str | None = None) -> QueuesReport:
+    """All cluster queues (``namespace`` None), those that serve a namespace, or the one that ``name`` means.
+
+    Raises Failure where there is no such queue.
+    """
+    queues = reading.queues
+    shown: dict[str, set[tuple[str, str]] | None]  # cluster queue -> the local queues whose workloads are listed
+    if name is None:
+        shown = dict.fromkeys(sorted(queues.quotas.queues)) if namespace is None else _serving(reading, namespace)
+    elif namespace is not None and (local := queues.local.get((namespace, name))) is not None:
+        shown = {local.cluster_queue: {(namespace, name)}}
+    else:
+        shown = {name: None}
+    missing = [one for one in shown if one not in queues.quotas.queues]
+    if missing:
+        raise Failure(_missing(reading, missing[0], namespace))
+    found = standings(queues, reading.state.flavors).cluster
+    views = tuple(_view(reading, one, found[one], only) for one, only in shown.items())
+    cohorts = sorted({view.cohort for view in views} - {""})
+    inactive = (key for key in reading.inactive if namespace is None or key.startswith(f"{namespace}/"))
+    return QueuesReport(views, tuple(_cohort(reading, one) for one in cohorts), tuple(inactive), reading.wrong)
+
+
+def _serving(reading: Reading, namespace: str) -> dict[str, set[tuple[str, str]] | None]:
+    shown: dict[str, set[tuple[str, str]]] = {}
+    for key, local in sorted(reading.queues.local.items()):
+        if key[0] == namespace and local.cluster_queue in reading.queues.quotas.queues:
+            shown.setdefault(local.cluster_queue, set()).add(key)
+    if not shown:
+        raise Failure(f"namespace {namespace} has no LocalQueue with a ClusterQueue; `topogate queues -A` shows all")
+    return dict(shown)
+
+
+def _missing(reading: Reading, name: str, namespace: str | None) -> str:
+    there = ", ".join(sorted(reading.queues.quotas.queues)) or "none"
+    local = sorted(local for space, local in reading.queues.local if space == namespace)
+    text = f"no LocalQueue {name} in namespace {namespace} and" if namespace else "there is"
+    text = f"{text} no ClusterQueue {name}; cluster queues are: {there}"
+    return f"{text}; local queues of the namespace: {', '.join(local)}" if local else text
+
+
+def _view(reading: Reading, name: str, standing: Standing, only: set[tuple[str, str]] | None) -> QueueView:
+    queue = reading.queues.quotas.queues[name]
+    local = sorted("/".join(key) for key, one in reading.queues.local.items() if one.cluster_queue == name)
+    return QueueView(
+        name=name,
+        cohort=queue.cohort,
+        strategy="StrictFIFO" if queue.strict else "BestEffortFIFO",
+        active=standing.active,
+        reason=str(standing.reason),
+        message=standing.message,
+        pending=standing.pending,
+        reserving=standing.reserving,
+        admitted=standing.admitted,
+        weighted_share=standing.share,
+        local_queues=tuple(local),
+        quotas=tuple(_uses(reading, name, standing)),
+        waiting=tuple(_waiting(reading, name, only)),
+    )
+
+
+def _uses(reading: Reading, name: str, standing: Standing) -> Iterator[QuotaUse]:
+    quotas, groups = reading.queues.quotas, reading.queues.quotas.queues[name].groups
+    limits = {(f.flavor, resource): quota for g in groups for f in g.flavors for resource, quota in f.resources.items()}
+    for key, used in standing.reserved.items():
+        flavor, resource = key
+        limit = limits.get(key)
+        borrowing, lending = (limit.borrowing, limit.lending) if limit is not None else (None, None)
+        yield QuotaUse(
+            flavor,
+            resource,
+            nominal=format_quantity(resource, quotas.nominal(name, key)),
+            used=format_quantity(resource, used),
+            borrowed=format_quantity(resource, standing.borrowed(standing.reserved, key) or 0),
+            free=format_quantity(resource, quotas.available(name, key)),
+            borrowing_limit=None if borrowing is None else format_quantity(resource, borrowing),
+            lending_limit=None if lending is None else format_quantity(resource, lending),
+        )
+
+
+def _waiting(reading: Reading, name: str, only: set[tuple[str, str]] | None) -> Iterator[Waiting]:
+    """Who is nominated, then the line in its order, then who is in none."""
+    entries = reading.queues.entries
+    places = {key: place for place, key in enumerate(reading.queues.waiting(name), 1)}
+    here = [
+        (entry.phase is not Phase.NOMINATED, places.get(key, len(places) + 1), entry.order, key)
+        for key, entry in entries.items()
+        if entry.phase is not Phase.ADMITTED and _led_to(reading, key) == name
+    ]
+    for *_, key in sorted(here):
+        workload = entries[key].workload
+        if only is None or (workload.namespace, workload.queue) in only:
+            yield waiting_of(reading, key, places.get(key))
+
+
+def _led_to(reading: Reading, key: str) -> str:
+    entry = reading.queues.entries[key]
+    local = reading.queues.local.get((entry.workload.namespace, entry.workload.queue))
+    return entry.queue or (local.cluster_queue if local is not None else "")
+
+
+def waiting_of(reading: Reading, key: str, position: int | None) -> Waiting:
+    """One workload that waits, with why."""
+    workload = reading.workloads[key]
+    reason, message = why(reading, key)
+    wants = live_queues.requests(workload)
+    nomination = workload.status.nomination
+    return Waiting(
+        position=position,
+        workload=key,
+        job=owner_name(workload),
+        local_queue=f"{workload.metadata.namespace}/{workload.spec.queue_name}",
+        priority=workload.spec.priority or 0,
+        age_seconds=int(live_queues.age(workload, reading.now)),
+        wants={name: format_quantity(name, amount) for name, amount in wants.items()},
+        reason=reason,
+        message=message,
+        short=_short(reading, key, reason, message),
+        victims=tuple(f"{one.namespace}/{one.name}" for one in nomination.victims) if nomination is not None else (),
+    )
+
+
+def _short(reading: Reading, key: str, reason: str, message: str) -> str:
+    """What it waits for in a few words: how much of which quota where that is it, else how its message begins."""
+    if reason in _OF_QUOTA and (lacking := _lacking(reading, key)):
+        return f"quota: lacks {lacking}"
+    nomination = reading.workloads[key].status.nomination
+    if nomination is not None and reason == Reason.PREEMPTING:
+        return f"{len(nomination.victims)} evicted workloads to be gone"
+    begin = message.partition(": ")[0]
+    return begin if len(begin) <= MOST_WORDS else f"{begin[: MOST_WORDS - 1]}…"
+
+
+def _lacking(reading: Reading, key: str) -> str:
+    """How much more it wants than is left, in the first option of flavors."""
+    queue = _led_to(reading, key)
+    if queue not in reading.queues.quotas.queues:
+        return ""
+    found = explain(reading.state, reading.queues, queue, live_queues.with_pods(reading.workloads[key]))
+    if isinstance(found, Refusal) or not found:
+        return ""
+    fits = [fit for fit in found[0].quotas if fit.lacking]
+    return ", ".join(f"{format_quantity(fit.resource, fit.lacking)} {fit.resource} of {fit.flavor}" for fit in fits)
+
+
+def why(reading: Reading, key: str) -> tuple[str, str]:
+    """Reason and message of what it waits for: how things are now where that alone decides, else its condition."""
+    workload, refusal = reading.workloads[key], reading.why(key)
+    if refusal is not None:
+        return str(refusal.reason), refusal.message
+    state = workload.status.requeue_state
+    if reading.queues.entries[key].phase is Phase.LATER and state is not None:
+        return str(
+            Reason.BACKING_OFF
+        ), f"it was evicted, and comes back at {state.requeue_at} (return number {state.count})"
+    found = condition(workload.status.conditions, "QuotaReserved")
+    return (found.reason, found.message) if found is not None else (str(Reason.PENDING), NOT_SEEN)
+
+
+def _cohort(reading: Reading, name: str) -> CohortView:
+    quotas = reading.queues.quotas
+    members = sorted(one for one, queue in quotas.queues.items() if queue.cohort == name)
+    keys = dict.fromkeys(key for one in members for key in standings_keys(reading, one))
+    return CohortView(name, tuple(_cohort_use(reading, members, key) for key in keys))
+
+
+def standings_keys(reading: Reading, queue: str) -> Iterable[tuple[str, str]]:
+    """Every (flavor, resource) that a cluster queue has quota of, or uses."""
+    groups = reading.queues.quotas.queues[queue].groups
+    named = [(flavor.flavor, resource) for g in groups for flavor in g.flavors for resource in flavor.resources]
+    return dict.fromkeys([*named, *(key for key, used in reading.queues.quotas.usage(queue).items() if used)])
+
+
+def _cohort_use(reading: Reading, members: list[str], key: tuple[str, str]) -> CohortUse:
+    quotas, (flavor, resource) = reading.queues.quotas, key
+
+    def text(amount: int) -> str:
+        return format_quantity(resource, amount)
+
+    return CohortUse(
+        flavor,
+        resource,
+        nominal=text(sum(quotas.nominal(one, key) for one in members)),
+        used=text(sum(quotas.used(one, key) for one in members)),
+        members=tuple(
+            Member(
+                one,
+                text(quotas.nominal(one, key)),
+                text(quotas.used(one, key)),
+                text(max(0, quotas.used(one, key) - quotas.nominal(one, key))),
+            )
+            for one in members
+        ),
+    )

@@ -1,0 +1,1 @@
+"""``topogate tree``: the topology domains of a cluster."""

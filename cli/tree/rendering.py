@@ -1,0 +1,148 @@
+"""The trees of ``topogate tree`` as a person reads them."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cli.explain.rendering import short
+from cli.output import stdout
+from cli.tree.report import DomainView, FlavorView, Tenant, TreeReport
+from engine.model import HOSTNAME_LABEL
+from engine.quantity import format_quantity, parse
+
+NAMED: Final = 3  # workloads in one cell
+GIB: Final = 1 << 30
+
+
+def render(found: TreeReport, *, wide: bool = False) -> RenderableType:
+    """The trees as a person reads them."""
+    parts: list[RenderableType] = []
+    utf = stdout().encoding.lower().startswith("utf")
+    for view in found.flavors:
+        parts += [_head(view), _table(view, wide=wide, utf=utf), *_notes(view, wide=wide), Text("")]
+    if found.outside:
+        parts.append(Text(f"{found.outside} nodes are in no flavor with a topology: nothing is placed on them", "dim"))
+    elif parts:
+        parts.pop()
+    return Group(*parts)
+
+
+def _head(view: FlavorView) -> Text:
+    top = view.tree
+    free = ", ".join(f"{_amount(name, amount.free)} {name}" for name, amount in top.resources.items())
+    return Text.assemble((f"Flavor {view.name}", "bold"), f"  {top.nodes} nodes, free: {free or 'nothing'}")
+
+
+def _table(view: FlavorView, *, wide: bool, utf: bool) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column(" / ".join(map(short, view.levels)), no_wrap=True)
+    for name in ("NODES", "OUT", "IDLE"):
+        table.add_column(name, justify="right")
+    for name in view.tree.resources:
+        for column in ("FREE", "USED", "ALL") if wide else ("FREE/ALL",):
+            table.add_column(f"{_heading(name)} {column}", justify="right")
+    tenants = _any_tenants(view.tree)
+    if tenants:
+        table.add_column("HELD BY")
+    for label, domain, alike in _rows(view.tree, fold=not wide, utf=utf):
+        cells = [str(domain.nodes * alike), _out(domain, alike), str(domain.idle * alike)]
+        for name, amount in domain.resources.items():
+            free, used, have = (_amount(name, part, alike) for part in (amount.free, amount.used, amount.allocatable))
+            cells += (free, used, have) if wide else (f"{free}/{have}",)
+        if tenants:
+            cells.append(_held(domain.tenants, alike, wide=wide))
+        table.add_row(label, *cells, style=_style(domain, view.resource))
+    return table
+
+
+def _rows(top: DomainView, *, fold: bool, utf: bool) -> Iterator[tuple[str, DomainView, int]]:
+    """(label, domain, how many follow each other that are alike)."""
+    yield "/".join(top.values) or "all", top, 1
+    yield from _rows_below(top, "", fold=fold, utf=utf)
+
+
+def _rows_below(above: DomainView, indent: str, *, fold: bool, utf: bool) -> Iterator[tuple[str, DomainView, int]]:
+    last, branch, bar, gap = ("└─ ", "├─ ", "│  ", "   ") if utf else ("  ", "  ", "  ", "  ")
+    groups = list(_alike(above.domains) if fold else ((one,) for one in above.domains))
+    for number, group in enumerate(groups):
+        first, end = group[0], group[-1]
+        mark = last if number == len(groups) - 1 else branch
+        dots = "…" if utf else "..."
+        name = first.values[-1] + (f" {dots} {end.values[-1]}" if len(group) > 1 else "")
+        yield indent + mark + name, first, len(group)
+        if len(group) == 1:
+            yield from _rows_below(first, indent + (gap if mark == last else bar), fold=fold, utf=utf)
+
+
+def _alike(domains: Sequence[DomainView]) -> Iterator[tuple[DomainView, ...]]:
+    """Neighbours without domains below that differ in nothing but their names are told in one line."""
+    group: list[DomainView] = []
+    for one in domains:
+        if group and (one.domains or group[0].domains or _numbers(group[0]) != _numbers(one)):
+            yield tuple(group)
+            group = []
+        group.append(one)
+    if group:
+        yield tuple(group)
+
+
+def _numbers(domain: DomainView) -> tuple[object, ...]:
+    return domain.nodes, domain.not_ready, domain.cordoned, domain.idle, domain.resources, domain.tenants
+
+
+def _out(domain: DomainView, alike: int) -> str:
+    """Nodes that take nothing now: not ready, and cordoned."""
+    parts = ((domain.not_ready, "not ready"), (domain.cordoned, "cordoned"))
+    return ", ".join(f"{count * alike} {word}" for count, word in parts if count)
+
+
+def _style(domain: DomainView, resource: str) -> str:
+    amount = domain.resources.get(resource)
+    if domain.not_ready + domain.cordoned == domain.nodes:
+        return "dim"
+    if domain.not_ready:
+        return "yellow"
+    return "green" if amount is not None and amount.free == amount.allocatable != "0" else ""
+
+
+def _any_tenants(domain: DomainView) -> bool:
+    return bool(domain.tenants) or any(map(_any_tenants, domain.domains))
+
+
+def _held(tenants: Sequence[Tenant], times: int, *, wide: bool) -> str:
+    shown = tenants if wide else tenants[:NAMED]
+    named = [
+        f"{one.namespace}/{one.name} ({(one.pods + one.waiting_slots) * times}{'' if one.workload else ', not ours'})"
+        for one in shown
+    ]
+    more = len(tenants) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")
+
+
+def _heading(resource: str) -> str:
+    return resource.rsplit("/", 1)[-1].upper()
+
+
+def _amount(resource: str, text: str, times: int = 1) -> str:
+    """Bytes in GiB, so that the numbers of a column can be compared."""
+    amount = parse(resource, text) * times
+    return f"{amount / GIB:.0f}Gi" if resource == "memory" else format_quantity(resource, amount)
+
+
+def _plural(level: str) -> str:
+    return "nodes" if level == HOSTNAME_LABEL else f"{short(level).lower()}s"
+
+
+def _notes(view: FlavorView, *, wide: bool) -> Iterator[Text]:
+    domains = ", ".join(f"{one.free} of {one.domains} {_plural(one.level)}" for one in view.whole)
+    yield Text(f"Free as a whole ({view.resource}): {domains}")
+    if view.shown != view.levels[-1] and not wide:
+        yield Text(
+            f"Folded at {view.shown}; a DOMAIN, --level {short(view.levels[-1]).lower()} or -o wide show more", "dim"
+        )
+    if view.lacking:
+        named = ", ".join(view.lacking[:NAMED]) + (", ..." if len(view.lacking) > NAMED else "")
+        yield Text(f"{len(view.lacking)} nodes of the flavor lack a level's label and take no pods: {named}", "yellow")

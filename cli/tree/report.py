@@ -1,0 +1,297 @@
+"""The topology domains of a cluster, what they have, and what is free in them: `TreeReport`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from cli.cluster.holders import holders
+from cli.explain.rendering import short
+from cli.output import Failure
+from engine.cluster.capacity import WHOLE, Capacity, measured
+from engine.cluster.state import ClusterState
+from engine.cluster.tree import Path, Tree
+from engine.quantity import CPU, format_quantity
+from ungater.cache.cache import Cache
+
+ROWS: Final = 48  # so many fit a screen: what has more is folded
+
+
+class Amount(msgspec.Struct, frozen=True):
+    """One resource in one domain. ``free``: on nodes that are ready and schedulable, so it need not be the rest."""
+
+    allocatable: str
+    used: str
+    free: str
+
+
+class Tenant(msgspec.Struct, frozen=True, rename="camel"):
+    """Who holds something in a domain. ``workload`` is empty for pods that Topogate did not place."""
+
+    name: str
+    namespace: str
+    workload: str
+    priority: int
+    pods: int
+    waiting_slots: int
+    amounts: dict[str, str]
+
+
+class DomainView(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One domain. ``values``: one a level, widest first; () for the flavor as a whole."""
+
+    level: str
+    values: tuple[str, ...]
+    nodes: int
+    not_ready: int
+    cordoned: int
+    idle: int
+    resources: dict[str, Amount]
+    tenants: tuple[Tenant, ...] = ()
+    domains: "tuple[DomainView, ...]" = ()
+
+
+class Whole(msgspec.Struct, frozen=True):
+    """Of the domains of a level, how many are free as a whole."""
+
+    level: str
+    domains: int
+    free: int
+
+
+class FlavorView(msgspec.Struct, frozen=True, rename="camel"):
+    """One flavor. ``lacking``: nodes that it selects and that have no place in its tree for want of a label."""
+
+    name: str
+    levels: tuple[str, ...]
+    resource: str  # the one that idle and whole are about
+    shown: str  # the narrowest level that is told
+    whole: tuple[Whole, ...]
+    lacking: tuple[str, ...]
+    tree: DomainView
+
+
+class TreeReport(msgspec.Struct, frozen=True):
+    """All flavors with a topology. ``outside``: nodes that none of them selects."""
+
+    flavors: tuple[FlavorView, ...]
+    outside: int
+
+
+@dataclass(frozen=True)
+class TreeWish:
+    """What to tell."""
+
+    flavor: str = ""
+    level: str = ""
+    under: Path = ()
+    resources: tuple[str, ...] = ()
+    tenants: bool = False
+    folded: bool = True
+
+
+def report(memory: Cache, wish: TreeWish) -> TreeReport:
+    """The trees. Failure where there is no such flavor, level, domain or resource."""
+    state = memory.state
+    if not state.flavors:
+        raise Failure(
+            "there is no ResourceFlavor with spec.topology, so there are no domains; docs/concepts.md has one"
+        )
+    if wish.flavor and wish.flavor not in state.flavors:
+        known = ", ".join(sorted(state.flavors))
+        raise Failure(f"--flavor {wish.flavor}: there is no such ResourceFlavor with a topology; there is {known}")
+    names = [wish.flavor] if wish.flavor else sorted(state.flavors)
+    resources = _resources(state, wish.resources)
+    trees = [tree for name in names if (tree := state.tree(name)) is not None and _has(tree, wish)]
+    if not trees:
+        _fail(state, names, wish)
+    placed = {name for one in state.flavors if (tree := state.tree(one)) is not None for name in tree.names}
+    views = tuple(_flavor(memory, tree, wish, resources) for tree in trees)
+    lacking = {name for view in views for name in view.lacking}
+    return TreeReport(views, 0 if wish.flavor or wish.under else len(state.nodes.keys() - placed - lacking))
+
+
+def _resources(state: ClusterState, wanted: Sequence[str]) -> tuple[str, ...]:
+    """Those that were asked for, by their names or the ends of them; else all that are worth telling."""
+    if not wanted:
+        return measured(state)
+    table = state.cluster.table
+    known = sorted(name for name, row in table.rows.items() if int(table.alloc[row].sum()) > 0)
+    found: dict[str, None] = {}
+    for text in wanted:
+        exact = [name for name in known if name == text] or [name for name in known if name.endswith(text)]
+        if not exact:
+            raise Failure(f"--resource {text}: no node has it; there is {', '.join(known) or 'nothing'}")
+        found |= dict.fromkeys(exact)
+    return tuple(found)
+
+
+def _level(levels: Sequence[str], text: str) -> int | None:
+    """The rank of a level by its key or the end of it."""
+    return next(
+        (
+            rank
+            for rank, level in enumerate(levels)
+            if text == level or text.lower() == short(level).lower() or level.endswith(("/" + text, "-" + text))
+        ),
+        None,
+    )
+
+
+def _has(tree: Tree, wish: TreeWish) -> bool:
+    if wish.level and _level(tree.flavor.levels, wish.level) is None:
+        return False
+    if not wish.under:
+        return True
+    rank = len(wish.under) - 1
+    return rank < len(tree.flavor.levels) and tree.find(rank, wish.under) is not None
+
+
+def _fail(state: ClusterState, names: Sequence[str], wish: TreeWish) -> None:
+    """Raises Failure: which of the wishes nobody meets."""
+    levels = {name: state.flavors[name].levels for name in names}
+    if wish.level and all(_level(found, wish.level) is None for found in levels.values()):
+        known = "; ".join(f"flavor {name} has {', '.join(found)}" for name, found in levels.items())
+        raise Failure(f"--level {wish.level}: there is no such level; {known}")
+    tops = [tree.path(0, at)[0] for name in names if (tree := state.tree(name)) for at in range(tree.domains(0))]
+    known = ", ".join(tops[:8]) + (", ..." if len(tops) > len(tops[:8]) else "")
+    raise Failure(
+        f"there is no domain {'/'.join(wish.under)}: give one value a level, the widest first; the widest are "
+        f"{known or 'none'}"
+    )
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The numbers of every domain of one rank, computed at once."""
+
+    nodes: Sequence[int]
+    not_ready: Sequence[int]
+    cordoned: Sequence[int]
+    idle: Sequence[int]
+    amounts: Mapping[str, tuple[Sequence[int], Sequence[int], Sequence[int]]]
+
+
+class _Teller:
+    """Makes views of the domains of one tree."""
+
+    def __init__(self, memory: Cache, tree: Tree, wish: TreeWish, resources: tuple[str, ...]) -> None:
+        self._memory = memory
+        self._tree = tree
+        self._wish = wish
+        self._resources = resources
+        self.main = resources[0] if resources else CPU
+        self.capacity = Capacity(memory.state, tree)
+        self.deepest = self._depth()
+        self._columns = {rank: self._read(rank) for rank in range(WHOLE, self.deepest + 1)}
+
+    def _depth(self) -> int:
+        """The rank to go down to: the one that was asked for; else the narrowest whose rows fit a screen."""
+        tree, wish = self._tree, self._wish
+        levels, least = tree.flavor.levels, max(0, len(wish.under) - 1)
+        if wish.level:
+            return max(least, _level(levels, wish.level) or 0)
+        if not wish.folded:
+            return len(levels) - 1
+        deepest = least
+        for rank in range(least + 1, len(levels)):
+            if sum(self._within(other) for other in range(least, rank + 1)) > ROWS:
+                break
+            deepest = rank
+        # What was asked for by name is opened once, whatever its size.
+        return min(deepest + 1, len(levels) - 1) if wish.under and deepest == least else deepest
+
+    def _within(self, rank: int) -> int:
+        """How many domains of a rank there are to show."""
+        tree, under = self._tree, self._wish.under
+        if not under:
+            return tree.domains(rank)
+        return sum(tree.path(rank, at)[: len(under)] == under for at in range(tree.domains(rank)))
+
+    def _read(self, rank: int) -> _Columns:
+        capacity = self.capacity
+        return _Columns(
+            capacity.nodes(rank).tolist(),
+            capacity.not_ready(rank).tolist(),
+            capacity.cordoned(rank).tolist(),
+            capacity.idle(self.main, rank).tolist(),
+            {
+                name: (
+                    capacity.allocatable(name, rank).tolist(),
+                    capacity.taken(name, rank).tolist(),
+                    capacity.free(name, rank).tolist(),
+                )
+                for name in self._resources
+            },
+        )
+
+    def view(self, rank: int = WHOLE, at: int = 0) -> DomainView:
+        """One domain with those below it."""
+        tree, columns = self._tree, self._columns[rank]
+        amounts = {
+            name: Amount(*(format_quantity(name, numbers[at]) for numbers in found))
+            for name, found in columns.amounts.items()
+        }
+        return DomainView(
+            level="" if rank == WHOLE else tree.flavor.levels[rank],
+            values=() if rank == WHOLE else tree.path(rank, at),
+            nodes=columns.nodes[at],
+            not_ready=columns.not_ready[at],
+            cordoned=columns.cordoned[at],
+            idle=columns.idle[at],
+            resources=amounts,
+            tenants=self._tenants(rank, at) if self._wish.tenants and rank == self.deepest else (),
+            domains=tuple(self.view(rank + 1, below) for below in self._below(rank, at)),
+        )
+
+    def _below(self, rank: int, at: int) -> Iterator[int]:
+        tree = self._tree
+        if rank == self.deepest:
+            return
+        if rank == WHOLE:
+            yield from range(tree.domains(0))
+        else:
+            yield from range(int(tree.children[rank][at]), int(tree.children[rank][at + 1]))
+
+    def _tenants(self, rank: int, at: int) -> tuple[Tenant, ...]:
+        bounds = self._tree.bounds[rank]
+        names = self._tree.names[int(bounds[at]) : int(bounds[at + 1])]
+        return tuple(
+            Tenant(
+                one.name,
+                one.namespace,
+                one.workload,
+                one.priority,
+                one.pods,
+                one.slots,
+                {name: format_quantity(name, amount) for name, amount in sorted(one.amounts.items()) if amount},
+            )
+            for one in holders(self._memory, names)
+        )
+
+    def lacking(self) -> tuple[str, ...]:
+        """Nodes that the flavor selects without a place in the tree."""
+        outside = self._memory.state.cluster.outside(self._tree.flavor)
+        return tuple(sorted(node.name for node in outside))
+
+    def whole(self) -> tuple[Whole, ...]:
+        """Every level's domains that are free as a whole."""
+        levels = self._tree.flavor.levels
+        return tuple(
+            Whole(level, self._tree.domains(rank), self.capacity.whole(self.main, rank))
+            for rank, level in enumerate(levels)
+        )
+
+
+def _flavor(memory: Cache, tree: Tree, wish: TreeWish, resources: tuple[str, ...]) -> FlavorView:
+    teller = _Teller(memory, tree, wish, resources)
+    if wish.under:
+        rank = len(wish.under) - 1
+        top = teller.view(rank, tree.find(rank, wish.under) or 0)
+    else:
+        top = teller.view()
+    levels = tree.flavor.levels
+    return FlavorView(
+        tree.flavor.name, levels, teller.main, levels[teller.deepest], teller.whole(), teller.lacking(), top
+    )

@@ -1,0 +1,1 @@
+"""The models of the API: one module a kind, and what they share."""

@@ -1,0 +1,105 @@
+"""ResourceFlavor: a kind of node, and how its nodes are laid out in the data center."""
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from crds.constants import HOSTNAME_LABEL, MAX_LEVELS
+from crds.kinds.common import (
+    AGE,
+    ATOMIC,
+    ApiModel,
+    ApiObject,
+    Column,
+    Conditions,
+    Count,
+    Definition,
+    LabelKey,
+    NodeLabels,
+    Taint,
+    Toleration,
+    cel,
+    condition_column,
+)
+
+_LEVEL_RULES = cel(
+    ("self.all(level, self.exists_one(other, other == level))", "levels must be unique"),
+    (
+        f"self.all(level, level != '{HOSTNAME_LABEL}' || level == self[size(self) - 1])",
+        f"{HOSTNAME_LABEL} may only be the last level: nothing is narrower than a host",
+    ),
+)
+
+
+class Topology(ApiModel):
+    """How the flavor's nodes are laid out."""
+
+    levels: Annotated[
+        list[LabelKey], Field(min_length=1, max_length=MAX_LEVELS, json_schema_extra={**ATOMIC, **_LEVEL_RULES})
+    ]
+    """Node label keys from the widest level (block) to the narrowest (often kubernetes.io/hostname)."""
+
+
+class ResourceFlavorSpec(ApiModel):
+    """Which nodes belong to the flavor, and what their pods need."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel(
+            (
+                "!has(self.topology) || (has(self.nodeLabels) && size(self.nodeLabels) > 0)",
+                "nodeLabels must select the nodes with at least one label where topology is set",
+            ),
+            (
+                "!has(oldSelf.topology) || (has(self.topology) && self.topology == oldSelf.topology)",
+                "topology cannot be changed once set, for stored assignments refer to its levels: make another flavor",
+            ),
+            (
+                "!has(self.nodeLabels) || self.nodeLabels.all(key, !format.qualifiedName().validate(key).hasValue())",
+                "keys of nodeLabels must be valid label keys",
+            ),
+        )
+    )
+
+    node_labels: NodeLabels | None = None
+    """Labels that a node must have to belong to the flavor; pods that are placed here get them as node selector."""
+    node_taints: Annotated[list[Taint], Field(max_length=8, json_schema_extra=ATOMIC)] | None = None
+    """Taints of these nodes; a pod set must tolerate them to be placed here."""
+    tolerations: Annotated[list[Toleration], Field(max_length=8, json_schema_extra=ATOMIC)] | None = None
+    """Tolerations that pods get when they are placed here."""
+    topology: Topology | None = None
+    """The flavor's topology; without it no topology request can be served here."""
+
+
+class ResourceFlavorStatus(ApiModel):
+    """What the controller sees of the flavor's nodes."""
+
+    conditions: Conditions | None = None
+    """`Active`: whether pods can be placed here, and if not, why."""
+    nodes: Count | None = None
+    """Nodes that nodeLabels select and that carry every level label."""
+    nodes_missing_labels: Count | None = None
+    """Nodes that nodeLabels select but that lack a level label, and so take no pods."""
+
+
+class ResourceFlavor(ApiObject):
+    """ResourceFlavor describes a kind of node: which nodes belong to it, and the levels of their topology."""
+
+    definition = Definition(
+        plural="resourceflavors",
+        singular="resourceflavor",
+        short_names=("rf",),
+        namespaced=False,
+        columns=(
+            Column("Levels", ".spec.topology.levels", "string", "Topology levels from the widest to the narrowest."),
+            Column("Nodes", ".status.nodes", "integer", "Nodes that carry every level label."),
+            Column("Unlabeled", ".status.nodesMissingLabels", "integer", "Nodes that lack a level label."),
+            condition_column("Reason", "Active", "reason"),
+            AGE,
+            condition_column("Message", "Active", "message", priority=1),
+        ),
+    )
+
+    spec: ResourceFlavorSpec = Field(default_factory=ResourceFlavorSpec)
+    """The wish."""
+    status: ResourceFlavorStatus | None = None
+    """What is."""

@@ -1,0 +1,1 @@
+"""How calls reach the API server: configuration, transport, and what comes back."""

@@ -1,0 +1,275 @@
+"""One HTTP call to the API server: deadline, authentication, retries, errors. ``kube.client`` puts types on top.
+
+Rules:
+
+- Every call ends by its deadline, retries included.
+- An answer 429 with Retry-After was not acted on: any verb is sent again after that time, a bounded number of times.
+- A broken connection or a 5xx leaves open whether the server acted: only what may be done twice is sent again. Where no
+  connection could be made, nothing was sent: any verb is tried again.
+- A 401 makes the credentials afresh and sends the call again, once.
+- Where there is a ``fence``, it is asked right before the first byte is sent, whatever was waited for before.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from typing import Any
+from urllib.parse import quote_plus
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from kube.connection.config import Connection
+from kube.errors import (
+    ApiError,
+    ConnectionFailed,
+    Fenced,
+    KubeTimeout,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+    api_error,
+)
+
+USER_AGENT = "topogate"
+POOL_SIZE = 128
+TIMEOUT_SECONDS = 30.0
+CONNECT_SECONDS = 10.0
+MAX_RETRIES = 5
+FIRST_BACKOFF_SECONDS = 0.1
+MAX_BACKOFF_SECONDS = 5.0
+IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
+JSON = "application/json"
+STREAM_BYTES = 1 << 18  # what a burst of watch events may pile up before reading stops
+Params = Mapping[str, str | int | bool | None]
+
+
+Fence = Callable[[], bool]
+_fence: ContextVar[Fence | None] = ContextVar("fence", default=None)  # whether calls of this context may be sent now
+
+
+@contextmanager
+def behind(fence: Fence) -> Iterator[None]:
+    """Calls inside are sent only while ``fence()`` holds; else they raise Fenced."""
+    before = _fence.set(fence)
+    try:
+        yield
+    finally:
+        _fence.reset(before)
+
+
+class _Request(aiohttp.ClientRequest):
+    """A request behind the fence. Between asking and the first byte nothing is awaited."""
+
+    async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        may_send = _fence.get()
+        if may_send is not None and not may_send():
+            raise Fenced(f"{self.method} {self.url.path} was not sent: this process does not lead any more")
+        return await super().send(conn)
+
+
+def backoff(attempt: int, *, first: float = FIRST_BACKOFF_SECONDS, most: float = MAX_BACKOFF_SECONDS) -> float:
+    """Seconds before retry ``attempt`` (from 0): doubling, with jitter over the upper half."""
+    return min(most, first * 2.0 ** min(attempt, 30)) * random.uniform(0.5, 1.0)  # noqa: S311 -- only spreads load
+
+
+def query(params: Params | None) -> str:
+    """The query string with its ``?``; None, empty and False values are left out."""
+    pairs = [
+        f"{key}={quote_plus('true' if value is True else str(value))}"
+        for key, value in (params or {}).items()
+        if value is not None and value is not False and value != ""
+    ]
+    return "?" + "&".join(pairs) if pairs else ""
+
+
+class Transport:
+    """A pool of keep-alive connections to one API server. Make it inside a running event loop; close it."""
+
+    def __init__(self, connection: Connection, *, pool_size: int = POOL_SIZE, user_agent: str = USER_AGENT) -> None:
+        self._base = connection.url.rstrip("/")
+        self._credentials = connection.credentials
+        self._agent = user_agent
+        self.date = ""  # the API server's, by its last answer
+        self.observe: Callable[[str, int], None] | None = None  # told method and HTTP status (0: none) of every answer
+        self._headers: dict[str | None, CIMultiDict[str]] = {}  # by content type
+        self._authorization = ""
+        self._options: dict[str, Any] = {"allow_redirects": False}
+        if connection.proxy:
+            self._options["proxy"] = connection.proxy
+        if connection.server_name:
+            self._options["server_hostname"] = connection.server_name
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                ssl=connection.tls if connection.tls is not None else True,
+                limit=pool_size,
+                keepalive_timeout=30,  # below the API server's own 90 s: we close first, so no call meets a closed one
+            ),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            request_class=_Request,
+            auto_decompress=False,
+            # A compressed list saves little on a cluster's network and costs the API server more.
+            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+        )
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._session.close()
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Params | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        timeout: float = TIMEOUT_SECONDS,  # noqa: ASYNC109 -- it becomes an error that says what was called
+        idempotent: bool | None = None,
+        what: Callable[[], str] | None = None,
+    ) -> bytes:
+        """Send a call, return the body of its answer.
+
+        Args:
+            method: HTTP method.
+            path: absolute path on the API server, percent-encoded.
+            params: query parameters.
+            body: the encoded object or patch.
+            content_type: of the body.
+            timeout: seconds for all of it.
+            idempotent: whether it may be sent again when it is not known if the server acted; by default by method.
+            what: names the object, for errors; by default they show the path.
+
+        Raises:
+            ApiError: the server refused.
+            ConnectionFailed: no connection, or it broke.
+            KubeTimeout: no answer by the deadline.
+        """
+        again = method in IDEMPOTENT if idempotent is None else idempotent
+        url = URL(f"{self._base}{path}{query(params)}", encoded=True)
+        deadline = asyncio.get_running_loop().time() + timeout
+        name = what or (lambda: path)
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._attempts(method, url, body, content_type, again, deadline, name)
+        except TimeoutError as error:
+            self._tell(method, 0)
+            raise KubeTimeout(f"{method} {name()}: no answer within {timeout:g} s") from error
+
+    async def _attempts(  # noqa: PLR0917 -- one caller, all of it needed
+        self,
+        method: str,
+        url: URL,
+        body: bytes | None,
+        content_type: str,
+        again: bool,
+        deadline: float,
+        name: Callable[[], str],
+    ) -> bytes:
+        refreshed = False
+        for attempt in range(MAX_RETRIES + 1):
+            failure: ApiError | ConnectionFailed
+            try:
+                status, headers, answer = await self._once(method, url, body, content_type)
+            except (aiohttp.ClientError, OSError) as error:
+                self._tell(method, 0)
+                failure = ConnectionFailed(f"{method} {name()}: {_explain(error)}")
+                failure.__cause__ = error
+                unsent = isinstance(error, aiohttp.ClientConnectorError)
+            else:
+                unsent = False
+                self._tell(method, status)
+                if status < 300:
+                    return answer
+                failure = api_error(status, answer, headers, f"{method} {name()}")
+            if isinstance(failure, Unauthorized) and not refreshed:
+                refreshed = True
+                await self._credentials.refresh()
+                continue
+            pause = _pause(failure, attempt, again or unsent)
+            if pause is None or attempt == MAX_RETRIES or asyncio.get_running_loop().time() + pause > deadline:
+                raise failure
+            await asyncio.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _once(
+        self, method: str, url: URL, body: bytes | None, content_type: str
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        headers = await self._headers_for(content_type if body is not None else None)
+        async with self._session.request(method, url, data=body, headers=headers, **self._options) as response:
+            self.date = response.headers.get("Date", "")
+            return response.status, response.headers, await response.read()
+
+    async def _headers_for(self, content_type: str | None) -> CIMultiDict[str]:
+        authorization = self._credentials.current()
+        if authorization is None:
+            await self._credentials.refresh()
+            authorization = self._credentials.current() or ""
+        if authorization != self._authorization:
+            self._headers.clear()
+            self._authorization = authorization
+        if (headers := self._headers.get(content_type)) is None:
+            headers = CIMultiDict({"Accept": JSON, "User-Agent": self._agent})
+            if authorization:
+                headers["Authorization"] = authorization
+            if content_type:
+                headers["Content-Type"] = content_type
+            self._headers[content_type] = headers
+        return headers
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, *, params: Params, inactivity: float, what: str
+    ) -> AsyncIterator[aiohttp.StreamReader]:
+        """Open a GET whose body is read as it comes; each read raises TimeoutError after ``inactivity`` seconds.
+
+        Raises:
+            ApiError: the server refused.
+            ConnectionFailed: no connection, or it broke (also while reading).
+            KubeTimeout: nothing came for ``inactivity`` seconds.
+        """
+        request = f"GET {what}"
+        url = URL(f"{self._base}{path}{query(params)}", encoded=True)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=inactivity)
+        try:
+            headers = await self._headers_for(None)
+            async with self._session.get(
+                url, headers=headers, timeout=timeout, read_bufsize=STREAM_BYTES, **self._options
+            ) as response:
+                self._tell("WATCH", response.status)
+                if response.status >= 300:
+                    raise await self._refused(response, request)
+                yield response.content
+        except TimeoutError as error:  # aiohttp's timeouts are both this and a ClientError
+            raise KubeTimeout(f"{request}: nothing came for {inactivity:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise ConnectionFailed(f"{request}: {_explain(error)}") from error
+
+    def _tell(self, method: str, status: int) -> None:
+        if self.observe is not None:
+            self.observe(method, status)
+
+    async def _refused(self, response: aiohttp.ClientResponse, request: str) -> ApiError:
+        failure = api_error(response.status, await response.read(), response.headers, request)
+        if isinstance(failure, Unauthorized):
+            await self._credentials.refresh()  # whoever opened the stream opens it again
+        return failure
+
+
+def _pause(failure: ApiError | ConnectionFailed, attempt: int, again: bool) -> float | None:
+    """Seconds to wait before sending the call again, None if it must not be."""
+    if isinstance(failure, TooManyRequests):
+        # Without Retry-After it is an eviction that a disruption budget forbids: for the caller to decide.
+        return None if failure.retry_after is None else failure.retry_after + backoff(0)
+    if not again or not isinstance(failure, ServerError | ConnectionFailed):
+        return None
+    asked = failure.retry_after or 0.0 if isinstance(failure, ServerError) else 0.0
+    return max(asked, backoff(attempt))
+
+
+def _explain(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,292 @@
+"""Wire shapes to the engine's data, with the meaning that kube-scheduler gives them.
+
+What the engine cannot express is put into ``unsupported`` of a term, so that it refuses the pod set with that text.
+
+Host ports become labels and anti-affinity on them: a pod with a host port carries a label that no user can write (it is
+no legal label key), and repels pods that carry it from its node.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from engine.kubelet.machine import NumaPlacement, PodShape
+from engine.model import (
+    HOSTNAME_LABEL,
+    Flavor,
+    Node,
+    NodeTerm,
+    Pod,
+    PodSet,
+    PodTerm,
+    Requirement,
+    SpreadConstraint,
+    Taint,
+    Toleration,
+    TopologyRequest,
+)
+from engine.quantity import of_node
+from kube import objects
+from kube.pods import exclusive
+from kube.pods.requests import is_sidecar, parsed, pod_requests
+from kube.pods.shapes import pod_shape
+
+__all__ = ["flavor", "label_selector", "node", "occupies", "pod", "pod_requests", "pod_set", "pod_shape"]
+
+# Labels whose value differs between the pods of one template: no single requirement stands for them.
+INDEX_LABELS = frozenset({"batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index"})
+ANY_ADDRESSES = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 -- compared with, not bound to
+FINISHED = frozenset({"Succeeded", "Failed"})
+MOST_TERMS = 64  # of a pod that runs, which keep others off
+_NOTHING = exclusive.Additions()
+
+
+def node(wire: objects.Node) -> Node:
+    """The node as placement sees it; one whose Ready condition is missing is not ready."""
+    return Node(
+        name=wire.metadata.name,
+        labels=wire.metadata.labels or {},
+        allocatable={name: of_node(amount) for name, amount in parsed(wire.status.allocatable).items()},
+        taints=tuple(Taint(key=taint.key, effect=taint.effect, value=taint.value) for taint in wire.spec.taints or ()),
+        unschedulable=wire.spec.unschedulable,
+        ready=objects.is_true(wire.status.conditions, "Ready"),
+    )
+
+
+def occupies(wire: objects.Pod) -> bool:
+    """Whether the pod takes room on a node: it is bound and has not finished (terminating pods still do)."""
+    return bool(wire.spec.node_name) and wire.status.phase not in FINISHED
+
+
+def pod(
+    wire: objects.Pod,
+    claim: tuple[str, str] | None = None,
+    *,
+    shape: PodShape | None = None,
+    placement: NumaPlacement | None = None,
+    observed: bool = False,
+) -> Pod:
+    """A pod bound to a node; ``claim`` is (workload key, pod set name) of the slot that it verifiably fills.
+
+    ``shape`` and ``placement``: what its kubelet looks at and what it holds, where the node's inside is known;
+    ``observed``: its node says so, it was not only predicted.
+    """
+    own, namespace = wire.metadata.labels or {}, wire.metadata.namespace
+    labels, repelling = own, _repelling(_anti_affinity(wire.spec), own, namespace)
+    if common := exclusive.in_common(own, namespace):
+        labels, repelling = labels | common, exclusive.with_common(repelling, own, common)
+    if ports := _host_ports(wire.spec):
+        labels = labels | _port_labels(ports)
+    return Pod(
+        key=objects.key(wire),
+        node=wire.spec.node_name,
+        requests=pod_requests(wire.spec, wire.status),
+        namespace=namespace,
+        labels=labels,
+        anti_affinity=repelling,
+        claim=claim,
+        shape=shape,
+        placement=placement,
+        observed=observed,
+    )
+
+
+def pod_set(
+    name: str,
+    count: int,
+    template: objects.PodTemplate,
+    topology: TopologyRequest,
+    namespace: str,
+    *,
+    group: str = "",
+    shape: PodShape | None = None,
+    without: Iterable[str] = (),
+    added: exclusive.Additions = _NOTHING,
+) -> PodSet:
+    """A pod set of ``count`` pods of this template in ``namespace``, on none of the nodes in ``without``.
+
+    ``added``: what others add to the pods that are made of it.
+    """
+    spec, labels = template.spec, template.metadata.labels or {}
+    ports = _host_ports(spec)
+    affinity = spec.affinity or objects.Affinity()
+    together = _pod_terms(affinity.pod_affinity, labels, namespace)
+    apart = _pod_terms(affinity.pod_anti_affinity, labels, namespace)
+    common = exclusive.in_common(labels, namespace)  # of a template that was made from a pod
+    if common:
+        together, apart = (exclusive.with_common(terms, labels, common) for terms in (together, apart))
+    return PodSet(
+        name=name,
+        count=count,
+        requests=pod_requests(spec),
+        topology=topology,
+        namespace=namespace,
+        labels={**labels, **common, **added.labels, **_port_labels(ports)},
+        node_selector={**(spec.node_selector or {}), **added.node_selector},
+        node_affinity=_elsewhere(_node_affinity(affinity.node_affinity), tuple(sorted(without))),
+        tolerations=_tolerations(spec.tolerations) + added.tolerations,
+        affinity=together + added.affinity,
+        anti_affinity=apart + added.anti_affinity + tuple(_port_terms(ports)),
+        spread=tuple(
+            _spread(constraint, labels)
+            for constraint in spec.topology_spread_constraints or ()
+            if constraint.when_unsatisfiable == "DoNotSchedule"
+        ),
+        group=group,
+        shape=shape,
+    )
+
+
+def flavor(wire: objects.ResourceFlavor) -> Flavor | None:
+    """The flavor; None where it has no topology."""
+    if wire.spec.topology is None or not wire.spec.topology.levels:
+        return None
+    return Flavor(
+        name=wire.metadata.name,
+        levels=wire.spec.topology.levels,
+        node_labels=wire.spec.node_labels or {},
+        tolerations=_tolerations(wire.spec.tolerations),
+    )
+
+
+def _tolerations(wire: Iterable[objects.Toleration] | None) -> tuple[Toleration, ...]:
+    return tuple(
+        Toleration(key=each.key, operator=each.operator or "Equal", value=each.value, effect=each.effect)
+        for each in wire or ()
+    )
+
+
+def _node_affinity(wire: objects.NodeAffinity | None) -> tuple[NodeTerm, ...] | None:
+    required = wire.required_during_scheduling_ignored_during_execution if wire else None
+    if required is None:
+        return None
+    return tuple(
+        NodeTerm(labels=_requirements(term.match_expressions), fields=_requirements(term.match_fields))
+        for term in required.node_selector_terms or ()
+    )
+
+
+def _elsewhere(terms: tuple[NodeTerm, ...] | None, nodes: tuple[str, ...]) -> tuple[NodeTerm, ...] | None:
+    """The same terms on other nodes than these. A term without requirements matches nothing, and stays so."""
+    if not nodes:
+        return terms
+    others = Requirement(key="metadata.name", operator="NotIn", values=nodes)
+    if terms is None:
+        return (NodeTerm(fields=(others,)),)
+    return tuple(
+        NodeTerm(labels=term.labels, fields=(*term.fields, others)) if term.labels or term.fields else term
+        for term in terms
+    )
+
+
+def _requirements(wire: Iterable[objects.Requirement] | None) -> tuple[Requirement, ...]:
+    return tuple(Requirement(key=each.key, operator=each.operator, values=each.values or ()) for each in wire or ())
+
+
+def label_selector(wire: objects.LabelSelector | None) -> tuple[Requirement, ...] | None:
+    """The requirements of a label selector: None selects nothing, () everything."""
+    if wire is None:
+        return None
+    equal = (Requirement(key=key, operator="In", values=(value,)) for key, value in (wire.match_labels or {}).items())
+    return (*equal, *_requirements(wire.match_expressions))
+
+
+def _anti_affinity(spec: objects.PodSpec) -> objects.PodAffinity | None:
+    return spec.affinity.pod_anti_affinity if spec.affinity else None
+
+
+def _pod_terms(wire: objects.PodAffinity | None, labels: Mapping[str, str], namespace: str) -> tuple[PodTerm, ...]:
+    required = wire.required_during_scheduling_ignored_during_execution if wire else None
+    return tuple(_pod_term(term, labels, namespace) for term in required or ())
+
+
+def _repelling(wire: objects.PodAffinity | None, labels: Mapping[str, str], namespace: str) -> tuple[PodTerm, ...]:
+    """What keeps others off a pod that runs: each placement looks at it, so of many terms only the keys are kept.
+
+    Such a pod keeps everybody off, by the first so many keys: rather too few places than a pod sent where none is.
+    """
+    found = wire.required_during_scheduling_ignored_during_execution if wire else None
+    if found is None or len(found) <= MOST_TERMS:
+        return _pod_terms(wire, labels, namespace)
+    keys = sorted({term.topology_key for term in found}, key=lambda key: (key != HOSTNAME_LABEL, key))
+    return tuple(PodTerm(topology_key=key, selector=(), unsupported="so many terms") for key in keys[:MOST_TERMS])
+
+
+def _pod_term(wire: objects.PodAffinityTerm, labels: Mapping[str, str], namespace: str) -> PodTerm:
+    selector, unsupported = label_selector(wire.label_selector), ""
+    if selector is not None:
+        same, why = _label_keys(wire.match_label_keys, "In", labels, "matchLabelKeys")
+        other, why_not = _label_keys(wire.mismatch_label_keys, "NotIn", labels, "mismatchLabelKeys")
+        selector, unsupported = selector + same + other, why or why_not
+    namespaces, where = _namespaces(wire, namespace)
+    return PodTerm(
+        topology_key=wire.topology_key, selector=selector, namespaces=namespaces, unsupported=unsupported or where
+    )
+
+
+def _namespaces(wire: objects.PodAffinityTerm, own: str) -> tuple[tuple[str, ...] | None, str]:
+    """The namespaces (None: all) and what of them cannot be expressed."""
+    chosen = wire.namespace_selector
+    if chosen is None:
+        return wire.namespaces or (own,), ""
+    if chosen.match_labels or chosen.match_expressions:
+        return wire.namespaces or (), "a namespaceSelector by label"
+    return None, ""
+
+
+def _label_keys(
+    keys: Iterable[str] | None, operator: str, labels: Mapping[str, str], field: str
+) -> tuple[tuple[Requirement, ...], str]:
+    """Requirements that the API server adds for matchLabelKeys: the pod's own value; keys it lacks do not count."""
+    keys = tuple(keys or ())
+    unsupported = next((f"{field} {key}, which differs from pod to pod" for key in keys if key in INDEX_LABELS), "")
+    return tuple(
+        Requirement(key=key, operator=operator, values=(labels[key],)) for key in keys if key in labels
+    ), unsupported
+
+
+def _spread(wire: objects.TopologySpreadConstraint, labels: Mapping[str, str]) -> SpreadConstraint:
+    selector = label_selector(wire.label_selector)
+    same, unsupported = _label_keys(wire.match_label_keys, "In", labels, "matchLabelKeys")
+    if wire.node_affinity_policy == "Ignore":
+        unsupported = "nodeAffinityPolicy Ignore"
+    if wire.node_taints_policy == "Honor":
+        unsupported = "nodeTaintsPolicy Honor"
+    return SpreadConstraint(
+        topology_key=wire.topology_key,
+        max_skew=wire.max_skew,
+        # kube-scheduler counts no pod for an empty selector here, unlike in (anti-)affinity.
+        selector=(selector + same or None) if selector is not None else None,
+        min_domains=wire.min_domains or 1,
+        unsupported=unsupported,
+    )
+
+
+HostPort = tuple[str, int, str]  # protocol, port, address ("" for any)
+
+
+def _host_ports(spec: objects.PodSpec) -> list[HostPort]:
+    containers = [*(spec.containers or ()), *filter(is_sidecar, spec.init_containers or ())]
+    found = []
+    for port in (port for container in containers for port in container.ports or ()):
+        number = port.host_port or (port.container_port if spec.host_network else 0)  # filled in on pods alone
+        if number:
+            found.append((port.protocol, number, "" if port.host_ip in ANY_ADDRESSES else port.host_ip))
+    return found
+
+
+def _port_key(port: HostPort, address: str | None = None) -> str:
+    protocol, number, _ = port
+    return f"hostPort:{protocol}:{number}" + (f":{address or '*'}" if address is not None else "")
+
+
+def _port_labels(ports: list[HostPort]) -> dict[str, str]:
+    return {key: "" for port in ports for key in (_port_key(port), _port_key(port, port[2]))}
+
+
+def _port_terms(ports: list[HostPort]) -> Iterable[PodTerm]:
+    """Repel pods with the same port: on any address if ours is on any, else on any or the same address."""
+    for port in ports:
+        address = port[2]
+        keys = (_port_key(port, ""), _port_key(port, address)) if address else (_port_key(port),)
+        for key in keys:
+            selector = (Requirement(key=key, operator="Exists"),)
+            yield PodTerm(topology_key=HOSTNAME_LABEL, selector=selector, namespaces=None)

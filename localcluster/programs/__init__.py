@@ -1,0 +1,1 @@
+"""The programs of the control plane: found, or built from their Go modules."""

@@ -1,0 +1,86 @@
+"""Finds the programs of the control plane, and helm and kustomize, which the tests of manifests run.
+
+They come from KUBEBUILDER_ASSETS, from PATH, from our cache, or are built.
+Outside our cache only the exact version counts, as the program itself prints it. What the cache holds was built from
+the pinned modules, under a key made of everything that went into it, so it is taken as it is.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from localcluster.programs import build
+
+Progress = Callable[[str], None]
+VERSION_SECONDS = 20
+
+# program -> (arguments that print its version, version)
+PROGRAMS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "etcd": (("--version",), build.ETCD_VERSION),
+    "kube-apiserver": (("--version",), build.KUBERNETES_VERSION),
+    "kube-controller-manager": (("--version",), build.KUBERNETES_VERSION),
+    "kube-scheduler": (("--version",), build.KUBERNETES_VERSION),
+    "kubectl": (("version", "--client"), build.KUBERNETES_VERSION),
+    "kwok": (("--version",), build.KWOK_VERSION),
+}
+# What a control plane does not need, but the tests of manifests do.
+TOOLS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "helm": (("version", "--template", "{{.Version}}"), build.HELM_VERSION),
+    "kustomize": (("version",), build.KUSTOMIZE_VERSION),
+}
+_KNOWN = {**PROGRAMS, **TOOLS}
+
+
+@dataclass(frozen=True)
+class Binaries:
+    """Absolute paths of programs, by name."""
+
+    paths: Mapping[str, Path]
+
+    @classmethod
+    def find(cls, names: Collection[str] = PROGRAMS, *, progress: Progress | None = None) -> Self:
+        """Find every program, and build those that are nowhere (minutes, when nothing was compiled before).
+
+        Raises BinariesMissing where that is not possible. ``progress`` is told what is being built and how far it is.
+        """
+        with ThreadPoolExecutor(4) as pool:
+            found = {name: path for name, path in zip(names, pool.map(_existing, names), strict=True) if path}
+        missing = [name for name in names if name not in found]
+        if missing:
+            found |= build.programs(missing, progress=progress or (lambda _: None))
+        return cls({name: found[name] for name in names})
+
+
+def _existing(name: str) -> Path | None:
+    return next((path for path in _candidates(name) if version(name, path) == _KNOWN[name][1]), None)
+
+
+def _candidates(name: str) -> Iterator[Path]:
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    if assets and os.access(Path(assets) / name, os.X_OK):
+        yield (Path(assets) / name).absolute()
+    if on_path := shutil.which(name):
+        yield Path(on_path).absolute()
+
+
+def version(name: str, path: Path) -> str | None:
+    """The version that a program prints of itself, without the ``v``; None where it does not run or says nothing."""
+    try:
+        done = subprocess.run(
+            [path, *_KNOWN[name][0]], capture_output=True, text=True, check=False, timeout=VERSION_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return parse_version(done.stdout) if done.returncode == 0 else None
+
+
+def parse_version(text: str) -> str | None:
+    """The first version number in a text: ``Kubernetes v1.36.3`` -> ``1.36.3``; a pre-release keeps its suffix."""
+    found = re.search(r"\bv?(\d+\.\d+\.\d+(?:[-+][\w.+-]+)?)", text)
+    return found.group(1) if found else None

@@ -1,0 +1,166 @@
+"""What `topogate queues` says, from objects as the API server lists them."""
+
+import io
+
+import pytest
+from rich.console import Console
+from support.queue_objects import GPU, cluster, local, quota, read, waits, workload
+
+from cli.output import Failure
+from cli.queues import rendering
+from cli.queues.report import report
+from queueing.model import Rules
+
+
+@pytest.fixture
+def reading():
+    return read(
+        [cluster("gpu", quota(amount=8, borrowingLimit="16"), cohortName="all"), cluster("spare", cohortName="all")],
+        [local("a", "gpu"), local("b", "gpu", "other"), local("c", "spare", "other")],
+        [
+            workload("job-runs", pods=4, held="gpu"),
+            workload("job-late", status=waits("InsufficientQuota", "8 wanted")),
+            workload("job-other", "b", namespace="other", made="2023-11-14T22:00:00Z"),
+            workload("job-first", priority=9, status=waits("DoesNotFit", "no room")),
+            workload("job-done", held="gpu", status={"conditions": [{"type": "Finished", "status": "True"}]}),
+            workload("job-off", active=False),
+            workload("job-free", "", held=""),
+        ],
+    )
+
+
+def text(result):
+    console = Console(file=io.StringIO(), width=160, color_system=None)
+    console.print(rendering.render(result))
+    return [line.rstrip() for line in console.file.getvalue().splitlines() if line.strip()]
+
+
+def test_who_waits_in_order_with_place_priority_age_and_why(reading):
+    (view,) = report(reading, "team", "gpu").queues
+    found = [(one.position, one.job, one.priority, one.age_seconds, one.reason) for one in view.waiting]
+    assert found == [
+        (1, "job/first", 9, 600, "DoesNotFit"),
+        (2, "job/other", 0, 800, "Pending"),
+        (3, "job/late", 0, 600, "InsufficientQuota"),
+    ]
+    assert view.waiting[0].wants == {"pods": "2", GPU: "8"}
+    assert (view.pending, view.reserving, view.admitted) == (3, 1, 1)
+
+
+def test_places_count_everybody_where_only_one_namespace_is_listed(reading):
+    (view,) = report(reading, "team").queues
+    assert [(one.position, one.job) for one in view.waiting] == [(1, "job/first"), (3, "job/late")]
+    (view,) = report(reading, "other", "b").queues
+    assert [(one.position, one.job) for one in view.waiting] == [(2, "job/other")]
+    assert [view.name for view in report(reading, "other").queues] == ["gpu", "spare"]
+    assert [view.name for view in report(reading).queues] == ["gpu", "spare"]
+
+
+def test_usage_against_quota(reading):
+    (view,) = report(reading, "team", "gpu").queues
+    (use,) = view.quotas
+    assert (use.flavor, use.resource, use.nominal, use.used, use.borrowed) == ("tas", GPU, "8", "16", "8")
+    assert (use.free, use.borrowing_limit, use.lending_limit) == ("8", "16", None)
+
+
+def test_a_cohort_shows_who_borrows_of_whom(reading):
+    (cohort,) = report(reading, "team").cohorts
+    (use,) = cohort.quotas
+    assert (cohort.name, use.nominal, use.used) == ("all", "24", "16")
+    assert [(one.queue, one.nominal, one.used, one.borrowed) for one in use.members] == [
+        ("gpu", "8", "16", "8"),
+        ("spare", "16", "0", "0"),
+    ]
+
+
+def test_what_a_person_reads(reading):
+    lines = text(report(reading, "team"))
+    assert lines[0] == "ClusterQueue gpu  cohort all  BestEffortFIFO  3 waiting, 1 admitted"
+    assert lines[1] == "Active  can admit workloads"
+    assert lines[2].split() == ["FLAVOR", "RESOURCE", "USED", "NOMINAL", "FREE", "BORROWED", "MAY", "BORROW", "LENDS"]
+    assert lines[3].split() == ["tas", GPU, "16", "8", "8", "8", "16", "all"]
+    assert " ".join(lines[5].split()) == "1 team/first a 9 10m 2 pods, 8 nvidia.com/gpu DoesNotFit no room"
+    assert lines[-1] == "Inactive (spec.active is false): team/job-off"
+    assert lines[-2].split(None, 4)[-1] == "gpu 16 of 8 (8 borrowed), spare 0 of 16"
+
+
+def test_one_that_is_nominated_or_put_off_has_no_place():
+    nominated = {
+        "nomination": {
+            "victims": [{"kind": "Workload", "namespace": "team", "name": "job-runs"}],
+            "podSetAssignments": [{"name": "main", "flavors": {GPU: "tas"}, "resourceUsage": {GPU: "8"}, "count": 2}],
+        },
+        **waits("Preempting", "waits until 1 evicted workloads are gone: team/job-runs"),
+    }
+    late = {"requeueState": {"count": 2, "requeueAt": "2023-11-14T22:14:20Z"}}
+    found = read(
+        [cluster("gpu")],
+        [local("a", "gpu")],
+        [
+            workload("job-runs", held="gpu"),
+            workload("job-wins", status=nominated),
+            workload("job-back", status=late),
+            workload("job-next"),
+        ],
+    )
+    (view,) = report(found, "team").queues
+    assert [(one.position, one.job, one.reason, one.victims) for one in view.waiting] == [
+        (None, "job/wins", "Preempting", ("team/job-runs",)),
+        (1, "job/next", "Pending", ()),
+        (None, "job/back", "BackingOff", ()),
+    ]
+    assert "comes back at 2023-11-14T22:14:20Z (return number 2)" in view.waiting[2].message
+    assert (view.pending, view.reserving, view.admitted, view.quotas[0].used) == (3, 2, 1, "16")
+
+
+def test_a_nominated_one_whose_victims_are_gone_still_waits():
+    assigned = [{"name": "main", "flavors": {GPU: "tas"}, "resourceUsage": {GPU: "8"}, "count": 2}]
+    victims = [{"kind": "Workload", "namespace": "team", "name": "job-gone"}]
+    status = {"nomination": {"victims": victims, "podSetAssignments": assigned}}
+    (view,) = report(read([cluster("gpu")], [local("a", "gpu")], [workload("job-w", status=status)]), "team").queues
+    assert (view.pending, view.reserving, view.admitted) == (1, 1, 0)
+
+
+def test_one_that_was_put_back_for_its_own_trouble_comes_after_those_who_wait():
+    back = {"requeueState": {"count": 1, "requeueAt": "2023-11-14T22:10:00Z"}}
+    found = read([cluster("gpu")], [local("a", "gpu")], [workload("job-old", status=back), workload("job-young")])
+    (view,) = report(found, "team").queues
+    assert [one.job for one in view.waiting] == ["job/young", "job/old"]
+
+
+def test_a_queue_on_hold_says_so_for_all_in_it():
+    found = read([cluster("gpu", stopPolicy="Hold")], [local("a", "gpu")], [workload("job-w")])
+    (view,) = report(found, "team").queues
+    assert (view.active, view.reason) == (False, "QueueStopped")
+    assert [(one.position, one.reason) for one in view.waiting] == [(None, "QueueStopped")]
+    assert text(report(found, "team"))[1].startswith("Not active (QueueStopped)  it is stopped")
+
+
+def test_fair_shares_where_they_count():
+    found = read(
+        [cluster("gpu", quota(amount=8), cohortName="x"), cluster("spare", cohortName="x")],
+        [local("a", "gpu")],
+        [workload("job-w", pods=4, held="gpu")],
+        rules=Rules(fair=True),
+    )
+    lines = text(report(found, "team"))
+    assert lines[0].endswith("0 waiting, 1 admitted  share 333")
+
+
+def test_a_name_that_is_no_queue(reading):
+    with pytest.raises(Failure, match=r"no LocalQueue nope in namespace team and no ClusterQueue nope; .* gpu, spare"):
+        report(reading, "team", "nope")
+    with pytest.raises(Failure, match="namespace empty has no LocalQueue"):
+        report(reading, "empty")
+
+
+def test_quantities_that_cannot_be_read_are_told():
+    found = read([cluster("gpu", quota(amount="many"))], [], [])
+    assert text(report(found))[-1].startswith("Cannot be read: ClusterQueue gpu:")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0, "0s"), (59, "59s"), (61, "1m1s"), (3600, "1h"), (90061, "1d1h"), (86405, "1d5s")]
+)
+def test_ages(seconds, shown):
+    assert rendering.duration(seconds) == shown

@@ -1,0 +1,124 @@
+"""`topogate tree` on snapshots: numbers, folding, who holds what, and bad input."""
+
+import json
+
+import pytest
+from support.snapshots import FLAVOR, GPU, HOST, RACK, foreign, node
+from support.snapshots import let_go as running
+from typer.testing import CliRunner
+
+from cli.main import app
+from cli.output import Failure
+
+NODES = [node(f"r{rack}h{host}", f"r{rack}") for rack in (1, 2) for host in (1, 2)]
+
+
+def run(tmp_path, *items, args=()):
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [FLAVOR, *items]}))
+    result = CliRunner().invoke(app, ["tree", "-f", str(path), *args])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.stdout
+
+
+def tree(tmp_path, *items, args=()):
+    return json.loads(run(tmp_path, *items, args=("-o", "json", *args)))
+
+
+def test_free_used_and_whole(tmp_path):
+    items = [*NODES, *running("a", ["r1h1"], 4, priority=5), foreign("ds", "r2h1", 1, "DaemonSet")]
+    (flavor,) = tree(tmp_path, *items)["flavors"]
+    assert flavor["whole"] == [{"level": RACK, "domains": 2, "free": 0}, {"level": HOST, "domains": 4, "free": 2}]
+    top = flavor["tree"]
+    assert top["resources"][GPU] == {"allocatable": "32", "used": "5", "free": "27"}
+    assert [rack["resources"][GPU]["free"] for rack in top["domains"]] == ["12", "15"]
+    assert [host["values"] for host in top["domains"][0]["domains"]] == [["r1", "r1h1"], ["r1", "r1h2"]]
+
+
+def test_slots_whose_pods_do_not_run_are_used(tmp_path):
+    job, workload, *_ = running("a", ["r1h1", "r1h1"], 4)
+    (flavor,) = tree(tmp_path, *NODES, job, workload, args=("--workloads",))["flavors"]
+    host = flavor["tree"]["domains"][0]["domains"][0]
+    assert host["resources"][GPU] == {"allocatable": "8", "used": "8", "free": "0"}
+    (holder,) = host["tenants"]
+    assert (holder["name"], holder["pods"], holder["waitingSlots"], holder["amounts"][GPU]) == ("job/a", 0, 2, "8")
+
+
+def test_nodes_that_are_out(tmp_path):
+    cordoned = node("r1h3", "r1", unschedulable=True)
+    dead = node("r1h4", "r1")
+    dead["status"]["conditions"][0]["status"] = "False"
+    lost = node("stray", "r1")
+    del lost["metadata"]["labels"][RACK]
+    (flavor,) = tree(tmp_path, *NODES, cordoned, dead, lost)["flavors"]
+    rack = flavor["tree"]["domains"][0]
+    assert (rack["nodes"], rack["notReady"], rack["cordoned"]) == (4, 1, 1)
+    assert rack["resources"][GPU] == {"allocatable": "32", "used": "0", "free": "16"}
+    assert flavor["lacking"] == ["stray"]
+    text = run(tmp_path, *NODES, cordoned, dead, lost)
+    assert "1 not ready, 1 cordoned" in text
+    assert "1 nodes of the flavor lack a level's label" in text
+
+
+def test_who_holds_what(tmp_path):
+    items = [*NODES, *running("a", ["r1h1"], 4, priority=5), foreign("mine", "r1h1", 2)]
+    text = run(tmp_path, *items, args=("--workloads", "--resource", "gpu"))
+    line = next(line for line in text.splitlines() if "r1h1" in line)
+    assert "kube-system/pod/mine (1, not ours), team/job/a (1)" in line
+    assert "2/8" in line
+
+
+def test_a_large_cluster_is_folded_and_opened(tmp_path):
+    many = [node(f"r{rack}h{host}", f"r{rack}") for rack in range(30) for host in range(20)]
+    text = run(tmp_path, *many)
+    assert len(text.splitlines()) < 40
+    assert f"Folded at {RACK}" in text
+    opened = run(tmp_path, *many, *running("a", ["r7h3"], 4), args=("r7",))
+    assert "r7h0 … r7h2" in opened
+    assert "r7h4 … r7h19" in opened
+    assert "r8" not in opened
+    assert len(run(tmp_path, *many, args=("-o", "wide")).splitlines()) > 600
+
+
+def test_nothing_is_coloured_in_a_pipe(tmp_path):
+    assert "\x1b" not in run(tmp_path, *NODES)
+
+
+def test_two_flavors_and_nodes_outside(tmp_path):
+    other = {
+        **FLAVOR,
+        "metadata": {"name": "a100"},
+        "spec": {"nodeLabels": {"gpu": "a100"}, "topology": {"levels": [RACK]}},
+    }
+    special = node("x", "r9")
+    special["metadata"]["labels"]["gpu"] = "a100"
+    found = tree(tmp_path, *NODES, special, other)
+    assert [flavor["name"] for flavor in found["flavors"]] == ["a100", "tas"]
+    assert found["flavors"][0]["tree"]["nodes"] == 1
+    only = tree(tmp_path, *NODES, special, other, args=("--flavor", "a100"))
+    assert [flavor["name"] for flavor in only["flavors"]] == ["a100"]
+    assert tree(tmp_path, *NODES, special, other, args=("--level", "hostname"))["flavors"][0]["name"] == "tas"
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (("--flavor", "no"), "no such ResourceFlavor"),
+        (("--level", "no"), "no such level"),
+        (("--resource", "no"), "no node has it"),
+        (("r9",), "no domain r9"),
+        (("r1/r1h1/deeper",), "no domain"),
+    ],
+)
+def test_bad_input_is_told(tmp_path, args, text):
+    with pytest.raises(Failure, match=text):
+        run(tmp_path, *NODES, args=args)
+
+
+def test_without_a_topology_there_is_no_tree(tmp_path):
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": NODES}))
+    result = CliRunner().invoke(app, ["tree", "-f", str(path)])
+    assert isinstance(result.exception, Failure)
+    assert "no ResourceFlavor with spec.topology" in str(result.exception)
