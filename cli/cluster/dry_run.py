@@ -19,7 +19,8 @@ from queueing.preemption.plan import Victim
 from ungater.cache.cache import Cache
 from ungater.model.actions import Create, Dequeue, Enqueue, Free, UpdateSpec
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
-from ungater.model.workload_object import Workload, new_workload, observed_of
+from ungater.model.workload_object import Workload, observed_of
+from ungater.model.workload_spec import new_workload
 from ungater.reconcile import reconcile
 from ungater.scheduling import replacement
 

@@ -33,7 +33,8 @@ from ungater.jobs.jobset import parent_of
 from ungater.model.job_view import JobView, PodSetView, id_of, identity
 from ungater.model.pod_slots import PodSetSlots, is_gated
 from ungater.model.workload_entry import WorkloadEntry
-from ungater.model.workload_object import Workload, belongs, observed_of
+from ungater.model.workload_object import Workload, observed_of
+from ungater.model.workload_spec import belongs
 from ungater.numa.sources import Described
 
 

@@ -8,7 +8,7 @@ from support.world import World
 
 from queueing.cycle.cycle import cycle
 from ungater.model import conditions as names
-from ungater.model import workload_object
+from ungater.model import workload_object, workload_spec
 from ungater.model.actions import (
     Create,
     Delete,
@@ -93,7 +93,7 @@ class LookedAt(World):
     def _carry_out(self, record: WorkloadEntry, instruction: Instruction) -> None:
         match instruction:
             case Create() | UpdateSpec():
-                body = workload_object.new_workload(record.job, 0)
+                body = workload_spec.new_workload(record.job, 0)
                 body["metadata"] |= {"uid": "wl", "creationTimestamp": "2026-11-21T00:00:00Z"}
                 self._write(record, body, record.observed.conditions if record.observed else (), record.admission)
             case Enqueue(lost, until, asked):
@@ -112,7 +112,7 @@ class LookedAt(World):
     def _store(self, record: WorkloadEntry, admission, wanted=()) -> None:
         observed = record.observed
         conditions = merge(observed.conditions, wanted, generation=1, now=self.now) or observed.conditions
-        self._write(record, workload_object.new_workload(record.job, 0) | {}, conditions, admission)
+        self._write(record, workload_spec.new_workload(record.job, 0) | {}, conditions, admission)
 
     def _write(self, record: WorkloadEntry, body, conditions, admission) -> None:
         meta = body["metadata"] | {"uid": "wl", "creationTimestamp": "2026-11-21T00:00:00Z"}

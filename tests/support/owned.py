@@ -11,7 +11,7 @@ from ungater.jobs.job import owner_of
 from ungater.model.job_view import JobView
 from ungater.model.pod_slots import PodSetSlots, Slot
 from ungater.model.workload_entry import Admission, ObservedWorkload, PodSetAssignment, WorkloadEntry
-from ungater.model.workload_object import fingerprint
+from ungater.model.workload_spec import fingerprint
 
 KEYS = Keys()
 LEVELS = ("block", "rack", "kubernetes.io/hostname")

@@ -52,7 +52,8 @@ from ungater.model.conditions import ADMITTED
 from ungater.model.job_view import JobView, PodSetView, controlled_by, id_of, identity
 from ungater.model.pod_slots import PodSetSlots, finished, is_gated
 from ungater.model.workload_entry import Admission, ObservedWorkload, WorkloadEntry
-from ungater.model.workload_object import Workload, belongs, observed_of
+from ungater.model.workload_object import Workload, observed_of
+from ungater.model.workload_spec import belongs
 from ungater.numa import placement_exchange
 from ungater.numa.in_flight import InFlightPods
 from ungater.numa.mismatches import PlacementMismatches, refused

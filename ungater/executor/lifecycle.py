@@ -17,7 +17,7 @@ from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import Forbidden, Invalid
 from kube.events import EventRecorder
-from kube.objects import Job, Object, Pod, ResourceFlavor, Struct, condition, is_true, key
+from kube.objects import Job, Object, Pod, ResourceFlavor, Struct, is_true, key
 from kube.parents import JobSet
 from kube.patches import PatchType
 from kube.resources import JOB_SETS, JOBS, WORKLOADS, Resource
@@ -25,6 +25,7 @@ from queueing.cycle.cycle import Waiting
 from queueing.queues.entry import AssumedAdmission
 from queueing.queues.eviction_units import pod_unit
 from ungater.cache.cache import Cache
+from ungater.executor.evicted import admitted_for, is_reclaimed, is_victim
 from ungater.jobs import pod_template
 from ungater.metrics import Metrics
 from ungater.model import actions, conditions
@@ -243,14 +244,10 @@ class Lifecycle:
 
     async def evict_pods(self, entry: WorkloadEntry, evict: actions.EvictPods) -> bool:
         """Evict its pods; where a budget refuses for long, whoever waits for it makes another plan."""
-        if (
-            _is_victim(entry)
-            and not self._cache.reservations.preemptors_of(entry.key)
-            and self._untouched(entry, evict)
-        ):
+        if is_victim(entry) and not self._cache.reservations.preemptors_of(entry.key) and self._untouched(entry, evict):
             return await self._spare(entry, Reason.QUOTA_RESERVED, "nobody waits for its room any more")
         self._leaving(entry)
-        reclaims = _is_reclaimed(entry) and self._reclaim.overrides
+        reclaims = is_reclaimed(entry) and self._reclaim.overrides
         blocked = self._evict_each(entry, [(pod, evict.why) for pod in evict.pods], reclaims=reclaims)
         if blocked is None or reclaims:
             return False
@@ -358,7 +355,7 @@ class Lifecycle:
         elif back.until > now:
             more["requeueState"] = {"count": back.requeues, "requeueAt": timestamp(back.until)}
         if observed is not None and observed.most_execution is not None:
-            more["accumulatedPastExecutionTimeSeconds"] = observed.executed + _admitted_for(observed, now)
+            more["accumulatedPastExecutionTimeSeconds"] = observed.executed + admitted_for(observed, now)
         if observed is not None and observed.checks:
             more["admissionChecks"] = None
         namespace = entry.job.namespace
@@ -393,20 +390,3 @@ class Lifecycle:
             self._cache.removed(entry)
             self._again(entry.id, 0.0)  # no event tells where it came and went while a watch was broken
         return False
-
-
-def _is_victim(entry: WorkloadEntry) -> bool:
-    """Whether it is on its way out for somebody else."""
-    found = condition(entry.observed.conditions, conditions.EVICTED) if entry.observed is not None else None
-    return found is not None and found.reason == str(Reason.PREEMPTED)
-
-
-def _is_reclaimed(entry: WorkloadEntry) -> bool:
-    """Whether it is on its way out because another queue takes back its nominal quota."""
-    found = condition(entry.observed.conditions, conditions.PREEMPTED) if entry.observed is not None else None
-    return _is_victim(entry) and found is not None and found.reason == str(Reason.RECLAIMED)
-
-
-def _admitted_for(observed: ObservedWorkload, now: float) -> int:
-    since = conditions.since(observed.conditions, conditions.ADMITTED)
-    return max(0, int(now - since)) if since is not None else 0

@@ -119,7 +119,7 @@ class ObservedWorkload:
     unhealthy: Mapping[str, str | None] = field(default_factory=dict)  # lost nodes: since when, as it is written
     checks: tuple[lifecycle.Check, ...] = ()
     updates: Mapping[str, tuple[PodSetUpdate, ...]] = field(default_factory=dict)  # what checks that are ready add
-    copy_of: str = ""  # `ungater.model.workload_object.fingerprint` of the job that its pod sets were copied from
+    copy_of: str = ""  # `ungater.model.workload_spec.fingerprint` of the job that its pod sets were copied from
     created: float = 0.0
     owners: frozenset[str] = frozenset()  # the uids of those that it goes with
 

@@ -5,22 +5,19 @@ conflict instead of overwriting.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
 from crds import assignment as stored
-from crds.constants import API_VERSION, COPY_OF, HELD
-from crds.request import ParsedRequest
-from engine.model import Policy
+from crds.constants import COPY_OF, HELD
 from engine.preemption.model import Strategy
 from engine.quantity import format_quantity, parse
-from kube.objects import Condition, Object, Struct, controller_of
+from kube.objects import Condition, Object, Struct
 from queueing import lifecycle
 from queueing.queues.eviction_units import is_pod, pod_of, pod_unit
 from ungater.model.conditions import moment, plain, timestamp
-from ungater.model.job_view import JOB, JOB_API, MAIN, JobView, PodSetView, Ranks
+from ungater.model.job_view import MAIN
 from ungater.model.kueue_objects import PodSetUpdate
 from ungater.model.pod_slots import PodSetSlots, Slot
 from ungater.model.workload_entry import Admission, Nomination, ObservedWorkload, PodSetAssignment
@@ -215,116 +212,6 @@ def _nomination_of(stored_: StoredNomination) -> Nomination | None:
     )
 
 
-def new_workload(owner: JobView, priority: int, held: Admission | None = None) -> dict[str, Any]:
-    """The Workload of a job, to be created. ``held``: the admission of the one before, which somebody deleted.
-
-    A status cannot be created, and is written next. Whoever is restarted in between finds in an annotation what the
-    pods that run were given; but for one that is too large for that.
-    """
-    spec = {"podSets": [_pod_set(pod_set, owner) for pod_set in owner.pod_sets], **_wishes(owner, priority)}
-    spec = {name: value for name, value in spec.items() if value is not None}
-    annotations = {COPY_OF: fingerprint(owner)}
-    if held is not None and len(said := msgspec.json.encode(_stored(held))) <= MOST_ANNOTATION:
-        annotations[HELD] = said.decode()
-    metadata = {
-        "name": owner.workload,
-        "namespace": owner.namespace,
-        "annotations": annotations,
-        "ownerReferences": _references(owner),
-    }
-    return {"apiVersion": API_VERSION, "kind": "Workload", "metadata": metadata, "spec": spec}
-
-
-def _references(owner: JobView) -> list[dict[str, Any]]:
-    """Whom the Workload belongs to. Blocking a deletion needs a right on the owner's kind, which we have for Jobs."""
-    if owner.members:
-        return [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid} for name, uid in owner.members]
-    about = {
-        "apiVersion": owner.api_version,
-        "kind": owner.kind,
-        "name": owner.name,
-        "uid": owner.uid,
-    }
-    return [{**about, "controller": True, "blockOwnerDeletion": (owner.kind, owner.api_version) == (JOB, JOB_API)}]
-
-
-def belongs(workload: Object, owner: JobView) -> bool:
-    """Whether a Workload is the owner's: by its controlling owner; of a group of pods, by its name."""
-    controller = controller_of(workload.metadata)
-    if owner.members:
-        return controller is None and workload.metadata.name == owner.workload
-    return controller is not None and controller.uid == owner.uid and workload.metadata.name == owner.workload
-
-
-def _wishes(owner: JobView, priority: int) -> dict[str, Any]:
-    """What the spec says besides the pod sets; None where it says nothing."""
-    return {
-        "priority": priority,
-        "priorityClassName": owner.workload_class or owner.priority_class or None,
-        "queueName": owner.queue or None,
-        "maximumExecutionTimeSeconds": owner.most_execution,
-    }
-
-
-def _pod_set(pod_set: PodSetView, owner: JobView) -> dict[str, Any]:
-    body: dict[str, Any] = {"name": pod_set.name, "count": pod_set.full, "template": msgspec.Raw(pod_set.raw)}
-    if pod_set.least:
-        body["minCount"] = pod_set.least
-    if pod_set.request is not None and owner.wrong is None:
-        body["topologyRequest"] = _topology(pod_set.request) | _ranks(pod_set.told_by)
-    return body
-
-
-def _ranks(ranks: Ranks | None) -> dict[str, Any]:
-    """Where the ranks of its pods are told."""
-    if ranks is None:
-        return {}
-    several = {"subGroupIndexLabel": ranks.job_label, "subGroupCount": ranks.jobs} if ranks.job_label else {}
-    return {"podIndexLabel": ranks.label, **several}
-
-
-def _topology(request: ParsedRequest) -> dict[str, Any]:
-    body: dict[str, Any] = {"policy": str(request.policy)}
-    if request.policy is not Policy.UNCONSTRAINED:
-        body["level"] = request.level
-    if request.group:
-        body["podSetGroupName"] = request.group
-    match request.slices:
-        case ():
-            pass
-        case (only,):
-            body |= {"podSetSliceRequiredTopology": only.level, "podSetSliceSize": only.size}
-        case layers:
-            body["podSetSliceRequiredTopologyConstraints"] = [{"topology": a.level, "size": a.size} for a in layers]
-    return body
-
-
-def owners_patch(known: ObservedWorkload, owner: JobView) -> dict[str, Any]:
-    """The merge patch that has it go with the last of the pods that there are."""
-    return {"metadata": {"resourceVersion": known.resource_version, "ownerReferences": _references(owner)}}
-
-
-def spec_patch(observed: ObservedWorkload, owner: JobView, priority: int) -> dict[str, Any]:
-    """The merge patch that brings the spec up to date after the job was edited."""
-    pod_sets = [_pod_set(pod_set, owner) for pod_set in owner.pod_sets]
-    return {
-        "metadata": {
-            "resourceVersion": observed.resource_version,
-            "annotations": {COPY_OF: fingerprint(owner), HELD: None},
-        },
-        "spec": {"podSets": pod_sets, **_wishes(owner, priority)},
-    }
-
-
-def fingerprint(owner: JobView) -> str:
-    """Tells templates and requests of a job from others, so that one edited while nobody watched is seen as such."""
-    parts = [
-        (one.name, _topology(one.request) if one.request is not None else None, msgspec.Raw(one.raw))
-        for one in owner.pod_sets
-    ]
-    return blake2b(msgspec.json.encode(parts), digest_size=8).hexdigest()
-
-
 def counts_patch(observed: ObservedWorkload, counts: Sequence[int]) -> list[dict[str, Any]]:
     """The JSON patch that brings the counts up to date, by pod set; templates stay as the job had them at first."""
     version = {"op": "test", "path": "/metadata/resourceVersion", "value": observed.resource_version}
@@ -358,7 +245,7 @@ def status_patch(
         **(more or {}),
     }
     if admission is not None:
-        status["admission"] = _stored(admission)
+        status["admission"] = stored_admission(admission)
         if reclaimable:
             status["reclaimablePods"] = [{"name": name, "count": count} for name, count in reclaimable.items()]
     return {"metadata": {"resourceVersion": observed.resource_version}, "status": status}
@@ -412,7 +299,8 @@ def _queue(admission: Admission) -> dict[str, Any]:
     return {"clusterQueue": admission.queue} if admission.queue else {}
 
 
-def _stored(admission: Admission) -> dict[str, Any]:
+def stored_admission(admission: Admission) -> dict[str, Any]:
+    """An admission as ``status.admission`` has it."""
     return _queue(admission) | {"podSetAssignments": [_assignment(part) for part in admission.parts]}
 
 

@@ -35,10 +35,11 @@ from ungater.model.conditions import WantedCondition, moment, timestamp
 from ungater.model.job_view import JobView
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
-from ungater.model.workload_object import fingerprint
+from ungater.model.workload_spec import fingerprint
 from ungater.reconcile import missing_pods
 from ungater.reconcile.partial_eviction import lost
-from ungater.reconcile.ungating import SOON, running, waits
+from ungater.reconcile.pods_ready import SOON
+from ungater.reconcile.ungating import running, waits
 
 
 def decide(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: float) -> list[Instruction]:

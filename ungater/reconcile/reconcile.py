@@ -38,7 +38,8 @@ from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.reconcile import lifecycle
 from ungater.reconcile.missing_pods import awaited
-from ungater.reconcile.ungating import SOON, waits
+from ungater.reconcile.pods_ready import SOON
+from ungater.reconcile.ungating import waits
 
 OWNERS = 4  # pods that a group's Workload is to belong to at least, where there are as many
 

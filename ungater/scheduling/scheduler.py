@@ -16,7 +16,6 @@ from engine.reasons import Reason
 from engine.results import Refusal
 from kube.errors import KubeError, NotFound
 from kube.events import EventRecorder
-from kube.objects import condition
 from queueing import lifecycle
 from queueing.cycle.cycle import Admitted, Decisions, Drained, Preempting, Waiting, cycle
 from queueing.cycle.shield import Failed, in_words
@@ -27,6 +26,7 @@ from ungater.model import conditions
 from ungater.model.conditions import WantedCondition
 from ungater.model.workload_entry import Admission, Nomination, ObservedWorkload, Refused, WorkloadEntry
 from ungater.scheduling.replacement import COUNTED, elsewhere, reclaimed, refused_text, told
+from ungater.scheduling.said import admitted_as, not_ready, pending
 from ungater.workqueue import backoff
 from ungater.writers.events import FINE, emit
 from ungater.writers.pods import seconds_of
@@ -141,7 +141,7 @@ class Scheduler:
         observed = entry.observed
         admission = self._admission(entry, admitted.grant)
         text = self._text(entry, admission, admitted.message)
-        wanted = (*admitted_as(observed, text, checks := self._checks(entry, admission)), *_not_ready(entry))
+        wanted = (*admitted_as(observed, text, checks := self._checks(entry, admission)), *not_ready(entry))
         more = {"admissionChecks": pending(checks)} if checks else None
         try:
             done = await self._settle(entry, admitted.grant, admission, wanted, more)
@@ -363,45 +363,8 @@ class Scheduler:
             self._cache.replaced(entry)
 
 
-def admitted_as(
-    observed: ObservedWorkload | None, message: str, checks: tuple[str, ...]
-) -> tuple[WantedCondition, ...]:
-    """What is said of one that holds quota and slots, once its ``checks`` are ready; none: at once."""
-    wanted = [WantedCondition(conditions.QUOTA_RESERVED, True, Reason.QUOTA_RESERVED, message)]
-    if checks:
-        text = f"waits for admission check {', '.join(checks)}"
-        wanted.append(WantedCondition(conditions.ADMITTED, False, Reason.PENDING, text))
-    else:
-        wanted.append(WantedCondition(conditions.ADMITTED, True, Reason.ADMITTED, message))
-    for found in observed.conditions if observed is not None else ():
-        if found.type in {conditions.EVICTED, conditions.PREEMPTED} and found.status == "True":
-            text = f"it was admitted again; before: {found.message}"
-            wanted.append(WantedCondition(found.type, False, Reason.QUOTA_RESERVED, text))
-        elif found.type == conditions.REQUEUED and found.status == "False":
-            wanted.append(
-                WantedCondition(found.type, True, Reason.REQUEUED, f"it was admitted again; before: {found.message}")
-            )
-    return tuple(wanted)
-
-
-def _not_ready(entry: WorkloadEntry) -> tuple[WantedCondition, ...]:
-    """That its pods are not ready yet: if that becomes true again later, when it did says that they were once."""
-    observed = entry.observed
-    found = condition(observed.conditions, conditions.PODS_READY) if observed is not None else None
-    if not entry.job.queue or (found is not None and found.status == "False"):
-        return ()
-    text = "its pods were not all ready since it was admitted"
-    return (WantedCondition(conditions.PODS_READY, False, Reason.WAIT_FOR_START, text),)
-
-
 def _there(entry: WorkloadEntry) -> ObservedWorkload:
     """Raises KubeError where the Workload is gone; another one is made, and then it is looked at again."""
     if entry.observed is None:
         raise KubeError(f"workload {entry.key} is gone")
     return entry.observed
-
-
-def pending(checks: tuple[str, ...]) -> list[dict[str, str]]:
-    """``status.admissionChecks`` of one whose checks nobody has answered yet."""
-    now = conditions.timestamp(time.time())
-    return [{"name": name, "state": "Pending", "lastTransitionTime": now, "message": ""} for name in checks]

@@ -14,7 +14,7 @@ from kube.client import Client
 from kube.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound, Unauthorized
 from kube.patches import PatchType
 from kube.resources import WORKLOADS
-from ungater.model import workload_object
+from ungater.model import workload_object, workload_spec
 from ungater.model.conditions import WantedCondition, merge
 from ungater.model.job_view import JobView
 from ungater.model.workload_entry import Admission, Nomination, ObservedWorkload
@@ -57,25 +57,25 @@ class WorkloadWriter:
         Raises:
             KubeError: it could not be made, or an object of that name belongs to somebody else.
         """
-        body = workload_object.new_workload(owner, priority, held)
+        body = workload_spec.new_workload(owner, priority, held)
         try:
             return observed_of(await self._client.create(WORKLOADS, body, owner.namespace, type=Workload))
         except AlreadyExists:
             found = await self._client.get(WORKLOADS, owner.workload, owner.namespace, type=Workload)
-            if not workload_object.belongs(found, owner):
+            if not workload_spec.belongs(found, owner):
                 raise NameTakenError(f"workload {found.metadata.name} is there, and belongs to another owner") from None
             return observed_of(found)
 
     async def spec(self, owner: JobView, observed: ObservedWorkload, priority: int) -> ObservedWorkload:
         """Bring the spec up to date. Raises KubeError; Conflict where somebody wrote meanwhile."""
-        body = workload_object.spec_patch(observed, owner, priority)
+        body = workload_spec.spec_patch(observed, owner, priority)
         return observed_of(
             await self._client.patch(WORKLOADS, observed.name, owner.namespace, body=body, type=Workload)
         )
 
     async def owners(self, owner: JobView, known: ObservedWorkload) -> ObservedWorkload:
         """Bring its owners up to date. Raises KubeError; Conflict where somebody wrote meanwhile."""
-        body = workload_object.owners_patch(known, owner)
+        body = workload_spec.owners_patch(known, owner)
         return observed_of(await self._client.patch(WORKLOADS, known.name, owner.namespace, body=body, type=Workload))
 
     async def counts(self, namespace: str, observed: ObservedWorkload, counts: Sequence[int]) -> ObservedWorkload:

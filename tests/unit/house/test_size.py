@@ -17,15 +17,7 @@ GENERATED = ("_pb2",)
 # Known for now, with why; an entry that is not needed any more fails too.
 _BEING_SPLIT = "it is being split"
 LONG_FILES = {
-    "engine.cluster.state": _BEING_SPLIT,
-    "engine.numa.zone_ledger": _BEING_SPLIT,
-    "engine.placement.choose": _BEING_SPLIT,
-    "queueing.queues.queues": _BEING_SPLIT,
     "ungater.cache.cache": _BEING_SPLIT,
-    "ungater.executor.lifecycle": _BEING_SPLIT,
-    "ungater.model.workload_object": _BEING_SPLIT,
-    "ungater.reconcile.ungating": _BEING_SPLIT,
-    "ungater.scheduling.scheduler": _BEING_SPLIT,
 }
 LONG_FUNCTIONS = {
     "ungater.cache.cache:Cache.__init__": _BEING_SPLIT,

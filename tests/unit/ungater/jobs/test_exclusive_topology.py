@@ -21,7 +21,7 @@ from ungater.jobs import leaderworkerset
 from ungater.jobs.exclusive_topology import BY_NODE_LABEL, GROUPS, JOB_SET, SUBGROUPS
 from ungater.jobs.jobset import owner_of_jobset
 from ungater.jobs.leaderworkerset import owner_of_group
-from ungater.model import workload_object
+from ungater.model import workload_spec
 
 RACK = "rack"
 ALONE = {JOB_SET: RACK}
@@ -311,7 +311,7 @@ def test_nodes_that_somebody_labels_and_taints_for_a_job_are_its_own(world):
 
 
 def test_slices_of_jobs_are_told_in_the_workload():
-    (pod_set,) = workload_object.new_workload(owner_of_jobset(jobset(roles=[("workers", 3, 2)]), (), KEYS), 0)["spec"][
+    (pod_set,) = workload_spec.new_workload(owner_of_jobset(jobset(roles=[("workers", 3, 2)]), (), KEYS), 0)["spec"][
         "podSets"
     ]
     assert pod_set["topologyRequest"]["podSetSliceRequiredTopology"] == RACK

@@ -18,7 +18,7 @@ from queueing.cycle.elastic import eager, grow
 from ungater.cache.cache import UNPROVED
 from ungater.jobs import pod_template
 from ungater.jobs.jobset import made_by, owner_of_jobset
-from ungater.model import workload_object
+from ungater.model import workload_object, workload_spec
 from ungater.model.actions import Enqueue, Shrink, ShrinkLater, Ungate
 from ungater.model.job_view import JOB_SET, JOB_SET_API
 from ungater.model.pod_slots import Expectation
@@ -147,7 +147,7 @@ def test_requests_by_replicated_job():
 
 
 def test_what_a_workload_says_of_it():
-    spec = workload_object.new_workload(owner_of(), 0)["spec"]["podSets"]
+    spec = workload_spec.new_workload(owner_of(), 0)["spec"]["podSets"]
     assert spec[1]["topologyRequest"] == {
         "policy": "Required",
         "level": "rack",

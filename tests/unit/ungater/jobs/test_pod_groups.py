@@ -18,7 +18,8 @@ from ungater.model.actions import Delete, Dequeue, Free, Remove
 from ungater.model.job_view import id_of
 from ungater.model.pod_slots import rank_of
 from ungater.model.workload_entry import LastEvent
-from ungater.model.workload_object import Workload, belongs, new_workload, observed_of
+from ungater.model.workload_object import Workload, observed_of
+from ungater.model.workload_spec import belongs, new_workload
 from ungater.reconcile.reconcile import reconcile
 
 STATEFUL_SET = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u-db", "controller": True}

@@ -8,9 +8,10 @@ from support.owned import KEYS, make_admission, make_known, make_owner, slot_map
 from crds.constants import COPY_OF, HELD
 from kube.objects import Condition
 from ungater.jobs import pod_template
-from ungater.model import conditions, workload_object
+from ungater.model import conditions, workload_object, workload_spec
 from ungater.model.conditions import ADMITTED, MAX_MESSAGE, WantedCondition, merge, plain
-from ungater.model.workload_object import Workload, new_workload, observed_of
+from ungater.model.workload_object import Workload, observed_of
+from ungater.model.workload_spec import new_workload
 
 SLOTS = slot_map(("b/r/n1", 2), ("b/r/n2", 3))
 
@@ -60,18 +61,18 @@ def test_a_workload_says_of_which_templates_and_requests_it_is_a_copy():
     owner = make_owner()
     body = json.loads(msgspec.json.encode(new_workload(owner, 7)))
     observed = observed_of(msgspec.convert(body, type=Workload))
-    assert observed.copy_of == workload_object.fingerprint(owner)
+    assert observed.copy_of == workload_spec.fingerprint(owner)
     others = [
         make_owner(spec={"nodeSelector": {"a": "b"}}),
         make_owner(request={KEYS.required[0]: "block"}),
         make_owner(request={KEYS.preferred[0]: "rack"}),
     ]
-    prints = {workload_object.fingerprint(other) for other in others}
+    prints = {workload_spec.fingerprint(other) for other in others}
     assert len(prints) == 3
     assert observed.copy_of not in prints
-    assert workload_object.fingerprint(make_owner(parallelism=9, status={"active": 3})) == observed.copy_of
-    patch = workload_object.spec_patch(observed, others[0], 0)
-    assert patch["metadata"]["annotations"] == {COPY_OF: workload_object.fingerprint(others[0]), HELD: None}
+    assert workload_spec.fingerprint(make_owner(parallelism=9, status={"active": 3})) == observed.copy_of
+    patch = workload_spec.spec_patch(observed, others[0], 0)
+    assert patch["metadata"]["annotations"] == {COPY_OF: workload_spec.fingerprint(others[0]), HELD: None}
 
 
 def test_one_that_is_made_anew_says_what_its_pods_were_given_until_its_status_does():

@@ -15,7 +15,7 @@ from kube.objects import Namespace, ObjectMeta, Pod, PodStatus
 from kube.queues import ClusterQueue, LocalQueue
 from queueing.cycle.cycle import cycle
 from ungater.cache.cache import Cache
-from ungater.model import workload_object
+from ungater.model import workload_object, workload_spec
 from ungater.model.actions import (
     Dequeue,
     EmitEvent,
@@ -449,7 +449,7 @@ def test_what_a_workload_that_is_made_anew_holds_is_known_after_a_restart_in_tha
     for pod in running(world, "1", "1"):
         world.run(pod, world.record.slots.slots[0])
     before = stored_workload_of(world)
-    body = workload_object.new_workload(world.record.job, 0, world.record.admission)
+    body = workload_spec.new_workload(world.record.job, 0, world.record.admission)
     meta = msgspec.structs.replace(before.metadata, annotations=body["metadata"]["annotations"], uid="wl-2")
     world.stores["workload"][world.record.key] = msgspec.structs.replace(before, metadata=meta, status=Status())
     again = world.restarted()

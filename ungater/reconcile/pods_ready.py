@@ -1,0 +1,95 @@
+"""PodsReady: what a workload says of its pods once they have their slots.
+
+Plain functions of what was seen, like `ungater.reconcile.reconcile`.
+"""
+
+from engine.reasons import Reason
+from kube.objects import is_true
+from ungater.model import conditions as names
+from ungater.model.actions import Instruction, WriteConditions
+from ungater.model.conditions import WantedCondition
+from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
+
+SOON = 4.0  # seconds: for what nobody waits for; often a later state makes the write needless
+
+_STUCK = frozenset(
+    map(
+        str,
+        (
+            Reason.SLOT_OCCUPIED,
+            Reason.PARTLY_PLACED,
+            Reason.WAITS_FOR_ARRIVALS,
+            Reason.ASKS_FOR_MORE,
+            Reason.OTHER_QUEUE,
+            Reason.PODS_MISSING,
+        ),
+    )
+)
+_HELD_LONG = 5.0  # seconds after which pods that wait for others on their way are worth a word
+
+
+def said(entry: WorkloadEntry, now: float) -> list[Instruction]:
+    """Which pods wait for others on their way, else whether all are ready."""
+    return _held(entry, now) or ready(entry)
+
+
+def _held(entry: WorkloadEntry, now: float) -> list[Instruction]:
+    """Some pods have waited for a while for what others do on their node."""
+    held = [one for one in entry.held.values() if now - one.since >= _HELD_LONG]
+    if not held:
+        return []
+    nodes = sorted({one.node for one in held})
+    more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
+    message = (
+        f"{len(held)} gated pods wait for {', '.join(nodes[:3])}{more}: pods on their way there come first, because "
+        "the kubelet might refuse one of them, or pods that end there soon"
+    )
+    return [
+        WriteConditions((WantedCondition(names.PODS_READY, False, Reason.WAITS_FOR_ARRIVALS, message),), delay=SOON)
+    ]
+
+
+def ready(entry: WorkloadEntry) -> list[Instruction]:
+    """PodsReady."""
+    owner, observed = entry.job, entry.observed
+    was_ready = observed is not None and is_true(observed.conditions, names.PODS_READY)
+    if owner.ready >= owner.count > 0:
+        astray = [mismatch for mismatch in entry.mismatches.values() if not mismatch.refused]
+        message = f"all {owner.count} pods are ready"
+        if astray:
+            message = f"{message}; {len(astray)} of them did not get the NUMA zones or devices that were predicted"
+        known_so = was_ready and not astray
+        return (
+            []
+            if known_so
+            else [
+                WriteConditions(
+                    (WantedCondition(names.PODS_READY, True, Reason.PODS_READY, message),), delay=SOON, lost=()
+                )
+            ]
+        )
+    refusal = next((mismatch for mismatch in reversed(entry.mismatches.values()) if mismatch.refused), None)
+    if refusal is not None and not was_ready:
+        message = (
+            f"{refusal.message}; its replacement goes to another node, or there again after {refusal.seconds:.0f} s"
+        )
+        return [
+            WriteConditions(
+                (WantedCondition(names.PODS_READY, False, Reason.KUBELET_REFUSED, message),), delay=SOON, lost=()
+            )
+        ]
+    stuck = observed is not None and any(
+        found.type == names.PODS_READY and found.reason in _STUCK for found in observed.conditions
+    )
+    if stuck or (was_ready and owner.count == owner.full):
+        message = f"{owner.ready} of {owner.count} pods are ready"
+        reason = Reason.PODS_NOT_READY if was_ready or _ready_before(observed) else Reason.WAIT_FOR_START
+        return [WriteConditions((WantedCondition(names.PODS_READY, False, reason, message),), delay=SOON, lost=())]
+    return []
+
+
+def _ready_before(observed: ObservedWorkload | None) -> bool:
+    """Whether pods that are not ready now were since the admission."""
+    if observed is None:
+        return False
+    return names.unready_at(observed.conditions, names.since(observed.conditions, names.ADMITTED)) is not None

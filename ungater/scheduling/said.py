@@ -1,0 +1,46 @@
+"""What is said of a Workload that is admitted: its conditions, and the checks that are to answer."""
+
+import time
+
+from engine.reasons import Reason
+from kube.objects import condition
+from ungater.model import conditions
+from ungater.model.conditions import WantedCondition
+from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
+
+
+def admitted_as(
+    observed: ObservedWorkload | None, message: str, checks: tuple[str, ...]
+) -> tuple[WantedCondition, ...]:
+    """What is said of one that holds quota and slots, once its ``checks`` are ready; none: at once."""
+    wanted = [WantedCondition(conditions.QUOTA_RESERVED, True, Reason.QUOTA_RESERVED, message)]
+    if checks:
+        text = f"waits for admission check {', '.join(checks)}"
+        wanted.append(WantedCondition(conditions.ADMITTED, False, Reason.PENDING, text))
+    else:
+        wanted.append(WantedCondition(conditions.ADMITTED, True, Reason.ADMITTED, message))
+    for found in observed.conditions if observed is not None else ():
+        if found.type in {conditions.EVICTED, conditions.PREEMPTED} and found.status == "True":
+            text = f"it was admitted again; before: {found.message}"
+            wanted.append(WantedCondition(found.type, False, Reason.QUOTA_RESERVED, text))
+        elif found.type == conditions.REQUEUED and found.status == "False":
+            wanted.append(
+                WantedCondition(found.type, True, Reason.REQUEUED, f"it was admitted again; before: {found.message}")
+            )
+    return tuple(wanted)
+
+
+def not_ready(entry: WorkloadEntry) -> tuple[WantedCondition, ...]:
+    """That its pods are not ready yet: if that becomes true again later, when it did says that they were once."""
+    observed = entry.observed
+    found = condition(observed.conditions, conditions.PODS_READY) if observed is not None else None
+    if not entry.job.queue or (found is not None and found.status == "False"):
+        return ()
+    text = "its pods were not all ready since it was admitted"
+    return (WantedCondition(conditions.PODS_READY, False, Reason.WAIT_FOR_START, text),)
+
+
+def pending(checks: tuple[str, ...]) -> list[dict[str, str]]:
+    """``status.admissionChecks`` of one whose checks nobody has answered yet."""
+    now = conditions.timestamp(time.time())
+    return [{"name": name, "state": "Pending", "lastTransitionTime": now, "message": ""} for name in checks]
