@@ -1328,13 +1328,18 @@ class Cache:
         if finished(pod):
             self._give_back(pod)
             return
+        node = pod.spec.node_name
+        before = self.state.free(node) if self.live and node in self.state.nodes else {}
         try:
             shape, placement = self.topologies.of_pod(pod, self._in_flight(pod))
             observed = placement is not None and self.topologies.observed(pod)
             self.state.set_pod(convert.pod(pod, self._claim(pod), shape=shape, placement=placement, observed=observed))
         except Exception as error:  # noqa: BLE001  (told by the guard)
             self.guard.failed("pod", objects.key(pod), error)
-            self.state.set_pod(Pod(key=objects.key(pod), node=pod.spec.node_name, requests={}))  # one pod, at least
+            self.state.set_pod(Pod(key=objects.key(pod), node=node, requests={}))  # one pod, at least
+        after = self.state.free(node) if before else {}
+        if any(after.get(resource, 0) > amount for resource, amount in before.items()):  # it takes less than its slot
+            self.queue_inadmissible(self.state.flavors_on(node))
         entry = self._entry_of(pod)
         if entry is not None and entry.job.queue:
             self.queues.bind(objects.key(pod), entry.key)

@@ -295,7 +295,9 @@ class History:
                 if "\0" not in key  # what a claimant keeps from others is no holding
             },
             "quota": {key: (each.queue, dict(each.amounts)) for key, each in memory.queues.quotas.held.items()},
-            "pods": sorted(memory.state.pods),
+            "pods": sorted(  # on nodes that are there
+                key for key, pod in memory.state.pods.items() if self.server.get("nodes", pod.node)
+            ),
             "phases": {
                 key: str(entry.phase) for key, entry in memory.queues.entries.items() if entry.grant is not None
             },

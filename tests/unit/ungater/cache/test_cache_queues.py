@@ -357,3 +357,12 @@ def test_a_workload_that_came_and_went_while_a_watch_was_broken_is_made_again(wo
     assert record.observed is None
     assert record.admission is not None, "what it holds is written again"
     assert not world.memory._unstored
+
+
+def test_a_pod_that_takes_less_than_its_slot_leaves_room_to_others(world):
+    job = queued(world, "train", 1, spec=CPU)
+    slot = world.admit(job).slots[0]
+    record, before = entry_of(world, job), world.memory.generation
+    smaller = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "500m"}}}]}
+    world.put("pod", make_pod("p", owner=record.job, at=slot.values, node=slot.node, phase="Running", spec=smaller))
+    assert world.memory.generation > before
