@@ -46,29 +46,8 @@ def owner_of(job: Job, keys: Keys, before: JobView | None = None) -> JobView:
         most = positive((meta.labels or {}).get(keys.max_execution), f"metadata.labels[{keys.max_execution}]")
     except RequestError as error:
         wrong = error
-    size = request.slices[0].size if request is not None and request.slices else 1
-    done, count = tuple(_done(job)), _count(job)
-    kept = 0  # slots of ranks that are done, but their slice is not
-    if size > 1:
-        done, alone = whole(done, size), done
-        kept = min(ranks_in(alone) - ranks_in(done), _full(job))
-        count = min(_whole_count(job, done, size), _full(job))
-    ranks = _ranks(job)
-    told_by = Ranks(JOB_INDEX_LABEL) if ranks is not None else None
-    pod_set = PodSetView(
-        MAIN,
-        count,
-        _full(job),
-        template,
-        raw,
-        done,
-        ranks,
-        least,
-        request=request,
-        wishes=wishes,
-        told_by=told_by,
-        idle=max(0, count - _count(job)),
-    )
+    pod_set, kept = _pod_set(job, template, request)
+    pod_set = replace(pod_set, raw=raw, least=least, wishes=wishes)
     suspended_at, resumed_at = suspension(job.status.conditions)
     return JobView(
         kind=JOB,
@@ -93,6 +72,21 @@ def owner_of(job: Job, keys: Keys, before: JobView | None = None) -> JobView:
         outcome=_outcome(job),
         version=version_of(meta.resource_version),
     )
+
+
+def _pod_set(job: Job, template: PodTemplate, request: ParsedRequest | None) -> tuple[PodSetView, int]:
+    """Its pods, and how many slots are kept of ranks that are done, but their slice is not."""
+    size = request.slices[0].size if request is not None and request.slices else 1
+    done, count, kept = tuple(_done(job)), _count(job), 0
+    if size > 1:
+        done, alone = whole(done, size), done
+        kept = min(ranks_in(alone) - ranks_in(done), _full(job))
+        count = min(_whole_count(job, done, size), _full(job))
+    ranks = _ranks(job)
+    told_by = Ranks(JOB_INDEX_LABEL) if ranks is not None else None
+    idle = max(0, count - _count(job))
+    made = PodSetView(MAIN, count, _full(job), template, b"", done, ranks, request=request, told_by=told_by, idle=idle)
+    return made, kept
 
 
 @dataclass(frozen=True)
@@ -158,6 +152,14 @@ def readable(template: PodTemplate, field: str) -> tuple[PodTemplate, RequestErr
         resources=None,
     )
     return msgspec.structs.replace(template, spec=bare), wrong
+
+
+def longest(labels: Mapping[str, str], keys: Keys) -> tuple[int | None, RequestError | None]:
+    """How many seconds a workload may run, and what is wrong with what the label says of that."""
+    try:
+        return positive(labels.get(keys.max_execution), f"metadata.labels[{keys.max_execution}]"), None
+    except RequestError as error:
+        return None, error
 
 
 def positive(text: str | None, field: str) -> int | None:

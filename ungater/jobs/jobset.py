@@ -10,7 +10,7 @@ Rules
 - A Job that is not there (yet, or while the JobSet restarts) needs all its slots.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from crds.constants import JOB_INDEX_LABEL, JOB_SET_INDEX, JOB_SET_ROLE, Keys
@@ -71,33 +71,15 @@ def _place(job: ObjectMeta) -> tuple[str, int] | None:
 def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before: JobView | None = None) -> JobView:
     """The neutral view of a JobSet and the Jobs that it made. ``before``: the view of an earlier version."""
     meta, labels = jobset.metadata, jobset.metadata.labels or {}
-    there = _there(jobset, children)
-    wrong: RequestError | None = None
-    pod_sets, ready, most = [], 0, None
-    templates = []
-    for at, replicated in enumerate(jobset.spec.replicated_jobs):
-        template, unreadable = _template(replicated, at, before)
-        wrong = wrong or unreadable
-        templates.append(template)
+    templates, wrong = _templates(jobset, before)
     alone = [exclusive_topology.of_replicated(jobset, at, template) for at, template in enumerate(templates)]
-    asked: list[_Asked] = []
-    for at, template in enumerate(templates):
-        try:
-            asked.append(_request(jobset, at, template, keys))
-        except RequestError as error:
-            wrong = wrong or error
-            asked.append((None, {}))
-    anywhere = any(request is not None for request, _ in asked)
+    asked, error = _requests(jobset, templates, alone, keys)
+    wrong, most = wrong or error, None
+    pod_sets, ready, there = [], 0, _there(jobset, children)
     for at, replicated in enumerate(jobset.spec.replicated_jobs):
-        own, apart = asked[at], alone[at]
-        if anywhere or (apart is not None and replicated.replicas > 1 and keys.queue_name in labels):
-            try:
-                own = _asking(own, keys, apart, replicated)
-            except RequestError as error:
-                wrong = wrong or error
-        pod_set, has = _pod_set(replicated, templates[at], own, there.get(replicated.name, {}))
+        pod_set, has = _pod_set(replicated, templates[at], asked[at], there.get(replicated.name, {}))
         pod_set = replace(
-            pod_set, added=exclusive_topology.to_jobs(jobset, replicated.name, apart, replicated.replicas)
+            pod_set, added=exclusive_topology.to_jobs(jobset, replicated.name, alone[at], replicated.replicas)
         )
         if (many := too_many(pod_set, f"spec.replicatedJobs[{at}].replicas")) is not None:
             wrong, pod_set = wrong or many, at_most(pod_set)
@@ -163,6 +145,39 @@ def _check(jobset: JobSet) -> None:
         field = "spec.replicatedJobs"
         text = f"{field}: Too many: {count}: a workload has at most {MOST_POD_SETS} pod sets"
         raise RequestError(Reason.INVALID_REQUEST, field, str(count), text)
+
+
+def _templates(jobset: JobSet, before: JobView | None) -> tuple[list[PodTemplate], RequestError | None]:
+    """The pod templates of its replicated jobs, and what is wrong with the first that cannot be read."""
+    templates, wrong = [], None
+    for at, replicated in enumerate(jobset.spec.replicated_jobs):
+        template, error = _template(replicated, at, before)
+        wrong = wrong or error
+        templates.append(template)
+    return templates, wrong
+
+
+def _requests(
+    jobset: JobSet, templates: Sequence[PodTemplate], alone: Sequence[Alone | None], keys: Keys
+) -> tuple[list[_Asked], RequestError | None]:
+    """What each replicated job asks for, and what is wrong with the first that cannot be honoured."""
+    asked: list[_Asked] = []
+    wrong: RequestError | None = None
+    for at, template in enumerate(templates):
+        try:
+            asked.append(_request(jobset, at, template, keys))
+        except RequestError as error:
+            wrong = wrong or error
+            asked.append((None, {}))
+    anywhere = any(request is not None for request, _ in asked)
+    queued = keys.queue_name in (jobset.metadata.labels or {})
+    for at, replicated in enumerate(jobset.spec.replicated_jobs):
+        if anywhere or (alone[at] is not None and replicated.replicas > 1 and queued):
+            try:
+                asked[at] = _asking(asked[at], keys, alone[at], replicated)
+            except RequestError as error:
+                wrong = wrong or error
+    return asked, wrong
 
 
 def _template(replicated: ReplicatedJob, at: int, before: JobView | None) -> tuple[PodTemplate, RequestError | None]:

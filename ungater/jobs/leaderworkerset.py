@@ -24,7 +24,7 @@ from kube.objects import ObjectMeta, Pod, PodTemplate, controller_of, is_true
 from kube.parents import ControllerRevision, LeaderWorkerSet, LeaderWorkerTemplate, revised
 from kube.pods.exclusive import GROUP_KEY, group_key_of
 from ungater.jobs import exclusive_topology
-from ungater.jobs.job import one_queue, positive, readable
+from ungater.jobs.job import longest, one_queue, readable
 from ungater.model.job_view import MAIN, JobView, PodSetView, Ranks
 from ungater.model.pod_slots import finished, is_gated
 
@@ -107,34 +107,26 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
     """The neutral view of one group."""
     meta, found, index = whole.metadata, list(pods), key.rpartition("/")[2]
     shape = _made_of(found, whole, revision_of)
-    size = max(shape.size, 1)  # whatever it says, there is a leader
-    raws = [(WORKERS, size - 1, shape.worker_template)]
-    if shape.has_leader:
-        raws.insert(0, (LEADER, 1, shape.leader_template))
-    else:
-        raws = [(MAIN, size, shape.worker_template)]
-    labels = dict(meta.labels or {})
+    raws, labels = _raws(shape), dict(meta.labels or {})
     asking = (_decode(raw).metadata.annotations or {} for raw in (raws[0][2], raws[-1][2]))
     alone = exclusive_topology.of_groups(whole, shape, *asking)
     value = next(filter(None, ((pod.metadata.labels or {}).get(GROUP_KEY) for pod in found)), "")
     added = exclusive_topology.to_group(
         meta.namespace, value or group_key_of(meta.namespace, f"{meta.name}-{index}"), alone
     )
-    wrong, pod_sets, most = alone.wrong, [], None
+    wrong, pod_sets = alone.wrong, []
     for name, count, raw in raws:
         pod_set, error = _pod_set(name, count, raw, meta.annotations or {}, keys, alone)
         labels = {**(pod_set.template.metadata.labels or {}), **labels}  # not its pods': one it replaced had its name
         wrong = wrong or error
         if count:
             pod_sets.append(replace(pod_set, added=added))
-    try:
-        most = positive(labels.get(keys.max_execution), f"metadata.labels[{keys.max_execution}]")
-    except RequestError as error:
-        wrong = wrong or error
+    most, error = longest(labels, keys)
+    wrong = wrong or error
     alive = [pod for pod in found if not finished(pod)]
     workload = _workload(meta.name, meta.uid, index)
-    named = [labels, *((one.template.metadata.labels or {}) for one in pod_sets)]
-    named += ((pod.metadata.labels or {}) for pod in alive if _of(pod, workload, keys))
+    own = (pod.metadata.labels or {} for pod in alive if _of(pod, workload, keys))
+    named = [labels, *(one.template.metadata.labels or {} for one in pod_sets), *own]
     wrong = wrong or one_queue(named, keys)
     return JobView(
         kind=KIND,
@@ -159,6 +151,14 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
         in_order=whole.spec.startup_policy == "LeaderReady" or bool(alone.level),
         foretold=True,
     )
+
+
+def _raws(shape: LeaderWorkerTemplate) -> list[tuple[str, int, bytes]]:
+    """The name, number and template of each pod set."""
+    size = max(shape.size, 1)  # whatever it says, there is a leader
+    if shape.has_leader:
+        return [(LEADER, 1, shape.leader_template), (WORKERS, size - 1, shape.worker_template)]
+    return [(MAIN, size, shape.worker_template)]
 
 
 def _pod_set(  # noqa: PLR0917  (what it is made of)

@@ -37,7 +37,7 @@ from kube.objects import (
     controller_of,
     is_true,
 )
-from ungater.jobs.job import one_queue, positive
+from ungater.jobs.job import longest, one_queue
 from ungater.jobs.kinds import rule_of
 from ungater.jobs.leaderworkerset import group_key
 from ungater.jobs.replica_counts import ReplicaCounts
@@ -122,16 +122,13 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
     found = sorted(own, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
     known = told is not None and bool(told.roles(found))
     if not found or (told is not None and not known and before is not None):
-        if before is None:
-            raise AssertionError(f"{key}: no pods")
-        return replace(before, over=GONE, outcome=f"no pod of {before.kind} {before.name} is left")
+        return _gone(key, before)
     kind, api_version, name, uid = _identity(key, found[0])
     total, wrong = _total(found, keys) if kind != POD else (0, None)  # a pod is one pod, whatever it says
-    role_in: Callable[[Pod], str] = partial(role_of, keys=keys)
     told = told if known else None  # it tells nothing of pods of other kinds
     if told is not None:
         kind, api_version, name, uid = told.kind, told.api_version, told.name, told.uid
-        total, wrong, role_in = told.replicas.total, None, told.role
+        total, wrong = told.replicas.total, None
     roles = told.roles(found) if told is not None else _roles(found, keys, total)
     kinds = bool(total) and roles != [MAIN]  # the total is of all kinds together
     alone = roles[0] if key == f"{_owner_id(found[0])}/{roles[0]}" else ""
@@ -139,29 +136,9 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
     ours = [pod for pod in found if is_gated(pod, keys.gate) or mark_of(pod, keys) in {None, workload}]
     found = ours or found
     alive = [pod for pod in ours if not finished(pod)]
-    pod_sets: list[PodSetView] = []
-    for role in roles:
-        members = found if not kinds else [pod for pod in found if role_in(pod) == role]
-        launcher = told.launcher if told is not None else None
-        if (pod_set := _told(role, members, keys, 0 if kinds else total, before, launcher)) is not None:
-            pod_sets.append(pod_set[0])
-            wrong = wrong or pod_set[1]
-    if kinds and told is not None:
-        pod_sets, missing = told.complete(pod_sets, found, placed=bool(stored))
-        wrong = wrong or missing
-    elif kinds:
-        pod_sets, missing = _complete(pod_sets, total, before, stored or {})
-        wrong = wrong or missing
+    pod_sets, unlike = _pod_sets(found, roles, total, told, keys, before, stored or {})
     labels = found[0].metadata.labels or {}
-    named = [pod.metadata.labels or {} for pod in found]
-    apart, most = one_queue(named, keys), None
-    # Of several, that of the first: it may run already.
-    queue = next(filter(None, (each.get(keys.queue_name) for each in (named if apart is None else named[:1]))), "")
-    wrong = wrong or apart
-    try:
-        most = positive(labels.get(keys.max_execution), f"metadata.labels[{keys.max_execution}]")
-    except RequestError as error:
-        wrong = wrong or error
+    (queue, apart), (most, error) = _queue(found, keys), longest(labels, keys)
     done = sum(pod.status.phase == "Succeeded" for pod in found)
     return JobView(
         kind=kind,
@@ -173,7 +150,7 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
         part=alone,
         created=before.created if before is not None else found[0].metadata.creation_timestamp or "",
         pod_sets=tuple(pod_sets),
-        wrong=wrong,
+        wrong=wrong or unlike or apart or error,
         gated=True,
         over=(told.over if told is not None else "") or _over(kind, alive, done, total),
         outcome=f"all pods of {kind} {name} have finished",
@@ -185,10 +162,48 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
         workload=workload,
         open_ended=not total and kind != POD,
         members=_members(kind, found, before),
-        role=role_in if kinds else role_main,
+        role=_role_in(told, keys) if kinds else role_main,
         in_order=told is not None and told.replicas.late,
         kinds=kinds,
     )
+
+
+def _gone(key: str, before: JobView | None) -> JobView:
+    """The view of an owner none of whose pods is there any more."""
+    if before is None:
+        raise AssertionError(f"{key}: no pods")
+    return replace(before, over=GONE, outcome=f"no pod of {before.kind} {before.name} is left")
+
+
+def _role_in(told: ReplicaCounts | None, keys: Keys) -> Callable[[Pod], str]:
+    """Who tells of which kind a pod is: its owner, or itself."""
+    return told.role if told is not None else partial(role_of, keys=keys)
+
+
+def _pod_sets(  # noqa: PLR0917  (what there is of it, and what was)
+    found: list[Pod],
+    roles: Sequence[str],
+    total: int,
+    told: ReplicaCounts | None,
+    keys: Keys,
+    before: JobView | None,
+    stored: Mapping[str, int],
+) -> tuple[list[PodSetView], RequestError | None]:
+    """Its pods by role, and what is wrong with them."""
+    kinds, launcher = bool(total) and roles != [MAIN], told.launcher if told is not None else None
+    role_in = _role_in(told, keys)
+    made: list[PodSetView] = []
+    wrong: RequestError | None = None
+    for role in roles:
+        members = found if not kinds else [pod for pod in found if role_in(pod) == role]
+        if (pod_set := _told(role, members, keys, 0 if kinds else total, before, launcher)) is not None:
+            made.append(pod_set[0])
+            wrong = wrong or pod_set[1]
+    if not kinds:
+        return made, wrong
+    by_owner = told.complete(made, found, placed=bool(stored)) if told is not None else None
+    made, missing = by_owner or _complete(made, total, before, stored)
+    return made, wrong or missing
 
 
 def _told(  # noqa: PLR0917  (what there is of it, and what was)
@@ -268,6 +283,15 @@ def _complete(
         return pod_sets, None
     text = f"{there} of {total} pods are there; they are placed together when all are"
     return pod_sets, RequestError(Reason.PENDING, "metadata.annotations", str(total), text)
+
+
+def _queue(pods: Sequence[Pod], keys: Keys) -> tuple[str, RequestError | None]:
+    """The queue that the pods name; where they name several that of the first, which may run already, and that."""
+    named = [pod.metadata.labels or {} for pod in pods]
+    wrong = one_queue(named, keys)
+    return next(
+        filter(None, (each.get(keys.queue_name) for each in (named if wrong is None else named[:1]))), ""
+    ), wrong
 
 
 def _identity(key: str, pod: Pod) -> tuple[str, str, str, str]:

@@ -22,10 +22,6 @@ LONG_FILES = {
 LONG_FUNCTIONS = {
     "ungater.cache.cache:Cache.__init__": _BEING_SPLIT,
     "ungater.controller:Controller.__init__": _BEING_SPLIT,
-    "ungater.jobs.job:owner_of": _BEING_SPLIT,
-    "ungater.jobs.jobset:owner_of_jobset": _BEING_SPLIT,
-    "ungater.jobs.leaderworkerset:owner_of_group": _BEING_SPLIT,
-    "ungater.jobs.pod_group:owner_of_pods": _BEING_SPLIT,
 }
 
 
