@@ -18,7 +18,7 @@ from kube.objects import Namespace, ObjectMeta, Pod
 from kube.parents import ControllerRevision, LeaderWorkerSet
 from kube.queues import ClusterQueue, LocalQueue
 from ungater.jobs import leaderworkerset
-from ungater.model.actions import WriteConditions
+from ungater.model.actions import Dequeue, Free, WriteConditions
 
 RACK = {KEYS.required[0]: "rack", KEYS.group: "all"}
 
@@ -218,6 +218,17 @@ def test_pods_that_ask_for_more_than_their_template_are_placed_by_what_they_ask_
         rounds.append((world.racks(), world.granted() if world.record.admission else None))
     assert rounds == [({"r2"}, {"leader": 1000, "workers": 2000})] * 3
     assert world.let_go(world.record) == ["l-0", "l-0-1", "l-0-2"]
+
+
+def test_of_a_set_that_is_gone_no_workload_is_made_for_pods_that_it_left_behind(world):
+    """Its Workload is collected with it: one that is made again would be too, and so on for ever."""
+    gone = world.leader_sets.pop("ns/l")
+    world.memory.on_leaders(Event(EventKind.DELETED, "ns/l", gone, None))
+    record = world.record
+    world.drop("workload", world.stores["workload"][record.key])
+    assert {type(one) for one in world.look(record)} == {Dequeue, Free}
+    assert len(record.pods) == 3
+    assert not world.restarted().entries
 
 
 # --- queues ----------------------------------------------------------------------------------------------------------
