@@ -27,7 +27,7 @@ class Losses:
         self.server = server
         self._judge = judge
         self._planned: dict[str, float] = {}  # victims of nominations, by key: when that was last seen
-        self._gone: dict[str, float] = {}  # queues: when an admitted Workload of theirs was deleted last
+        self._gone: dict[str, float] = {}  # queues: when a Workload or pod of theirs was deleted last
         self._leaving: dict[str, float] = {}  # Workloads by uid: when they were last on their way out
 
     def changed(self, key: Key, old: Json | None, new: Json | None, who: str) -> Iterator[str]:
@@ -36,6 +36,9 @@ class Losses:
             yield from self._told(key, old or {}, new)
         if key[0] == "workloads" and old is not None and new is None and (admission := admission_of(old)):
             self._gone[admission.get("clusterQueue", "")] = self.server.loop.now
+        if key[0] == "pods" and old is not None and new is None:
+            queues = (each["metadata"]["name"] for each in self.server.all("clusterqueues"))
+            self._gone |= {queue: self.server.loop.now for queue in queues if believed(old, queue)}
         if who != CONTROLLER or key[1] != NAMESPACE or old is None:
             return
         going = new is None or new["metadata"].get("deletionTimestamp")
