@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from support.history.actors import requests
 from support.history.paid import believed
-from support.history.server import CONTROLLER, NAMESPACE, Json, Key, Server, is_set, is_true, over, owner_of
+from support.history.server import CONTROLLER, NAMESPACE, QUEUE, Json, Key, Server, is_set, is_true, over, owner_of
 from support.history.stored import admission_of, cpu_of, name_of
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class Losses:
         if key[0] == "pods" and old is not None and new is None:
             queues = (each["metadata"]["name"] for each in self.server.all("clusterqueues"))
             self._gone |= {queue: self.server.loop.now for queue in queues if believed(old, queue)}
+        if key[0] in {"jobs", "jobsets"} and old is not None and new is None:  # it may have been admitted just now
+            self._gone[f"cq-{(old['metadata'].get('labels') or {}).get(QUEUE)}"] = self.server.loop.now
         if who != CONTROLLER or key[1] != NAMESPACE or old is None:
             return
         going = new is None or new["metadata"].get("deletionTimestamp")
