@@ -262,7 +262,7 @@ class Cache:
             added=self._added(owned),
         )
         more = at_least(entry.asked.get(owned.name, {}), entry.granted(owned.name) or {})
-        if entry.job.foretold and entry.admission is None:  # its pods may ask for more than their template
+        if (entry.job.foretold or entry.asked_for_more) and entry.admission is None:  # its pods' template is not all
             for pod in entry.pods_of(owned):
                 more = more if finished(pod) else at_least(more, convert.pod_requests(pod.spec))
         return msgspec.structs.replace(found, requests=at_least(found.requests, more)) if more else found

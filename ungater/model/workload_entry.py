@@ -12,6 +12,7 @@ from engine.reasons import Reason
 from kube.objects import Condition, Pod, version_of
 from queueing import lifecycle
 from queueing.queues.entry import AssumedAdmission
+from ungater.model.conditions import ADMITTED
 from ungater.model.job_view import MAIN, JobView, PodSetView
 from ungater.model.kueue_objects import PodSetUpdate
 from ungater.model.pod_set_slices import Layer, layers_of
@@ -321,6 +322,12 @@ class WorkloadEntry:
     def wanted(self, pod_set: PodSetView) -> int:
         """How many slots a pod set is to have now; one whose pods did not come in time gets no more than it has."""
         return min(pod_set.count, self.late.get(pod_set.name, pod_set.count))
+
+    @property
+    def asked_for_more(self) -> bool:
+        """Whether it gave back what it held, as that was less than its pods ask for."""
+        conditions = self.observed.conditions if self.observed is not None else ()
+        return any(one.type == ADMITTED and one.reason == str(Reason.ASKS_FOR_MORE) for one in conditions)
 
     @property
     def growing(self) -> dict[str, int]:

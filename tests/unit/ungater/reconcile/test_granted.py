@@ -311,6 +311,21 @@ def test_pods_of_a_group_that_switch_their_requests_after_the_first_do_not_go(wo
     assert any(isinstance(one, Enqueue) and one.asked == {"main": {"cpu": 2000}} for one in instructions)
 
 
+def test_a_group_that_gave_back_what_was_too_little_waits_for_as_much_as_its_pods_ask(world):
+    """One of more pods than it says: placed by one of them, and given back for the other, it would come and go."""
+    group = {"labels": {KEYS.queue_name: "team", KEYS.pod_group: "g"}}
+    for name, cpu in (("p0", "1"), ("p1", "2")):
+        world.pod(name, cpu, owner=None, total=1, **group)
+    (record,) = world.memory.entries.values()
+    record.observed = make_known(record.job)
+    assert [pod_set.requests["cpu"] for pod_set in world.memory.wish(record)] == [1000]
+    gave_back = merge(
+        (), [WantedCondition(type_, False, Reason.ASKS_FOR_MORE, "") for type_ in HOLDING], generation=1, now=0
+    )
+    record.observed = dataclasses.replace(record.observed, conditions=gave_back)
+    assert [pod_set.requests["cpu"] for pod_set in world.memory.wish(record)] == [2000]
+
+
 # --- queues ----------------------------------------------------------------------------------------------------------
 
 
