@@ -185,11 +185,12 @@ def _suspended(entry: WorkloadEntry, rules: ReconcileContext) -> list[Instructio
     )
     if entry.admission is None and (observed is None or observed.admission is None):
         return [Dequeue(), WriteConditions(tuple(wanted), delay=SOON)]
-    if any(_stays(pod, rules.keys) for pod in entry.pods.values()):
+    if any(_stays(pod, entry, rules.keys) for pod in entry.pods.values()):
         return [Dequeue()]  # it may be resumed before its controller has seen this, and then they just go on
     return [Dequeue(), Release(tuple(wanted))]
 
 
-def _stays(pod: Pod, keys: Keys) -> bool:
-    """Whether a pod was let go, and nobody has asked it to go yet."""
-    return not is_gated(pod, keys.gate) and not finished(pod) and pod.metadata.deletion_timestamp is None
+def _stays(pod: Pod, entry: WorkloadEntry, keys: Keys) -> bool:
+    """Whether a pod was let go, as far as is seen or by a patch that was sent, and nobody has asked it to go yet."""
+    sent = not is_gated(pod, keys.gate) or entry.on_its_way(pod.metadata.uid) is not None
+    return sent and not finished(pod) and pod.metadata.deletion_timestamp is None

@@ -240,6 +240,9 @@ def test_a_suspended_job_keeps_its_slots_until_its_controller_has_asked_its_pods
     owner, (at, node) = make_owner(suspend=True), (("b", "r", "n1"), "n1")
     record = make_record(owner, slots=SLOTS, pods=[make_pod(owner=owner, at=at, node=node, phase="Running")])
     assert run(record) == [i.Dequeue()]  # resumed in time, its pods just go on
+    sent = make_record(owner, slots=SLOTS, pods=[pod := make_pod(owner=owner)])
+    sent.expectations[pod.metadata.uid] = Expectation(at, 9.0)
+    assert run(sent) == [i.Dequeue()], "its patch was sent, and it may run by now"
     for gone in ({"terminating": True, "phase": "Running"}, {"phase": "Failed"}):
         pod = make_pod(owner=owner, at=at, node=node, **gone)
         assert of(i.Release, run(make_record(owner, slots=SLOTS, pods=[pod])))
