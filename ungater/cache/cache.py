@@ -64,6 +64,7 @@ from ungater.reconcile.missing_pods import Doubts
 from ungater.reconcile.partial_eviction import may_be_evicted, outside
 
 BATCH_A_POD = 0.0002  # seconds of waiting for more pods, for each pod the job has
+READY_AFTER = 1.0  # seconds: pods of a workload become ready together
 LEAST_BATCH = 0.1
 REMOVED = 10_000  # Workloads that were deleted, and of which something may still be heard
 UNPROVED = 10.0  # seconds for which a Job is believed that names a JobSet nobody has seen
@@ -1262,6 +1263,8 @@ class Cache:
         uid = new.metadata.uid
         entry.pods[uid] = new
         gated = is_gated(new, self.keys.gate)
+        if entry.id in self.groups and _ready(old) != _ready(new):
+            self._enqueue(entry.id, READY_AFTER)  # no owner tells how many of them are ready
         if not gated and uid in entry.expectations:
             sent = entry.expectations.pop(uid)  # our own patch, seen at last
             if not self._stands(entry, sent.values):
@@ -1534,6 +1537,10 @@ def _charged_alike(old: objects.Pod, new: objects.Pod) -> bool:
         and old.metadata.labels == new.metadata.labels
         and old.metadata.annotations == new.metadata.annotations
     )
+
+
+def _ready(pod: objects.Pod | None) -> bool:
+    return pod is not None and objects.is_true(pod.status.conditions, "Ready")
 
 
 def _same_to_slots(old: objects.Pod, new: objects.Pod, gate: str) -> bool:

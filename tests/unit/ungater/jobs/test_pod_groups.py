@@ -10,8 +10,9 @@ from support.world import FLAVOR, NODES, World, stored_workload
 from crds.constants import NUMA_POLICY, WORKER_INDEX
 from crds.request import RequestError
 from engine.reasons import Reason
-from kube.objects import ObjectMeta, Pod, key
+from kube.objects import Condition, ObjectMeta, Pod, key
 from kube.parents import LeaderWorkerSet, LeaderWorkerSetSpec, LeaderWorkerTemplate
+from ungater.cache.cache import READY_AFTER
 from ungater.jobs import leaderworkerset
 from ungater.jobs.pod_group import GONE, GROUP, of_pods, owner_key, owner_of_pods, served
 from ungater.model.actions import Delete, Dequeue, Free, Remove
@@ -302,6 +303,17 @@ def world():
     for node in NODES:
         made.put("node", node)
     return made
+
+
+def test_that_a_pod_became_ready_is_looked_at_though_no_slot_changes(world):
+    pod = make_pod("db-0", owner=STATEFUL_SET)
+    world.put("pod", pod)
+    waits = []
+    world.memory._enqueue = lambda uid, after: waits.append((uid, after))
+    for status in ("False", "True", "True"):
+        ready = msgspec.structs.replace(pod.status, conditions=(Condition(type="Ready", status=status),))
+        world.put("pod", msgspec.structs.replace(pod, status=ready))
+    assert waits == [("ns/u-db@StatefulSet.apps", READY_AFTER)]
 
 
 def ranked(name, rank, **more):
