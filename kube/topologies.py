@@ -1,7 +1,7 @@
 """Wire shapes of NodeResourceTopology and FlexTopo: the fields we read and no other, as in `kube.objects`.
 
 Values that others write are taken as loosely as they may come, so that one bad number is a problem with a name
-(`kube.machines`) and not an object that cannot be read.
+(`ungater.numa.sources`) and not an object that cannot be read.
 """
 
 from kube.objects import Condition, Object, Quantity, StrMap, Struct

@@ -145,32 +145,32 @@ class Informers:
     def subscribe(self, cache: Cache, budgets: BudgetWatch, kueue: Kueue) -> None:
         """Have these be told of every change. An error is that of the object that changed, and no other's."""
 
-        def told(kind: str, *handlers: Callable[[Event[Any]], None]) -> Callable[[Event[Any]], None]:
-            def tell(event: Event[Any]) -> None:
+        def guarded(kind: str, *handlers: Callable[[Event[Any]], None]) -> Callable[[Event[Any]], None]:
+            def handle(event: Event[Any]) -> None:
                 for handler in handlers:
                     with cache.guard(kind, event.key):
                         handler(event)
 
-            return tell
+            return handle
 
-        self.nodes.subscribe(told("node", cache.on_node))
-        self.flavors.subscribe(told("flavor", cache.on_flavor, lambda _: kueue.flavors_changed()))
-        self.classes.subscribe(told("class", cache.on_class))
-        self.jobs.subscribe(told("job", cache.on_job))
-        self.pods.subscribe(told("pod", cache.on_pod, budgets.on_pod))
-        self.workloads.subscribe(told("workload", cache.on_workload))
-        self.namespaces.subscribe(told("namespace", cache.on_namespace))
-        self.cluster_queues.subscribe(told("cluster queue", cache.on_cluster_queue))
-        self.local_queues.subscribe(told("local queue", cache.on_local_queue))
-        self.topologies.subscribe(told("topology", cache.on_topology))
-        self.flexes.subscribe(told("topology", cache.on_flex))
-        self.workload_classes.subscribe(told("class", cache.on_workload_class))
-        self.budgets.subscribe(told("budget", budgets.on_budget))
-        self.jobsets.subscribe(told("jobset", cache.on_jobset))
-        self.leader_sets.subscribe(told("leaders", cache.on_leaders))
-        self.revisions.subscribe(told("revision", cache.on_revision))
+        self.nodes.subscribe(guarded("node", cache.on_node))
+        self.flavors.subscribe(guarded("flavor", cache.on_flavor, lambda _: kueue.flavors_changed()))
+        self.classes.subscribe(guarded("class", cache.on_class))
+        self.jobs.subscribe(guarded("job", cache.on_job))
+        self.pods.subscribe(guarded("pod", cache.on_pod, budgets.on_pod))
+        self.workloads.subscribe(guarded("workload", cache.on_workload))
+        self.namespaces.subscribe(guarded("namespace", cache.on_namespace))
+        self.cluster_queues.subscribe(guarded("cluster queue", cache.on_cluster_queue))
+        self.local_queues.subscribe(guarded("local queue", cache.on_local_queue))
+        self.topologies.subscribe(guarded("topology", cache.on_topology))
+        self.flexes.subscribe(guarded("topology", cache.on_flex))
+        self.workload_classes.subscribe(guarded("class", cache.on_workload_class))
+        self.budgets.subscribe(guarded("budget", budgets.on_budget))
+        self.jobsets.subscribe(guarded("jobset", cache.on_jobset))
+        self.leader_sets.subscribe(guarded("leaders", cache.on_leaders))
+        self.revisions.subscribe(guarded("revision", cache.on_revision))
         for newest, one in self.replicated:
-            one.subscribe(told(newest.kind, partial(cache.on_replicated, newest)))
+            one.subscribe(guarded(newest.kind, partial(cache.on_replicated, newest)))
         self._foreign = kueue.informers()
 
     async def synced(self) -> None:

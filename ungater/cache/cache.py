@@ -1032,8 +1032,8 @@ class Cache:
             return
         if (maker := maker_of(pod, self.keys)) != "":
             told = self.wholes.told.get(maker)
-            observed = told is not None and (maker in self.wholes.ids or told.role(pod) in told.replicas.counts)
-            if told is not None and observed and self._is_whole(told):
+            known = told is not None and (maker in self.wholes.ids or told.role(pod) in told.replicas.counts)
+            if told is not None and known and self._is_whole(told):
                 key = self._take_part(maker, part)
             elif told is None and waits and self._may_come(pod, maker):
                 return
@@ -1213,8 +1213,8 @@ class Cache:
         entry = self.entries.get(self._ids.get(objects.key(workload), ""))
         if entry is None or belongs(workload, entry.job):
             return entry
-        observed = entry.observed is not None and entry.observed.uid == workload.metadata.uid
-        return entry if observed else None  # whatever somebody wrote on it since
+        ours = entry.observed is not None and entry.observed.uid == workload.metadata.uid
+        return entry if ours else None  # whatever somebody wrote on it since
 
     def _new_entry(self, own: JobView, after: float = 0.0) -> None:
         owner = self._seen(own)

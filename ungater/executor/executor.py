@@ -50,8 +50,8 @@ from ungater.model.workload_object import unhealthy_nodes
 from ungater.numa.predictions import Predictions
 from ungater.reconcile import granted
 from ungater.reconcile.resize import SHRINK_AFTER
+from ungater.scheduling.admission_conditions import admitted_as, pending
 from ungater.scheduling.replacement import reclaimed
-from ungater.scheduling.said import admitted_as, pending
 from ungater.scheduling.scheduler import Scheduler
 from ungater.writers.events import emit
 from ungater.writers.evictor import Evictor

@@ -33,7 +33,7 @@ from kube.parents import JobSet, ReplicatedJob
 from kube.pods.templates import template_of
 from ungater.jobs import exclusive_topology
 from ungater.jobs.exclusive_topology import Alone
-from ungater.jobs.job import Progress, at_most, positive, progress, ranks_in, readable, suspension, too_many
+from ungater.jobs.job import Progress, at_most, longest, progress, ranks_in, readable, suspension, too_many
 from ungater.model.job_view import JOB_SET, JOB_SET_API, JobView, PodSetView, Ranks
 from ungater.model.pod_set_slices import Interval, whole
 from ungater.model.pod_slots import is_gated, number
@@ -74,7 +74,7 @@ def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before:
     templates, wrong = _templates(jobset, before)
     alone = [exclusive_topology.of_replicated(jobset, at, template) for at, template in enumerate(templates)]
     asked, error = _requests(jobset, templates, alone, keys)
-    wrong, most = wrong or error, None
+    wrong = wrong or error
     pod_sets, ready, there = [], 0, _there(jobset, children)
     for at, replicated in enumerate(jobset.spec.replicated_jobs):
         pod_set, has = _pod_set(replicated, templates[at], asked[at], there.get(replicated.name, {}))
@@ -85,11 +85,12 @@ def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before:
             wrong, pod_set = wrong or many, at_most(pod_set)
         pod_sets.append(pod_set)
         ready += has
+    most, unreadable = longest(labels, keys)
+    wrong = wrong or unreadable
     try:
-        most = positive(labels.get(keys.max_execution), f"metadata.labels[{keys.max_execution}]")
         _check(jobset)
-    except RequestError as error:
-        wrong = wrong or error
+    except RequestError as problem:
+        wrong = wrong or problem
     suspended_at, resumed_at = suspension(jobset.status.conditions)
     over = _over(jobset)
     return JobView(

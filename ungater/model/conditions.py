@@ -30,6 +30,11 @@ class WantedCondition(msgspec.Struct, frozen=True, gc=False):
     message: str
 
 
+def nothing_held(reason: Reason, message: str) -> tuple[WantedCondition, ...]:
+    """What is said of one that holds nothing any more, and why."""
+    return tuple([WantedCondition(type_, False, reason, message) for type_ in HOLDING])
+
+
 def merge(
     existing: Iterable[Condition] | None, wanted: Sequence[WantedCondition], *, generation: int, now: float
 ) -> tuple[Condition, ...] | None:

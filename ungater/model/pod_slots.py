@@ -5,7 +5,7 @@ Rules
 - A pod holds a slot from the patch that gives it the slot until the pod finished or is gone. One that terminates holds
   it as long as it is bound: its node has no room before. One that was never bound holds nothing once it is deleted, nor
   does one whose node is gone or not ready: nobody there ends it, and its replacement needs a place now.
-- An intent (a patch that was sent) counts like an ungated pod, and never names another slot for the same pod, so a
+- An expectation (a patch that was sent) counts like an ungated pod, and never names another slot for the same pod, so a
   patch whose answer was lost is sent again to the same place and cannot give a slot away twice.
 - Rank order: the rank's position among the ranks that are still to finish is its slot; one out of range and a pod
   without a rank take what is free, first slot first. A rank twice does so too, but where the owner keeps one pod a rank

@@ -9,7 +9,7 @@ from engine.kubelet.machine import NumaPlacement, PodShape
 from engine.model import PODS, Amounts
 from engine.preemption.model import Strategy
 from engine.reasons import Reason
-from kube.objects import Condition, Pod, version_of
+from kube.objects import Condition, Pod, condition, version_of
 from queueing import lifecycle
 from queueing.queues.entry import AssumedAdmission
 from ungater.model.conditions import ADMITTED
@@ -207,7 +207,7 @@ class PodsSeen:
 class WorkloadEntry:
     """One job: what was seen, what is held for it, and what was started for it."""
 
-    job: JobView  # as it is to be looked at (`Memory.view`)
+    job: JobView  # as it is to be looked at (`ungater.kueue.standings`)
     observed: ObservedWorkload | None = None
     queue_before: str = ""  # that the last Workload named which was deleted
     gone: str = ""  # uid of the Workload that was deleted last: what is still heard of it is old
@@ -326,8 +326,8 @@ class WorkloadEntry:
     @property
     def asked_for_more(self) -> bool:
         """Whether it gave back what it held, as that was less than its pods ask for."""
-        conditions = self.observed.conditions if self.observed is not None else ()
-        return any(one.type == ADMITTED and one.reason == str(Reason.ASKS_FOR_MORE) for one in conditions)
+        said = condition(self.observed.conditions, ADMITTED) if self.observed is not None else None
+        return said is not None and said.reason == str(Reason.ASKS_FOR_MORE)
 
     @property
     def growing(self) -> dict[str, int]:

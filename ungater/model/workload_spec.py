@@ -98,9 +98,9 @@ def _topology(request: ParsedRequest) -> dict[str, Any]:
     return body
 
 
-def owners_patch(known: ObservedWorkload, owner: JobView) -> dict[str, Any]:
+def owners_patch(observed: ObservedWorkload, owner: JobView) -> dict[str, Any]:
     """The merge patch that has it go with the last of the pods that there are."""
-    return {"metadata": {"resourceVersion": known.resource_version, "ownerReferences": _references(owner)}}
+    return {"metadata": {"resourceVersion": observed.resource_version, "ownerReferences": _references(owner)}}
 
 
 def spec_patch(observed: ObservedWorkload, owner: JobView, priority: int) -> dict[str, Any]:

@@ -74,7 +74,7 @@ class InFlightPods:
         self._on: dict[str, dict[str, Seen]] = {}  # by node and key of the pod
         self._node_of: dict[str, str] = {}
         self._observing: set[str] = set()  # nodes of which placements were observed
-        self._waiting: dict[str, dict[str, WorkloadEntry]] = {}  # by node: records with pods that wait, by uid
+        self._waiting: dict[str, dict[str, WorkloadEntry]] = {}  # by node: entries with pods that wait, by uid
         self._left_out: dict[str, dict[tuple[str, PodShape], float]] = {}  # by uid of the workload: until when
 
     # --- what is on its way --------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Which of a slice's predicted placements each ungated pod gets: those the engine decided, each given out once.
 
 The engine keeps a placement for every slot that no pod claims. A pod claims its slot when it is bound; until then what
-was given to it is known from its intent, and once its patch is seen, from its annotation.
+was given to it is known from its expectation, and once its patch is seen, from its annotation.
 """
 
 from collections import defaultdict

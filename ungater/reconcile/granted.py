@@ -25,7 +25,7 @@ from engine.reasons import Reason
 from kube.objects import Pod
 from kube.pods.requests import pod_requests
 from queueing.model import at_least, exceeds
-from ungater.model.conditions import HOLDING, WantedCondition
+from ungater.model.conditions import WantedCondition, nothing_held
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
@@ -104,7 +104,7 @@ def anew(entry: WorkloadEntry, wanted: Mapping[str, Amounts], gate: str) -> tupl
     if not tried or refused is None or not _none_runs(entry, gate):
         return ()
     message = f"all its pods ask for more than was admitted, which it does not get where it is: {refused.message}"
-    return tuple([WantedCondition(type_, False, Reason.ASKS_FOR_MORE, message) for type_ in HOLDING])
+    return nothing_held(Reason.ASKS_FOR_MORE, message)
 
 
 def _none_runs(entry: WorkloadEntry, gate: str) -> bool:
@@ -124,7 +124,7 @@ def elsewhere(entry: WorkloadEntry, barred: Sequence[Barred], gate: str) -> tupl
     if first is None or not other or not _none_runs(entry, gate):
         return ()
     message = f"pod {first.pod.metadata.name} and all others name another queue than the one it was admitted in"
-    return tuple([WantedCondition(type_, False, Reason.OTHER_QUEUE, message) for type_ in HOLDING])
+    return nothing_held(Reason.OTHER_QUEUE, message)
 
 
 def less(entry: WorkloadEntry, pod_set: PodSetView) -> Amounts | None:

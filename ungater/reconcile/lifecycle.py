@@ -104,7 +104,7 @@ def _changed(entry: WorkloadEntry, observed: ObservedWorkload, seen: lifecycle.L
     if not waits or observed.copy_of == fingerprint(owner):
         return ()
     message = f"{owner.kind} {owner.name} was edited after it was admitted: it waits as it is now"
-    return tuple([WantedCondition(type_, False, Reason.PENDING, message) for type_ in names.HOLDING])
+    return names.nothing_held(Reason.PENDING, message)
 
 
 def _edited(owner: JobView, observed: ObservedWorkload) -> bool:

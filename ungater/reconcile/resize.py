@@ -9,7 +9,6 @@ from engine.model import Amounts
 from engine.reasons import Reason
 from ungater.model import conditions as names
 from ungater.model.actions import Dequeue, Enqueue, Instruction, Release, RequeueAfter, Shrink, ShrinkLater, UpdateSpec
-from ungater.model.conditions import WantedCondition
 from ungater.model.job_view import PodSetView
 from ungater.model.pod_slots import PodSetSlots, Tally, finished, surplus
 from ungater.model.workload_entry import WorkloadEntry
@@ -79,4 +78,4 @@ def _shrink(  # noqa: PLR0917  (what is to be left of whom, and the clock)
     if entry.job.queue:
         return []  # it ends soon, or keeps its quota for the pods to come
     message = "the job asks for no pods now (parallelism 0)"
-    return [Release(tuple(WantedCondition(type_, False, Reason.PENDING, message) for type_ in names.HOLDING))]
+    return [Release(names.nothing_held(Reason.PENDING, message))]

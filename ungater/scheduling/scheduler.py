@@ -25,8 +25,8 @@ from ungater.metrics import Metrics
 from ungater.model import conditions
 from ungater.model.conditions import WantedCondition
 from ungater.model.workload_entry import Admission, Nomination, ObservedWorkload, Refused, WorkloadEntry
+from ungater.scheduling.admission_conditions import admitted_as, not_ready, pending
 from ungater.scheduling.replacement import COUNTED, elsewhere, reclaimed, refused_text, told
-from ungater.scheduling.said import admitted_as, not_ready, pending
 from ungater.workqueue import backoff
 from ungater.writers.events import FINE, emit
 from ungater.writers.pods import seconds_of

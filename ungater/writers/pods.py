@@ -1,8 +1,8 @@
 """Sends ungating patches and deletions of pods: many at a time, each with its outcome taken back into the entry.
 
-An intent is recorded before its patch is sent and stays until the informer shows the pod ungated or gone. Whatever
-goes wrong, the intent keeps its slot and the same patch is sent again later: a patch whose answer was lost cannot put
-two pods into one slot.
+An expectation is recorded before its patch is sent and stays until the informer shows the pod ungated or gone. Whatever
+goes wrong, the expectation keeps its slot and the same patch is sent again later: a patch whose answer was lost cannot
+put two pods into one slot.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ class PodWriter:
         placement: NumaPlacement | None = None,
         annotations: Mapping[str, str] = _NOTHING,
     ) -> None:
-        """Note the intent and send the patch soon, with what is predicted for the pod and its own annotations."""
+        """Note the expectation and send the patch soon, with what is predicted for the pod and its own annotations."""
         before = entry.expectations.get(pod.metadata.uid)
         attempts = before.attempts + 1 if before else 1
         deadline = time.monotonic() + self._timeout
@@ -113,7 +113,7 @@ class PodWriter:
             await send()  # never raises what is not the end of all
 
     def _stands(self, entry: WorkloadEntry, pod: Pod, slot: Slot) -> bool:
-        """Whether the intent still holds after the wait in the queue."""
+        """Whether the expectation still holds after the wait in the queue."""
         expectation = entry.expectations.get(pod.metadata.uid)
         if expectation is None or expectation.values != slot.values or entry.closing:
             return False

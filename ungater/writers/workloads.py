@@ -73,10 +73,12 @@ class WorkloadWriter:
             await self._client.patch(WORKLOADS, observed.name, owner.namespace, body=body, type=Workload)
         )
 
-    async def owners(self, owner: JobView, known: ObservedWorkload) -> ObservedWorkload:
+    async def owners(self, owner: JobView, observed: ObservedWorkload) -> ObservedWorkload:
         """Bring its owners up to date. Raises KubeError; Conflict where somebody wrote meanwhile."""
-        body = workload_spec.owners_patch(known, owner)
-        return observed_of(await self._client.patch(WORKLOADS, known.name, owner.namespace, body=body, type=Workload))
+        body = workload_spec.owners_patch(observed, owner)
+        return observed_of(
+            await self._client.patch(WORKLOADS, observed.name, owner.namespace, body=body, type=Workload)
+        )
 
     async def counts(self, namespace: str, observed: ObservedWorkload, counts: Sequence[int]) -> ObservedWorkload:
         """Bring the spec's counts up to date. Raises KubeError; Conflict where somebody wrote meanwhile."""
