@@ -115,16 +115,16 @@ class Executor:
                 entry.refused = entry.refused if asked == entry.asked else None  # that was about something else
                 entry.lost, entry.asked = lost, asked
                 entry.lost_at = (entry.lost_at or time.time()) if lost else None
-                cache.enter(entry, until)
+                cache.admissions.enter(entry, until)
                 self._saw(entry.id)
                 self._scheduler.withdraw(entry)
             case Dequeue():
                 entry.lost, entry.lost_at, entry.asked = {}, None, {}
-                cache.leave(entry)
+                cache.admissions.leave(entry)
                 self._scheduler.withdraw(entry)
             case Free():
                 self._evictor.forget(entry.id)
-                cache.free(entry)
+                cache.admissions.free(entry)
             case Shorten(counts):
                 entry.late = {**entry.late, **counts}
             case DoubtNamespace():
@@ -175,15 +175,15 @@ class Executor:
         observed, owner = None, granted.as_admitted(entry)
         try:
             async with entry.lock:
-                observed = await self._workloads.create(owner, self._cache.priority(owner), entry.admission)
+                observed = await self._workloads.create(owner, self._cache.priorities.of(owner), entry.admission)
         except KubeError as error:
             if isinstance(error, LASTING) or "too large" in str(error):
                 text = f"its Workload cannot be made: {error}"
                 self._tell(entry, EmitEvent("Warning", Reason.WRITE_FAILED, "Admit", text, once="unmakeable"))
             raise
         finally:
-            self._cache.written(entry, observed)
-        if self._cache.unknown_class(entry.job):
+            self._cache.workloads.written(entry, observed)
+        if self._cache.priorities.unknown_class(entry.job):
             label, named = self._cache.keys.priority_class, entry.job.workload_class
             text = (
                 f"label {label}: {named} is no WorkloadPriorityClass, and not the PriorityClass of the pods: the "
@@ -233,12 +233,12 @@ class Executor:
             self._requeue(entry.id, PAUSE)  # a patch on its way may still use a slot
             return False
         if entry.observed is None or await self._store(entry, None, release.wanted):
-            self._cache.free(entry)
+            self._cache.admissions.free(entry)
         return True
 
     async def _readmit(self, entry: WorkloadEntry, _: RestoreAdmission) -> bool:
         if entry.admission is not None:
-            checks = self._cache.checks_of(entry) if entry.job.suspended else ()  # who runs has passed them
+            checks = self._cache.admissions.checks_of(entry) if entry.job.suspended else ()  # who runs has passed them
             wanted = admitted_as(entry.observed, "the admission was written again", checks)
             more = {"admissionChecks": pending(checks)} if checks else None
             entry.evict = (
@@ -251,7 +251,7 @@ class Executor:
         entry.shrink_at = None
         smaller = self._cache.reservations.smaller(entry, shrink.pod_set, shrink.slots, shrink.count, shrink.asks)
         if await self._store(entry, smaller, ()):
-            self._cache.hold(entry, smaller)
+            self._cache.admissions.hold(entry, smaller)
         return True
 
     async def _store(

@@ -116,7 +116,7 @@ class Lifecycle:
             observed = news.found
             raise
         finally:
-            self._cache.written(entry, observed)
+            self._cache.workloads.written(entry, observed)
         return True
 
     # --- the job ---------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class Lifecycle:
         admission, observed, cache = entry.admission, entry.observed, self._cache
         if admission is None or observed is None:
             return False
-        updates = pod_template.updates_of(observed, cache.checks_of(entry))
+        updates = pod_template.updates_of(observed, cache.admissions.checks_of(entry))
         try:
             body = pod_template.start(entry.job, admission, self._flavors, self._keys, updates)
         except pod_template.ClashError as clash:
@@ -193,8 +193,8 @@ class Lifecycle:
                 resource, owner.name, owner.namespace, body=body, content_type=content_type, type=type_
             )
         finally:
-            self._cache.written(entry, None)
-        self._cache.saw_job(made)
+            self._cache.workloads.written(entry, None)
+        self._cache.jobs.saw_job(made)
 
     async def _restore(self, entry: WorkloadEntry) -> None:
         """Give a suspended job the template that it had before it was admitted."""
@@ -304,9 +304,9 @@ class Lifecycle:
     def _given_up(self, victim: str, preemptors: Iterable[str], why: str) -> None:
         """A budget refused for too long: who waits for it makes another plan."""
         for name in preemptors:
-            other = self._cache.entry_of(name)
+            other = self._cache.entries.of_workload(name)
             if other is not None:
-                self._cache.undo(other)
+                self._cache.admissions.undo(other)
                 about = "pods that no queue admitted" if name == victim else victim
                 text = f"the preemption of {about} came to nothing, and another is looked for: {why}"
                 self._admitter.give_up(Waiting(name, Reason.EVICTION_BLOCKED, text))
@@ -366,9 +366,9 @@ class Lifecycle:
             return True
         self._evictions.forget(entry.id)
         if back.leave:
-            self._cache.free(entry)
+            self._cache.admissions.free(entry)
         else:
-            self._cache.back(entry, back.until)
+            self._cache.admissions.back(entry, back.until)
         return True
 
     async def deactivate(self, entry: WorkloadEntry, why: actions.Deactivate) -> bool:
@@ -387,6 +387,6 @@ class Lifecycle:
         if entry.observed is not None:
             entry.removing = True
             await self._writer.remove(entry.job.namespace, entry.observed)
-            self._cache.removed(entry)
+            self._cache.workloads.removed(entry)
             self._again(entry.id, 0.0)  # no event tells where it came and went while a watch was broken
         return False

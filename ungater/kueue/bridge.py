@@ -107,7 +107,7 @@ class AdmissionCheckController:
     def looked(self, entry: WorkloadEntry) -> None:
         """A job was looked at: its check may have another answer now."""
         if entry.id in self._standings.of_job:
-            self._cache.review(entry.id)
+            self._cache.views.review(entry.id)
         for key in self._standings.workloads.get(entry.id, ()):
             self._queue.add(key)
 
@@ -159,8 +159,8 @@ class AdmissionCheckController:
             self._standings.of_job[uid] = now
         entry = self._cache.entries.get(uid)
         if entry is not None and now is not None and now != before and now.restriction is not None:
-            self._cache.ask(entry)  # what was said of an earlier reservation is no answer to this one
-        self._cache.review(uid)
+            self._cache.admissions.ask(entry)  # what was said of an earlier reservation is no answer to this one
+        self._cache.views.review(uid)
 
     def _known(self) -> KueueObjects:
         ours = {name for name, check in self.checks.store.items() if decide.ours(check)}

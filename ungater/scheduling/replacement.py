@@ -32,7 +32,7 @@ def pod_set_in(
     topology = resolve(parsed, levels) if parsed is not None else None
     if topology is None and parsed is not None:
         topology = unresolved(parsed)
-    return cache.pod_set(entry, owned, topology or TopologyRequest(policy=Policy.UNCONSTRAINED), count)
+    return cache.pod_sets.pod_set(entry, owned, topology or TopologyRequest(policy=Policy.UNCONSTRAINED), count)
 
 
 def told(cache: Cache, entry: WorkloadEntry, admission: Admission, message: str) -> str:

@@ -65,7 +65,7 @@ class Scheduler:
     def cycle(self) -> bool:
         """One cycle. Returns whether there is more to look at now."""
         cache, started = self._cache, time.perf_counter()
-        cache.look_at_changed_nodes()
+        cache.nodes.look_at_changed()
         # 1. Who holds slots that are lost gets others, before anybody takes the room.
         self._move()
         # 2. The cycle itself: growth, turns, preemption. All of it is held when it returns.
@@ -96,7 +96,7 @@ class Scheduler:
             with self._cache.guard("workload", waiting.key):
                 self._wait(waiting)
         for key in self._cache.queues.growing:
-            queued, entry = self._cache.queues.entries[key], self._cache.entry_of(key)
+            queued, entry = self._cache.queues.entries[key], self._cache.entries.of_workload(key)
             if queued.refusal is not None and entry is not None:
                 with self._cache.guard("workload", key):
                     self._refuse(entry, queued.refusal)
@@ -104,7 +104,7 @@ class Scheduler:
     def _fail(self, failed: Failed) -> None:
         """One led to an error that nobody foresaw. It is put off; it and an administrator hear why."""
         self._cache.guard.failed("workload", failed.key, failed.error)
-        entry = self._cache.entry_of(failed.key)
+        entry = self._cache.entries.of_workload(failed.key)
         if entry is None:
             return
         entry.refused, entry.refused_at = Refused(Reason.INTERNAL_ERROR, in_words(failed.error)), time.monotonic()
@@ -112,7 +112,7 @@ class Scheduler:
 
     def _with(self, key: str, write: Callable[[WorkloadEntry], Awaitable[None]]) -> None:
         """Write for an entry, after the writes that are under way for it."""
-        entry = self._cache.entry_of(key)
+        entry = self._cache.entries.of_workload(key)
         if entry is None:
             self._cache.queues.forget(self._cache.state, key)
             self._cache.queues.stored(key)
@@ -130,7 +130,7 @@ class Scheduler:
             self._cache.guard.failed("workload", entry.key, error)
             entry.failures += 1
             delay = backoff(entry.failures)
-            self._cache.undo(entry, time.time() + delay)
+            self._cache.admissions.undo(entry, time.time() + delay)
             self._again(entry.id, delay)
         if entry.failures <= failures:
             self._again(entry.id, 0.0)
@@ -146,7 +146,7 @@ class Scheduler:
         try:
             done = await self._settle(entry, admitted.grant, admission, wanted, more)
         finally:
-            self._cache.stored(entry)
+            self._cache.admissions.stored(entry)
         if done:
             self._was_admitted(entry, Reason.ADMITTED, "Admit", text)
             self._metrics.admitted.inc()
@@ -163,7 +163,7 @@ class Scheduler:
         return self._cache.reservations.admission_of(entry, grant)
 
     def _checks(self, entry: WorkloadEntry, admission: Admission) -> tuple[str, ...]:
-        return self._cache.checks_for(admission) if entry.job.queue else ()
+        return self._cache.admissions.checks_for(admission) if entry.job.queue else ()
 
     def _text(self, entry: WorkloadEntry, admission: Admission, message: str) -> str:
         return told(self._cache, entry, admission, message)
@@ -185,7 +185,7 @@ class Scheduler:
             )
 
         def stored() -> None:
-            self._cache.admit(entry, admission, grant)
+            self._cache.admissions.admit(entry, admission, grant)
             entry.failures = 0
 
         return await self._storing(entry, grant, write, stored)
@@ -204,7 +204,7 @@ class Scheduler:
                 return False  # it was decided anew meanwhile
             observed = await write()
         except Overtaken as news:
-            cache.undo(entry)
+            cache.admissions.undo(entry)
             observed = news.found
         except KubeError as error:
             self._failed(entry, error)
@@ -213,7 +213,7 @@ class Scheduler:
                 stored()
                 return True
         finally:
-            cache.written(entry, observed)
+            cache.workloads.written(entry, observed)
         return False
 
     def _stands(self, entry: WorkloadEntry, grant: AssumedAdmission) -> bool:
@@ -225,7 +225,7 @@ class Scheduler:
         delay = backoff(entry.failures)
         if entry.grant is not None:
             self._cache.reservations.rest(entry)  # else the room that it gives back would have it tried again at once
-        self._cache.undo(entry, time.time() + delay)
+        self._cache.admissions.undo(entry, time.time() + delay)
         self._again(entry.id, delay)
         log.warning("admission was not stored", workload=entry.key, error=str(error))
         if isinstance(error, NotFound):
@@ -257,7 +257,7 @@ class Scheduler:
         emit(self._recorder, entry, FINE, Reason.PREEMPTING, "Preempt", message=plan.message)
         log.info("preempts", workload=entry.key, message=plan.message)
         for victim in plan.victims:
-            other = self._cache.entry_of(victim.key)
+            other = self._cache.entries.of_workload(victim.key)
             if other is None:
                 continue
             if not victim.domains:
@@ -269,11 +269,11 @@ class Scheduler:
             self._again(other.id, 0.0)
 
     def _drain(self, evict: Drained) -> None:
-        entry, queued = self._cache.entry_of(evict.key), self._cache.queues.entries[evict.key]
+        entry, queued = self._cache.entries.of_workload(evict.key), self._cache.queues.entries[evict.key]
         if entry is None:
             return
         if queued.phase is Phase.NOMINATED:
-            self._cache.undo(entry)
+            self._cache.admissions.undo(entry)
             self.give_up(Waiting(evict.key, evict.reason, evict.message))
             return
         entry.evict = lifecycle.Evict(reason=evict.reason, message=evict.message)
@@ -281,7 +281,7 @@ class Scheduler:
 
     def give_up(self, gone: Waiting) -> None:
         """Remove a nomination that came to nothing."""
-        entry = self._cache.entry_of(gone.key)
+        entry = self._cache.entries.of_workload(gone.key)
         if entry is not None:
             entry.refused = Refused(gone.reason, gone.message)
         self._with(gone.key, partial(self._give_up, gone))
@@ -308,12 +308,12 @@ class Scheduler:
             self._again(entry.id, backoff(entry.failures))
             log.warning("a nomination was not removed", workload=entry.key, error=str(error))
         finally:
-            self._cache.written(entry, observed)
+            self._cache.workloads.written(entry, observed)
 
     # --- refusals and lost slots -------------------------------------------------------------------------------------
 
     def _wait(self, waiting: Waiting) -> None:
-        entry, queued = self._cache.entry_of(waiting.key), self._cache.queues.entries.get(waiting.key)
+        entry, queued = self._cache.entries.of_workload(waiting.key), self._cache.queues.entries.get(waiting.key)
         if entry is not None:
             flavor = queued.refusal.flavor if queued is not None and queued.refusal is not None else ""
             self._refuse(entry, Refusal(waiting.reason, waiting.message, flavor=flavor))
@@ -333,7 +333,7 @@ class Scheduler:
         """Other slots for lost ones, where something was freed since they were refused."""
         cache = self._cache
         for key, seen in tuple(cache.reservations.moving.items()):
-            entry = cache.entry_of(key)
+            entry = cache.entries.of_workload(key)
             if entry is None or not entry.slots_in or not entry.lost:
                 cache.reservations.moving.pop(key, None)
                 continue
@@ -360,7 +360,7 @@ class Scheduler:
         try:
             await self._change(grant, Reason.REPLACED, entry)
         finally:
-            self._cache.replaced(entry)
+            self._cache.admissions.replaced(entry)
 
 
 def _there(entry: WorkloadEntry) -> ObservedWorkload:

@@ -55,7 +55,7 @@ def test_an_answer_about_a_workload_that_was_seen_to_be_deleted_is_old(world):
     record.busy += 1
     world.drop("workload", stored)
     assert (record.observed, record.gone) == (None, stored.metadata.uid)
-    world.memory.written(record, known_as(newer(stored, "9")))
+    world.memory.workloads.written(record, known_as(newer(stored, "9")))
     assert record.observed is None, "so it is made again"
     again = msgspec.structs.replace(stored, metadata=msgspec.structs.replace(stored.metadata, uid="another"))
     world.put("workload", newer(again, "12"))
@@ -86,7 +86,7 @@ def test_one_that_was_made_again_while_a_write_was_on_its_way_counts_after_it(wo
     again = msgspec.structs.replace(stored, metadata=msgspec.structs.replace(stored.metadata, uid="another"))
     world.put("workload", newer(again, "12"))
     assert record.observed is None, "nothing is taken over while a write is on its way"
-    world.memory.written(record, known_as(newer(stored, "9")))
+    world.memory.workloads.written(record, known_as(newer(stored, "9")))
     assert record.observed.uid == "another"
 
 
@@ -146,7 +146,7 @@ async def test_what_becomes_of_a_workload_while_its_job_is_patched_is_not_lost(w
 def controller():
     """A controller whose writes go to a stand-in, with what a World would have told it."""
     made = Controller(Settings(), None, Metrics(), None)
-    made.cache.live = True
+    made.cache.load((), (), (), (), ())
     return made
 
 
@@ -154,8 +154,10 @@ def told(controller, world, job):
     """Have the controller know what the world knows; the record of the job, with its slots."""
     stores = (world.stores[kind].values() for kind in ("node", "flavor", "class", "job", "pod"))
     queues = {f"{kind}s": world.stores[kind].values() for kind in ("namespace", "cluster_queue", "local_queue")}
-    look_ups = {"workload": world.stores["workload"].get, "cluster_queue": world.stores["cluster_queue"].get}
-    controller.cache.stores = dataclasses.replace(controller.cache.stores, **look_ups)
+    informers = controller.informers
+    for kind, informer in (("workload", informers.workloads), ("cluster_queue", informers.cluster_queues)):
+        informer._store.update(world.stores[kind])
+        world.stores[kind] = informer._store
     controller.cache.load(*stores, **queues)
     return controller.cache.entries[id_of(job)]
 
@@ -185,7 +187,7 @@ async def test_a_look_that_comes_while_a_write_is_on_its_way_is_made_after_it(wo
         controller.queue.done(await controller.queue.get())
     await controller.reconcile(record.id)
     assert record.id not in controller.queue._waiting
-    controller.cache.written(record, None)
+    controller.cache.workloads.written(record, None)
     assert record.id in controller.queue._waiting
 
 
@@ -274,7 +276,7 @@ async def test_a_plan_that_is_none_any_more_is_removed_however_often_that_fails(
     spawned = []
     controller.writer.conditions, controller.scheduler._spawn = conditions_, spawned.append
     for _ in range(2):
-        controller.cache.enter(record)
+        controller.cache.admissions.enter(record)
         controller.scheduler.withdraw(record)
         await spawned.pop()
     assert writes == [{"nomination": None}] * 2
@@ -364,7 +366,7 @@ async def test_nobody_is_admitted_before_all_who_were_there_at_the_start_have_be
     cycles = []
     monkeypatch.setattr(controller.scheduler, "cycle", lambda: cycles.append(1))
     controller._unseen = {"a", "b"}
-    controller.cache._signal()
+    controller.wake()
     task = asyncio.create_task(controller._cycles())
     await asyncio.sleep(0.05)
     controller._saw("a")
@@ -381,7 +383,7 @@ async def test_one_who_is_never_looked_at_holds_up_nobody_for_long(controller, m
     monkeypatch.setattr(controller.scheduler, "cycle", done.set)
     monkeypatch.setattr(loops, "FIRST_LOOKS", 0.01)
     controller._unseen = {"a"}
-    controller.cache._signal()
+    controller.wake()
     task = asyncio.create_task(controller._cycles())
     await asyncio.wait_for(done.wait(), 10)
     task.cancel()
@@ -395,11 +397,11 @@ def test_who_is_asked_again_says_again_why_it_waits(world):
     record = entry_of(world, second)
     record.refused = Refused(Reason.INSUFFICIENT_QUOTA, "for an earlier reservation")
     assert not cycle(world.memory.state, world.memory.queues, 0.0).waiting
-    world.memory.ask(record)
+    world.memory.admissions.ask(record)
     assert record.refused is None
     (waiting,) = cycle(world.memory.state, world.memory.queues, 0.0).waiting
     assert (waiting.key, waiting.reason) == (record.key, Reason.INSUFFICIENT_QUOTA)
-    world.memory.ask(entry_of(world, first))
+    world.memory.admissions.ask(entry_of(world, first))
     assert not cycle(world.memory.state, world.memory.queues, 0.0).waiting, "who holds something does not wait"
 
 
@@ -421,12 +423,12 @@ async def test_a_bug_in_the_write_of_one_admission_ends_nothing_else(world, cont
     record = told(controller, world, job)
     record.observed = make_known(record.job)
     memory = controller.cache
-    memory.enter(record)
+    memory.admissions.enter(record)
     assert cycle(memory.state, memory.queues, 0.0).admitted
     record.busy += 1
 
     async def broken(record):
-        memory.written(record, None)
+        memory.workloads.written(record, None)
         raise RuntimeError("a field that nobody thought of")
 
     await controller.scheduler._write(record, broken)
