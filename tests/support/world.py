@@ -22,8 +22,9 @@ from ungater.cache.cache import Cache
 from ungater.cache.stores import Stores
 from ungater.jobs.pod_group import owner_key
 from ungater.model import workload_object
+from ungater.model.admission import Admission
 from ungater.model.job_view import id_of
-from ungater.model.workload_entry import Admission, ObservedWorkload
+from ungater.model.workload_entry import ObservedWorkload
 from ungater.model.workload_object import Workload
 from ungater.numa.node_topologies import Sources
 

@@ -43,9 +43,10 @@ from ungater.model.actions import (
     UpdateSpec,
     WriteConditions,
 )
+from ungater.model.admission import Admission
 from ungater.model.conditions import WantedCondition
 from ungater.model.pod_slots import Slot
-from ungater.model.workload_entry import Admission, LastEvent, WorkloadEntry
+from ungater.model.workload_entry import LastEvent, WorkloadEntry
 from ungater.model.workload_object import unhealthy_nodes
 from ungater.numa.predictions import Predictions
 from ungater.reconcile import granted

@@ -29,9 +29,10 @@ from ungater.executor.evicted import admitted_for, is_reclaimed, is_victim
 from ungater.jobs import pod_template
 from ungater.metrics import Metrics
 from ungater.model import actions, conditions
+from ungater.model.admission import Admission
 from ungater.model.conditions import WantedCondition, is_so, timestamp
 from ungater.model.job_view import JOB
-from ungater.model.workload_entry import Admission, ObservedWorkload, WorkloadEntry
+from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 from ungater.scheduling.replacement import anew, fits
 from ungater.scheduling.scheduler import Scheduler
 from ungater.writers.events import emit

@@ -20,9 +20,10 @@ import msgspec
 from crds.constants import Keys
 from kube.objects import PodTemplate, ResourceFlavor, Toleration
 from kube.patches import escape as pointer
+from ungater.model.admission import Admission, PodSetAssignment
 from ungater.model.job_view import JOB, JobView, PodSetView
 from ungater.model.kueue_objects import PodSetUpdate
-from ungater.model.workload_entry import Admission, ObservedWorkload, PodSetAssignment
+from ungater.model.workload_entry import ObservedWorkload
 
 Body = dict[str, Any] | list[dict[str, Any]]
 _decode = msgspec.json.Decoder(dict[str, Any]).decode

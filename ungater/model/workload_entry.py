@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from engine.kubelet.machine import NumaPlacement, PodShape
-from engine.model import PODS, Amounts
-from engine.preemption.model import Strategy
+from engine.model import Amounts
 from engine.reasons import Reason
 from kube.objects import Condition, Pod, condition, version_of
 from queueing import lifecycle
 from queueing.queues.entry import AssumedAdmission
+from ungater.model.admission import Admission, Nomination
 from ungater.model.conditions import ADMITTED
-from ungater.model.job_view import MAIN, JobView, PodSetView
+from ungater.model.job_view import JobView, PodSetView
 from ungater.model.kueue_objects import PodSetUpdate
 from ungater.model.pod_set_slices import Layer, layers_of
 from ungater.model.pod_slots import Expectation, PodSetSlots, finished, is_gated
@@ -21,79 +21,6 @@ from ungater.model.ungate_patch import UngatePatches
 
 Moves = Mapping[str, tuple[tuple[int, int], ...]]  # by pod set: (slice, how many of its slots), slices ascending
 Exchange = tuple[NumaPlacement, NumaPlacement]  # (what was promised, what the pod will get instead)
-
-
-@dataclass(frozen=True)
-class PodSetAssignment:
-    """One pod set of an admission. ``flavors``: by resource; ``usage``: what all its pods take; ``slots``: where."""
-
-    name: str
-    count: int
-    flavors: Mapping[str, str]
-    usage: Mapping[str, int]
-    slots: PodSetSlots | None = None
-
-    @property
-    def asks(self) -> Amounts | None:
-        """What one of its pods may take of a queue's quota; None where that is not known."""
-        if not self.usage or not self.count:
-            return None
-        return {name: amount // self.count for name, amount in self.usage.items() if name != PODS}
-
-
-@dataclass(frozen=True)
-class Admission:
-    """What a workload was given, as it is stored. ``queue``: the cluster queue, "" for a workload without a queue."""
-
-    queue: str
-    parts: tuple[PodSetAssignment, ...]
-
-    def part(self, name: str = MAIN) -> PodSetAssignment | None:
-        """One pod set of it."""
-        return next((part for part in self.parts if part.name == name), None)
-
-    @property
-    def slots(self) -> PodSetSlots | None:
-        """The slots of the first pod set that has some."""
-        return next((part.slots for part in self.parts if part.slots is not None), None)
-
-    @property
-    def count(self) -> int:
-        """Pods in all."""
-        return sum(part.count for part in self.parts)
-
-    def same(self, other: "Admission | None") -> bool:
-        """Whether both give the same quota and the same slots."""
-        return (
-            other is not None
-            and self.queue == other.queue
-            and len(self.parts) == len(other.parts)
-            and all(_alike(mine, theirs) for mine, theirs in zip(self.parts, other.parts, strict=True))
-        )
-
-
-def _alike(mine: PodSetAssignment, theirs: PodSetAssignment) -> bool:
-    same_slots = theirs.slots is None if mine.slots is None else mine.slots.same(theirs.slots)
-    return same_slots and (mine.name, mine.count, dict(mine.flavors), dict(mine.usage)) == (
-        theirs.name,
-        theirs.count,
-        dict(theirs.flavors),
-        dict(theirs.usage),
-    )
-
-
-@dataclass(frozen=True)
-class Nomination:
-    """A preemption under way, as it is stored. ``victims``: uid of each by its key, as queueing names it.
-
-    ``domains``: by victim those in which it loses its slices, where it does not go whole.
-    """
-
-    admission: Admission
-    victims: Mapping[str, str]
-    priorities: Mapping[str, int] = field(default_factory=dict)
-    domains: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
-    strategy: str = Strategy.LEAST_PRIORITY
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,9 @@ from queueing.queues.entry import HOLDING, AssumedAdmission, Phase
 from ungater.cache.cache import Cache
 from ungater.metrics import Metrics
 from ungater.model import conditions
+from ungater.model.admission import Admission, Nomination
 from ungater.model.conditions import WantedCondition
-from ungater.model.workload_entry import Admission, Nomination, ObservedWorkload, Refused, WorkloadEntry
+from ungater.model.workload_entry import ObservedWorkload, Refused, WorkloadEntry
 from ungater.scheduling.admission_conditions import admitted_as, not_ready, pending
 from ungater.scheduling.replacement import COUNTED, elsewhere, reclaimed, refused_text, told
 from ungater.workqueue import backoff

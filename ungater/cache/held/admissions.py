@@ -10,7 +10,8 @@ from ungater.cache.held.charges import Charges
 from ungater.cache.held.left_pods import LeftPods
 from ungater.cache.held.pod_sets import RequestedPodSets
 from ungater.cache.held.reservations import Reservations
-from ungater.model.workload_entry import Admission, WorkloadEntry
+from ungater.model.admission import Admission
+from ungater.model.workload_entry import WorkloadEntry
 from ungater.numa.predictions import promise_again
 
 

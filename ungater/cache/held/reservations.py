@@ -23,10 +23,11 @@ from queueing.model import OutsidePod
 from queueing.queues.entry import HOLDING, AssumedAdmission, Phase
 from queueing.queues.queues import Queues
 from ungater.model.actions import Losing
+from ungater.model.admission import Admission, Nomination, PodSetAssignment
 from ungater.model.conditions import QUOTA_RESERVED, moment
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import PodSetSlots, Slot
-from ungater.model.workload_entry import Admission, Nomination, PodSetAssignment, WorkloadEntry
+from ungater.model.workload_entry import WorkloadEntry
 
 UNQUEUED = "(no queue)"  # no legal name, so that nobody else's queue is meant
 

@@ -18,8 +18,8 @@ from queueing.queues.entry import Phase
 from ungater.jobs import pod_template
 from ungater.jobs.job import owner_of
 from ungater.model import workload_object
+from ungater.model.admission import Nomination
 from ungater.model.job_view import id_of
-from ungater.model.workload_entry import Nomination
 from ungater.model.workload_object import Workload
 from ungater.scheduling.replacement import anew, fits
 

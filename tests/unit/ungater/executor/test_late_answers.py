@@ -24,8 +24,9 @@ from ungater.executor.lifecycle import Lifecycle, Reclaim
 from ungater.metrics import Metrics
 from ungater.model import conditions, workload_object
 from ungater.model.actions import Create, Evict, Release
+from ungater.model.admission import Nomination
 from ungater.model.job_view import id_of
-from ungater.model.workload_entry import LastEvent, Nomination, Refused
+from ungater.model.workload_entry import LastEvent, Refused
 from ungater.reconcile.reconcile import reconcile
 
 

@@ -20,9 +20,9 @@ from ungater.jobs import pod_template
 from ungater.jobs.jobset import made_by, owner_of_jobset
 from ungater.model import workload_object, workload_spec
 from ungater.model.actions import Enqueue, Shrink, ShrinkLater, Ungate
+from ungater.model.admission import PodSetAssignment
 from ungater.model.job_view import JOB_SET, JOB_SET_API
 from ungater.model.pod_slots import Expectation
-from ungater.model.workload_entry import PodSetAssignment
 from ungater.reconcile.reconcile import reconcile
 
 GATE = [{"name": KEYS.gate}]
