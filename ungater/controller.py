@@ -214,7 +214,7 @@ class Controller:
     async def reconcile(self, uid: str) -> None:
         """Look at one job once. Failures of the API server only delay: the job is looked at again, later each time."""
         entry = self.cache.entries.get(uid)
-        if entry is None or entry.put_off():
+        if entry is None or entry.writes.put_off():
             return
         self._looks += 1
         outcome, context = "done", {"workload": entry.key, "reconcile": self._looks}
@@ -235,7 +235,7 @@ class Controller:
                     if instruction is not instructions[-1] or not isinstance(instruction, WriteConditions):
                         self.queue.add(uid)
                     break
-            entry.failures = 0
+            entry.succeed()
             self.bridge.looked(entry)
         except (Conflict, NotFound, Overtaken) as error:
             outcome = "conflict"  # or deleted; no event tells of one that came and went while a watch was broken
@@ -253,8 +253,7 @@ class Controller:
     async def _poisoned(self, entry: WorkloadEntry, error: Exception) -> None:
         """A look failed otherwise than foreseen: say so, and leave the job alone for a while."""
         self.guard.failed("workload", entry.key, error)
-        entry.failures += 1
-        self.queue.add(entry.id, backoff(entry.failures, longest=LONGEST))
+        self.queue.add(entry.id, backoff(entry.count_failure(), longest=LONGEST))
         text, observed = in_words(error), entry.observed
         if text not in entry.noted:
             entry.noted.add(text)
@@ -268,15 +267,14 @@ class Controller:
                 )
 
     def _later(self, entry: WorkloadEntry) -> None:
-        entry.failures += 1
-        self.queue.add(entry.id, backoff(entry.failures))
+        self.queue.add(entry.id, backoff(entry.count_failure()))
 
     async def _refresh(self, entry: WorkloadEntry) -> None:
         self._later(entry)
         try:
             observed = await self.writer.read(entry.job.namespace, entry.job.workload)
         except REFUSED:
-            self.cache.workloads.unknown(entry)
+            entry.forget_workload()
         else:
             self.cache.workloads.saw_workload(entry, observed)
 

@@ -63,3 +63,7 @@ class Entry:
     drained: bool = False
     outside: OutsidePod | None = None  # it is no workload but this pod
     errors: int = 0  # that it led to since it last changed, which nobody had foreseen
+
+    def pack(self, grant: AssumedAdmission) -> None:
+        """The same that it holds, with the nodes on which the engine packed it."""
+        self.grant = grant

@@ -77,7 +77,7 @@ class PodGroups:
             return
         self._entries.groups[key] = own.workload_key
         self._views.make(own, after=self._batch if own.open_ended and self._core.live else 0.0)
-        self._entries[key].pods |= pods
+        self._entries[key].pods.update(pods)
 
     def _may_come(self, pod: objects.Pod, maker: str) -> bool:
         """Whether an owner that was not seen may be soon: it is watched, and its pods came a moment ago."""
@@ -141,9 +141,9 @@ class PodGroups:
         if own is not None and own.over == GONE and waits and own.kind not in {POD, GROUP}:
             own = self._maybe_gone(entry, own)
         elif entry.pods:
-            entry.bare_since = None
-        entry.own = own or entry.own
-        entry.job = self._views.seen(entry.own)
+            entry.have_pods()
+        own = own or entry.own
+        entry.view(own, self._views.seen(own))
         return True
 
     def _replaced(self, entry: WorkloadEntry) -> bool:
@@ -153,8 +153,8 @@ class PodGroups:
             for pod in tuple(entry.pods.values()):
                 self.gather(pod)
             return False
-        entry.own = replace(entry.own, over=GONE)
-        entry.job = self._views.seen(entry.own)
+        own = replace(entry.own, over=GONE)
+        entry.view(own, self._views.seen(own))
         return True
 
     def _counts(self, entry: WorkloadEntry) -> Mapping[str, int]:
@@ -184,9 +184,7 @@ class PodGroups:
         """Between the end of its pods and the next ones an owner keeps its Workload for a moment, if it has one."""
         if entry.observed is None:
             return own
-        now = self._clock()
-        entry.bare_since = now if entry.bare_since is None else entry.bare_since
-        if now - entry.bare_since >= BARE:
+        if entry.lack_pods(self._clock()) >= BARE:
             return own
         self._enqueue(entry.id, BARE)
         pod_sets = tuple([replace(one, count=0) for one in own.pod_sets]) if own.open_ended else own.pod_sets

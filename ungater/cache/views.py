@@ -50,19 +50,21 @@ class JobViews:
             return
         if entry.own is not None and own.version < entry.own.version:
             return  # older than what came of our own write
-        entry.own = own
-        self.review(own.id)
+        self._view_of(entry, own)
 
     def review(self, uid: str) -> None:
         """Look at a job anew: it changed, or what `view` says of it may have."""
         entry = self._entries.get(uid)
-        if entry is None or entry.own is None:
-            return
-        before, entry.job = entry.job, self.seen(entry.own)
+        if entry is not None and entry.own is not None:
+            self._view_of(entry, entry.own)
+
+    def _view_of(self, entry: WorkloadEntry, own: JobView) -> None:
+        before = entry.job
+        entry.view(own, self.seen(own))
         if not entry.job.suspended and entry.admission is not None:
-            entry.started = True
+            entry.mark_started()
         if _worth_a_look(before, entry.job):
-            self._enqueue(uid, 0.0)
+            self._enqueue(entry.id, 0.0)
 
     def make(self, own: JobView, after: float = 0.0) -> None:
         """A job is new; it is looked at ``after`` so many seconds."""
@@ -78,13 +80,15 @@ class JobViews:
     def _fill(self, entry: WorkloadEntry) -> None:
         """Take into a new entry what is there already: its pods, its Workload, and what that holds."""
         owner = entry.job
-        entry.pods = {pod.metadata.uid: pod for pod in self._owners.pods_of(owner.id)}
+        entry.pods.update({pod.metadata.uid: pod for pod in self._owners.pods_of(owner.id)})
         workload = self._stores.workload(owner.workload_key)
         if workload is not None and belongs(workload, owner) and not self._entries.is_removed(workload.metadata.uid):
-            entry.observed = observed_of(workload)
-            if (held := entry.observed.admission or entry.observed.held) is not None and holds(owner):
+            observed = observed_of(workload)
+            entry.observe(observed)
+            if (held := observed.admission or observed.held) is not None and holds(owner):
                 self._admissions.hold(entry, held)
-                entry.started = not owner.suspended
+                if not owner.suspended:
+                    entry.mark_started()
         for uid, pod in entry.pods.items():
             self._gated_orphans.forget(uid)
             self._queues.remove_pod(objects.key(pod))

@@ -40,12 +40,12 @@ class WorkloadEvents:
         if entry is None or workload.metadata.name != entry.job.workload:
             return
         if event.new is None:
-            entry.gone = workload.metadata.uid
+            entry.mark_deleted(workload.metadata.uid)
             if entry.observed is None or entry.observed.uid == entry.gone:
-                self.unknown(entry)
+                entry.forget_workload()
                 self._enqueue(entry.id, 0.0)
             return
-        if not entry.busy:
+        if not entry.writes.busy:
             self.saw_workload(entry, observed_of(workload))
 
     def saw_workload(self, entry: WorkloadEntry, observed: ObservedWorkload) -> None:
@@ -54,7 +54,7 @@ class WorkloadEvents:
             return
         if entry.observed is not None and observed.version <= entry.observed.version:
             return
-        entry.observed = observed
+        entry.observe(observed)
         self._take_over(entry, observed)
         self._enqueue(entry.id, 0.0)
 
@@ -67,12 +67,10 @@ class WorkloadEvents:
 
         An answer about a Workload that was seen to be deleted comes too late.
         """
-        entry.busy -= 1
-        if not entry.busy and entry.missed:
-            entry.missed = False
+        if entry.writes.end():
             self._enqueue(entry.id, 0.0)
         if observed is not None and observed.uid != entry.gone:
-            entry.observed = observed
+            entry.observe(observed)
             self._take_over(entry, observed)
         latest = self._stores.workload(entry.key)
         if latest is not None and belongs(latest, entry.job):
@@ -84,28 +82,21 @@ class WorkloadEvents:
         missing = [
             entry
             for entry in self._entries.values()
-            if entry.observed is not None and not entry.busy and stored(entry.key) is None
+            if entry.observed is not None and not entry.writes.busy and stored(entry.key) is None
         ]
         self._unstored = {entry.id: self._unstored.get(entry.id, now) for entry in missing}
         for entry in missing:
             if now - self._unstored[entry.id] >= UNSTORED:
                 del self._unstored[entry.id]
-                self.unknown(entry)
+                entry.forget_workload()
                 self._enqueue(entry.id, 0.0)
 
     def removed(self, entry: WorkloadEntry) -> None:
         """Its Workload was deleted by us; whatever is still heard of that one is old, also by an entry made anew."""
         if entry.observed is not None:
             self._entries.note_removed(entry.observed.uid)
-            entry.gone = entry.observed.uid
-        self.unknown(entry)
-
-    @staticmethod
-    def unknown(entry: WorkloadEntry) -> None:
-        """It has no Workload any more; who comes now, and the next Workload, have heard nothing yet."""
-        if entry.observed is not None:
-            entry.queue_before = entry.observed.queue
-        entry.observed, entry.removing, entry.last_event = None, False, None
+            entry.mark_deleted(entry.observed.uid)
+        entry.forget_workload()
 
     def _owner_of(self, workload: Workload) -> WorkloadEntry | None:
         """Whose Workload it is: that of its controlling owner; of a group of pods, by its name; one that is known."""

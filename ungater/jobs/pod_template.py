@@ -92,7 +92,7 @@ def _add(found: Added, pod_set: PodSetView, keys: Keys, check: str, update: PodS
                 raise ClashError(f"{field_} would change what the job asks of Topogate, after it was placed")
             if there is None:
                 into[key], found.said[name, key] = value, f"admission check {check}"
-    found.tolerations += update.tolerations or ()
+    found.tolerations.extend(update.tolerations or ())
 
 
 def merged(template: PodTemplate, more: Added) -> PodTemplate:

@@ -322,7 +322,7 @@ class AdmissionCheckController:
         if not answers.asks(workload, self._cache.keys) and (entry is None or entry.job.request is None):
             return Side(asks=False)
         if entry is not None:
-            return None if entry.busy or entry.closing else self._side_of(entry, core.key(workload))
+            return None if entry.writes.busy or entry.closing else self._side_of(entry, core.key(workload))
         if owner is not None and owner.kind in KINDS:
             return Side(asks=True)  # not seen yet
         reason, message = answers.unserved(workload)

@@ -108,7 +108,7 @@ class Scheduler:
         entry = self._cache.entries.of_workload(failed.key)
         if entry is None:
             return
-        entry.refused, entry.refused_at = Refused(Reason.INTERNAL_ERROR, in_words(failed.error)), time.monotonic()
+        entry.refuse(Refused(Reason.INTERNAL_ERROR, in_words(failed.error)), time.monotonic())
         self._again(entry.id, 0.0)
 
     def _with(self, key: str, write: Callable[[WorkloadEntry], Awaitable[None]]) -> None:
@@ -118,19 +118,18 @@ class Scheduler:
             self._cache.queues.forget(self._cache.state, key)
             self._cache.queues.stored(key)
             return
-        entry.busy += 1
+        entry.writes.begin()
         self._spawn(self._write(entry, write))
 
     async def _write(self, entry: WorkloadEntry, write: Callable[[WorkloadEntry], Awaitable[None]]) -> None:
         failures = entry.failures
         try:
-            async with entry.lock, self._writes:
+            async with entry.writes.lock, self._writes:
                 await write(entry)
         except Exception as error:  # noqa: BLE001  (told by the guard)
             # With this workload alone: all others are served. What is stored is taken over from its events.
             self._cache.guard.failed("workload", entry.key, error)
-            entry.failures += 1
-            delay = backoff(entry.failures)
+            delay = backoff(entry.count_failure())
             self._cache.admissions.undo(entry, time.time() + delay)
             self._again(entry.id, delay)
         if entry.failures <= failures:
@@ -187,7 +186,7 @@ class Scheduler:
 
         def stored() -> None:
             self._cache.admissions.admit(entry, admission, grant)
-            entry.failures = 0
+            entry.succeed()
 
         return await self._storing(entry, grant, write, stored)
 
@@ -222,15 +221,14 @@ class Scheduler:
         return queued is not None and queued.grant is grant and entry.id in self._cache.entries
 
     def _failed(self, entry: WorkloadEntry, error: KubeError) -> None:
-        entry.failures += 1
-        delay = backoff(entry.failures)
+        delay = backoff(entry.count_failure())
         if entry.grant is not None:
             self._cache.reservations.rest(entry)  # else the room that it gives back would have it tried again at once
         self._cache.admissions.undo(entry, time.time() + delay)
         self._again(entry.id, delay)
         log.warning("admission was not stored", workload=entry.key, error=str(error))
         if isinstance(error, NotFound):
-            entry.observed = None
+            entry.observe(None)
 
     def _was_admitted(self, entry: WorkloadEntry, reason: Reason, action: str, text: str) -> None:
         emit(self._recorder, entry, FINE, reason, action, message=text)
@@ -254,7 +252,7 @@ class Scheduler:
         )
 
     def _evict(self, entry: WorkloadEntry, plan: Preempting) -> None:
-        entry.refused = Refused(Reason.PREEMPTING, plan.message)
+        entry.refuse(Refused(Reason.PREEMPTING, plan.message))
         emit(self._recorder, entry, FINE, Reason.PREEMPTING, "Preempt", message=plan.message)
         log.info("preempts", workload=entry.key, message=plan.message)
         for victim in plan.victims:
@@ -262,7 +260,7 @@ class Scheduler:
             if other is None:
                 continue
             if not victim.domains:
-                other.evict = lifecycle.preempted(victim.reason, plan.told(victim))
+                other.evict_for(lifecycle.preempted(victim.reason, plan.told(victim)))
             elif (losing := self._cache.reservations.losing(victim.key)) is not None:
                 text = conditions.shorten(losing.message)
                 emit(self._recorder, other, FINE, Reason.PREEMPTED, "Evict", message=text)
@@ -277,14 +275,14 @@ class Scheduler:
             self._cache.admissions.undo(entry)
             self.give_up(Waiting(evict.key, evict.reason, evict.message))
             return
-        entry.evict = lifecycle.Evict(reason=evict.reason, message=evict.message)
+        entry.evict_for(lifecycle.Evict(reason=evict.reason, message=evict.message))
         self._again(entry.id, 0.0)
 
     def give_up(self, gone: Waiting) -> None:
         """Remove a nomination that came to nothing."""
         entry = self._cache.entries.of_workload(gone.key)
         if entry is not None:
-            entry.refused = Refused(gone.reason, gone.message)
+            entry.refuse(Refused(gone.reason, gone.message))
         self._with(gone.key, partial(self._give_up, gone))
 
     def withdraw(self, entry: WorkloadEntry) -> None:
@@ -292,7 +290,7 @@ class Scheduler:
         queued = self._cache.queues.entries.get(entry.key)
         planned = queued is not None and queued.phase in HOLDING
         if entry.observed is not None and entry.observed.nomination is not None and not planned:
-            entry.busy += 1
+            entry.writes.begin()
             self._spawn(self._write(entry, partial(self._remove, ())))
 
     async def _give_up(self, gone: Waiting, entry: WorkloadEntry) -> None:
@@ -305,8 +303,7 @@ class Scheduler:
                 more = {"nomination": None}
                 observed = await self._writer.conditions(entry.job.namespace, entry.observed, wanted, more)
         except KubeError as error:
-            entry.failures += 1
-            self._again(entry.id, backoff(entry.failures))
+            self._again(entry.id, backoff(entry.count_failure()))
             log.warning("a nomination was not removed", workload=entry.key, error=str(error))
         finally:
             self._cache.workloads.written(entry, observed)
@@ -324,10 +321,10 @@ class Scheduler:
         soon = before is not None and before.reason == refusal.reason and now - entry.refused_at < DETAILS
         if soon and refusal.reason in COUNTED:
             return  # its text takes long to make
-        entry.refused_at = now
-        entry.refused = Refused(refusal.reason, refused_text(self._cache, entry, refusal))
-        if entry.refused != before:
-            log.info("waits", workload=entry.key, reason=str(refusal.reason), message=entry.refused.message)
+        refused = Refused(refusal.reason, refused_text(self._cache, entry, refusal))
+        entry.refuse(refused, now)
+        if refused != before:
+            log.info("waits", workload=entry.key, reason=str(refusal.reason), message=refused.message)
             self._again(entry.id, 0.0)
 
     def _move(self) -> None:
@@ -339,7 +336,7 @@ class Scheduler:
                 cache.reservations.moving.pop(key, None)
                 continue
             now = cache.queues.freed_so_far(key)
-            if now == seen or entry.busy or entry.sending or key in cache.queues.evicting:
+            if now == seen or entry.writes.busy or entry.writes.patches or key in cache.queues.evicting:
                 continue  # the end of the write has it looked at again; a pod that is let go now goes to a slot of now
             cache.reservations.moving[key] = now
             with cache.guard("workload", key):

@@ -56,7 +56,7 @@ class Admissions:
 
     def ask(self, entry: WorkloadEntry) -> None:
         """What was said of why it waits counts no more: have it said anew, should it still wait."""
-        entry.refused = entry.last_event = None
+        entry.forget_refusal()
         self._queues.ask(entry.key)
         self._signal()
 
@@ -99,7 +99,7 @@ class Admissions:
             victim = self._entries.of_workload(key)
             if victim is not None:
                 if key not in self._queues.losing:
-                    victim.evict = self._reservations.told(entry.key, key)
+                    victim.evict_for(self._reservations.told(entry.key, key))
                 self._enqueue(victim.id, 0.0)
 
     # --- holding -------------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class Admissions:
         before = entry.grant
         workload = self._reservations.workload(entry, self._pod_sets.wish(entry), self._pod_sets.rank(entry))
         self._reservations.take(entry, admission, workload)
-        entry.shrink_at = None
+        entry.shrink(None)
         for pod in entry.pods.values():
             self._charges.charge(pod)
             self._left_pods.pay(pod, entry)
@@ -128,7 +128,7 @@ class Admissions:
     def admit(self, entry: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
         """The admission is stored: from here on pods may go."""
         self._reservations.admit(entry, admission, grant)
-        entry.refused = entry.last_event = None
+        entry.forget_refusal()
         for pod in entry.pods.values():
             if pod.spec.node_name:
                 self._charges.charge(pod)
@@ -147,7 +147,7 @@ class Admissions:
     def back(self, entry: WorkloadEntry, until: float = 0.0) -> None:
         """Give back all that is held for the job; it waits again, not before ``until``."""
         self._clear(entry)
-        entry.refused = None
+        entry.refuse(None)
         self._reservations.back(entry, until)
         self._core.queue_inadmissible(())
         self._leave_pods(entry)
@@ -162,13 +162,7 @@ class Admissions:
 
     def _clear(self, entry: WorkloadEntry) -> None:
         self._left_pods.remember(entry)
-        entry.expectations.clear()
-        entry.exchanges.clear()
         self._in_flight.stop_all(entry)
-        entry.shrink_at = None
-        entry.asked = {}
-        entry.patches.clear()
-        entry.closing = False
 
     def undo(self, entry: WorkloadEntry, until: float = 0.0) -> None:
         """A write failed for certain: hold what was held before it."""

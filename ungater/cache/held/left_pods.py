@@ -84,7 +84,8 @@ class LeftPods:
 
     def judge(self, entry: WorkloadEntry) -> None:
         """What is held for a job changed: those that left it have their places in it, or are charged by themselves."""
-        left, entry.left = entry.left, {}
+        left = dict(entry.left)
+        entry.left.clear()
         for uid, (pod_set, pod) in left.items():
             if answers_for(entry) and self._orphans.unseen(pod):
                 entry.left[uid] = pod_set, pod

@@ -226,7 +226,7 @@ def test_an_admission_that_is_stored_after_its_job_went_is_not_held(world):
     world.memory.admissions.enter(record)
     (made,) = cycle(world.memory.state, world.memory.queues, 0.0).admitted
     admission = world.memory.reservations.admission_of(record, made.grant)
-    record.busy += 1
+    record.writes.begin()
     world.drop("job", job)
     stored = workload_object.observed_of(stored_workload(record.job, admission))
     world.memory.workloads.written(record, stored)

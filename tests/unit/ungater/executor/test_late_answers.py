@@ -53,7 +53,7 @@ def test_an_answer_about_a_workload_that_was_seen_to_be_deleted_is_old(world):
     world.admit(job)
     record = entry_of(world, job)
     stored = world.stores["workload"][record.key]
-    record.busy += 1
+    record.writes.begin()
     world.drop("workload", stored)
     assert (record.observed, record.gone) == (None, stored.metadata.uid)
     world.memory.workloads.written(record, known_as(newer(stored, "9")))
@@ -82,7 +82,7 @@ def test_one_that_was_made_again_while_a_write_was_on_its_way_counts_after_it(wo
     world.admit(job)
     record = entry_of(world, job)
     stored = world.stores["workload"][record.key]
-    record.busy += 1
+    record.writes.begin()
     world.drop("workload", stored)
     again = msgspec.structs.replace(stored, metadata=msgspec.structs.replace(stored.metadata, uid="another"))
     world.put("workload", newer(again, "12"))
@@ -140,7 +140,7 @@ async def test_what_becomes_of_a_workload_while_its_job_is_patched_is_not_lost(w
         reclaim=Reclaim(),
     )
     await living.suspend(record)
-    assert (record.observed.active, record.busy) == (False, 0)
+    assert (record.observed.active, record.writes.busy) == (False, False)
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ async def test_a_look_that_comes_while_a_write_is_on_its_way_is_made_after_it(wo
     job = make_job("train", parallelism=2)
     world.put("job", job)
     record = told(controller, world, job)
-    record.busy += 1
+    record.writes.begin()
     while controller.queue._waiting:
         controller.queue.done(await controller.queue.get())
     await controller.reconcile(record.id)
@@ -227,12 +227,13 @@ async def test_slots_are_not_moved_while_a_pod_is_being_let_go(world, controller
     world.put("job", job)
     world.admit(job)
     record = told(controller, world, job)
-    record.lost, record.sending = {"main": ((0, 2),)}, 1
+    record.lost = {"main": ((0, 2),)}
+    record.writes.begin_patch()
     controller.cache.reservations.moving[record.key] = ()
     controller.scheduler._spawn = lambda write: write.close()
     controller.scheduler._move()
     assert controller.cache.reservations.moving == {record.key: ()}, "nobody looked for other slots"
-    record.sending = 0
+    record.writes.end_patch()
     controller.scheduler._move()
     assert controller.cache.reservations.moving != {record.key: ()}
 
@@ -426,7 +427,7 @@ async def test_a_bug_in_the_write_of_one_admission_ends_nothing_else(world, cont
     memory = controller.cache
     memory.admissions.enter(record)
     assert cycle(memory.state, memory.queues, 0.0).admitted
-    record.busy += 1
+    record.writes.begin()
 
     async def broken(record):
         memory.workloads.written(record, None)
@@ -434,5 +435,5 @@ async def test_a_bug_in_the_write_of_one_admission_ends_nothing_else(world, cont
 
     await controller.scheduler._write(record, broken)
     entry = memory.queues.entries[record.key]
-    assert (entry.phase, record.failures, record.busy) == (Phase.LATER, 1, 0)
+    assert (entry.phase, record.failures, record.writes.busy) == (Phase.LATER, 1, False)
     assert not memory.state.assignments(record.key), "it is held no more, and tried again later"

@@ -451,7 +451,7 @@ def test_a_workload_that_is_deleted_and_made_anew_names_the_queue_it_was_admitte
         world.drop("pod", pod)
         world.pod(f"{pod.metadata.name}-again", queue="other")
     world.memory.pod_groups.regroup(record)
-    world.memory.workloads.unknown(record)  # somebody deleted its Workload
+    record.forget_workload()  # somebody deleted its Workload
     assert record.job.queue == "other"
     assert as_admitted(record).queue == "team"
     record.observed = dataclasses.replace(make_known(as_admitted(record)), admission=record.admission, conditions=HELD)
