@@ -1,6 +1,6 @@
 """All entries, and the ways to find one: by the id of its job, by the key of its Workload, by a pod of it."""
 
-from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 
 from crds.constants import Keys
 from kube.objects import Pod
@@ -30,6 +30,13 @@ class Entries(Mapping[str, WorkloadEntry]):
 
     def __len__(self) -> int:
         return len(self._by_id)
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._by_id
+
+    def keys(self) -> KeysView[str]:
+        """All ids."""
+        return self._by_id.keys()
 
     def items(self) -> ItemsView[str, WorkloadEntry]:
         """Ids and entries."""
