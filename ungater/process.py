@@ -30,7 +30,7 @@ class Process:
         self._client = client
         self._recorder = EventRecorder(client, COMPONENT)
         self.metrics = Metrics()
-        client.transport.observe = self.metrics.answered
+        client.transport.subscribe(self.metrics.answered)
         self.controller: Controller | None = None
 
     @property

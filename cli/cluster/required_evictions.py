@@ -25,7 +25,7 @@ from queueing.model import ClusterQueue, LocalQueue, OutsidePod, Preemption, Rul
 from queueing.queues.entry import AssumedAdmission, is_growth
 from queueing.queues.queues import Queues
 from ungater.cache.cache import Cache
-from ungater.cache.reservations import UNQUEUED
+from ungater.cache.held.reservations import UNQUEUED
 from ungater.model.workload_entry import WorkloadEntry
 
 HIGHEST: Final = (1 << 31) - 1  # no priority is higher

@@ -94,7 +94,7 @@ class Transport:
         self._credentials = connection.credentials
         self._agent = user_agent
         self.date = ""  # the API server's, by its last answer
-        self.observe: Callable[[str, int], None] | None = None  # told method and HTTP status (0: none) of every answer
+        self._observers: list[Callable[[str, int], None]] = []
         self._headers: dict[str | None, CIMultiDict[str]] = {}  # by content type
         self._authorization = ""
         self._options: dict[str, Any] = {"allow_redirects": False}
@@ -115,6 +115,10 @@ class Transport:
             # A compressed list saves little on a cluster's network and costs the API server more.
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
         )
+
+    def subscribe(self, observe: Callable[[str, int], None]) -> None:
+        """Have ``observe`` be told the method and HTTP status (0: none) of every answer."""
+        self._observers.append(observe)
 
     async def close(self) -> None:
         """Close every connection."""
@@ -250,8 +254,8 @@ class Transport:
             raise ConnectionFailed(f"{request}: {_explain(error)}") from error
 
     def _tell(self, method: str, status: int) -> None:
-        if self.observe is not None:
-            self.observe(method, status)
+        for observe in self._observers:
+            observe(method, status)
 
     async def _refused(self, response: aiohttp.ClientResponse, request: str) -> ApiError:
         failure = api_error(response.status, await response.read(), response.headers, request)

@@ -65,6 +65,10 @@ class Entry:
     outside: OutsidePod | None = None  # it is no workload but this pod
     errors: int = 0  # that it led to since it last changed, which nobody had foreseen
 
+    def pack(self, grant: AssumedAdmission) -> None:
+        """The same that it holds, with the nodes on which the engine packed it."""
+        self.grant = grant
+
 
 def growth_of(key: str) -> str:
     """Under which name a workload holds what more of its pods are to get once their victims are gone."""

@@ -15,9 +15,10 @@ from kube.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid,
 from kube.patches import PatchType
 from kube.resources import WORKLOADS
 from ungater.model import workload_object, workload_spec
+from ungater.model.admission import Admission, Nomination
 from ungater.model.conditions import WantedCondition, merge
 from ungater.model.job_view import JobView
-from ungater.model.workload_entry import Admission, Nomination, ObservedWorkload, WorkloadEntry
+from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 from ungater.model.workload_object import Workload, observed_of
 from ungater.workqueue import backoff
 

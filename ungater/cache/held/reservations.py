@@ -26,10 +26,11 @@ from queueing.queues.entry import HOLDING, AssumedAdmission, Phase, base_of, gro
 from queueing.queues.growth import hold_growth
 from queueing.queues.queues import Queues
 from ungater.model.actions import Losing
+from ungater.model.admission import Admission, Nomination, PodSetAssignment
 from ungater.model.conditions import QUOTA_RESERVED, moment
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import PodSetSlots, Slot
-from ungater.model.workload_entry import Admission, Nomination, PodSetAssignment, WorkloadEntry
+from ungater.model.workload_entry import WorkloadEntry
 
 UNQUEUED = "(no queue)"  # no legal name, so that nobody else's queue is meant
 
@@ -207,13 +208,11 @@ class Reservations:
 
     def _keep(self, entry: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
         held = self.state.assignments(entry.key)
-        entry.admission = admission
-        entry.grant = dataclasses.replace(grant, assignments=tuple(held.values()))
-        entry.slots_in = {name: self.slots_of(assignment) for name, assignment in held.items()}
+        packed = dataclasses.replace(grant, assignments=tuple(held.values()))
+        entry.hold(admission, packed, {name: self.slots_of(assignment) for name, assignment in held.items()})
         queued = self.queues.entries.get(entry.key)
         if queued is not None and queued.grant is not None:
-            queued.grant = entry.grant  # with the nodes on which the engine packed it
-        entry.lost, entry.lost_at = {}, None
+            queued.pack(packed)
 
     def replace(self, entry: WorkloadEntry, grant: AssumedAdmission) -> None:
         """Hold other slots from now on. Those that it leaves are nobody's until `replaced`: they are what is stored."""
@@ -223,14 +222,14 @@ class Reservations:
             left = without(before.assignments, grant.assignments)
             self.state.restore(_leaving(entry.key), left)
             self._left[entry.key] = before
-            entry.leaving = frozenset((part.pod_set, one.values) for part in left for one in part.slices)
+            entry.give_up(frozenset((part.pod_set, one.values) for part in left for one in part.slices))
 
     def replaced(self, entry: WorkloadEntry) -> bool:
         """The write of other slots ended; True where somebody else may be helped."""
         before = self._left.pop(entry.key, None)
         if before is None:
             return False
-        entry.leaving = frozenset()
+        entry.give_up(frozenset())
         self.state.release(_leaving(entry.key))
         self.queues.gave_back(self.state, before)
         return True
@@ -259,10 +258,7 @@ class Reservations:
 
     def _clear(self, entry: WorkloadEntry) -> None:
         self.moving.pop(entry.key, None)
-        entry.admission = entry.grant = None
-        entry.slots_in = {}
-        entry.lost, entry.lost_at, entry.evict = {}, None, None
-        entry.started = False
+        entry.release()
 
     def _forget(self, entry: WorkloadEntry) -> bool:
         queued = self.queues.entries.get(entry.key)
