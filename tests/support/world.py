@@ -3,6 +3,7 @@
 import msgspec
 from support.owned import KEYS, LEVELS, make_admission, make_known
 
+from clock import SYSTEM
 from engine.model import HOSTNAME_LABEL
 from kube.informer import Event, EventKind
 from kube.objects import (
@@ -64,6 +65,7 @@ class World:
         self.memory.load((), (), (), (), ())
 
     def make(self, **options):
+        options = {"clock": SYSTEM, **options}
         return Cache(KEYS, self.look_ups(), lambda uid, _after: self.asked.append(uid), notices=self, **options)
 
     def look_ups(self):

@@ -7,7 +7,6 @@ Rules
 - `load` rebuilds everything from lists in a fixed order, so a restart ends in the same state as having been there.
 """
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -15,6 +14,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
+from clock import Clock
 from crds.constants import HOSTNAME_LABEL, JOB_CONTROLLER, JOB_SET_CONTROLLER, Keys
 from crds.request import ParsedRequest, unresolved
 from engine.cluster.state import ClusterState
@@ -96,12 +96,11 @@ class Cache:
         life: LifeRules | None = None,
         missing_pods: MissingPods | None = None,
         require_queue: bool = False,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
+        clock: Clock,
         guard: Guard | None = None,
     ) -> None:
         options = options or Options()
-        self.guard = guard or Guard()
+        self.guard = guard or Guard(clock)
         self.keys = keys
         self.state = ClusterState(
             reconstruct_available=options.reconstruct_available, numa_score=ZoneScore(options.numa_score)
@@ -109,11 +108,11 @@ class Cache:
         notices = notices or Silent()
         self.stores = stores
         self.topologies = NodeTopologies(self.state, options, stores.nodes, notices.machine)
-        self.mismatches = PlacementMismatches(enqueue, self.topologies.broken, notices.mismatch, clock)
-        self._clock = clock
+        self.mismatches = PlacementMismatches(enqueue, self.topologies.broken, notices.mismatch, clock.monotonic)
+        self._clock = clock.monotonic
         self._missing: dict[str, float] = {}  # deleted nodes: since when, on the monotonic clock
-        self.in_flight = InFlightPods(self.state, self.topologies, enqueue, self.entry_of, clock=clock, wall=wall)
-        self.reservations = Reservations(self.state, queueing, self._pod_priority, self._anywhere, wall)
+        self.in_flight = InFlightPods(self.state, self.topologies, enqueue, self.entry_of, clock=clock)
+        self.reservations = Reservations(self.state, queueing, self._pod_priority, self._anywhere, clock.now)
         self.orphans = Orphans(self.reservations.queues, keys.gate, self._dead)
         self.generation = 0  # grows when something could help those who wait
         self.entries: dict[str, WorkloadEntry] = {}  # by id of the job (`JobView.id`)
@@ -146,7 +145,7 @@ class Cache:
         self._life = life or LifeRules()
         self._missing_pods = missing_pods or MissingPods()
         self._require_queue = require_queue
-        self.doubts = Doubts(clock)
+        self.doubts = Doubts(clock.monotonic)
         self._rules: ReconcileContext | None = None
 
     # --- reading -------------------------------------------------------------------------------------------------
@@ -1171,7 +1170,7 @@ class Cache:
         """Between the end of its pods and the next ones an owner keeps its Workload for a moment, if it has one."""
         if entry.observed is None:
             return own
-        now = time.monotonic()
+        now = self._clock()
         entry.bare_since = now if entry.bare_since is None else entry.bare_since
         if now - entry.bare_since >= BARE:
             return own

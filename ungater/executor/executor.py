@@ -3,10 +3,10 @@
 An action that awaits the API server is the last one of its look: what was decided beside it may be stale then.
 """
 
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from clock import Clock
 from engine.reasons import Reason
 from kube.errors import BadRequest, Forbidden, Invalid, KubeError, TooLarge
 from kube.events import EventRecorder, reference
@@ -78,6 +78,7 @@ class Executor:
         requeue: Callable[[str, float], None],
         idle: Callable[[], bool],
         saw: Callable[[str], None],
+        clock: Clock,
     ) -> None:
         self._cache = cache
         self._scheduler = scheduler
@@ -88,7 +89,8 @@ class Executor:
         self._recorder = recorder
         self._requeue = requeue
         self._saw = saw
-        self.deferred = DeferredWrites(idle, lambda job: requeue(job, 0.0), cache.entries.keys)
+        self._clock = clock
+        self.deferred = DeferredWrites(idle, lambda job: requeue(job, 0.0), cache.entries.keys, clock)
         self._carry: dict[type, Callable[[WorkloadEntry, Any], Awaitable[bool]]] = {
             Create: self._create,
             UpdateSpec: self._respec,
@@ -114,7 +116,7 @@ class Executor:
             case Enqueue(lost, until, asked):
                 entry.refused = entry.refused if asked == entry.asked else None  # that was about something else
                 entry.lost, entry.asked = lost, asked
-                entry.lost_at = (entry.lost_at or time.time()) if lost else None
+                entry.lost_at = (entry.lost_at or self._clock.now()) if lost else None
                 cache.enter(entry, until)
                 self._saw(entry.id)
                 self._scheduler.withdraw(entry)
@@ -135,7 +137,7 @@ class Executor:
                 self._recorder.event(reference(PODS, pod), "Warning", reason, "Replace", message)
                 self._pods.delete(entry, pod, at_once=at_once)
             case ShrinkLater():
-                entry.shrink_at = time.monotonic() + SHRINK_AFTER
+                entry.shrink_at = self._clock.monotonic() + SHRINK_AFTER
                 self._requeue(entry.id, SHRINK_AFTER)
             case RequeueAfter(after):
                 self._requeue(entry.id, after)
@@ -163,7 +165,7 @@ class Executor:
                 return
             entry.noted.add(tell.once)
         else:
-            entry.last_event = LastEvent(str(tell.reason), tell.message, time.monotonic())
+            entry.last_event = LastEvent(str(tell.reason), tell.message, self._clock.monotonic())
         if tell.pod is None:
             emit(self._recorder, entry, tell.type, tell.reason, tell.action, message=tell.message)
             return
@@ -211,7 +213,7 @@ class Executor:
         observed = entry.observed
         if observed is None:
             return False
-        more = unhealthy_nodes(observed, write.lost, time.time()) if write.lost is not None else {}
+        more = unhealthy_nodes(observed, write.lost, self._clock.now()) if write.lost is not None else {}
         if conditions.is_so(observed.conditions, write.wanted) and not more:
             self.deferred.needless(entry.id)
             return False
@@ -240,7 +242,7 @@ class Executor:
         if entry.admission is not None:
             checks = self._cache.checks_of(entry) if entry.job.suspended else ()  # who runs has passed them
             wanted = admitted_as(entry.observed, "the admission was written again", checks)
-            more = {"admissionChecks": pending(checks)} if checks else None
+            more = {"admissionChecks": pending(checks, self._clock.now())} if checks else None
             entry.evict = (
                 self._cache.reservations.awaited(entry.key) or entry.evict
             )  # its Workload said so that is gone
