@@ -26,7 +26,7 @@ from queueing.model import (
     shape,
 )
 from queueing.queues.config import QueueConfig
-from queueing.queues.entry import HOLDING, AssumedAdmission, Entry, Phase
+from queueing.queues.entry import HOLDING, AssumedAdmission, Entry, Phase, growth_of, is_growth
 from queueing.queues.eviction_units import Path, holder_of, orphan
 from queueing.queues.flavor_assigner import FlavorAssignments, options
 from queueing.queues.holders import Holders, flavors_of, helped_by
@@ -191,7 +191,7 @@ class Queues:
         """That ended, well or not. True where somebody is to be looked at again, whose victim it may be now."""
         self.storing.discard(key)
         self.fresh.discard(key)
-        helped = self.pending.awaited(("placed",))
+        helped = self.pending.awaited(("placed",)) or bool(self.growing)
         self.pending.wake([("placed",)])
         return helped
 
@@ -246,6 +246,8 @@ class Queues:
 
     def _drain(self, entry: Entry) -> None:
         """Note one that has to be evicted because its queue is drained."""
+        if is_growth(entry.workload.key):
+            return  # it goes with its workload
         if entry.phase in HOLDING and self.config.drained(entry.workload, entry.queue):
             self.drains.add(entry.workload.key)
         else:
@@ -303,6 +305,7 @@ class Queues:
 
         It is STUCK until it is submitted, put off or forgotten.
         """
+        self.end_growth(state, key)
         grant = self.holders.release(state, key)
         if grant is None:
             return False
@@ -310,6 +313,14 @@ class Queues:
         self.growing.pop(key, None)
         self.gave_back(state, grant)
         return True
+
+    def end_growth(self, state: ClusterState, key: str) -> AssumedAdmission | None:
+        """Hold nothing more for pods that an admitted workload was to get; returns what was held."""
+        grant = self.holders.release(state, growth_of(key))
+        self.entries.pop(growth_of(key), None)
+        if grant is not None:
+            self.gave_back(state, grant)
+        return grant
 
     def gave_back(self, state: ClusterState, grant: AssumedAdmission) -> None:
         """Quota and room of a grant, or part of it, are free again."""
@@ -332,14 +343,15 @@ class Queues:
             self.growing[key] = dict(counts), ()
 
     def freed_so_far(self, key: str) -> tuple[int, ...]:
-        """Changes whenever something that one who holds a grant could grow into may have become free."""
+        """Changes whenever a holder's growth may find room or quota, or victims among those who are stored now."""
         grant = self.entries[key].grant
         if grant is None:
             return (0,)
         looks = any(looks_at_pods(pod_set) for pod_set in self.entries[key].workload.pod_sets)
         flavors = sorted(self.rooms if looks else flavors_of(grant))
         pool = self.quotas.pool(grant.queue)
-        return self.changes, self.pending.pools.get(pool, 0), *(self.rooms.get(flavor, 0) for flavor in flavors)
+        rooms = (self.rooms.get(flavor, 0) for flavor in flavors)
+        return self.changes, self.pending.pools.get(pool, 0), bool(self.fresh), *rooms
 
     def back(self, state: ClusterState, key: str, now: float, *, until: float = 0.0) -> None:
         """Give back all and wait again, not before ``until``: after an eviction, or a write that failed."""

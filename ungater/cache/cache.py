@@ -300,7 +300,7 @@ class Cache:
         victims = self.reservations.victims_of(entry.key)
         if self.reservations.leave(entry):
             self.queue_inadmissible(())
-            self._stand_down(victims)
+            self.stand_down(victims)
 
     def wish(self, entry: WorkloadEntry) -> tuple[PodSet, ...]:
         """What a job asks for, as queueing takes it: its pod sets that need pods, or all where it holds something."""
@@ -393,17 +393,20 @@ class Cache:
     def _nominate(self, entry: WorkloadEntry) -> None:
         """After a restart, a preemption that was under way goes on where it stood; its victims are told again."""
         observed = entry.observed
-        if observed is None or observed.nomination is None or observed.admission is not None or entry.job.over:
+        if observed is None or observed.nomination is None or entry.job.over:
             return
         if not observed.active:
             return  # it waits no more: the plan is removed when it is looked at
         workload = self.reservations.workload(entry, self.wish(entry), self._rank(entry))
-        self.reservations.nominate(entry, observed.nomination, workload)
+        if observed.admission is None:
+            self.reservations.nominate(entry, observed.nomination, workload)
+        elif entry.admission is not None:
+            self.reservations.nominate_growth(entry, observed.nomination, workload)
         for key in self.reservations.victims_of(entry.key):
             victim = self.entry_of(key)
             if victim is not None:
-                if key not in self.queues.losing:
-                    victim.evict = self.reservations.told(entry.key, key)
+                if (told := self.reservations.awaited(key)) is not None:
+                    victim.evict = told
                 self._enqueue(victim.id, 0.0)
 
     # --- events --------------------------------------------------------------------------------------------------
@@ -647,15 +650,17 @@ class Cache:
         self._clear(entry)
         if self.reservations.free(entry):
             self.queue_inadmissible(())
-        self._stand_down(victims)
+        self.stand_down(victims)
         self._leave_pods(entry)
 
     def back(self, entry: WorkloadEntry, until: float = 0.0) -> None:
         """Give back all that is held for the job; it waits again, not before ``until``."""
+        victims = self.reservations.victims_of(entry.key)
         self._clear(entry)
         entry.refused = None
         self.reservations.back(entry, until)
         self.queue_inadmissible(())
+        self.stand_down(victims)
         self._leave_pods(entry)
 
     def _leave_pods(self, entry: WorkloadEntry) -> None:
@@ -747,19 +752,26 @@ class Cache:
         entry.patches.clear()
         entry.closing = False
 
+    def end_growth(self, entry: WorkloadEntry) -> None:
+        """Nothing is held any more for more of its pods; who was to go for them stays."""
+        victims = self.reservations.victims_of(entry.key)
+        self.queues.end_growth(self.state, entry.key)
+        self.queue_inadmissible(())
+        self.stand_down(victims)
+
     def undo(self, entry: WorkloadEntry, until: float = 0.0) -> None:
         """A write failed for certain: hold what was held before it."""
         victims = self.reservations.victims_of(entry.key)
         self.reservations.undo(entry, until)
         self.queue_inadmissible(())
-        self._stand_down(victims)
+        self.stand_down(victims)
 
     def replaced(self, entry: WorkloadEntry) -> None:
         """The write of other slots ended: those that it left may be another's from now on."""
         if self.reservations.replaced(entry):
             self.queue_inadmissible(())
 
-    def _stand_down(self, victims: Iterable[str]) -> None:
+    def stand_down(self, victims: Iterable[str]) -> None:
         """Nobody waits for these any more: they may stay."""
         for key in victims:
             victim = self.entry_of(key)

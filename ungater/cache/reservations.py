@@ -10,6 +10,8 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
+import msgspec
+
 from crds.constants import EVICT_BY, SLICE
 from engine.cluster.assignment import Assignment, Slice
 from engine.cluster.state import ClusterState
@@ -19,7 +21,8 @@ from kube.objects import condition
 from kube.pods import convert
 from queueing import lifecycle, messages, model
 from queueing.model import OutsidePod
-from queueing.queues.entry import HOLDING, AssumedAdmission, Phase
+from queueing.queues.entry import HOLDING, AssumedAdmission, Phase, base_of, growth_of
+from queueing.queues.growth import hold_growth
 from queueing.queues.queues import Queues
 from ungater.model.actions import Losing
 from ungater.model.conditions import QUOTA_RESERVED, moment
@@ -107,17 +110,17 @@ class Reservations:
         """It waits no more, for a place or for more of them; True where somebody else may be helped."""
         if entry.admission is not None:
             self.rest(entry)
-            return False
+            return growth_of(entry.key) in self.queues.entries
         self.moving.pop(entry.key, None)
         return self._forget(entry)
 
     def victims_of(self, key: str) -> Iterable[str]:
-        """The keys of those whose eviction a nominated workload waits for."""
-        entry = self.queues.entries.get(key)
-        return tuple(sorted(entry.victims)) if entry is not None else ()
+        """The keys of those whose eviction a workload waits for: to be admitted, or to grow."""
+        found = (self.queues.entries.get(name) for name in (key, growth_of(key)))
+        return tuple(sorted({victim for entry in found if entry is not None for victim in entry.victims}))
 
     def preemptors_of(self, key: str) -> list[str]:
-        """The keys of the nominated workloads that wait until this one is gone."""
+        """Who is nominated and waits until this one is gone: the keys of workloads, or of their growth."""
         return [one for one in self.queues.nominated if key in self.queues.entries[one].victims]
 
     def told(self, preemptor: str, victim: str) -> lifecycle.Evict:
@@ -129,7 +132,7 @@ class Reservations:
         detail = Reason.FAIR_SHARING if self.queues.rules.fair else detail
         detail = Reason.IN_CLUSTER_QUEUE if ours == other.queue else detail
         detail = Reason.OUTSIDE_QUEUES if other.outside is not None else detail
-        return lifecycle.preempted(detail, messages.preempted(preemptor, ours, detail))
+        return lifecycle.preempted(detail, messages.preempted(base_of(preemptor), ours, detail))
 
     def awaited(self, victim: str) -> lifecycle.Evict | None:
         """What one is told for which a nominated workload waits until it is gone whole; None where none does."""
@@ -152,10 +155,12 @@ class Reservations:
 
     def outsiders(self, key: str) -> Iterator[tuple[OutsidePod, str]]:
         """The pods that no queue admitted and that a nominated workload waits for, and what they are told."""
-        for unit in self.victims_of(key):
-            entry = self.queues.outside.get(unit)
-            if entry is not None and entry.outside is not None:
-                yield entry.outside, self.told(key, unit).message
+        for name in (key, growth_of(key)):
+            nominated = self.queues.entries.get(name)
+            for unit in sorted(nominated.victims) if nominated is not None else ():
+                entry = self.queues.outside.get(unit)
+                if entry is not None and entry.outside is not None:
+                    yield entry.outside, self.told(name, unit).message
 
     def stay(self, entry: WorkloadEntry) -> None:
         """One that was on its way out holds what it holds as before."""
@@ -177,6 +182,18 @@ class Reservations:
         victims = [key for key, uid in nomination.victims.items() if self._is(key, uid)]
         parts = nomination.domains
         self.queues.restore(self.state, workload, grant, self._clock(), nominated=victims, parts=parts, waits=True)
+
+    def nominate_growth(self, entry: WorkloadEntry, nomination: Nomination, workload: model.Workload) -> None:
+        """Hold what the API server says that an admitted workload gets besides, once its victims are gone."""
+        grant = self.grant_of(entry, nomination.admission)
+        pod_sets = tuple(
+            msgspec.structs.replace(pod_set, count=grant.counts[pod_set.name])
+            for pod_set in workload.pod_sets
+            if grant.counts.get(pod_set.name)
+        )
+        more = msgspec.structs.replace(workload, key=growth_of(entry.key), pod_sets=pod_sets, at_least={})
+        victims = [key for key, uid in nomination.victims.items() if self._is(key, uid)]
+        hold_growth(self.state, self.queues, more, grant, victims, nomination.domains, stored=True)
 
     def _is(self, key: str, uid: str) -> bool:
         entry = self.queues.entries.get(key) or self.queues.outside.get(key)

@@ -22,7 +22,7 @@ from kube.parents import JobSet
 from kube.patches import PatchType
 from kube.resources import JOB_SETS, JOBS, WORKLOADS, Resource
 from queueing.cycle.cycle import Waiting
-from queueing.queues.entry import AssumedAdmission
+from queueing.queues.entry import AssumedAdmission, base_of, growth_of, is_growth
 from queueing.queues.eviction_units import pod_unit
 from ungater.cache.cache import Cache
 from ungater.executor.evicted import admitted_for, is_reclaimed, is_victim
@@ -271,8 +271,9 @@ class Lifecycle:
         if blocked is None or reclaims:
             return False
         until = self._clock.now() + SPARED
-        if entry.key in queues.nominated:
-            preemptors = [entry.key]
+        own = (entry.key, growth_of(entry.key))
+        if not any(pod.metadata.uid in entry.pods for pod, _ in evict.pods):  # those that no queue admitted
+            preemptors = [name for name in own if name in queues.nominated]
             for pod, _ in evict.pods:
                 queues.spare(pod_unit(key(pod)), until)
         else:
@@ -306,12 +307,13 @@ class Lifecycle:
     def _given_up(self, victim: str, preemptors: Iterable[str], why: str) -> None:
         """A budget refused for too long: who waits for it makes another plan."""
         for name in preemptors:
-            other = self._cache.entry_of(name)
+            base, grows = base_of(name), is_growth(name)
+            other = self._cache.entry_of(base)
             if other is not None:
-                self._cache.undo(other)
-                about = "pods that no queue admitted" if name == victim else victim
+                (self._cache.end_growth if grows else self._cache.undo)(other)
+                about = "pods that no queue admitted" if base == victim else victim
                 text = f"the preemption of {about} came to nothing, and another is looked for: {why}"
-                self._admitter.give_up(Waiting(name, Reason.EVICTION_BLOCKED, text))
+                self._admitter.give_up(Waiting(base, Reason.EVICTION_BLOCKED, text, grows=grows))
 
     def _untouched(self, entry: WorkloadEntry, evict: actions.EvictPods) -> bool:
         """Whether all its pods run as before."""

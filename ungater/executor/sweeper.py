@@ -21,7 +21,7 @@ from ungater.metrics import Metrics
 from ungater.model.workload_object import Workload, observed_of
 from ungater.workqueue import backoff
 from ungater.writers.evictor import Evictor
-from ungater.writers.pods import seconds_of
+from ungater.writers.pods import age
 from ungater.writers.workloads import WorkloadWriter
 
 SWEEP = 2.0  # seconds between two looks
@@ -166,7 +166,7 @@ class Sweeper:
         """Say why gated pods of owners that are not served stay gated; not at once, as their job may follow them."""
         now = self._clock.now()
         for uid, pod in self._cache.gated_orphans.items():
-            if pod is None or now - seconds_of(pod.metadata.creation_timestamp, now) < SWEEP:
+            if pod is None or age(pod.metadata.creation_timestamp, now) < SWEEP:
                 continue
             self._cache.gated_orphans[uid] = None
             owner = controller_of(pod.metadata)

@@ -19,7 +19,7 @@ from kube.events import EventRecorder
 from queueing import lifecycle
 from queueing.cycle.cycle import Admitted, Decisions, Drained, Preempting, Waiting, cycle
 from queueing.cycle.shield import Failed, in_words
-from queueing.queues.entry import HOLDING, AssumedAdmission, Phase
+from queueing.queues.entry import HOLDING, AssumedAdmission, Phase, growth_of
 from ungater.cache.cache import Cache
 from ungater.metrics import Metrics
 from ungater.model import conditions
@@ -29,8 +29,8 @@ from ungater.scheduling.admission_conditions import admitted_as, not_ready, pend
 from ungater.scheduling.replacement import COUNTED, elsewhere, reclaimed, refused_text, told
 from ungater.workqueue import backoff
 from ungater.writers.events import FINE, emit
-from ungater.writers.pods import seconds_of
-from ungater.writers.workloads import Overtaken, WorkloadWriter
+from ungater.writers.pods import age
+from ungater.writers.workloads import Overtaken, WorkloadWriter, stored_of
 
 WRITES = 16  # admissions under way
 HEADS = 64  # looks at workloads before others get a turn
@@ -153,8 +153,7 @@ class Scheduler:
         if done:
             self._was_admitted(entry, Reason.ADMITTED, "Admit", text)
             self._metrics.admitted.inc()
-            now = self._clock.now()
-            self._metrics.admission.observe(max(0.0, now - seconds_of(entry.job.created, now)))
+            self._metrics.admission.observe(age(entry.job.created, self._clock.now()))
 
     async def _change(self, grant: AssumedAdmission, reason: Reason, entry: WorkloadEntry) -> None:
         """Store that one who is admitted has other slots, or more of them. An eviction that began meanwhile goes on."""
@@ -185,7 +184,7 @@ class Scheduler:
         def write() -> Awaitable[ObservedWorkload]:
             reclaimable = None if entry.admission is None else reclaimed(entry, admission)
             return self._writer.admission(
-                entry.job.namespace, _there(entry), admission, wanted, reclaimable=reclaimable, more=more
+                entry.job.namespace, stored_of(entry), admission, wanted, reclaimable=reclaimable, more=more
             )
 
         def stored() -> None:
@@ -248,13 +247,42 @@ class Scheduler:
         domains = {victim.key: victim.domains for victim in plan.victims if victim.domains}
         strategy = self._cache.queues.rules.victims.strategy
         nomination = Nomination(self._admission(entry, plan.grant), victims, priorities, domains, strategy)
+        if plan.grows:
+            await self._preempt_for_growth(plan, nomination, entry)
+            return
         wanted = (WantedCondition(conditions.QUOTA_RESERVED, False, Reason.PREEMPTING, plan.message),)
         await self._storing(
             entry,
             plan.grant,
-            lambda: self._writer.nomination(entry.job.namespace, _there(entry), nomination, wanted),
+            lambda: self._writer.nomination(entry.job.namespace, stored_of(entry), nomination, wanted),
             lambda: self._evict(entry, plan),
         )
+
+    async def _preempt_for_growth(self, plan: Preempting, nomination: Nomination, entry: WorkloadEntry) -> None:
+        """The same for one that is admitted, and keeps what it has, whatever comes of it."""
+        cache, observed = self._cache, None
+        try:
+            if not self._grows(entry, plan.grant):
+                return
+            observed = await self._writer.nomination(entry.job.namespace, stored_of(entry), nomination, ())
+        except Overtaken as news:
+            cache.end_growth(entry)
+            observed = news.found
+        except KubeError as error:
+            entry.failures += 1
+            cache.reservations.rest(entry)  # it is tried again when it is looked at again
+            cache.end_growth(entry)
+            self._again(entry.id, backoff(entry.failures))
+            log.warning("a nomination was not stored", workload=entry.key, error=str(error))
+        else:
+            if self._grows(entry, plan.grant):
+                self._evict(entry, plan)
+        finally:
+            cache.written(entry, observed)
+
+    def _grows(self, entry: WorkloadEntry, grant: AssumedAdmission) -> bool:
+        queued = self._cache.queues.entries.get(growth_of(entry.key))
+        return queued is not None and queued.grant is grant and entry.id in self._cache.entries
 
     def _evict(self, entry: WorkloadEntry, plan: Preempting) -> None:
         entry.refused = Refused(Reason.PREEMPTING, plan.message)
@@ -286,20 +314,25 @@ class Scheduler:
     def give_up(self, gone: Waiting) -> None:
         """Remove a nomination that came to nothing."""
         entry = self._cache.entry_of(gone.key)
+        self._cache.stand_down(gone.victims)
         if entry is not None:
             entry.refused = Refused(gone.reason, gone.message)
         self._with(gone.key, partial(self._give_up, gone))
 
     def withdraw(self, entry: WorkloadEntry) -> None:
         """Remove a stored plan that is none any more, or a restart would carry it out."""
-        queued = self._cache.queues.entries.get(entry.key)
+        queues = self._cache.queues
+        queued = queues.entries.get(entry.key)
         planned = queued is not None and queued.phase in HOLDING
+        if entry.admission is not None:
+            planned = growth_of(entry.key) in queues.entries or entry.busy > 0  # a write for it says the same
         if entry.observed is not None and entry.observed.nomination is not None and not planned:
             entry.busy += 1
             self._spawn(self._write(entry, partial(self._remove, ())))
 
     async def _give_up(self, gone: Waiting, entry: WorkloadEntry) -> None:
-        await self._remove((WantedCondition(conditions.QUOTA_RESERVED, False, gone.reason, gone.message),), entry)
+        waits = WantedCondition(conditions.QUOTA_RESERVED, False, gone.reason, gone.message)
+        await self._remove(() if gone.grows else (waits,), entry)
 
     async def _remove(self, wanted: tuple[WantedCondition, ...], entry: WorkloadEntry) -> None:
         observed: ObservedWorkload | None = None
@@ -365,10 +398,3 @@ class Scheduler:
             await self._change(grant, Reason.REPLACED, entry)
         finally:
             self._cache.replaced(entry)
-
-
-def _there(entry: WorkloadEntry) -> ObservedWorkload:
-    """Raises KubeError where the Workload is gone; another one is made, and then it is looked at again."""
-    if entry.observed is None:
-        raise KubeError(f"workload {entry.key} is gone")
-    return entry.observed

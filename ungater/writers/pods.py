@@ -145,8 +145,7 @@ class PodWriter:
             self._failed(entry, pod, error)
         else:
             self._ungated.inc()
-            now = self._clock.now()
-            self._metrics.ungate.observe(max(0.0, now - seconds_of(meta.creation_timestamp, now)))
+            self._metrics.ungate.observe(age(meta.creation_timestamp, self._clock.now()))
         finally:
             entry.sending -= 1
             if entry.lost and not entry.sending:
@@ -202,6 +201,6 @@ class PodWriter:
             log.warning("pod was not deleted", workload=entry.key, pod=meta.name, error=str(error))
 
 
-def seconds_of(stamp: str | None, now: float) -> float:
-    """Seconds since the epoch of RFC 3339 text; ``now`` where there is none."""
-    return datetime.fromisoformat(stamp).timestamp() if stamp else now
+def age(stamp: str | None, now: float) -> float:
+    """Seconds from RFC 3339 text until ``now`` (seconds since the epoch); 0.0 where there is none, or it is later."""
+    return max(0.0, now - datetime.fromisoformat(stamp).timestamp()) if stamp else 0.0

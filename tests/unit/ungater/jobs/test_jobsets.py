@@ -509,6 +509,20 @@ def test_pods_of_another_kind_that_name_a_job_of_its_are_none_of_its(world, firs
     assert not entry.pods
 
 
+@pytest.mark.parametrize("labelled", [None, "driver", "made-up"])
+def test_a_pod_that_was_let_go_is_of_the_pod_set_whose_slot_it_has_however_it_is_relabelled(labelled):
+    """Else its slot is given back while it runs, and its quota with that."""
+    view = owner_of()
+    gone = pod("workers", 0, 0, at={}, mark="w")
+    assert view.pod_set_of(gone).name == "workers"
+    labels = {**gone.metadata.labels, JOB_SET_ROLE: labelled} if labelled else {}
+    annotations = {**(gone.metadata.annotations or {}), KEYS.pod_set: "workers"}
+    meta = msgspec.structs.replace(gone.metadata, labels=labels, annotations=annotations)
+    assert view.pod_set_of(msgspec.structs.replace(gone, metadata=meta)).name == "workers"
+    waits = msgspec.structs.replace(pod("driver", 0, 0), metadata=meta)
+    assert view.pod_set_of(waits) != view.pod_sets[0], "what a gated pod says of itself counts no more than its labels"
+
+
 def test_one_whose_amounts_cannot_be_read_is_told_which():
     """Its own schema is to refuse that, and an older one may not."""
     body = msgspec.json.decode(msgspec.json.encode(make_jobset()))

@@ -490,6 +490,28 @@ def test_a_pod_of_a_job_tells_nothing_of_pods_that_name_its_uid_and_another_kind
     assert (record.job.kind, record.job.api_version) == ("MadeUp", "made.up/v1")
 
 
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"kind": "Pod", "apiVersion": "v1", "name": "solo", "uid": "u-solo"},
+        {"kind": "Pod", "apiVersion": "made.up/v1", "name": "solo", "uid": "u-solo"},
+        {"kind": "Job", "apiVersion": "made.up/v1", "name": "db", "uid": "u-db"},
+        {"kind": "StatefulSet", "apiVersion": "made.up/v1", "name": "db", "uid": "u-db"},
+        {"kind": "PodGroup", "apiVersion": "made.up/v1", "name": "ring", "uid": "group/ns/ring"},
+    ],
+)
+def test_who_names_the_uid_of_another_kinds_owner_gets_a_workload_of_his_own(world, forged):
+    """Else two jobs share one, and what is heard of it reaches one of them."""
+    world.put("job", make_job("db", uid="u-db"))
+    world.put("pod", make_pod("solo"))
+    world.put("pod", make_pod("db-0", owner=STATEFUL_SET))
+    world.put("pod", grouped("ring-0"))
+    world.put("pod", make_pod("forged", owner={**STATEFUL_SET, **forged}))
+    entries = world.memory.entries
+    assert len(entries) == 5
+    assert len({entry.job.workload for entry in entries.values()}) == 5
+
+
 @pytest.mark.parametrize("job", [make_job("db", uid="u-db"), make_job("db", uid="u-db", request={}, gated=False)])
 def test_pods_that_name_a_job_and_another_kind_stay_known_when_it_goes(world, job):
     """Else their Workload would stay for good: nobody can tell whether an owner of such a kind exists."""
