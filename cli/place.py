@@ -1,6 +1,5 @@
 """``topogate place -f FILE --dry-run``: where the pods of a manifest would go, or exactly why not."""
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Final
@@ -21,6 +20,7 @@ from cli.cluster.room_report import Room, listed
 from cli.explain.owners import full_name
 from cli.explain.rendering import short
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, stderr
+from clock import SYSTEM
 from crds.request import ParsedRequest
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
@@ -150,7 +150,7 @@ def command(
     if passed:
         stderr().print(f"not looked at: {', '.join(manifests.kinds_of(passed))}", markup=False, soft_wrap=True)
     memory = cluster_snapshot.memory_of(dump, settings)
-    answers = report(memory, found, where, time.time(), require_queue=settings.require_queue)
+    answers = report(memory, found, where, SYSTEM.now(), require_queue=settings.require_queue)
     emit(answers, output, table=render(answers))
     states = {answer.state for answer in answers}
     if State.REFUSED in states:

@@ -16,15 +16,14 @@ import contextlib
 import os
 import secrets
 import socket
-import time
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import structlog
 
+from clock import SYSTEM, Clock
 from kube.client import Client
 from kube.connection.transport import backoff
 from kube.errors import (
@@ -79,10 +78,9 @@ def reference(resource: Resource, obj: Object) -> ObjectReference:
     )
 
 
-def micro_time(seconds: float | None = None) -> str:
-    """A MicroTime in UTC, by default now."""
-    moment = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+def micro_time(seconds: float) -> str:
+    """A MicroTime in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 @dataclass(eq=False)
@@ -103,8 +101,8 @@ class _Series:
 class _Bucket:
     """New events that an object may still get."""
 
+    at: float  # monotonic
     tokens: float = BURST
-    at: float = field(default_factory=time.monotonic)
 
     def take(self, now: float) -> bool:
         """Take a token, if there is one."""
@@ -123,7 +121,6 @@ class EventRecorder:
         client: calls the API server.
         component: the reporting controller, e.g. ``topogate-ungater`` (written as ``topogate.dev/topogate-ungater``).
         instance: by default host name and process id.
-        clock: the monotonic clock.
     """
 
     def __init__(
@@ -132,7 +129,7 @@ class EventRecorder:
         component: str,
         *,
         instance: str = "",
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = SYSTEM,
     ) -> None:
         self.dropped = 0
         self._client = client
@@ -182,7 +179,7 @@ class EventRecorder:
             log.warning("events not written at the end", events=self._queue.qsize() + len(self._counting))
 
     def _note(self, key: SeriesKey, note: str) -> None:
-        now, moment = self._clock(), micro_time()
+        now, moment = self._clock.monotonic(), micro_time(self._clock.now())
         series = self._series.get(key)
         if series is not None and now - series.seen_at > WINDOW_SECONDS:
             series = None

@@ -8,13 +8,13 @@
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, TypedDict
 
 import structlog
 
+from clock import Clock
 from crds.constants import Keys
 from crds.settings import Settings
 from engine.reasons import Reason
@@ -79,6 +79,7 @@ class _Shared(TypedDict):
     again: Callable[[str, float], None]
     metrics: Metrics
     recorder: EventRecorder
+    clock: Clock
 
 
 class _OfLife(TypedDict):
@@ -93,20 +94,20 @@ class _OfLife(TypedDict):
 class Controller:
     """One term of leadership."""
 
-    def __init__(self, settings: Settings, client: Client, metrics: Metrics, recorder: EventRecorder) -> None:
-        self.client = client
-        self.metrics = metrics
-        self.recorder = recorder
-        self.queue = WorkQueue()
-        self.guard = Guard(metrics.failed)
-        self.informers = informers = Informers(client, settings.keys, metrics.signal)
+    def __init__(
+        self, settings: Settings, client: Client, metrics: Metrics, recorder: EventRecorder, clock: Clock
+    ) -> None:
+        self._clock, self.client, self.metrics, self.recorder = clock, client, metrics, recorder
+        self.queue = WorkQueue(clock)
+        self.guard = Guard(clock, metrics.failed)
+        self.informers = informers = Informers(client, settings.keys, clock, metrics.signal)
         standings = Standings()
         notices = NodeNotices(recorder, metrics, informers.node)
         self.cache = _cache(
-            settings, informers, standings, notices, requeue=self.queue.add, wake=self.wake, guard=self.guard
+            settings, informers, standings, notices, clock, requeue=self.queue.add, wake=self.wake, guard=self.guard
         )
-        self.writer = WorkloadWriter(client)
-        shared: _Shared = {"again": self.queue.add, "metrics": metrics, "recorder": recorder}
+        self.writer = WorkloadWriter(client, clock)
+        shared: _Shared = {"again": self.queue.add, "metrics": metrics, "recorder": recorder, "clock": clock}
         self.pod_writer = _pod_writer(settings, client, informers, self.cache, shared)
         self._signal = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
@@ -127,6 +128,7 @@ class Controller:
             requeue=self.queue.add,
             idle=self._idle,
             saw=self._saw,
+            clock=clock,
         )
         self.sweeper = Sweeper(
             self.cache,
@@ -139,15 +141,16 @@ class Controller:
             metrics=metrics,
             recorder=recorder,
             guard=self.guard,
+            clock=clock,
         )
         self._unseen: set[str] = set()  # uids known at the start, not looked at yet; keys of Workloads to be removed
         self._all_seen = asyncio.Event()
         self._looks = 0  # the id of a look in logs
         self._outcomes = {name: metrics.reconciles.labels(name) for name in ("done", "conflict", "error", "bug")}
-        self.bridge = AdmissionCheckController(client, self.cache, standings, _limits(settings))
+        self.bridge = AdmissionCheckController(client, self.cache, standings, _limits(settings), clock)
         informers.subscribe(self.cache, self._budgets, self.bridge)
-        self._flavor_status = _flavor_status(client, self.cache, informers, recorder)
-        self._queue_status = _queue_status(client, self.cache, informers)
+        self._flavor_status = _flavor_status(client, self.cache, informers, recorder, clock)
+        self._queue_status = _queue_status(client, self.cache, informers, clock)
         self.ready = False
 
     # --- life ----------------------------------------------------------------------------------------------------
@@ -204,7 +207,7 @@ class Controller:
 
     def _idle(self) -> bool:
         """Whether no pod was let go just now and nobody is to be looked at."""
-        return time.monotonic() - self.pod_writer.last_sent > QUIET and len(self.queue) == 0
+        return self._clock.monotonic() - self.pod_writer.last_sent > QUIET and len(self.queue) == 0
 
     def _saw(self, uid: str) -> None:
         self._unseen.discard(uid)
@@ -221,8 +224,8 @@ class Controller:
         try:
             if not self.cache.pod_groups.regroup(entry):
                 return
-            missing_pods.note(entry, time.monotonic())
-            instructions = reconcile.reconcile(entry, self.cache.rules, time.monotonic(), time.time())
+            missing_pods.note(entry, self._clock.monotonic())
+            instructions = reconcile.reconcile(entry, self.cache.rules, self._clock.monotonic(), self._clock.now())
             if entry.closing and not any(isinstance(one, LEAVING) for one in instructions):
                 self.lifecycle.keep(entry)
             predictions = None
@@ -295,7 +298,7 @@ class Controller:
                 await self._all_seen.wait()
         while True:
             due = scheduler.next_time
-            wait = SWEEP if due is None else min(SWEEP, max(0.0, due - time.time()))
+            wait = SWEEP if due is None else min(SWEEP, max(0.0, due - self._clock.now()))
             try:
                 async with asyncio.timeout(wait):
                     await self._signal.wait()
@@ -316,6 +319,7 @@ def _cache(
     informers: Informers,
     standings: Standings,
     notices: NodeNotices,
+    clock: Clock,
     *,
     requeue: Callable[[str, float], None],
     wake: Callable[[], None],
@@ -335,6 +339,7 @@ def _cache(
         missing_pods=rules.missing_pods(settings),
         require_queue=settings.require_queue,
         guard=guard,
+        clock=clock,
     )
 
 
@@ -370,12 +375,14 @@ def _limits(settings: Settings) -> Limits:
     )
 
 
-def _flavor_status(client: Client, cache: Cache, informers: Informers, recorder: EventRecorder) -> FlavorStatus:
-    flavors = informers.flavors.store.values
-    return FlavorStatus(client, FlavorSource(cache.state, lambda: cache.layout, flavors, informers.node), recorder)
+def _flavor_status(
+    client: Client, cache: Cache, informers: Informers, recorder: EventRecorder, clock: Clock
+) -> FlavorStatus:
+    source = FlavorSource(cache.state, lambda: cache.layout, informers.flavors.store.values, informers.node)
+    return FlavorStatus(client, source, recorder, clock)
 
 
-def _queue_status(client: Client, cache: Cache, informers: Informers) -> QueueStatus:
+def _queue_status(client: Client, cache: Cache, informers: Informers, clock: Clock) -> QueueStatus:
     source = Source(
         cache.queues,
         lambda: cache.flavors,
@@ -383,4 +390,4 @@ def _queue_status(client: Client, cache: Cache, informers: Informers) -> QueueSt
         informers.local_queues.store.values,
         cache.unchecked,
     )
-    return QueueStatus(client, source)
+    return QueueStatus(client, source, clock)

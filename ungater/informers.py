@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, Protocol
 
+from clock import Clock
 from crds.constants import Keys
 from kube.budgets import PodDisruptionBudget
 from kube.client import Client
@@ -65,12 +66,12 @@ class Kueue(Protocol):
 class Informers:
     """One informer for each kind. Those of ``optional`` are of kinds that a cluster may not serve."""
 
-    def __init__(self, client: Client, keys: Keys, observe: Observe | None = None) -> None:
+    def __init__(self, client: Client, keys: Keys, clock: Clock, observe: Observe | None = None) -> None:
         def watch(resource: Resource, kind: Any, **options: Any) -> Any:
-            return Informer(client, resource, kind, observe=observe, **options)
+            return Informer(client, resource, kind, observe=observe, clock=clock, **options)
 
         def optional(resource: Resource, kind: Any, **options: Any) -> Any:
-            return OptionalInformer(client, resource, kind, observe=observe, **options)
+            return OptionalInformer(client, resource, kind, observe=observe, clock=clock, **options)
 
         self.nodes: Informer[Node] = watch(NODES, Node)
         self.flavors: Informer[ResourceFlavor] = watch(RESOURCE_FLAVORS, ResourceFlavor)

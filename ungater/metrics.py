@@ -5,7 +5,6 @@ while this process does not lead. docs/metrics.md lists them all; a test compare
 """
 
 import math
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -223,8 +222,8 @@ class Metrics:
         """Replace when something was last heard of each resource, in seconds since the epoch."""
         self._heard.replace({(resource.plural,): at for resource, at in heard if at})
 
-    def set_capacity(self, state: ClusterState) -> None:
-        """Replace what is free; nothing is done where nothing changed since."""
+    def set_capacity(self, state: ClusterState, now: float) -> None:
+        """Replace what is free; nothing is done where nothing changed since. ``now``: monotonic."""
         seen = state.version, state.cluster.table.log_end
         if seen == self._seen:
             return
@@ -239,7 +238,7 @@ class Metrics:
             out, off = int(capacity.not_ready(WHOLE)[0]), int(capacity.cordoned(WHOLE)[0])
             nodes[name, "ready"] = tree.size - out - off
             nodes[name, "not_ready"], nodes[name, "cordoned"] = out, off
-            nodes[name, "unlabeled"] = self._unlabeled(state, flavor)
+            nodes[name, "unlabeled"] = self._unlabeled(state, flavor, now)
             for resource in resources:
                 have[name, resource] = _unit(resource, int(capacity.allocatable(resource, WHOLE)[0]))
                 free[name, resource] = _unit(resource, int(capacity.free(resource, WHOLE)[0]))
@@ -253,9 +252,9 @@ class Metrics:
         for table, rows in zip(tables, (nodes, have, free, largest, domains, whole), strict=True):
             table.replace(rows)
 
-    def _unlabeled(self, state: ClusterState, flavor: Flavor) -> int:
+    def _unlabeled(self, state: ClusterState, flavor: Flavor, now: float) -> int:
         """Nodes that a flavor selects without a place in its tree: a look at every node, so not each time."""
-        now, (at, count) = time.monotonic(), self._outside.get(flavor.name, (-math.inf, 0))
+        at, count = self._outside.get(flavor.name, (-math.inf, 0))
         if now - at > UNLABELED_SECONDS:
             at, count = now, sum(1 for _ in state.cluster.outside(flavor))
             self._outside[flavor.name] = at, count

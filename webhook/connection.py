@@ -27,6 +27,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
+from clock import Clock
 from webhook import answers
 from webhook.crowd import Crowd, Place
 from webhook.review import Reply
@@ -86,6 +87,7 @@ class ReviewServer(web.Server):
         routes: Mapping[str, Answerer],
         limit: int,
         closing: Callable[[], bool],
+        clock: Clock,
         crowd: Crowd | None = None,
         **options: Any,
     ) -> None:
@@ -94,6 +96,7 @@ class ReviewServer(web.Server):
         self.routes = routes
         self.limit = limit
         self.closing = closing
+        self.clock = clock
         self.crowd = crowd or Crowd()
 
     @property
@@ -103,10 +106,9 @@ class ReviewServer(web.Server):
 
     def __call__(self, place: Place | None = None) -> RequestHandler:
         """The protocol of a new connection; ``place`` None: one is taken, which there has to be."""
-        loop = asyncio.get_running_loop()
-        if place is None and (place := self.crowd.enter(loop.time())) is None:
+        if place is None and (place := self.crowd.enter(self.clock.monotonic())) is None:
             raise ConnectionRefusedError("no place is left")
-        return ReviewConnection(self, place, loop=loop, **self._options)
+        return ReviewConnection(self, place, loop=asyncio.get_running_loop(), **self._options)
 
 
 def _told(handler: Handler) -> Handler:
@@ -136,6 +138,7 @@ class ReviewConnection(RequestHandler):
         "_part",
         "_place",
         "_server",
+        "_timers",
         "_wanted",
         "heard",
     )
@@ -144,7 +147,8 @@ class ReviewConnection(RequestHandler):
         super().__init__(server, loop=loop, **options)
         self._server = server
         self._place = place
-        self._clock = loop
+        self._clock = server.clock
+        self._timers = loop
         self._ending = False
         self._part = bytearray()  # of a request whose head is there
         self._wanted: tuple[Answerer, int, int] | None = None  # who answers; where the body begins and ends
@@ -174,7 +178,7 @@ class ReviewConnection(RequestHandler):
             if wanted is not None and len(data) == wanted[2]:  # as nearly all come
                 self._answer(wanted, data)
                 return
-        self._place.asks(self._clock.time())
+        self._place.asks(self._clock.monotonic())
         self._part += data
         if self._wanted is None:
             if self._head_to_come():
@@ -270,10 +274,9 @@ class ReviewConnection(RequestHandler):
             return
         self._forget()
         close = self._server.closing() or reply.status != 200
-        transport.write(answers.message(reply, keep_alive=not close))
-        now = self._clock.time()
-        self._next_keepalive_close_time = now + self.keepalive_timeout
-        self._place.answered(now, known=reply.status == 200)
+        transport.write(answers.message(reply, self._clock.now(), keep_alive=not close))
+        self._next_keepalive_close_time = self._timers.time() + self.keepalive_timeout
+        self._place.answered(self._clock.monotonic(), known=reply.status == 200)
         if close:
             self._end()
 
@@ -294,13 +297,13 @@ class ReviewConnection(RequestHandler):
         """Give up after so long; None: what was expected is there."""
         if self._late is not None:
             self._late.cancel()
-        self._late = None if seconds is None else self._clock.call_later(seconds, self._give_up)
+        self._late = None if seconds is None else self._timers.call_later(seconds, self._give_up)
 
     def _give_up(self) -> None:
         self._late = None
         if self.transport is not None and self.heard:  # who asked nothing expects no answer
             late = answers.HEAD_LATE if self._wanted is None else answers.BODY_LATE
-            self.transport.write(answers.message(late, keep_alive=False))
+            self.transport.write(answers.message(late, self._clock.now(), keep_alive=False))
         self._forget()
         self._end()
 

@@ -17,6 +17,7 @@ from typing import Self
 
 import structlog
 
+from clock import Clock
 from webhook.crowd import Crowd, Place
 
 BACKLOG = 1024
@@ -44,12 +45,14 @@ class Listener:
         *,
         tls: ssl.SSLContext | None,
         seconds: tuple[float, float],
+        clock: Clock,
     ) -> None:
         self._socket = bound
         self._make = make
         self._crowd = crowd
         self._tls = tls
         self._seconds = seconds if tls is not None else (None, None)
+        self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._making: set[asyncio.Task[None]] = set()
         self._held: socket.socket | None = None  # the newcomer for which there was no place
@@ -67,6 +70,7 @@ class Listener:
         *,
         tls: ssl.SSLContext | None,
         seconds: tuple[float, float],
+        clock: Clock,
     ) -> Self:
         """Listen on the first that ``address`` means. Raises OSError."""
         found = await asyncio.get_running_loop().getaddrinfo(
@@ -75,7 +79,7 @@ class Listener:
         family, *_, where = found[0]
         bound = socket.create_server(where, family=family, backlog=BACKLOG)
         bound.setblocking(False)
-        return cls(bound, make, crowd, tls=tls, seconds=seconds)
+        return cls(bound, make, crowd, tls=tls, seconds=seconds, clock=clock)
 
     @property
     def making(self) -> int:
@@ -132,7 +136,7 @@ class Listener:
                 log.warning("no connection can be taken", error=str(error), retry_seconds=RETRY_SECONDS)
                 self._pause(RETRY_SECONDS)
                 return False
-            now = self._loop.time()
+            now = self._clock.monotonic()
             place = self._crowd.enter(now)
             self._held = accepted if place is None else None
             if place is None:

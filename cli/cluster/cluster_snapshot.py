@@ -14,6 +14,7 @@ from cli.cluster import dump as dumps
 from cli.cluster import installed
 from cli.cluster.dump import Dump
 from cli.output import Failure, progress
+from clock import SYSTEM, Clock
 from crds.constants import Keys
 from crds.settings import Settings
 from kube import objects
@@ -147,8 +148,8 @@ def came(one: One) -> Event[One]:
 class _LeftOut(Guard):
     """Objects that cannot be read are left out, as the controller does it, and told in a line each."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
         self.told: list[str] = []
 
     def failed(self, kind: str, key: str, error: Exception) -> None:
@@ -176,12 +177,12 @@ def stores_of(found: Dump, keys: Keys) -> Stores:
     )
 
 
-def memory_of(found: Dump, settings: Settings, *, whole: bool = False) -> Cache:
+def memory_of(found: Dump, settings: Settings, *, whole: bool = False, clock: Clock = SYSTEM) -> Cache:
     """What the controller would know. What cannot be read of it is told on stderr, and left out.
 
     ``whole``: Failure instead.
     """
-    keys, guard = settings.keys, _LeftOut()
+    keys, guard = settings.keys, _LeftOut(clock)
     memory = Cache(
         keys,
         stores_of(found, keys),
@@ -189,6 +190,7 @@ def memory_of(found: Dump, settings: Settings, *, whole: bool = False) -> Cache:
         options=Options.of(settings),
         queueing=queue_rules(settings),
         guard=guard,
+        clock=clock,
     )
     for revision in found.revisions:
         memory.pod_groups.on_revision(came(revision))

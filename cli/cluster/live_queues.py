@@ -4,7 +4,6 @@ Only quota and order are built here: no node is read and nothing is placed, so t
 """
 
 import asyncio
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +11,7 @@ from datetime import datetime
 import msgspec
 
 from cli.output import Failure
+from clock import SYSTEM, Clock
 from engine.cluster.state import ClusterState
 from engine.model import PodSet, Policy, TopologyRequest
 from engine.quantity import parse
@@ -62,7 +62,7 @@ class Reading:
         return tuple(flavor.flavor for group in found.groups for flavor in group.flavors) if found is not None else ()
 
 
-async def read(client: Client, rules: Rules | None = None) -> Reading:
+async def read(client: Client, rules: Rules | None = None, clock: Clock = SYSTEM) -> Reading:
     """List flavors, namespaces, queues and workloads of the whole cluster.
 
     Raises Failure where they may not be listed, or Topogate is not installed; KubeError.
@@ -78,7 +78,7 @@ async def read(client: Client, rules: Rules | None = None) -> Reading:
     except Forbidden as error:
         text = "positions and quota need a look at the whole cluster: ask for a ClusterRoleBinding to `topogate-view`"
         raise Failure(f"{error}. {text}") from error
-    return build(flavors, namespaces, cluster, local, workloads, rules=rules, now=time.time())
+    return build(flavors, namespaces, cluster, local, workloads, rules=rules, now=clock.now())
 
 
 def build(

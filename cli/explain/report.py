@@ -1,6 +1,5 @@
 """What is known of a job's placement: read from the cluster, one `Report` for each workload of an owner."""
 
-import time
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
@@ -15,6 +14,7 @@ from cli.explain import owners, queue_report
 from cli.explain.queue_report import Place
 from cli.output import Failure
 from cli.queues.report import why
+from clock import SYSTEM, Clock
 from crds.constants import JOB_CONTROLLER, NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED, Keys
 from crds.numa_placement import decode
 from crds.request import ParsedRequest
@@ -120,7 +120,9 @@ async def report(client: Client, namespace: str, name: str, *, domain: str | Non
     return (await reports(client, namespace, name, domain=domain))[0]
 
 
-async def reports(client: Client, namespace: str, name: str, *, domain: str | None = None) -> tuple[Report, ...]:
+async def reports(
+    client: Client, namespace: str, name: str, *, domain: str | None = None, clock: Clock = SYSTEM
+) -> tuple[Report, ...]:
     """Everything about each workload of an owner (``NAME`` or ``KIND/NAME``), from one reading of the cluster.
 
     Raises Failure where there is none.
@@ -132,14 +134,15 @@ async def reports(client: Client, namespace: str, name: str, *, domain: str | No
     if job is None and kind == "job":
         raise Failure(f"no Job {name} in namespace {namespace}; `kubectl get jobs -n {namespace}` lists them")
     read = await cluster_snapshot.read(client)
-    memory = cluster_snapshot.memory_of(read, settings.model_copy(update={"domain": keys.domain}))
+    memory = cluster_snapshot.memory_of(read, settings.model_copy(update={"domain": keys.domain}), clock=clock)
     found = _records(memory, job) if job is not None else owners.find(memory, namespace, kind, name)
     if job is None and not found:
         raise await owners.not_found(client, memory, namespace, kind, name)
     found_owners = [record.job for record in found] or ([owner_of(job, keys)] if job is not None else [])
     queued = any(owner.queue for owner in found_owners)
-    reading = await live_queues.read(client, queue_rules(settings)) if queued else None
-    return tuple([_report(read, memory, keys, reading, owner) for owner in found_owners])
+    reading = await live_queues.read(client, queue_rules(settings), clock) if queued else None
+    now = clock.now()
+    return tuple([_report(read, memory, keys, reading, owner, now) for owner in found_owners])
 
 
 def _records(memory: Cache, job: objects.Job) -> list[WorkloadEntry]:
@@ -153,7 +156,9 @@ def _records(memory: Cache, job: objects.Job) -> list[WorkloadEntry]:
     return [found] if found is not None else []
 
 
-def _report(read: Dump, memory: Cache, keys: Keys, reading: live_queues.Reading | None, owner: JobView) -> Report:
+def _report(
+    read: Dump, memory: Cache, keys: Keys, reading: live_queues.Reading | None, owner: JobView, now: float
+) -> Report:
     """All that is known of one workload."""
     found = memory.entries.get(owner.id)
     workload = next((one for one in read.workloads if belongs(one, owner) and _in(one, owner)), None)
@@ -174,7 +179,7 @@ def _report(read: Dump, memory: Cache, keys: Keys, reading: live_queues.Reading 
             reason, message = why(reading, key)
     request = owner.request if isinstance(owner.request, ParsedRequest) else None
     pod_set = max(owner.pod_sets, key=lambda one: one.count)
-    room, freed = _lacking(memory, owner.id, reason, held) if state == "Waiting" else ((), None)
+    room, freed = _lacking(memory, owner.id, reason, held, now) if state == "Waiting" else ((), None)
     return Report(
         job=f"{owner.namespace}/{owners.full_name(owner)}",
         kind=owner.kind,
@@ -233,13 +238,13 @@ def _pods_of(pods: Sequence[objects.Pod], owner: JobView) -> list[objects.Pod]:
 
 
 def _lacking(
-    memory: Cache, uid: str, reason: str, flavors: Collection[str] | None
+    memory: Cache, uid: str, reason: str, flavors: Collection[str] | None, now: float
 ) -> tuple[tuple[Room, ...], Relief | None]:
     """Of a job that waits: how much room there is for it, and what would have to be freed."""
     record = memory.entries.get(uid)
     if record is None:
         return (), None
-    dry_run.enter(memory, record, time.time())
+    dry_run.enter(memory, record, now)
     room = _room(memory, record, flavors)
     return room, reliefs.relief(memory, record, reason, room)
 

@@ -4,12 +4,13 @@
 import os
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
-from datetime import UTC, datetime
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from types import TracebackType
 from typing import Self
 
+from clock import SYSTEM, Clock
 from kube.connection import config
 from kube.connection.answers import decode
 from kube.connection.transport import JSON, POOL_SIZE, TIMEOUT_SECONDS, USER_AGENT, Fence, Params, Transport, behind
@@ -28,11 +29,13 @@ class Session:
         pool_size: int = POOL_SIZE,
         timeout: float = TIMEOUT_SECONDS,
         user_agent: str = USER_AGENT,
+        clock: Clock = SYSTEM,
     ) -> None:
         self.connection = connection
         self.timeout = timeout
+        self._clock = clock
         self._fence: Fence | None = None
-        self.transport = Transport(connection, pool_size=pool_size, user_agent=user_agent)
+        self.transport = Transport(connection, pool_size=pool_size, user_agent=user_agent, clock=clock)
 
     @classmethod
     async def connect(
@@ -43,14 +46,15 @@ class Session:
         pool_size: int = POOL_SIZE,
         timeout: float = TIMEOUT_SECONDS,
         user_agent: str = USER_AGENT,
+        clock: Clock = SYSTEM,
     ) -> Self:
         """A client by kubeconfig and context, or in-cluster; nothing is sent yet.
 
         Raises:
             ConfigError: no usable configuration.
         """
-        connection = await config.load(kubeconfig, context)
-        return cls(connection, pool_size=pool_size, timeout=timeout, user_agent=user_agent)
+        connection = await config.load(kubeconfig, context, clock)
+        return cls(connection, pool_size=pool_size, timeout=timeout, user_agent=user_agent, clock=clock)
 
     async def __aenter__(self) -> Self:
         return self
@@ -78,7 +82,7 @@ class Session:
         try:
             return parsedate_to_datetime(self.transport.date)
         except ValueError:
-            return datetime.now(UTC)
+            return self._clock.utc()
 
     async def raw(
         self,

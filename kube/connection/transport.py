@@ -22,6 +22,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
+from clock import SYSTEM, Clock
 from kube.connection.config import Connection
 from kube.errors import (
     ApiError,
@@ -89,7 +90,15 @@ def query(params: Params | None) -> str:
 class Transport:
     """A pool of keep-alive connections to one API server. Make it inside a running event loop; close it."""
 
-    def __init__(self, connection: Connection, *, pool_size: int = POOL_SIZE, user_agent: str = USER_AGENT) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        pool_size: int = POOL_SIZE,
+        user_agent: str = USER_AGENT,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        self._clock = clock
         self._base = connection.url.rstrip("/")
         self._credentials = connection.credentials
         self._agent = user_agent
@@ -155,10 +164,10 @@ class Transport:
         """
         again = method in IDEMPOTENT if idempotent is None else idempotent
         url = URL(f"{self._base}{path}{query(params)}", encoded=True)
-        deadline = asyncio.get_running_loop().time() + timeout
+        deadline = self._clock.monotonic() + timeout
         name = what or (lambda: path)
         try:
-            async with asyncio.timeout_at(deadline):
+            async with asyncio.timeout(timeout):
                 return await self._attempts(method, url, body, content_type, again, deadline, name)
         except TimeoutError as error:
             self._tell(method, 0)
@@ -195,7 +204,7 @@ class Transport:
                 await self._credentials.refresh()
                 continue
             pause = _pause(failure, attempt, again or unsent)
-            if pause is None or attempt == MAX_RETRIES or asyncio.get_running_loop().time() + pause > deadline:
+            if pause is None or attempt == MAX_RETRIES or self._clock.monotonic() + pause > deadline:
                 raise failure
             await asyncio.sleep(pause)
         raise AssertionError("the last attempt returns or raises")

@@ -11,13 +11,13 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from clock import SYSTEM, Clock
 from localcluster.errors import BinariesMissing
 from localcluster.programs import golang
 
@@ -100,7 +100,7 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "topogate"
 
 
-def programs(names: Sequence[str], *, progress: Progress) -> dict[str, Path]:
+def programs(names: Sequence[str], *, progress: Progress, clock: Clock = SYSTEM) -> dict[str, Path]:
     """Paths of the programs in the cache; what is not there is built first.
 
     Raises BinariesMissing with Go's own words.
@@ -115,7 +115,14 @@ def programs(names: Sequence[str], *, progress: Progress) -> dict[str, Path]:
         paths |= {name: folder / name for name in wanted}
         if not all(paths[name].exists() for name in wanted):
             with _alone(cache, progress):
-                _build(go, target, [name for name in wanted if not paths[name].exists()], folder, progress)
+                _build(
+                    go,
+                    target,
+                    [name for name in wanted if not paths[name].exists()],
+                    folder,
+                    progress=progress,
+                    clock=clock,
+                )
     return paths
 
 
@@ -131,13 +138,15 @@ def _alone(cache: Path, progress: Progress) -> Iterator[None]:
         yield
 
 
-def _build(go: golang.Go, target: Target, names: Sequence[str], folder: Path, progress: Progress) -> None:
+def _build(
+    go: golang.Go, target: Target, names: Sequence[str], folder: Path, *, progress: Progress, clock: Clock
+) -> None:
     """Build into a temporary folder beside the final one, then move each program into place."""
     if not names:  # the process we waited for has built them
         return
     folder.mkdir(parents=True, exist_ok=True)
     packages = [target.packages[name] for name in names]
-    watch = _Watch(", ".join(names), progress)
+    watch = _Watch(", ".join(names), progress, clock)
     dependencies = _run(go, ["list", "-deps", *packages], target.directory, watch)
     watch.expected = len(dependencies)
     with tempfile.TemporaryDirectory(prefix="building-", dir=folder.parent) as scratch:
@@ -154,11 +163,12 @@ class _Watch:
     Go names packages as it compiles them and is silent about those in its cache, so the count may stay behind.
     """
 
-    def __init__(self, what: str, progress: Progress) -> None:
+    def __init__(self, what: str, progress: Progress, clock: Clock) -> None:
         self.what = what
         self.expected = 0
         self._progress = progress
-        self._started = time.monotonic()
+        self._clock = clock
+        self._started = clock.monotonic()
         self._reported = 0.0
         self._pause = PROGRESS_SECONDS if sys.stderr.isatty() else LOG_SECONDS
         self._modules = self._packages = 0
@@ -173,7 +183,7 @@ class _Watch:
 
     def report(self) -> None:
         """Tell how far it is, if the last time was long enough ago."""
-        now = time.monotonic()
+        now = self._clock.monotonic()
         if self._reported and now - self._reported < self._pause:
             return
         self._reported = now

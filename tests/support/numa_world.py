@@ -5,6 +5,7 @@ from support.owned import KEYS, LEVELS, make_pod
 from support.published import GI, GPU, nrt, nrt_zone
 from support.world import FLAVOR, World
 
+from clock import SYSTEM, Clock
 from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
 from crds.numa_placement import encode
 from engine.model import HOSTNAME_LABEL
@@ -42,7 +43,7 @@ class NumaWorld(World):
             self.publish(f"r1-{host}")
 
     def make(self, **options):
-        return super().make(clock=lambda: self.now, **options)
+        return super().make(clock=Clock(SYSTEM.now, lambda: self.now), **options)
 
     def publish(self, name, zones=(0, 1), **options):
         options = {"policy": "single-numa-node", **options}

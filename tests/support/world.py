@@ -3,6 +3,7 @@
 import msgspec
 from support.owned import KEYS, LEVELS, make_admission, make_known
 
+from clock import SYSTEM
 from engine.model import HOSTNAME_LABEL
 from kube.informer import Event, EventKind
 from kube.objects import (
@@ -66,6 +67,7 @@ class World:
         self.memory.load((), (), (), (), ())
 
     def make(self, **options):
+        options = {"clock": SYSTEM, **options}
         return Cache(KEYS, self.look_ups(), self._ask, notices=self, **options)
 
     def _ask(self, uid, after):

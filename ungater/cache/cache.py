@@ -9,11 +9,11 @@ Rules
 What an event changes is said in one file a kind: `jobs`, `pod_groups`, `pods`, `workloads`, `nodes`, `config`, `pdb`.
 """
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
+from clock import Clock
 from crds.constants import Keys
 from engine.cluster.state import ClusterState
 from engine.numa.score import ZoneScore
@@ -52,10 +52,7 @@ T = TypeVar("T", bound=objects.Object)
 
 
 class Cache:
-    """Everything the controller knows, in its parts. No I/O, no tasks; keys to look at go to ``enqueue(uid, after)``.
-
-    ``clock``: seconds that never go back; ``wall``: seconds since the epoch.
-    """
+    """Everything the controller knows, in its parts. No I/O, no tasks; ``enqueue(uid, after)`` gets keys to look at."""
 
     def __init__(
         self,
@@ -72,24 +69,21 @@ class Cache:
         life: LifeRules | None = None,
         missing_pods: MissingPods | None = None,
         require_queue: bool = False,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
+        clock: Clock,
         guard: Guard | None = None,
     ) -> None:
-        self.keys, self.stores, self.guard = keys, stores, guard or Guard()
+        self.keys, self.stores, self.guard = keys, stores, guard or Guard(clock)
         options, notices = options or Options(), notices or Silent()
         score = ZoneScore(options.numa_score)
         self.state = ClusterState(reconstruct_available=options.reconstruct_available, numa_score=score)
         self.entries = Entries(keys, stores.pods_of)
         self.gated_orphans = self.entries.gated_orphans
         self.topologies = NodeTopologies(self.state, options, stores.nodes, notices.machine)
-        self.mismatches = PlacementMismatches(enqueue, self.topologies.broken, notices.mismatch, clock)
-        self.in_flight = InFlightPods(
-            self.state, self.topologies, enqueue, self.entries.of_workload, clock=clock, wall=wall
-        )
+        self.mismatches = PlacementMismatches(enqueue, self.topologies.broken, notices.mismatch, clock.monotonic)
+        self.in_flight = InFlightPods(self.state, self.topologies, enqueue, self.entries.of_workload, clock=clock)
         self.priorities = PriorityClasses()
         kept_apart = partial(anywhere, self.priorities)
-        self.reservations = Reservations(self.state, queueing, self.priorities.of_pods, kept_apart, wall)
+        self.reservations = Reservations(self.state, queueing, self.priorities.of_pods, kept_apart, clock.now)
         self._core = core = Core(
             keys,
             stores,
@@ -100,7 +94,7 @@ class Cache:
             enqueue=enqueue,
             signal=signal,
             guard=self.guard,
-            clock=clock,
+            clock=clock.monotonic,
         )
         self.pod_sets = RequestedPodSets(core, self.priorities)
         self._charges = charges = Charges(core)
@@ -113,7 +107,7 @@ class Cache:
         self.nodes = NodeEvents(core, charges, left)
         self.workloads = WorkloadEvents(core, self.admissions, groups)
         self.config = ConfigEvents(core, self.reservations.forget_namespace)
-        self.doubts = Doubts(clock)
+        self.doubts = Doubts(clock.monotonic)
         self.rules = self._context(life or LifeRules(), missing_pods or MissingPods(), require_queue=require_queue)
 
     def _context(self, life: LifeRules, missing_pods: MissingPods, *, require_queue: bool) -> ReconcileContext:

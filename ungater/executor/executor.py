@@ -3,10 +3,10 @@
 An action that awaits the API server is the last one of its look: what was decided beside it may be stale then.
 """
 
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from clock import Clock
 from engine.reasons import Reason
 from kube.errors import BadRequest, Forbidden, Invalid, KubeError, TooLarge
 from kube.events import EventRecorder, reference
@@ -79,6 +79,7 @@ class Executor:
         requeue: Callable[[str, float], None],
         idle: Callable[[], bool],
         saw: Callable[[str], None],
+        clock: Clock,
     ) -> None:
         self._cache = cache
         self._scheduler = scheduler
@@ -89,7 +90,8 @@ class Executor:
         self._recorder = recorder
         self._requeue = requeue
         self._saw = saw
-        self.deferred = DeferredWrites(idle, lambda job: requeue(job, 0.0), cache.entries.keys)
+        self._clock = clock
+        self.deferred = DeferredWrites(idle, lambda job: requeue(job, 0.0), cache.entries.keys, clock)
         self._carry: dict[type, Callable[[WorkloadEntry, Any], Awaitable[bool]]] = {
             Create: self._create,
             UpdateSpec: self._respec,
@@ -113,7 +115,7 @@ class Executor:
         cache = self._cache
         match instruction:
             case Enqueue(lost, until, asked):
-                entry.want(lost, asked, time.time())
+                entry.want(lost, asked, self._clock.now())
                 cache.admissions.enter(entry, until)
                 self._saw(entry.id)
                 self._scheduler.withdraw(entry)
@@ -134,7 +136,7 @@ class Executor:
                 self._recorder.event(reference(PODS, pod), "Warning", reason, "Replace", message)
                 self._pods.delete(entry, pod, at_once=at_once)
             case ShrinkLater():
-                entry.shrink(time.monotonic() + SHRINK_AFTER)
+                entry.shrink(self._clock.monotonic() + SHRINK_AFTER)
                 self._requeue(entry.id, SHRINK_AFTER)
             case RequeueAfter(after):
                 self._requeue(entry.id, after)
@@ -162,7 +164,7 @@ class Executor:
                 return
             entry.noted.add(tell.once)
         else:
-            entry.note_event(LastEvent(str(tell.reason), tell.message, time.monotonic()))
+            entry.note_event(LastEvent(str(tell.reason), tell.message, self._clock.monotonic()))
         if tell.pod is None:
             emit(self._recorder, entry, tell.type, tell.reason, tell.action, message=tell.message)
             return
@@ -210,7 +212,7 @@ class Executor:
         observed = entry.observed
         if observed is None:
             return False
-        more = unhealthy_nodes(observed, write.lost, time.time()) if write.lost is not None else {}
+        more = unhealthy_nodes(observed, write.lost, self._clock.now()) if write.lost is not None else {}
         if conditions.is_so(observed.conditions, write.wanted) and not more:
             self.deferred.needless(entry.id)
             return False
@@ -239,7 +241,7 @@ class Executor:
         if entry.admission is not None:
             checks = self._cache.admissions.checks_of(entry) if entry.job.suspended else ()  # who runs has passed them
             wanted = admitted_as(entry.observed, "the admission was written again", checks)
-            more = {"admissionChecks": pending(checks)} if checks else None
+            more = {"admissionChecks": pending(checks, self._clock.now())} if checks else None
             if (evict := self._cache.reservations.awaited(entry.key)) is not None:
                 entry.evict_for(evict)  # its Workload said so that is gone
             await self._store(entry, entry.admission, wanted, more)

@@ -5,13 +5,13 @@ condition is stored, pods go one by one, the job is suspended and gets its templ
 then somebody else gets what it held.
 """
 
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
+from clock import Clock
 from crds.constants import Keys
 from engine.reasons import Reason
 from kube.client import Client
@@ -85,6 +85,7 @@ class Lifecycle:
         metrics: Metrics,
         patience: float,
         reclaim: Reclaim,
+        clock: Clock,
     ) -> None:
         self._client = client
         self._cache = cache
@@ -98,6 +99,7 @@ class Lifecycle:
         self._patience = patience
         self._reclaim = reclaim
         self._flavors = flavors
+        self._clock = clock
 
     async def writing(
         self, entry: WorkloadEntry, write: Callable[[ObservedWorkload], Awaitable[ObservedWorkload]]
@@ -257,7 +259,7 @@ class Lifecycle:
         if not preemptors:
             return False
         if self._untouched(entry, evict):
-            self._cache.queues.spare(entry.key, time.time() + SPARED)
+            self._cache.queues.spare(entry.key, self._clock.now() + SPARED)
             return await self._spare(entry, Reason.EVICTION_BLOCKED, blocked.message)
         self._leaving(entry)
         return False
@@ -269,7 +271,7 @@ class Lifecycle:
         blocked = self._evict_each(entry, evict.pods, reclaims=reclaims)
         if blocked is None or reclaims:
             return False
-        until = time.time() + SPARED
+        until = self._clock.now() + SPARED
         own = (entry.key, growth_of(entry.key))
         if not any(pod.metadata.uid in entry.pods for pod, _ in evict.pods):  # those that no queue admitted
             preemptors = [name for name in own if name in queues.nominated]
@@ -289,7 +291,7 @@ class Lifecycle:
         long to stop as they like.
         """
         blocked = self._evictions.blocked(entry.id)
-        waited = time.monotonic() - blocked.since if blocked is not None else 0.0
+        waited = self._clock.monotonic() - blocked.since if blocked is not None else 0.0
         late = blocked is not None and waited >= self._patience
         overriding, most = reclaims and late, self._reclaim.grace if reclaims else None
         more = ""
@@ -349,7 +351,7 @@ class Lifecycle:
             self._again(entry.id, SENDING)  # a patch on its way may still use a slot
             return False
         await self._restore(entry)
-        now, observed = time.time(), entry.observed
+        now, observed = self._clock.now(), entry.observed
         more: dict[str, Any] = {}
         if back.leave:
             more["requeueState"] = None

@@ -1,12 +1,12 @@
 """What nobody announces, looked at now and then: deadlines, pods and Workloads of nobody, gauges."""
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Protocol
 
 import structlog
 
+from clock import Clock
 from engine.reasons import Reason
 from kube.errors import KubeError
 from kube.events import EventRecorder, reference
@@ -21,7 +21,7 @@ from ungater.metrics import Metrics
 from ungater.model.workload_object import Workload, observed_of
 from ungater.workqueue import backoff
 from ungater.writers.evictor import Evictor
-from ungater.writers.pods import seconds_of
+from ungater.writers.pods import age
 from ungater.writers.workloads import WorkloadWriter
 
 SWEEP = 2.0  # seconds between two looks
@@ -65,6 +65,7 @@ class Sweeper:
         metrics: Metrics,
         recorder: EventRecorder,
         guard: Guard,
+        clock: Clock,
     ) -> None:
         self._cache = cache
         self._watches = watches
@@ -75,6 +76,7 @@ class Sweeper:
         self._metrics = metrics
         self._recorder = recorder
         self._guard = guard
+        self._clock = clock
         self._unowned = UnownedWorkloads(cache.pod_groups.serves, watches.there, cache.pod_groups.without_pods)
         self._unowned_at = 0.0
         self._sweeps: dict[str, Callable[[], None]] = {
@@ -94,7 +96,7 @@ class Sweeper:
         """Look, for ever."""
         while True:
             await asyncio.sleep(SWEEP)
-            now = time.monotonic()
+            now = self._clock.monotonic()
             for uid, entry in self._cache.entries.items():
                 if any(expectation.deadline <= now for expectation in entry.expectations.values()) or any(
                     again <= now for again in entry.deleting.values()
@@ -108,7 +110,7 @@ class Sweeper:
         self._metrics.set_machines(*self._cache.topologies.counts())
         self._metrics.set_pending(self._cache.pending())
         self._metrics.set_heard(self._watches.heard())
-        self._metrics.set_capacity(self._cache.state)
+        self._metrics.set_capacity(self._cache.state, self._clock.monotonic())
 
     def _end_refusals(self) -> None:
         if self._cache.mismatches.ended():
@@ -145,7 +147,7 @@ class Sweeper:
                 await asyncio.sleep(backoff(failures))
 
     def _remove_unowned(self) -> None:
-        now = time.monotonic()
+        now = self._clock.monotonic()
         if now < self._unowned_at:
             return
         self._unowned_at = now + UNOWNED
@@ -162,8 +164,9 @@ class Sweeper:
 
     def _tell_gated_orphans(self) -> None:
         """Say why gated pods of owners that are not served stay gated; not at once, as their job may follow them."""
+        now = self._clock.now()
         for uid, pod in self._cache.gated_orphans.pods.items():
-            if pod is None or time.time() - seconds_of(pod.metadata.creation_timestamp) < SWEEP:
+            if pod is None or age(pod.metadata.creation_timestamp, now) < SWEEP:
                 continue
             self._cache.gated_orphans.pods[uid] = None
             owner = controller_of(pod.metadata)

@@ -10,13 +10,13 @@ Rules
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 import structlog
 
+from clock import Clock
 from kube import objects as core
 from kube.client import Client
 from kube.errors import Conflict, KubeError, NotFound
@@ -50,8 +50,9 @@ log = structlog.get_logger()
 class AdmissionCheckController:
     """Between Kueue and ``memory``. Runs nothing where Kueue is not there."""
 
-    def __init__(self, client: Client, cache: Cache, standings: Standings, limits: Limits) -> None:
+    def __init__(self, client: Client, cache: Cache, standings: Standings, limits: Limits, clock: Clock) -> None:
         self._client = client
+        self._clock = clock
         self._cache = cache
         self._limits = limits
         self._hopeless: dict[str, float] = {}  # by key of a Workload: since when (epoch seconds) it can never be placed
@@ -60,7 +61,7 @@ class AdmissionCheckController:
             0.0,
             retries.ContestedQueues(),
         )  # when that was looked at
-        self._queue = WorkQueue()
+        self._queue = WorkQueue(clock)
         self._standings = standings
         self._written: dict[str, tuple[float, int]] = {}  # by key of a Workload: when, and the version that came of it
         self._failures: dict[str, int] = {}
@@ -83,6 +84,7 @@ class AdmissionCheckController:
             self._client,
             newest,
             type_,
+            clock=self._clock,
             on_event=on_event,
             older=older,
             look_seconds=LOOK_SECONDS,
@@ -199,7 +201,7 @@ class AdmissionCheckController:
         wanted = decide.activity(check, self._cache.keys.domain, self._cache.flavors)
         generation, own = check.metadata.generation, core.condition(check.status.conditions, kueue_objects.ACTIVE)
         before = (own,) if own is not None else ()
-        merged = conditions.merge(before, (wanted,), generation=generation, now=time.time())
+        merged = conditions.merge(before, (wanted,), generation=generation, now=self._clock.now())
         if merged is None:
             return
         body = {
@@ -221,7 +223,7 @@ class AdmissionCheckController:
         checks = decide.checks_of(workload, self._known())
         if not checks:
             return
-        now = time.monotonic()
+        now = self._clock.monotonic()
         wanted = self._after_retry(key, workload, checks) or self._wanted(key, workload, checks)
         if wanted is None:
             return  # the job is looked at when that is done, and this with it
@@ -245,7 +247,7 @@ class AdmissionCheckController:
         """The checks where Kueue has followed a Retry; none where there is nothing to do about that."""
         if self._old_api:
             return []
-        now, told = time.time(), self._told.get(key, RetryAnswer())
+        now, told = self._clock.now(), self._told.get(key, RetryAnswer())
         steps = [retries.next_step(workload, check, told, now) for check in checks]
         return [step or check for step, check in zip(steps, checks, strict=True)] if any(steps) else []
 
@@ -275,7 +277,7 @@ class AdmissionCheckController:
 
     def _unplaced(self, key: str, workload: kueue_objects.KueueWorkload, side: Side, times: int) -> str:
         """What is said of one that has no place."""
-        now = time.time()
+        now = self._clock.now()
         if side.reason in HOPELESS:
             self._hopeless.setdefault(key, now)
         elif side.placed or side.reason is not None:
@@ -310,7 +312,7 @@ class AdmissionCheckController:
     async def _write(
         self, resource: Any, workload: kueue_objects.KueueWorkload, checks: list[KueueCheckState]
     ) -> kueue_objects.KueueWorkload:
-        body = answers.body(resource.api_version, workload, checks, time.time(), delays=not self._old_api)
+        body = answers.body(resource.api_version, workload, checks, self._clock.now(), delays=not self._old_api)
         return await self._client.apply(
             resource, body, subresource="status", field_manager=CONTROLLER, type=kueue_objects.KueueWorkload
         )

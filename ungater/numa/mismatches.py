@@ -6,7 +6,6 @@ nothing any more, and an observed placement counts before a predicted one. After
 of that shape (`ungater.numa.node_backoff`), so that the replacement goes elsewhere or waits.
 """
 
-import time
 from collections.abc import Callable, Iterable
 
 from crds.constants import NUMA_PLACEMENT_OBSERVED
@@ -29,7 +28,7 @@ class PlacementMismatches:
         enqueue: Callable[[str, float], None],
         broken: Callable[[Pod], tuple[str, ...]],
         tell: Callable[[WorkloadEntry, PlacementMismatch], None],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
     ) -> None:
         self._tell = tell
         self._broken = broken  # what a pod's own devices do not keep

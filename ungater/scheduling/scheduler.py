@@ -5,13 +5,13 @@ plan of a preemption before its first eviction. Where storing fails for certain,
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
 import structlog
 
+from clock import Clock
 from engine.reasons import Reason
 from engine.results import Refusal
 from kube.errors import KubeError, NotFound
@@ -30,7 +30,7 @@ from ungater.scheduling.admission_conditions import admitted_as, not_ready, pend
 from ungater.scheduling.replacement import COUNTED, elsewhere, reclaimed, refused_text, told
 from ungater.workqueue import backoff
 from ungater.writers.events import FINE, emit
-from ungater.writers.pods import seconds_of
+from ungater.writers.pods import age
 from ungater.writers.workloads import Overtaken, WorkloadWriter, stored_of
 
 WRITES = 16  # admissions under way
@@ -53,6 +53,7 @@ class Scheduler:
         again: Callable[[str, float], None],
         metrics: Metrics,
         recorder: EventRecorder,
+        clock: Clock,
     ) -> None:
         self._cache = cache
         self._writer = writer
@@ -60,20 +61,21 @@ class Scheduler:
         self._again = again
         self._metrics = metrics
         self._recorder = recorder
+        self._clock = clock
         self._writes = asyncio.Semaphore(WRITES)
         self.next_time: float | None = None  # when time alone helps somebody, in seconds since the epoch
 
     def cycle(self) -> bool:
         """One cycle. Returns whether there is more to look at now."""
-        cache, started = self._cache, time.perf_counter()
+        cache, started = self._cache, self._clock.monotonic()
         cache.nodes.look_at_changed()
         # 1. Who holds slots that are lost gets others, before anybody takes the room.
         self._move()
         # 2. The cycle itself: growth, turns, preemption. All of it is held when it returns.
-        made = cycle(cache.state, cache.queues, time.time(), HEADS)
+        made = cycle(cache.state, cache.queues, self._clock.now(), HEADS)
         if made.admitted or made.waiting or made.preempting:
             answer = "placed" if made.admitted else "refused"
-            self._metrics.placement.labels(answer).observe(time.perf_counter() - started)
+            self._metrics.placement.labels(answer).observe(self._clock.monotonic() - started)
         # 3. Store what was decided, and say what was refused.
         self._carry_out(made)
         self.next_time = made.next_time
@@ -108,7 +110,7 @@ class Scheduler:
         entry = self._cache.entries.of_workload(failed.key)
         if entry is None:
             return
-        entry.refuse(Refused(Reason.INTERNAL_ERROR, in_words(failed.error)), time.monotonic())
+        entry.refuse(Refused(Reason.INTERNAL_ERROR, in_words(failed.error)), self._clock.monotonic())
         self._again(entry.id, 0.0)
 
     def _with(self, key: str, write: Callable[[WorkloadEntry], Awaitable[None]]) -> None:
@@ -130,7 +132,7 @@ class Scheduler:
             # With this workload alone: all others are served. What is stored is taken over from its events.
             self._cache.guard.failed("workload", entry.key, error)
             delay = backoff(entry.count_failure())
-            self._cache.admissions.undo(entry, time.time() + delay)
+            self._cache.admissions.undo(entry, self._clock.now() + delay)
             self._again(entry.id, delay)
         if entry.failures <= failures:
             self._again(entry.id, 0.0)
@@ -142,7 +144,7 @@ class Scheduler:
         admission = self._admission(entry, admitted.grant)
         text = self._text(entry, admission, admitted.message)
         wanted = (*admitted_as(observed, text, checks := self._checks(entry, admission)), *not_ready(entry))
-        more = {"admissionChecks": pending(checks)} if checks else None
+        more = {"admissionChecks": pending(checks, self._clock.now())} if checks else None
         try:
             done = await self._settle(entry, admitted.grant, admission, wanted, more)
         finally:
@@ -150,7 +152,7 @@ class Scheduler:
         if done:
             self._was_admitted(entry, Reason.ADMITTED, "Admit", text)
             self._metrics.admitted.inc()
-            self._metrics.admission.observe(max(0.0, time.time() - seconds_of(entry.job.created)))
+            self._metrics.admission.observe(age(entry.job.created, self._clock.now()))
 
     async def _change(self, grant: AssumedAdmission, reason: Reason, entry: WorkloadEntry) -> None:
         """Store that one who is admitted has other slots, or more of them. An eviction that began meanwhile goes on."""
@@ -224,7 +226,7 @@ class Scheduler:
         delay = backoff(entry.count_failure())
         if entry.grant is not None:
             self._cache.reservations.rest(entry)  # else the room that it gives back would have it tried again at once
-        self._cache.admissions.undo(entry, time.time() + delay)
+        self._cache.admissions.undo(entry, self._clock.now() + delay)
         self._again(entry.id, delay)
         log.warning("admission was not stored", workload=entry.key, error=str(error))
         if isinstance(error, NotFound):
@@ -351,7 +353,7 @@ class Scheduler:
             self._refuse(entry, Refusal(waiting.reason, waiting.message, flavor=flavor))
 
     def _refuse(self, entry: WorkloadEntry, refusal: Refusal) -> None:
-        now, before = time.monotonic(), entry.refused
+        now, before = self._clock.monotonic(), entry.refused
         soon = before is not None and before.reason == refusal.reason and now - entry.refused_at < DETAILS
         if soon and refusal.reason in COUNTED:
             return  # its text takes long to make

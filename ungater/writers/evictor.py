@@ -15,13 +15,13 @@ Rules
 """
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 
+from clock import Clock
 from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError, TooManyRequests
@@ -49,7 +49,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Blocked:
-    """A budget refuses. ``since``: seconds on the clock of `Evictor`; ``message`` names the pod and the budget."""
+    """A budget refuses. ``since``: monotonic; ``message`` names the pod and the budget."""
 
     since: float
     message: str
@@ -107,11 +107,9 @@ class Evictor:
         recorder: EventRecorder,
         metrics: Metrics,
         guard: Guard,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
+        clock: Clock,
     ) -> None:
         self._client = client
-        self._wall = wall
         self._concurrency = concurrency
         self._again = again
         self._recorder = recorder
@@ -146,7 +144,7 @@ class Evictor:
             pass  # it terminates, and takes too long
         elif overriding and not found.overriding and found.blocked is not None:
             found.override()  # at once, whatever the last refusal asked to wait
-        elif (left := found.not_before - self._clock()) > 0:
+        elif (left := found.not_before - self._clock.monotonic()) > 0:
             if left < float("inf"):
                 self._again(uid, left)  # this look came before the one that was asked for then, and took its place
             return
@@ -156,7 +154,7 @@ class Evictor:
     def _lingers(self, pod: Pod, most: int | None) -> bool:
         """Whether a pod that terminates has more time left than it may have."""
         end = moment(pod.metadata.deletion_timestamp)
-        return most is not None and end is not None and end - self._wall() > most + SPARE
+        return most is not None and end is not None and end - self._clock.now() > most + SPARE
 
     def blocked(self, uid: str) -> Blocked | None:
         """What has held up the evictions of a workload for the longest time; None where nothing does."""
@@ -170,7 +168,7 @@ class Evictor:
 
     def sweep(self) -> None:
         """Forget what nobody has asked for again since it was due: its workload is gone, or needs it no more."""
-        now = self._clock()
+        now = self._clock.monotonic()
         for pod in [pod for pod, one in self._tries.items() if now - one.not_before > UNASKED]:
             self._forget_pod(pod)
 
@@ -238,14 +236,14 @@ class Evictor:
             raise _made_again(pod) from error
 
     def _granted(self, one: _Try) -> None:
-        one.grant(self._clock() + SEEN_AFTER)
+        one.grant(self._clock.monotonic() + SEEN_AFTER)
         self._metrics.evictor.labels("evicted").inc()
         self._recorder.event(reference(PODS, one.pod), "Normal", Reason.EVICTED, "Evict", one.why)
         log.info("evicted", pod=one.pod.metadata.name, namespace=one.pod.metadata.namespace, why=one.why)
         self._again(one.uid, SEEN_AFTER)
 
     def _refused(self, one: _Try, error: KubeError) -> None:
-        now, meta = self._clock(), one.pod.metadata
+        now, meta = self._clock.monotonic(), one.pod.metadata
         delay = backoff(one.count_failure(), first=FIRST_DELAY, longest=LONGEST_DELAY)
         budget = isinstance(error, TooManyRequests) or _several_budgets(error)
         if budget:

@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 from support.owned import KEYS, make_job, slot_map
 from support.world import NODES, World, stored_workload
 
+from clock import SYSTEM
 from kube.objects import key
 from kube.pods import convert
 from ungater import guard as guarding
@@ -28,7 +29,7 @@ def logged():
 
 def test_an_error_is_counted_each_time_and_logged_once(logged):
     kinds = []
-    guard = Guard(kinds.append)
+    guard = Guard(SYSTEM, kinds.append)
     for name in ("a", "a", "b"):
         with guard("pod", name):
             raise PoisonError
@@ -39,7 +40,7 @@ def test_an_error_is_counted_each_time_and_logged_once(logged):
 
 def test_what_ends_the_process_is_not_kept():
     for error in (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
-        with pytest.raises(error), Guard()("pod", "a"):
+        with pytest.raises(error), Guard(SYSTEM)("pod", "a"):
             raise error
 
 
@@ -53,7 +54,7 @@ async def test_a_loop_that_fails_begins_again(monkeypatch):
             raise PoisonError
         await asyncio.sleep(60)
 
-    task = asyncio.create_task(Guard(kinds.append).forever("loop", loop))
+    task = asyncio.create_task(Guard(SYSTEM, kinds.append).forever("loop", loop))
     while len(began) < 3:
         await asyncio.sleep(0)
     task.cancel()

@@ -7,7 +7,6 @@ Rules
 """
 
 import dataclasses
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
@@ -44,7 +43,7 @@ class Reservations:
         rules: model.Rules | None,
         pod_priority: Callable[[JobView], int | None],
         kept_apart: Callable[[WorkloadEntry, PodSetView], PodSet | None],
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float],
     ) -> None:
         self.state = state
         self.queues = Queues(rules)

@@ -12,6 +12,7 @@ from support.owned import KEYS, make_job, make_known, make_pod, slot_map
 from support.queued_world import entry_of, filled, queued
 from support.world import World, stored_workload
 
+from clock import SYSTEM
 from crds.settings import Settings
 from engine.reasons import Reason
 from kube.errors import Conflict, NotFound
@@ -138,6 +139,7 @@ async def test_what_becomes_of_a_workload_while_its_job_is_patched_is_not_lost(w
         metrics=Metrics(),
         patience=1.0,
         reclaim=Reclaim(),
+        clock=SYSTEM,
     )
     await living.suspend(record)
     assert (record.observed.active, record.writes.busy) == (False, False)
@@ -146,7 +148,7 @@ async def test_what_becomes_of_a_workload_while_its_job_is_patched_is_not_lost(w
 @pytest.fixture
 def controller():
     """A controller whose writes go to a stand-in, with what a World would have told it."""
-    made = Controller(Settings(), None, Metrics(), None)
+    made = Controller(Settings(), None, Metrics(), None, SYSTEM)
     made.cache.load((), (), (), (), ())
     return made
 

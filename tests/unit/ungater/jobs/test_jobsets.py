@@ -7,6 +7,7 @@ import pytest
 from support.owned import KEYS, make_job, make_known
 from support.world import FLAVOR, NODES, World, stored_workload
 
+from clock import SYSTEM, Clock
 from crds.constants import JOB_INDEX_LABEL, JOB_SET_INDEX, JOB_SET_ROLE
 from crds.request import RequestError
 from engine.model import Policy
@@ -175,7 +176,7 @@ class Sets(World):
         super().__init__()
 
     def make(self):
-        return super().make(clock=lambda: self.now)
+        return super().make(clock=Clock(SYSTEM.now, lambda: self.now))
 
     def put_set(self, jobset):
         self.jobsets["ns/js"] = jobset

@@ -13,6 +13,7 @@ from support.looked_at import LookedAt
 from support.owned import KEYS
 from support.world import FLAVOR, NODES
 
+from clock import SYSTEM, Clock
 from kube.informer import Event, EventKind
 from kube.objects import Job, Pod
 from kube.replicas import MPI_JOBS, RAY_CLUSTERS, REPLICATED, Replicated, replicas_of
@@ -66,7 +67,7 @@ class Owned(LookedAt):
             self.put("node", node)
 
     def make(self):
-        memory = super().make(clock=lambda: self.seconds)
+        memory = super().make(clock=Clock(SYSTEM.now, lambda: self.seconds))
         for resource, one in self.owners.values():
             memory.pod_groups.on_replicated(resource, Event(EventKind.ADDED, one.metadata.name, None, one))
         return memory
