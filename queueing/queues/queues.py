@@ -31,7 +31,7 @@ from queueing.queues.eviction_units import Path, holder_of, orphan
 from queueing.queues.flavor_assigner import FlavorAssignments, options
 from queueing.queues.holders import Holders, flavors_of, helped_by
 from queueing.queues.pdb import Budgets
-from queueing.queues.pending import EquivalenceClass
+from queueing.queues.pending import EquivalenceClass, PendingQueue
 from queueing.queues.pending_workloads import Event, PendingWorkloads
 from queueing.queues.quota import Held, Quotas
 
@@ -159,7 +159,7 @@ class Queues:
             )
         elif entry.workload != workload:
             self.pending.leave(entry)
-            entry.workload, entry.order, entry.shape, entry.errors = workload, order(workload), shape(workload), 0
+            entry.change(workload)
         if entry.phase in {Phase.STUCK, Phase.WAITING}:
             self.pending.route(entry)
 
@@ -250,7 +250,7 @@ class Queues:
             self.drains.add(entry.workload.key)
         else:
             self.drains.discard(entry.workload.key)
-            entry.drained = False
+            entry.keep()
 
     # -- what is held -----------------------------------------------------------------------------------------
 
@@ -347,7 +347,7 @@ class Queues:
         entry = self.entries.get(key)
         if entry is None or entry.phase in HOLDING:
             return
-        entry.since = now
+        entry.restart(now)
         if until > now:
             self.put_off(key, until)
         else:
@@ -357,9 +357,21 @@ class Queues:
         """What the workloads of a group may be given; kept until queues or flavors change."""
         if group.options is None or group.options_at != self.changes:
             workload = self.entries[next(iter(group.members))].workload
-            group.options = options(state, self.quotas.queues[group.line.queue], self.plain, workload)
-            group.options_at = self.changes
+            made = options(state, self.quotas.queues[group.line.queue], self.plain, workload)
+            group.offer(made, self.changes)
+            return made
         return group.options
+
+    # -- what a cycle does ------------------------------------------------------------------------------------
+
+    def serve(self, line: PendingQueue) -> None:
+        """A queue has its turn."""
+        self.turn = max(self.turn, line.turn)
+        line.take_turn()
+
+    def count_search(self) -> None:
+        """Victims are searched for once more."""
+        self.searches += 1
 
     # -- reading ----------------------------------------------------------------------------------------------
 
