@@ -25,12 +25,11 @@ log = structlog.get_logger()
 class Process:
     """The controller of one process: a fresh `Controller` for every term in which it leads."""
 
-    def __init__(self, settings: Settings, client: Client) -> None:
+    def __init__(self, settings: Settings, client: Client, metrics: Metrics) -> None:
         self._settings = settings
         self._client = client
         self._recorder = EventRecorder(client, COMPONENT)
-        self.metrics = Metrics()
-        client.transport.observe = self.metrics.answered
+        self.metrics = metrics
         self.controller: Controller | None = None
 
     @property
@@ -82,17 +81,19 @@ async def run(
     settings: Settings,
     client: Client,
     *,
+    metrics: Metrics | None = None,
     stop: asyncio.Event | None = None,
     on_port: Callable[[int], None] | None = None,
 ) -> None:
     """Run until ``stop`` is set or the task is cancelled.
 
-    ``on_port`` is told the port of /healthz and /readyz (``health_port`` 0 takes any free one).
+    ``metrics``: those in which the client's answers are counted, where they are. ``on_port`` is told the port of
+    /healthz and /readyz (``health_port`` 0 takes any free one).
 
     Raises:
         OSError: the port is taken.
     """
-    process = Process(settings, client)
+    process = Process(settings, client, metrics or Metrics())
     async with serving(settings, client, process.metrics.registry, ready=lambda: process.ready) as ports:
         if on_port is not None:
             on_port(ports.health)
