@@ -222,14 +222,16 @@ class _Turns:
     def enter(self, line: PendingQueue) -> None:
         """A queue takes part if it has somebody to look at."""
         while (group := line.next()) is not None and line.queue in self.queues.quotas.queues:
-            line.join(self.queues.turn)
+            if not line.active:
+                line.join(self.queues.turn)
             with self.shield(head_of(group)):
                 share, borrows = self._claim(line, group)
                 head = group.head
                 assert head is not None  # noqa: S101  (``next`` gives groups that have one)
                 heapq.heappush(self.heap, (share, line.turn, borrows, head, line.queue))
                 return
-        line.rest()
+        if line.active:
+            line.rest()
 
     def _claim(self, line: PendingQueue, group: EquivalenceClass) -> tuple[float, bool]:
         quotas = self.queues.quotas

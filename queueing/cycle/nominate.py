@@ -6,7 +6,7 @@ Flavors are tried in order; whether borrowing, or preempting, in a flavor comes 
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -124,7 +124,7 @@ class _Look:
             return fewer
         if wrong is not None:
             self.waits.add(wrong)
-        return replace(self.waits, aside=self._alone())
+        return Waits(self.waits.refusals, self.waits.events, self._alone())
 
     def fits(self, option: FlavorAssignment) -> tuple[Assignment, ...] | None:
         """Where the pods go if quota and room are there; else None, with the reason noted."""

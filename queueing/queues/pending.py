@@ -95,8 +95,7 @@ class PendingQueue:
 
     def join(self, turn: int) -> None:
         """It takes part in the turns: at the present one, however long it did not."""
-        if not self.active:
-            self.active, self.turn = True, max(self.turn, turn)
+        self.active, self.turn = True, max(self.turn, turn)
 
     def rest(self) -> None:
         """Nobody of it is to be looked at."""
