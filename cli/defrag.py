@@ -184,7 +184,7 @@ def _movable(memory: Cache, record: WorkloadEntry, pods: tuple[str, ...], priori
             topology = resolve(owned.request, now.levels)
         if topology is None:
             return f"flavor {now.flavor} has no longer the level that it requests"
-        pod_sets.append(memory.pod_set(record, owned, topology, now.count))
+        pod_sets.append(memory.pod_sets.pod_set(record, owned, topology, now.count))
         flavors.append(now.flavor)
     return Movable(tuple(pod_sets), tuple(flavors), pods, priority)
 

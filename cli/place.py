@@ -236,7 +236,7 @@ def _room(memory: Cache, record: WorkloadEntry) -> Iterator[Room]:
     local = memory.queues.local.get((record.job.namespace, record.job.queue)) if record.job.queue else None
     queue = memory.queues.quotas.queues.get(local.cluster_queue) if local is not None else None
     flavors = None if queue is None else {quotas.flavor for group in queue.groups for quotas in group.flavors}
-    asked = memory.pod_set(record, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
+    asked = memory.pod_sets.pod_set(record, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
     yield from room_report.rooms(memory.state, owned.request, asked, flavors)
 
 
@@ -273,7 +273,7 @@ def _zones(placement: NumaPlacement) -> tuple[Zone, ...]:
 
 def _victims(memory: Cache, outcome: Outcome) -> Iterator[VictimView]:
     for victim in outcome.victims:
-        record = memory.entry_of(victim.key)
+        record = memory.entries.of_workload(victim.key)
         job = f"{record.job.namespace}/{record.job.kind.lower()}/{record.job.name}" if record is not None else ""
         yield VictimView(victim.key, job, victim.priority, str(victim.reason))
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 from engine.quantity import format_quantity
 from engine.reasons import Reason
 from queueing.model import ClusterQueue, FlavorResource, LocalQueue, Quantities, Stop, serves
-from queueing.queues.entry import HOLDING, Phase
+from queueing.queues.entry import HOLDING, Phase, is_growth
 from queueing.queues.eviction_units import is_orphan
 from queueing.queues.queues import Queues
 
@@ -94,6 +94,9 @@ def standings(queues: Queues, flavors: Collection[str], *, unchecked: Collection
             ahead = cluster.get(route.cluster_queue) if route is not None else None
         for standing in (behind, ahead):
             if standing is None:
+                continue
+            if is_growth(key):  # more of a workload that is counted by itself
+                standing.hold(entry.grant.amounts if entry.grant is not None else {}, settled=False)
                 continue
             if entry.phase is not Phase.ADMITTED:
                 standing.count_pending()

@@ -9,20 +9,19 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, TypedDict
 
 import structlog
 
+from crds.constants import Keys
 from crds.settings import Settings
 from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import Conflict, KubeError, NotFound
 from kube.events import EventRecorder
-from kube.objects import (
-    key,
-)
+from kube.objects import ResourceFlavor, key
 from queueing.cycle.shield import in_words
 from ungater.cache import rules
 from ungater.cache.cache import Cache
@@ -82,6 +81,15 @@ class _Shared(TypedDict):
     recorder: EventRecorder
 
 
+class _OfLife(TypedDict):
+    """What a workload's life goes by."""
+
+    flavors: Mapping[str, ResourceFlavor]
+    keys: Keys
+    patience: float
+    reclaim: Reclaim
+
+
 class Controller:
     """One term of leadership."""
 
@@ -99,32 +107,14 @@ class Controller:
         )
         self.writer = WorkloadWriter(client)
         shared: _Shared = {"again": self.queue.add, "metrics": metrics, "recorder": recorder}
-        self.pod_writer = PodWriter(
-            client,
-            settings.keys,
-            informers.flavors.store,
-            concurrency=settings.ungate_concurrency,
-            timeout=settings.expectation_timeout_seconds,
-            stayed=self.cache.stayed,
-            guard=self.guard,
-            **shared,
-        )
+        self.pod_writer = _pod_writer(settings, client, informers, self.cache, shared)
         self._signal = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self.evictor = Evictor(client, concurrency=EVICTIONS, guard=self.guard, **shared)
         self._budgets = BudgetWatch(self.cache, settings.keys)
         self.scheduler = Scheduler(self.cache, self.writer, spawn=self._spawn, **shared)
         self.lifecycle = Lifecycle(
-            client,
-            self.cache,
-            self.writer,
-            self.scheduler,
-            self.evictor,
-            flavors=informers.flavors.store,
-            keys=settings.keys,
-            patience=settings.eviction_patience_seconds,
-            reclaim=Reclaim(settings.reclaim_overrides_budgets, int(settings.reclaim_grace_seconds)),
-            **shared,
+            client, self.cache, self.writer, self.scheduler, self.evictor, **_of_life(settings, informers), **shared
         )
         self.executor = Executor(
             self.cache,
@@ -224,12 +214,12 @@ class Controller:
     async def reconcile(self, uid: str) -> None:
         """Look at one job once. Failures of the API server only delay: the job is looked at again, later each time."""
         entry = self.cache.entries.get(uid)
-        if entry is None or entry.put_off():
+        if entry is None or entry.writes.put_off():
             return
         self._looks += 1
         outcome, context = "done", {"workload": entry.key, "reconcile": self._looks}
         try:
-            if not self.cache.regroup(entry):
+            if not self.cache.pod_groups.regroup(entry):
                 return
             missing_pods.note(entry, time.monotonic())
             instructions = reconcile.reconcile(entry, self.cache.rules, time.monotonic(), time.time())
@@ -245,7 +235,7 @@ class Controller:
                     if instruction is not instructions[-1] or not isinstance(instruction, WriteConditions):
                         self.queue.add(uid)
                     break
-            entry.failures = 0
+            entry.succeed()
             self.bridge.looked(entry)
         except (Conflict, NotFound, Overtaken) as error:
             outcome = "conflict"  # or deleted; no event tells of one that came and went while a watch was broken
@@ -263,8 +253,7 @@ class Controller:
     async def _poisoned(self, entry: WorkloadEntry, error: Exception) -> None:
         """A look failed otherwise than foreseen: say so, and leave the job alone for a while."""
         self.guard.failed("workload", entry.key, error)
-        entry.failures += 1
-        self.queue.add(entry.id, backoff(entry.failures, longest=LONGEST))
+        self.queue.add(entry.id, backoff(entry.count_failure(), longest=LONGEST))
         text, observed = in_words(error), entry.observed
         if text not in entry.noted:
             entry.noted.add(text)
@@ -278,17 +267,16 @@ class Controller:
                 )
 
     def _later(self, entry: WorkloadEntry) -> None:
-        entry.failures += 1
-        self.queue.add(entry.id, backoff(entry.failures))
+        self.queue.add(entry.id, backoff(entry.count_failure()))
 
     async def _refresh(self, entry: WorkloadEntry) -> None:
         self._later(entry)
         try:
             observed = await self.writer.read(entry.job.namespace, entry.job.workload)
         except REFUSED:
-            self.cache.unknown(entry)
+            entry.forget_workload()
         else:
-            self.cache.saw_workload(entry, observed)
+            self.cache.workloads.saw_workload(entry, observed)
 
     # --- the admission cycle -------------------------------------------------------------------------------------
 
@@ -348,6 +336,28 @@ def _cache(
         require_queue=settings.require_queue,
         guard=guard,
     )
+
+
+def _pod_writer(settings: Settings, client: Client, informers: Informers, cache: Cache, shared: _Shared) -> PodWriter:
+    return PodWriter(
+        client,
+        settings.keys,
+        informers.flavors.store,
+        concurrency=settings.ungate_concurrency,
+        timeout=settings.expectation_timeout_seconds,
+        stayed=cache.left_pods.stayed,
+        guard=cache.guard,
+        **shared,
+    )
+
+
+def _of_life(settings: Settings, informers: Informers) -> _OfLife:
+    return {
+        "flavors": informers.flavors.store,
+        "keys": settings.keys,
+        "patience": settings.eviction_patience_seconds,
+        "reclaim": Reclaim(settings.reclaim_overrides_budgets, int(settings.reclaim_grace_seconds)),
+    }
 
 
 def _limits(settings: Settings) -> Limits:

@@ -25,11 +25,12 @@ log = structlog.get_logger()
 class Process:
     """The controller of one process: a fresh `Controller` for every term in which it leads."""
 
-    def __init__(self, settings: Settings, client: Client, metrics: Metrics) -> None:
+    def __init__(self, settings: Settings, client: Client) -> None:
         self._settings = settings
         self._client = client
         self._recorder = EventRecorder(client, COMPONENT)
-        self.metrics = metrics
+        self.metrics = Metrics()
+        client.transport.subscribe(self.metrics.answered)
         self.controller: Controller | None = None
 
     @property
@@ -81,19 +82,17 @@ async def run(
     settings: Settings,
     client: Client,
     *,
-    metrics: Metrics | None = None,
     stop: asyncio.Event | None = None,
     on_port: Callable[[int], None] | None = None,
 ) -> None:
     """Run until ``stop`` is set or the task is cancelled.
 
-    ``metrics``: those in which the client's answers are counted, where they are. ``on_port`` is told the port of
-    /healthz and /readyz (``health_port`` 0 takes any free one).
+    ``on_port`` is told the port of /healthz and /readyz (``health_port`` 0 takes any free one).
 
     Raises:
         OSError: the port is taken.
     """
-    process = Process(settings, client, metrics or Metrics())
+    process = Process(settings, client)
     async with serving(settings, client, process.metrics.registry, ready=lambda: process.ready) as ports:
         if on_port is not None:
             on_port(ports.health)

@@ -191,9 +191,9 @@ def memory_of(found: Dump, settings: Settings, *, whole: bool = False) -> Cache:
         guard=guard,
     )
     for revision in found.revisions:
-        memory.on_revision(came(revision))
+        memory.pod_groups.on_revision(came(revision))
     for resource, owner in found.replicated:
-        memory.on_replicated(resource, came(owner))
+        memory.pod_groups.on_replicated(resource, came(owner))
     memory.load(
         found.nodes,
         found.flavors,

@@ -58,7 +58,7 @@ def _add_pod(memory: Cache, found: dict[str, Holder], wire: Pod) -> None:
     pod = memory.state.pods.get(objects.key(wire))
     if pod is None:
         return  # it has finished
-    record = memory.entry_of(pod.claim[0]) if pod.claim is not None else None
+    record = memory.entries.of_workload(pod.claim[0]) if pod.claim is not None else None
     if record is not None:
         holder = found.setdefault(record.key, of_record(memory, record))
     else:
@@ -76,13 +76,13 @@ def _foreign(wire: Pod) -> tuple[str, Holder]:
 def of_record(memory: Cache, record: WorkloadEntry) -> Holder:
     """A workload of ours, holding nothing yet."""
     owner, entry = record.job, memory.queues.entries.get(record.key)
-    priority = entry.workload.priority if entry is not None else memory.priority(owner)
+    priority = entry.workload.priority if entry is not None else memory.priorities.of(owner)
     return Holder(f"{owner.kind.lower()}/{owner.name}", owner.namespace, record.key, priority, owner.queue)
 
 
 def _add_slots(memory: Cache, found: dict[str, Holder], wanted: frozenset[str]) -> None:
     for key, parts in memory.state.workloads.items():
-        record = memory.entry_of(key)
+        record = memory.entries.of_workload(key)
         for name, assignment in parts.items():
             for node in _nodes(memory, key, name):
                 left = memory.state.unclaimed_on(key, name, node) if node in wanted else 0

@@ -27,7 +27,8 @@ from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES, RESOURCE_FL
 from kube.workloads import PodSetAssignment, Workload, WorkloadPodSet
 from queueing import model
 from queueing.model import Quantities, Rules
-from queueing.queues.entry import AssumedAdmission
+from queueing.queues.entry import AssumedAdmission, growth_of
+from queueing.queues.growth import hold_growth
 from queueing.queues.queues import Queues
 
 
@@ -121,7 +122,14 @@ def _restore(queues: Queues, state: ClusterState, workloads: Iterable[Workload],
     held = [(one, grant) for one in workloads if (grant := _grant(one, queues)) is not None]
     for one, grant in sorted(held, key=lambda pair: pair[0].status.admission is None):  # victims first
         nominated = one.status.admission is None
-        queues.restore(state, _plain(one), grant, now, nominated=_victims(one), waits=nominated)
+        victims = () if one.status.admission is not None else _victims(one)
+        queues.restore(state, _plain(one), grant, now, nominated=victims, waits=nominated)
+    for one, grant in held:
+        nomination = one.status.nomination
+        if one.status.admission is not None and nomination is not None:  # it is to grow
+            more = _granted(grant.queue, nomination.pod_set_assignments)
+            workload = msgspec.structs.replace(_plain(one), key=growth_of(objects.key(one)))
+            hold_growth(state, queues, workload, more, _victims(one), {})
 
 
 def _submit(queues: Queues, key: str, workload: Workload, now: float) -> None:
@@ -211,7 +219,7 @@ def _granted(queue: str, assignments: Iterable[PodSetAssignment]) -> AssumedAdmi
 
 def _victims(workload: Workload) -> Iterator[str]:
     nomination = workload.status.nomination
-    if workload.status.admission is None and nomination is not None:
+    if nomination is not None:
         yield from (
             f"{victim.namespace}/{victim.name}"
             for victim in nomination.victims

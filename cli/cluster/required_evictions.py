@@ -22,10 +22,10 @@ from engine.reasons import Reason
 from kube import objects
 from queueing.cycle.nominate import Preempts, nominate
 from queueing.model import ClusterQueue, LocalQueue, OutsidePod, Preemption, Rules, Within, Workload
-from queueing.queues.entry import AssumedAdmission
+from queueing.queues.entry import AssumedAdmission, is_growth
 from queueing.queues.queues import Queues
 from ungater.cache.cache import Cache
-from ungater.cache.reservations import UNQUEUED
+from ungater.cache.held.reservations import UNQUEUED
 from ungater.model.workload_entry import WorkloadEntry
 
 HIGHEST: Final = (1 << 31) - 1  # no priority is higher
@@ -138,8 +138,8 @@ def _everybody(memory: Cache) -> Queues:
     queues.set_cluster_queue(ClusterQueue(name=EVERYBODY, unlimited=True, preemption=everything))
     for key, entry in memory.queues.entries.items():
         held = memory.state.assignments(key)
-        if entry.grant is None or not held:
-            continue
+        if entry.grant is None or not held or is_growth(key):
+            continue  # what is kept for growth is nobody's who could be evicted
         one = msgspec.structs.replace(entry.workload, queue="")
         queues.set_local_queue(LocalQueue(namespace=one.namespace, name="", cluster_queue=EVERYBODY))
         grant = AssumedAdmission(EVERYBODY, entry.grant.counts, {}, {}, tuple(held.values()))

@@ -339,7 +339,7 @@ def _room(memory: Cache, record: WorkloadEntry, flavors: Collection[str] | None)
     owned = max(record.job.pod_sets, key=lambda one: one.count)
     if not isinstance(owned.request, ParsedRequest):
         return ()
-    asked = memory.pod_set(record, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
+    asked = memory.pod_sets.pod_set(record, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
     return room_report.rooms(memory.state, owned.request, asked, flavors)
 
 

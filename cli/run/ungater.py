@@ -62,20 +62,18 @@ async def _run(settings: Settings, kubeconfig: str | None, context: str | None) 
     # Late, so that --help and a wrong setting answer at once.
     from kube.client import Client
     from kube.errors import ConfigError
-    from ungater.metrics import Metrics
     from ungater.process import run
 
-    metrics = Metrics()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     try:
-        client = await Client.connect(kubeconfig, context, observe=metrics.answered)
+        client = await Client.connect(kubeconfig, context)
     except ConfigError as error:
         raise Failure(str(error)) from error
     async with client:
-        await run(settings, client, metrics=metrics, stop=stop, on_port=lambda _port: _settle_heap())
+        await run(settings, client, stop=stop, on_port=lambda _port: _settle_heap())
 
 
 def _settle_heap() -> None:

@@ -270,7 +270,7 @@ class WorkloadStatus(ApiModel):
     admission: Admission | None = None
     """The decision; absent while the workload waits."""
     nomination: Nomination | None = None
-    """A preemption under way in favour of this workload."""
+    """A preemption under way in favour of this workload; beside an admission, for more of its pods."""
     requeue_state: RequeueState | None = None
     """When an evicted workload is tried again."""
     reclaimable_pods: (

@@ -11,17 +11,7 @@ from typing import Self
 
 from kube.connection import config
 from kube.connection.answers import decode
-from kube.connection.transport import (
-    JSON,
-    POOL_SIZE,
-    TIMEOUT_SECONDS,
-    USER_AGENT,
-    Fence,
-    OnAnswer,
-    Params,
-    Transport,
-    behind,
-)
+from kube.connection.transport import JSON, POOL_SIZE, TIMEOUT_SECONDS, USER_AGENT, Fence, Params, Transport, behind
 from kube.resources import Resource
 
 _OPEN = nullcontext()
@@ -37,15 +27,14 @@ class Session:
         pool_size: int = POOL_SIZE,
         timeout: float = TIMEOUT_SECONDS,
         user_agent: str = USER_AGENT,
-        observe: OnAnswer | None = None,
         transport: Transport | None = None,
         fence: Fence | None = None,
     ) -> None:
-        """``observe``: as `Transport` has it. ``transport``: one that is there already, instead of a new one."""
+        """``transport``: one that is there already; else a new one, with so many connections at most."""
         self.connection = connection
         self.timeout = timeout
         self._fence = fence
-        self.transport = transport or Transport(connection, pool_size=pool_size, user_agent=user_agent, observe=observe)
+        self.transport = transport or Transport(connection, pool_size=pool_size, user_agent=user_agent)
 
     @classmethod
     async def connect(
@@ -56,15 +45,14 @@ class Session:
         pool_size: int = POOL_SIZE,
         timeout: float = TIMEOUT_SECONDS,
         user_agent: str = USER_AGENT,
-        observe: OnAnswer | None = None,
     ) -> Self:
-        """A client by kubeconfig and context, or in-cluster; nothing is sent yet. ``observe``: as `Transport` has it.
+        """A client by kubeconfig and context, or in-cluster; nothing is sent yet.
 
         Raises:
             ConfigError: no usable configuration.
         """
         connection = await config.load(kubeconfig, context)
-        return cls(connection, pool_size=pool_size, timeout=timeout, user_agent=user_agent, observe=observe)
+        return cls(connection, pool_size=pool_size, timeout=timeout, user_agent=user_agent)
 
     async def __aenter__(self) -> Self:
         return self

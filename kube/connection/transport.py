@@ -46,7 +46,7 @@ JSON = "application/json"
 STREAM_BYTES = 1 << 18  # what a burst of watch events may pile up before reading stops
 Params = Mapping[str, str | int | bool | None]
 
-OnAnswer = Callable[[str, int], None]
+
 Fence = Callable[[], bool]
 _fence: ContextVar[Fence | None] = ContextVar("fence", default=None)  # whether calls of this context may be sent now
 
@@ -87,24 +87,14 @@ def query(params: Params | None) -> str:
 
 
 class Transport:
-    """A pool of keep-alive connections to one API server. Make it inside a running event loop; close it.
+    """A pool of keep-alive connections to one API server. Make it inside a running event loop; close it."""
 
-    ``observe`` is told method and HTTP status (0: none) of every answer.
-    """
-
-    def __init__(
-        self,
-        connection: Connection,
-        *,
-        pool_size: int = POOL_SIZE,
-        user_agent: str = USER_AGENT,
-        observe: OnAnswer | None = None,
-    ) -> None:
+    def __init__(self, connection: Connection, *, pool_size: int = POOL_SIZE, user_agent: str = USER_AGENT) -> None:
         self._base = connection.url.rstrip("/")
         self._credentials = connection.credentials
         self._agent = user_agent
         self.date = ""  # the API server's, by its last answer
-        self._observe = observe
+        self._observers: list[Callable[[str, int], None]] = []
         self._headers: dict[str | None, CIMultiDict[str]] = {}  # by content type
         self._authorization = ""
         self._options: dict[str, Any] = {"allow_redirects": False}
@@ -125,6 +115,10 @@ class Transport:
             # A compressed list saves little on a cluster's network and costs the API server more.
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
         )
+
+    def subscribe(self, observe: Callable[[str, int], None]) -> None:
+        """Have ``observe`` be told the method and HTTP status (0: none) of every answer."""
+        self._observers.append(observe)
 
     async def close(self) -> None:
         """Close every connection."""
@@ -260,8 +254,8 @@ class Transport:
             raise ConnectionFailed(f"{request}: {_explain(error)}") from error
 
     def _tell(self, method: str, status: int) -> None:
-        if self._observe is not None:
-            self._observe(method, status)
+        for observe in self._observers:
+            observe(method, status)
 
     async def _refused(self, response: aiohttp.ClientResponse, request: str) -> ApiError:
         failure = api_error(response.status, await response.read(), response.headers, request)

@@ -11,21 +11,21 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from engine.cluster.state import ClusterState
-from engine.model import PODS
 from engine.reasons import Reason
 from engine.results import Refusal
 from queueing import messages
-from queueing.cycle import backfill, elastic
+from queueing.cycle import backfill, elastic, growth
 from queueing.cycle.nominate import Fits, Preempts, Waits, nominate
+from queueing.cycle.nominated import obstacle
 from queueing.cycle.shield import Failed, Shield
 from queueing.model import asks_of
 from queueing.preemption.plan import Victim
-from queueing.queues.entry import AssumedAdmission, Entry, Phase
+from queueing.queues.entry import AssumedAdmission, Entry, Phase, base_of, is_growth
 from queueing.queues.pending import EquivalenceClass, PendingQueue
 from queueing.queues.queues import Queues
 
 if TYPE_CHECKING:
-    from queueing.model import Order, Workload
+    from queueing.model import Order
 
 SEARCH: Final = 8  # looks that a search for victims counts for
 DETAILS: Final = 10.0  # seconds for which the text of a refusal is good enough, while its reason stays the same
@@ -44,12 +44,16 @@ class Admitted:
 
 @dataclass(frozen=True)
 class Preempting:
-    """Store the nomination (grant, victims), then evict the victims; `Queues.release` each once its pods are gone."""
+    """Store the nomination (grant, victims), then evict the victims; `Queues.release` each once its pods are gone.
+
+    ``grows``: it is admitted, and ``grant`` is what it gets beside what it has.
+    """
 
     key: str
     grant: AssumedAdmission
     victims: tuple[Victim, ...]
     message: str
+    grows: bool = False
 
     def told(self, victim: Victim) -> str:
         """What a victim is told."""
@@ -58,11 +62,16 @@ class Preempting:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Say why it waits (``QuotaReserved=False``)."""
+    """Say why it waits (``QuotaReserved=False``).
+
+    ``grows``: it is admitted, and waits for more pods; ``victims`` were to go for those, and stay.
+    """
 
     key: str
     reason: Reason
     message: str
+    grows: bool = False
+    victims: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,18 +117,24 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     made.evict.extend(_drained(queues))
     # 3. Nominated: one whose victims are all gone is admitted, into the room that was kept for it.
     for key in list(queues.nominated):
-        with shield(key):
-            _made_room(state, queues, now, key, made)
+        with shield(base_of(key)):
+            if is_growth(key):
+                _has_grown(state, queues, key, made)
+            else:
+                _made_room(state, queues, now, key, made)
     # 4. Claims: who has waited too long keeps the room and the quota it needs from those behind it. After a restart,
     #    who has is looked at before anybody else.
     for entry in backfill.renew(state, queues, shield):
         if (group := entry.group) is not None and group.head == entry.order and _may_be_next(group):
             with shield(entry.workload.key):
                 _decide(state, queues, shield, group, made)
-    # 5. Growth: who is admitted and wants more pods gets them before anybody new.
-    for key in elastic.eager(queues):
+    # 5. Growth: who is admitted and wants more pods gets them before anybody new, or nominates victims for them.
+    looks, eager = limit, elastic.eager(queues)
+    while eager and looks > 0:
+        searches, key = queues.searches, eager.pop(0)
         with shield(key):
-            made.resized.extend(elastic.grow(state, queues, key))
+            _grow(state, queues, key, made)
+        looks -= 1 + SEARCH * (queues.searches - searches)
     # 6. Turns: one queue after the other, the first of each, until nobody is left or the limit is reached.
     turns = _Turns(state, queues, shield)
     for group in turns.first(limit):
@@ -130,7 +145,7 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     queues.pending.wake(set(chain.from_iterable(queues.took(one.grant) for one in made.admitted)))
     # 8. Whoever joined those who wait and was not looked at hears why.
     made.waiting.extend(_told(queues, limit))
-    made.more = any(line.next() is not None for line in queues.lines.values())
+    made.more = bool(eager) or any(line.next() is not None for line in queues.lines.values())
     made.next_time = queues.next_time()
     return made
 
@@ -154,15 +169,8 @@ def _made_room(state: ClusterState, queues: Queues, now: float, key: str, made: 
     """Admit one for whom all victims are gone."""
     entry = queues.entries[key]
     grant = entry.grant
-    if entry.victims or grant is None:
+    if entry.victims or grant is None or (why := obstacle(state, queues, key)) is None:
         return
-    why = ""
-    if _overfull(state, queues, entry.workload, grant):
-        why = "a node of the room that was made for it is lost, or too small now"
-    elif not _quota_suffices(queues, key, grant):
-        if queues.quotas.sharing(grant.queue, queues.evicting):
-            return  # it does once others have gone too, who were on their way out when it was planned
-        why = "the quota that was made free for it was lowered, or is used by others now"
     if why:
         queues.back(state, key, now)
         made.given_up.append(Waiting(key, Reason.PENDING, f"{why}; it waits again"))
@@ -172,34 +180,22 @@ def _made_room(state: ClusterState, queues: Queues, now: float, key: str, made: 
     made.admitted.append(Admitted(key, grant, _admitted(grant, partly=False), preempted=True))
 
 
-def _quota_suffices(queues: Queues, key: str, grant: AssumedAdmission) -> bool:
-    """Whether what a nominated workload is to get fits beside what others hold, but for what their victims hold too."""
-    quotas = queues.quotas
-    depth = quotas.begin()
-    quotas.free_all([key, *queues.quotas.sharing(grant.queue, queues.promised())])
-    fits = quotas.fits(grant.queue, grant.amounts)
-    quotas.rollback(depth)
-    return fits
+def _has_grown(state: ClusterState, queues: Queues, key: str, made: Decisions) -> None:
+    """Give one that is admitted the pods for which all victims are gone."""
+    victims = tuple(sorted(queues.entries[key].victims))
+    match growth.settle(state, queues, key):
+        case elastic.Resized() as resized:
+            made.resized.append(resized)
+        case str(why):
+            made.given_up.append(Waiting(base_of(key), Reason.PENDING, why, grows=True, victims=victims))
 
 
-def _overfull(state: ClusterState, queues: Queues, workload: "Workload", grant: AssumedAdmission) -> bool:
-    """Whether a node is too small for what is to go there. What others wait for, their victims hold as well.
-
-    Pods that no queue admitted may have come since, perhaps in place of those that were evicted: kube-scheduler lets
-    ours preempt them. Evicting each of them here would go on for ever.
-    """
-    names = {name for part in grant.assignments for piece in part.slices for name, _ in piece.nodes}
-    if any(name not in state.nodes for name in names):
-        return True
-    with queues.counted_once(state):
-        free = {name: dict(state.free(name)) for name in names}
-    short = {name for name, amounts in free.items() if min(amounts.values(), default=0) < 0}
-    for entry in queues.outside.values() if short else ():
-        pod = entry.outside
-        if pod is not None and pod.node in short and pod.priority < workload.outranks:
-            for resource, amount in {PODS: 1, **pod.requests}.items():
-                free[pod.node][resource] = free[pod.node].get(resource, 0) + amount
-    return any(min(free[name].values(), default=0) < 0 for name in short)
+def _grow(state: ClusterState, queues: Queues, key: str, made: Decisions) -> None:
+    """Give one that is admitted more pods, or nominate victims for them."""
+    made.resized.extend(elastic.grow(state, queues, key))
+    if key in queues.growing and (found := growth.nominate(state, queues, key)) is not None:
+        text = messages.preempting(found.plan)
+        made.preempting.append(Preempting(key, found.grant, found.plan.victims, text, grows=True))
 
 
 class _Turns:
@@ -223,7 +219,7 @@ class _Turns:
         """A queue takes part if it has somebody to look at."""
         while (group := line.next()) is not None and line.queue in self.queues.quotas.queues:
             if not line.active:
-                line.join(self.queues.turn)
+                line.join(self.queues.pending.turn)
             with self.shield(head_of(group)):
                 share, borrows = self._claim(line, group)
                 head = group.head
@@ -251,7 +247,7 @@ class _Turns:
             if group is None:
                 continue
             searches = self.queues.searches
-            self.queues.serve(line)
+            self.queues.pending.serve(line)
             yield group
             left -= 1 + SEARCH * (self.queues.searches - searches)
             self.enter(line)

@@ -59,6 +59,7 @@ class Shield:
         until = self.now + min(LONGEST, FIRST * 2.0 ** min(entry.count_error() - 1, 16))
         self.failed.append(Failed(key, error, until))
         queues.wish(key, None)
+        queues.end_growth(self.state, key)
         if entry.phase is Phase.ADMITTED and not self._new(key):
             return
         queues.release(self.state, key)

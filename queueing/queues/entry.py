@@ -22,6 +22,7 @@ class Phase(StrEnum):
     ADMITTED = "Admitted"
 
 
+_GROWTH: Final = "growth "  # no legal start of a workload's key
 OUTSIDE: Final = ""  # as a queue: that of the pods that no queue admitted
 HOLDING = (Phase.NOMINATED, Phase.ADMITTED)
 
@@ -118,3 +119,22 @@ class Entry:
     def keep(self) -> None:
         """Its queue is not drained (any more)."""
         self.drained = False
+
+    def pack(self, grant: AssumedAdmission) -> None:
+        """The same that it holds, with the nodes on which the engine packed it."""
+        self.grant = grant
+
+
+def growth_of(key: str) -> str:
+    """Under which name a workload holds what more of its pods are to get once their victims are gone."""
+    return _GROWTH + key
+
+
+def is_growth(key: str) -> bool:
+    """Whether what is held under this name is such growth."""
+    return key.startswith(_GROWTH)
+
+
+def base_of(key: str) -> str:
+    """The workload itself."""
+    return key.removeprefix(_GROWTH)

@@ -69,9 +69,10 @@ class EquivalenceClass:
         """Why its first was refused."""
         self.refusal, self.refused_at = refusal, now
 
-    def offer(self, options: FlavorAssignments, version: int) -> None:
-        """What its members may be given, for a version of queues and flavors."""
+    def offer(self, options: FlavorAssignments, version: int) -> FlavorAssignments:
+        """What its members may be given, for a version of queues and flavors; returns it."""
         self.options, self.options_at = options, version
+        return options
 
 
 class PendingQueue:

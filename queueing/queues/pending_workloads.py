@@ -28,6 +28,7 @@ class PendingWorkloads:
         self.aging: list[tuple[float, str]] = []  # heap: (when its patience ends, key)
         self.rooms: dict[str, int] = {}  # by flavor: grows when room there may have become free
         self.pools: dict[str, int] = {}  # by pool of quota: grows when some was given back
+        self.turn = 0  # of the queue that was served last
         self._config = config
         self._patience = patience
         self._parked: dict[Event, set[EquivalenceClass]] = {}
@@ -42,6 +43,11 @@ class PendingWorkloads:
             self.lines[queue.name] = PendingQueue(queue.name, strict=queue.strict)
         else:
             line.follow(strict=queue.strict)
+
+    def serve(self, line: PendingQueue) -> None:
+        """A queue has its turn."""
+        self.turn = max(self.turn, line.turn)
+        line.take_turn()
 
     def route(self, entry: Entry) -> None:
         """Have one wait in the line of its cluster queue, or note why it can wait in none."""

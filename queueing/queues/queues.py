@@ -26,12 +26,12 @@ from queueing.model import (
     shape,
 )
 from queueing.queues.config import QueueConfig
-from queueing.queues.entry import HOLDING, AssumedAdmission, Entry, Phase
+from queueing.queues.entry import HOLDING, AssumedAdmission, Entry, Phase, growth_of, is_growth
 from queueing.queues.eviction_units import Path, holder_of, orphan
 from queueing.queues.flavor_assigner import FlavorAssignments, options
 from queueing.queues.holders import Holders, flavors_of, helped_by
 from queueing.queues.pdb import Budgets
-from queueing.queues.pending import EquivalenceClass, PendingQueue
+from queueing.queues.pending import EquivalenceClass
 from queueing.queues.pending_workloads import Event, PendingWorkloads
 from queueing.queues.quota import Held, Quotas
 
@@ -59,7 +59,6 @@ class Queues:
         self.evict, self.freed = holders.evict, pending.freed
         self.claims: dict[str, BackfillReservation] = {}
         self.searches = 0  # for victims, so far
-        self.turn = 0  # of the queue that was served last
         self.changes = 0  # of queues and flavors, so far
         # what one wishes for, and what was free when that was tried
         self.growing: dict[str, tuple[dict[str, int], tuple[int, ...]]] = {}
@@ -191,7 +190,7 @@ class Queues:
         """That ended, well or not. True where somebody is to be looked at again, whose victim it may be now."""
         self.storing.discard(key)
         self.fresh.discard(key)
-        helped = self.pending.awaited(("placed",))
+        helped = self.pending.awaited(("placed",)) or bool(self.growing)
         self.pending.wake([("placed",)])
         return helped
 
@@ -246,6 +245,8 @@ class Queues:
 
     def _drain(self, entry: Entry) -> None:
         """Note one that has to be evicted because its queue is drained."""
+        if is_growth(entry.workload.key):
+            return  # it goes with its workload
         if entry.phase in HOLDING and self.config.drained(entry.workload, entry.queue):
             self.drains.add(entry.workload.key)
         else:
@@ -303,6 +304,7 @@ class Queues:
 
         It is STUCK until it is submitted, put off or forgotten.
         """
+        self.end_growth(state, key)
         grant = self.holders.release(state, key)
         if grant is None:
             return False
@@ -310,6 +312,14 @@ class Queues:
         self.growing.pop(key, None)
         self.gave_back(state, grant)
         return True
+
+    def end_growth(self, state: ClusterState, key: str) -> AssumedAdmission | None:
+        """Hold nothing more for pods that an admitted workload was to get; returns what was held."""
+        grant = self.holders.release(state, growth_of(key))
+        self.entries.pop(growth_of(key), None)
+        if grant is not None:
+            self.gave_back(state, grant)
+        return grant
 
     def gave_back(self, state: ClusterState, grant: AssumedAdmission) -> None:
         """Quota and room of a grant, or part of it, are free again."""
@@ -332,14 +342,15 @@ class Queues:
             self.growing[key] = dict(counts), ()
 
     def freed_so_far(self, key: str) -> tuple[int, ...]:
-        """Changes whenever something that one who holds a grant could grow into may have become free."""
+        """Changes whenever a holder's growth may find room or quota, or victims among those who are stored now."""
         grant = self.entries[key].grant
         if grant is None:
             return (0,)
         looks = any(looks_at_pods(pod_set) for pod_set in self.entries[key].workload.pod_sets)
         flavors = sorted(self.rooms if looks else flavors_of(grant))
         pool = self.quotas.pool(grant.queue)
-        return self.changes, self.pending.pools.get(pool, 0), *(self.rooms.get(flavor, 0) for flavor in flavors)
+        rooms = (self.rooms.get(flavor, 0) for flavor in flavors)
+        return self.changes, self.pending.pools.get(pool, 0), bool(self.fresh), *rooms
 
     def back(self, state: ClusterState, key: str, now: float, *, until: float = 0.0) -> None:
         """Give back all and wait again, not before ``until``: after an eviction, or a write that failed."""
@@ -358,16 +369,8 @@ class Queues:
         if group.options is None or group.options_at != self.changes:
             workload = self.entries[next(iter(group.members))].workload
             made = options(state, self.quotas.queues[group.line.queue], self.plain, workload)
-            group.offer(made, self.changes)
-            return made
+            return group.offer(made, self.changes)
         return group.options
-
-    # -- what a cycle does ------------------------------------------------------------------------------------
-
-    def serve(self, line: PendingQueue) -> None:
-        """A queue has its turn."""
-        self.turn = max(self.turn, line.turn)
-        line.take_turn()
 
     def count_search(self) -> None:
         """Victims are searched for once more."""

@@ -21,12 +21,10 @@ _SETTING: Final = frozenset({"setattr", "delattr", "force_setattr", "__setattr__
 
 
 class Assigned(NamedTuple):
-    """One offence: in which line, to what (``self.queue.turn``), whose last name is ``of`` and attribute ``name``."""
+    """One offence: in which line, and to what (``self.queue.turn``)."""
 
     line: int
     text: str
-    of: str
-    name: str
 
 
 def attributes(*texts: str) -> Attributes:
@@ -123,8 +121,7 @@ class _Finder:
                 continue
             for of, name in _set(child):
                 if not self._allowed(scope, of, name):
-                    last = of.attr if isinstance(of, ast.Attribute) else of.id if isinstance(of, ast.Name) else ""
-                    yield Assigned(child.lineno, f"{ast.unparse(of)}.{name}", last, name)
+                    yield Assigned(child.lineno, f"{ast.unparse(of)}.{name}")
             yield from self._in(child, scope, in_class=isinstance(child, ast.ClassDef))
 
     def _allowed(self, scope: _Scope, of: ast.expr, name: str) -> bool:

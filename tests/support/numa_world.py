@@ -48,7 +48,7 @@ class NumaWorld(World):
         options = {"policy": "single-numa-node", **options}
         old, new = self.topologies.get(name), nrt([nrt_zone(zone, ZONE) for zone in zones], name=name, **options)
         self.topologies[name] = new
-        self.memory.on_topology(Event(EventKind.MODIFIED if old else EventKind.ADDED, name, old, new))
+        self.memory.nodes.on_topology(Event(EventKind.MODIFIED if old else EventKind.ADDED, name, old, new))
 
     def record(self, job):
         return self.memory.entries[id_of(job)]

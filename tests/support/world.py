@@ -22,8 +22,9 @@ from ungater.cache.cache import Cache
 from ungater.cache.stores import Stores
 from ungater.jobs.pod_group import owner_key
 from ungater.model import workload_object
+from ungater.model.admission import Admission
 from ungater.model.job_view import id_of
-from ungater.model.workload_entry import Admission, ObservedWorkload
+from ungater.model.workload_entry import ObservedWorkload
 from ungater.model.workload_object import Workload
 from ungater.numa.node_topologies import Sources
 
@@ -60,23 +61,31 @@ class World:
         kinds = ("node", "flavor", "class", "job", "workload", "pod", "namespace", "cluster_queue", "local_queue")
         self.stores = {kind: {} for kind in kinds}
         self.asked: list[str] = []
+        self.waits: list[tuple[str, float]] = []  # the same, with the seconds until they are to be looked at
         self.memory = self.make()
         self.memory.load((), (), (), (), ())
 
     def make(self, **options):
-        return Cache(KEYS, self.look_ups(), lambda uid, _after: self.asked.append(uid), notices=self, **options)
+        return Cache(KEYS, self.look_ups(), self._ask, notices=self, **options)
+
+    def _ask(self, uid, after):
+        self.asked.append(uid)
+        self.waits.append((uid, after))
 
     def look_ups(self):
         return Stores(
             pods_of=lambda uid: [pod for pod in self.stores["pod"].values() if owner_key(pod, KEYS) == uid],
             pods_on=lambda name: [pod for pod in self.stores["pod"].values() if pod.spec.node_name == name],
-            workload=self.stores["workload"].get,
+            workload=self.workload,
             jobset=self.jobset,
             leader_set=self.leader_set,
             cluster_queue=lambda _: None,
             nodes=Sources(self.stores["node"].get, self.topologies.get, lambda _: None),
             reads=lambda _kind, _group: self.reads,
         )
+
+    def workload(self, name):
+        return self.stores["workload"].get(name)
 
     def jobset(self, name):
         return self.jobsets.get(name)
@@ -101,17 +110,17 @@ class World:
         name, store = key(obj), self.stores[kind]
         old, store[name] = store.get(name), obj
         event = Event(EventKind.MODIFIED if old else EventKind.ADDED, name, old, obj)
-        getattr(self.memory, f"on_{kind}")(event)
+        told_of(self.memory, kind)(event)
 
     def drop(self, kind, obj):
         old = self.stores[kind].pop(key(obj))
-        getattr(self.memory, f"on_{kind}")(Event(EventKind.DELETED, key(old), old, None))
+        told_of(self.memory, kind)(Event(EventKind.DELETED, key(old), old, None))
 
     def refused(self, job):
         """Wait, and be refused by a cycle: the refusal."""
         record = self.memory.entries[id_of(job)]
         record.observed = record.observed or make_known(record.job)
-        self.memory.enter(record)
+        self.memory.admissions.enter(record)
         assert not cycle(self.memory.state, self.memory.queues, 0.0).admitted
         return self.memory.queues.entries[record.key].refusal
 
@@ -119,14 +128,30 @@ class World:
         """Wait, be admitted by a cycle, store and admit, as the shell does."""
         record = self.memory.entries[id_of(job)]
         record.observed = record.observed or make_known(record.job)
-        self.memory.enter(record)
+        self.memory.admissions.enter(record)
         made = next(one for one in cycle(self.memory.state, self.memory.queues, 0.0).admitted if one.key == record.key)
         admission = self.memory.reservations.admission_of(record, made.grant)
-        self.memory.admit(record, admission, made.grant)
+        self.memory.admissions.admit(record, admission, made.grant)
         stored = stored_workload(record.job, admission)
         record.observed = workload_object.observed_of(stored)
         self.put("workload", stored)
         return record.slots
+
+
+def told_of(memory, kind):
+    """Who in a cache is told of the changes of objects of a kind."""
+    return {
+        "node": memory.nodes.on_node,
+        "flavor": memory.config.on_flavor,
+        "class": memory.priorities.on_class,
+        "workload_class": memory.priorities.on_workload_class,
+        "job": memory.jobs.on_job,
+        "workload": memory.workloads.on_workload,
+        "pod": memory.pods.on_pod,
+        "namespace": memory.config.on_namespace,
+        "cluster_queue": memory.config.on_cluster_queue,
+        "local_queue": memory.config.on_local_queue,
+    }[kind]
 
 
 def stored_workload(owner, admission, version="7"):

@@ -75,15 +75,15 @@ class Sweeper:
         self._metrics = metrics
         self._recorder = recorder
         self._guard = guard
-        self._unowned = UnownedWorkloads(cache.serves, watches.there, cache.without_pods)
+        self._unowned = UnownedWorkloads(cache.pod_groups.serves, watches.there, cache.pod_groups.without_pods)
         self._unowned_at = 0.0
         self._sweeps: dict[str, Callable[[], None]] = {
             "refusals": self._end_refusals,
             "arrivals": cache.in_flight.sweep,
-            "missing": cache.forget_missing,
-            "unproved": cache.judge_unproved,
-            "unseen": cache.judge_unseen,
-            "unstored": cache.judge_unstored,
+            "missing": cache.nodes.forget_missing,
+            "unproved": cache.jobs.judge_unproved,
+            "unseen": cache.pod_groups.judge_unseen,
+            "unstored": cache.workloads.judge_unstored,
             "strays": self._tell_gated_orphans,
             "unowned": self._remove_unowned,
             "evictions": evictor.sweep,
@@ -122,7 +122,7 @@ class Sweeper:
         groups = {group_key(pod) for pod in pods} if bare else set()
         found = [workload for workload in bare if not has_pods(workload.metadata, groups)]
         for workload in found:
-            self._cache.leave_out(key(workload))
+            self._cache.pod_groups.leave_out(key(workload))
         return found
 
     async def clear(self, workloads: Sequence[Workload]) -> None:
@@ -139,7 +139,7 @@ class Sweeper:
                 else:
                     self._saw(key(workload))
                     if self._cache.stores.workload(key(workload)) is None:
-                        self._cache.cleared(key(workload))
+                        self._cache.pod_groups.cleared(key(workload))
             workloads, failures = left, failures + 1
             if workloads:
                 await asyncio.sleep(backoff(failures))
@@ -162,10 +162,10 @@ class Sweeper:
 
     def _tell_gated_orphans(self) -> None:
         """Say why gated pods of owners that are not served stay gated; not at once, as their job may follow them."""
-        for uid, pod in self._cache.gated_orphans.items():
+        for uid, pod in self._cache.gated_orphans.pods.items():
             if pod is None or time.time() - seconds_of(pod.metadata.creation_timestamp) < SWEEP:
                 continue
-            self._cache.gated_orphans[uid] = None
+            self._cache.gated_orphans.pods[uid] = None
             owner = controller_of(pod.metadata)
             what = f"its owner, {owner.kind} {owner.name}," if owner else "what owns it"
             message = (

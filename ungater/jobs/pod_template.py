@@ -20,9 +20,10 @@ import msgspec
 from crds.constants import Keys
 from kube.objects import PodTemplate, ResourceFlavor, Toleration
 from kube.patches import escape as pointer
+from ungater.model.admission import Admission, PodSetAssignment
 from ungater.model.job_view import JOB, JobView, PodSetView
 from ungater.model.kueue_objects import PodSetUpdate
-from ungater.model.workload_entry import Admission, ObservedWorkload, PodSetAssignment
+from ungater.model.workload_entry import ObservedWorkload
 
 Body = dict[str, Any] | list[dict[str, Any]]
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -91,7 +92,7 @@ def _add(found: Added, pod_set: PodSetView, keys: Keys, check: str, update: PodS
                 raise ClashError(f"{field_} would change what the job asks of Topogate, after it was placed")
             if there is None:
                 into[key], found.said[name, key] = value, f"admission check {check}"
-    found.tolerations += update.tolerations or ()
+    found.tolerations.extend(update.tolerations or ())
 
 
 def merged(template: PodTemplate, more: Added) -> PodTemplate:

@@ -107,7 +107,7 @@ class AdmissionCheckController:
     def looked(self, entry: WorkloadEntry) -> None:
         """A job was looked at: its check may have another answer now."""
         if entry.id in self._standings.of_job:
-            self._cache.review(entry.id)
+            self._cache.views.review(entry.id)
         for key in self._standings.workloads.get(entry.id, ()):
             self._queue.add(key)
 
@@ -159,8 +159,8 @@ class AdmissionCheckController:
             self._standings.of_job[uid] = now
         entry = self._cache.entries.get(uid)
         if entry is not None and now is not None and now != before and now.restriction is not None:
-            self._cache.ask(entry)  # what was said of an earlier reservation is no answer to this one
-        self._cache.review(uid)
+            self._cache.admissions.ask(entry)  # what was said of an earlier reservation is no answer to this one
+        self._cache.views.review(uid)
 
     def _known(self) -> KueueObjects:
         ours = {name for name, check in self.checks.store.items() if decide.ours(check)}
@@ -322,7 +322,7 @@ class AdmissionCheckController:
         if not answers.asks(workload, self._cache.keys) and (entry is None or entry.job.request is None):
             return Side(asks=False)
         if entry is not None:
-            return None if entry.busy or entry.closing else self._side_of(entry, core.key(workload))
+            return None if entry.writes.busy or entry.closing else self._side_of(entry, core.key(workload))
         if owner is not None and owner.kind in KINDS:
             return Side(asks=True)  # not seen yet
         reason, message = answers.unserved(workload)

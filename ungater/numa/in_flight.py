@@ -51,6 +51,19 @@ class Seen:
     settled: bool = False  # what it holds is known
     leaving: bool = False
 
+    def bind(self, since: float) -> None:
+        """It came to its node."""
+        self.bound, self.entry, self.since = True, None, since
+
+    def settle(self) -> None:
+        """What it holds is known."""
+        self.settled = True
+
+    def update(self, *, started: bool, leaving: bool) -> None:
+        """Its kubelet was heard of, and whether it is being deleted."""
+        self.started = self.started or started
+        self.leaving = leaving
+
 
 class InFlightPods:
     """See the module. ``enqueue(uid, after)`` has a job looked at again; ``record_of`` the key of a workload."""
@@ -102,11 +115,10 @@ class InFlightPods:
             self._put(node, name, seen)
         before = seen.bound, seen.started, seen.settled, seen.leaving
         if bound and not seen.bound:
-            seen.bound, seen.entry, seen.since = True, None, self._bound_since(pod)
-        seen.started = seen.started or _started(pod)
-        seen.leaving = pod.metadata.deletion_timestamp is not None
+            seen.bind(self._bound_since(pod))
+        seen.update(started=_started(pod), leaving=pod.metadata.deletion_timestamp is not None)
         if bound and self._inside.observed(pod):
-            seen.settled = True
+            seen.settle()
             self._observing.add(node)
         if before != (seen.bound, seen.started, seen.settled, seen.leaving):
             self.changed(node)
@@ -159,7 +171,7 @@ class InFlightPods:
                 self._drop(node, name)
                 continue
             if seen.bound and name in (machine.holds or ()):
-                seen.settled = True
+                seen.settle()
                 continue
             if seen.started and not machine.layout.exact and node not in self._observing:
                 continue

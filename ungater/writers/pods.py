@@ -133,7 +133,7 @@ class PodWriter:
         if patches is None or patches.levels != levels:
             patches = entry.patches[name] = self._patches(entry, name, levels)
         body = patches.body(pod, slot, annotations)
-        entry.sending += 1
+        entry.writes.begin_patch()
         try:
             await self._client.patch(PODS, meta.name, meta.namespace, body=body, content_type=PatchType.MERGE)
         except NotFound:
@@ -145,8 +145,8 @@ class PodWriter:
             self._ungated.inc()
             self._metrics.ungate.observe(max(0.0, time.time() - seconds_of(meta.creation_timestamp)))
         finally:
-            entry.sending -= 1
-            if entry.lost and not entry.sending:
+            entry.writes.end_patch()
+            if entry.lost and not entry.writes.patches:
                 self._again(entry.id, 0.0)  # its slots are not moved before
 
     def _patches(self, entry: WorkloadEntry, name: str, levels: tuple[str, ...]) -> UngatePatches:

@@ -15,9 +15,10 @@ from kube.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid,
 from kube.patches import PatchType
 from kube.resources import WORKLOADS
 from ungater.model import workload_object, workload_spec
+from ungater.model.admission import Admission, Nomination
 from ungater.model.conditions import WantedCondition, merge
 from ungater.model.job_view import JobView
-from ungater.model.workload_entry import Admission, Nomination, ObservedWorkload
+from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 from ungater.model.workload_object import Workload, observed_of
 from ungater.workqueue import backoff
 
@@ -208,3 +209,10 @@ class WorkloadWriter:
 
 def _alike(observed: ObservedWorkload, admission: Admission | None) -> bool:
     return observed.admission is None if admission is None else admission.same(observed.admission)
+
+
+def stored_of(entry: WorkloadEntry) -> ObservedWorkload:
+    """Raises KubeError where the Workload is gone; another one is made, and then it is looked at again."""
+    if entry.observed is None:
+        raise KubeError(f"workload {entry.key} is gone")
+    return entry.observed

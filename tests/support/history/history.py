@@ -421,8 +421,8 @@ class History:
             **held,
             "records": memory.entries,
             "entries": memory.queues.entries,
-            "ids": memory._ids,
-            "places": memory._places,
+            "ids": memory.entries._ids,
+            "places": memory.left_pods._places,
             "moving": memory.reservations.moving,
             "evicting": memory.queues.evicting,
         }

@@ -3,36 +3,15 @@
 What counts as an assignment, and which are none, is said in `support.assigned`.
 """
 
-from typing import NamedTuple
-
 import pytest
-from support.assigned import Assigned, assigned, attributes
+from support.assigned import assigned, attributes
 from support.imports import modules
 
 PACKAGES = (
     *("engine", "queueing", "simulator", "crds", "kube", "webhook", "ungater", "agent", "serving", "certs", "cli"),
     *("localcluster", "manifests", "image"),
 )
-NOT_YET = {"ungater"}  # to be mended: what others assign of its objects is judged, what it assigns is not
 GENERATED = ("_pb2",)
-MOST_KEPT = 5
-
-
-class Kept(NamedTuple):
-    """A class whose attributes others may set where the object has one of these names, and why."""
-
-    owner: str
-    names: frozenset[str]
-    reason: str
-
-
-KEPT = (
-    Kept(
-        "WorkloadEntry",
-        frozenset({"record"}),
-        "it is what the controller knows of a job, and is changed by every step that learns something of it",
-    ),
-)
 
 
 @pytest.fixture(scope="module")
@@ -42,30 +21,10 @@ def texts():
     return {name: text for name, text in found.items() if not name.endswith(GENERATED)}
 
 
-def judged(found, kept, ours):
-    """What nobody may assign, and the classes that are kept though nothing of them is assigned (any more)."""
-    excused = {
-        one.owner: [each for each in found if each.of in one.names and each.name in ours.get(one.owner, ())]
-        for one in kept
-    }
-    left = [each for each in found if not any(each in some for some in excused.values())]
-    return left, [owner for owner, some in excused.items() if not some]
-
-
 def test_nobody_sets_attributes_of_another_object(texts):
-    ours, left, found = attributes(*texts.values()), [], []
-    for name, text in texts.items():
-        if name.partition(".")[0] not in NOT_YET:
-            here = assigned(text, ours, PACKAGES)
-            found += here
-            left += [f"{name}:{one.line}: {one.text}" for one in judged(here, KEPT, ours)[0]]
-    assert left == [], "pass it to the constructor, or say what happens by a method of its own class"
-    assert judged(found, KEPT, ours)[1] == [], "these are not needed any more"
-
-
-def test_few_classes_are_kept_and_each_for_a_reason():
-    assert len(KEPT) <= MOST_KEPT
-    assert all(len(one.reason.split()) > 5 and one.names for one in KEPT)
+    ours = attributes(*texts.values())
+    found = [f"{name}:{one.line}: {one.text}" for name, text in texts.items() for one in assigned(text, ours, PACKAGES)]
+    assert found == [], "pass it to the constructor, or say what happens by a method of its own class"
 
 
 # --- the judge itself ------------------------------------------------------------------------------------------------
@@ -170,10 +129,3 @@ def test_an_attribute_of_another_object_is_not_set(body, offence):
 )
 def test_what_is_its_own_or_somebody_elses_or_just_made_may_be_set(body):
     assert found_in(body) == []
-
-
-def test_a_class_that_is_kept_is_known_by_its_objects_names_and_its_attributes():
-    kept = [Kept("Line", frozenset({"line"}), "why"), Kept("Gone", frozenset({"line"}), "why")]
-    found = [Assigned(1, "self.line.turn", "line", "turn"), Assigned(2, "line.other", "line", "other")]
-    found += [Assigned(3, "entry.turn", "entry", "turn")]
-    assert judged(found, kept, attributes(OURS)) == (found[1:], ["Gone"])

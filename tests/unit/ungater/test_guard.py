@@ -97,7 +97,7 @@ def test_a_poisoned_pod_takes_one_of_pods_and_all_others_are_taken_in(poisoned):
 
 def test_a_job_whose_workload_cannot_be_read_is_no_half_entry_that_a_start_waits_for(monkeypatch):
     world = World()
-    from ungater.cache import cache as module
+    from ungater.cache import views as module
 
     real = module.observed_of
 
@@ -112,12 +112,12 @@ def test_a_job_whose_workload_cannot_be_read_is_no_half_entry_that_a_start_waits
         world.put("workload", stored_workload(world.memory.entries[id_of(job)].job, slot_map(("b/r1/n1", 1))))
     monkeypatch.setattr(module, "observed_of", observed_of)
     again = world.restarted()
-    assert set(again.entries) == set(again._ids.values()) == {id_of(jobs[0]), id_of(jobs[2])}
+    assert set(again.entries) == set(again.entries._ids.values()) == {id_of(jobs[0]), id_of(jobs[2])}
 
 
 def test_a_poisoned_job_does_not_end_a_start(monkeypatch):
     world = World()
-    from ungater.cache import cache as module
+    from ungater.cache import jobs as module
 
     real = module.owner_of
 
