@@ -96,6 +96,15 @@ class _Series:
     count: int = 1
     created: bool = False
 
+    def repeat(self, moment: str, now: float) -> None:
+        """It happened once more."""
+        self.count += 1
+        self.last_time, self.seen_at = moment, now
+
+    def mark_created(self) -> None:
+        """The API server has it."""
+        self.created = True
+
 
 @dataclass
 class _Bucket:
@@ -184,8 +193,7 @@ class EventRecorder:
         if series is not None and now - series.seen_at > WINDOW_SECONDS:
             series = None
         if series is not None and (note == series.note or not self._may_create(key[0], now)):
-            series.count += 1
-            series.last_time, series.seen_at = moment, now
+            series.repeat(moment, now)
             self._series.move_to_end(key)
             self._counting[series] = None
         elif series is not None or self._may_create(key[0], now):
@@ -248,7 +256,7 @@ class EventRecorder:
             except KubeError as error:
                 self._lost(series, error)
                 return
-            series.created = True
+            series.mark_created()
             return
 
     async def _write_count(self, series: _Series) -> None:

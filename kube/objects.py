@@ -18,9 +18,9 @@ class Struct(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel"
     """Base of the wire shapes: frozen, camelCase on the wire, defaults left out when encoded."""
 
 
-def detach(owner: Struct, template: msgspec.Raw) -> None:
+def detached(template: msgspec.Raw) -> msgspec.Raw:
     """A Raw is a view into the whole answer (megabytes of a list page): keep our bytes, let the rest go."""
-    msgspec.structs.force_setattr(owner, "template", template.copy())
+    return template.copy()
 
 
 class OwnerReference(Struct, frozen=True):
@@ -298,7 +298,7 @@ class JobSpec(Struct, frozen=True):
     template: msgspec.Raw = msgspec.Raw(b"{}")
 
     def __post_init__(self) -> None:
-        detach(self, self.template)
+        msgspec.structs.force_setattr(self, "template", detached(self.template))
 
 
 class UncountedTerminatedPods(Struct, frozen=True):

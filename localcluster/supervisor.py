@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
@@ -43,7 +43,7 @@ NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?")
 Progress = Callable[[str], None]
 
 
-class State(msgspec.Struct, kw_only=True):
+class State(msgspec.Struct, frozen=True, kw_only=True):
     """What a supervisor tells about itself; ``started`` (clock ticks since boot) tells it from a later process."""
 
     pid: int
@@ -180,8 +180,10 @@ def run(folder: Path, options: Options, *, progress: Progress, ready: Callable[[
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     state = State(pid=os.getpid(), started=start_time(os.getpid()) or 0)
 
-    def tell(phase: str, message: str) -> None:
-        state.phase, state.message = phase, message
+    def tell(phase: str, message: str, pids: Mapping[str, int] | None = None) -> None:
+        nonlocal state
+        pids = state.pids if pids is None else dict(pids)
+        state = msgspec.structs.replace(state, phase=phase, message=message, pids=pids)
         write_private(folder / STATE, msgspec.json.encode(state))
 
     def report(message: str) -> None:
@@ -193,14 +195,12 @@ def run(folder: Path, options: Options, *, progress: Progress, ready: Callable[[
         report("preparing")
         try:
             cluster.up()
-            state.pids = cluster.pids
-            tell("Ready", "")
+            tell("Ready", "", cluster.pids)
             ready(cluster)
             while True:
                 time.sleep(REVIVE_SECONDS)
                 if _revive(cluster, progress) or _play_kubelets(cluster, progress):
-                    state.pids = cluster.pids
-                    tell("Ready", "")
+                    tell("Ready", "", cluster.pids)
         except LocalClusterError as error:
             tell("Failed", str(error))
             raise

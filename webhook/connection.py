@@ -29,7 +29,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from clock import Clock
 from webhook import answers
-from webhook.crowd import Crowd, Place
+from webhook.crowd import Place
 from webhook.review import Reply
 
 HEAD_SECONDS = 10.0
@@ -77,7 +77,7 @@ class ReviewServer(web.Server):
     """An `aiohttp.web.Server` whose connections first try the short way.
 
     ``routes``: path -> what answers its reviews. ``limit``: bytes of a body, at most. ``closing``: whether connections
-    shall be closed after their next answer. ``crowd``: who may be connected; None: as many as come.
+    shall be closed after their next answer.
     """
 
     def __init__(
@@ -88,7 +88,6 @@ class ReviewServer(web.Server):
         limit: int,
         closing: Callable[[], bool],
         clock: Clock,
-        crowd: Crowd | None = None,
         **options: Any,
     ) -> None:
         super().__init__(_told(handler), **options)
@@ -97,7 +96,6 @@ class ReviewServer(web.Server):
         self.limit = limit
         self.closing = closing
         self.clock = clock
-        self.crowd = crowd or Crowd()
 
     @property
     def unheard(self) -> int:
@@ -105,9 +103,8 @@ class ReviewServer(web.Server):
         return sum(isinstance(each, ReviewConnection) and not each.heard for each in self.connections)
 
     def __call__(self, place: Place | None = None) -> RequestHandler:
-        """The protocol of a new connection; ``place`` None: one is taken, which there has to be."""
-        if place is None and (place := self.crowd.enter(self.clock.monotonic())) is None:
-            raise ConnectionRefusedError("no place is left")
+        """The protocol of a new connection; ``place`` None: there is room for all, so nobody ends it or asks for it."""
+        place = place or Place(None, self.clock.monotonic(), lambda: None, lambda: False)
         return ReviewConnection(self, place, loop=asyncio.get_running_loop(), **self._options)
 
 
@@ -162,7 +159,7 @@ class ReviewConnection(RequestHandler):
         super().connection_made(transport)
         if isinstance(transport, asyncio.Transport):
             transport.set_write_buffer_limits(high=MAX_UNSENT)
-            self._place.end = transport.abort
+            self._place.made(transport.abort)
         self._expect(HEAD_SECONDS)
 
     def data_received(self, data: bytes) -> None:

@@ -49,7 +49,7 @@ class Listener:
     ) -> None:
         self._socket = bound
         self._make = make
-        self._crowd = crowd
+        self.crowd = crowd
         self._tls = tls
         self._seconds = seconds if tls is not None else (None, None)
         self._clock = clock
@@ -113,7 +113,7 @@ class Listener:
     def _pause(self, seconds: float | None = None) -> None:
         """Take none for so long, or until there is room; None: until `_watch` is called."""
         self._loop.remove_reader(self._socket)
-        self._crowd.on_room = None
+        self.crowd.stop_awaiting_room()
         if self._retry is not None:
             self._retry.cancel()
         self._retry = None if seconds is None else self._loop.call_later(seconds, self._watch)
@@ -137,14 +137,14 @@ class Listener:
                 self._pause(RETRY_SECONDS)
                 return False
             now = self._clock.monotonic()
-            place = self._crowd.enter(now)
+            making = _Making()
+            place = self.crowd.enter(now, making.cancel, partial(_unread, accepted))
             self._held = accepted if place is None else None
             if place is None:
-                self._pause(self._crowd.wait(now))
-                self._crowd.on_room = self._watch
+                self._pause(self.crowd.wait(now))
+                self.crowd.await_room(self._watch)
                 return False
-            task = self._loop.create_task(self._connect(accepted, place))
-            place.end, place.unread = task.cancel, partial(_unread, accepted)
+            task = making.begin(self._loop.create_task(self._connect(accepted, place)))
             self._making.add(task)
             task.add_done_callback(self._making.discard)
         return True
@@ -165,6 +165,23 @@ class Listener:
         except BaseException:
             place.leave()
             raise
+
+
+class _Making:
+    """The making of a connection, which begins once it has a place."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, task: "asyncio.Task[None]") -> "asyncio.Task[None]":
+        """This task makes it; returns it."""
+        self._task = task
+        return task
+
+    def cancel(self) -> None:
+        """Give it up."""
+        if self._task is not None:
+            self._task.cancel()
 
 
 def _unread(accepted: socket.socket) -> bool:

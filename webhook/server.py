@@ -112,7 +112,7 @@ class WebhookServer:
             tell=self._note_closed,
         )
         self._told = -math.inf
-        self.metrics = Metrics(tuple(REVIEWERS), expiry, lambda: len(self._reviewing))
+        self.metrics = Metrics(tuple(REVIEWERS), expiry, lambda: len(self._reviewing), lambda: not self.missing())
         self.port = self.metrics_port = self.health_port = 0
 
     async def __aenter__(self) -> Self:
@@ -179,7 +179,6 @@ class WebhookServer:
             limit=self._settings.webhook_max_body_bytes,
             closing=lambda: self._draining,
             clock=self._clock,
-            crowd=crowd,
             access_log=None,
             logger=ProtocolLog(self._clock.monotonic),
             keepalive_timeout=KEEPALIVE_SECONDS,
@@ -266,7 +265,6 @@ class WebhookServer:
 
     async def _readyz(self, _request: web.BaseRequest) -> Reply:
         missing = self.missing()
-        self.metrics.ready = not missing
         return text(503, f"not ready: {', '.join(missing)}") if missing else text(200, "ok")
 
     async def _metrics(self, request: web.BaseRequest) -> Reply:
@@ -274,7 +272,6 @@ class WebhookServer:
             verdict = await self._access.check(request.headers.get("Authorization"))
             if verdict.status != 200:
                 return text(verdict.status, verdict.text)
-        self.metrics.ready = not self.missing()
         return Reply(200, await asyncio.to_thread(self.metrics.render), "", CONTENT_TYPE)
 
 

@@ -53,13 +53,13 @@ class _Stage:
             for step in reconcile.reconcile(record, self.memory.rules, 0.0, self.now):
                 match step:
                     case Create():
-                        record.observed = observed_of(_stored(self.memory, record))
+                        record.observe(observed_of(_stored(self.memory, record)))
                         break
                     case UpdateSpec():
-                        record.observed = _respecified(self.memory, record)
+                        record.observe(_respecified(self.memory, record))
                         break
                     case Enqueue(lost, until):
-                        record.lost = lost
+                        record.want(lost, record.asked, self.now)
                         self.memory.admissions.enter(record, until)
                     case Dequeue():
                         self.memory.admissions.leave(record)

@@ -27,8 +27,18 @@ class Holder:
     amounts: Amounts = field(default_factory=dict)
     keys: set[str] = field(default_factory=set)  # of its pods there
 
-    def add(self, requests: Amounts, count: int) -> None:
-        """Note what ``count`` pods take."""
+    def add_pod(self, key: str, requests: Amounts) -> None:
+        """One of its pods is there."""
+        self.pods += 1
+        self.keys.add(key)
+        self._take(requests, 1)
+
+    def add_slots(self, count: int, requests: Amounts) -> None:
+        """So many slots are kept for pods of it."""
+        self.slots += count
+        self._take(requests, count)
+
+    def _take(self, requests: Amounts, count: int) -> None:
         for resource, amount in requests.items():
             self.amounts[resource] = self.amounts.get(resource, 0) + amount * count
 
@@ -53,9 +63,7 @@ def _add_pod(memory: Cache, found: dict[str, Holder], wire: Pod) -> None:
         holder = found.setdefault(record.key, of_record(memory, record))
     else:
         holder = found.setdefault(*_foreign(wire))
-    holder.pods += 1
-    holder.keys.add(pod.key)
-    holder.add(pod.requests, 1)
+    holder.add_pod(pod.key, pod.requests)
 
 
 def _foreign(wire: Pod) -> tuple[str, Holder]:
@@ -80,8 +88,7 @@ def _add_slots(memory: Cache, found: dict[str, Holder], wanted: frozenset[str]) 
                 left = memory.state.unclaimed_on(key, name, node) if node in wanted else 0
                 if left and record is not None:
                     holder = found.setdefault(key, of_record(memory, record))
-                    holder.slots += left
-                    holder.add(assignment.requests, left)
+                    holder.add_slots(left, assignment.requests)
 
 
 def _nodes(memory: Cache, key: str, pod_set: str) -> Iterator[str]:

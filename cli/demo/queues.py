@@ -136,7 +136,7 @@ async def _wait(stage: Stage) -> None:
     seconds = stage.clock.monotonic() - began
     if not await _waits(stage, LARGE):
         raise Failure("a Job of team-a that would have to borrow got in before large-b")
-    stage.jobs += ["large-b", *await _running(stage, SIMS)]
+    stage.jobs.extend(["large-b", *await _running(stage, SIMS)])
     await stage.explain("large-b")
     say(
         f"large-b runs {seconds:.1f} s later, in rack {rack}. The Jobs of team-a came first, but they would have to "

@@ -61,6 +61,10 @@ class Counts:
             found = self.levels[rank] = np.add.reduceat(below, self._tree.children[rank][:-1]) if len(below) else below
         return found
 
+    def caught_up(self, seen: int) -> None:
+        """Every change before position ``seen`` of the log is in them."""
+        self.seen = seen
+
     def correct(self, leaves: Ints, counts: Ints) -> None:
         """Set the counts of some leaves (unique), and what follows from them."""
         change = counts - self.leaf[leaves]
@@ -230,7 +234,7 @@ class CountedShape:
             return
         for leaves in batches:
             counts.correct(leaves, shape.fit(nodes, tree.where(leaves)))
-        counts.seen = table.log_end
+        counts.caught_up(table.log_end)
 
     def most_emptied(self, nodes: NodeColumns, tree: Tree, rank: int) -> int:
         """The most that one domain of ``rank`` (-1: the whole tree) would take if nothing ran."""

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from engine.cluster.affinity_index import Neighbours, PodGroup, held_group
 from engine.cluster.assignment import Assignment
 from engine.cluster.nodes import Nodes
-from engine.cluster.reservations import Ledger, Slots
+from engine.cluster.reservations import HeldSlots, Ledger, Slots
 from engine.cluster.tree import Path, Tree
 from engine.cluster.undo_log import Checkpoint, UndoLog
 from engine.kubelet.arrival_orders import Free
@@ -38,9 +38,9 @@ class ClusterState:
         self, *, reconstruct_available: bool = True, numa_score: ZoneScore = ZoneScore.LEAST_NUMA_NODES
     ) -> None:
         self.version = 0
-        self.cluster = Nodes(reconstruct=reconstruct_available)
-        self.ledger = Ledger(self.cluster)
-        self.cluster.numa.reserved, self.cluster.numa.score = self.ledger, numa_score
+        held = HeldSlots()
+        self.cluster = Nodes(held, reconstruct=reconstruct_available, score=numa_score)
+        self.ledger = Ledger(self.cluster, held)
         self.neighbours = Neighbours()
         self._pods: dict[str, Pod] = {}
         self._log = UndoLog()
@@ -194,7 +194,7 @@ class ClusterState:
         record = self.cluster.record(pod.node)
         vector = table.vector(pod.requests)
         table.charge(record.index, vector if sign > 0 else -vector)
-        record.pods += sign
+        record.count_pod(sign)
         if not record.pods:
             self.cluster.emptied(record)
         self.neighbours.note(pod, record, sign)
@@ -304,6 +304,10 @@ class ClusterState:
         """Slots on one node that no pod claims."""
         slots, record = self.ledger.held.get(workload, {}).get(pod_set), self.cluster.by_name.get(node)
         return 0 if slots is None or record is None else int(slots.held[slots.index == record.index].sum())
+
+    def unclaimed_by_node(self, workload: str, pod_set: str) -> Iterator[tuple[str, int]]:
+        """(node, slots there that no pod claims), in the order of the slots."""
+        return self.cluster.numa.units((workload, pod_set), None)
 
     # -- transactions -----------------------------------------------------------------------------------------
 

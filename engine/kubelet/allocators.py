@@ -96,6 +96,10 @@ class CpuRoom:
         self.free = state.cpus
         self.spare = self.held = 0
 
+    def free_one(self, unit: int) -> None:
+        """One that was not free is."""
+        self.free |= 1 << unit
+
     def hints(self, count: int, *, narrow: bool = False) -> Hints:
         """Hints of one container, or of the whole pod; ``narrow``: single zones suffice (`of_sums`)."""
         usable, must = self.free | self.spare, 0
@@ -265,6 +269,10 @@ class DeviceRoom:
         self.zones = devices_by_zone(layout, row)
         self.free = free
         self.spare = self.held = 0
+
+    def free_one(self, unit: int) -> None:
+        """One that was not free is."""
+        self.free |= 1 << unit
 
     def hints(self, count: int, *, narrow: bool = False) -> Hints:
         """Hints of one container, or of the whole pod; ``narrow``: single zones suffice (`of_sums`)."""

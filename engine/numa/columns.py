@@ -30,6 +30,15 @@ class KnownLayout:
         self.place = kind.take_in(layout)
         self.uses = 0
 
+    def use(self) -> None:
+        """One more machine has it."""
+        self.uses += 1
+
+    def give_up(self) -> bool:
+        """One machine less has it; True where none has."""
+        self.uses -= 1
+        return not self.uses
+
 
 class LayoutColumns:
     """The columns of one kind of layout; the first ``used`` have been taken at some time.

@@ -53,6 +53,14 @@ class _Answer:
     plans: dict[int, Plan | None] = field(default_factory=dict)
     exact: dict[tuple[Layout, State], int] = field(default_factory=dict)
 
+    def permute(self, order: Ints, seen: int) -> None:
+        """Index ``order[i]`` becomes index i, at position ``seen`` of the log."""
+        self.values, self.seen = self.values[order], seen
+
+    def caught_up(self, seen: int) -> None:
+        """Every change before position ``seen`` of the log is in it."""
+        self.seen = seen
+
 
 class Fleet:
     """The machines of the nodes of one table, by table index. ``len(fleet)`` indices are known; see `grow`."""
@@ -84,7 +92,7 @@ class Fleet:
         if old is not None and same and old[1] == state:
             return False
         known = old[0] if old is not None and same else self._layout(layout)
-        known.uses += 1
+        known.use()
         slot = known.kind.take(known, state)
         if old is not None:
             self._leave(old[0], int(self._slot[index]))
@@ -134,7 +142,7 @@ class Fleet:
         self._log_start, self._log = self._log_end + 1, []
         self._answers = current
         for answer in current.values():
-            answer.values, answer.seen = answer.values[order], self._log_end
+            answer.permute(order, self._log_end)
 
     # -- answers ----------------------------------------------------------------------------------------------
 
@@ -173,7 +181,7 @@ class Fleet:
             self._make(answer)
         elif changed:
             self._correct(answer, changed)
-        answer.seen = self._log_end
+        answer.caught_up(self._log_end)
         self._answers[key] = answer  # the newest is last, the first is the one to forget
         return answer
 
@@ -295,8 +303,7 @@ class Fleet:
     def _leave(self, known: KnownLayout, slot: int) -> None:
         kind = known.kind
         kind.drop(slot)
-        known.uses -= 1
-        if not known.uses:
+        if known.give_up():
             del self._by_layout[known.layout]
             kind.give_up(known.place)
         if not len(kind):

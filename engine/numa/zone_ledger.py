@@ -39,8 +39,8 @@ class Reserved(Protocol):
     def shape(self, key: SlotKey) -> PodShape | None:
         """What kubelets look at in the pods of a pod set; None where it holds nothing or that is not known."""
 
-    def units(self, key: SlotKey, names: Collection[str] | None) -> Iterator[tuple[str, int]]:
-        """(node, slots there that no pod claims), for some nodes or all."""
+    def units(self, key: SlotKey, index: Collection[int] | None) -> Iterator[tuple[int, int]]:
+        """(node, slots there that no pod claims), for some nodes or all; nodes by their place in the table."""
 
 
 MOST_SLOTS: Final = 4096  # of a pod set on one node, that are decided: no kubelet takes more pods
@@ -57,18 +57,28 @@ class Mark:
 
 
 class NumaLedger:
-    """See the module. ``index`` gives a node's place in the table, ``touch`` notes that a place changed."""
+    """See the module.
 
-    reserved: Reserved
+    ``index`` gives a node's place in the table and ``name`` the node of a place; ``touch`` notes that a place changed.
+    """
 
     def __init__(
-        self, index: Callable[[str], int | None], touch: Callable[[int], object], *, reconstruct: bool = True
+        self,
+        reserved: Reserved,
+        index: Callable[[str], int | None],
+        name: Callable[[int], str],
+        touch: Callable[[int], object],
+        *,
+        reconstruct: bool = True,
+        score: ZoneScore = ZoneScore.LEAST_NUMA_NODES,
     ) -> None:
         self.reconstruct = reconstruct
-        self.score = ZoneScore.LEAST_NUMA_NODES
+        self.score = score
         self.differing = Counter[Trait]()  # how many machines have what makes equal nodes differ inside
         self.machines: dict[str, Machine] = {}
+        self._reserved = reserved
         self._index = index
+        self._name = name
         self._touch = touch
         self._by_name: dict[str, Inside] = {}
         self._fleets = Fleets(index, self.machines)
@@ -189,7 +199,7 @@ class NumaLedger:
         if shape is not None:
             self._pending[key] = None
             if shape == before and key in self._on:
-                held = dict(self.reserved.units(key, self._on[key]))
+                held = dict(self.units(key, self._on[key]))
         for name in sorted(self._on.get(key, ())):
             inside = self._by_name[name]
             units = held.get(name, 0)
@@ -229,7 +239,7 @@ class NumaLedger:
         inside = self._by_name.get(name)
         if inside is None or inside.machine is None:
             return
-        units = dict(self.reserved.units(key, (name,))).get(name, 0)
+        units = dict(self.units(key, (name,))).get(name, 0)
         self._save(name, inside)
         self._decide(name, inside, key, tuple(placements)[:units])
         if len(placements) < units:
@@ -247,7 +257,7 @@ class NumaLedger:
         self.decide()
         inside = self._by_name.get(name)
         for key, places in inside.decided.items() if inside is not None else ():
-            shape = self.reserved.shape(key)
+            shape = self._reserved.shape(key)
             if shape is not None and places:
                 yield key, shape, len(places)
 
@@ -255,6 +265,11 @@ class NumaLedger:
         """What a pod that is there holds; None where that is not known."""
         inside = self._by_name.get(pod.node)
         return inside.held_by(pod) if inside is not None and pod.key in inside.pods else None
+
+    def units(self, key: SlotKey, names: Collection[str] | None) -> Iterator[tuple[str, int]]:
+        """(node, slots there that no pod claims), for some nodes or all, in the order of the slots."""
+        index = None if names is None else [at for name in names if (at := self._index(name)) is not None]
+        return ((self._name(at), units) for at, units in self._reserved.units(key, index))
 
     def _wait(self, key: SlotKey, name: str) -> None:
         """A pod set has slots on a node whose zones are to be decided."""
@@ -280,16 +295,16 @@ class NumaLedger:
         """Decide the zones of every slot that has none yet."""
         if self._new:
             self._new = False
-            self._pending |= dict.fromkeys(self.reserved.keys())
+            self._pending |= dict.fromkeys(self._reserved.keys())
         while self._doubtful:
             self._review(self._doubtful.popitem()[0])
         if not self._pending:
             return
         waiting, self._pending = self._pending, {}
         for key, names in waiting.items():
-            shape = self.reserved.shape(key)
+            shape = self._reserved.shape(key)
             if shape is not None:
-                units = self.reserved.units(key, names)
+                units = self.units(key, names)
                 short = tuple(name for name, held in units if not self._fill(name, key, shape, held))
                 if short:
                     self._pending[key] = short
@@ -299,7 +314,7 @@ class NumaLedger:
         inside = self._by_name.get(name)
         if inside is None or inside.machine is None or not inside.decided:
             return
-        for key, now in inside.reviewed(self.reserved.shape):
+        for key, now in inside.reviewed(self._reserved.shape):
             self._save(name, inside)
             self._decide(name, inside, key, now)
 
@@ -311,7 +326,7 @@ class NumaLedger:
         have, units = inside.decided.get(key, NO_SLOTS), min(units, MOST_SLOTS)
         if len(have) >= units:
             return True
-        now = inside.filled(key, shape, units, self.reserved.shape)
+        now = inside.filled(key, shape, units, self._reserved.shape)
         if len(now) > len(have):
             self._save(name, inside)
             self._decide(name, inside, key, now)
@@ -323,7 +338,7 @@ class NumaLedger:
         """What is left inside a node now; None where that is not known."""
         self.decide()
         inside = self._by_name.get(name)
-        return None if inside is None or inside.machine is None else inside.state(self.reserved.shape)
+        return None if inside is None or inside.machine is None else inside.state(self._reserved.shape)
 
     def free(self, name: str, coming: Collection[str], ending: Collection[str]) -> Free | None:
         """What is free for pods on their way (`Inside.free`); None where the inside of the node is not known."""
@@ -344,7 +359,7 @@ class NumaLedger:
         return self._fleets.now(self._left)
 
     def _left(self, name: str) -> State:
-        return self._by_name[name].state(self.reserved.shape)
+        return self._by_name[name].state(self._reserved.shape)
 
     def emptied(self, shape: PodShape, most: int) -> Ints:
         """As ``counts``, if nothing ran on any node."""

@@ -64,7 +64,7 @@ class Fit:
             return Refusal(Reason.NO_NODES, _no_nodes(state, tree), pod_set.name, flavor)
         known = known_shape(state.cluster.columns, tree, pod_set)
         work = budget(tree)
-        work.left = max(work.left, effort)
+        work.grant(effort)
         try:
             layers = layers_of(tree, pod_set.topology) if pod_set.topology.slices else ()
             left = room(state, tree, pod_set, known.counts)

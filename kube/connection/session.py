@@ -3,7 +3,6 @@
 
 import os
 from contextlib import AbstractContextManager, nullcontext
-from copy import copy
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -30,12 +29,15 @@ class Session:
         timeout: float = TIMEOUT_SECONDS,
         user_agent: str = USER_AGENT,
         clock: Clock = SYSTEM,
+        transport: Transport | None = None,
+        fence: Fence | None = None,
     ) -> None:
+        """``transport``: one that is there already; else a new one, with so many connections at most."""
         self.connection = connection
         self.timeout = timeout
         self._clock = clock
-        self._fence: Fence | None = None
-        self.transport = Transport(connection, pool_size=pool_size, user_agent=user_agent, clock=clock)
+        self._fence = fence
+        self.transport = transport or Transport(connection, pool_size=pool_size, user_agent=user_agent, clock=clock)
 
     @classmethod
     async def connect(
@@ -69,9 +71,9 @@ class Session:
 
         So a leader that was stopped for a while, and is not one any more, writes nothing.
         """
-        made = copy(self)
-        made._fence = fence  # noqa: SLF001 -- its own copy
-        return made
+        return type(self)(
+            self.connection, timeout=self.timeout, clock=self._clock, transport=self.transport, fence=fence
+        )
 
     async def close(self) -> None:
         """Close every connection."""

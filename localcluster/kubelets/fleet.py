@@ -80,6 +80,14 @@ class Machine:
     dirty: bool = False  # something is to be published
     published: dict[Resource, Json] = field(default_factory=dict)
 
+    def mark_dirty(self) -> None:
+        """Something is to be published."""
+        self.dirty = True
+
+    def mark_clean(self) -> None:
+        """All that there is now is about to be published."""
+        self.dirty = False
+
 
 class Machines:
     """All of them. ``run`` ends by cancellation only."""
@@ -273,13 +281,13 @@ class Machines:
 
     def _changed(self, machine: Machine) -> None:
         if not machine.dirty and (self._publishing.nrt or self._publishing.flex_topo):
-            machine.dirty = True
+            machine.mark_dirty()
             self._later(lambda: self._publish(machine))
 
     async def _publish(self, machine: Machine) -> None:
         if self._machines.get(machine.name) is not machine:
             return
-        machine.dirty = False
+        machine.mark_clean()
         try:
             if self._publishing.nrt:
                 body = publish.node_resource_topology(machine.name, machine.kubelet)

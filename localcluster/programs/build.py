@@ -148,10 +148,10 @@ def _build(
     packages = [target.packages[name] for name in names]
     watch = _Watch(", ".join(names), progress, clock)
     dependencies = _run(go, ["list", "-deps", *packages], target.directory, watch)
-    watch.expected = len(dependencies)
+    watch.expect(len(dependencies))
     with tempfile.TemporaryDirectory(prefix="building-", dir=folder.parent) as scratch:
         for name, package in zip(names, packages, strict=True):
-            watch.what = name
+            watch.go_on_with(name)
             output = Path(scratch) / name
             _run(go, ["build", "-v", *target.flags, "-o", str(output), package], target.directory, watch)
             output.replace(folder / name)
@@ -164,14 +164,22 @@ class _Watch:
     """
 
     def __init__(self, what: str, progress: Progress, clock: Clock) -> None:
-        self.what = what
-        self.expected = 0
+        self._what = what
+        self._expected = 0
         self._progress = progress
         self._clock = clock
         self._started = clock.monotonic()
         self._reported = 0.0
         self._pause = PROGRESS_SECONDS if sys.stderr.isatty() else LOG_SECONDS
         self._modules = self._packages = 0
+
+    def expect(self, packages: int) -> None:
+        """There are so many packages to compile."""
+        self._expected = packages
+
+    def go_on_with(self, what: str) -> None:
+        """This is built next."""
+        self._what = what
 
     def line(self, line: str) -> None:
         """Take one line of Go's standard error."""
@@ -188,11 +196,11 @@ class _Watch:
             return
         self._reported = now
         minutes, seconds = divmod(int(now - self._started), 60)
-        self._progress(f"building {self.what} ({minutes}:{seconds:02}): {self._state()}")
+        self._progress(f"building {self._what} ({minutes}:{seconds:02}): {self._state()}")
 
     def _state(self) -> str:
         if self._packages:
-            return f"{self._packages} of {self.expected} packages compiled"
+            return f"{self._packages} of {self._expected} packages compiled"
         return f"{self._modules} modules downloaded" if self._modules else "reading modules"
 
 

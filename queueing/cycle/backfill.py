@@ -66,7 +66,7 @@ def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:
         rooms = tuple(queues.rooms.get(flavor, 0) for flavor in claim.option.rooms)
         lacks = any(True for _ in queues.quotas.missing(claim.entry.queue, claim.option.amounts))
         if (rooms, lacks) != (claim.seen, claim.lacks):
-            claim.seen = rooms
+            claim.see(rooms)
             with shield(claim.key):
                 close(state, queues, claim)
     return sorted(unseen, key=lambda entry: entry.order)
@@ -148,8 +148,8 @@ def _next(state: ClusterState, queues: Queues, shield: Shield, slot: str, heap: 
         if any(_meets(queues, claim, entry, option) for claim in queues.claims.values()):
             return
         heapq.heappop(heap)
-        claim = queues.claims[key] = BackfillReservation(entry, option)
-        claim.seen = tuple(queues.rooms.get(flavor, 0) for flavor in option.rooms)
+        seen = tuple(queues.rooms.get(flavor, 0) for flavor in option.rooms)
+        claim = queues.claims[key] = BackfillReservation(entry, option, seen=seen)
         with shield(key):
             close(state, queues, claim)
         return
@@ -189,10 +189,9 @@ def open_(state: ClusterState, claims: Iterable[BackfillReservation]) -> None:
 def close(state: ClusterState, queues: Queues, claim: BackfillReservation) -> None:
     """Keep what is free now in the claimed domains, and note which quota is lacking."""
     state.release(claim.holder)
-    claim.hopeless = False
-    missing = tuple(queues.quotas.missing(claim.entry.queue, claim.option.amounts))
-    claim.bars |= {(one.flavor, one.resource) for one in missing}
-    held, claim.lacks = not claim.lacks, bool(missing)
+    missing = {(one.flavor, one.resource) for one in queues.quotas.missing(claim.entry.queue, claim.option.amounts)}
+    held = not claim.lacks
+    claim.lack(missing)
     if missing:  # room is of no use to it yet
         if held:
             queues.freed(claim.option.rooms)
@@ -221,7 +220,7 @@ def _leaves(state: ClusterState, queues: Queues, claim: BackfillReservation, out
     flavor, tree = outlook.tree.flavor.name, outlook.tree
     if sets > 1 or outlook.rank < 0:
         if flavor not in claim.domains and not _fits_alone(state, queues, claim):
-            claim.hopeless = True
+            claim.mark_hopeless()
             return np.zeros(0, np.int64)
         claim.domains[flavor] = ()
         return np.arange(tree.size)
@@ -249,7 +248,7 @@ def _leaves(state: ClusterState, queues: Queues, claim: BackfillReservation, out
         best = domain if best is None else best
     if best is None:
         claim.domains.pop(flavor, None)
-        claim.hopeless = True
+        claim.mark_hopeless()
         return np.zeros(0, np.int64)
     claim.domains[flavor] = tuple(tree.path(min(outlook.rank, tree.last), best)) + _leaf_name(outlook, best)
     span = outlook.span(best)

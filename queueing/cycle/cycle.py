@@ -110,11 +110,11 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     """
     made = Decisions()
     shield = Shield(state, queues, now, made.failed)
-    queues.fresh &= queues.storing  # the others are stored by now
+    queues.fresh.intersection_update(queues.storing)  # the others are stored by now
     # 1. Time: who was put off and is due waits again.
     queues.due(now)
     # 2. Drained queues: what is admitted there goes.
-    made.evict += _drained(queues)
+    made.evict.extend(_drained(queues))
     # 3. Nominated: one whose victims are all gone is admitted, into the room that was kept for it.
     for key in list(queues.nominated):
         with shield(base_of(key)):
@@ -144,7 +144,7 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     #    those that were just admitted may be victims.
     queues.pending.wake(set(chain.from_iterable(queues.took(one.grant) for one in made.admitted)))
     # 8. Whoever joined those who wait and was not looked at hears why.
-    made.waiting += _told(queues, limit)
+    made.waiting.extend(_told(queues, limit))
     made.more = bool(eager) or any(line.next() is not None for line in queues.lines.values())
     made.next_time = queues.next_time()
     return made
@@ -158,7 +158,7 @@ def _drained(queues: Queues) -> Iterator[Drained]:
     for key in sorted(queues.drains):
         entry = queues.entries[key]
         if not entry.drained:
-            entry.drained = True
+            entry.mark_drained()
             queues.evict(key)
             yield Drained(
                 key, Reason.QUEUE_DRAINED, f"cluster queue {entry.queue} is drained (stopPolicy HoldAndDrain)"
@@ -192,7 +192,7 @@ def _has_grown(state: ClusterState, queues: Queues, key: str, made: Decisions) -
 
 def _grow(state: ClusterState, queues: Queues, key: str, made: Decisions) -> None:
     """Give one that is admitted more pods, or nominate victims for them."""
-    made.resized += elastic.grow(state, queues, key)
+    made.resized.extend(elastic.grow(state, queues, key))
     if key in queues.growing and (found := growth.nominate(state, queues, key)) is not None:
         text = messages.preempting(found.plan)
         made.preempting.append(Preempting(key, found.grant, found.plan.victims, text, grows=True))
@@ -219,14 +219,15 @@ class _Turns:
         """A queue takes part if it has somebody to look at."""
         while (group := line.next()) is not None and line.queue in self.queues.quotas.queues:
             if not line.active:
-                line.active, line.turn = True, max(line.turn, self.queues.turn)
+                line.join(self.queues.pending.turn)
             with self.shield(head_of(group)):
                 share, borrows = self._claim(line, group)
                 head = group.head
                 assert head is not None  # noqa: S101  (``next`` gives groups that have one)
                 heapq.heappush(self.heap, (share, line.turn, borrows, head, line.queue))
                 return
-        line.active = False
+        if line.active:
+            line.rest()
 
     def _claim(self, line: PendingQueue, group: EquivalenceClass) -> tuple[float, bool]:
         quotas = self.queues.quotas
@@ -246,8 +247,7 @@ class _Turns:
             if group is None:
                 continue
             searches = self.queues.searches
-            self.queues.turn = max(self.queues.turn, line.turn)
-            line.turn += 1
+            self.queues.pending.serve(line)
             yield group
             left -= 1 + SEARCH * (self.queues.searches - searches)
             self.enter(line)
@@ -303,9 +303,9 @@ def _wait(queues: Queues, now: float, entry: Entry, waits: Waits, made: Decision
     queues.pending.park(group, waits.events, aside=waits.aside)
     before = group.refusal
     if before is None or before.reason is not waits.reason or now - group.refused_at >= DETAILS:
-        group.refusal, group.refused_at = waits.refusal(), now
+        group.refuse(waits.refusal(), now)
     if entry.refusal != group.refusal and group.refusal is not None:
-        entry.refusal = group.refusal
+        entry.refuse(group.refusal)
         made.waiting.append(Waiting(key, group.refusal.reason, group.refusal.message))
     queues.news.pop(key, None)
     return before is None
@@ -321,7 +321,7 @@ def _told(queues: Queues, limit: int) -> Iterator[Waiting]:
         if refusal is None:
             queues.news[key] = None  # its turn comes
         else:
-            entry.refusal = refusal
+            entry.refuse(refusal)
             yield Waiting(key, refusal.reason, refusal.message)
 
 

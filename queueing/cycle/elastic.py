@@ -118,7 +118,7 @@ def grow(state: ClusterState, queues: Queues, key: str) -> list[Resized]:
         del queues.growing[key]
     else:
         queues.growing[key] = wish, queues.freed_so_far(key)
-        queues.entries[key].refusal = refusal
+        queues.entries[key].refuse(refusal)
     return [found] if isinstance(found, Resized) else []
 
 

@@ -5,7 +5,7 @@ Flavors are tried in order; whether borrowing, or preempting, in a flavor comes 
 (`ClusterQueue.borrow_first`, ``preempt_first``).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -73,6 +73,10 @@ class Waits:
         """The refusal of the option that came closest; its text is made when somebody asks."""
         return min(self.refusals, key=_gravity)[1]()
 
+    def wait_for(self, events: Iterable[Event]) -> None:
+        """Note events that could change it."""
+        self.events.update(dict.fromkeys(events))
+
     def add(self, refusal: Refusal) -> None:
         """Note a refusal that is at hand."""
         self.refusals.append((refusal.reason, lambda: refusal))
@@ -120,8 +124,7 @@ class _Look:
             return fewer
         if wrong is not None:
             self.waits.add(wrong)
-        self.waits.aside = self._alone()
-        return self.waits
+        return Waits(self.waits.refusals, self.waits.events, self._alone())
 
     def fits(self, option: FlavorAssignment) -> tuple[Assignment, ...] | None:
         """Where the pods go if quota and room are there; else None, with the reason noted."""
@@ -133,8 +136,8 @@ class _Look:
         missing = list(queues.quotas.missing(queue, option.amounts))
         pool = queues.quotas.pool(queue)
         if missing:
-            waits.events |= dict.fromkeys(("quota", pool, m.flavor, m.resource) for m in missing)
-            waits.events |= dict.fromkeys(("room", flavor) for flavor in option.rooms) if self._may_preempt else {}
+            waits.wait_for(("quota", pool, m.flavor, m.resource) for m in missing)
+            waits.wait_for(("room", flavor) for flavor in option.rooms if self._may_preempt)
             waits.refusals.append((Reason.INSUFFICIENT_QUOTA, partial(messages.insufficient, queues, queue, missing)))
             return None
         claim = barred(queues, self.entry, option)
@@ -144,11 +147,11 @@ class _Look:
             return None
         found = self._put(option)
         if isinstance(found, Refusal):
-            waits.events |= dict.fromkeys(("room", flavor) for flavor in option.rooms)
+            waits.wait_for(("room", flavor) for flavor in option.rooms)
             if _looks_at_pods(option):
                 waits.events["placed",] = waits.events["gone",] = None
             if found.reason is Reason.BEHIND_OTHERS:
-                waits.events |= {("claim", key): None for key in queues.claims}
+                waits.wait_for(("claim", key) for key in queues.claims)
             waits.add(found)
             return None
         return found
@@ -196,7 +199,7 @@ class _Look:
         made = plan(self.state, self.queues, self.entry, option)
         if made is None:
             queue = self.queues.quotas.queues[self.entry.queue]
-            self.waits.events |= dict.fromkeys(("room", flavor) for flavor in option.rooms)
+            self.waits.wait_for(("room", flavor) for flavor in option.rooms)
             if queue.cohort:
                 self.waits.events["borrow", queue.cohort] = None
             if self.queues.fresh:

@@ -109,7 +109,7 @@ class _Search:
         """See ``plan``."""
         if not self.candidates.anyone():
             return None
-        self.queues.searches += 1
+        self.queues.count_search()
         if not self.taking.quota_reachable():
             return None
         refused = put(self.state, self.entry.workload.key, self.option)

@@ -51,10 +51,9 @@ class Holders:
         key = entry.workload.key
         if entry.grant is not None:
             self._list(entry, entry.grant, -1)
-        self._list(entry, grant, 1)
         victims = {victim for victim in nominated if self._has(victim, parts.get(victim, ()))}
-        entry.grant, entry.queue, entry.victims, entry.refusal = grant, grant.queue, victims, None
-        entry.phase = Phase.NOMINATED if victims or waits else Phase.ADMITTED
+        entry.hold(grant, victims, waits=waits)
+        self._list(entry, grant, 1)
         self._quotas.hold(key, Held(grant.queue, grant.amounts))
         for victim in victims:
             if victim in parts:
@@ -77,12 +76,12 @@ class Holders:
         self._quotas.free(key)
         if entry is None or entry.grant is None:
             return None
-        grant, entry.grant = entry.grant, None
+        grant = entry.grant
         for victim in entry.victims:
             self._quotas.leave(victim, leaving=False)
             self.evicting.pop(victim, None)
             self.losing.pop(victim, None)
-        entry.victims, entry.phase, entry.drained = set(), Phase.STUCK, False
+        entry.give_back()
         self._list(entry, grant, -1)
         self.evicting.pop(key, None)
         self.nominated.pop(key, None)
@@ -116,7 +115,6 @@ class Holders:
     def _list(self, entry: Entry, grant: AssumedAdmission, by: int) -> None:
         """Note who holds quota of which queue, and something of which flavor."""
         if by > 0:
-            entry.held_at = entry.workload.priority
             self._held_in.setdefault(grant.queue, {})[entry.workload.key] = None
         else:
             self._held_in[grant.queue].pop(entry.workload.key, None)

@@ -59,7 +59,6 @@ class Queues:
         self.evict, self.freed = holders.evict, pending.freed
         self.claims: dict[str, BackfillReservation] = {}
         self.searches = 0  # for victims, so far
-        self.turn = 0  # of the queue that was served last
         self.changes = 0  # of queues and flavors, so far
         # what one wishes for, and what was free when that was tried
         self.growing: dict[str, tuple[dict[str, int], tuple[int, ...]]] = {}
@@ -159,7 +158,7 @@ class Queues:
             )
         elif entry.workload != workload:
             self.pending.leave(entry)
-            entry.workload, entry.order, entry.shape, entry.errors = workload, order(workload), shape(workload), 0
+            entry.change(workload)
         if entry.phase in {Phase.STUCK, Phase.WAITING}:
             self.pending.route(entry)
 
@@ -252,7 +251,7 @@ class Queues:
             self.drains.add(entry.workload.key)
         else:
             self.drains.discard(entry.workload.key)
-            entry.drained = False
+            entry.keep()
 
     # -- what is held -----------------------------------------------------------------------------------------
 
@@ -359,7 +358,7 @@ class Queues:
         entry = self.entries.get(key)
         if entry is None or entry.phase in HOLDING:
             return
-        entry.since = now
+        entry.restart(now)
         if until > now:
             self.put_off(key, until)
         else:
@@ -369,9 +368,13 @@ class Queues:
         """What the workloads of a group may be given; kept until queues or flavors change."""
         if group.options is None or group.options_at != self.changes:
             workload = self.entries[next(iter(group.members))].workload
-            group.options = options(state, self.quotas.queues[group.line.queue], self.plain, workload)
-            group.options_at = self.changes
+            made = options(state, self.quotas.queues[group.line.queue], self.plain, workload)
+            return group.offer(made, self.changes)
         return group.options
+
+    def count_search(self) -> None:
+        """Victims are searched for once more."""
+        self.searches += 1
 
     # -- reading ----------------------------------------------------------------------------------------------
 

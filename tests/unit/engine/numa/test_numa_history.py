@@ -120,7 +120,7 @@ class History(RuleBasedStateMachine):
             return
         self.state.reserve(key, answer.assignments)
         for name, units in nodes_of(answer).items():
-            unclaimed = dict(self.state.ledger.units((key, "main"), [name])).get(name, 0)
+            unclaimed = self.state.unclaimed_on(key, "main", name)
             assert unclaimed <= units
             decided = len(self.state.placements(key, "main", name))
             assert decided == (unclaimed if name in self.state.machines else 0)
