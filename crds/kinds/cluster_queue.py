@@ -11,7 +11,6 @@ from crds.kinds.common import (
     ApiObject,
     Column,
     Definition,
-    FairSharing,
     LabelSelector,
     ObjectName,
     Priority,
@@ -157,6 +156,20 @@ _LIMIT_RULE = (
 )
 
 
+class FairSharing(ApiModel):
+    """How much of the shared capacity this queue should get beside the others."""
+
+    weight: Quantity = "1"
+    """Share relative to the other queues; 0 means: only what nobody else wants."""
+
+
+class FairSharingStatus(ApiModel):
+    """The queue's present share."""
+
+    weighted_share: Annotated[int, Field(ge=0)]
+    """Largest share of a resource used beyond the nominal quota, in thousandths, divided by the weight."""
+
+
 class ClusterQueueSpec(ApiModel):
     """Quota, order and preemption."""
 
@@ -193,6 +206,13 @@ class ClusterQueueSpec(ApiModel):
     """The queue's share of what is borrowed."""
 
 
+class ClusterQueueStatus(QueueStatus):
+    """What a cluster queue reports."""
+
+    fair_sharing: FairSharingStatus | None = None
+    """The present share, where fair sharing is on."""
+
+
 class ClusterQueue(ApiObject):
     """ClusterQueue gives quota of flavors and resources to workloads, in order, and says who may preempt whom."""
 
@@ -215,5 +235,5 @@ class ClusterQueue(ApiObject):
 
     spec: ClusterQueueSpec = Field(default_factory=ClusterQueueSpec)
     """The wish."""
-    status: QueueStatus | None = None
+    status: ClusterQueueStatus | None = None
     """What is."""
