@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from engine.preemption.model import Strategy
 from engine.quantity import parse
 from kube.objects import LabelSelector, Object, Quantity, ResourceFlavor, Struct
 from kube.pods.convert import label_selector
@@ -51,6 +52,8 @@ class Preemption(Struct, frozen=True):
     reclaim_within_cohort: str = "Never"
     borrow_within_cohort: BorrowWithinCohort | None = None
     within_cluster_queue: str = "Never"
+    strategy: str | None = None
+    alpha: float | None = None
 
 
 class AdmissionCheckRule(Struct, frozen=True):
@@ -171,4 +174,6 @@ def _preemption(wire: Preemption) -> model.Preemption:
         reclaim=model.Reclaim(wire.reclaim_within_cohort),
         borrowing=borrowing is not None and borrowing.policy == "LowerPriority",
         threshold=borrowing.max_priority_threshold if borrowing is not None else None,
+        strategy=Strategy(wire.strategy) if wire.strategy is not None else None,
+        alpha=wire.alpha,
     )

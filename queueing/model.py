@@ -4,6 +4,7 @@ Amounts are integers as in the engine: ``cpu`` in milli-CPU, memory in bytes, ev
 seconds on one clock, the one that `now` is read from; creation times must be on it too (seconds since the epoch do).
 """
 
+from dataclasses import replace
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Final
@@ -13,6 +14,7 @@ import msgspec
 from engine.cluster.filters import selects
 from engine.model import Amounts, PodSet, Requirement
 from engine.preemption.model import Rules as VictimRules
+from engine.preemption.model import Strategy
 
 AUTO: Final = "auto"  # a requested level: the narrowest of whichever flavor is tried
 
@@ -78,18 +80,28 @@ class Preemption(_Struct, frozen=True):
     """Whom a queue's workloads may preempt.
 
     ``borrowing``: whether a workload that would itself borrow may preempt workloads of lower priority in other queues;
-    ``threshold``: then only those of at most this priority (None: no bound).
+    ``threshold``: then only those of at most this priority (None: no bound). ``strategy``, ``alpha``: which victims are
+    the least (None: as `Rules.victims` say).
     """
 
     within: Within = Within.NEVER
     reclaim: Reclaim = Reclaim.NEVER
     borrowing: bool = False
     threshold: int | None = None
+    strategy: Strategy | None = None
+    alpha: float | None = None
 
     @property
     def any(self) -> bool:
         """Whether it may preempt at all."""
         return self.within is not Within.NEVER or self.reclaim is not Reclaim.NEVER
+
+    def victims(self, rules: VictimRules) -> VictimRules:
+        """Which victims are the least for the queue; ``rules``: for all queues that do not say it."""
+        if self.strategy is None and self.alpha is None:
+            return rules
+        scoring = rules.scoring if self.alpha is None else replace(rules.scoring, alpha=self.alpha)
+        return VictimRules(self.strategy or rules.strategy, scoring)
 
 
 class ClusterQueue(_Struct, frozen=True):
@@ -175,8 +187,9 @@ class Rules(_Struct, frozen=True):
 
     ``patience``: seconds after which one that waits keeps the room it needs from those behind it. ``fair``: queues of a
     cohort take turns by dominant resource share, and victims are taken from those above theirs. ``victims``: which
-    victims are the least. ``pods``: pods that no queue admitted may be victims too, where their priority is lower.
-    ``override``: who borrows is a victim also where budgets protect it, for a queue that takes back nominal quota.
+    victims are the least, where a queue does not say it. ``pods``: pods that no queue admitted may be victims too,
+    where their priority is lower. ``override``: who borrows is a victim also where budgets protect it, for a queue that
+    takes back nominal quota.
     """
 
     patience: float = 300.0

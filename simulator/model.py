@@ -73,7 +73,7 @@ class Placing(StrEnum):
 
 @dataclass(frozen=True)
 class Policy:
-    """One way to run the cluster. ``preemption``, ``strict``: None as each queue says; ``strategy``: of preemption.
+    """One way to run the cluster. ``preemption``, ``strict``, ``strategy`` (of preemption): None as each queue says.
 
     ``claims``: whether who waits for long keeps room from those behind it (docs/queues.md). None: with topology only.
     A claim of pods that no single domain has to hold closes all nodes, and with no topology that is every claim; no
@@ -86,7 +86,7 @@ class Policy:
     strict: bool | None = None
     fair: bool = False
     claims: bool | None = None
-    strategy: Strategy = Strategy.LEAST_PRIORITY
+    strategy: Strategy | None = None
 
     @property
     def claiming(self) -> bool:

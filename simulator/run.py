@@ -23,7 +23,6 @@ import msgspec
 
 from engine.model import Policy as Wish
 from engine.model import TopologyRequest
-from engine.preemption.model import Rules as VictimRules
 from queueing.cycle.cycle import Decisions, cycle
 from queueing.model import (
     ClusterQueue,
@@ -305,8 +304,7 @@ def _waiting(job: Job, policy: Policy) -> Waiting:
 
 def _queues(cluster: Cluster, policy: Policy, options: Options, jobs: Iterable[Job]) -> Queues:
     patience = options.patience if policy.claiming else inf
-    victims = VictimRules(strategy=policy.strategy)
-    made = Queues(Rules(patience=patience, fair=policy.fair, victims=victims))
+    made = Queues(Rules(patience=patience, fair=policy.fair))
     jobs = list(jobs)
     for namespace in sorted({job.namespace for job in jobs} | cluster.namespaces.keys()):
         made.set_namespace(namespace, cluster.namespaces.get(namespace, {}))
@@ -334,5 +332,7 @@ def _as_told(queue: ClusterQueue, policy: Policy) -> ClusterQueue:
         preemption = Preemption()
     elif policy.preemption and not preemption.any:
         preemption = Preemption(within=Within.LOWER, reclaim=Reclaim.ANY if queue.cohort else Reclaim.NEVER)
+    if policy.strategy is not None:
+        preemption = msgspec.structs.replace(preemption, strategy=policy.strategy)
     strict = queue.strict if policy.strict is None else policy.strict
     return msgspec.structs.replace(queue, preemption=preemption, strict=strict)

@@ -109,7 +109,7 @@ def _enough(memory: Cache, workload: Workload) -> tuple[list[Holder], tuple[str,
     state = memory.state
     checkpoint = state.begin()
     try:
-        queues = _everybody(memory)
+        queues = _everybody(memory, workload)
         asked = msgspec.structs.replace(workload, queue="", priority=HIGHEST, pod_priority=HIGHEST, at_least={})
         queues.set_local_queue(LocalQueue(namespace=asked.namespace, name="", cluster_queue=EVERYBODY))
         queues.submit(asked, 0.0)
@@ -131,9 +131,10 @@ def _depth(part: Assignment) -> int:
     return part.levels.index(level) + 1 if level in part.levels else max(1, len(part.levels) - 1)
 
 
-def _everybody(memory: Cache) -> Queues:
+def _everybody(memory: Cache, workload: Workload) -> Queues:
     """All that hold something, and all other pods that could be evicted, in one queue that may preempt anybody."""
-    queues = Queues(Rules(victims=memory.queues.rules.victims, pods=True))
+    victims = memory.queues.victim_rules(_queue_of(memory, workload))
+    queues = Queues(Rules(victims=victims, pods=True))
     everything = Preemption(within=Within.LOWER)
     queues.set_cluster_queue(ClusterQueue(name=EVERYBODY, unlimited=True, preemption=everything))
     for key, entry in memory.queues.entries.items():

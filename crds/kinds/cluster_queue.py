@@ -109,7 +109,7 @@ class Preemption(ApiModel):
                 "borrowWithinCohort.policy must be Never where reclaimWithinCohort is Never",
             ),
             (
-                "!has(self.alpha) || self.strategy == 'IncrementalMinimal'",
+                "!has(self.alpha) || (has(self.strategy) && self.strategy == 'IncrementalMinimal')",
                 "alpha weighs the score of strategy IncrementalMinimal only",
             ),
         )
@@ -121,10 +121,12 @@ class Preemption(ApiModel):
     """Whether a workload that borrows may preempt."""
     within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = "Never"
     """Which workloads of this queue may be preempted."""
-    strategy: Literal["LeastPriority", "IncrementalMinimal"] = "LeastPriority"
-    """How victims are chosen: the least important ones, or the smallest set with the best score."""
+    strategy: Literal["LeastPriority", "IncrementalMinimal"] | None = None
+    """How victims are chosen: the least important ones, or the smallest set with the best score; absent: as the
+    setting `preemptionStrategy` says."""
     alpha: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Weight of the victims' priority against the quality of the freed topology; default 0.5."""
+    """Weight of the victims' priority against the quality of the freed topology; absent: as the setting
+    `preemptionAlpha` says."""
 
 
 class AdmissionCheckStrategyRule(ApiModel):

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from engine.cluster.state import ClusterState
+from engine.preemption.model import Rules as VictimRules
 from queueing.model import (
     ClusterQueue,
     LocalQueue,
@@ -238,6 +239,11 @@ class Queues:
             return False
         self.pending.gave_quota(held.queue, held.amounts)
         return True
+
+    def victim_rules(self, queue: str) -> VictimRules:
+        """Which victims are the least for the workloads of a cluster queue."""
+        found = self.quotas.queues.get(queue)
+        return found.preemption.victims(self.rules.victims) if found is not None else self.rules.victims
 
     def holder(self, unit: str) -> Entry:
         """Whose unit it is (`queueing.queues.eviction_units`)."""

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from engine.preemption.model import Strategy
 from kube import queues
 from kube.objects import ResourceFlavor
 from queueing.model import Preemption, Quota, Reclaim, Stop, Within
@@ -47,6 +48,8 @@ def test_every_rule_is_taken_over():
                 "reclaimWithinCohort": "LowerPriority",
                 "withinClusterQueue": "LowerOrNewerEqualPriority",
                 "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": 7},
+                "strategy": "IncrementalMinimal",
+                "alpha": 0.25,
             },
             stopPolicy="HoldAndDrain",
             fairSharing={"weight": "500m"},
@@ -54,7 +57,12 @@ def test_every_rule_is_taken_over():
     )
     assert (found.strict, found.borrow_first, found.preempt_first) == (True, False, True)
     assert found.preemption == Preemption(
-        within=Within.LOWER_OR_NEWER, reclaim=Reclaim.LOWER, borrowing=True, threshold=7
+        within=Within.LOWER_OR_NEWER,
+        reclaim=Reclaim.LOWER,
+        borrowing=True,
+        threshold=7,
+        strategy=Strategy.INCREMENTAL_MINIMAL,
+        alpha=0.25,
     )
     assert (found.stop, found.weight) == (Stop.DRAIN, 500)
 
