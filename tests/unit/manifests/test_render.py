@@ -69,9 +69,13 @@ def test_rules_know_every_key(domain):
     for key in (keys.gate, keys.workload, keys.pod_set):
         assert f"'{key}'" in yaml.safe_dump(policy, width=10_000)
     carries, _, changed = (each["expression"] for each in webhooks["webhooks"][0]["matchConditions"])
+    changed_jobset = webhooks["webhooks"][1]["matchConditions"][1]["expression"]
+    wishes = next(one["expression"] for one in policy["spec"]["variables"] if one["name"] == "wishes")
     for key in WISHES:
         assert f"'{key}'" in carries
         assert f"'{key}'" in changed
+        assert f"'{key}'" in changed_jobset
+        assert f"'{key}'" in wishes
 
 
 def test_the_agent_has_a_namespace_of_its_own():
