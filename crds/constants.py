@@ -23,7 +23,6 @@ RANK_LABELS = (
 )
 JOB_SET_ROLE = "jobset.sigs.k8s.io/replicatedjob-name"
 JOB_SET_INDEX = "jobset.sigs.k8s.io/job-index"
-JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 
 # What stands in spec.managedBy where the controller that Kubernetes or JobSet itself brings is meant.
 JOB_CONTROLLER = "kubernetes.io/job-controller"

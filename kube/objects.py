@@ -131,12 +131,13 @@ class Affinity(Struct, frozen=True):
 
 
 class Toleration(Struct, frozen=True):
-    """A toleration; ``toleration_seconds`` concerns eviction, not placement."""
+    """A toleration; ``toleration_seconds`` concerns eviction, not placement, and goes into pod templates as it is."""
 
     key: str = ""
     operator: str = ""
     value: str = ""
     effect: str = ""
+    toleration_seconds: int | None = None
 
 
 class TopologySpreadConstraint(Struct, frozen=True):

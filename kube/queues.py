@@ -5,7 +5,7 @@ from typing import Any
 from engine.preemption.model import Strategy
 from engine.quantity import parse
 from kube.objects import LabelSelector, Object, Quantity, ResourceFlavor, Struct
-from kube.pods.convert import label_selector
+from kube.pods.convert import label_selector, taints, tolerations
 from queueing import model
 
 
@@ -138,7 +138,12 @@ def plain_flavor(wire: ResourceFlavor) -> model.PlainFlavor | None:
     """The flavor as queueing takes it; None where it has a topology, for the engine has it then."""
     if wire.spec.topology is not None and wire.spec.topology.levels:
         return None
-    return model.PlainFlavor(name=wire.metadata.name, node_labels=wire.spec.node_labels or {})
+    return model.PlainFlavor(
+        name=wire.metadata.name,
+        node_labels=wire.spec.node_labels or {},
+        tolerations=tolerations(wire.spec.tolerations),
+        taints=taints(wire.spec.node_taints),
+    )
 
 
 def checks(wire: ClusterQueue, flavors: set[str]) -> tuple[str, ...]:

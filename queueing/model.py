@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from engine.cluster.filters import selects
-from engine.model import Amounts, PodSet, Requirement
+from engine.model import Amounts, PodSet, Requirement, Taint, Toleration
 from engine.preemption.model import Rules as VictimRules
 from engine.preemption.model import Strategy
 
@@ -138,10 +138,12 @@ class LocalQueue(_Struct, frozen=True):
 
 
 class PlainFlavor(_Struct, frozen=True):
-    """A flavor without a topology: quota only, the engine does not know it."""
+    """A flavor without a topology: quota only, the engine does not know it. ``taints``: what pods must tolerate."""
 
     name: str
     node_labels: dict[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
+    taints: tuple[Taint, ...] = ()
 
 
 class Workload(_Struct, frozen=True):

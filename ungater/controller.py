@@ -154,7 +154,9 @@ class Controller:
         self._all_seen = asyncio.Event()
         self._looks = 0  # the id of a look in logs
         self._outcomes = {name: metrics.reconciles.labels(name) for name in ("done", "conflict", "error", "bug")}
-        self.bridge = AdmissionCheckController(client, self.cache, standings, _limits(settings))
+        self.bridge = AdmissionCheckController(
+            client, self.cache, standings, _limits(settings), informers.flavors.store
+        )
         informers.subscribe(self.cache, self._budgets, self.bridge)
         self._flavor_status = _flavor_status(client, self.cache, informers, recorder)
         self._queue_status = _queue_status(client, self.cache, informers)

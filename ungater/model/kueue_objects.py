@@ -15,7 +15,7 @@ Facts of the API that the rest of this package relies on
 
 from typing import Any
 
-from kube.objects import Condition, Object, ObjectMeta, SchedulingGate, StrMap, Struct, Taint, Toleration
+from kube.objects import Condition, Object, ObjectMeta, SchedulingGate, StrMap, Struct, Toleration
 from kube.resources import Resource
 
 GROUP = "kueue.x-k8s.io"
@@ -67,7 +67,6 @@ class FlavorSpec(Struct, frozen=True):
     """What a flavor says of its nodes, and adds to pods that use its quota."""
 
     node_labels: StrMap | None = None
-    node_taints: tuple[Taint, ...] | None = None
     tolerations: tuple[Toleration, ...] | None = None
     topology_name: str | None = None
 

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from engine.model import Taint, Toleration
 from engine.preemption.model import Strategy
 from kube import queues
 from kube.objects import ResourceFlavor
@@ -85,6 +86,10 @@ def test_a_local_queue_knows_its_namespace_and_whether_it_is_stopped():
 def test_a_flavor_with_a_topology_is_the_engines():
     plain = read({"metadata": {"name": "f"}, "spec": {"nodeLabels": {"a": "b"}}}, ResourceFlavor)
     assert queues.plain_flavor(plain).node_labels == {"a": "b"}
+    spec = {"nodeTaints": [{"key": "t", "effect": "NoSchedule"}], "tolerations": [{"key": "t", "operator": "Exists"}]}
+    tainted = queues.plain_flavor(read({"metadata": {"name": "f"}, "spec": spec}, ResourceFlavor))
+    assert tainted.taints == (Taint(key="t", effect="NoSchedule"),)
+    assert tainted.tolerations == (Toleration(key="t", operator="Exists"),)
     placed = read({"metadata": {"name": "f"}, "spec": {"topology": {"levels": ["rack"]}}}, ResourceFlavor)
     assert queues.plain_flavor(placed) is None
 

@@ -46,6 +46,13 @@ def test_fewer_pods_than_it_asks_for_are_its_parallelism():
     assert started(owner, admission, {})["parallelism"] == 3
 
 
+def test_a_toleration_of_a_flavor_keeps_its_seconds():
+    owner = make_owner(suspend=True, gated=False, request={})
+    soon = {"key": "spot", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
+    spec = started(owner, make_admission(None, queue="q", count=4), flavor(tolerations=[soon]))
+    assert spec["template"]["spec"]["tolerations"] == [soon]
+
+
 def test_labels_and_tolerations_of_flavors_without_a_topology_are_added():
     wanted = {"key": "dedicated", "operator": "Exists"}
     mine = {"key": "mine", "operator": "Exists"}
