@@ -27,11 +27,13 @@ AUTO = "auto"
 JOB_PATH = "metadata.annotations"
 TEMPLATE_PATH = "spec.template.metadata.annotations"
 
+GUARANTEED, NUMA_GUARANTEED, RANKS = "guaranteed", "numa-guaranteed", "best-effort"  # topology-qos
+
 # What a job may wish for beside its level, under keys that are the same in every domain.
 CHOICES: Mapping[str, tuple[str, ...]] = {
     NUMA_POLICY: ("single-numa-node", "restricted", "best-effort", "socket", "none"),
     GPU_LINK: ("require", "prefer"),
-    TOPOLOGY_QOS: ("guaranteed", "best-effort"),
+    TOPOLOGY_QOS: (GUARANTEED, NUMA_GUARANTEED, RANKS),
     EVICT_BY: ("workload", SLICE),
 }
 WISHES = (*CHOICES, NUMA_RESOURCES)
@@ -84,7 +86,10 @@ class BadWish(NamedTuple):
 
 @dataclass(frozen=True)
 class NumaWish:
-    """What a pod asks of the inside of its machine. ``resources`` () are all that the zones report."""
+    """What a pod asks of the inside of its machine: ``policy`` is what has to hold, whatever ranks machines beside it.
+
+    ``resources`` () are all that the zones report.
+    """
 
     policy: TopologyPolicy = TopologyPolicy.NONE
     resources: tuple[str, ...] = ()
@@ -125,10 +130,24 @@ def parse_wish(annotations: Mapping[str, str], *, path: str = JOB_PATH) -> NumaW
         raise RequestError(Reason.INVALID_REQUEST, bad.field, bad.value, bad.message)
     names = annotations.get(NUMA_RESOURCES)
     return NumaWish(
-        TopologyPolicy(annotations.get(NUMA_POLICY, "none")),
+        _has_to_hold(annotations.get(NUMA_POLICY), annotations.get(TOPOLOGY_QOS)),
         tuple(sorted(set(names.split(",")))) if names else (),
         annotations.get(GPU_LINK, ""),
     )
+
+
+def _has_to_hold(policy: str | None, qos: str | None) -> TopologyPolicy:
+    """What refuses a machine: the policy, as far as the QoS guarantees it.
+
+    A QoS without a policy is about the fewest zones that will do (``restricted``). Under ``numa-guaranteed`` one socket
+    is no more than preferred, so that a wish for it leaves the fewest zones guaranteed.
+    """
+    wish = TopologyPolicy(policy or (TopologyPolicy.RESTRICTED if qos else TopologyPolicy.NONE))
+    if wish is TopologyPolicy.NONE:
+        return wish
+    if qos == RANKS:
+        return TopologyPolicy.BEST_EFFORT
+    return TopologyPolicy.RESTRICTED if qos == NUMA_GUARANTEED and wish is TopologyPolicy.SOCKET else wish
 
 
 def parse_job_wish(job: Mapping[str, str] | None, template: Mapping[str, str] | None) -> dict[str, str]:

@@ -180,6 +180,14 @@ def test_wishes_are_read_with_their_defaults():
     assert parse_wish(given) == NumaWish(TopologyPolicy.SOCKET, ("cpu", "nvidia.com/gpu"), "prefer")
 
 
+def test_what_the_qos_does_not_guarantee_is_no_wish():
+    qos = "topogate.dev/topology-qos"
+    assert parse_wish({NUMA: "socket", qos: "best-effort"}).policy is TopologyPolicy.BEST_EFFORT
+    assert parse_wish({NUMA: "socket", qos: "numa-guaranteed"}).policy is TopologyPolicy.RESTRICTED
+    assert parse_wish({qos: "guaranteed", RESOURCES: "cpu"}) == NumaWish(TopologyPolicy.RESTRICTED, ("cpu",))
+    assert parse_wish({NUMA: "none", qos: "guaranteed"}) == NumaWish()
+
+
 @pytest.mark.parametrize(
     ("key", "value", "allowed"),
     [

@@ -11,6 +11,7 @@ import pytest
 from support.imports import modules
 from support.readers import unread, unused_names, unwritten, uses
 
+from crds import constants
 from crds.generate import KINDS, schema
 from crds.kinds.cluster_queue import ClusterQueue
 from crds.kinds.local_queue import LocalQueue
@@ -61,6 +62,12 @@ def test_every_field_of_a_spec_is_read(kind, used):
 def test_every_field_of_what_topogate_makes_is_written(kind, part, used):
     shapes = [part_of(workload_object.Workload, part)] if kind is Workload else []
     assert list(unwritten(properties(kind, part), used, shapes, HANDED_ON, part)) == []
+
+
+def test_every_annotation_and_label_is_read(product):
+    used = uses({name: text for name, text in product.items() if name != "crds.constants"})
+    unused = unused_names(product["crds.constants"], used)
+    assert [name for name in unused if not isinstance(getattr(constants, name, None), int)] == []
 
 
 def test_every_setting_is_read(product):

@@ -321,7 +321,7 @@ def test_a_job_has_no_other_pod_set():
     [
         ("topogate.dev/numa-policy", "single", '"single-numa-node"'),
         ("topogate.dev/gpu-link", "yes", '"require", "prefer"'),
-        ("topogate.dev/topology-qos", "burstable", '"guaranteed", "best-effort"'),
+        ("topogate.dev/topology-qos", "burstable", '"guaranteed", "numa-guaranteed", "best-effort"'),
         ("topogate.dev/numa-resources", "nvidia.com/gpu,,cpu", '"nvidia.com/gpu,cpu"'),
         ("topogate.dev/numa-resources", "", '"nvidia.com/gpu,cpu"'),
     ],
