@@ -16,7 +16,16 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from crds.constants import EVICT_BY, GPU_LINK, NUMA_POLICY, NUMA_RESOURCES, SLICE, TOPOLOGY_QOS, Keys
+from crds.constants import (
+    EVICT_BY,
+    GPU_LINK,
+    NUMA_POLICY,
+    NUMA_RESOURCES,
+    PREEMPTIBLE,
+    SLICE,
+    TOPOLOGY_QOS,
+    Keys,
+)
 from crds.names import is_label_key
 from crds.slices import BadSlices, Place, Slices, read_slices
 from engine.kubelet.machine import TopologyPolicy
@@ -35,6 +44,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     GPU_LINK: ("require", "prefer"),
     TOPOLOGY_QOS: (GUARANTEED, NUMA_GUARANTEED, RANKS),
     EVICT_BY: ("workload", SLICE),
+    PREEMPTIBLE: ("true", "false"),
 }
 WISHES = (*CHOICES, NUMA_RESOURCES)
 # As resource names in pods: cpu, memory, hugepages-2Mi, nvidia.com/gpu.
@@ -134,6 +144,14 @@ def parse_wish(annotations: Mapping[str, str], *, path: str = JOB_PATH) -> NumaW
         tuple(sorted(set(names.split(",")))) if names else (),
         annotations.get(GPU_LINK, ""),
     )
+
+
+def wishes_of(job: Mapping[str, str] | None, template: Mapping[str, str] | None, *, asks: bool) -> Mapping[str, str]:
+    """The wishes of a job that ``asks`` for a topology; else those alone that are about its queue. Raises as above."""
+    if asks:
+        return parse_job_wish(job, template)
+    said = [place[PREEMPTIBLE] for place in (job or {}, template or {}) if PREEMPTIBLE in place]
+    return {PREEMPTIBLE: said[0]} if said else {}
 
 
 def _has_to_hold(policy: str | None, qos: str | None) -> TopologyPolicy:

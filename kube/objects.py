@@ -241,6 +241,7 @@ class PodSpec(Struct, frozen=True):
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] | None = None
     priority: int | None = None
     priority_class_name: str = ""
+    preemption_policy: str = ""
     scheduler_name: str = ""
     restart_policy: str = ""
     host_network: bool = False

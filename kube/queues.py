@@ -52,6 +52,7 @@ class Preemption(Struct, frozen=True):
     reclaim_within_cohort: str = "Never"
     borrow_within_cohort: BorrowWithinCohort | None = None
     within_cluster_queue: str = "Never"
+    non_preemptible: str = "ByClass"
     strategy: str | None = None
     alpha: float | None = None
 
@@ -179,6 +180,7 @@ def _preemption(wire: Preemption) -> model.Preemption:
         reclaim=model.Reclaim(wire.reclaim_within_cohort),
         borrowing=borrowing is not None and borrowing.policy == "LowerPriority",
         threshold=borrowing.max_priority_threshold if borrowing is not None else None,
+        non_preemptible=model.NonPreemptible(wire.non_preemptible),
         strategy=Strategy(wire.strategy) if wire.strategy is not None else None,
         alpha=wire.alpha,
     )

@@ -46,6 +46,14 @@ class Reclaim(StrEnum):
     ANY = "Any"
 
 
+class NonPreemptible(StrEnum):
+    """Who may say in a queue that a workload is nobody's victim; of a workload: who says it of this one."""
+
+    NEVER = "Never"  # nobody
+    BY_CLASS = "ByClass"  # its priority class, which administrators write
+    BY_WORKLOAD = "ByWorkload"  # the workload itself
+
+
 class _Struct(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     pass
 
@@ -81,7 +89,7 @@ class Preemption(_Struct, frozen=True):
 
     ``borrowing``: whether a workload that would itself borrow may preempt workloads of lower priority in other queues;
     ``threshold``: then only those of at most this priority (None: no bound). ``strategy``, ``alpha``: which victims are
-    the least (None: as `Rules.victims` say).
+    the least (None: as `Rules.victims` say). ``non_preemptible``: whose word makes a workload nobody's victim.
     """
 
     within: Within = Within.NEVER
@@ -90,11 +98,19 @@ class Preemption(_Struct, frozen=True):
     threshold: int | None = None
     strategy: Strategy | None = None
     alpha: float | None = None
+    non_preemptible: NonPreemptible = NonPreemptible.BY_CLASS
 
     @property
     def any(self) -> bool:
         """Whether it may preempt at all."""
         return self.within is not Within.NEVER or self.reclaim is not Reclaim.NEVER
+
+    def spares(self, workload: "Workload") -> bool:
+        """Whether a workload of the queue is nobody's victim, as far as it does not borrow."""
+        said, believed = workload.non_preemptible, self.non_preemptible
+        if NonPreemptible.NEVER in {said, believed}:
+            return False
+        return said is NonPreemptible.BY_CLASS or believed is NonPreemptible.BY_WORKLOAD
 
     def victims(self, rules: VictimRules) -> VictimRules:
         """Which victims are the least for the queue; ``rules``: for all queues that do not say it."""
@@ -154,6 +170,7 @@ class Workload(_Struct, frozen=True):
     that was evicted the time of its return, where the rules say that it goes to the back. ``uid`` tells it from an
     earlier one of the same key. ``by_slices``: it may lose some of its slices, and keeps the others
     (`queueing.queues.eviction_units`). ``pod_priority``: that of its pods in Kubernetes, where it is not ``priority``.
+    ``preempts``: whether it may have others evicted. ``non_preemptible``: who says that it is nobody's victim.
     """
 
     key: str
@@ -166,6 +183,8 @@ class Workload(_Struct, frozen=True):
     at_least: dict[str, int] = {}
     by_slices: bool = False
     pod_priority: int | None = None
+    preempts: bool = True
+    non_preemptible: NonPreemptible = NonPreemptible.NEVER
 
     @property
     def outranks(self) -> int:
@@ -217,7 +236,12 @@ def shape(workload: Workload) -> bytes:
 
     The labels that tell one job's pods from another's are left out, unless the pods themselves look at labels.
     """
-    return digest([plain(pod_set) for pod_set in workload.pod_sets], workload.at_least)
+    return digest(
+        [plain(pod_set) for pod_set in workload.pod_sets],
+        workload.at_least,
+        workload.preempts,
+        workload.non_preemptible,
+    )
 
 
 def digest(*parts: object) -> bytes:

@@ -299,6 +299,8 @@ def _waiting(job: Job, policy: Policy) -> Waiting:
         priority=job.priority,
         created=job.arrival,
         at_least=job.at_least,
+        preempts=job.preempts,
+        non_preemptible=job.non_preemptible,
     )
 
 
@@ -329,9 +331,10 @@ def _as_told(queue: ClusterQueue, policy: Policy) -> ClusterQueue:
     """A queue with what the policy overrides."""
     preemption = queue.preemption
     if policy.preemption is False:
-        preemption = Preemption()
+        preemption = Preemption(non_preemptible=preemption.non_preemptible)
     elif policy.preemption and not preemption.any:
-        preemption = Preemption(within=Within.LOWER, reclaim=Reclaim.ANY if queue.cohort else Reclaim.NEVER)
+        reclaim = Reclaim.ANY if queue.cohort else Reclaim.NEVER
+        preemption = msgspec.structs.replace(preemption, within=Within.LOWER, reclaim=reclaim)
     if policy.strategy is not None:
         preemption = msgspec.structs.replace(preemption, strategy=policy.strategy)
     strict = queue.strict if policy.strict is None else policy.strict

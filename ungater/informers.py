@@ -43,7 +43,7 @@ from ungater.cache.stores import Stores
 from ungater.jobs.leaderworkerset import NAME as LEADER_SET_NAME
 from ungater.jobs.pod_group import owner_key
 from ungater.model.job_view import JOB, JOB_API, JOB_SET, JOB_SET_API
-from ungater.model.kueue_objects import versions_of
+from ungater.model.kueue_objects import PRIORITY_CLASSES as WORKLOAD_CLASSES
 from ungater.model.workload_object import Workload
 from ungater.numa.node_topologies import Sources
 from ungater.optional import OptionalInformer
@@ -88,7 +88,7 @@ class Informers:
             NODE_RESOURCE_TOPOLOGIES, NodeResourceTopology
         )
         self.flexes: OptionalInformer[FlexTopo] = optional(FLEX_TOPOS, FlexTopo)
-        newest, *older = versions_of("workloadpriorityclasses", "WorkloadPriorityClass")
+        newest, *older = WORKLOAD_CLASSES
         self.workload_classes: OptionalInformer[PriorityClass] = optional(newest, PriorityClass, older=older)
         self.budgets: OptionalInformer[PodDisruptionBudget] = optional(POD_DISRUPTION_BUDGETS, PodDisruptionBudget)
         # Without these owners, what their workloads hold would be given to others: they are waited for like all else.

@@ -121,6 +121,9 @@ class Preemption(ApiModel):
     """Whether a workload that borrows may preempt."""
     within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = "Never"
     """Which workloads of this queue may be preempted."""
+    non_preemptible: Literal["Never", "ByClass", "ByWorkload"] = "ByClass"
+    """Which workloads of this queue are nobody's victims, within its nominal quota: none; those whose priority class
+    says so; also those that say so themselves."""
     strategy: Literal["LeastPriority", "IncrementalMinimal"] | None = None
     """How victims are chosen: the least important ones, or the smallest set with the best score; absent: as the
     setting `preemptionStrategy` says."""

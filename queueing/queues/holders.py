@@ -8,6 +8,7 @@ Rules
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 
 from engine.cluster.state import ClusterState
@@ -25,6 +26,7 @@ class Holders:
         self.nominated: dict[str, None] = {}
         self.evicting: dict[str, None] = {}  # whose pods are on their way out
         self.losing: dict[str, tuple[Path, ...]] = {}  # who loses the slices that it has in these domains
+        self.non_preemptible: dict[str, None] = {}  # who is nobody's victim, as far as it does not borrow
         self.outside: dict[str, Entry] = {}  # pods that no queue admitted, by name of the unit
         self.by_flavor: dict[str, int] = {}  # how many hold something of it
         self._quotas = quotas
@@ -56,6 +58,7 @@ class Holders:
         entry.grant, entry.queue, entry.victims, entry.refusal = grant, grant.queue, victims, None
         entry.phase = Phase.NOMINATED if victims or waits else Phase.ADMITTED
         self._quotas.hold(key, Held(grant.queue, grant.amounts))
+        self.settle(entry)
         for victim in victims:
             if victim in parts:
                 self.losing[victim] = parts[victim]
@@ -86,9 +89,23 @@ class Holders:
         self._list(entry, grant, -1)
         self.evicting.pop(key, None)
         self.nominated.pop(key, None)
+        self.non_preemptible.pop(key, None)
         self._usage.note(SlotOwner(key), {})
         self._lost(key)
         return grant
+
+    def settle(self, entry: Entry) -> None:
+        """Note whether one that holds something is nobody's victim, as its class, itself and its queue say now."""
+        key, held = entry.workload.key, self._quotas.held.get(entry.workload.key)
+        if held is None:
+            return
+        spared = self._quotas.spares(held.queue, entry.workload)
+        if held.non_preemptible != spared:
+            self._quotas.hold(key, replace(held, non_preemptible=spared))
+        if spared:
+            self.non_preemptible[key] = None
+        else:
+            self.non_preemptible.pop(key, None)
 
     def evict(self, key: str) -> None:
         """Its pods are on their way out: it is nobody's victim any more, and holds what it holds until ``release``."""

@@ -161,6 +161,7 @@ class Queues:
         elif entry.workload != workload:
             self.pending.leave(entry)
             entry.workload, entry.order, entry.shape, entry.errors = workload, order(workload), shape(workload), 0
+            self.holders.settle(entry)
         if entry.phase in {Phase.STUCK, Phase.WAITING}:
             self.pending.route(entry)
 
@@ -240,6 +241,10 @@ class Queues:
         self.pending.gave_quota(held.queue, held.amounts)
         return True
 
+    def spared_in_queue(self, entry: Entry) -> bool:
+        """Whether a workload is nobody's victim, and so may not borrow."""
+        return self.quotas.spares(entry.queue, entry.workload)
+
     def victim_rules(self, queue: str) -> VictimRules:
         """Which victims are the least for the workloads of a cluster queue."""
         found = self.quotas.queues.get(queue)
@@ -252,6 +257,7 @@ class Queues:
 
     def _drain(self, entry: Entry) -> None:
         """Note one that has to be evicted because its queue is drained."""
+        self.holders.settle(entry)
         if entry.phase in HOLDING and self.config.drained(entry.workload, entry.queue):
             self.drains.add(entry.workload.key)
         else:

@@ -37,6 +37,7 @@ from queueing.lifecycle import LifeRules
 from queueing.model import at_least
 from queueing.queues.entry import AssumedAdmission
 from queueing.queues.queues import Queues
+from ungater.cache.class_rules import ClassRule, ClassRules
 from ungater.cache.orphans import Orphans, answers_for
 from ungater.cache.reservations import Reservations
 from ungater.cache.stores import Stores
@@ -113,7 +114,10 @@ class Cache:
         self._clock = clock
         self._missing: dict[str, float] = {}  # deleted nodes: since when, on the monotonic clock
         self.in_flight = InFlightPods(self.state, self.topologies, enqueue, self.entry_of, clock=clock, wall=wall)
-        self.reservations = Reservations(self.state, queueing, self._pod_priority, self._anywhere, wall)
+        self.class_rules = ClassRules()
+        self.reservations = Reservations(
+            self.state, queueing, self._pod_priority, self._anywhere, wall, classes=self.class_rules
+        )
         self.orphans = Orphans(self.reservations.queues, keys.gate, self._dead)
         self.generation = 0  # grows when something could help those who wait
         self.entries: dict[str, WorkloadEntry] = {}  # by id of the job (`JobView.id`)
@@ -490,7 +494,8 @@ class Cache:
         self._signal()
 
     def on_class(self, event: Event[objects.PriorityClass]) -> None:
-        """A priority class came or went; it counts for jobs that are looked at from now on."""
+        """A priority class came or went; its value counts for jobs that are looked at from now on."""
+        self._say(self.class_rules.of_pods, event)
         if event.new is not None:
             self._set_class(event.new)
         else:
@@ -498,11 +503,17 @@ class Cache:
             self._defaults.pop(event.key, None)
 
     def on_workload_class(self, event: Event[objects.PriorityClass]) -> None:
-        """A WorkloadPriorityClass came, changed or went; it counts for jobs that are looked at from now on."""
+        """A WorkloadPriorityClass came, changed or went; its value counts for jobs that are looked at from now on."""
+        self._say(self.class_rules.of_workloads, event)
         if event.new is not None:
             self.workload_priorities[event.key] = event.new.value
         else:
             self.workload_priorities.pop(event.key, None)
+
+    def _say(self, rules: dict[str, ClassRule], event: Event[objects.PriorityClass]) -> None:
+        if self.class_rules.note(rules, event.key, event.new):
+            self.reservations.classes_changed(self.entries.values())
+            self._signal()
 
     def on_job(self, event: Event[objects.Job]) -> None:
         """A job came, changed or went."""
@@ -797,6 +808,7 @@ class Cache:
         self.queues.set_local_queue(local_queue(wire))
 
     def _set_class(self, wire: objects.PriorityClass) -> None:
+        self.class_rules.note(self.class_rules.of_pods, wire.metadata.name, wire)
         self.priorities[wire.metadata.name] = wire.value
         self._defaults.pop(wire.metadata.name, None)
         if wire.global_default:
@@ -1362,7 +1374,8 @@ class Cache:
         if not self.queues.rules.pods:
             return
         key = objects.key(pod)
-        if self._entry_of(pod) is not None or not may_be_evicted(pod, self.keys):
+        spared = self.class_rules.spares(pod) or not may_be_evicted(pod, self.keys)
+        if self._entry_of(pod) is not None or spared:
             self.queues.remove_pod(key)
         elif pod.metadata.deletion_timestamp is None and pod.spec.node_name and not finished(pod):
             self.queues.set_pod(outside(pod))

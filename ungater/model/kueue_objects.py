@@ -37,6 +37,7 @@ def versions_of(plural: str, kind: str, *, namespaced: bool = False) -> tuple[Re
     return tuple(Resource(GROUP, version, plural, kind, namespaced=namespaced) for version in versions)
 
 
+PRIORITY_CLASSES = versions_of("workloadpriorityclasses", "WorkloadPriorityClass")
 CHECKS = versions_of("admissionchecks", "AdmissionCheck")
 WORKLOADS = versions_of("workloads", "Workload", namespaced=True)
 FLAVORS = versions_of("resourceflavors", "ResourceFlavor")

@@ -7,7 +7,7 @@ from engine.model import Taint, Toleration
 from engine.preemption.model import Strategy
 from kube import queues
 from kube.objects import ResourceFlavor
-from queueing.model import Preemption, Quota, Reclaim, Stop, Within
+from queueing.model import NonPreemptible, Preemption, Quota, Reclaim, Stop, Within
 
 
 def read(body, kind):
@@ -49,6 +49,7 @@ def test_every_rule_is_taken_over():
                 "reclaimWithinCohort": "LowerPriority",
                 "withinClusterQueue": "LowerOrNewerEqualPriority",
                 "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": 7},
+                "nonPreemptible": "ByWorkload",
                 "strategy": "IncrementalMinimal",
                 "alpha": 0.25,
             },
@@ -62,6 +63,7 @@ def test_every_rule_is_taken_over():
         reclaim=Reclaim.LOWER,
         borrowing=True,
         threshold=7,
+        non_preemptible=NonPreemptible.BY_WORKLOAD,
         strategy=Strategy.INCREMENTAL_MINIMAL,
         alpha=0.25,
     )

@@ -322,6 +322,7 @@ def test_a_job_has_no_other_pod_set():
         ("topogate.dev/numa-policy", "single", '"single-numa-node"'),
         ("topogate.dev/gpu-link", "yes", '"require", "prefer"'),
         ("topogate.dev/topology-qos", "burstable", '"guaranteed", "numa-guaranteed", "best-effort"'),
+        ("topogate.dev/preemptible", "no", '"true", "false"'),
         ("topogate.dev/numa-resources", "nvidia.com/gpu,,cpu", '"nvidia.com/gpu,cpu"'),
         ("topogate.dev/numa-resources", "", '"nvidia.com/gpu,cpu"'),
     ],
@@ -348,6 +349,7 @@ OWN = {
     "topogate.dev/numa-resources": "nvidia.com/gpu,cpu",
     "topogate.dev/gpu-link": "require",
     "topogate.dev/topology-qos": "guaranteed",
+    "topogate.dev/preemptible": "false",
 }
 
 
