@@ -5,7 +5,8 @@ Rules
   ``podset-preferred-topology``, ``podset-unconstrained-topology: "true"``, all under the configured domain.
 - The same request said twice is fine. Two that differ are refused with a message that names both.
 - ``auto`` (the narrowest level) goes with preferred alone.
-- Slices (`crds.slices`) may come with any of them; alone they are as with unconstrained.
+- Slices (`crds.slices`) may come with any of them; alone they are as with unconstrained. So is ``gpu-link`` alone, but
+  where unconstrained is said to be ``"false"``.
 - The Job's annotations and those of its pod template are one request: either may carry it.
 - So are the wishes that go with it (`NumaWish`): the same said twice is fine, two that differ are refused.
 """
@@ -289,6 +290,7 @@ def unresolved(request: ParsedRequest) -> TopologyRequest:
 
 def _parsed(places: Sequence[Place], keys: Keys) -> ParsedRequest | None:
     found = _merge([request for annotations, path in places for request in _written(annotations, keys, path)])
+    found = found or _implied(places, keys)
     slices = read_slices(places, keys)
     if isinstance(slices, BadSlices):
         raise RequestError(slices.reason, slices.field, slices.value, slices.message)
@@ -300,6 +302,13 @@ def _parsed(places: Sequence[Place], keys: Keys) -> ParsedRequest | None:
         raise RequestError(Reason.INVALID_REQUEST, field, slices.group, text)
     found = found or ParsedRequest(Policy.UNCONSTRAINED, None, slices.field)
     return replace(found, slices=slices.layers, slices_field=slices.field, group=slices.group)
+
+
+def _implied(places: Sequence[Place], keys: Keys) -> ParsedRequest | None:
+    """Who wants linked devices has to be placed, anywhere; unless it says that it is not to be."""
+    at = next((f"{path}[{GPU_LINK}]" for annotations, path in places if GPU_LINK in annotations), None)
+    declined = any(annotations.get(keys.unconstrained) == "false" for annotations, _ in places)
+    return None if at is None or declined else ParsedRequest(Policy.UNCONSTRAINED, None, at)
 
 
 def _written(annotations: Mapping[str, str], keys: Keys, path: str) -> Iterator[ParsedRequest]:

@@ -381,6 +381,22 @@ def test_own_annotations_without_a_request_are_left_alone_and_told(place):
     assert UNCONSTRAINED in warning
 
 
+@pytest.mark.parametrize("value", ["require", "prefer"])
+def test_a_wish_for_linked_devices_alone_is_gated_and_placed_anywhere(value):
+    link = {"topogate.dev/gpu-link": value}
+    for job in (make_job(link), make_job(template=link)):
+        decision = decide_job(job)
+        after = patched(job, plain(decision))["spec"]["template"]
+        assert after["spec"]["schedulingGates"] == [{"name": GATE}]
+        assert after["metadata"]["annotations"] == {**link, UNCONSTRAINED: "true", POD_SET: "main"}
+        assert decision.warnings == ()
+    pod = make_pod(link)
+    assert patched(pod, plain(decide_pod(pod)))["spec"]["schedulingGates"] == [{"name": GATE}]
+    declined = make_pod({**link, UNCONSTRAINED: "false"})
+    assert plain(decide_pod(declined)) == []
+    assert decide_job(make_job({"topogate.dev/gpu-link": "yes"})).denied is not None
+
+
 def test_a_changed_wish_of_a_suspended_job_is_stamped_and_of_a_running_one_told():
     policy = {"topogate.dev/numa-policy": "restricted"}
     old, new = make_job({REQUIRE: RACK}, suspend=True), make_job({REQUIRE: RACK, **policy}, suspend=True)
@@ -666,7 +682,7 @@ def test_a_job_that_asks_and_names_no_queue_is_refused_where_one_is_required(job
 
 
 def test_where_a_queue_is_required_jobs_that_ask_for_nothing_pass():
-    for job in (make_job(), make_job({UNCONSTRAINED: "false"}), make_job({"topogate.dev/gpu-link": "prefer"})):
+    for job in (make_job(), make_job({UNCONSTRAINED: "false"}), make_job({"topogate.dev/numa-policy": "restricted"})):
         assert plain(decide_job(job, STRICT)) == []
 
 
