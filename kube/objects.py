@@ -131,12 +131,13 @@ class Affinity(Struct, frozen=True):
 
 
 class Toleration(Struct, frozen=True):
-    """A toleration; ``toleration_seconds`` concerns eviction, not placement."""
+    """A toleration; ``toleration_seconds`` concerns eviction, not placement, and goes into pod templates as it is."""
 
     key: str = ""
     operator: str = ""
     value: str = ""
     effect: str = ""
+    toleration_seconds: int | None = None
 
 
 class TopologySpreadConstraint(Struct, frozen=True):
@@ -240,6 +241,7 @@ class PodSpec(Struct, frozen=True):
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] | None = None
     priority: int | None = None
     priority_class_name: str = ""
+    preemption_policy: str = ""
     scheduler_name: str = ""
     restart_policy: str = ""
     host_network: bool = False

@@ -23,7 +23,6 @@ import msgspec
 
 from engine.model import Policy as Wish
 from engine.model import TopologyRequest
-from engine.preemption.model import Rules as VictimRules
 from queueing.cycle.cycle import Decisions, cycle
 from queueing.model import (
     ClusterQueue,
@@ -341,13 +340,14 @@ def _waiting(job: Job, policy: Policy) -> Waiting:
         priority=job.priority,
         created=job.arrival,
         at_least=job.at_least,
+        preempts=job.preempts,
+        non_preemptible=job.non_preemptible,
     )
 
 
 def _queues(cluster: Cluster, policy: Policy, options: Options, jobs: Iterable[Job]) -> Queues:
     patience = options.patience if policy.claiming else inf
-    victims = VictimRules(strategy=policy.strategy)
-    made = Queues(Rules(patience=patience, fair=policy.fair, victims=victims))
+    made = Queues(Rules(patience=patience, fair=policy.fair))
     jobs = list(jobs)
     for namespace in sorted({job.namespace for job in jobs} | cluster.namespaces.keys()):
         made.set_namespace(namespace, cluster.namespaces.get(namespace, {}))
@@ -372,8 +372,11 @@ def _as_told(queue: ClusterQueue, policy: Policy) -> ClusterQueue:
     """A queue with what the policy overrides."""
     preemption = queue.preemption
     if policy.preemption is False:
-        preemption = Preemption()
+        preemption = Preemption(non_preemptible=preemption.non_preemptible)
     elif policy.preemption and not preemption.any:
-        preemption = Preemption(within=Within.LOWER, reclaim=Reclaim.ANY if queue.cohort else Reclaim.NEVER)
+        reclaim = Reclaim.ANY if queue.cohort else Reclaim.NEVER
+        preemption = msgspec.structs.replace(preemption, within=Within.LOWER, reclaim=reclaim)
+    if policy.strategy is not None:
+        preemption = msgspec.structs.replace(preemption, strategy=policy.strategy)
     strict = queue.strict if policy.strict is None else policy.strict
     return msgspec.structs.replace(queue, preemption=preemption, strict=strict)

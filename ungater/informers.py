@@ -44,7 +44,7 @@ from ungater.cache.stores import Stores
 from ungater.jobs.leaderworkerset import NAME as LEADER_SET_NAME
 from ungater.jobs.pod_group import owner_key
 from ungater.model.job_view import JOB, JOB_API, JOB_SET, JOB_SET_API
-from ungater.model.kueue_objects import versions_of
+from ungater.model.kueue_objects import PRIORITY_CLASSES as WORKLOAD_CLASSES
 from ungater.model.workload_object import Workload
 from ungater.numa.node_topologies import Sources
 from ungater.optional import OptionalInformer
@@ -89,7 +89,7 @@ class Informers:
             NODE_RESOURCE_TOPOLOGIES, NodeResourceTopology
         )
         self.flexes: OptionalInformer[FlexTopo] = optional(FLEX_TOPOS, FlexTopo)
-        newest, *older = versions_of("workloadpriorityclasses", "WorkloadPriorityClass")
+        newest, *older = WORKLOAD_CLASSES
         self.workload_classes: OptionalInformer[PriorityClass] = optional(newest, PriorityClass, older=older)
         self.budgets: OptionalInformer[PodDisruptionBudget] = optional(POD_DISRUPTION_BUDGETS, PodDisruptionBudget)
         # Without these owners, what their workloads hold would be given to others: they are waited for like all else.
@@ -156,7 +156,7 @@ class Informers:
 
         self.nodes.subscribe(guarded("node", cache.nodes.on_node))
         self.flavors.subscribe(guarded("flavor", cache.config.on_flavor, lambda _: kueue.flavors_changed()))
-        self.classes.subscribe(guarded("class", cache.priorities.on_class))
+        self.classes.subscribe(guarded("class", cache.classes.on_class))
         self.jobs.subscribe(guarded("job", cache.jobs.on_job))
         self.pods.subscribe(guarded("pod", cache.pods.on_pod, budgets.on_pod))
         self.workloads.subscribe(guarded("workload", cache.workloads.on_workload))
@@ -165,7 +165,7 @@ class Informers:
         self.local_queues.subscribe(guarded("local queue", cache.config.on_local_queue))
         self.topologies.subscribe(guarded("topology", cache.nodes.on_topology))
         self.flexes.subscribe(guarded("topology", cache.nodes.on_flex))
-        self.workload_classes.subscribe(guarded("class", cache.priorities.on_workload_class))
+        self.workload_classes.subscribe(guarded("class", cache.classes.on_workload_class))
         self.budgets.subscribe(guarded("budget", budgets.on_budget))
         self.jobsets.subscribe(guarded("jobset", cache.jobs.on_jobset))
         self.leader_sets.subscribe(guarded("leaders", cache.pod_groups.on_leaders))

@@ -48,6 +48,7 @@ from ungater.cache.stores import Stores
 from ungater.guard import Guard
 from ungater.jobs.leaderworkerset import NAME as LEADER_SET_NAME
 from ungater.jobs.pod_group import owner_key
+from ungater.model.kueue_objects import PRIORITY_CLASSES as PRIORITY_CLASSES_OF_KUEUE
 from ungater.model.workload_object import Workload
 from ungater.numa.node_topologies import Options, Sources
 
@@ -65,6 +66,7 @@ async def read(client: Client) -> Dump:
             jobs = group.create_task(client.list(JOBS, type=objects.Job))
             namespaces = group.create_task(client.list(NAMESPACES, type=objects.Namespace))
             classes = group.create_task(client.list(PRIORITY_CLASSES, type=objects.PriorityClass))
+            of_workloads = group.create_task(workload_classes(client, objects.PriorityClass))
             flavors = group.create_task(_served(client, objects.ResourceFlavor, RESOURCE_FLAVORS))
             queues = group.create_task(_served(client, ClusterQueue, CLUSTER_QUEUES))
             local = group.create_task(_served(client, LocalQueue, LOCAL_QUEUES))
@@ -97,6 +99,7 @@ async def read(client: Client) -> Dump:
         local_queues=local.result(),
         namespaces=namespaces.result(),
         priority_classes=classes.result(),
+        workload_classes=of_workloads.result()[1],
     )
 
 
@@ -115,6 +118,13 @@ async def listed(client: Client, kind: type[T], *versions: Resource) -> tuple[Re
 async def revisions(client: Client, kind: type[T]) -> tuple[Resource, list[T]]:
     """What groups of LeaderWorkerSets were made from."""
     return CONTROLLER_REVISIONS, await client.list(CONTROLLER_REVISIONS, label_selector=LEADER_SET_NAME, type=kind)
+
+
+async def workload_classes(client: Client, kind: type[T]) -> tuple[Resource, list[T]]:
+    """Kueue's priority classes; none where it has none, or one may not list them: they come with the role of Kueue."""
+    with suppress(Forbidden):
+        return await listed(client, kind, *PRIORITY_CLASSES_OF_KUEUE)
+    return PRIORITY_CLASSES_OF_KUEUE[0], []
 
 
 def fetch(
@@ -196,6 +206,8 @@ def memory_of(found: Dump, settings: Settings, *, whole: bool = False, clock: Cl
         memory.pod_groups.on_revision(came(revision))
     for resource, owner in found.replicated:
         memory.pod_groups.on_replicated(resource, came(owner))
+    for one in found.workload_classes:
+        memory.classes.on_workload_class(came(one))
     memory.load(
         found.nodes,
         found.flavors,

@@ -149,8 +149,6 @@ class PodSetAssignment(ApiModel):
     """Pods that were admitted."""
     topology_assignment: TopologyAssignment | None = None
     """Where they go."""
-    delayed_topology_request: Literal["Pending", "Ready"] | None = None
-    """Whether the assignment waits for nodes that do not exist yet."""
 
 
 PodSetAssignments = Annotated[list[PodSetAssignment], Field(max_length=MAX_POD_SETS, json_schema_extra=by_key("name"))]

@@ -14,8 +14,8 @@ from engine.arrays import Ints
 from engine.cluster.filters import NodeColumns, NodeFilter, Selection
 from engine.cluster.node_columns import Table
 from engine.cluster.tree import SHAPES_KEPT, Tree
-from engine.kubelet.device_manager import must_link
 from engine.kubelet.machine import PodShape
+from engine.kubelet.numa_policy import refused_unseen
 from engine.kubelet.rebuild import inner
 from engine.model import PODS, PodSet
 from engine.reasons import Reason
@@ -80,14 +80,14 @@ class Counts:
 class Shape:
     """One pod's needs, compiled: (row, amount) with amount > 0, the node filter, and what kubelets look at.
 
-    ``linked``: its devices have to be linked, so nodes of which that is not known take none. ``most``: more than that
-    no node was ever asked to take. ``lacking``: what it needs and no node has, so that none takes any.
+    ``seen_only``: it asks for what nodes of whose inside nothing is known never promise. ``most``: more than that no
+    node was ever asked to take. ``lacking``: what it needs and no node has, so that none takes any.
     """
 
     needs: list[tuple[int, int]]
     filter: NodeFilter
     inside: PodShape | None = None
-    linked: bool = False
+    seen_only: bool = False
     most: int = 1
     lacking: tuple[str, ...] = ()
     _cached: tuple[Ints, Ints] | None = None
@@ -106,10 +106,10 @@ class Shape:
         amounts = {PODS: 1, **pod_set.requests}
         rows = table.rows
         inside = inner(pod_set.shape)
-        linked = inside is not None and bool(must_link(inside))
+        seen_only = inside is not None and refused_unseen(inside) is not None
         needs = [(rows[resource], amount) for resource, amount in amounts.items() if amount > 0 and resource in rows]
         which = NodeFilter.of(pod_set, tree.flavor.tolerations)
-        return cls(needs, which, inside, linked, lacking=table.lacking(amounts))
+        return cls(needs, which, inside, seen_only, lacking=table.lacking(amounts))
 
     def fit(self, nodes: NodeColumns, selection: Selection, out: Ints | None = None, spare: Ints | None = None) -> Ints:
         """How many pods fit each selected node now. ``out`` and ``spare`` may lend memory of that size."""
@@ -120,8 +120,8 @@ class Shape:
     def cut(self, nodes: NodeColumns, selection: Selection, found: Ints) -> None:
         """Cut what fits by amounts to what kubelets admit, in place."""
         if self.inside is not None and nodes.numa.machines:
-            _cut(found, nodes.numa.counts(self.inside, self._up_to(found)), selection, blind=not self.linked)
-        elif self.linked:
+            _cut(found, nodes.numa.counts(self.inside, self._up_to(found)), selection, blind=not self.seen_only)
+        elif self.seen_only:
             found[:] = 0
 
     def fit_amounts(
@@ -152,8 +152,8 @@ class Shape:
             if reason is not Reason.NODE_NOT_READY and reason is not Reason.NODE_UNSCHEDULABLE:
                 np.multiply(found, mask, out=found)
         if self.inside is not None and nodes.numa.machines:
-            _cut(found, nodes.numa.emptied(self.inside, self._up_to(found)), selection, blind=not self.linked)
-        elif self.linked:
+            _cut(found, nodes.numa.emptied(self.inside, self._up_to(found)), selection, blind=not self.seen_only)
+        elif self.seen_only:
             found[:] = 0
         return found
 

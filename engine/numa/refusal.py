@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from engine.kubelet.device_manager import GPU_LINK, XPU_ALLOCATION, must_link, unknown
+from engine.kubelet.device_manager import GPU_LINK, XPU_ALLOCATION
 from engine.kubelet.machine import Machine, PodShape, State
-from engine.kubelet.numa_policy import NUMA_POLICY
+from engine.kubelet.numa_policy import NUMA_POLICY, refused_unseen
 from engine.kubelet.rebuild import asked
 from engine.kubelet.slow_hint_merge import A_SECOND, stalls
 
@@ -19,7 +19,7 @@ def kubelet_refusal(
     ``machine`` and ``state``: what is inside the node, and what is left there; None where that is not known.
     """
     if state is None or machine is None:
-        refused = next(map(unknown, must_link(shape)), None)
+        refused = refused_unseen(shape)
         return f"{node}: {refused.reason}: {refused.message}" if refused is not None else ""
     combinations = stalls(machine.layout, shape)
     if combinations:

@@ -34,6 +34,7 @@ from queueing.queues.claim import BackfillReservation
 from queueing.queues.entry import Entry, Phase
 from queueing.queues.flavor_assigner import FlavorAssignment, put
 from queueing.queues.queues import Queues
+from queueing.queues.quota import Missing
 
 _HELD = PodSet(name="claim", count=0, requests={PODS: 1}, topology=TopologyRequest(policy=Policy.UNCONSTRAINED))
 
@@ -64,7 +65,7 @@ def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:
         _next(state, queues, shield, slot, heap)
     for claim in queues.claims.values():
         rooms = tuple(queues.rooms.get(flavor, 0) for flavor in claim.option.rooms)
-        lacks = any(True for _ in queues.quotas.missing(claim.entry.queue, claim.option.amounts))
+        lacks = bool(_missing(queues, claim))
         if (rooms, lacks) != (claim.seen, claim.lacks):
             claim.see(rooms)
             with shield(claim.key):
@@ -96,6 +97,16 @@ def settle(state: ClusterState, queues: Queues, claim: BackfillReservation, now:
     return False
 
 
+def _ever(queues: Queues, entry: Entry, option: FlavorAssignment) -> bool:
+    spared = queues.spared_in_queue(entry)
+    return queues.quotas.ever(entry.queue, option.amounts, non_preemptible=spared)
+
+
+def _missing(queues: Queues, claim: BackfillReservation) -> tuple[Missing, ...]:
+    spared = queues.spared_in_queue(claim.entry)
+    return tuple(queues.quotas.missing(claim.entry.queue, claim.option.amounts, non_preemptible=spared))
+
+
 def _waits(entry: Entry) -> bool:
     return entry.phase is Phase.WAITING
 
@@ -117,9 +128,7 @@ def _enlist(state: ClusterState, queues: Queues, entry: Entry, now: float) -> st
     if group is None or not _may_claim(queues, entry):
         heapq.heappush(queues.aging, (now + queues.rules.patience, entry.workload.key))  # it does not wait for others
         return ""
-    option = next(
-        (o for o in queues.options_of(state, group).found if queues.quotas.ever(entry.queue, o.amounts)), None
-    )
+    option = next((o for o in queues.options_of(state, group).found if _ever(queues, entry, o)), None)
     if option is None and not queues.quotas.queues[entry.queue].unlimited:
         heapq.heappush(queues.aging, (now + queues.rules.patience, entry.workload.key))
         return ""
@@ -161,7 +170,7 @@ def _claimable(state: ClusterState, queues: Queues, slot: str, entry: Entry) -> 
     if not _may_claim(queues, entry) or entry.group is None:
         return None
     options = [o for o in queues.options_of(state, entry.group).found if not o.rooms or slot in o.rooms]
-    return next((o for o in options if queues.quotas.ever(entry.queue, o.amounts)), None)
+    return next((o for o in options if _ever(queues, entry, o)), None)
 
 
 def _meets(queues: Queues, claim: BackfillReservation, entry: Entry, option: FlavorAssignment) -> bool:
@@ -189,7 +198,7 @@ def open_(state: ClusterState, claims: Iterable[BackfillReservation]) -> None:
 def close(state: ClusterState, queues: Queues, claim: BackfillReservation) -> None:
     """Keep what is free now in the claimed domains, and note which quota is lacking."""
     state.release(claim.holder)
-    missing = {(one.flavor, one.resource) for one in queues.quotas.missing(claim.entry.queue, claim.option.amounts)}
+    missing = {(one.flavor, one.resource) for one in _missing(queues, claim)}
     held = not claim.lacks
     claim.lack(missing)
     if missing:  # room is of no use to it yet

@@ -51,10 +51,12 @@ def nominate(state: ClusterState, queues: Queues, key: str) -> Grows | None:
     grant, queue = entry.grant, queues.quotas.queues.get(entry.queue)
     if entry.refusal is None or entry.refusal.reason not in HELPED or grant is None or queue is None:
         return None
-    if not queue.preemption.any or key in queues.evicting:
+    if not (queue.preemption.any and entry.workload.preempts) or key in queues.evicting:
         return None
     option = _difference(state, queues, entry, grant, queues.growing[key][0])
-    if option is None or not queues.quotas.ever(entry.queue, option.amounts):
+    if option is None or not queues.quotas.ever(
+        entry.queue, option.amounts, non_preemptible=queues.spared_in_queue(entry)
+    ):
         return None
     pod_sets = tuple(pod_set for _, sets in option.parts for pod_set in sets)
     workload = msgspec.structs.replace(entry.workload, key=growth_of(key), pod_sets=pod_sets, at_least={})

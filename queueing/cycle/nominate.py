@@ -109,7 +109,7 @@ class _Look:
                 if queue.borrow_first or not self.queues.quotas.borrows(self.entry.queue, option.amounts):
                     return fits
                 borrowing = borrowing or fits
-            elif queue.preemption.any and self.queues.quotas.ever(self.entry.queue, option.amounts):
+            elif self._may_preempt and self._ever(option):
                 if queue.preempt_first and borrowing is None and (made := self.preempts(option)) is not None:
                     return Preempts(option, made, counts)
                 possible.append(option)
@@ -129,11 +129,11 @@ class _Look:
     def fits(self, option: FlavorAssignment) -> tuple[Assignment, ...] | None:
         """Where the pods go if quota and room are there; else None, with the reason noted."""
         queues, queue, waits = self.queues, self.entry.queue, self.waits
-        if not queues.quotas.ever(queue, option.amounts):
-            text = partial(messages.exceeds, queues.quotas, queue, option.amounts)
+        if not self._ever(option):
+            text = partial(messages.exceeds, queues.quotas, queue, option.amounts, non_preemptible=self._spared)
             waits.refusals.append((Reason.EXCEEDS_QUOTA, text))
             return None
-        missing = list(queues.quotas.missing(queue, option.amounts))
+        missing = list(queues.quotas.missing(queue, option.amounts, non_preemptible=self._spared))
         pool = queues.quotas.pool(queue)
         if missing:
             waits.wait_for(("quota", pool, m.flavor, m.resource) for m in missing)
@@ -158,7 +158,15 @@ class _Look:
 
     @property
     def _may_preempt(self) -> bool:
-        return self.queues.quotas.queues[self.entry.queue].preemption.any
+        return self.entry.workload.preempts and self.queues.quotas.queues[self.entry.queue].preemption.any
+
+    @property
+    def _spared(self) -> bool:
+        return self.queues.spared_in_queue(self.entry)
+
+    def _ever(self, option: FlavorAssignment) -> bool:
+        """Whether its queue may take as much when nobody uses anything."""
+        return self.queues.quotas.ever(self.entry.queue, option.amounts, non_preemptible=self._spared)
 
     def _put(self, option: FlavorAssignment) -> tuple[Assignment, ...] | Refusal:
         """Place it, unless an equal request was refused since room was last freed."""

@@ -137,9 +137,9 @@ class _Search:
                 best = found
         return best
 
-    @property
+    @cached_property
     def _rules(self) -> VictimRules:
-        return self.queues.rules.victims
+        return self.queues.victim_rules(self.entry.queue)
 
     def _no_better(self, site: CandidateDomains, region: CandidateDomain, best: Plan) -> bool:
         if self._rules.by_count:

@@ -9,10 +9,10 @@ Rules
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from engine.cluster.state import ClusterState
+from engine.preemption.model import Rules as VictimRules
 from queueing.model import (
     ClusterQueue,
     LocalQueue,
@@ -57,6 +57,7 @@ class Queues:
         self.nominated, self.evicting, self.losing = holders.nominated, holders.evicting, holders.losing
         self.outside, self.set_pod, self.remove_pod = holders.outside, holders.set_pod, holders.remove_pod
         self.evict, self.freed = holders.evict, pending.freed
+        self.promised, self.counted_once = holders.promised, holders.counted_once
         self.claims: dict[str, BackfillReservation] = {}
         self.searches = 0  # for victims, so far
         self.changes = 0  # of queues and flavors, so far
@@ -159,6 +160,7 @@ class Queues:
         elif entry.workload != workload:
             self.pending.leave(entry)
             entry.change(workload)
+            self.holders.settle(entry)
         if entry.phase in {Phase.STUCK, Phase.WAITING}:
             self.pending.route(entry)
 
@@ -238,6 +240,15 @@ class Queues:
         self.pending.gave_quota(held.queue, held.amounts)
         return True
 
+    def spared_in_queue(self, entry: Entry) -> bool:
+        """Whether a workload is nobody's victim, and so may not borrow."""
+        return self.quotas.spares(entry.queue, entry.workload)
+
+    def victim_rules(self, queue: str) -> VictimRules:
+        """Which victims are the least for the workloads of a cluster queue."""
+        found = self.quotas.queues.get(queue)
+        return found.preemption.victims(self.rules.victims) if found is not None else self.rules.victims
+
     def holder(self, unit: str) -> Entry:
         """Whose unit it is (`queueing.queues.eviction_units`)."""
         key = holder_of(unit)
@@ -247,6 +258,7 @@ class Queues:
         """Note one that has to be evicted because its queue is drained."""
         if is_growth(entry.workload.key):
             return  # it goes with its workload
+        self.holders.settle(entry)
         if entry.phase in HOLDING and self.config.drained(entry.workload, entry.queue):
             self.drains.add(entry.workload.key)
         else:
@@ -377,20 +389,6 @@ class Queues:
         self.searches += 1
 
     # -- reading ----------------------------------------------------------------------------------------------
-
-    def promised(self) -> list[str]:
-        """Who holds room that its victims hold as well, until they are gone: nodes may look too full meanwhile."""
-        return [key for key in self.nominated if self.entries[key].victims]
-
-    @contextmanager
-    def counted_once(self, state: ClusterState) -> Iterator[None]:
-        """Look at the state without what is `promised`; nothing that is done to it meanwhile stays."""
-        checkpoint = state.begin()
-        try:
-            state.release_all(self.promised())
-            yield
-        finally:
-            state.rollback(checkpoint)
 
     def waiting(self, queue: str) -> Iterator[str]:
         """Who waits in a cluster queue, in order."""

@@ -145,8 +145,8 @@ def told_of(memory, kind):
     return {
         "node": memory.nodes.on_node,
         "flavor": memory.config.on_flavor,
-        "class": memory.priorities.on_class,
-        "workload_class": memory.priorities.on_workload_class,
+        "class": memory.classes.on_class,
+        "workload_class": memory.classes.on_workload_class,
         "job": memory.jobs.on_job,
         "workload": memory.workloads.on_workload,
         "pod": memory.pods.on_pod,

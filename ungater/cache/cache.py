@@ -24,7 +24,7 @@ from kube.queues import ClusterQueue, LocalQueue
 from queueing import model
 from queueing.lifecycle import LifeRules
 from queueing.queues.queues import Queues
-from ungater.cache.config import ConfigEvents, PriorityClasses
+from ungater.cache.config import ClassEvents, ConfigEvents, PriorityClasses
 from ungater.cache.core import Core, NodeInsides
 from ungater.cache.entries import Entries
 from ungater.cache.held.admissions import Admissions
@@ -41,6 +41,7 @@ from ungater.cache.views import JobViews, View
 from ungater.cache.workloads import WorkloadEvents
 from ungater.guard import Guard
 from ungater.model.actions import MissingPods, ReconcileContext
+from ungater.model.class_rules import ClassRules
 from ungater.model.conditions import ADMITTED
 from ungater.numa.in_flight import InFlightPods
 from ungater.numa.mismatches import PlacementMismatches
@@ -82,8 +83,10 @@ class Cache:
         self.mismatches = PlacementMismatches(enqueue, self.topologies.broken, notices.mismatch, clock.monotonic)
         self.in_flight = InFlightPods(self.state, self.topologies, enqueue, self.entries.of_workload, clock=clock)
         self.priorities = PriorityClasses()
-        kept_apart = partial(anywhere, self.priorities)
-        self.reservations = Reservations(self.state, queueing, self.priorities.of_pods, kept_apart, clock.now)
+        kept_apart, class_rules = partial(anywhere, self.priorities), ClassRules()
+        self.reservations = Reservations(
+            self.state, queueing, self.priorities.of_pods, kept_apart, clock.now, classes=class_rules
+        )
         self._core = core = Core(
             keys,
             stores,
@@ -97,7 +100,7 @@ class Cache:
             clock=clock.monotonic,
         )
         self.pod_sets = RequestedPodSets(core, self.priorities)
-        self._charges = charges = Charges(core)
+        self._charges = charges = Charges(core, class_rules)
         self.left_pods = left = LeftPods(core)
         self.admissions = Admissions(core, self.reservations, self.pod_sets, charges, left)
         self.views = JobViews(core, self.admissions, view)
@@ -106,6 +109,7 @@ class Cache:
         self.jobs = JobEvents(core, self.views, groups, self.pods, charges=charges, left_pods=left)
         self.nodes = NodeEvents(core, charges, left)
         self.workloads = WorkloadEvents(core, self.admissions, groups)
+        self.classes = ClassEvents(core, self.priorities, class_rules, self.reservations.classes_changed)
         self.config = ConfigEvents(core, self.reservations.forget_namespace)
         self.doubts = Doubts(clock.monotonic)
         self.rules = self._context(life or LifeRules(), missing_pods or MissingPods(), require_queue=require_queue)
@@ -199,7 +203,7 @@ class Cache:
         self._each("namespace", namespaces, self.config.set_namespace)
         self._each("clusterqueue", cluster_queues, self.config.set_cluster_queue)
         self._each("localqueue", local_queues, self.config.set_local_queue)
-        self._each("priorityclass", classes, self.priorities.set_class)
+        self._each("priorityclass", classes, self.classes.set_class)
         self._each("node", sorted(nodes, key=objects.key), self.nodes.load)
         self._each("job", sorted(jobs, key=objects.key), self.jobs.set_job)
         self._each("jobset", sorted(jobsets, key=objects.key), self.jobs.set_jobset)

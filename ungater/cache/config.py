@@ -1,6 +1,6 @@
 """What flavors, queues, namespaces and priority classes change."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -10,7 +10,9 @@ from kube.pods import convert
 from kube.pods.exclusive import Additions
 from kube.queues import ClusterQueue, LocalQueue, cluster_queue, local_queue, plain_flavor
 from ungater.cache.core import Core
+from ungater.model.class_rules import ClassRule, ClassRules
 from ungater.model.job_view import JobView, PodSetView
+from ungater.model.workload_entry import WorkloadEntry
 
 log = structlog.get_logger()
 
@@ -56,27 +58,60 @@ class PriorityClasses:
     def _value(self, name: str) -> int:
         return self._values.get(name, 0) if name else self.default
 
+    def set_value(self, name: str, wire: objects.PriorityClass | None) -> None:
+        """A PriorityClass is there, or went (None)."""
+        self._values.pop(name, None)
+        self._defaults.pop(name, None)
+        if wire is not None:
+            self._values[name] = wire.value
+            if wire.global_default:
+                self._defaults[name] = wire.value
+
+    def set_workload_value(self, name: str, wire: objects.PriorityClass | None) -> None:
+        """A WorkloadPriorityClass is there, or went (None)."""
+        self._workload_values.pop(name, None)
+        if wire is not None:
+            self._workload_values[name] = wire.value
+
+
+class ClassEvents:
+    """What the event of a priority class changes: its value counts for jobs that are looked at from now on.
+
+    ``changed``: told at once of all jobs where a class says otherwise who is evicted, or for whom.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        priorities: PriorityClasses,
+        rules: ClassRules,
+        changed: Callable[[Iterable[WorkloadEntry]], None],
+    ) -> None:
+        self._entries = core.entries
+        self._signal = core.signal
+        self._priorities = priorities
+        self.rules = rules
+        self._changed = changed
+
     def on_class(self, event: Event[objects.PriorityClass]) -> None:
-        """A priority class came or went; it counts for jobs that are looked at from now on."""
-        if event.new is not None:
-            self.set_class(event.new)
-        else:
-            self._values.pop(event.key, None)
-            self._defaults.pop(event.key, None)
+        """A PriorityClass came, changed or went."""
+        self._say(self.rules.of_pods, event)
+        self._priorities.set_value(event.key, event.new)
 
     def on_workload_class(self, event: Event[objects.PriorityClass]) -> None:
-        """A WorkloadPriorityClass came, changed or went; it counts for jobs that are looked at from now on."""
-        if event.new is not None:
-            self._workload_values[event.key] = event.new.value
-        else:
-            self._workload_values.pop(event.key, None)
+        """A WorkloadPriorityClass came, changed or went."""
+        self._say(self.rules.of_workloads, event)
+        self._priorities.set_workload_value(event.key, event.new)
 
     def set_class(self, wire: objects.PriorityClass) -> None:
-        """A priority class is there."""
-        self._values[wire.metadata.name] = wire.value
-        self._defaults.pop(wire.metadata.name, None)
-        if wire.global_default:
-            self._defaults[wire.metadata.name] = wire.value
+        """A PriorityClass is there."""
+        self.rules.note(self.rules.of_pods, wire.metadata.name, wire)
+        self._priorities.set_value(wire.metadata.name, wire)
+
+    def _say(self, rules: dict[str, ClassRule], event: Event[objects.PriorityClass]) -> None:
+        if self.rules.note(rules, event.key, event.new):
+            self._changed(self._entries.values())
+            self._signal()
 
 
 class ConfigEvents:

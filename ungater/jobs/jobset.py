@@ -16,7 +16,7 @@ from functools import partial
 
 from crds.constants import JOB_INDEX_LABEL, JOB_SET_INDEX, JOB_SET_ROLE, Keys
 from crds.names import workload_name
-from crds.request import JOB_PATH, ParsedRequest, RequestError, parse_job_wish, parse_places
+from crds.request import JOB_PATH, ParsedRequest, RequestError, parse_places, wishes_of
 from engine.model import Policy
 from engine.reasons import Reason
 from kube.objects import (
@@ -200,7 +200,7 @@ def _request(jobset: JobSet, at: int, template: PodTemplate, keys: Keys) -> _Ask
     pod = template.metadata.annotations or {}
     places = (own, JOB_PATH), (job, f"{path}.metadata.annotations"), (pod, f"{path}.spec.template.metadata.annotations")
     request = parse_places(places, keys)
-    return request, parse_job_wish(own, {**job, **pod}) if request is not None else {}
+    return request, wishes_of(own, {**job, **pod}, asks=request is not None)
 
 
 def _asking(asked: _Asked, keys: Keys, alone: Alone | None, replicated: ReplicatedJob) -> _Asked:

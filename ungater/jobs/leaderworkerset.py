@@ -19,7 +19,7 @@ import msgspec
 
 from crds.constants import WORKER_INDEX, Keys
 from crds.names import workload_name
-from crds.request import JOB_PATH, ParsedRequest, RequestError, parse_job_wish, parse_places
+from crds.request import JOB_PATH, ParsedRequest, RequestError, parse_places, wishes_of
 from engine.model import Policy
 from kube.objects import ObjectMeta, Pod, PodTemplate, controller_of, is_true
 from kube.parents import ControllerRevision, LeaderWorkerSet, LeaderWorkerTemplate, revised
@@ -173,7 +173,7 @@ def _pod_set(  # noqa: PLR0917  (what it is made of)
     wishes: Mapping[str, str] = {}
     try:
         request = parse_places([(own, JOB_PATH), (below, f"{path}.metadata.annotations")], keys)
-        wishes = parse_job_wish(own, below) if request is not None else {}
+        wishes = wishes_of(own, below, asks=request is not None)
     except RequestError as error:
         wrong = wrong or error
     made = PodSetView(

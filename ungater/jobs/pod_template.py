@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from crds.constants import Keys
+from crds.constants import GPU_LINK, Keys
 from kube.objects import PodTemplate, ResourceFlavor, Toleration
 from kube.patches import escape as pointer
 from ungater.model.admission import Admission, PodSetAssignment
@@ -164,8 +164,10 @@ def _changes(
         changed["schedulingGates"] = [*gates, {"name": keys.gate}]
     if part.slots is None and gated:
         changed["schedulingGates"] = [gate for gate in gates if gate.get("name") != keys.gate] or None
-        if keys.unconstrained in (pod_set.template.metadata.annotations or {}):
-            meta["annotations"] = {**more.annotations, keys.unconstrained: None}
+        present = pod_set.template.metadata.annotations or {}
+        if keys.unconstrained in present:  # else its pods would be gated anew
+            said = "false" if GPU_LINK in present else None
+            meta["annotations"] = {**more.annotations, keys.unconstrained: said}
     return {**({"spec": changed} if changed else {}), **({"metadata": meta} if meta else {})}
 
 

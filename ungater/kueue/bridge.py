@@ -10,7 +10,7 @@ Rules
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -48,9 +48,18 @@ log = structlog.get_logger()
 
 
 class AdmissionCheckController:
-    """Between Kueue and ``memory``. Runs nothing where Kueue is not there."""
+    """Between Kueue and ``memory``. Runs nothing where Kueue is not there. ``ours``: our flavors, by name."""
 
-    def __init__(self, client: Client, cache: Cache, standings: Standings, limits: Limits, clock: Clock) -> None:
+    def __init__(  # noqa: PLR0917  (what it stands between, and the clock)
+        self,
+        client: Client,
+        cache: Cache,
+        standings: Standings,
+        limits: Limits,
+        ours: Mapping[str, core.ResourceFlavor],
+        clock: Clock,
+    ) -> None:
+        self._ours = ours
         self._client = client
         self._clock = clock
         self._cache = cache
@@ -358,16 +367,13 @@ class AdmissionCheckController:
         if slots is None or observed is None:
             raise AssertionError(f"{entry.key}: not placed")
         said = core.condition(observed.conditions, conditions.ADMITTED)
-        flavor = self._cache.state.flavors.get(slots.flavor)
+        flavor = self._ours.get(slots.flavor)
         return Side(
             asks=True,
             placed=True,
             where=said.message if said is not None else f"{slots.total} pods are placed",
-            selector=dict(flavor.node_labels) if flavor is not None else {},
-            tolerations=tuple(
-                core.Toleration(key=each.key, operator=each.operator, value=each.value, effect=each.effect)
-                for each in (flavor.tolerations if flavor is not None else ())
-            ),
+            selector=dict(flavor.spec.node_labels or {}) if flavor is not None else {},
+            tolerations=flavor.spec.tolerations or () if flavor is not None else (),
         )
 
 

@@ -243,7 +243,7 @@ class Scheduler:
         victims = {victim.key: victim.uid for victim in plan.victims}
         priorities = {victim.key: victim.priority for victim in plan.victims}
         domains = {victim.key: victim.domains for victim in plan.victims if victim.domains}
-        strategy = self._cache.queues.rules.victims.strategy
+        strategy = self._cache.queues.victim_rules(plan.grant.queue).strategy
         nomination = Nomination(self._admission(entry, plan.grant), victims, priorities, domains, strategy)
         if plan.grows:
             await self._preempt_for_growth(plan, nomination, entry)

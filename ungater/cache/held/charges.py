@@ -9,6 +9,7 @@ from kube import objects
 from kube.pods import convert
 from ungater.cache.core import Core
 from ungater.jobs.pod_group import mark_of
+from ungater.model.class_rules import ClassRules
 from ungater.model.pod_slots import finished, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.numa import placement_exchange
@@ -22,7 +23,7 @@ class Charges:
     and its node selector names one of the Workload's slots. What a user wrote on a pod decides nothing.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, class_rules: ClassRules) -> None:
         self._core = core
         self._keys = core.keys
         self._state = core.state
@@ -33,6 +34,7 @@ class Charges:
         self._topologies = core.inside.topologies
         self._in_flight = core.inside.in_flight
         self._mismatches = core.inside.mismatches
+        self._class_rules = class_rules
 
     def charge(self, pod: objects.Pod) -> None:
         """Charge a pod that has not finished where it is bound, with its claim, or heads for; others take nothing."""
@@ -76,7 +78,8 @@ class Charges:
         if not self._queues.rules.pods:
             return
         key = objects.key(pod)
-        if self._entries.of_pod(pod) is not None or not may_be_evicted(pod, self._keys):
+        spared = self._class_rules.spares(pod) or not may_be_evicted(pod, self._keys)
+        if self._entries.of_pod(pod) is not None or spared:
             self._queues.remove_pod(key)
         elif pod.metadata.deletion_timestamp is None and pod.spec.node_name and not finished(pod):
             self._queues.set_pod(outside(pod))

@@ -26,6 +26,7 @@ from queueing.queues.growth import hold_growth
 from queueing.queues.queues import Queues
 from ungater.model.actions import Losing
 from ungater.model.admission import Admission, Nomination, PodSetAssignment
+from ungater.model.class_rules import ClassRules
 from ungater.model.conditions import QUOTA_RESERVED, moment
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import PodSetSlots, Slot
@@ -44,6 +45,8 @@ class Reservations:
         pod_priority: Callable[[JobView], int | None],
         kept_apart: Callable[[WorkloadEntry, PodSetView], PodSet | None],
         clock: Callable[[], float],
+        *,
+        classes: ClassRules,
     ) -> None:
         self.state = state
         self.queues = Queues(rules)
@@ -51,6 +54,7 @@ class Reservations:
         self.moving: dict[str, tuple[int, ...]] = {}  # who wants other places for slots, and what was free when tried
         self._left: dict[str, AssumedAdmission] = {}  # what those had who move, until it is stored
         self._pod_priority = pod_priority  # of a job's pods in Kubernetes
+        self._classes = classes
         self._kept_apart = kept_apart  # any pod of a pod set, where they are kept apart from others
         self._clock = clock
 
@@ -86,7 +90,19 @@ class Reservations:
             at_least=at_least,
             by_slices=len(owner.pod_sets) == 1 and owner.pod_sets[0].wishes.get(EVICT_BY) == SLICE,
             pod_priority=self._pod_priority(owner),
+            preempts=self._classes.preempts(owner),
+            non_preemptible=self._classes.non_preemptible(owner),
         )
+
+    def classes_changed(self, entries: Iterable[WorkloadEntry]) -> None:
+        """Priority classes say something else: it counts at once, for those who hold something too."""
+        for entry in entries:
+            queued = self.queues.entries.get(entry.key)
+            if queued is not None:
+                preempts, said = self._classes.preempts(entry.job), self._classes.non_preemptible(entry.job)
+                changed = msgspec.structs.replace(queued.workload, preempts=preempts, non_preemptible=said)
+                self.queues.submit(changed, self._clock())
+        self.queues.flavors_changed()  # whoever may be a victim now helps others
 
     def forget_namespace(self, name: str) -> None:
         """A namespace is gone, and so is all that was in it."""

@@ -167,6 +167,25 @@ def test_manifests_in_a_list_with_priority_classes_and_defaults(tmp_path):
     assert job.pod_sets[0].topology.policy is Policy.UNCONSTRAINED
 
 
+def test_what_classes_and_jobs_say_about_preemption_is_read_as_the_controller_reads_it(tmp_path):
+    said = {"topogate.dev/preemptible": "false"}
+    online = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 7, "preemptionPolicy": "Never"}
+    online["metadata"] = {"name": "online", "annotations": said}
+    batch = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "WorkloadPriorityClass", "value": 3}
+    batch["metadata"] = {"name": "batch"}
+    kept, itself, plain = manifest("kept"), manifest("itself"), manifest("plain")
+    kept["spec"]["template"]["spec"] |= {"priorityClassName": "online"}
+    itself["metadata"]["annotations"] |= said
+    itself["metadata"]["labels"] |= {"kueue.x-k8s.io/priority-class": "batch"}
+    jobs = jobs_in([manifests(tmp_path, online, batch, kept, itself, plain)], cluster(), Keys(), duration=3600)
+    found = {job.name: (job.priority, job.preempts, str(job.non_preemptible)) for job in jobs}
+    assert found == {
+        "kept": (7, False, "ByClass"),
+        "itself": (3, True, "ByWorkload"),
+        "plain": (0, True, "Never"),
+    }
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
