@@ -22,7 +22,6 @@ from engine.arrays import Ints
 from engine.kubelet.arrival_orders import Free
 from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
 from engine.model import Pod
-from engine.numa.fleet import Fleet
 from engine.numa.fleets import Fleets
 from engine.numa.node_zones import NEVER, NO_SLOTS, Before, Inside, Saved, SlotKey, slot_of
 from engine.numa.score import Trait, ZoneScore, traits
@@ -338,10 +337,13 @@ class NumaLedger:
         self.decide()
         return self._fleets.counts(shape, most, self._left)
 
-    def fleet(self) -> Fleet:
-        """All machines as they stand now."""
+    def alignments(self, shape: PodShape) -> Ints:
+        """By table index, how well one more pod of a shape is aligned (`engine.numa.alignment`); less is better.
+
+        Nodes behind the last one are not known.
+        """
         self.decide()
-        return self._fleets.now(self._left)
+        return self._fleets.now(self._left).alignments(shape, self.score)
 
     def _left(self, name: str) -> State:
         return self._by_name[name].state(self.reserved.shape)

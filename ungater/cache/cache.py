@@ -21,7 +21,7 @@ from engine.cluster.state import ClusterState
 from engine.cluster.unusable_slots import closed
 from engine.kubelet.machine import NumaPlacement
 from engine.model import Node, Pod, PodSet, Policy, TopologyRequest
-from engine.numa.score import ZoneScore
+from engine.numa.score import AlignmentOverPacking, ZoneScore
 from engine.reasons import Reason
 from kube import objects
 from kube.informer import Event
@@ -104,7 +104,9 @@ class Cache:
         self.guard = guard or Guard()
         self.keys = keys
         self.state = ClusterState(
-            reconstruct_available=options.reconstruct_available, numa_score=ZoneScore(options.numa_score)
+            reconstruct_available=options.reconstruct_available,
+            numa_score=ZoneScore(options.numa_score),
+            alignment_over_packing=AlignmentOverPacking(options.alignment_over_packing),
         )
         notices = notices or Silent()
         self.stores = stores
