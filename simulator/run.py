@@ -83,6 +83,7 @@ class Track:
     reason: str = ""
     aligned: bool | None = None
     crossing: int = 0
+    split: int = 0
     domains: dict[str, int] = field(default_factory=dict)
 
 
@@ -220,6 +221,7 @@ class Simulation:
         if not refused:
             track.running, track.since = True, self.now
             track.crossing = self.site.crossing(where, self.tally.resource)
+            track.split = self.site.split(where)
             self.tally.runs(1)
             track.started = self.now if track.started is None else track.started
             self._later(track.left * track.pace, Kind.END, track)
@@ -274,6 +276,7 @@ class Simulation:
             lost=track.lost,
             refusals=track.refusals,
             crossing=track.crossing,
+            split=track.split,
             aligned=track.aligned,
             domains=track.domains,
             reason=track.reason if end is not End.FINISHED else "",
