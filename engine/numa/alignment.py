@@ -35,7 +35,7 @@ WORST_ZONES: Final = 31  # in half zones: the node does not take the pod
 _LOOSE, _APART, _FULL, _BREAKS, _LEFT = (1 << 17) - 1, (1 << 15) - 1, (1 << 10) - 1, (1 << 6) - 1, (1 << 10) - 1
 _AS_BEFORE: Final = 32  # what is added to the pieces, so that fewer of them are a number too
 TIES: Final = 10  # bits that decide among equally tight nodes only
-_AT_ZONES: Final = 17 + 15 + 10 + 6 + TIES
+AT_ZONES: Final = 17 + 15 + 10 + 6 + TIES  # where the half zones begin
 _MOST_ZONES: Final = 12  # of what closed forms know
 
 
@@ -71,7 +71,7 @@ WORST: Final = int(packed(WORST_ZONES, 0, Rest()))
 
 def half_zones(alignments: Ints) -> Ints:
     """Of each of these numbers, the zones in halves."""
-    found: Ints = alignments >> _AT_ZONES
+    found: Ints = alignments >> AT_ZONES
     return found
 
 

@@ -17,7 +17,7 @@ from engine.arrays import Ints
 from engine.kubelet.admit import admit
 from engine.kubelet.machine import Layout, PodShape, State
 from engine.numa.alignment import UNKNOWN_NODE, alignments, exactly
-from engine.numa.batch.admitted import UNKNOWN, count, count_one
+from engine.numa.batch.admitted import UNKNOWN, count, count_in_one_zone, count_one
 from engine.numa.batch.masks import Bools, Workspace
 from engine.numa.columns import KnownLayout, LayoutColumns, View
 from engine.numa.count_plans import Plan, plan_for
@@ -36,6 +36,7 @@ class Question(Enum):
 
     FITS = auto()  # whether one pod is admitted: 1 or 0
     COUNT = auto()  # how many are
+    IN_ONE_ZONE = auto()  # how many are, each in one zone
     ALIGNMENT = auto()  # how well the next one is aligned
 
 
@@ -166,6 +167,11 @@ class Fleet:
         """
         return self._answer(Question.ALIGNMENT, shape, 1, score).values
 
+    def in_one_zone(self, shape: PodShape, most: int) -> Ints:
+        """As ``counts``, of pods that come out in one zone each, or of which nothing is aligned."""
+        answer = self._answer(Question.IN_ONE_ZONE, shape, most)
+        return answer.values if answer.most == most else np.minimum(answer.values, most)
+
     # -- answering --------------------------------------------------------------------------------------------
 
     def _answer(
@@ -238,6 +244,8 @@ class Fleet:
             view = View(known.kind, slice(slot, slot + 1))
             if answer.question is Question.ALIGNMENT:
                 found = int(alignments(view, plan, answer.shape, answer.score, self._space)[0])
+            elif answer.question is Question.IN_ONE_ZONE:
+                found = int(count_in_one_zone(view, plan, answer.most, self._space)[0])
             else:
                 found = count_one(view, state, plan, answer.most, self._space)
         return self._exactly(answer, known.kind, slot) if found == UNKNOWN else found
@@ -249,6 +257,8 @@ class Fleet:
             found = np.full(view.width, UNKNOWN, np.int64)
         elif answer.question is Question.ALIGNMENT:
             found = alignments(view, plan, answer.shape, answer.score, self._space)
+        elif answer.question is Question.IN_ONE_ZONE:
+            found = count_in_one_zone(view, plan, answer.most, self._space)
         else:
             found = count(view, plan, answer.most, self._space)
         unknown = (found == UNKNOWN).nonzero()[0]
@@ -273,7 +283,8 @@ class Fleet:
             if answer.question is Question.ALIGNMENT:
                 found = exactly(*at, answer.shape, answer.score)
             else:
-                found = granted(*at, answer.shape, answer.most)
+                within = 1 if answer.question is Question.IN_ONE_ZONE else None
+                found = granted(*at, answer.shape, answer.most, within)
             answer.exact[at] = found
         return found
 
@@ -314,11 +325,14 @@ class Fleet:
             del self._kinds[kind.number], self._by_traits[kind.traits]
 
 
-def granted(layout: Layout, state: State, shape: PodShape, most: int) -> int:
-    """Pods of that shape that are admitted one after another, ``most`` at the most; `admit` asked for each."""
+def granted(layout: Layout, state: State, shape: PodShape, most: int, zones: int | None = None) -> int:
+    """Pods of that shape that are admitted one after another, ``most`` at the most; `admit` asked for each.
+
+    ``zones``: the first that spans more ends it; None: none does.
+    """
     for found in range(most):
         admission = admit(layout, state, shape)
-        if not admission.admitted:
+        if not admission.admitted or (zones is not None and admission.zones.bit_count() > zones):
             return found
         if admission.after == state:
             return most  # it takes nothing, so neither will the next

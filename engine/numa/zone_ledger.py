@@ -345,6 +345,11 @@ class NumaLedger:
         self.decide()
         return self._fleets.now(self._left).alignments(shape, self.score)
 
+    def in_one_zone(self, shape: PodShape, most: int) -> Ints:
+        """As ``counts``, of pods that come out in one zone each where the kubelet does not insist on it."""
+        self.decide()
+        return self._fleets.now(self._left).in_one_zone(shape, most)
+
     def _left(self, name: str) -> State:
         return self._by_name[name].state(self.reserved.shape)
 

@@ -3,7 +3,8 @@
 Rules
 - A pick is as good as its worst node (`engine.numa.alignment`): the same question is asked again about fewer and fewer
   leaves, those up to some rank alone, for as long as the answer uses no more domains or nodes at any step. Of the
-  leaves that are left, the tightest are taken as ever.
+  leaves that are left, the tightest are taken as ever. Where nodes take several pods, those count first that come out
+  in one zone each: a node of a worse rank that splits none comes before one that splits some.
 - Then single nodes are exchanged for better aligned ones of the same domain.
 - ``AlignmentOverPacking`` says what that may cost: how many nodes or domains with nothing on them are taken beyond
   those of the tightest pick.
@@ -11,7 +12,7 @@ Rules
   nothing where the tightest pick is aligned as well as can be.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -34,6 +35,32 @@ Ask = Callable[[Ints], Pick | None]  # the best pick, where these are the pods t
 Bools = NDArray[np.bool_]
 
 
+@dataclass(frozen=True)
+class _Level:
+    """What a pick may use: leaves up to a rank, and of each what comes out in one zone, where that is given.
+
+    ``split``: leaves up to that rank with all that fits them, beside the others with their ``whole`` pods.
+    """
+
+    rank: int
+    ranks: Ints
+    whole: Ints | None = None
+    split: bool = False
+
+    def counts(self, leaf: Ints) -> Ints:
+        """The pods that fit each leaf."""
+        if self.whole is None:
+            return np.where(self.ranks <= self.rank, leaf, 0)
+        if self.split:
+            return np.where(self.ranks <= self.rank, leaf, self.whole)
+        return np.where(self.ranks <= self.rank, self.whole, 0)
+
+
+def _up_to(worst: int, ranks: Ints) -> list[int]:
+    found: list[int] = np.unique(ranks[ranks <= worst]).tolist()
+    return found
+
+
 @dataclass
 class Alignment:
     """How the picks of one pod set on one tree are bettered; ``requests``: of one pod."""
@@ -49,25 +76,40 @@ class Alignment:
         tightest = ask(leaf)
         if tightest is None or self.over_packing is AlignmentOverPacking.NEVER:
             return tightest
-        ranks = self.inner.ranks
-        worst = int(ranks[tightest.leaves].max())
-        usable = leaf > 0
-        if worst == int(ranks[usable].min()):
+        levels = self._levels(leaf, tightest)
+        if not levels:
             return tightest
-        found = self._bounded(leaf, ask, tightest, np.unique(ranks[usable & (ranks < worst)]))
-        return self._exchanged(found, leaf, tightest) if exchange and len(found.leaves) > 1 else found
+        found, level = self._bounded(leaf, ask, tightest, levels)
+        return self._exchanged(found, level.counts(leaf), tightest) if exchange and len(found.leaves) > 1 else found
 
-    def _bounded(self, leaf: Ints, ask: Ask, tightest: Pick, levels: Ints) -> Pick:
-        """The pick whose worst node is best: by halves, the lowest level first."""
-        best, low, high, at = tightest, 0, len(levels), 0
+    def _levels(self, leaf: Ints, tightest: Pick) -> list[_Level]:
+        """Levels, the best first, the last that of the tightest pick; none where nothing can be better."""
+        ranks, usable = self.inner.ranks, leaf > 0
+        worst, least = int(ranks[tightest.leaves].max()), int(ranks[usable].min())
+        whole = self.inner.in_one_zone(leaf) if int(tightest.amounts.max()) > 1 else None
+        if whole is None:
+            return [_Level(rank, ranks) for rank in _up_to(worst, ranks[usable])] if worst > least else []
+        split = worst >= self.inner.several or bool((tightest.amounts > whole[tightest.leaves]).any())
+        if worst == least and not split:
+            return []
+        single = ranks < self.inner.several
+        kept = np.where(single, np.minimum(whole, leaf), 0)
+        bound = self.inner.several if split else worst
+        found = [_Level(rank, ranks, kept) for rank in _up_to(bound, ranks[usable & single])]
+        return [*found, *(_Level(rank, ranks, kept, split=True) for rank in _up_to(worst, ranks[usable]) if split)]
+
+    def _bounded(self, leaf: Ints, ask: Ask, tightest: Pick, levels: Sequence[_Level]) -> tuple[Pick, _Level]:
+        """The pick of the best level that has one, by halves, the best first."""
+        best, level = tightest, levels[-1]
+        low, high, at = 0, len(levels) - 1, 0
         while low < high:
-            found = self._within(np.where(self.inner.ranks <= levels[at], leaf, 0), ask, tightest)
+            found = self._within(levels[at].counts(leaf), ask, tightest)
             if found is not None:
-                best, high = found, at
+                best, level, high = found, levels[at], at
             else:
                 low = at + 1
             at = (low + high) // 2
-        return best
+        return best, level
 
     def _within(self, leaf: Ints, ask: Ask, tightest: Pick) -> Pick | None:
         """A pick on these leaves that costs no more than the tightest; None where there is none."""

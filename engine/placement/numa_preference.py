@@ -6,10 +6,11 @@ from functools import cached_property
 import numpy as np
 
 from engine.arrays import Ints
+from engine.cluster.fit_counts import PODS_OF_A_NODE
 from engine.cluster.nodes import Nodes
 from engine.cluster.tree import Tree
 from engine.kubelet.machine import PodShape
-from engine.numa.alignment import TIES, UNKNOWN_NODE, half_zones
+from engine.numa.alignment import AT_ZONES, NOT_KNOWN, TIES, UNKNOWN_NODE, half_zones
 from engine.numa.score import FULL, Trait, ZoneScore
 
 
@@ -36,17 +37,37 @@ class Inner:
     @cached_property
     def alignments(self) -> Ints:
         """By leaf, how well one more pod is aligned (`engine.numa.alignment`); less is better."""
-        known = self.nodes.numa.alignments(self.shape)
-        found = np.full(self.nodes.table.size, UNKNOWN_NODE)
-        found[: len(known)] = known
-        leaves: Ints = found[self.tree.span]
+        return self._by_leaf(self.nodes.numa.alignments(self.shape), UNKNOWN_NODE)
+
+    def _by_leaf(self, known: Ints, otherwise: int) -> Ints:
+        """What is known by table index; ``otherwise`` for nodes behind the last one."""
+        missing = self.nodes.table.size - len(known)
+        if missing > 0:
+            known = np.concatenate([known, np.full(missing, otherwise)])
+        leaves: Ints = known[self.tree.span]
         return leaves
+
+    @property
+    def several(self) -> int:
+        """The least rank of a leaf where one pod needs several zones, or that is not known."""
+        return NOT_KNOWN << AT_ZONES - TIES
 
     @cached_property
     def ranks(self) -> Ints:
         """The same without what decides among equally tight nodes only."""
         found: Ints = self.alignments >> TIES
         return found
+
+    def in_one_zone(self, leaf: Ints) -> Ints | None:
+        """Of the pods that fit each leaf, those that come out in one zone each, or more; -1 where that is not known.
+
+        None where it is all of them.
+        """
+        if not self.nodes.numa.differing[Trait.ZONES]:
+            return None
+        most = min(1 << (int(leaf.max(initial=1)) - 1).bit_length(), PODS_OF_A_NODE)
+        known = self.nodes.numa.in_one_zone(self.shape, most)
+        return self._by_leaf(known, -1)
 
     def best(self, leaves: Ints, count: int) -> Ints:
         """Positions (ascending) of the ``count`` best of these leaves."""

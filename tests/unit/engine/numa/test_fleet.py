@@ -204,6 +204,7 @@ def test_machines_that_come_change_move_and_go_are_counted_as_from_nothing():
         for shape in shapes[: 1 + step % 4]:
             assert fleet.counts(shape, MOST).tolist() == fresh.counts(shape, MOST).tolist()
             assert fleet.feasible(shape).tolist() == fresh.feasible(shape).tolist()
+            assert fleet.in_one_zone(shape, MOST).tolist() == fresh.in_one_zone(shape, MOST).tolist()
             assert [fleet.alignments(shape, score).tolist() for score in ZoneScore] == [
                 fresh.alignments(shape, score).tolist() for score in ZoneScore
             ]
@@ -267,6 +268,23 @@ def test_alignment_by_columns_is_that_of_admission_where_the_kubelet_is_strict()
                     assert found[index] == exactly(layout, state, shape, score), (seed, index, score)
                     compared += 1
     assert compared > 1000
+
+
+def test_pods_in_one_zone_are_those_before_the_first_that_admission_spreads():
+    compared = 0
+    for seed in range(400):
+        dice = Dice(random.Random(f"whole {seed}"), POLICIES[:3], exact=bool(seed % 2))
+        layout = dice.layout()
+        states, shape = [dice.state(layout) for _ in range(4)], dice.shape(layout)
+        if len(shape.containers) > 1:
+            continue
+        fleet = Fleet()
+        for index, state in enumerate(states):
+            fleet.set(index, layout, state)
+        want = [fleet_module.granted(layout, state, shape, MOST, 1) for state in states]
+        assert fleet.in_one_zone(shape, MOST).tolist() == want, seed
+        compared += sum(0 < found < MOST for found in want)
+    assert compared > 100
 
 
 def test_a_wish_of_a_pod_whose_init_container_alone_asks_for_memory_is_judged():

@@ -208,6 +208,30 @@ def test_the_nodes_that_align_are_taken_though_others_take_more():
     assert nodes_of(ask(state_of(*machines), pods_of(PAIR, 5))) == {"n1": 3, "n2": 2}
 
 
+def test_all_pods_of_a_node_count_and_not_the_first_alone():
+    """Both take four pods: on the first node, where a GPU of two zones is taken, one of them would come out split."""
+    machines = [make_machine(*[{GPU: zone}] * 2, node=f"n{i}", policy=BEST_EFFORT) for i, zone in enumerate((5, 6))]
+    state = state_of(*machines)
+    state.set_pod(pod_on("p", PAIR, at((0, {GPU: 1}), (1, {GPU: 1})), "n0"))
+    state.set_pod(pod_on("q", make_shape({GPU: 2}), at((0, {GPU: 1}), (1, {GPU: 1})), "n1"))
+    assert nodes_of(ask(state, pods_of(PAIR, 4))) == {"n0": 4}
+    state.set_pod(pod_on("p", PAIR, at((0, {GPU: 2})), "n0"))
+    for policy in (Policy.REQUIRED, Policy.UNCONSTRAINED):
+        assert nodes_of(ask(state, pods_of(PAIR, 4, policy))) == {"n1": 4}
+        assert nodes_of(ask(state, pods_of(PAIR, 3, policy))) == {"n0": 3}
+
+
+def test_where_a_pod_must_be_split_the_others_of_its_node_are_not_forgotten():
+    """Six pods on two nodes: of 5 + 3 and 6 + 2 free GPUs, the first splits one pod of four."""
+    machines = [make_machine({GPU: 6}, {GPU: 6}, node=f"n{i}", policy=BEST_EFFORT) for i in range(3)]
+    state = state_of(*machines)
+    for i, left in enumerate(((5, 3), (6, 2), (4, 4))):
+        taken = [(zone, {GPU: 6 - free}) for zone, free in enumerate(left) if free < 6]
+        state.set_pod(pod_on(f"p{i}", make_shape({GPU: 4}), at(*taken), f"n{i}"))
+    assert nodes_of(ask(state, pods_of(PAIR, 8))).keys() == {"n1", "n2"}
+    assert nodes_of(ask(state, pods_of(PAIR, 12))) == {"n0": 4, "n1": 4, "n2": 4}
+
+
 def test_more_pods_are_put_where_they_are_aligned():
     state = halves(False, True, False)
     state.reserve("w", ask(state, pods_of(PAIR, 4)).assignments)
@@ -264,11 +288,17 @@ def test_of_idle_nodes_the_better_one_is_taken_though_no_more_may_be():
 
 
 class Numbers:
-    """A preference by one number a leaf."""
+    """A preference by one number a leaf; below ``several``, so many of its pods come out in one zone each."""
 
-    def __init__(self, tree, numbers):
+    several = 2
+
+    def __init__(self, tree, numbers, whole=None):
         self.tree = tree
         self.ranks = np.array(numbers)
+        self.whole = whole
+
+    def in_one_zone(self, leaf):
+        return None if self.whole is None else np.minimum(leaf, self.whole)
 
     def best(self, leaves, count):
         return np.sort(np.argsort(self.ranks[leaves], kind="stable")[:count])
@@ -304,6 +334,30 @@ def test_no_choice_of_as_many_domains_and_nodes_has_a_better_worst_node(tree, co
     better = [leaf for leaf in range(fit.tree.size) if fits[leaf] and numbers[leaf] < worst]
     for leaves in combinations(better, len(found.leaves)):
         assert int(fits[list(leaves)].sum()) < count or not as_good(fit, leaves, plain.cost)
+
+
+@settings(max_examples=150, deadline=None)
+@given(trees, st.integers(1, 16), st.sampled_from([Policy.REQUIRED, Policy.UNCONSTRAINED]), st.data())
+def test_where_any_choice_of_as_many_nodes_splits_no_pod_none_is_split(tree, count, policy, data):
+    state = racks(tree)
+    fit = Fit.of(state, "tas", make_pod_set(count, policy, RACK))
+    plain, size = fit.pick(), fit.tree.size
+    if plain is None:
+        return
+    numbers, whole = (data.draw(st.lists(st.integers(0, 3), min_size=size, max_size=size)) for _ in range(2))
+    whole = np.minimum(np.maximum(whole, 1), fit.known.counts.leaf)  # one zone suffices: at least one pod is whole
+    fit.prefer, fit.work = Numbers(fit.tree, numbers, whole), budget(fit.tree)
+    fit.alignment = Alignment(fit.tree, state.cluster.table, fit.prefer, fit.pod_set.requests, Over.ALWAYS)
+    found = fit.pick()
+    assert found.cost == plain.cost
+    assert int(found.amounts.sum()) == count
+    assert (found.amounts <= fit.known.counts.leaf[found.leaves]).all()
+    single = [leaf for leaf in range(size) if whole[leaf] and numbers[leaf] < Numbers.several]
+    for leaves in combinations(single, len(found.leaves)):
+        if int(whole[list(leaves)].sum()) >= count and as_good(fit, leaves, plain.cost):
+            assert (found.amounts <= whole[found.leaves]).all()
+            assert all(leaf in single for leaf in found.leaves.tolist())
+            return
 
 
 def as_good(fit, leaves, cost):
