@@ -113,12 +113,14 @@ class Alignment:
 
     def _within(self, leaf: Ints, ask: Ask, tightest: Pick) -> Pick | None:
         """A pick on these leaves that costs no more than the tightest; None where there is none."""
-        nodes = tightest.cost[-1]
+        nodes = len(tightest.leaves)
         if nodes < len(leaf) and int(np.partition(leaf, -nodes)[-nodes:].sum()) < int(tightest.amounts.sum()):
             return None
         for allowed in self._allowed(tightest):
             found = ask(leaf if allowed is None else np.where(allowed, leaf, 0))
-            if found is not None and found.cost <= tightest.cost and self._affordable(found, tightest):
+            if found is None or found.cost > tightest.cost or len(found.leaves) > nodes:
+                continue
+            if self._affordable(found, tightest):
                 return found
         return None
 

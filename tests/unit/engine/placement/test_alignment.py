@@ -24,7 +24,7 @@ from support.numa_factories import (
 from engine.kubelet.devices.links import from_words
 from engine.kubelet.devices.xpu import XpuBoard, board
 from engine.kubelet.machine import Qos
-from engine.model import Policy
+from engine.model import PodTerm, Policy, SliceLayer, TopologyRequest
 from engine.numa.score import AlignmentOverPacking as Over
 from engine.numa.score import ZoneScore, pieces
 from engine.placement.alignment import Alignment
@@ -237,6 +237,22 @@ def test_more_pods_are_put_where_they_are_aligned():
     state.reserve("w", ask(state, pods_of(PAIR, 4)).assignments)
     assert nodes_of(state.assignments("w")["main"]) == {"n0": 4}
     assert nodes_of(extend(state, "w", pods_of(PAIR, 5), 1)) == {"n0": 4, "n2": 1}
+
+
+@pytest.mark.parametrize(("level", "slices_of"), [(RACK, HOST), (RACK, RACK), (HOST, HOST)])
+def test_slices_are_aligned(level, slices_of):
+    state = halves(True, False, True, rack_of={"n0": "r1", "n1": "r1", "n2": "r1"})
+    topology = TopologyRequest(policy=Policy.REQUIRED, level=level, slices=(SliceLayer(level=slices_of, size=2),))
+    pod_set = msgspec.structs.replace(pods_of(PAIR, 2), topology=topology)
+    assert nodes_of(ask(state, pod_set)) == {"n1": 2}
+
+
+def test_pods_that_keep_apart_are_aligned():
+    state = halves(True, True, False, False)
+    pod_set = msgspec.structs.replace(
+        pods_of(PAIR, 2), labels={"app": "a"}, anti_affinity=(PodTerm(topology_key=HOST, selector=()),)
+    )
+    assert nodes_of(ask(state, pod_set)) == {"n2": 1, "n3": 1}
 
 
 def test_pod_sets_of_a_group_are_aligned():
