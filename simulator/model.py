@@ -12,6 +12,7 @@ import msgspec
 
 from engine.kubelet.machine import CPU, HUGEPAGES, MEMORY, Container, Machine, PodShape, Qos
 from engine.model import Amounts, Flavor, Node, Pod, PodSet
+from engine.numa.score import ALIGNMENT_OVER_PACKING, AlignmentOverPacking
 from engine.preemption.model import Strategy
 from queueing.model import ClusterQueue, LocalQueue, NonPreemptible, PlainFlavor
 
@@ -77,6 +78,8 @@ class Placing(StrEnum):
 class Policy:
     """One way to run the cluster. ``preemption``, ``strict``, ``strategy`` (of preemption): None as each queue says.
 
+    ``alignment``: what may be given up to align pods.
+
     ``claims``: whether who waits for long keeps room from those behind it (docs/queues.md). None: with topology only.
     A claim of pods that no single domain has to hold closes all nodes, and with no topology that is every claim; no
     scheduler that counts does that.
@@ -89,6 +92,7 @@ class Policy:
     fair: bool = False
     claims: bool | None = None
     strategy: Strategy | None = None
+    alignment: AlignmentOverPacking = ALIGNMENT_OVER_PACKING
 
     @property
     def claiming(self) -> bool:

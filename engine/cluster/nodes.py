@@ -18,8 +18,9 @@ from engine.cluster.natural_order import NaturalKey, natural_cache
 from engine.cluster.node_columns import LabelColumn, Table
 from engine.cluster.tree import Path, Tree
 from engine.model import Flavor, Node
+from engine.numa.node_zones import Reserved
 from engine.numa.score import ZoneScore
-from engine.numa.zone_ledger import NumaLedger, Reserved
+from engine.numa.zone_ledger import NumaLedger
 
 SortKey = tuple[tuple[NaturalKey, ...], NaturalKey]
 NAMELESS: Final = 256  # records without node and pods that are kept until the order of nodes changes

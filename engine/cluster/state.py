@@ -24,7 +24,7 @@ from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
 from engine.kubelet.rebuild import inner
 from engine.model import Flavor, Node, Pod
 from engine.numa.node_zones import NEVER, Before
-from engine.numa.score import ZoneScore
+from engine.numa.score import ALIGNMENT_OVER_PACKING, AlignmentOverPacking, ZoneScore
 
 
 class ClusterState:
@@ -32,12 +32,18 @@ class ClusterState:
 
     ``reconstruct_available``: False has what NodeResourceTopology says is available taken as it is, less what was
     decided since, instead of rebuilding it from what is known to run. ``numa_score``: how full zones should become.
+    ``alignment_over_packing``: what may be given up to align pods.
     """
 
     def __init__(
-        self, *, reconstruct_available: bool = True, numa_score: ZoneScore = ZoneScore.LEAST_NUMA_NODES
+        self,
+        *,
+        reconstruct_available: bool = True,
+        numa_score: ZoneScore = ZoneScore.LEAST_NUMA_NODES,
+        alignment_over_packing: AlignmentOverPacking = ALIGNMENT_OVER_PACKING,
     ) -> None:
         self.version = 0
+        self.alignment_over_packing = alignment_over_packing
         held = HeldSlots()
         self.cluster = Nodes(held, reconstruct=reconstruct_available, score=numa_score)
         self.ledger = Ledger(self.cluster, held)

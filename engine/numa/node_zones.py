@@ -6,7 +6,7 @@ counts.
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from engine.kubelet.arrival_orders import Free
 from engine.kubelet.charge import charge
@@ -19,6 +19,19 @@ Gone = tuple[tuple[str, NumaPlacement], ...]
 Taken = tuple[NumaPlacement | None, NumaPlacement]
 Decided = dict[SlotKey, tuple[NumaPlacement, ...]]
 NO_SLOTS: Final[tuple[NumaPlacement, ...]] = ()
+
+
+class Reserved(Protocol):
+    """What is held, as the reservations tell it."""
+
+    def keys(self) -> Iterator[SlotKey]:
+        """Every pod set that holds slots, in the order of the reservations."""
+
+    def shape(self, key: SlotKey) -> PodShape | None:
+        """What kubelets look at in the pods of a pod set; None where it holds nothing or that is not known."""
+
+    def units(self, key: SlotKey, index: Collection[int] | None) -> Iterator[tuple[int, int]]:
+        """(node, slots there that no pod claims), for some nodes or all; nodes by their place in the table."""
 
 
 class Before(NamedTuple):

@@ -16,31 +16,17 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 
 from engine.arrays import Ints
 from engine.kubelet.arrival_orders import Free
 from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
 from engine.model import Pod
-from engine.numa.fleet import Fleet
 from engine.numa.fleets import Fleets
-from engine.numa.node_zones import NEVER, NO_SLOTS, Before, Inside, Saved, SlotKey, slot_of
+from engine.numa.node_zones import NEVER, NO_SLOTS, Before, Inside, Reserved, Saved, SlotKey, slot_of
 from engine.numa.score import Trait, ZoneScore, traits
 
 _Names = tuple[str, ...] | None  # None: every node the pod set has slots on
-
-
-class Reserved(Protocol):
-    """What is held, as the reservations tell it."""
-
-    def keys(self) -> Iterator[SlotKey]:
-        """Every pod set that holds slots, in the order of the reservations."""
-
-    def shape(self, key: SlotKey) -> PodShape | None:
-        """What kubelets look at in the pods of a pod set; None where it holds nothing or that is not known."""
-
-    def units(self, key: SlotKey, index: Collection[int] | None) -> Iterator[tuple[int, int]]:
-        """(node, slots there that no pod claims), for some nodes or all; nodes by their place in the table."""
 
 
 MOST_SLOTS: Final = 4096  # of a pod set on one node, that are decided: no kubelet takes more pods
@@ -353,10 +339,18 @@ class NumaLedger:
         self.decide()
         return self._fleets.counts(shape, most, self._left)
 
-    def fleet(self) -> Fleet:
-        """All machines as they stand now."""
+    def alignments(self, shape: PodShape) -> Ints:
+        """By table index, how well one more pod of a shape is aligned (`engine.numa.alignment`); less is better.
+
+        Nodes behind the last one are not known.
+        """
         self.decide()
-        return self._fleets.now(self._left)
+        return self._fleets.now(self._left).alignments(shape, self.score)
+
+    def in_one_zone(self, shape: PodShape, most: int) -> Ints:
+        """As ``counts``, of pods that come out in one zone each where the kubelet does not insist on it."""
+        self.decide()
+        return self._fleets.now(self._left).in_one_zone(shape, most)
 
     def _left(self, name: str) -> State:
         return self._by_name[name].state(self._reserved.shape)

@@ -2,18 +2,16 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 
 from engine.arrays import Ints
+from engine.cluster.fit_counts import PODS_OF_A_NODE
 from engine.cluster.nodes import Nodes
 from engine.cluster.tree import Tree
 from engine.kubelet.machine import PodShape
-from engine.numa.score import FULL, WORST, Trait, ZoneScore, quality
-
-CANDIDATES: Final = 16  # equal nodes that are looked into one by one
-_NOT_KNOWN: Final = 3  # in half zones: after one zone, before two
+from engine.numa.alignment import AT_ZONES, NOT_KNOWN, TIES, UNKNOWN_NODE, half_zones
+from engine.numa.score import FULL, Trait, ZoneScore
 
 
 @dataclass
@@ -37,44 +35,53 @@ class Inner:
         return None
 
     @cached_property
-    def zones(self) -> Ints:
-        """By leaf, twice the zones that one more pod would be spread over."""
-        needed = self.nodes.numa.fleet().zones_needed(self.shape)
-        found = np.full(self.nodes.table.size, _NOT_KNOWN)
-        known = needed >= 0
-        found[: len(needed)][known] = 2 * needed[known]
-        leaves: Ints = found[self.tree.span]
+    def alignments(self) -> Ints:
+        """By leaf, how well one more pod is aligned (`engine.numa.alignment`); less is better."""
+        return self._by_leaf(self.nodes.numa.alignments(self.shape), UNKNOWN_NODE)
+
+    def _by_leaf(self, known: Ints, otherwise: int) -> Ints:
+        """What is known by table index; ``otherwise`` for nodes behind the last one."""
+        missing = self.nodes.table.size - len(known)
+        if missing > 0:
+            known = np.concatenate([known, np.full(missing, otherwise)])
+        leaves: Ints = known[self.tree.span]
         return leaves
+
+    @property
+    def several(self) -> int:
+        """The least rank of a leaf where one pod needs several zones, or that is not known."""
+        return NOT_KNOWN << AT_ZONES - TIES
+
+    @cached_property
+    def ranks(self) -> Ints:
+        """The same without what decides among equally tight nodes only."""
+        found: Ints = self.alignments >> TIES
+        return found
+
+    def in_one_zone(self, leaf: Ints) -> Ints | None:
+        """Of the pods that fit each leaf, those that come out in one zone each, or more; -1 where that is not known.
+
+        None where it is all of them.
+        """
+        if not self.nodes.numa.differing[Trait.ZONES]:
+            return None
+        most = min(1 << (int(leaf.max(initial=1)) - 1).bit_length(), PODS_OF_A_NODE)
+        known = self.nodes.numa.in_one_zone(self.shape, most)
+        return self._by_leaf(known, -1)
 
     def best(self, leaves: Ints, count: int) -> Ints:
         """Positions (ascending) of the ``count`` best of these leaves."""
-        zones = self.zones[leaves]
-        edge = int(np.partition(zones, count - 1)[count - 1])
-        surely, equal = (zones < edge).nonzero()[0], (zones == edge).nonzero()[0]
-        need = count - len(surely)
-        if need < len(equal) and need <= CANDIDATES and self._differ(edge):
-            looked_at = equal[: max(CANDIDATES, need)]
-            order = sorted(range(len(looked_at)), key=lambda at: self._quality(int(leaves[looked_at[at]])))
-            equal = looked_at[sorted(order[:need])]
-        return np.sort(np.concatenate([surely, equal[:need]]))
+        keys = self.alignments[leaves]
+        edge = np.partition(keys, count - 1)[count - 1]
+        surely, equal = (keys < edge).nonzero()[0], (keys == edge).nonzero()[0]
+        return np.sort(np.concatenate([surely, equal[: count - len(surely)]]))
 
     def domains(self, rank: int, domains: Ints) -> Ints:
         """By domain of ``rank``, how many zones its nodes spread a pod over, on average."""
-        zones = self.zones
+        zones = half_zones(self.alignments)
         if int(zones.min(initial=0)) == int(zones.max(initial=0)):
             return np.zeros(len(domains), np.int64)
         first, last = self.tree.bounds[rank][domains], self.tree.bounds[rank][domains + 1]
         sums = np.concatenate([[0], np.cumsum(zones)])
         found: Ints = FULL * (sums[last] - sums[first]) // (last - first)
         return found
-
-    def _differ(self, zones: int) -> bool:
-        """Whether nodes that spread a pod over equally many zones may still differ."""
-        numa = self.nodes.numa
-        scored = numa.score is not ZoneScore.LEAST_NUMA_NODES or numa.differing[Trait.LINKS] > 0
-        return zones != _NOT_KNOWN and (zones > 2 or scored)
-
-    def _quality(self, leaf: int) -> tuple[int, ...]:
-        numa, name = self.nodes.numa, self.tree.names[leaf]
-        machine, state = numa.machines.get(name), numa.state(name)
-        return (WORST,) if machine is None or state is None else quality(machine.layout, state, self.shape, numa.score)

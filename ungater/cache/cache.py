@@ -16,7 +16,7 @@ from typing import TypeVar
 from clock import Clock
 from crds.constants import Keys
 from engine.cluster.state import ClusterState
-from engine.numa.score import ZoneScore
+from engine.numa.score import AlignmentOverPacking, ZoneScore
 from engine.reasons import Reason
 from kube import objects
 from kube.parents import JobSet
@@ -75,8 +75,7 @@ class Cache:
     ) -> None:
         self.keys, self.stores, self.guard = keys, stores, guard or Guard(clock)
         options, notices = options or Options(), notices or Silent()
-        score = ZoneScore(options.numa_score)
-        self.state = ClusterState(reconstruct_available=options.reconstruct_available, numa_score=score)
+        self.state = _engine_state(options)
         self.entries = Entries(keys, stores.pods_of)
         self.gated_orphans = self.entries.gated_orphans
         self.topologies = NodeTopologies(self.state, options, stores.nodes, notices.machine)
@@ -224,3 +223,11 @@ class Cache:
         for one in found:
             with self.guard(kind, objects.key(one)):
                 take(one)
+
+
+def _engine_state(options: Options) -> ClusterState:
+    return ClusterState(
+        reconstruct_available=options.reconstruct_available,
+        numa_score=ZoneScore(options.numa_score),
+        alignment_over_packing=AlignmentOverPacking(options.alignment_over_packing),
+    )

@@ -17,7 +17,7 @@ from crds.settings import Settings
 from engine.cluster.state import ClusterState
 from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
 from engine.kubelet.observed_devices import broken_promises
-from engine.numa.score import ZoneScore
+from engine.numa.score import ALIGNMENT_OVER_PACKING, ZoneScore
 from kube import objects
 from kube.links import MATRIX_NAME
 from kube.topologies import FlexTopo, NodeResourceTopology
@@ -34,6 +34,7 @@ class Options:
     numa_ignored_resources: tuple[str, ...] = ()
     reconstruct_available: bool = True
     numa_score: str = ZoneScore.LEAST_NUMA_NODES
+    alignment_over_packing: str = ALIGNMENT_OVER_PACKING
     device_annotations: tuple[DeviceAnnotation, ...] = DEVICE_ANNOTATIONS
     xpu_resources: tuple[str, ...] = (XPU_RESOURCE,)
 
@@ -44,6 +45,7 @@ class Options:
             settings.numa_ignored_resources,
             settings.reconstruct_available,
             settings.numa_score,
+            settings.alignment_over_packing,
             settings.device_annotations,
             settings.xpu_resources,
         )

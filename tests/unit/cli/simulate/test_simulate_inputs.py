@@ -18,6 +18,7 @@ from cli.simulate.trace import level_named, read, seconds, write
 from crds.constants import Keys
 from crds.settings import Settings
 from engine.model import HOSTNAME_LABEL, Policy
+from engine.numa.score import AlignmentOverPacking
 from simulator.generate import generate
 from simulator.model import Placing
 
@@ -341,6 +342,8 @@ def test_policies():
     assert (two.placing, two.strict, two.claiming) == (Placing.PACK, True, False)
     (three,) = policies(["topology+minimal"])
     assert (three.preemption, three.strategy) == (True, "IncrementalMinimal")
+    words = ("align-never", "align-used-nodes", "align-used-domains", "align-always")
+    assert [one.alignment for one in policies([f"topology+{word}" for word in words])] == list(AlignmentOverPacking)
     for wrong, says in (
         ("random", "'random'"),
         ("topology+fast", "'fast'"),

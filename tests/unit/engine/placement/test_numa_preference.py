@@ -25,7 +25,7 @@ from engine.kubelet.devices.links import from_words
 from engine.kubelet.devices.xpu import XpuBoard, board
 from engine.kubelet.machine import Qos, TopologyPolicy
 from engine.model import Policy
-from engine.numa.score import ZoneScore
+from engine.numa.score import AlignmentOverPacking, ZoneScore
 from engine.placement.fit import Fit, budget
 from engine.placement.place import extend
 from engine.reasons import Reason
@@ -73,9 +73,10 @@ def test_many_equal_nodes_are_looked_through():
     assert nodes_of(ask(state, pods_of(PAIR))) == {"n60": 1}
 
 
-def test_the_tightest_node_comes_before_the_aligned_one():
-    state = two_of_four_used(None, SPLIT)
-    assert nodes_of(ask(state, pods_of(PAIR))) == {"n1": 1}
+@pytest.mark.parametrize(("over", "node"), [(AlignmentOverPacking.NEVER, "n1"), (AlignmentOverPacking.ALWAYS, "n0")])
+def test_the_tightest_node_comes_before_the_aligned_one_only_where_the_setting_says_so(over, node):
+    state = two_of_four_used(None, SPLIT, alignment_over_packing=over)
+    assert nodes_of(ask(state, pods_of(PAIR))) == {node: 1}
 
 
 def test_fewer_nodes_come_before_aligned_ones():
