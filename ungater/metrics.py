@@ -133,6 +133,12 @@ class Metrics:
             ("kind",),
             registry,
         )
+        self._unrecorded = Table(
+            "topogate_unrecorded_pods",
+            "Pods that hold something in the zones of a node, and no record says in which, by what publishes the node.",
+            ("source",),
+            registry,
+        )
         self._nodes = Table(
             "topogate_flavor_nodes",
             "Nodes of a flavor: ready, not_ready, cordoned, or unlabeled (selected, but without a level's label).",
@@ -215,6 +221,10 @@ class Metrics:
         self._machines.replace(_by_one(sources))
         self._troubles.replace(_by_one(mismatches))
 
+    def set_unrecorded(self, sources: Mapping[str, int]) -> None:
+        """Replace the number of pods without a record by source of their nodes."""
+        self._unrecorded.replace(_by_one(sources))
+
     def set_pending(self, reasons: Mapping[str, int]) -> None:
         """Replace the number of pending workloads of every reason."""
         self._pending.replace(_by_one(reasons))
@@ -266,7 +276,7 @@ class Metrics:
         self._seen = -1, -1
         for table in (self._pending, self._machines, self._troubles, self._nodes, self._allocatable, self._free):
             table.replace({})
-        for table in (self._largest, self._domains, self._whole, self._heard):
+        for table in (self._largest, self._domains, self._whole, self._heard, self._unrecorded):
             table.replace({})
 
 

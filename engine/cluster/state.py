@@ -110,15 +110,18 @@ class ClusterState:
         return self.cluster.numa.view
 
     def set_machine(self, machine: Machine) -> bool:
-        """Take in what is inside a node, whether the node is known or not; True where anything changed."""
+        """Take in what is inside a node, whether the node is known or not; True where that changes what is free."""
         numa = self.cluster.numa
         old = numa.machines.get(machine.node)
         if old == machine:
             return False
-        numa.set_machine(machine)
-        return self._changed(
-            partial(self.remove_machine, machine.node) if old is None else partial(self.set_machine, old)
-        )
+        matters = numa.set_machine(machine)
+        undo = partial(self.remove_machine, machine.node) if old is None else partial(self.set_machine, old)
+        if matters:
+            return self._changed(undo)
+        if self._log.open:
+            self._log.note(undo)
+        return False
 
     def remove_machine(self, node: str) -> bool:
         """Forget what is inside a node: it is counted by its amounts alone. True where it was known."""
@@ -127,6 +130,11 @@ class ClusterState:
             return False
         self.cluster.numa.remove_machine(node)
         return self._changed(partial(self.set_machine, old))
+
+    def settle(self) -> None:
+        """Every pod that there is was taken in: what nodes publish counts them (`engine.numa.node_zones`)."""
+        self.cluster.numa.settle()
+        self.version += 1
 
     def inside(self, node: str) -> State | None:
         """What is left inside a node, with all that was decided; None where its inside is not known."""
@@ -147,6 +155,10 @@ class ClusterState:
     def held_inside(self, pod: Pod) -> NumaPlacement | None:
         """What a pod that is on its node holds inside, as far as that is known."""
         return self.cluster.numa.held_by(pod)
+
+    def unrecorded(self, node: str) -> int:
+        """How many pods on a node hold something in its zones, and no record says in which."""
+        return self.cluster.numa.unrecorded(node)
 
     def free_for(self, node: str, coming: Collection[str], ending: Collection[str]) -> Free | None:
         """What is free inside a node for pods on their way there; None where that is not known.

@@ -361,6 +361,7 @@ class Cache:
         self._each("job", sorted(jobs, key=objects.key), self._set_job)
         self._each("jobset", sorted(jobsets, key=objects.key), self._set_jobset)
         self._take_in(tuple(pods))
+        self.state.settle()
         self.live = True
 
     def _take_in(self, pods: Sequence[objects.Pod]) -> None:
@@ -1333,6 +1334,7 @@ class Cache:
             return
         node = pod.spec.node_name
         before = self.state.free(node) if self.live and node in self.state.nodes else {}
+        unrecorded = self.state.unrecorded(node)
         try:
             shape, placement = self.topologies.of_pod(pod, self._in_flight(pod))
             observed = placement is not None and self.topologies.observed(pod)
@@ -1341,7 +1343,8 @@ class Cache:
             self.guard.failed("pod", objects.key(pod), error)
             self.state.set_pod(Pod(key=objects.key(pod), node=node, requests={}))  # one pod, at least
         after = self.state.free(node) if before else {}
-        if any(after.get(resource, 0) > amount for resource, amount in before.items()):  # it takes less than its slot
+        known = self.state.unrecorded(node) < unrecorded
+        if known or any(after.get(name, 0) > amount for name, amount in before.items()):  # it takes less than its slot
             self.queue_inadmissible(self.state.flavors_on(node))
         entry = self._entry_of(pod)
         if entry is not None and entry.job.queue:

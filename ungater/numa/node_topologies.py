@@ -7,15 +7,13 @@ changed.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import msgspec
-
 from crds import constants
 from crds.device_annotations import DEFAULT as DEVICE_ANNOTATIONS
 from crds.device_annotations import XPU_RESOURCE, DeviceAnnotation, device_annotations
 from crds.numa_placement import decode, encode, resolve
 from crds.settings import Settings
 from engine.cluster.state import ClusterState
-from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
+from engine.kubelet.machine import Machine, NumaPlacement, PodShape
 from engine.kubelet.observed_devices import broken_promises
 from engine.numa.score import ZoneScore
 from kube import objects
@@ -112,13 +110,7 @@ class NodeTopologies:
         topology, flex = self.sources.topology(name), self.sources.flex(name)
         if topology is None and flex is None and not _annotations(node):
             return NOTHING
-        found = describe(node, topology=topology, flex=flex, rules=self._rules)
-        machine = found.machine
-        if machine is None or machine.layout.exact or not self._options.reconstruct_available:
-            return found
-        # What is said to be available is not read then; without it a new report is no change.
-        untouched = msgspec.structs.replace(machine, state=State(free=machine.layout.allocatable))
-        return Described(untouched, found.source, found.zones_known, found.problems, found.disagreements)
+        return describe(node, topology=topology, flex=flex, rules=self._rules)
 
     def predictable(self, name: str) -> bool:
         """Whether the node's zones are known by the kubelet's ids, so that a placement in them means something."""
@@ -169,6 +161,14 @@ class NodeTopologies:
             constants.NUMA_PLACEMENT_PREDICTED: encode(placement),
             **device_annotations(chosen, known, self._options.device_annotations),
         }
+
+    def unrecorded(self) -> Mapping[str, int]:
+        """By source, how many pods hold something in the zones of nodes, and no record says in which."""
+        found: dict[str, int] = {}
+        for name, described in self.described.items():
+            if described.machine is not None:
+                found[described.source] = found.get(described.source, 0) + self._state.unrecorded(name)
+        return found
 
     def counts(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
         """How many nodes have their picture from which source; and on how many there are problems of which kind."""
