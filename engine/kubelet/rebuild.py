@@ -16,6 +16,7 @@ from engine.kubelet.machine import (
     CPU,
     HUGEPAGES,
     MEMORY,
+    Declared,
     Layout,
     Machine,
     NumaPlacement,
@@ -123,12 +124,16 @@ def fits_zones(layout: Layout, placement: NumaPlacement) -> bool:
 
 
 class Amounts:
-    """What is left of a machine by amounts alone: ``left[z][r]``, below zero where more is held than there is."""
+    """What is left of a machine by amounts alone: ``left[z][r]``, below zero where more is held than there is.
 
-    __slots__ = ("_layout", "_resources", "_stale", "_state", "_zones", "left", "rows")
+    ``declared_free``: as in `State`.
+    """
 
-    def __init__(self, layout: Layout, free: Iterable[Iterable[int]]) -> None:
+    __slots__ = ("_declared", "_layout", "_resources", "_stale", "_state", "_zones", "left", "rows")
+
+    def __init__(self, layout: Layout, free: Iterable[Iterable[int]], declared_free: Declared = ()) -> None:
         self._layout = layout
+        self._declared = declared_free
         self._zones, self._resources = places_of(layout)
         self.left = [list(row) for row in free]
         self.rows: list[tuple[int, ...]] = [()] * len(self.left)  # the same as a state has it
@@ -158,7 +163,7 @@ class Amounts:
                 plain = min(row, default=0) >= 0 and not any(map(gt, row, most))
                 self.rows[zone] = tuple(row if plain else map(_within, row, most))
             self._stale.clear()
-            self._state = State(free=tuple(self.rows))
+            self._state = State(free=tuple(self.rows), declared_free=self._declared)
         return self._state
 
 

@@ -95,7 +95,7 @@ class Inside:
         if old is None or machine is None or by_report or self.unrecorded:
             self.forget()
             return True
-        same = (old.layout, old.state.devices) == (machine.layout, machine.state.devices)
+        same = (old.layout, old.state.declared_free) == (machine.layout, machine.state.declared_free)
         if not same:
             self.forget()
         return not same
@@ -294,7 +294,8 @@ class Inside:
         return Free(least, most)
 
     def _of_pods(self, machine: Machine, without: Collection[str] = ()) -> Amounts:
-        found = Amounts(machine.layout, machine.state.free if self.by_report else self._less_unrecorded(machine))
+        base = machine.state.free if self.by_report else self._less_unrecorded(machine)
+        found = Amounts(machine.layout, base, machine.state.declared_free)
         for placement in self._given_back(machine):
             found.charge(placement, -1)
         for pod in self._uncounted(machine, without):

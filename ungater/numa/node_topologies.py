@@ -190,7 +190,7 @@ def _gained(before: Machine | None, now: Machine) -> bool:
     return (
         bool(new.cpus & ~old.cpus)
         or any(mine & ~theirs for mine, theirs in zip(new.devices, old.devices, strict=False))
-        or new.memory != old.memory
+        or (new.memory, new.declared_free) != (old.memory, old.declared_free)
         or any(
             mine > theirs
             for row, base in zip(new.free, old.free, strict=False)

@@ -69,3 +69,18 @@ def test_a_simulation_of_a_recorded_cluster_starts_with_what_they_hold(tmp_path)
     assert site.state.inside("r1h1").free == ((1,), (1,))
     assert site.kubelets.admit("r1h1", "pair", guaranteed({GPU: 2})) == "TopologyAffinityError"
     assert site.kubelets.admit("r1h1", "one", guaranteed({GPU: 1})) == ""
+
+
+def test_gpu_states_say_which_gpus_are_free(tmp_path):
+    quads = [[int(one != other and one // 4 == other // 4) for other in range(8)] for one in range(8)]
+    states = ["free" if gpu in {0, 1, 4, 5} else "allocated" for gpu in range(8)]
+    host = node("r1h1", "r1")
+    host["metadata"]["annotations"] = {
+        "gpu-topology.acme.com/nvlink-matrix": json.dumps(quads),
+        "gpu-topology.acme.com/gpu-states": json.dumps(states),
+    }
+    wish = {"topogate.dev/gpu-link": "require"}
+    state, text = place(tmp_path, job(4, **wish), host, foreign("a", "r1h1", 4))
+    assert state == "Waits"
+    assert "the largest of those that the node says are free has 2" in text
+    assert place(tmp_path, job(2, **wish), host, foreign("a", "r1h1", 4))[0] == "Placed"
