@@ -44,10 +44,10 @@ class NodeRecord:
 class Nodes:
     """Records, table, insides, flavors and trees, kept consistent."""
 
-    def __init__(self, *, reconstruct: bool = True) -> None:
+    def __init__(self, *, reconstruct: bool, xpus: Collection[str]) -> None:
         self.table = Table()
         self.numa = NumaLedger(self._index, self.table.touch, reconstruct=reconstruct)
-        self.columns = NodeColumns(self.table, self._label_codes, self._index, self.numa)
+        self.columns = NodeColumns(self.table, self._label_codes, self._index, self.numa, tuple(xpus))
         self.by_name: dict[str, NodeRecord] = {}
         self.at: list[NodeRecord] = []
         self.known: dict[str, Node] = {}

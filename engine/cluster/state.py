@@ -20,6 +20,7 @@ from engine.cluster.reservations import Ledger, Slots
 from engine.cluster.tree import Path, Tree
 from engine.cluster.undo_log import Checkpoint, UndoLog
 from engine.kubelet.arrival_orders import Free
+from engine.kubelet.devices.xpu import RESOURCE
 from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
 from engine.kubelet.rebuild import inner
 from engine.model import Flavor, Node, Pod
@@ -32,13 +33,18 @@ class ClusterState:
 
     ``reconstruct_available``: False has what NodeResourceTopology says is available taken as it is, less what was
     decided since, instead of rebuilding it from what is known to run. ``numa_score``: how full zones should become.
+    ``xpus``: resources of which containers get as many as the rules of XPUs allow, whatever is known of a node.
     """
 
     def __init__(
-        self, *, reconstruct_available: bool = True, numa_score: ZoneScore = ZoneScore.LEAST_NUMA_NODES
+        self,
+        *,
+        reconstruct_available: bool = True,
+        numa_score: ZoneScore = ZoneScore.LEAST_NUMA_NODES,
+        xpus: Collection[str] = (RESOURCE,),
     ) -> None:
         self.version = 0
-        self.cluster = Nodes(reconstruct=reconstruct_available)
+        self.cluster = Nodes(reconstruct=reconstruct_available, xpus=xpus)
         self.ledger = Ledger(self.cluster)
         self.cluster.numa.reserved, self.cluster.numa.score = self.ledger, numa_score
         self.neighbours = Neighbours()
@@ -115,13 +121,8 @@ class ClusterState:
         old = numa.machines.get(machine.node)
         if old == machine:
             return False
-        matters = numa.set_machine(machine)
         undo = partial(self.remove_machine, machine.node) if old is None else partial(self.set_machine, old)
-        if matters:
-            return self._changed(undo)
-        if self._log.open:
-            self._log.note(undo)
-        return False
+        return self._changed(undo, matters=numa.set_machine(machine))
 
     def remove_machine(self, node: str) -> bool:
         """Forget what is inside a node: it is counted by its amounts alone. True where it was known."""
@@ -347,11 +348,11 @@ class ClusterState:
         if not self._log.open:
             self.cluster.numa.commit()
 
-    def _changed(self, undo: Callable[[], object]) -> bool:
-        self.version += 1
+    def _changed(self, undo: Callable[[], object], *, matters: bool = True) -> bool:
+        self.version += matters
         if self._log.open:
             self._log.note(undo)
-        return True
+        return matters
 
     # -- reading ----------------------------------------------------------------------------------------------
 

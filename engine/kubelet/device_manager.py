@@ -6,6 +6,8 @@ devices the plugin takes, or where it is known which ones are free and the best 
 fewer are free than it says, or all are.
 """
 
+from functools import lru_cache
+
 import msgspec
 
 from engine.kubelet.devices.choose import REQUIRE, DeviceChoice, choose
@@ -55,6 +57,16 @@ def must_link(shape: PodShape) -> tuple[str, ...]:
 def unknown(resource: str) -> Refused:
     """Nothing says how devices are linked that have to be."""
     return Refused(GPU_LINK, f"needs NVLinks between its {resource}, and none are known on this node")
+
+
+@lru_cache(maxsize=1 << 12)
+def never_given(shape: PodShape, xpus: tuple[str, ...]) -> Refused | None:
+    """Why no node gives a container the cards of ``xpus`` (resources) that it asks for, whatever is known of nodes."""
+    for container in shape.containers:
+        for name, amount in container.limits:
+            if name in xpus and amount and not allowed(amount):
+                return _no_cards(name, (), amount)
+    return None
 
 
 def _short(resource: str) -> str:

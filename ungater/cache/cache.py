@@ -104,7 +104,9 @@ class Cache:
         self.guard = guard or Guard()
         self.keys = keys
         self.state = ClusterState(
-            reconstruct_available=options.reconstruct_available, numa_score=ZoneScore(options.numa_score)
+            reconstruct_available=options.reconstruct_available,
+            numa_score=ZoneScore(options.numa_score),
+            xpus=options.xpu_resources,
         )
         notices = notices or Silent()
         self.stores = stores

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from cli.main import app
 from cli.simulate.cluster import recorded
 from crds.constants import Keys
+from crds.device_annotations import XPU_RESOURCE as XPU
 from engine.reasons import Reason
 from simulator.model import Policy as How
 from simulator.model import guaranteed
@@ -84,3 +85,34 @@ def test_gpu_states_say_which_gpus_are_free(tmp_path):
     assert state == "Waits"
     assert "the largest of those that the node says are free has 2" in text
     assert place(tmp_path, job(2, **wish), host, foreign("a", "r1h1", 4))[0] == "Placed"
+
+
+def test_sizes_of_xpus_hold_on_nodes_that_report_nothing_else(tmp_path):
+    host = node("r1h1", "r1")
+    host["status"]["allocatable"][XPU] = "8"
+
+    def asking(cards):
+        manifest = job(0)
+        manifest["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {XPU: str(cards)}}
+        return place(tmp_path, manifest, host)
+
+    state, text = asking(3)
+    assert state == "Waits"
+    assert f"XpuAllocation: asks for 3 of {XPU}, only 1, 2, 4 or 8 can be given" in text
+    assert asking(4)[0] == "Placed"
+
+
+def test_so_they_do_in_a_described_cluster(tmp_path):
+    def fits(cards):
+        host = {"name": "n1", "labels": {RACK: "r1"}, "allocatable": {XPU: 8, "pods": 9}}
+        case = {
+            "id": "cards",
+            "levels": [RACK],
+            "nodes": [host],
+            "request": {"mode": "required", "level": RACK, "count": 1, "perPod": {XPU: cards}},
+        }
+        (tmp_path / "case.jsonl").write_text(json.dumps(case))
+        return json.loads(CliRunner().invoke(app, ["whatif", "place", str(tmp_path / "case.jsonl")]).stdout)
+
+    assert fits(4)["fits"] is True
+    assert (fits(6)["fits"], fits(6)["reason"]) == (False, Reason.NEVER_FITS)
