@@ -110,6 +110,11 @@ class Metrics:
             ["reason"],
             registry=registry,
         )
+        self.unforeseen = Counter(
+            "topogate_unforeseen_refusals",
+            "Pods that were refused for zones of resources of which their node tells no zones.",
+            registry=registry,
+        )
         self.misaligned = Counter(
             "topogate_misaligned_pods", "Pods that got other NUMA zones than were predicted.", registry=registry
         )

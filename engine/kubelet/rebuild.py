@@ -60,8 +60,17 @@ def inner(shape: PodShape | None) -> PodShape | None:
     """
     if shape is None or shape.qos is Qos.GUARANTEED or shape.wish is not TopologyPolicy.NONE or shape.gpu_link:
         return shape
-    named = {resource for container in shape.containers for resource, _ in (*container.limits, *container.requests)}
-    return shape if any(not _of_cores(resource) for resource in named) else None
+    return shape if any(not _of_cores(resource) for resource in _named_by(shape)) else None
+
+
+def alignable(shape: PodShape, *, cores: bool) -> tuple[str, ...]:
+    """The resources that a kubelet may align for such a pod, by name: devices; and, with ``cores``, CPU and memory."""
+    wide = cores and shape.qos is Qos.GUARANTEED
+    return tuple(sorted(name for name in _named_by(shape) if (name in {CPU, MEMORY} and wide) or not _of_cores(name)))
+
+
+def _named_by(shape: PodShape) -> set[str]:
+    return {resource for container in shape.containers for resource, amount in (*container.limits, *container.requests)}
 
 
 def _of_cores(resource: str) -> bool:

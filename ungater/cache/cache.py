@@ -111,7 +111,8 @@ class Cache:
         notices = notices or Silent()
         self.stores = stores
         self.topologies = NodeTopologies(self.state, options, stores.nodes, notices.machine)
-        self.mismatches = PlacementMismatches(enqueue, self.topologies.broken, notices.mismatch, clock)
+        inside = self.topologies
+        self.mismatches = PlacementMismatches(enqueue, inside.broken, inside.unreported, notices.mismatch, clock)
         self._clock = clock
         self._missing: dict[str, float] = {}  # deleted nodes: since when, on the monotonic clock
         self.in_flight = InFlightPods(self.state, self.topologies, enqueue, self.entry_of, clock=clock, wall=wall)

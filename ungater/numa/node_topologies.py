@@ -13,8 +13,9 @@ from crds.device_annotations import XPU_RESOURCE, DeviceAnnotation, device_annot
 from crds.numa_placement import decode, encode, resolve
 from crds.settings import Settings
 from engine.cluster.state import ClusterState
-from engine.kubelet.machine import Machine, NumaPlacement, PodShape
+from engine.kubelet.machine import Machine, NumaPlacement, PodShape, TopologyPolicy
 from engine.kubelet.observed_devices import broken_promises
+from engine.kubelet.rebuild import alignable
 from engine.numa.score import ZoneScore
 from kube import objects
 from kube.links import MATRIX_NAME
@@ -141,6 +142,24 @@ class NodeTopologies:
         if machine is None or observed is None or not any(machine.layout.links):
             return ()
         return broken_promises(machine, shape_of(pod.spec, annotations), observed)
+
+    def unreported(self, pod: objects.Pod) -> tuple[str, ...]:
+        """What a pod asks for, and its kubelet may align, of which its node tells no zones: devices, by name.
+
+        CPU and memory too where a Guaranteed pod asks for them and the node tells of no kubelet that aligns anything.
+        """
+        name = pod.spec.node_name
+        shape = shape_of(pod.spec, pod.metadata.annotations or {}, qos_class=pod.status.qos_class)
+        if name not in self._zones:
+            return alignable(shape, cores=True)
+        layout = self._state.machines[name].layout
+        aligns = layout.kubelet.policy is not TopologyPolicy.NONE
+        told = {
+            resource
+            for row, resource in enumerate(layout.resources)
+            if resource not in layout.ignored and any(zone[row] >= 0 for zone in layout.capacity)
+        }
+        return tuple(resource for resource in alignable(shape, cores=not aligns) if resource not in told)
 
     def observed(self, pod: objects.Pod) -> bool:
         """Whether the node says what a bound pod holds, in zones that it has."""
