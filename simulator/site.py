@@ -149,6 +149,7 @@ def _fill(state: ClusterState, cluster: Cluster, *, machines: tuple[Machine, ...
         state.set_machine(machine)
     for pod in cluster.pods:
         state.set_pod(pod)
+    state.settle()
 
 
 def main_flavor(state: ClusterState, resource: str) -> Flavor | None:

@@ -109,6 +109,11 @@ class Metrics:
             ["reason"],
             registry=registry,
         )
+        self.unforeseen = Counter(
+            "topogate_unforeseen_refusals",
+            "Pods that were refused for zones of resources of which their node tells no zones.",
+            registry=registry,
+        )
         self.misaligned = Counter(
             "topogate_misaligned_pods", "Pods that got other NUMA zones than were predicted.", registry=registry
         )
@@ -130,6 +135,12 @@ class Metrics:
             "topogate_machine_troubles",
             "Nodes that publish what cannot be used (problem), or sources that differ (disagreement).",
             ("kind",),
+            registry,
+        )
+        self._unrecorded = Table(
+            "topogate_unrecorded_pods",
+            "Pods that hold something in the zones of a node, and no record says in which, by what publishes the node.",
+            ("source",),
             registry,
         )
         self._nodes = Table(
@@ -214,6 +225,10 @@ class Metrics:
         self._machines.replace(_by_one(sources))
         self._troubles.replace(_by_one(mismatches))
 
+    def set_unrecorded(self, sources: Mapping[str, int]) -> None:
+        """Replace the number of pods without a record by source of their nodes."""
+        self._unrecorded.replace(_by_one(sources))
+
     def set_pending(self, reasons: Mapping[str, int]) -> None:
         """Replace the number of pending workloads of every reason."""
         self._pending.replace(_by_one(reasons))
@@ -265,7 +280,7 @@ class Metrics:
         self._seen = -1, -1
         for table in (self._pending, self._machines, self._troubles, self._nodes, self._allocatable, self._free):
             table.replace({})
-        for table in (self._largest, self._domains, self._whole, self._heard):
+        for table in (self._largest, self._domains, self._whole, self._heard, self._unrecorded):
             table.replace({})
 
 

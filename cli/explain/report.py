@@ -1,7 +1,7 @@
 """What is known of a job's placement: read from the cluster, one `Report` for each workload of an owner."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -35,7 +35,6 @@ from ungater.model.pod_slots import PodSetSlots, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.model.workload_object import Workload, observed_of
 from ungater.model.workload_spec import belongs
-from ungater.numa.sources import Described
 
 
 class PodZone(msgspec.Struct, frozen=True):
@@ -83,12 +82,16 @@ class AskedPodSet(msgspec.Struct, frozen=True):
 
 
 class MachineTrouble(msgspec.Struct, frozen=True):
-    """What is wrong with what one node publishes of its inside, and what its picture is from."""
+    """What is wrong with what one node publishes of its inside, and what its picture is from.
+
+    ``unrecorded``: pods that hold something in its zones, and no record says in which.
+    """
 
     node: str
     source: str
     problems: tuple[str, ...]
     disagreements: tuple[str, ...]
+    unrecorded: int = 0
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -196,9 +199,7 @@ def _report(
         domains=domains,
         without_slot=others,
         room=room,
-        machine_troubles=_machine_troubles(
-            memory.topologies.described, {pod.spec.node_name for pod in pods}, waiting=state == "Waiting"
-        ),
+        machine_troubles=_machine_troubles(memory, {pod.spec.node_name for pod in pods}, waiting=state == "Waiting"),
         queue=place,
         relief=freed,
         pod_sets=tuple([_asked(one) for one in owner.pod_sets]),
@@ -249,15 +250,14 @@ def _lacking(
     return room, reliefs.relief(memory, record, reason, room)
 
 
-def _machine_troubles(
-    machines: Mapping[str, Described], nodes: set[str], *, waiting: bool
-) -> tuple[MachineTrouble, ...]:
+def _machine_troubles(memory: Cache, nodes: set[str], *, waiting: bool) -> tuple[MachineTrouble, ...]:
     """Of the nodes that the job's pods are on; of all nodes while it waits, as any of them may be why."""
-    return tuple(
-        MachineTrouble(name, found.source, found.problems, found.disagreements)
-        for name, found in sorted(machines.items())
-        if (found.problems or found.disagreements) and (waiting or name in nodes)
-    )
+    found = [
+        MachineTrouble(name, one.source, one.problems, one.disagreements, memory.state.unrecorded(name))
+        for name, one in sorted(memory.topologies.described.items())
+        if waiting or name in nodes
+    ]
+    return tuple(one for one in found if one.problems or one.disagreements or one.unrecorded)
 
 
 def _condition(owner: JobView, workload: Workload | None, slots: PodSetSlots | None) -> tuple[str, str, str]:

@@ -124,3 +124,11 @@ def slices_of(tree: Tree, leaves: Ints, counts: Ints) -> tuple[Slice, ...]:
     for leaf, count in pairs:
         packed.setdefault(paths[leaf], []).append((names[leaf], count))
     return tuple(Slice(path, sum(n for _, n in nodes), tuple(nodes)) for path, nodes in packed.items())
+
+
+def outline(assignments: Iterable[Assignment]) -> list[tuple[object, ...]]:
+    """What the API server stores of assignments."""
+    return [
+        (part.pod_set, part.flavor, part.levels, part.requests, [(s.values, s.count) for s in part.slices])
+        for part in assignments
+    ]

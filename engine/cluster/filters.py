@@ -109,12 +109,16 @@ class NodeFilter:
 
 @dataclass(frozen=True)
 class NodeColumns:
-    """What filters and counts read: the table, a label column for any key, the index of a node by name, the insides."""
+    """What filters and counts read: the table, a label column for any key, the index of a node by name, the insides.
+
+    ``xpus``: resources that are given by the rules of XPUs, on every node.
+    """
 
     table: Table
     labels: Callable[[str], tuple[Mapping[str, int], NDArray[np.int32]]]
     index: Callable[[str], int | None]
     numa: NumaLedger
+    xpus: tuple[str, ...]
 
     def constant(self, selection: Selection, *, value: bool) -> Mask:
         """The same answer for every node of the selection."""

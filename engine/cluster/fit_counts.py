@@ -14,6 +14,7 @@ from engine.arrays import Ints
 from engine.cluster.filters import NodeColumns, NodeFilter, Selection
 from engine.cluster.node_columns import Table
 from engine.cluster.tree import SHAPES_KEPT, Tree
+from engine.kubelet.device_manager import never_given
 from engine.kubelet.machine import PodShape
 from engine.kubelet.numa_policy import refused_unseen
 from engine.kubelet.rebuild import inner
@@ -119,7 +120,9 @@ class Shape:
 
     def cut(self, nodes: NodeColumns, selection: Selection, found: Ints) -> None:
         """Cut what fits by amounts to what kubelets admit, in place."""
-        if self.inside is not None and nodes.numa.machines:
+        if self.refused(nodes):
+            found[:] = 0
+        elif self.inside is not None and nodes.numa.machines:
             _cut(found, nodes.numa.counts(self.inside, self._up_to(found)), selection, blind=not self.seen_only)
         elif self.seen_only:
             found[:] = 0
@@ -151,11 +154,17 @@ class Shape:
         for reason, mask in self.filter.parts(nodes, selection):
             if reason is not Reason.NODE_NOT_READY and reason is not Reason.NODE_UNSCHEDULABLE:
                 np.multiply(found, mask, out=found)
-        if self.inside is not None and nodes.numa.machines:
+        if self.refused(nodes):
+            found[:] = 0
+        elif self.inside is not None and nodes.numa.machines:
             _cut(found, nodes.numa.emptied(self.inside, self._up_to(found)), selection, blind=not self.seen_only)
         elif self.seen_only:
             found[:] = 0
         return found
+
+    def refused(self, nodes: NodeColumns) -> bool:
+        """Whether no node gives such a pod its devices, be anything known of its inside or not."""
+        return self.inside is not None and never_given(self.inside, nodes.xpus) is not None
 
     def _up_to(self, found: Ints) -> int:
         """A power of two that no count exceeds; it only grows, because each other one is another question."""

@@ -66,17 +66,23 @@ class NodeRecord:
 class Nodes:
     """Records, table, insides, flavors and trees, kept consistent.
 
-    ``reserved``: what is held on them. ``reconstruct``, ``score``: as `NumaLedger` has them.
+    ``reserved``: what is held on them. ``reconstruct``, ``score``: as `NumaLedger` has them. ``xpus``: as
+    `ClusterState` has them.
     """
 
     def __init__(
-        self, reserved: Reserved, *, reconstruct: bool = True, score: ZoneScore = ZoneScore.LEAST_NUMA_NODES
+        self,
+        reserved: Reserved,
+        *,
+        xpus: Collection[str] = (),
+        reconstruct: bool = True,
+        score: ZoneScore = ZoneScore.LEAST_NUMA_NODES,
     ) -> None:
         self.table = Table()
         self.numa = NumaLedger(
             reserved, self._index, self._name, self.table.touch, reconstruct=reconstruct, score=score
         )
-        self.columns = NodeColumns(self.table, self._label_codes, self._index, self.numa)
+        self.columns = NodeColumns(self.table, self._label_codes, self._index, self.numa, tuple(xpus))
         self.by_name: dict[str, NodeRecord] = {}
         self.at: list[NodeRecord] = []
         self.known: dict[str, Node] = {}

@@ -14,12 +14,13 @@ from functools import partial
 from types import MappingProxyType
 
 from engine.cluster.affinity_index import Neighbours, PodGroup, held_group
-from engine.cluster.assignment import Assignment
+from engine.cluster.assignment import Assignment, outline
 from engine.cluster.nodes import Nodes
 from engine.cluster.reservations import HeldSlots, Ledger, Slots
 from engine.cluster.tree import Path, Tree
 from engine.cluster.undo_log import Checkpoint, UndoLog
 from engine.kubelet.arrival_orders import Free
+from engine.kubelet.devices.xpu import RESOURCE
 from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
 from engine.kubelet.rebuild import inner
 from engine.model import Flavor, Node, Pod
@@ -32,7 +33,8 @@ class ClusterState:
 
     ``reconstruct_available``: False has what NodeResourceTopology says is available taken as it is, less what was
     decided since, instead of rebuilding it from what is known to run. ``numa_score``: how full zones should become.
-    ``alignment_over_packing``: what may be given up to align pods.
+    ``alignment_over_packing``: what may be given up to align pods. ``xpus``: resources of which containers get as many
+    as the rules of XPUs allow, whatever is known of a node.
     """
 
     def __init__(
@@ -41,11 +43,12 @@ class ClusterState:
         reconstruct_available: bool = True,
         numa_score: ZoneScore = ZoneScore.LEAST_NUMA_NODES,
         alignment_over_packing: AlignmentOverPacking = ALIGNMENT_OVER_PACKING,
+        xpus: Collection[str] = (RESOURCE,),
     ) -> None:
         self.version = 0
         self.alignment_over_packing = alignment_over_packing
         held = HeldSlots()
-        self.cluster = Nodes(held, reconstruct=reconstruct_available, score=numa_score)
+        self.cluster = Nodes(held, xpus=xpus, reconstruct=reconstruct_available, score=numa_score)
         self.ledger = Ledger(self.cluster, held)
         self.neighbours = Neighbours()
         self._pods: dict[str, Pod] = {}
@@ -116,15 +119,13 @@ class ClusterState:
         return self.cluster.numa.view
 
     def set_machine(self, machine: Machine) -> bool:
-        """Take in what is inside a node, whether the node is known or not; True where anything changed."""
+        """Take in what is inside a node, whether the node is known or not; True where that changes what is free."""
         numa = self.cluster.numa
         old = numa.machines.get(machine.node)
         if old == machine:
             return False
-        numa.set_machine(machine)
-        return self._changed(
-            partial(self.remove_machine, machine.node) if old is None else partial(self.set_machine, old)
-        )
+        undo = partial(self.remove_machine, machine.node) if old is None else partial(self.set_machine, old)
+        return self._changed(undo, matters=numa.set_machine(machine))
 
     def remove_machine(self, node: str) -> bool:
         """Forget what is inside a node: it is counted by its amounts alone. True where it was known."""
@@ -133,6 +134,11 @@ class ClusterState:
             return False
         self.cluster.numa.remove_machine(node)
         return self._changed(partial(self.set_machine, old))
+
+    def settle(self) -> None:
+        """Every pod that there is was taken in: what nodes publish counts them (`engine.numa.node_zones`)."""
+        self.cluster.numa.settle()
+        self.version += 1
 
     def inside(self, node: str) -> State | None:
         """What is left inside a node, with all that was decided; None where its inside is not known."""
@@ -153,6 +159,10 @@ class ClusterState:
     def held_inside(self, pod: Pod) -> NumaPlacement | None:
         """What a pod that is on its node holds inside, as far as that is known."""
         return self.cluster.numa.held_by(pod)
+
+    def unrecorded(self, node: str) -> int:
+        """How many pods on a node hold something in its zones, and no record says in which."""
+        return self.cluster.numa.unrecorded(node)
 
     def free_for(self, node: str, coming: Collection[str], ending: Collection[str]) -> Free | None:
         """What is free inside a node for pods on their way there; None where that is not known.
@@ -242,7 +252,7 @@ class ClusterState:
         Never fails: where there is no room the node is over-committed, and a slice whose domain is unknown is held as
         soon as its nodes appear. Slots that are held already stay where they are packed.
         """
-        if _outline(self.assignments(workload).values()) == _outline(assignments):
+        if outline(self.assignments(workload).values()) == outline(assignments):
             return
         replaced = dict(self.ledger.held.get(workload, {}))
         if replaced:
@@ -345,11 +355,11 @@ class ClusterState:
         if not self._log.open:
             self.cluster.numa.commit()
 
-    def _changed(self, undo: Callable[[], object]) -> bool:
-        self.version += 1
+    def _changed(self, undo: Callable[[], object], *, matters: bool = True) -> bool:
+        self.version += matters
         if self._log.open:
             self._log.note(undo)
-        return True
+        return matters
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -384,11 +394,3 @@ class ClusterState:
         yield from self.neighbours.groups(self._pods, self.cluster.by_name)
         for parts in self.ledger.held.values():
             yield from filter(None, (held_group(slots, self.cluster.at) for slots in parts.values()))
-
-
-def _outline(assignments: Iterable[Assignment]) -> list[tuple[object, ...]]:
-    """What the API server stores of assignments."""
-    return [
-        (part.pod_set, part.flavor, part.levels, part.requests, [(s.values, s.count) for s in part.slices])
-        for part in assignments
-    ]

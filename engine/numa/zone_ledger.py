@@ -1,8 +1,9 @@
 """The inside of every node as things stand now: what is free in each zone, and which zones each slot will get.
 
 Rules
-- Free is what is allocatable less the placements of the pods on the node and of the slots that no pod claims. A pod
-  without a placement is not guessed. What NodeResourceTopology says is available is not read, because it lags.
+- Free is what is allocatable less the placements of the pods on the node and of the slots that no pod claims. What
+  NodeResourceTopology says is available is not read, because it lags; but while pods take of the zones of which no
+  record says which, what it says is in use beside the others is taken to be theirs (`engine.numa.unrecorded`).
 - With full state the report is the base: pods it accounts for that are gone are given back at once, and pods it does
   not know yet are admitted on top, as the kubelet would. Without ``reconstruct`` the available amounts of
   NodeResourceTopology are the base in the same way.
@@ -14,7 +15,6 @@ Rules
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -23,23 +23,10 @@ from engine.kubelet.arrival_orders import Free
 from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
 from engine.model import Pod
 from engine.numa.fleets import Fleets
-from engine.numa.node_zones import NEVER, NO_SLOTS, Before, Inside, Reserved, Saved, SlotKey, slot_of
+from engine.numa.node_zones import NEVER, NO_SLOTS, Before, Inside, Mark, Names, Reserved, Saved, SlotKey, slot_of
 from engine.numa.score import Trait, ZoneScore, traits
 
-_Names = tuple[str, ...] | None  # None: every node the pod set has slots on
-
-
 MOST_SLOTS: Final = 4096  # of a pod set on one node, that are decided: no kubelet takes more pods
-
-
-@dataclass(frozen=True)
-class Mark:
-    """Where a transaction began."""
-
-    at: int
-    pending: tuple[tuple[SlotKey, _Names], ...]
-    doubtful: tuple[str, ...]
-    new: bool
 
 
 class NumaLedger:
@@ -68,7 +55,7 @@ class NumaLedger:
         self._touch = touch
         self._by_name: dict[str, Inside] = {}
         self._fleets = Fleets(index, self.machines)
-        self._pending: dict[SlotKey, _Names] = {}
+        self._pending: dict[SlotKey, Names] = {}
         self._on: dict[SlotKey, set[str]] = {}  # where a pod set's slots have zones
         self._doubtful: dict[str, None] = {}  # nodes where decided zones may no longer have room
         self._new = False  # a machine came or its layout changed: slots there may wait for their zones
@@ -81,22 +68,23 @@ class NumaLedger:
 
     # -- machines ---------------------------------------------------------------------------------------------
 
-    def set_machine(self, machine: Machine) -> None:
-        """Take in a report (or a changed one)."""
+    def set_machine(self, machine: Machine) -> bool:
+        """Take in a report (or a changed one); False where it only says what is not read now."""
         name, inside = machine.node, self._inside(machine.node)
         self._save(name, inside)
-        old = inside.machine
-        inside.report(machine, by_report=machine.layout.exact or not self.reconstruct)
+        old, self.machines[name] = inside.machine, machine
+        if not inside.report(machine, by_report=machine.layout.exact or not self.reconstruct):
+            return False
         self.differing.update(traits(machine.layout))
         if old is not None:
             self.differing.subtract(traits(old.layout))
-        self.machines[name] = machine
         self._doubtful[name] = None
         if old is None or old.layout != machine.layout:
             self._undecide(name, inside)
             self._new = True
             self._fleets.reported(name)
         self._changed(name)
+        return True
 
     def remove_machine(self, name: str) -> None:
         """Forget a report; the node counts by the amounts of the whole node again."""
@@ -117,6 +105,17 @@ class NumaLedger:
     def permute(self, order: Ints) -> None:
         """The node at ``order[i]`` of the table is now at i; nodes that are not named are gone from it."""
         self._fleets.permute(order)
+
+    def settle(self) -> None:
+        """All that there was is taken in: what is published counts the pods that are there."""
+        for name, inside in self._by_name.items():
+            if inside.settle():
+                self._changed(name)
+
+    def unrecorded(self, name: str) -> int:
+        """How many pods on a node hold something in its zones, and no record says in which (`Inside.unsure`)."""
+        inside = self._by_name.get(name)
+        return 0 if inside is None else inside.unsure
 
     def _inside(self, name: str) -> Inside:
         found = self._by_name.get(name)
@@ -145,11 +144,10 @@ class NumaLedger:
         inside.pods[pod.key] = pod
         if not inside.matters(pod):
             return
-        if before != NEVER or inside.gone:
+        new = inside.dated and not inside.by_report and not before.here
+        if new or before.since or before.taken is not None or inside.gone:
             self._save(pod.node, inside)
-            inside.came_again(pod, since=before.since)
-            if before.taken is not None:
-                inside.taken[pod.key] = before.taken
+            inside.came_again(pod, since=new or before.since, taken=before.taken)
         inside.count(pod, 1)
         self._fleets.changed(pod.node)
         if inside.decided:
@@ -159,12 +157,12 @@ class NumaLedger:
         """A pod is gone; returns what has to be known where only its newer version takes its place."""
         inside = self._by_name[pod.node]
         del inside.pods[pod.key]
-        before = Before(pod.key in inside.since, inside.taken.get(pod.key))
+        before = Before(pod.key in inside.since, inside.taken.get(pod.key), here=True)
         if inside.matters(pod):
-            if inside.trusted or before.taken is not None:
+            if inside.dated or before.taken is not None:
                 self._save(pod.node, inside)
             inside.count(pod, -1)
-            if inside.trusted:
+            if inside.dated:
                 inside.went(pod)
             inside.taken.pop(pod.key, None)
             self._fleets.changed(pod.node)

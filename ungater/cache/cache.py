@@ -79,7 +79,8 @@ class Cache:
         self.entries = Entries(keys, stores.pods_of)
         self.gated_orphans = self.entries.gated_orphans
         self.topologies = NodeTopologies(self.state, options, stores.nodes, notices.machine)
-        self.mismatches = PlacementMismatches(enqueue, self.topologies.broken, notices.mismatch, clock.monotonic)
+        broken, unreported = self.topologies.broken, self.topologies.unreported
+        self.mismatches = PlacementMismatches(enqueue, broken, unreported, notices.mismatch, clock.monotonic)
         self.in_flight = InFlightPods(self.state, self.topologies, enqueue, self.entries.of_workload, clock=clock)
         self.priorities = PriorityClasses()
         kept_apart, class_rules = partial(anywhere, self.priorities), ClassRules()
@@ -207,6 +208,7 @@ class Cache:
         self._each("job", sorted(jobs, key=objects.key), self.jobs.set_job)
         self._each("jobset", sorted(jobsets, key=objects.key), self.jobs.set_jobset)
         self._take_in(tuple(pods))
+        self.state.settle()
         self._core.go_live()
 
     def _take_in(self, pods: Sequence[objects.Pod]) -> None:
@@ -230,4 +232,5 @@ def _engine_state(options: Options) -> ClusterState:
         reconstruct_available=options.reconstruct_available,
         numa_score=ZoneScore(options.numa_score),
         alignment_over_packing=AlignmentOverPacking(options.alignment_over_packing),
+        xpus=options.xpu_resources,
     )

@@ -108,6 +108,7 @@ class Sweeper:
 
     def _tell_metrics(self) -> None:
         self._metrics.set_machines(*self._cache.topologies.counts())
+        self._metrics.set_unrecorded(self._cache.topologies.unrecorded())
         self._metrics.set_pending(self._cache.pending())
         self._metrics.set_heard(self._watches.heard())
         self._metrics.set_capacity(self._cache.state, self._clock.monotonic())

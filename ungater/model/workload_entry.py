@@ -81,13 +81,17 @@ class LastEvent:
 
 @dataclass(frozen=True)
 class PlacementMismatch:
-    """A kubelet did otherwise than was predicted for a pod: refused it (``reason``), or gave it other zones ("")."""
+    """A kubelet did otherwise than was predicted for a pod: refused it (``reason``), or gave it other zones ("").
+
+    ``unreported``: the resources that it may have refused the pod for, and of which its node tells no zones.
+    """
 
     pod: Pod
     node: str
     reason: str
     message: str
     seconds: float = 0.0  # for which the node is left out
+    unreported: tuple[str, ...] = ()
 
     @property
     def refused(self) -> bool:

@@ -45,6 +45,14 @@ def value(metrics, name, **labels):
     return metrics.registry.get_sample_value(name, labels)
 
 
+def test_pods_without_a_record_are_told_by_source_and_by_the_leader_alone():
+    metrics = Metrics()
+    metrics.set_unrecorded({"NodeResourceTopology": 2})
+    assert value(metrics, "topogate_unrecorded_pods", source="NodeResourceTopology") == 2
+    metrics.forget()
+    assert value(metrics, "topogate_unrecorded_pods", source="NodeResourceTopology") is None
+
+
 def test_capacity_in_base_units():
     metrics = Metrics()
     state = make_state([*NODES, make_node("off", "b9", unschedulable=True)], pods=[make_pod("a", "n0", 3, 1500)])

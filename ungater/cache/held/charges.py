@@ -49,6 +49,7 @@ class Charges:
             return
         node = pod.spec.node_name
         before = self._state.free(node) if self._core.live and node in self._state.nodes else {}
+        unrecorded = self._state.unrecorded(node)
         try:
             shape, placement = self._topologies.of_pod(pod, self._placement_sent(pod))
             observed = placement is not None and self._topologies.observed(pod)
@@ -57,7 +58,8 @@ class Charges:
             self._guard.failed("pod", objects.key(pod), error)
             self._state.set_pod(Pod(key=objects.key(pod), node=node, requests={}))  # one pod, at least
         after = self._state.free(node) if before else {}
-        if any(after.get(resource, 0) > amount for resource, amount in before.items()):  # it takes less than its slot
+        known = self._state.unrecorded(node) < unrecorded
+        if known or any(after.get(name, 0) > amount for name, amount in before.items()):  # it takes less than its slot
             self._core.queue_inadmissible(self._state.flavors_on(node))
         entry = self._entries.of_pod(pod)
         if entry is not None and entry.job.queue:
