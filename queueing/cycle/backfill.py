@@ -11,14 +11,17 @@ Rules
 - Room is closed only while no quota is lacking: one that waits for quota alone keeps no nodes idle.
 - Quota: who comes after the claimant may not take quota that the claimant was seen to lack, except a queue within its
   own nominal quota.
-- Who comes before a claimant (higher priority) is not stopped by its claim.
+- Who comes before a claimant (higher priority, or earlier) is not stopped by its claim: neither one that waits, nor one
+  that is admitted and wants more pods, or others for lost ones. Else one could wait for the end of the other, which
+  lacks a pod to get there.
 - Without a queue nobody claims: a job that asks for all nodes would close them to everybody who has quota. So a large
   job without a queue may wait for as long as small ones come.
 - A claimant waits only for what runs, and for claimants before it: there is no cycle, so no deadlock.
 """
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -193,6 +196,33 @@ def open_(state: ClusterState, claims: Iterable[BackfillReservation]) -> None:
     """Let one that comes before them look at the room that is kept; ``close`` it again afterwards."""
     for claim in claims:
         state.release(claim.holder)
+
+
+def behind(queues: Queues, entry: Entry) -> list[BackfillReservation]:
+    """The claims of those who do not come before a workload: they do not stop it."""
+    return [claim for claim in queues.claims.values() if claim.order >= entry.order]
+
+
+@contextmanager
+def opened(state: ClusterState, queues: Queues, shield: Shield, entry: Entry) -> Iterator[None]:
+    """Let a workload look at the room that is kept for those behind it, and take of it."""
+    lifted = behind(queues, entry)
+    open_(state, lifted)
+    try:
+        yield
+    finally:
+        for claim in lifted:
+            with shield(claim.key):
+                if settle(state, queues, claim, shield.now):
+                    close(state, queues, claim)
+                    settle(state, queues, claim, shield.now)
+
+
+def reopen(state: ClusterState, queues: Queues, entry: Entry) -> None:
+    """A workload took of the room that was kept for those behind it: the next cycle keeps what is left."""
+    for claim in behind(queues, entry):
+        state.release(claim.holder)
+        claim.see(())
 
 
 def close(state: ClusterState, queues: Queues, claim: BackfillReservation) -> None:

@@ -132,7 +132,7 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     looks, eager = limit, elastic.eager(queues)
     while eager and looks > 0:
         searches, key = queues.searches, eager.pop(0)
-        with shield(key):
+        with shield(key), backfill.opened(state, queues, shield, queues.entries[key]):
             _grow(state, queues, key, made)
         looks -= 1 + SEARCH * (queues.searches - searches)
     # 6. Turns: one queue after the other, the first of each, until nobody is left or the limit is reached.
@@ -263,16 +263,8 @@ def _decide(state: ClusterState, queues: Queues, shield: Shield, group: Equivale
     head = group.head
     assert head is not None  # noqa: S101  (``_Turns`` gives groups that have one)
     entry = queues.entries[head[2]]
-    lifted = [claim for claim in queues.claims.values() if claim.order >= entry.order]
-    backfill.open_(state, lifted)
-    try:
+    with backfill.opened(state, queues, shield, entry):
         _look_at(state, queues, shield, entry, made)
-    finally:
-        for claim in lifted:
-            with shield(claim.key):
-                if backfill.settle(state, queues, claim, shield.now):
-                    backfill.close(state, queues, claim)
-                    backfill.settle(state, queues, claim, shield.now)
 
 
 def _look_at(state: ClusterState, queues: Queues, shield: Shield, entry: Entry, made: Decisions) -> None:

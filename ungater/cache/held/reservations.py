@@ -20,6 +20,7 @@ from engine.reasons import Reason
 from kube.objects import condition
 from kube.pods import convert
 from queueing import lifecycle, messages, model
+from queueing.cycle.backfill import reopen
 from queueing.model import OutsidePod
 from queueing.queues.entry import HOLDING, AssumedAdmission, Phase, base_of, growth_of
 from queueing.queues.growth import hold_growth
@@ -231,8 +232,10 @@ class Reservations:
 
     def replace(self, entry: WorkloadEntry, grant: AssumedAdmission) -> None:
         """Hold other slots from now on. Those that it leaves are nobody's until `replaced`: they are what is stored."""
-        before = self.queues.entries[entry.key].grant
+        queued = self.queues.entries[entry.key]
+        before = queued.grant
         self.queues.grant(self.state, entry.key, grant)
+        reopen(self.state, self.queues, queued)
         if before is not None:
             left = without(before.assignments, grant.assignments)
             self.state.restore(_leaving(entry.key), left)
