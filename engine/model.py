@@ -13,6 +13,8 @@ from engine.kubelet.machine import NumaPlacement, PodShape
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 PODS = "pods"
+VOLUMES_OF = "volumes of "  # and a CSI driver: no legal resource name, so that nobody else's is meant
+NO_LIMIT = 1 << 40  # volumes: a node that names no limit takes as many as anybody asks for
 
 Amounts = dict[str, int]
 
@@ -61,6 +63,38 @@ class NodeTerm(_Struct, frozen=True):
     fields: tuple[Requirement, ...] = ()  # only metadata.name exists
 
 
+class Attached(_Struct, frozen=True):
+    """The volumes that a pod, or each pod of a pod set, has attached to its node, by what limits them (`volumes_of`).
+
+    ``own``: how many that no other pod has. ``shared``: (limit, volume) of those that others may have too; one is
+    attached to a node once, whatever pods there have it.
+    """
+
+    own: Amounts = {}
+    shared: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def most(self) -> Amounts:
+        """How many fewer a node has without the pod, at most: as if nobody else there had those that it shares."""
+        found = dict(self.own)
+        for limit, _ in self.shared:
+            found[limit] = found.get(limit, 0) + 1
+        return found
+
+
+NOTHING_ATTACHED = Attached()
+
+
+def volumes_of(driver: str) -> str:
+    """What limits the volumes of a CSI driver on a node, named like a resource."""
+    return VOLUMES_OF + driver
+
+
+def is_volume_limit(resource: str) -> bool:
+    """Whether it is not a resource but a limit: of a node that does not name it there is no end."""
+    return resource.startswith(VOLUMES_OF)
+
+
 class PodTerm(_Struct, frozen=True):
     """One required pod (anti-)affinity term.
 
@@ -86,11 +120,12 @@ class SpreadConstraint(_Struct, frozen=True):
 
 
 class Node(_Struct, frozen=True):
-    """A Kubernetes node as placement sees it."""
+    """A Kubernetes node as placement sees it. ``attachable``: how many volumes, by limit (`volumes_of`)."""
 
     name: str
     labels: dict[str, str] = {}
     allocatable: Amounts = {}
+    attachable: Amounts = {}
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     ready: bool = True
@@ -115,6 +150,7 @@ class Pod(_Struct, frozen=True):
     shape: PodShape | None = None
     placement: NumaPlacement | None = None
     observed: bool = False
+    attached: Attached = NOTHING_ATTACHED
 
 
 class Flavor(_Struct, frozen=True):
@@ -151,7 +187,8 @@ class PodSet(_Struct, frozen=True):
     ``requests`` is of one pod; one of ``pods`` is added by the engine where ``requests`` does not name ``pods``. Pod
     sets of one workload with the same non-empty ``group`` (a leader and its workers) share one domain of the requested
     level, and the pods of the smaller one sit with the first pods of the other. With a ``shape``, nodes whose inside is
-    known count what their kubelet would admit.
+    known count what their kubelet would admit. ``volume_nodes``: for each volume that does not reach all nodes, the
+    terms (ORed) of those that it reaches; all of them hold.
     """
 
     name: str
@@ -168,3 +205,5 @@ class PodSet(_Struct, frozen=True):
     spread: tuple[SpreadConstraint, ...] = ()
     group: str = ""
     shape: PodShape | None = None
+    volume_nodes: tuple[tuple[NodeTerm, ...], ...] = ()
+    attached: Attached = NOTHING_ATTACHED

@@ -13,6 +13,7 @@ import numpy as np
 from engine.arrays import Ints
 from engine.cluster.assignment import Assignment, Slice
 from engine.cluster.nodes import NodeRecord, Nodes
+from engine.cluster.shared_volumes import NOWHERE, Held
 from engine.cluster.tree import Path, Tree
 from engine.kubelet.machine import PodShape
 from engine.kubelet.rebuild import inner
@@ -29,6 +30,7 @@ class Slots:
 
     ``vector`` is one unit in table rows. ``homeless``: some slices have no node yet and wait for
     theirs to appear. ``taken``: (table layout, cells, log entry) of what was charged, to give it back at once.
+    ``attached``: where its units are held that share volumes, by those.
     """
 
     assignment: Assignment
@@ -38,6 +40,7 @@ class Slots:
     vector: Ints
     homeless: bool = False
     taken: "tuple[int, tuple[Ints, Ints], tuple[Tree, Ints]] | None" = None
+    attached: Held = NOWHERE
     _groups: "dict[Path, list[int]] | None" = None
     _group_of: "dict[int, Path] | None" = None
 
@@ -81,10 +84,12 @@ class Ledger:
         before = self.held.pop(workload, {})
         for part in before.values():
             self._give_back(part)
+            self._attach(part, held=False)
         for name, part in slots.items():
             claims = self.claims.get((workload, name))
             part.held = self._unclaimed(part, claims) if claims else part.counts
             self._take(part)
+            self._attach(part)
         if slots:
             self.held[workload] = slots
         return before
@@ -94,7 +99,7 @@ class Ledger:
         table = self.nodes.table
         for parts, held in (*((parts, True) for parts in self.held.values()), *((parts, False) for parts in undone)):
             for slots in parts.values():
-                requests = slots.assignment.requests
+                requests = slots.assignment.takes
                 if not any(resource in requests for resource in resources):
                     continue
                 before, slots.vector = slots.vector, table.vector(requests)
@@ -108,6 +113,9 @@ class Ledger:
         before = {workload: self.held.pop(workload) for workload in workloads if workload in self.held}
         for part in self._at_once(before, 1):
             self._give_back(part)
+        for parts in before.values():
+            for part in parts.values():
+                self._attach(part, held=False)
         return before
 
     def put_back(self, before: Mapping[str, dict[str, Slots]]) -> None:
@@ -115,6 +123,9 @@ class Ledger:
         for part in self._at_once(before, -1):
             self._take(part)
         self.held.update(before)
+        for parts in before.values():
+            for part in parts.values():
+                self._attach(part)
 
     def _at_once(self, before: Mapping[str, dict[str, Slots]], sign: int) -> list[Slots]:
         """Give back (1) or take (-1) what can be in one go; the rest is returned."""
@@ -154,6 +165,13 @@ class Ledger:
             return
         for at, units in zip(slots.index.tolist(), slots.held.tolist(), strict=True):
             table.charge(at, slots.vector * -units)
+
+    def _attach(self, slots: Slots, *, held: bool = True) -> None:
+        """Have the volumes that units share be attached where any is held, and nowhere else; not ``held``: nowhere."""
+        volumes = slots.assignment.attached.shared if held else ()
+        if volumes or slots.attached is not NOWHERE:
+            at = [self.nodes.at[index] for index in slots.index[slots.held > 0].tolist()] if volumes else ()
+            slots.attached = self.nodes.volumes.hold(slots.attached, at, volumes)
 
     def _current(self, tree: Tree) -> bool:
         return not self.nodes.stale and self.nodes.trees().get(tree.flavor.name) is tree
@@ -200,6 +218,7 @@ class Ledger:
                 slots.held[position] = left
                 self.nodes.table.charge(int(slots.index[position]), slots.vector * change)
                 self._tell(key, slots, position, claimant)
+        self._attach(slots)
 
     def _claims_of(self, slots: Slots, claims: Claims, positions: Sequence[int], values: Path) -> dict[int, int]:
         """Claims by table index that this slice's units can serve."""
@@ -250,6 +269,7 @@ class Ledger:
         for position in np.flatnonzero(held != before).tolist():
             self.nodes.table.charge(int(slots.index[position]), slots.vector * int(held[position] - before[position]))
             self._tell(key, slots, position, None)
+        self._attach(slots)
 
     # -- inside the nodes -------------------------------------------------------------------------------------
 
@@ -285,7 +305,7 @@ class Ledger:
 
     def slots(self, assignment: Assignment) -> Slots:
         """Slots of an assignment whose slices name their nodes."""
-        vector = self.nodes.table.vector(assignment.requests)
+        vector = self.nodes.table.vector(assignment.takes)
         packing = assignment.packing
         if packing is not None and self._current(packing[0]):
             tree, leaves, counts = packing
@@ -304,7 +324,7 @@ class Ledger:
         """
         on: dict[int, int] = {}
         claims = self.claims.get((workload, assignment.pod_set), {})
-        vector = self.nodes.table.vector(assignment.requests)
+        vector = self.nodes.table.vector(assignment.takes)
         slices: list[Slice] = []
         for part in assignment.slices:
             packed = list(self._pack(assignment, part, claims, vector))
@@ -363,6 +383,7 @@ def with_slices(assignment: Assignment, slices: Iterable[Slice]) -> Assignment:
         slices=slices,
         source=assignment.source,
         shape=assignment.shape,
+        attached=assignment.attached,
     )
 
 

@@ -81,10 +81,12 @@ class ClusterState:
         """Charge what was asked for of resources that no node had until now."""
         table = self.cluster.table
         for pod in self._pods.values():
-            if any(resource in pod.requests for resource in resources):
+            takes = pod.requests | pod.attached.own
+            if any(resource in takes for resource in resources):
                 index = self.cluster.record(pod.node).index
-                table.charge(index, table.vector({name: pod.requests.get(name, 0) for name in resources}, pods=0))
+                table.charge(index, table.vector({name: takes.get(name, 0) for name in resources}, pods=0))
         self.ledger.charge_new(resources, self._log.held())
+        self.cluster.volumes.charge_new(resources)
 
     def remove_node(self, name: str) -> bool:
         """Forget a node. Its pods and held slots stay charged to its name, should it come back."""
@@ -192,8 +194,11 @@ class ClusterState:
     def _charge(self, pod: Pod, sign: int, before: Before = NEVER) -> Before:
         table = self.cluster.table
         record = self.cluster.record(pod.node)
-        vector = table.vector(pod.requests)
+        vector = table.vector(pod.requests | pod.attached.own)
         table.charge(record.index, vector if sign > 0 else -vector)
+        if pod.attached.shared:
+            volumes = self.cluster.volumes
+            (volumes.attach if sign > 0 else volumes.detach)(record, pod.attached.shared)
         record.pods += sign
         if not record.pods:
             self.cluster.emptied(record)

@@ -71,7 +71,7 @@ class _Look:
     def open(self, index: Ints) -> Mask:
         """Which of these nodes a pod could start on."""
         table = self.state.cluster.table
-        needs = table.vector(self.pod_set.requests)
+        needs = table.vector(self.pod_set.requests | self.pod_set.attached.own)
         found = self.filter.mask(self.state.cluster.columns, index)
         if found is None:
             found = np.ones(len(index), np.bool_)

@@ -128,4 +128,5 @@ def merged(
         requests=pod_set.requests,
         slices=slices,
         source=pod_set,
+        attached=pod_set.attached,
     )
