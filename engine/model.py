@@ -181,6 +181,13 @@ class TopologyRequest(_Struct, frozen=True):
     slices: tuple[SliceLayer, ...] = ()
 
 
+class Pinned(_Struct, frozen=True):
+    """So many pods of a pod set go only where all of these let them, like `PodSet.volume_nodes` of all its pods."""
+
+    nodes: tuple[tuple[NodeTerm, ...], ...]
+    count: int
+
+
 class PodSet(_Struct, frozen=True):
     """Pods of one workload with one template.
 
@@ -188,7 +195,7 @@ class PodSet(_Struct, frozen=True):
     sets of one workload with the same non-empty ``group`` (a leader and its workers) share one domain of the requested
     level, and the pods of the smaller one sit with the first pods of the other. With a ``shape``, nodes whose inside is
     known count what their kubelet would admit. ``volume_nodes``: for each volume that does not reach all nodes, the
-    terms (ORed) of those that it reaches; all of them hold.
+    terms (ORed) of those that it reaches; all of them hold. ``pinned``: the same for volumes that single pods have.
     """
 
     name: str
@@ -206,4 +213,13 @@ class PodSet(_Struct, frozen=True):
     group: str = ""
     shape: PodShape | None = None
     volume_nodes: tuple[tuple[NodeTerm, ...], ...] = ()
+    pinned: tuple[Pinned, ...] = ()
     attached: Attached = NOTHING_ATTACHED
+
+    @property
+    def together(self) -> "PodSet":
+        """The same with all pods where the volumes of all of them reach."""
+        if not self.pinned:
+            return self
+        nodes = dict.fromkeys([*self.volume_nodes, *(terms for part in self.pinned for terms in part.nodes)])
+        return msgspec.structs.replace(self, volume_nodes=tuple(nodes), pinned=())

@@ -46,6 +46,7 @@ def explain(state: ClusterState, flavor: str, pod_set: PodSet, level: str | None
     Nodes of the flavor that lack a level label come last, as one entry without values. Raises ValueError for a flavor
     or level that does not exist. A constraint that cannot be honoured is the ``limit`` of every domain.
     """
+    pod_set = pod_set.together
     tree = state.tree(flavor)
     if tree is None:
         raise ValueError(f"no flavor {flavor!r}; there are: {', '.join(sorted(state.flavors)) or 'none'}")

@@ -53,8 +53,10 @@ class Fit:
     def of(cls, state: ClusterState, flavor: str, pod_set: PodSet, effort: int = 0) -> "Fit | Refusal":
         """Count a pod set on a flavor; a refusal where the level or a constraint makes that impossible.
 
-        ``effort``: cells of search beyond greedy, at least; what the size of the tree allows is spent anyway.
+        ``effort``: cells of search beyond greedy, at least; what the size of the tree allows is spent anyway. All pods
+        go where the volumes of all of them reach; `engine.placement.pinned` has the rest.
         """
+        pod_set = pod_set.together
         tree = state.tree(flavor)
         rank = None if tree is None else cls._rank(tree, pod_set)
         if tree is None or rank is None:
