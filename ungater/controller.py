@@ -27,6 +27,7 @@ from queueing.cycle.shield import in_words
 from ungater.cache import rules
 from ungater.cache.cache import Cache
 from ungater.cache.pdb import BudgetWatch
+from ungater.cache.volume_watch import VolumeWatch
 from ungater.executor.executor import Executor
 from ungater.executor.lifecycle import Lifecycle, Reclaim
 from ungater.executor.notices import NodeNotices
@@ -155,7 +156,7 @@ class Controller:
         self._looks = 0  # the id of a look in logs
         self._outcomes = {name: metrics.reconciles.labels(name) for name in ("done", "conflict", "error", "bug")}
         self.bridge = AdmissionCheckController(client, self.cache, standings, _limits(settings))
-        informers.subscribe(self.cache, self._budgets, self.bridge)
+        informers.subscribe(self.cache, self._budgets, VolumeWatch(self.cache), self.bridge)
         self._flavor_status = _flavor_status(client, self.cache, informers, recorder)
         self._queue_status = _queue_status(client, self.cache, informers)
         self.ready = False

@@ -25,6 +25,7 @@ from kube.queues import ClusterQueue, LocalQueue
 from kube.replicas import REPLICATED, Replicated
 from kube.resources import Resource
 from kube.topologies import FlexTopo, NodeResourceTopology
+from kube.volumes.objects import CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from ungater.model.workload_object import Workload
 
 LARGE: Final = 1 << 22  # bytes: from here on reading takes seconds
@@ -35,6 +36,10 @@ KINDS: Final[dict[tuple[str, str], tuple[str, type[objects.Object]]]] = {  # (gr
     ("", "Node"): ("nodes", objects.Node),
     ("", "Pod"): ("pods", objects.Pod),
     ("", "Namespace"): ("namespaces", objects.Namespace),
+    ("", "PersistentVolumeClaim"): ("claims", PersistentVolumeClaim),
+    ("", "PersistentVolume"): ("volumes", PersistentVolume),
+    ("storage.k8s.io", "StorageClass"): ("storage_classes", StorageClass),
+    ("storage.k8s.io", "CSINode"): ("csi_nodes", CsiNode),
     ("batch", "Job"): ("jobs", objects.Job),
     ("jobset.x-k8s.io", "JobSet"): ("job_sets", JobSet),
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): ("leaders", LeaderWorkerSet),
@@ -77,6 +82,10 @@ class Dump:
     replicated: list[tuple[Resource, Replicated]] = field(default_factory=list)
     priority_classes: list[objects.PriorityClass] = field(default_factory=list)
     budgets: list[PodDisruptionBudget] = field(default_factory=list)
+    claims: list[PersistentVolumeClaim] = field(default_factory=list)
+    volumes: list[PersistentVolume] = field(default_factory=list)
+    storage_classes: list[StorageClass] = field(default_factory=list)
+    csi_nodes: list[CsiNode] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
 
     def add(self, one: "Found") -> None:

@@ -3,8 +3,7 @@
 from typing import NamedTuple
 
 from kube.objects import ClaimSpec, Pod, PodSpec
-
-MOST_CLAIMS = 128  # of one pod: what more it has is not looked at, and a template with more is refused
+from kube.pods.limits import MOST_CLAIMS
 
 
 class PodClaim(NamedTuple):
@@ -15,7 +14,7 @@ class PodClaim(NamedTuple):
 
 
 def claims_of(pod: Pod) -> list[PodClaim]:
-    """The claims of a pod, each once."""
+    """The claims of a pod, each once; of more than `MOST_CLAIMS` the first ones."""
     return _claims(pod.spec, f"{pod.metadata.name}-") if pod.spec.volumes is not None else []
 
 

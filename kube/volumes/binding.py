@@ -83,13 +83,12 @@ class Storage:
 class Reach:
     """Where a claim lets pods go: for each entry of ``nodes``, where one of its terms holds.
 
-    ``limit``: what limits such volumes on a node (`engine.model.volumes_of`), "" where nothing does; ``volume``: which
-    it is there. ``alone``: one pod at a time may have it.
+    ``limit``: what limits such volumes on a node (`engine.model.volumes_of`), "" where nothing does. ``alone``: one pod
+    at a time may have it.
     """
 
     nodes: tuple[Terms, ...] = ()
     limit: str = ""
-    volume: str = ""
     alone: bool = False
 
 
@@ -134,6 +133,18 @@ def reach_of_template(storage: Storage, spec: ClaimSpec) -> Reach | NotReady:
     return _unbound(storage, spec, name, "")
 
 
+def limit_of(storage: Storage, namespace: str, name: str) -> str:
+    """What limits the volume of a claim on a node, whatever state it is in; "" where nothing does."""
+    claim = storage.claim(f"{namespace}/{name}")
+    if claim is None:
+        return ""
+    if claim.spec.volume_name:
+        volume = storage.volume(claim.spec.volume_name)
+        return _limit(_driver(volume)) if volume is not None else ""
+    found = storage.storage_class(claim.storage_class)
+    return _limit(found.provisioner) if found is not None else ""
+
+
 def attachable(found: CsiNode | None) -> dict[str, int]:
     """How many volumes a node attaches, by limit; drivers that say no number have none."""
     drivers = found.spec.drivers or () if found is not None else ()
@@ -156,8 +167,7 @@ def _bound(volume: PersistentVolume, *, alone: bool) -> Reach | NotReady:
     if terms is not None and _size(terms) > MOST_REQUIREMENTS:
         return NotReady(f'persistentvolume "{name}" has more node affinity than is taken into account')
     nodes = (() if terms is None else (terms,)) + tuple(_zones(volume.metadata.labels or {}))
-    driver, handle = _attached(volume)
-    return Reach(nodes, _limit(driver), handle, alone)
+    return Reach(nodes, _limit(_driver(volume)), alone=alone)
 
 
 def _unbound(
@@ -175,7 +185,7 @@ def _unbound(
     limit = _limit(found.provisioner) if dynamic else ""
     if selected:
         only = Requirement(key="metadata.name", operator="In", values=(selected,))
-        return Reach(((NodeTerm(fields=(only,)),),), limit, key, alone)
+        return Reach(((NodeTerm(fields=(only,)),),), limit, alone)
     terms = _available(storage.available(class_name), spec, key)
     if dynamic and terms is not None:
         allowed = _topologies(found)
@@ -183,7 +193,7 @@ def _unbound(
     if terms == ():
         text = f'no available persistentvolume of storageclass "{class_name}" matches it'
         return NotReady(f"{claim} is not bound, and {text}")
-    return Reach(() if terms is None else (terms[:MOST_REQUIREMENTS],), limit, key, alone)
+    return Reach(() if terms is None else (terms[:MOST_REQUIREMENTS],), limit, alone)
 
 
 def _available(volumes: Iterable[PersistentVolume], spec: ClaimSpec, key: str) -> Terms | None:
@@ -293,11 +303,11 @@ def _size(terms: Terms) -> int:
     return len(terms) + len(needs) + sum(len(need.values) for need in needs) // (MOST_VALUES // MOST_REQUIREMENTS)
 
 
-def _attached(volume: PersistentVolume) -> tuple[str, str]:
-    """The driver that attaches a volume, and what it calls it; "" where none does."""
+def _driver(volume: PersistentVolume) -> str:
+    """The driver that attaches a volume, or the plugin that once did; "" where none does."""
     spec = volume.spec
     if spec.csi is not None:
-        return spec.csi.driver, spec.csi.volume_handle
+        return spec.csi.driver
     old: Iterable[tuple[str, InTreeSource | None]] = (
         ("kubernetes.io/aws-ebs", spec.aws_elastic_block_store),
         ("kubernetes.io/gce-pd", spec.gce_persistent_disk),
@@ -305,13 +315,10 @@ def _attached(volume: PersistentVolume) -> tuple[str, str]:
         ("kubernetes.io/cinder", spec.cinder),
         ("kubernetes.io/vsphere-volume", spec.vsphere_volume),
     )
-    for plugin, source in old:
-        if source is not None:
-            return plugin, source.volume_id or source.pd_name or source.disk_uri or source.volume_path
-    return "", ""
+    return next((plugin for plugin, source in old if source is not None), "")
 
 
 def _limit(driver: str) -> str:
     """What limits the volumes of a driver, or of the driver that serves a plugin now."""
-    driver = _MIGRATED.get(driver, driver)
+    driver = _MIGRATED.get(driver, driver) if driver != NO_PROVISIONER else ""
     return volumes_of(driver) if driver and len(driver) <= MOST_LENGTH and "/" not in driver else ""

@@ -83,16 +83,10 @@ class CsiSource(Struct, frozen=True):
     """A volume of a CSI driver."""
 
     driver: str = ""
-    volume_handle: str = ""
 
 
 class InTreeSource(Struct, frozen=True):
-    """A volume of a plugin that Kubernetes had once, and that a CSI driver serves now; each names it otherwise."""
-
-    volume_id: str = msgspec.field(name="volumeID", default="")
-    pd_name: str = ""
-    disk_uri: str = msgspec.field(name="diskURI", default="")
-    volume_path: str = ""
+    """A volume of a plugin that Kubernetes had once, and that a CSI driver serves now."""
 
 
 class PersistentVolumeSpec(Struct, frozen=True):

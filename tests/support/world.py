@@ -17,9 +17,12 @@ from kube.objects import (
     ResourceFlavorSpec,
     key,
 )
+from kube.pods.volumes import claims_of
+from kube.volumes.binding import Storage, is_available
 from queueing.cycle.cycle import cycle
 from ungater.cache.cache import Cache
 from ungater.cache.stores import Stores
+from ungater.cache.volume_watch import VolumeWatch
 from ungater.jobs.pod_group import owner_key
 from ungater.model import workload_object
 from ungater.model.job_view import id_of
@@ -27,6 +30,7 @@ from ungater.model.workload_entry import Admission, ObservedWorkload
 from ungater.model.workload_object import Workload
 from ungater.numa.node_topologies import Sources
 
+VOLUMES = {"claim": "on_claim", "volume": "on_volume", "storage_class": "on_class", "csi_node": "on_csi_node"}
 FLAVOR = ResourceFlavor(
     metadata=ObjectMeta(name="gpu"),
     spec=ResourceFlavorSpec(node_labels={"pool": "gpu"}, topology=FlavorTopology(levels=LEVELS)),
@@ -58,7 +62,7 @@ class World:
         self.mismatches = []
         self.reads = False  # whether owners are read that tell how many pods they make
         kinds = ("node", "flavor", "class", "job", "workload", "pod", "namespace", "cluster_queue", "local_queue")
-        self.stores = {kind: {} for kind in kinds}
+        self.stores = {kind: {} for kind in (*kinds, *VOLUMES)}
         self.asked: list[str] = []
         self.memory = self.make()
         self.memory.load((), (), (), (), ())
@@ -76,7 +80,24 @@ class World:
             cluster_queue=lambda _: None,
             nodes=Sources(self.stores["node"].get, self.topologies.get, lambda _: None),
             reads=lambda _kind, _group: self.reads,
+            pods_with=self.pods_with,
+            storage=Storage(
+                claim=self.stores["claim"].get,
+                volume=self.stores["volume"].get,
+                storage_class=self.stores["storage_class"].get,
+                classes=self.stores["storage_class"].values,
+                available=self.available,
+                csi_node=self.stores["csi_node"].get,
+            ),
         )
+
+    def pods_with(self, name):
+        pods = self.stores["pod"].values()
+        return [pod for pod in pods if name in {f"{pod.metadata.namespace}/{one.name}" for one in claims_of(pod)}]
+
+    def available(self, name):
+        volumes = self.stores["volume"].values()
+        return [one for one in volumes if one.spec.storage_class_name == name and is_available(one)]
 
     def jobset(self, name):
         return self.jobsets.get(name)
@@ -101,11 +122,20 @@ class World:
         name, store = key(obj), self.stores[kind]
         old, store[name] = store.get(name), obj
         event = Event(EventKind.MODIFIED if old else EventKind.ADDED, name, old, obj)
+        self.hears(kind, event)
+
+    def hears(self, kind, event):
+        watch = VolumeWatch(self.memory)
+        if kind in VOLUMES:
+            getattr(watch, VOLUMES[kind])(event)
+            return
         getattr(self.memory, f"on_{kind}")(event)
+        if kind == "pod":
+            watch.on_pod(event)
 
     def drop(self, kind, obj):
         old = self.stores[kind].pop(key(obj))
-        getattr(self.memory, f"on_{kind}")(Event(EventKind.DELETED, key(old), old, None))
+        self.hears(kind, Event(EventKind.DELETED, key(old), old, None))
 
     def refused(self, job):
         """Wait, and be refused by a cycle: the refusal."""

@@ -40,6 +40,7 @@ from queueing.queues.queues import Queues
 from ungater.cache.orphans import Orphans, answers_for
 from ungater.cache.reservations import Reservations
 from ungater.cache.stores import Stores
+from ungater.cache.volumes import Volumes
 from ungater.guard import Guard
 from ungater.jobs.job import owner_of
 from ungater.jobs.jobset import made_by, owner_of_jobset, parent_of
@@ -108,6 +109,7 @@ class Cache:
         )
         notices = notices or Silent()
         self.stores = stores
+        self.volumes = Volumes(stores.storage, stores.pods_with, self.state, keys)
         self.topologies = NodeTopologies(self.state, options, stores.nodes, notices.machine)
         self.mismatches = PlacementMismatches(enqueue, self.topologies.broken, notices.mismatch, clock)
         self._clock = clock
@@ -169,6 +171,8 @@ class Cache:
                 checks=self.checks_of,
                 losing=lambda entry: self.reservations.losing(entry.key),
                 outsiders=self._outsiders,
+                unready=self.volumes.hindrance,
+                choices=self.volumes.choices,
             )
         return self._rules
 
@@ -262,6 +266,7 @@ class Cache:
             without=self.avoided(entry, owned),
             added=self._added(owned),
         )
+        found = self.volumes.added(entry, owned, found)
         more = at_least(entry.asked.get(owned.name, {}), entry.granted(owned.name) or {})
         if (entry.job.foretold or entry.asked_for_more) and entry.admission is None:  # its pods' template is not all
             for pod in entry.pods_of(owned):
@@ -382,7 +387,7 @@ class Cache:
             self.mismatches.leave_out(entry, pod)  # told by whoever led when it happened
 
     def _load_node(self, node: objects.Node) -> None:
-        self.state.set_node(convert.node(node))
+        self.state.set_node(convert.node(node, self.volumes.attachable(node.metadata.name)))
         self.topologies.refresh(node.metadata.name)
 
     def _each(self, kind: str, found: Iterable[T], take: Callable[[T], object]) -> None:
@@ -420,7 +425,7 @@ class Cache:
             self.in_flight.forget(event.key)
         else:
             self._missing.pop(event.key, None)
-            if changed := self.state.set_node(convert.node(event.new)):
+            if changed := self.state.set_node(convert.node(event.new, self.volumes.attachable(event.key))):
                 self.queue_inadmissible()
         if event.new is None or event.old is None or worth_a_look(event.old, event.new):
             self._look_inside(event.key)
@@ -431,6 +436,24 @@ class Cache:
             for pod in self.stores.pods_on(event.key):
                 if pod.metadata.deletion_timestamp is not None:
                     self._pay(pod, self._entry_of(pod))
+
+    def attaches(self, name: str) -> None:
+        """A node attaches another number of volumes."""
+        node = self.stores.nodes.node(name)
+        if node is not None and self.state.set_node(convert.node(node, self.volumes.attachable(name))):
+            self.queue_inadmissible(self.state.flavors_on(name))
+
+    def look_at(self, uid: str) -> None:
+        """Have a job looked at, where it is known."""
+        if uid in self.entries:
+            self._enqueue(uid, 0.0)
+
+    def look_at_owner(self, pod: objects.Pod, *, charge: bool) -> None:
+        """What a claim of a pod says may have changed; ``charge``: also what counts for it on its node."""
+        if charge and pod.spec.node_name:
+            self._charge(pod)
+        if (entry := self._entry_of(pod)) is not None:
+            self._enqueue(entry.id, 0.0)
 
     def on_topology(self, event: Event[NodeResourceTopology]) -> None:
         """What a node's exporter publishes came, changed or went."""
@@ -1245,6 +1268,7 @@ class Cache:
         entry = self.entries.pop(uid, None)
         self.groups.pop(uid, None)
         self.wholes.forget(uid)
+        self.volumes.forget(uid)
         if entry is not None:
             if self._ids.get(entry.key) == uid:
                 del self._ids[entry.key]
@@ -1324,7 +1348,7 @@ class Cache:
         """Charge a pod that has not finished where it is bound, with its claim, or heads for; others take nothing."""
         if not pod.spec.node_name:
             if node := self._heads_for(pod):
-                self.state.set_pod(convert.pod(_bound(pod, node)))
+                self.state.set_pod(convert.pod(_bound(pod, node), attached=self.volumes.attached(pod)))
             elif objects.key(pod) in self.state.pods:
                 self._give_back(pod)
             return
@@ -1336,7 +1360,10 @@ class Cache:
         try:
             shape, placement = self.topologies.of_pod(pod, self._in_flight(pod))
             observed = placement is not None and self.topologies.observed(pod)
-            self.state.set_pod(convert.pod(pod, self._claim(pod), shape=shape, placement=placement, observed=observed))
+            claim, attached = self._claim(pod), self.volumes.attached(pod)
+            self.state.set_pod(
+                convert.pod(pod, claim, shape=shape, placement=placement, observed=observed, attached=attached)
+            )
         except Exception as error:  # noqa: BLE001  (told by the guard)
             self.guard.failed("pod", objects.key(pod), error)
             self.state.set_pod(Pod(key=objects.key(pod), node=node, requests={}))  # one pod, at least
@@ -1458,9 +1485,11 @@ class Cache:
     def _anywhere(self, entry: WorkloadEntry, owned: PodSetView) -> PodSet:
         """One pod of a pod set, which keeps off no node."""
         unconstrained = TopologyRequest(policy=Policy.UNCONSTRAINED)
-        return convert.pod_set(
+        found = convert.pod_set(
             owned.name, 1, owned.template, unconstrained, entry.job.namespace, added=self._added(owned)
         )
+        attached = self.volumes.added(entry, owned, found).attached
+        return msgspec.structs.replace(found, attached=attached) if attached.own or attached.shared else found
 
     def _dead(self, name: str) -> bool:
         """Whether nobody on this node ends pods."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from crds.constants import EVICT_BY, SLICE
 from engine.cluster.assignment import Assignment, Slice
 from engine.cluster.state import ClusterState
-from engine.model import Amounts, PodSet
+from engine.model import NOTHING_ATTACHED, Amounts, PodSet
 from engine.reasons import Reason
 from kube.objects import condition
 from kube.pods import convert
@@ -278,13 +278,15 @@ class Reservations:
         owned = next((one for one in entry.job.pod_sets if one.name == part.name), entry.job.pod_sets[0])
         flavors = self.state.flavors
         named = (name for name in part.flavors.values() if name in flavors and flavors[name].levels == slots.levels)
+        source = self._kept_apart(entry, owned)
         return Assignment(
             pod_set=part.name,
             flavor=next(named, slots.flavor),
             levels=slots.levels,
             requests=part.asks or convert.pod_requests(owned.template.spec),
             shape=owned.shape,
-            source=self._kept_apart(entry, owned),
+            source=source,
+            attached=source.attached if source is not None else NOTHING_ATTACHED,
             slices=(Slice(values=slot.values, count=slot.count) for slot in slots.slots),
         )
 
@@ -346,6 +348,7 @@ def without(before: Iterable[Assignment], after: Iterable[Assignment]) -> list[A
                     requests=part.requests,
                     shape=part.shape,
                     slices=gone,
+                    attached=part.attached,
                 )
             )
     return left

@@ -224,6 +224,14 @@ class Losing(_Instruction, frozen=True):
 
 
 @dataclass(frozen=True)
+class PodChoice:
+    """The slots that a gated pod may go to, by where its volumes reach; ``why`` it may not go at all, if so."""
+
+    slots: frozenset[int]
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class MissingPods:
     """So many seconds have pods to come for which something is held: those that never were there, and others."""
 
@@ -257,3 +265,6 @@ class ReconcileContext:
     outsiders: Callable[[WorkloadEntry], tuple[tuple[Pod, str], ...]] = (
         lambda _entry: ()
     )  # pods that are to make room for it
+    unready: Callable[[WorkloadEntry], str | None] = lambda _entry: None  # why it waits for its volumes
+    # By uid of those gated pods whose volumes do not let them go to all of the slots: to which.
+    choices: Callable[[WorkloadEntry, PodSetSlots, Collection[Pod]], Mapping[str, PodChoice]] = lambda *_: {}
