@@ -111,10 +111,10 @@ class Executor:
         """Do it; True where something was awaited, so that the rest may be stale."""
         cache = self._cache
         match instruction:
-            case Enqueue(lost, until, asked):
+            case Enqueue(lost, until, asked, urgent):
                 entry.refused = entry.refused if asked == entry.asked else None  # that was about something else
                 entry.lost, entry.asked = lost, asked
-                entry.lost_at = (entry.lost_at or time.time()) if lost else None
+                entry.lost_at = (entry.lost_at or time.time()) if lost and urgent else None
                 cache.enter(entry, until)
                 self._saw(entry.id)
                 self._scheduler.withdraw(entry)

@@ -36,12 +36,13 @@ class Enqueue(_Instruction, frozen=True):
     """Wait for a place; with slots already, for more of them, or for others in place of the ``lost``.
 
     ``until``: not before that time (seconds since the epoch). ``asked``: by pod set, what its pods ask for where that
-    is more than was granted to each.
+    is more than was granted to each. ``urgent``: where there is no other place in time, all of it is put back.
     """
 
     lost: Moves = {}
     until: float = 0.0
     asked: Mapping[str, Amounts] = {}
+    urgent: bool = True
 
 
 class Dequeue(_Instruction, frozen=True):

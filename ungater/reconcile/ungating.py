@@ -107,7 +107,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
         *(Ungate(pod, index) for look in looks for pod, index in look.going),
         *gone,
         *(
-            (give_back(entry, counted, now) or [Enqueue(moves, asked=asked)])
+            (give_back(entry, counted, now) or [Enqueue(moves, asked=asked, urgent=any(map(_urgent, looks)))])
             if moves
             else resize(entry, counted, asked, now)
         ),
@@ -190,7 +190,7 @@ class _Look:
         refused = _refused(slots, counted, placed, rules.avoided(entry, pod_set, now))
         volumes = VolumeSlots.of(slots, counted, placed, choices)
         moves = tuple(sorted({**volumes.moves, **refused, **lost}.items()))
-        held_back = {index for index, _ in moves}
+        held_back = {*refused, *lost}  # of slots that others of their slice leave for their volumes, the rest stays
         more = granted.to_come(entry)
         bars = {pod.metadata.uid: Barred.of(entry, pod_set.name, pod, rules.keys, more) for pod, _ in placed}
         barred = tuple([one for one in bars.values() if one is not None])
@@ -200,6 +200,11 @@ class _Look:
         return cls(
             pod_set.name, slots, counted, going, tuple(sorted(lost)), only_refused, moves, unplaced, barred, volumes
         )
+
+
+def _urgent(look: _Look) -> bool:
+    """Whether slots have to move on which nobody can run; those that volumes do not reach may stay as they are."""
+    return bool(look.lost or look.refused)
 
 
 def _lost(  # noqa: PLR0917
