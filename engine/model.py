@@ -13,7 +13,7 @@ from engine.kubelet.machine import NumaPlacement, PodShape
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 PODS = "pods"
-VOLUMES_OF = "volumes of "  # and a CSI driver: no legal resource name, so that nobody else's is meant
+VOLUMES_OF = "volumes of "  # and a CSI driver or class: no legal resource name, so that nobody else's is meant
 NO_LIMIT = 1 << 40  # volumes: a node that names no limit takes as many as anybody asks for
 
 Amounts = dict[str, int]
@@ -88,6 +88,11 @@ NOTHING_ATTACHED = Attached()
 def volumes_of(driver: str) -> str:
     """What limits the volumes of a CSI driver on a node, named like a resource."""
     return VOLUMES_OF + driver
+
+
+def local_volumes_of(storage_class: str) -> str:
+    """The same for volumes that are on nodes already, and that claims of a class may be bound to; no driver's name."""
+    return f"{VOLUMES_OF}storage class {storage_class}"
 
 
 def is_volume_limit(resource: str) -> bool:
@@ -182,10 +187,14 @@ class TopologyRequest(_Struct, frozen=True):
 
 
 class Pinned(_Struct, frozen=True):
-    """So many pods of a pod set go only where all of these let them, like `PodSet.volume_nodes` of all its pods."""
+    """So many pods of a pod set go only where all of these let them, like `PodSet.volume_nodes` of all its pods.
+
+    ``own``: as `Attached.own`, of each of them.
+    """
 
     nodes: tuple[tuple[NodeTerm, ...], ...]
     count: int
+    own: Amounts = {}
 
 
 class PodSet(_Struct, frozen=True):

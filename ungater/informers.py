@@ -41,7 +41,7 @@ from kube.resources import (
     Resource,
 )
 from kube.topologies import FlexTopo, NodeResourceTopology
-from kube.volumes.binding import Storage, is_available
+from kube.volumes.binding import Storage, host_of, is_available
 from kube.volumes.objects import CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from kube.watch import Observe
 from ungater.cache.cache import Cache
@@ -90,7 +90,7 @@ class Informers:
         self.namespaces: Informer[Namespace] = watch(NAMESPACES, Namespace)
         self.claims: Informer[PersistentVolumeClaim] = watch(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
         self.volumes: Informer[PersistentVolume] = watch(
-            PERSISTENT_VOLUMES, PersistentVolume, indexers={"available": _available}
+            PERSISTENT_VOLUMES, PersistentVolume, indexers={"available": _available, "host": _host}
         )
         self.storage_classes: Informer[StorageClass] = watch(STORAGE_CLASSES, StorageClass)
         self.csi_nodes: Informer[CsiNode] = watch(CSI_NODES, CsiNode)
@@ -158,6 +158,7 @@ class Informers:
                 storage_class=self.storage_classes.store.get,
                 classes=self.storage_classes.store.values,
                 available=lambda name: self.volumes.by_index("available", name),
+                local=lambda host: self.volumes.by_index("host", host),
                 csi_node=self.csi_nodes.store.get,
             ),
         )
@@ -248,6 +249,10 @@ def _claims(pod: Pod) -> list[str]:
 
 def _available(volume: PersistentVolume) -> tuple[str, ...]:
     return (volume.spec.storage_class_name,) if is_available(volume) else ()
+
+
+def _host(volume: PersistentVolume) -> tuple[str, ...]:
+    return (host,) if (host := host_of(volume)) else ()
 
 
 def _node_name(pod: Pod) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ from kube.resources import (
     Resource,
 )
 from kube.topologies import FlexTopo, NodeResourceTopology
-from kube.volumes.binding import Storage, is_available
+from kube.volumes.binding import Storage, host_of, is_available
 from kube.volumes.objects import CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from ungater.cache.cache import Cache
 from ungater.cache.rules import queue_rules
@@ -200,14 +200,17 @@ def storage_of(found: Dump) -> Storage:
     """Look-ups in the claims, volumes and classes of what was read."""
     classes = {one.metadata.name: one for one in found.storage_classes}
     available: dict[str, list[PersistentVolume]] = defaultdict(list)
+    local: dict[str, list[PersistentVolume]] = defaultdict(list)
     for volume in filter(is_available, found.volumes):
         available[volume.spec.storage_class_name].append(volume)
+        local[host_of(volume)].append(volume)
     return Storage(
         claim={objects.key(one): one for one in found.claims}.get,
         volume={one.metadata.name: one for one in found.volumes}.get,
         storage_class=classes.get,
         classes=classes.values,
         available=lambda name: available.get(name, ()),
+        local=lambda host: local.get(host, ()),
         csi_node={one.metadata.name: one for one in found.csi_nodes}.get,
     )
 

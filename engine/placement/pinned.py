@@ -6,7 +6,7 @@ required is held by all of them together. So there is a slot for each pod that i
 and those that share a domain with others, are placed where all volumes reach, or not at all.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import Final
 
 import msgspec
@@ -15,7 +15,7 @@ import numpy as np
 from engine.cluster.assignment import Assignment
 from engine.cluster.filters import NodeFilter
 from engine.cluster.state import ClusterState
-from engine.model import NodeTerm, Pinned, PodSet, Policy
+from engine.model import Amounts, Pinned, PodSet, Policy
 from engine.placement import refusals, resize
 from engine.placement.fit import ANYWHERE, Fit
 from engine.results import Refusal
@@ -23,7 +23,7 @@ from engine.results import Refusal
 SITES: Final = 16  # domains of a level that are tried
 _TRIAL: Final = "\0pinned"
 
-Part = tuple[tuple[tuple[NodeTerm, ...], ...], int]  # what so many pods reach besides what all do
+REST: Final = Pinned(nodes=(), count=0)  # the pods that go anywhere
 
 
 def place_pinned(state: ClusterState, flavor: str, pod_set: PodSet, effort: int = 0) -> Assignment | Refusal:
@@ -46,8 +46,8 @@ def extend(state: ClusterState, workload: str, pod_set: PodSet, by: int) -> Assi
     found: Assignment | Refusal = state.assignments(workload)[pod_set.name]
     checkpoint = state.begin()
     try:
-        for nodes, count in _unserved(state, state.assignments(workload)[pod_set.name], pod_set, by):
-            found = resize.extend(state, workload, _part(pod_set, nodes, count), count)
+        for part, count in _unserved(state, state.assignments(workload)[pod_set.name], pod_set, by):
+            found = resize.extend(state, workload, _part(pod_set, part, count), count)
             if isinstance(found, Refusal):
                 return found
             state.reserve(workload, [*others, found])
@@ -56,8 +56,16 @@ def extend(state: ClusterState, workload: str, pod_set: PodSet, by: int) -> Assi
     return found
 
 
-def _part(pod_set: PodSet, nodes: Sequence[tuple[NodeTerm, ...]], count: int) -> PodSet:
-    return msgspec.structs.replace(pod_set, count=count, volume_nodes=(*pod_set.volume_nodes, *nodes), pinned=())
+def _part(pod_set: PodSet, part: Pinned, count: int) -> PodSet:
+    """So many pods of a part as a pod set of their own."""
+    own = pod_set.attached.own if part is REST else part.own
+    return msgspec.structs.replace(
+        pod_set,
+        count=count,
+        volume_nodes=(*pod_set.volume_nodes, *part.nodes),
+        pinned=(),
+        attached=msgspec.structs.replace(pod_set.attached, own=own),
+    )
 
 
 def _apart(state: ClusterState, flavor: str, pod_set: PodSet, effort: int) -> Assignment | None:
@@ -78,21 +86,26 @@ def _apart(state: ClusterState, flavor: str, pod_set: PodSet, effort: int) -> As
                 requests=pod_set.requests,
                 slices=found.slices,
                 source=pod_set,
-                attached=pod_set.attached,
+                attached=msgspec.structs.replace(pod_set.attached, own=_least(pod_set)),
             )
     return None
 
 
-def _parts(state: ClusterState, fit: Fit, pod_set: PodSet) -> list[Part]:
-    """The parts in the order in which they are placed; those that go anywhere last."""
-    parts = sorted(pod_set.pinned, key=lambda part: _reached(state, fit, part))
-    left, found = pod_set.count, []
-    for part in parts:
-        count = min(part.count, left)
-        left -= count
-        if count:
-            found.append((part.nodes, count))
-    return [*found, ((), left)] if left else found
+def _least(pod_set: PodSet) -> Amounts:
+    """How many volumes each pod has alone: they are held alike for all, so what only some of them take is not."""
+    parts = [part.own for part in pod_set.pinned]
+    return {limit: least for limit in pod_set.attached.own if (least := min(own.get(limit, 0) for own in parts))}
+
+
+def _parts(state: ClusterState, fit: Fit, pod_set: PodSet) -> list[tuple[Pinned, int]]:
+    """The parts in the order in which they are placed, with how many pods; those that go anywhere last."""
+    left = pod_set.count
+    found: list[tuple[Pinned, int]] = []
+    for part in sorted(pod_set.pinned, key=lambda part: _reached(state, fit, part)):
+        if (count := min(part.count, left)) > 0:
+            left -= count
+            found.append((part, count))
+    return [*found, (REST, left)] if left else found
 
 
 def _reached(state: ClusterState, fit: Fit, part: Pinned) -> int:
@@ -114,7 +127,9 @@ def _sites(fit: Fit) -> Iterator[dict[str, str]]:
             yield dict(zip(tree.flavor.levels, tree.path(rank, domain), strict=False))
 
 
-def _placed(state: ClusterState, flavor: str, pod_set: PodSet, parts: Collection[Part]) -> Assignment | None:
+def _placed(
+    state: ClusterState, flavor: str, pod_set: PodSet, parts: Collection[tuple[Pinned, int]]
+) -> Assignment | None:
     """The parts one after the other; where they have to be is in the node selector."""
     if pod_set.topology.policy is Policy.REQUIRED:
         topology = msgspec.structs.replace(pod_set.topology, policy=Policy.PREFERRED)
@@ -122,8 +137,8 @@ def _placed(state: ClusterState, flavor: str, pod_set: PodSet, parts: Collection
     found: Assignment | None = None
     checkpoint = state.begin()
     try:
-        for nodes, count in parts:
-            part = _part(pod_set, nodes, count)
+        for pinned, count in parts:
+            part = _part(pod_set, pinned, count)
             more = _first(state, flavor, part) if found is None else resize.extend(state, _TRIAL, part, count)
             if more is None or isinstance(more, Refusal):
                 return None
@@ -140,7 +155,7 @@ def _first(state: ClusterState, flavor: str, part: PodSet) -> Assignment | None:
     return fit.assignment(pick) if isinstance(fit, Fit) and pick is not None else None
 
 
-def _unserved(state: ClusterState, held: Assignment, pod_set: PodSet, by: int) -> Iterator[Part]:
+def _unserved(state: ClusterState, held: Assignment, pod_set: PodSet, by: int) -> Iterator[tuple[Pinned, int]]:
     """The parts that ``by`` more pods are of: those first that have fewer slots than pods."""
     free: dict[str, int] = {}
     for piece in held.slices:
@@ -148,18 +163,18 @@ def _unserved(state: ClusterState, held: Assignment, pod_set: PodSet, by: int) -
             free[name] = free.get(name, 0) + count
     names = [name for name in free if name in state.nodes]
     index = np.array([state.cluster.by_name[name].index for name in names], np.int64)
-    masks = {part: NodeFilter(volumes=part.nodes).mask(state.cluster.columns, index) for part in pod_set.pinned}
-    reached = {
-        part: [name for at, name in enumerate(names) if mask is None or bool(mask[at])] for part, mask in masks.items()
-    }
-    for part in sorted(pod_set.pinned, key=lambda part: len(reached[part])):
+    reached: list[tuple[list[str], Pinned]] = []
+    for part in pod_set.pinned:
+        mask = NodeFilter(volumes=part.nodes).mask(state.cluster.columns, index)
+        reached.append(([name for at, name in enumerate(names) if mask is None or bool(mask[at])], part))
+    for inside, part in sorted(reached, key=lambda one: len(one[0])):
         need = part.count
-        for name in reached[part]:
+        for name in inside:
             taken = min(need, free[name])
             free[name] -= taken
             need -= taken
         if (some := min(need, by)) > 0:
             by -= some
-            yield part.nodes, some
+            yield part, some
     if by > 0:
-        yield (), by
+        yield REST, by

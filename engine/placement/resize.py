@@ -67,7 +67,7 @@ def _asking(held: Assignment, pod_set: PodSet) -> Assignment:
 def _crowding(state: ClusterState, workload: str, part: Assignment) -> dict[str, int]:
     """By node that is over-committed now: how many slots that no pod claims have to leave it."""
     gone: dict[str, int] = {}
-    asks = {PODS: 1, **part.requests, **state.cluster.table.limited(part.attached.own)}
+    asks = {PODS: 1, **part.requests}
     for name in {name for piece in part.slices for name, _ in piece.nodes}:
         free = state.free(name)
         over = (-(free.get(resource, 0) // amount) for resource, amount in asks.items() if amount > 0)

@@ -9,16 +9,17 @@ Source: the plugins VolumeBinding, VolumeZone and NodeVolumeLimits of Kubernetes
 - Any other unbound claim, and one that is not there, lost or on its way out: none. No pod with it can be scheduled.
 - What is attached counts for the CSI driver of the volume, or of the class as long as there is none. Volumes of the
   plugins that Kubernetes had once count for the driver that serves them now.
-
-How many volumes there are on a node for claims that are not bound is not counted, nor is free storage.
+- Of a class without a provisioner, each unbound claim takes one of the available volumes of its node, where those are
+  of one node each. Whether each is large enough is not counted, and neither is what storage a driver has left.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from engine.cluster.filters import selects
-from engine.model import NodeTerm, Requirement, volumes_of
+from engine.model import HOSTNAME_LABEL, NodeTerm, Requirement, local_volumes_of, volumes_of
 from engine.quantity import parse
 from kube import objects
 from kube.objects import ClaimSpec
@@ -60,8 +61,8 @@ Terms = tuple[NodeTerm, ...]  # ORed
 class Storage:
     """Look-ups in what there is.
 
-    ``claim`` by ``namespace/name``; ``available``: by class, volumes that a claim may be bound to; ``csi_node`` by the
-    name of its node.
+    ``claim`` by ``namespace/name``; ``available``: by class, volumes that a claim may be bound to; ``local``: by host
+    name, those of one host alone that any claim may be bound to (`host_of`); ``csi_node`` by the name of its node.
     """
 
     claim: Callable[[str], PersistentVolumeClaim | None]
@@ -69,6 +70,7 @@ class Storage:
     storage_class: Callable[[str], StorageClass | None]
     classes: Callable[[], Iterable[StorageClass]]
     available: Callable[[str], Iterable[PersistentVolume]]
+    local: Callable[[str], Iterable[PersistentVolume]]
     csi_node: Callable[[str], CsiNode | None]
 
     @property
@@ -129,7 +131,7 @@ def reach_of_template(storage: Storage, spec: ClaimSpec) -> Reach | NotReady:
     if name and found is None:
         return NotReady(f'storageclass "{name}" not found')
     if found is None or not found.waits:
-        return Reach(limit=_limit(found.provisioner) if found is not None else "")
+        return Reach(limit=_limit_of_class(found) if found is not None else "")
     return _unbound(storage, spec, name, "")
 
 
@@ -142,14 +144,26 @@ def limit_of(storage: Storage, namespace: str, name: str) -> str:
         volume = storage.volume(claim.spec.volume_name)
         return _limit(_driver(volume)) if volume is not None else ""
     found = storage.storage_class(claim.storage_class)
-    return _limit(found.provisioner) if found is not None else ""
+    return _limit_of_class(found) if found is not None else ""
 
 
-def attachable(found: CsiNode | None) -> dict[str, int]:
-    """How many volumes a node attaches, by limit; drivers that say no number have none."""
+def attachable(storage: Storage, node: objects.Node) -> dict[str, int]:
+    """How many volumes a node attaches, or has for claims of a class, by limit. A driver may say no number."""
+    found, host = storage.csi_node(node.metadata.name), (node.metadata.labels or {}).get(HOSTNAME_LABEL, "")
     drivers = found.spec.drivers or () if found is not None else ()
-    limits = ((_limit(one.name), one.allocatable.count) for one in drivers[:MOST_REQUIREMENTS] if one.allocatable)
-    return {limit: max(0, count) for limit, count in limits if limit and count is not None}
+    said = ((_limit(one.name), one.allocatable.count) for one in drivers[:MOST_REQUIREMENTS] if one.allocatable)
+    limits = {limit: max(0, count) for limit, count in said if limit and count is not None}
+    local = Counter(one.spec.storage_class_name for one in storage.local(host)) if host else Counter[str]()
+    return limits | {local_volumes_of(name): count for name, count in local.items() if name}
+
+
+def host_of(volume: PersistentVolume) -> str:
+    """The host name of the nodes that a volume is on that any claim may be bound to; "" where that is not one."""
+    terms = _terms(volume) if is_available(volume) and volume.spec.claim_ref is None else None
+    if terms is None or len(terms) != 1:
+        return ""
+    hosts = (need.values for need in terms[0].labels if need.key == HOSTNAME_LABEL and need.operator == "In")
+    return next((values[0] for values in hosts if len(values) == 1), "")
 
 
 def is_available(volume: PersistentVolume) -> bool:
@@ -182,7 +196,7 @@ def _unbound(
             why = f'has storageclass "{class_name}", which ' + ("is not there" if found is None else "binds at once")
         return NotReady(f"{claim} is not bound, and {why}: no pod with it is scheduled before it is bound")
     dynamic = found.provisioner not in {"", NO_PROVISIONER}
-    limit = _limit(found.provisioner) if dynamic else ""
+    limit = _limit_of_class(found)
     if selected:
         only = Requirement(key="metadata.name", operator="In", values=(selected,))
         return Reach(((NodeTerm(fields=(only,)),),), limit, alone)
@@ -320,5 +334,12 @@ def _driver(volume: PersistentVolume) -> str:
 
 def _limit(driver: str) -> str:
     """What limits the volumes of a driver, or of the driver that serves a plugin now."""
-    driver = _MIGRATED.get(driver, driver) if driver != NO_PROVISIONER else ""
-    return volumes_of(driver) if driver and len(driver) <= MOST_LENGTH and "/" not in driver else ""
+    driver = _MIGRATED.get(driver, driver)
+    legal = driver and len(driver) <= MOST_LENGTH and not {"/", " "}.intersection(driver)
+    return volumes_of(driver) if legal else ""
+
+
+def _limit_of_class(found: StorageClass) -> str:
+    """What limits the volumes of claims of a class that are not bound yet."""
+    static = found.provisioner == NO_PROVISIONER and found.waits
+    return local_volumes_of(found.metadata.name) if static else _limit(found.provisioner)

@@ -137,7 +137,8 @@ async def test_nodes_take_as_many_volumes_as_they_attach(volumes, namespace):
     assert nodes_of(await volumes.running("train-2", 1)) == nodes_of(taken[:1])
 
 
-async def test_each_pod_of_a_stateful_set_comes_back_to_its_local_volume(volumes, client, namespace):
+@pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
+async def test_each_pod_of_a_stateful_set_comes_back_to_its_local_volume(volumes, client, namespace, policy):
     await volumes.local_class()
     hosts = [f"{namespace}-b1-r1-h1", f"{namespace}-b2-r1-h2", f"{namespace}-b2-r2-h1"]
     for number, host in enumerate(hosts):
@@ -149,6 +150,7 @@ async def test_each_pod_of_a_stateful_set_comes_back_to_its_local_volume(volumes
     spec = {
         "replicas": 3,
         "serviceName": "db",
+        "podManagementPolicy": policy,
         "selector": {"matchLabels": template["metadata"]["labels"]},
         "template": template,
         "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {**claim, "storageClassName": namespace}}],

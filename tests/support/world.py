@@ -18,7 +18,7 @@ from kube.objects import (
     key,
 )
 from kube.pods.volumes import claims_of
-from kube.volumes.binding import Storage, is_available
+from kube.volumes.binding import Storage, host_of, is_available
 from queueing.cycle.cycle import cycle
 from ungater.cache.cache import Cache
 from ungater.cache.stores import Stores
@@ -87,6 +87,7 @@ class World:
                 storage_class=self.stores["storage_class"].get,
                 classes=self.stores["storage_class"].values,
                 available=self.available,
+                local=lambda host: [one for one in self.stores["volume"].values() if host and host_of(one) == host],
                 csi_node=self.stores["csi_node"].get,
             ),
         )

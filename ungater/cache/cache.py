@@ -387,7 +387,7 @@ class Cache:
             self.mismatches.leave_out(entry, pod)  # told by whoever led when it happened
 
     def _load_node(self, node: objects.Node) -> None:
-        self.state.set_node(convert.node(node, self.volumes.attachable(node.metadata.name)))
+        self.state.set_node(convert.node(node, self.volumes.attachable(node)))
         self.topologies.refresh(node.metadata.name)
 
     def _each(self, kind: str, found: Iterable[T], take: Callable[[T], object]) -> None:
@@ -425,7 +425,7 @@ class Cache:
             self.in_flight.forget(event.key)
         else:
             self._missing.pop(event.key, None)
-            if changed := self.state.set_node(convert.node(event.new, self.volumes.attachable(event.key))):
+            if changed := self.state.set_node(convert.node(event.new, self.volumes.attachable(event.new))):
                 self.queue_inadmissible()
         if event.new is None or event.old is None or worth_a_look(event.old, event.new):
             self._look_inside(event.key)
@@ -440,8 +440,15 @@ class Cache:
     def attaches(self, name: str) -> None:
         """A node attaches another number of volumes."""
         node = self.stores.nodes.node(name)
-        if node is not None and self.state.set_node(convert.node(node, self.volumes.attachable(name))):
+        if node is not None and self.state.set_node(convert.node(node, self.volumes.attachable(node))):
             self.queue_inadmissible(self.state.flavors_on(name))
+
+    def nodes_named(self, host: str) -> list[str]:
+        """The names of the nodes with this host name."""
+        node = self.state.nodes.get(host)
+        if node is not None and node.labels.get(HOSTNAME_LABEL) == host:
+            return [host]
+        return [node.name for node in self.state.nodes.values() if node.labels.get(HOSTNAME_LABEL) == host]
 
     def look_at(self, uid: str) -> None:
         """Have a job looked at, where it is known."""

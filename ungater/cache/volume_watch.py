@@ -3,7 +3,7 @@
 from kube.informer import Event
 from kube.objects import Pod
 from kube.pods.volumes import claims_of
-from kube.volumes.binding import is_available
+from kube.volumes.binding import host_of, is_available
 from kube.volumes.objects import CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from ungater.cache.cache import Cache
 from ungater.model.pod_slots import finished
@@ -32,6 +32,9 @@ class VolumeWatch:
         }
         for key in sorted(claims):
             self._look(key)
+        for host in sorted({host for one in (old, new) if one is not None and (host := host_of(one))}):
+            for node in self._cache.nodes_named(host):
+                self._cache.attaches(node)
         for name in sorted(
             {one.spec.storage_class_name for one in (old, new) if one is not None and is_available(one)}
         ):

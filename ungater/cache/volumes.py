@@ -10,7 +10,7 @@ Rules
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -54,9 +54,9 @@ class Volumes:
 
     # --- of nodes and pods ---------------------------------------------------------------------------------------
 
-    def attachable(self, node: str) -> dict[str, int]:
+    def attachable(self, node: objects.Node) -> dict[str, int]:
         """How many volumes a node attaches, by limit."""
-        return attachable(self._storage.csi_node(node))
+        return attachable(self._storage, node)
 
     def attached(self, pod: objects.Pod) -> Attached:
         """The volumes of a pod that is on a node."""
@@ -75,30 +75,28 @@ class Volumes:
             return pod_set
         common = _combined(self._of_template(entry, named))
         own = {pod.metadata.uid: self._own(entry, named, pod) for pod in pods}
-        parts = Counter(tuple(dict.fromkeys(one.nodes)) for one in own.values() if one.nodes)
+        made = {one.name for one in named if one.template is not None}
+        several = Counter(one for pod in own.values() for one in pod.limits)
+        shared = [one for one in common.limits if one[1] not in made] + [
+            one for one, many in several.items() if many > 1
+        ]
+        each = {uid: Counter([one[0] for one in pod.limits if several[one] == 1]) for uid, pod in own.items()}
+        parts = Counter((one.nodes, tuple(sorted(each[uid].items()))) for uid, one in own.items() if one.nodes)
         nodes = dict.fromkeys(common.nodes)
         if len(parts) > MOST_PARTS:
-            nodes |= dict.fromkeys(terms for part in parts for terms in part)
+            nodes |= dict.fromkeys(terms for part, _ in parts for terms in part)
             parts.clear()
+        most = Counter(limit for limit, name in common.limits if name in made)
+        for counts in each.values():
+            most |= counts
         return msgspec.structs.replace(
             pod_set,
             volume_nodes=tuple(nodes),
-            pinned=tuple([Pinned(nodes=part, count=count) for part, count in parts.items()]),
-            attached=self._together(entry, named, common, own.values()),
+            pinned=tuple([Pinned(nodes=part, count=count, own=dict(own)) for (part, own), count in parts.items()]),
+            attached=Attached(
+                own=dict(most), shared=tuple([(limit, f"{entry.job.namespace}/{name}") for limit, name in shared])
+            ),
         )
-
-    def _together(
-        self, entry: WorkloadEntry, named: Sequence[PodClaim], common: PodReach, own: Collection[PodReach]
-    ) -> Attached:
-        """What the pods of a pod set attach: what several of them have once on a node, the rest for each."""
-        namespace, made = entry.job.namespace, {one.name for one in named if one.template is not None}
-        several = Counter(one for pod in own for one in pod.limits)
-        shared = [one for one in common.limits if one[1] not in made]
-        shared += [one for one, pods in several.items() if pods > 1]
-        each = Counter(limit for limit, name in common.limits if name in made)
-        for pod in own:
-            each |= Counter(limit for limit, name in pod.limits if several[limit, name] == 1)
-        return Attached(own=dict(each), shared=tuple([(limit, f"{namespace}/{name}") for limit, name in shared]))
 
     def _of_template(self, entry: WorkloadEntry, named: Iterable[PodClaim]) -> Iterator[tuple[str, Reach]]:
         for one in named:
@@ -239,7 +237,7 @@ def _combined(found: Iterable[tuple[str, Reach]]) -> PodReach:
     """What several claims say together."""
     listed = list(found)
     return PodReach(
-        nodes=tuple([terms for _, one in listed for terms in one.nodes]),
+        nodes=tuple(dict.fromkeys([terms for _, one in listed for terms in one.nodes])),
         limits=tuple([(one.limit, name) for name, one in listed if one.limit]),
         alone=tuple([name for name, one in listed if one.alone]),
     )

@@ -8,7 +8,7 @@ from support.owned import KEYS, make_job, make_known
 from support.owned import make_pod as job_pod
 from support.world import FLAVOR, World, make_node
 
-from engine.model import NO_LIMIT, volumes_of
+from engine.model import HOSTNAME_LABEL, NO_LIMIT, local_volumes_of, volumes_of
 from engine.reasons import Reason
 from kube.objects import Pod, PodSpec
 from kube.volumes.objects import BIND_COMPLETED, CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass
@@ -21,6 +21,7 @@ from ungater.reconcile.reconcile import hindered, reconcile
 from ungater.scheduling.replacement import elsewhere
 
 LIMIT = volumes_of("ebs")
+LOCAL = local_volumes_of("local")
 STATEFUL_SET = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u-db", "controller": True}
 
 
@@ -47,6 +48,15 @@ def a_volume(name, rack="", claim="", *, driver="ebs", storage_class="slow", pha
         spec["claimRef"] = {"namespace": "ns", "name": claim, "uid": claim}
     status = {"phase": phase or ("Bound" if claim else "Available")}
     return read(PersistentVolume, {"metadata": {"name": name, "uid": name}, "spec": spec, "status": status})
+
+
+def a_disk(name, host, claim=""):
+    """A volume of one host."""
+    need = {"key": HOSTNAME_LABEL, "operator": "In", "values": [host]}
+    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [need]}]}}
+    found = a_volume(name, claim=claim, storage_class="local")
+    affinity = msgspec.convert(affinity, type(a_volume("x", "r1").spec.node_affinity))
+    return msgspec.structs.replace(found, spec=msgspec.structs.replace(found.spec, node_affinity=affinity))
 
 
 def a_class(name="slow", *, rack="", provisioner="ebs", waits=True):
@@ -327,7 +337,49 @@ def test_what_is_held_after_a_restart_counts_its_volumes(world):
     assert {name: again.state.free(name)[LIMIT] for name in held} == held
 
 
+def test_a_node_takes_as_many_pods_as_it_has_disks_for_them(world):
+    world.put("storage_class", a_class("local", provisioner="kubernetes.io/no-provisioner"))
+    world.put("job", job := make_job(spec=ephemeral(storage_class="local"), request={KEYS.unconstrained: "true"}))
+    assert "no available persistentvolume" in world.why(job)[1]
+    for number, host in enumerate(("r1-h1", "r1-h2", "r2-h1")):
+        world.put("volume", a_disk(f"d{number}", host))
+    assert world.why(job) is None
+    assert LOCAL in world.place(job).message
+    world.put("volume", a_disk("d3", "r1-h2"))
+    assert world.place(job) == {"r1-h1": 1, "r1-h2": 2, "r2-h1": 1}
+    world.put("job", other := make_job("other", spec=ephemeral(storage_class="local"), parallelism=1))
+    assert world.place(other).reason is Reason.DOES_NOT_FIT
+
+
+def test_a_disk_that_is_taken_counts_no_more_and_one_that_is_free_again_does(world):
+    world.put("storage_class", a_class("local", provisioner="kubernetes.io/no-provisioner"))
+    for name in ("a", "b"):
+        world.put("volume", a_disk(name, "r1-h1"))
+    assert world.memory.state.free("r1-h1")[LOCAL] == 2
+    world.put("volume", a_disk("a", "r1-h1", claim="data"))
+    assert world.memory.state.free("r1-h1")[LOCAL] == 1
+    world.drop("volume", a_disk("a", "r1-h1"))
+    world.put("volume", a_disk("a", "r1-h1"))
+    assert world.memory.state.free("r1-h1")[LOCAL] == 2
+    assert world.restarted().state.free("r1-h1") == world.memory.state.free("r1-h1")
+
+
 # -- pods with claims of their own ----------------------------------------------------------------------------------
+
+
+def test_pods_with_disks_and_pods_that_are_to_get_one_are_placed_together(world):
+    world.put("storage_class", a_class("local", provisioner="kubernetes.io/no-provisioner"))
+    world.put("volume", a_disk("d0", "r2-h2", claim="data-db-0"))
+    world.put("claim", a_claim("data-db-0", "d0", storage_class="local"))
+    for number, host in ((1, "r1-h1"), (2, "r1-h2")):
+        world.put("volume", a_disk(f"d{number}", host))
+        world.put("claim", a_claim(f"data-db-{number}", storage_class="local"))
+    pods = [member(f"db-{index}", index, claim=f"data-db-{index}") for index in range(3)]
+    for pod in pods:
+        world.put("pod", pod)
+    assert world.place(pods[0]) == {"r1-h1": 1, "r1-h2": 1, "r2-h2": 1}
+    going, _ = world.look(pods[0])
+    assert (going["db-0"], {going["db-1"], going["db-2"]}) == ("r2-h2", {"r1-h1", "r1-h2"})
 
 
 def stateful(world, *racks, **more):

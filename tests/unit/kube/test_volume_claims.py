@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from engine.cluster.filters import selects
-from engine.model import NodeTerm, Requirement, volumes_of
-from kube.objects import ClaimSpec, Pod, PodTemplate
+from engine.model import HOSTNAME_LABEL, NodeTerm, Requirement, local_volumes_of, volumes_of
+from kube.objects import ClaimSpec, Node, Pod, PodTemplate
 from kube.pods.limits import over_limits
 from kube.pods.volumes import MOST_CLAIMS, claims_in, claims_of
 from kube.volumes.binding import (
@@ -14,6 +14,7 @@ from kube.volumes.binding import (
     NotReady,
     Storage,
     attachable,
+    host_of,
     is_available,
     limit_of,
     reach_of,
@@ -69,6 +70,7 @@ def storage(*found):
         available=lambda name: [
             one for one in volumes.values() if is_available(one) and one.spec.storage_class_name == name
         ],
+        local=lambda host: [one for one in volumes.values() if host_of(one) == host],
         csi_node=of(CsiNode).get,
     )
 
@@ -294,10 +296,38 @@ def test_what_a_node_attaches():
         {"name": "less", "allocatable": {"count": -1}},
         {"name": "a/b", "allocatable": {"count": 1}},
     ]
-    found = attachable(read(CsiNode, {"metadata": {"name": "n"}, "spec": {"drivers": drivers}}))
+    node = read(Node, {"metadata": {"name": "n", "labels": {HOSTNAME_LABEL: "host-n"}}})
+    found = attachable(storage(read(CsiNode, {"metadata": {"name": "n"}, "spec": {"drivers": drivers}})), node)
     assert found == {volumes_of("ebs.csi.aws.com"): 25, volumes_of("less"): 0}
-    assert attachable(None) == {}
-    assert attachable(read(CsiNode, {"metadata": {"name": "n"}, "spec": {"drivers": None}})) == {}
+    assert attachable(storage(), node) == {}
+    assert attachable(storage(read(CsiNode, {"metadata": {"name": "n"}, "spec": {"drivers": None}})), node) == {}
+
+
+def on_host(name, *hosts, **more):
+    need = {"key": HOSTNAME_LABEL, "operator": "In", "values": hosts}
+    terms = [{"matchExpressions": [need]}]
+    return volume(name, nodeAffinity={"required": {"nodeSelectorTerms": terms}}, **more)
+
+
+def test_what_a_node_has_for_claims_of_a_class():
+    node = read(Node, {"metadata": {"name": "n", "labels": {HOSTNAME_LABEL: "host-n"}}})
+    found = storage(
+        *(on_host(f"p{i}", "host-n", storage_class="local") for i in range(3)),
+        on_host("other", "host-m", storage_class="local"),
+        on_host("two", "host-n", "host-m", storage_class="local"),
+        on_host("taken", "host-n", storage_class="local", phase="Bound"),
+        on_host("kept", "host-n", storage_class="local", claimRef={"namespace": "ns", "name": "data"}),
+        on_host("of-no-class", "host-n", storage_class=""),
+    )
+    assert attachable(found, node) == {local_volumes_of("local"): 3}
+
+
+def test_an_unbound_claim_of_a_class_without_provisioner_takes_one_of_them():
+    static = storage_class(provisioner="kubernetes.io/no-provisioner")
+    assert reach(claim(), static, volume(zones=["a"])).limit == local_volumes_of("slow")
+    assert limit_of(storage(claim(), static), "ns", "data") == local_volumes_of("slow")
+    bound = claim(volume="pv", annotations=BOUND)
+    assert reach(bound, static, volume(csi={"driver": "disks"})).limit == volumes_of("disks")
 
 
 # -- pods ---------------------------------------------------------------------------------------------------------
