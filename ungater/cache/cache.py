@@ -1109,7 +1109,10 @@ class Cache:
     def removed(self, entry: WorkloadEntry) -> None:
         """Its Workload was deleted by us; whatever is still heard of that one is old, also by an entry made anew."""
         if entry.observed is not None:
-            self._removed[entry.observed.uid] = None
+            there = self.stores.workload(entry.key)
+            # Of two owners whose Workloads have one name, one is not told of its end: it may have come already.
+            if self.entry_of(entry.key) is entry or (there is not None and there.metadata.uid == entry.observed.uid):
+                self._removed[entry.observed.uid] = None
             if len(self._removed) > REMOVED:
                 del self._removed[next(iter(self._removed))]
             entry.gone = entry.observed.uid
