@@ -4,7 +4,7 @@ The kubelet's directory holds its credentials too. So the process that talks to 
 does, beside it and without a token, and keeps copies in a folder that both share.
 
 Rules
-- It imports the standard library alone: it runs on every node, in about 10 MB.
+- It imports the standard library and the clock alone: it runs on every node, in about 10 MB.
 - A copy is whole at any moment: it is written under another name, and renamed.
 - No link is followed, of a file or of a folder, so nothing else of the machine comes out.
 - What is gone is gone here too. What cannot be read is not here either, but a note that says why.
@@ -20,7 +20,8 @@ import stat
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+
+from clock import SYSTEM, Clock
 
 CPU_STATE = "cpu_manager_state"
 MEMORY_STATE = "memory_manager_state"
@@ -174,8 +175,8 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-def _say(level: str, event: str, **more: object) -> None:
-    stamp = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+def _say(clock: Clock, level: str, event: str, **more: object) -> None:
+    stamp = clock.utc().isoformat(timespec="microseconds").replace("+00:00", "Z")
     line = json.dumps({**more, "event": event, "level": level, "timestamp": stamp})
     sys.stderr.write(f"{line}\n")
 
@@ -200,28 +201,28 @@ def silent_seconds(target: str, now: float) -> float:
         return 0.0
 
 
-def main(source: str, target: str) -> None:
+def main(source: str, target: str, clock: Clock = SYSTEM) -> None:
     """Copy for ever, until SIGTERM."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     copies, told, due = Copies(source, target), dict[str, str](), 0.0
-    _say("info", "copying", source=source, target=target, files=len(NAMES))
+    _say(clock, "info", "copying", source=source, target=target, files=len(NAMES))
     while True:
         try:
             copies.look()
-            if time.monotonic() >= due:
+            if clock.monotonic() >= due:
                 copies.beat()
-                due = time.monotonic() + BEAT_SECONDS
+                due = clock.monotonic() + BEAT_SECONDS
             problems = copies.problems
         except OSError as error:  # the folder is full, or not there: without a sign of life nobody reads what is left
             problems = {target: error.strerror or str(error)}
         if problems != told:
             told = dict(problems)
-            _say("warning" if told else "info", "files that cannot be copied", **told)
+            _say(clock, "warning" if told else "info", "files that cannot be copied", **told)
         time.sleep(EVERY_SECONDS)
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit("usage: python -I -m agent.copies FROM TO")
-    main(*sys.argv[1:])
+    main(sys.argv[1], sys.argv[2])

@@ -10,9 +10,8 @@ Rules
 """
 
 import asyncio
-import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from agent.node import Node, capacity, owner, version
 from agent.observe import Observer
 from agent.pods import NodePod, Roster, pod
 from agent.publish import FlexTopoWriter, TopologyWriter
+from clock import Clock
 from crds.kinds.flex_topo import FlexTopo
 from crds.settings import Settings
 from engine.reasons import Reason
@@ -65,7 +65,7 @@ class Agent:
         nvml: Any,
         metrics: Metrics,
         recorder: EventRecorder,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock,
     ) -> None:
         self._settings = settings
         self._client = client
@@ -74,13 +74,18 @@ class Agent:
         self._metrics = metrics
         self._recorder = recorder
         self._clock = clock
-        self._reader = Reader(settings)
-        self._roster = Roster(clock)
-        self._flex_topo = FlexTopoWriter(client, node, metrics)
+        self._reader = Reader(settings, clock)
+        self._roster = Roster(clock.monotonic)
+        self._flex_topo = FlexTopoWriter(client, node, metrics, clock)
         self._topology = TopologyWriter(client, node, settings.agent_publish_topology, metrics)
-        self._observer = Observer(client, metrics, clock)
+        self._observer = Observer(client, metrics, clock.monotonic)
         self._pods: Informer[NodePod] = Informer(
-            client, PODS, NodePod, field_selector=f"spec.nodeName={node}", on_event=lambda _event: self._wake.set()
+            client,
+            PODS,
+            NodePod,
+            field_selector=f"spec.nodeName={node}",
+            on_event=lambda _event: self._wake.set(),
+            clock=clock,
         )
         self._wake = asyncio.Event()
         self._hardware = NO_HARDWARE
@@ -94,13 +99,13 @@ class Agent:
         self._held: Held | None = None
         self._healthy: dict[str, set[str]] = {}
         self._remembered: dict[str, dict[str, tuple[int, ...]]] | None = None
-        self._beat = clock()
+        self._beat = clock.monotonic()
         self.ready = False
 
     @property
     def alive(self) -> bool:
         """Whether the cycle turns."""
-        return self._clock() - self._beat < STUCK_SECONDS + self._settings.agent_poll_seconds
+        return self._clock.monotonic() - self._beat < STUCK_SECONDS + self._settings.agent_poll_seconds
 
     async def run(self) -> None:
         """Look and write, until cancelled."""
@@ -144,11 +149,11 @@ class Agent:
     async def _turn(self) -> None:
         await self._looked.wait()
         while not self._pods.has_synced:
-            self._beat = self._clock()
+            self._beat = self._clock.monotonic()
             await asyncio.sleep(SETTLE_SECONDS)
         failures = 0
         while True:
-            began = self._clock()
+            began = self._clock.monotonic()
             self._beat = began
             self._wake.clear()
             try:
@@ -164,7 +169,7 @@ class Agent:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.agent_poll_seconds):
                     await self._wake.wait()
-            rest = self._settings.agent_write_seconds - (self._clock() - began)
+            rest = self._settings.agent_write_seconds - (self._clock.monotonic() - began)
             await asyncio.sleep(max(SETTLE_SECONDS, rest))
 
     # --- one look --------------------------------------------------------------------------------------------------
@@ -173,15 +178,23 @@ class Agent:
         """Read the hardware."""
         settings, before = self._settings, self._gpus
         root, proc = Path(settings.agent_sysfs), Path(settings.agent_proc)
-        with self._metrics.read.labels("hardware").time():
+        with self._timed("hardware"):
             hardware = await in_thread(lambda: sysfs.read(root, proc))
         self._hardware = hardware
-        with self._metrics.read.labels("gpus").time():
+        with self._timed("gpus"):
             self._gpus = await in_thread(lambda: gpus.read(self._nvml, hardware, before))
         faulty = sum(bool(gpu.fault) for gpu in self._gpus.gpus)
         self._metrics.gpus.labels("faulty").set(faulty)
         self._metrics.gpus.labels("healthy").set(len(self._gpus.gpus) - faulty)
         self._wake.set()
+
+    @contextmanager
+    def _timed(self, source: str) -> Iterator[None]:
+        began = self._clock.monotonic()
+        try:
+            yield
+        finally:
+            self._metrics.read.labels(source).observe(self._clock.monotonic() - began)
 
     async def _look_and_write(self) -> None:
         wires = list(self._pods.store.values())
@@ -198,10 +211,10 @@ class Agent:
             placements = observed.placements(held, self._hardware)
             self._metrics.pods.set(len(placements))
             await self._observer.write(wires, placements, exact=not held.missing)
-        self._metrics.published.set_to_current_time()
+        self._metrics.published.set(self._clock.now())
 
     async def _read(self, pods: list[Pod]) -> Reading:
-        with self._metrics.read.labels("kubelet").time():
+        with self._timed("kubelet"):
             reading = await in_thread(self._reader.read)
         if reading.answer is not None:
             last = self._last.answer if self._last else None
@@ -215,8 +228,8 @@ class Agent:
         """The node's status, where it may have changed: it says how many devices are unhealthy, and the version."""
         healthy = {name: set(ids) for name, ids in reading.answer.allocatable.devices.items()} if reading.answer else {}
         if healthy != self._healthy:
-            self._healthy, self._node_until = healthy, self._clock() + CAPACITY_SECONDS
-        if self._node is None or self._node_old or self._clock() <= self._node_until:
+            self._healthy, self._node_until = healthy, self._clock.monotonic() + CAPACITY_SECONDS
+        if self._node is None or self._node_old or self._clock.monotonic() <= self._node_until:
             self._node = await self._client.get(NODES, self._name, type=Node)
             self._node_old = False
         return self._node

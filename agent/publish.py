@@ -7,7 +7,7 @@ Rules
   at once they meet in a Conflict, and then the other one has it.
 """
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal
 
 import structlog
@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from agent.metrics import Metrics
 from agent.status import condition
 from agent.zones import Json
+from clock import Clock
 from crds.kinds.common import ObjectMeta
 from crds.kinds.flex_topo import FlexTopo, FlexTopoSpec, FlexTopoStatus
 from engine.reasons import Reason
@@ -34,7 +35,8 @@ Ready = tuple[bool, Reason, str]
 class FlexTopoWriter:
     """The FlexTopo of one node."""
 
-    def __init__(self, client: Client, node: str, metrics: Metrics) -> None:
+    def __init__(self, client: Client, node: str, metrics: Metrics, clock: Clock) -> None:
+        self._clock = clock
         self._client = client
         self._node = node
         self._metrics = metrics
@@ -67,7 +69,7 @@ class FlexTopoWriter:
                 known, outcome = await self._create(spec, owner), "written"
             elif change := self._spec_change(known, spec, owner):
                 known, outcome = await self._patch(change), "written"
-            if change := _status_change(known, status, ready):
+            if change := _status_change(known, status, ready, self._clock.utc()):
                 known, outcome = await self._patch(change, "status"), "written"
         except KubeError:
             self.forget()
@@ -215,9 +217,9 @@ def _plain(model: FlexTopoSpec | FlexTopoStatus | None) -> Json:
     return model.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-def _status_change(known: FlexTopo, status: FlexTopoStatus | None, ready: Ready) -> Json:
+def _status_change(known: FlexTopo, status: FlexTopoStatus | None, ready: Ready, moment: datetime) -> Json:
     """The patch of the status; {} where nothing but the time would change."""
-    now = datetime.now(UTC).replace(microsecond=0)
+    now = moment.replace(microsecond=0)
     before = known.status or FlexTopoStatus()
     made = condition(ready, before.conditions, now, known.metadata.generation)
     wanted = (status or before).model_copy(update={"conditions": [made], "observed_at": before.observed_at})

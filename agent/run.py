@@ -9,6 +9,7 @@ import pynvml
 
 from agent.cycle import Agent
 from agent.metrics import Metrics
+from clock import SYSTEM, Clock
 from crds.settings import Settings
 from kube.client import Client
 from kube.events import EventRecorder
@@ -23,14 +24,15 @@ async def run(
     *,
     stop: asyncio.Event,
     on_port: Callable[[int], None] | None = None,
+    clock: Clock = SYSTEM,
 ) -> None:
     """Run the agent until ``stop`` is set. Raises OSError where its port is taken."""
     metrics = Metrics()
-    recorder = EventRecorder(client, COMPONENT)
+    recorder = EventRecorder(client, COMPONENT, clock=clock)
     node = settings.agent_node_name or socket.gethostname().lower()
-    agent = Agent(settings, client, node, nvml=pynvml, metrics=metrics, recorder=recorder)
+    agent = Agent(settings, client, node, nvml=pynvml, metrics=metrics, recorder=recorder, clock=clock)
     async with serving(
-        settings, client, metrics.registry, ready=lambda: agent.ready, alive=lambda: agent.alive
+        settings, client, metrics.registry, ready=lambda: agent.ready, alive=lambda: agent.alive, clock=clock
     ) as ports:
         if on_port is not None:
             on_port(ports.health)

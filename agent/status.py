@@ -200,7 +200,5 @@ def _gpus(held: Held, gpus: Gpus, names: Mapping[str, Pod]) -> Iterator[Componen
 def _use(
     component: str, status_: str, users: Collection[Owner] = (), names: Mapping[str, Pod] | None = None
 ) -> ComponentUse:
-    made = ComponentUse.model_validate({"id": component, "status": status_})
-    if users:
-        made.used_by = [Holder(**_holder(owner, names or {})) for owner in list(users)[:512]]
-    return made
+    used_by = [Holder(**_holder(owner, names or {})) for owner in list(users)[:512]]
+    return ComponentUse.model_validate({"id": component, "status": status_, **({"used_by": used_by} if users else {})})

@@ -16,7 +16,6 @@ Where cert-manager makes the certificates nothing is ever written: `foreign` has
 """
 
 import asyncio
-import time
 from collections.abc import Callable
 from datetime import datetime
 
@@ -59,7 +58,7 @@ class CertificateManager:
         *,
         notify: Notify = lambda *_: None,
         clock: Callable[[], datetime] | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float],
     ) -> None:
         self._client = client
         self._options = options

@@ -1,7 +1,7 @@
 """``topogate defrag --dry-run``: which moves would free the most whole domains."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -73,10 +73,10 @@ class DefragReport(msgspec.Struct, frozen=True, rename="camel"):
 class Tenants:
     """Who is there: workloads that may move, those that may not and why, and nodes with what stays."""
 
-    movable: dict[str, Movable] = field(default_factory=dict)
-    left: dict[str, str] = field(default_factory=dict)
-    jobs: dict[str, str] = field(default_factory=dict)
-    stays: set[str] = field(default_factory=set)
+    movable: dict[str, Movable]
+    left: dict[str, str]
+    jobs: dict[str, str]
+    stays: set[str]
 
 
 def command(
@@ -144,7 +144,10 @@ def _flavor(state: ClusterState, name: str) -> Flavor:
 
 def tenants(dump: Dump, memory: Cache, max_priority: int | None) -> Tenants:
     """Who may move."""
-    found, state = Tenants(), memory.state
+    state = memory.state
+    movable: dict[str, Movable] = {}
+    left: dict[str, str] = {}
+    jobs: dict[str, str] = {}
     wires = {objects.key(pod): pod for pod in dump.pods}
     claimed: dict[str, list[str]] = {}
     for pod in state.pods.values():
@@ -155,17 +158,17 @@ def tenants(dump: Dump, memory: Cache, max_priority: int | None) -> Tenants:
         if key not in state.workloads:
             continue
         pods = tuple(sorted(claimed.get(key, ())))
-        found.jobs[key] = f"{record.job.namespace}/{record.job.name}"
+        jobs[key] = f"{record.job.namespace}/{record.job.name}"
         priority = max((wires[pod].spec.priority or 0 for pod in pods), default=0)
         made = _movable(memory, record, pods, priority)
         why = made if isinstance(made, str) else _must_stay(dump, [wires[pod] for pod in pods], priority, max_priority)
         if why or isinstance(made, str):
-            found.left[key] = why
+            left[key] = why
         else:
-            found.movable[key] = made
+            movable[key] = made
     known = {pod for pods in claimed.values() for pod in pods}
-    found.stays = set(_fixed(state, {key: pod for key, pod in wires.items() if key not in known}))
-    return found
+    stays = set(_fixed(state, {key: pod for key, pod in wires.items() if key not in known}))
+    return Tenants(movable, left, jobs, stays)
 
 
 def _movable(memory: Cache, record: WorkloadEntry, pods: tuple[str, ...], priority: int) -> Movable | str:
@@ -181,7 +184,7 @@ def _movable(memory: Cache, record: WorkloadEntry, pods: tuple[str, ...], priori
             topology = resolve(owned.request, now.levels)
         if topology is None:
             return f"flavor {now.flavor} has no longer the level that it requests"
-        pod_sets.append(memory.pod_set(record, owned, topology, now.count))
+        pod_sets.append(memory.pod_sets.pod_set(record, owned, topology, now.count))
         flavors.append(now.flavor)
     return Movable(tuple(pod_sets), tuple(flavors), pods, priority)
 

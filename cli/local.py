@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -13,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from cli.output import Failure, Output, OutputFormat, emit, progress, stderr
+from clock import SYSTEM, Clock
 from localcluster import supervisor
 from localcluster.errors import AlreadyUp, LocalClusterError
 from localcluster.kubelets import service
@@ -81,10 +81,10 @@ def up(
     if foreground:
         _foreground(name, folder, options)
         return
-    began = time.monotonic()
+    began = SYSTEM.monotonic()
     with _messages() as tell, _failures():
         supervisor.start(folder, options, progress=tell, timeout=START_SECONDS)
-    _say(f"cluster {name} is up after {time.monotonic() - began:.1f} s")
+    _say(f"cluster {name} is up after {SYSTEM.monotonic() - began:.1f} s")
     _say_how_to_use(name)
 
 
@@ -174,9 +174,9 @@ def nodes(
     if machine:
         service.remember(folder, service.wanted(folder) or Publishing())
     config = supervisor.layout(folder).kubeconfig("admin")
-    began = time.monotonic()
+    began = SYSTEM.monotonic()
     created = asyncio.run(_make_nodes(config, fleet))
-    seconds = time.monotonic() - began
+    seconds = SYSTEM.monotonic() - began
     _say(f"{len(fleet)} nodes are ready, {created} of them new, after {seconds:.1f} s")
     if machine:
         _say(f"each is a machine of {describe(parse_machine(machine), parse_kubelet(kubelet))}")
@@ -284,7 +284,7 @@ def _failures() -> Iterator[None]:
 
 
 @contextmanager
-def _messages() -> Iterator[Callable[[str], None]]:
+def _messages(clock: Clock = SYSTEM) -> Iterator[Callable[[str], None]]:
     """A spinner with the latest message on a terminal; elsewhere lines, rarely where only figures in them change."""
     console = stderr()
     if console.is_terminal:
@@ -296,8 +296,8 @@ def _messages() -> Iterator[Callable[[str], None]]:
     def tell(message: str) -> None:
         nonlocal last_kind, last_time
         kind = message.partition("(")[0]
-        if kind != last_kind or time.monotonic() - last_time > TELL_SECONDS:
-            last_kind, last_time = kind, time.monotonic()
+        if kind != last_kind or clock.monotonic() - last_time > TELL_SECONDS:
+            last_kind, last_time = kind, clock.monotonic()
             _say(message)
 
     yield tell

@@ -7,23 +7,24 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import structlog
 
+from clock import SYSTEM, Clock
 from crds.settings import Settings
 
 if TYPE_CHECKING:
-    from structlog.typing import Processor
+    from structlog.typing import EventDict, Processor
 
 
 # Without local variables: keys and tokens are among them.
 _tracebacks = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
 
 
-def configure(settings: Settings) -> None:
+def configure(settings: Settings, clock: Clock = SYSTEM) -> None:
     """Set up structlog, and let the standard library's warnings (aiohttp, asyncio) look the same."""
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _stamper(clock),
     ]
     console = settings.log_format == "console" or (settings.log_format == "auto" and sys.stderr.isatty())
     render: list[Processor]
@@ -45,6 +46,16 @@ def configure(settings: Settings) -> None:
         )
     )
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[bridge], force=True)
+
+
+def _stamper(clock: Clock) -> "Processor":
+    """Like structlog's own, by this clock."""
+
+    def stamp(_logger: Any, _method: str, event: "EventDict") -> "EventDict":
+        event["timestamp"] = clock.utc().isoformat().replace("+00:00", "Z")
+        return event
+
+    return stamp
 
 
 def _to_json(event: Any, **_options: Any) -> str:

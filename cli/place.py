@@ -1,6 +1,5 @@
 """``topogate place -f FILE --dry-run``: where the pods of a manifest would go, or exactly why not."""
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Final
@@ -21,6 +20,7 @@ from cli.cluster.room_report import Room, listed
 from cli.explain.owners import full_name
 from cli.explain.rendering import short
 from cli.output import Context, Failure, Kubeconfig, Output, OutputFormat, emit, stderr
+from clock import SYSTEM
 from crds.request import ParsedRequest
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
@@ -150,7 +150,7 @@ def command(
     if passed:
         stderr().print(f"not looked at: {', '.join(manifests.kinds_of(passed))}", markup=False, soft_wrap=True)
     memory = cluster_snapshot.memory_of(dump, settings)
-    answers = report(memory, found, where, time.time(), require_queue=settings.require_queue)
+    answers = report(memory, found, where, SYSTEM.now(), require_queue=settings.require_queue)
     emit(answers, output, table=render(answers))
     states = {answer.state for answer in answers}
     if State.REFUSED in states:
@@ -236,7 +236,7 @@ def _room(memory: Cache, record: WorkloadEntry) -> Iterator[Room]:
     local = memory.queues.local.get((record.job.namespace, record.job.queue)) if record.job.queue else None
     queue = memory.queues.quotas.queues.get(local.cluster_queue) if local is not None else None
     flavors = None if queue is None else {quotas.flavor for group in queue.groups for quotas in group.flavors}
-    asked = memory.pod_set(record, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
+    asked = memory.pod_sets.pod_set(record, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
     yield from room_report.rooms(memory.state, owned.request, asked, flavors)
 
 
@@ -273,7 +273,7 @@ def _zones(placement: NumaPlacement) -> tuple[Zone, ...]:
 
 def _victims(memory: Cache, outcome: Outcome) -> Iterator[VictimView]:
     for victim in outcome.victims:
-        record = memory.entry_of(victim.key)
+        record = memory.entries.of_workload(victim.key)
         job = f"{record.job.namespace}/{record.job.kind.lower()}/{record.job.name}" if record is not None else ""
         yield VictimView(victim.key, job, victim.priority, str(victim.reason))
 

@@ -15,7 +15,7 @@ import msgspec
 import typer
 import yaml
 
-from cli.cluster.cluster_snapshot import listed, revisions
+from cli.cluster.cluster_snapshot import listed, revisions, workload_classes
 from cli.output import Context, Failure, Kubeconfig, progress, stderr
 from kube.client import Client
 from kube.errors import KubeError
@@ -95,6 +95,7 @@ async def _items(kubeconfig: str | None, context: str | None) -> list[Json]:
             *(listed(client, dict, resource) for resource in KINDS),
             *(listed(client, dict, newest, *older) for newest, older in REPLICATED),
             revisions(client, dict),
+            workload_classes(client, dict),
         )
     return [_told(resource, item) for resource, items in found for item in items]
 

@@ -23,7 +23,6 @@ RANK_LABELS = (
 )
 JOB_SET_ROLE = "jobset.sigs.k8s.io/replicatedjob-name"
 JOB_SET_INDEX = "jobset.sigs.k8s.io/job-index"
-JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 
 # What stands in spec.managedBy where the controller that Kubernetes or JobSet itself brings is meant.
 JOB_CONTROLLER = "kubernetes.io/job-controller"
@@ -34,6 +33,8 @@ NUMA_RESOURCES = f"{GROUP}/numa-resources"
 GPU_LINK = f"{GROUP}/gpu-link"
 TOPOLOGY_QOS = f"{GROUP}/topology-qos"
 EVICT_BY = f"{GROUP}/evict-by"
+PREEMPTIBLE = f"{GROUP}/preemptible"  # "false" on a priority class or a job: it is nobody's victim
+PREEMPTION_POLICY = f"{GROUP}/preemption-policy"  # on a WorkloadPriorityClass, as PriorityClasses have it as a field
 SLICE = "slice"  # its value for gangs that may lose some of their slices
 NUMA_PLACEMENT_PREDICTED = f"{GROUP}/numa-placement-predicted"
 NUMA_PLACEMENT_OBSERVED = f"{GROUP}/numa-placement-observed"

@@ -5,7 +5,8 @@ Rules
   ``podset-preferred-topology``, ``podset-unconstrained-topology: "true"``, all under the configured domain.
 - The same request said twice is fine. Two that differ are refused with a message that names both.
 - ``auto`` (the narrowest level) goes with preferred alone.
-- Slices (`crds.slices`) may come with any of them; alone they are as with unconstrained.
+- Slices (`crds.slices`) may come with any of them; alone they are as with unconstrained. So is ``gpu-link`` alone, but
+  where unconstrained is said to be ``"false"``.
 - The Job's annotations and those of its pod template are one request: either may carry it.
 - So are the wishes that go with it (`NumaWish`): the same said twice is fine, two that differ are refused.
 """
@@ -16,7 +17,16 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from crds.constants import EVICT_BY, GPU_LINK, NUMA_POLICY, NUMA_RESOURCES, SLICE, TOPOLOGY_QOS, Keys
+from crds.constants import (
+    EVICT_BY,
+    GPU_LINK,
+    NUMA_POLICY,
+    NUMA_RESOURCES,
+    PREEMPTIBLE,
+    SLICE,
+    TOPOLOGY_QOS,
+    Keys,
+)
 from crds.names import is_label_key
 from crds.slices import BadSlices, Place, Slices, read_slices
 from engine.kubelet.machine import TopologyPolicy
@@ -27,12 +37,15 @@ AUTO = "auto"
 JOB_PATH = "metadata.annotations"
 TEMPLATE_PATH = "spec.template.metadata.annotations"
 
+GUARANTEED, NUMA_GUARANTEED, RANKS = "guaranteed", "numa-guaranteed", "best-effort"  # topology-qos
+
 # What a job may wish for beside its level, under keys that are the same in every domain.
 CHOICES: Mapping[str, tuple[str, ...]] = {
     NUMA_POLICY: ("single-numa-node", "restricted", "best-effort", "socket", "none"),
     GPU_LINK: ("require", "prefer"),
-    TOPOLOGY_QOS: ("guaranteed", "best-effort"),
+    TOPOLOGY_QOS: (GUARANTEED, NUMA_GUARANTEED, RANKS),
     EVICT_BY: ("workload", SLICE),
+    PREEMPTIBLE: ("true", "false"),
 }
 WISHES = (*CHOICES, NUMA_RESOURCES)
 # As resource names in pods: cpu, memory, hugepages-2Mi, nvidia.com/gpu.
@@ -84,7 +97,10 @@ class BadWish(NamedTuple):
 
 @dataclass(frozen=True)
 class NumaWish:
-    """What a pod asks of the inside of its machine. ``resources`` () are all that the zones report."""
+    """What a pod asks of the inside of its machine: ``policy`` is what has to hold, whatever ranks machines beside it.
+
+    ``resources`` () are all that the zones report.
+    """
 
     policy: TopologyPolicy = TopologyPolicy.NONE
     resources: tuple[str, ...] = ()
@@ -125,10 +141,32 @@ def parse_wish(annotations: Mapping[str, str], *, path: str = JOB_PATH) -> NumaW
         raise RequestError(Reason.INVALID_REQUEST, bad.field, bad.value, bad.message)
     names = annotations.get(NUMA_RESOURCES)
     return NumaWish(
-        TopologyPolicy(annotations.get(NUMA_POLICY, "none")),
+        _has_to_hold(annotations.get(NUMA_POLICY), annotations.get(TOPOLOGY_QOS)),
         tuple(sorted(set(names.split(",")))) if names else (),
         annotations.get(GPU_LINK, ""),
     )
+
+
+def wishes_of(job: Mapping[str, str] | None, template: Mapping[str, str] | None, *, asks: bool) -> Mapping[str, str]:
+    """The wishes of a job that ``asks`` for a topology; else those alone that are about its queue. Raises as above."""
+    if asks:
+        return parse_job_wish(job, template)
+    said = [place[PREEMPTIBLE] for place in (job or {}, template or {}) if PREEMPTIBLE in place]
+    return {PREEMPTIBLE: said[0]} if said else {}
+
+
+def _has_to_hold(policy: str | None, qos: str | None) -> TopologyPolicy:
+    """What refuses a machine: the policy, as far as the QoS guarantees it.
+
+    A QoS without a policy is about the fewest zones that will do (``restricted``). Under ``numa-guaranteed`` one socket
+    is no more than preferred, so that a wish for it leaves the fewest zones guaranteed.
+    """
+    wish = TopologyPolicy(policy or (TopologyPolicy.RESTRICTED if qos else TopologyPolicy.NONE))
+    if wish is TopologyPolicy.NONE:
+        return wish
+    if qos == RANKS:
+        return TopologyPolicy.BEST_EFFORT
+    return TopologyPolicy.RESTRICTED if qos == NUMA_GUARANTEED and wish is TopologyPolicy.SOCKET else wish
 
 
 def parse_job_wish(job: Mapping[str, str] | None, template: Mapping[str, str] | None) -> dict[str, str]:
@@ -252,6 +290,7 @@ def unresolved(request: ParsedRequest) -> TopologyRequest:
 
 def _parsed(places: Sequence[Place], keys: Keys) -> ParsedRequest | None:
     found = _merge([request for annotations, path in places for request in _written(annotations, keys, path)])
+    found = found or _implied(places, keys)
     slices = read_slices(places, keys)
     if isinstance(slices, BadSlices):
         raise RequestError(slices.reason, slices.field, slices.value, slices.message)
@@ -263,6 +302,13 @@ def _parsed(places: Sequence[Place], keys: Keys) -> ParsedRequest | None:
         raise RequestError(Reason.INVALID_REQUEST, field, slices.group, text)
     found = found or ParsedRequest(Policy.UNCONSTRAINED, None, slices.field)
     return replace(found, slices=slices.layers, slices_field=slices.field, group=slices.group)
+
+
+def _implied(places: Sequence[Place], keys: Keys) -> ParsedRequest | None:
+    """Who wants linked devices has to be placed, anywhere; unless it says that it is not to be."""
+    at = next((f"{path}[{GPU_LINK}]" for annotations, path in places if GPU_LINK in annotations), None)
+    declined = any(annotations.get(keys.unconstrained) == "false" for annotations, _ in places)
+    return None if at is None or declined else ParsedRequest(Policy.UNCONSTRAINED, None, at)
 
 
 def _written(annotations: Mapping[str, str], keys: Keys, path: str) -> Iterator[ParsedRequest]:

@@ -170,7 +170,9 @@ class Settings(BaseModel):
     reconstruct_available: bool = True
     """Rebuild what zones have free from the pods that are known, instead of trusting NodeResourceTopology."""
     numa_score: Literal["LeastNUMANodes", "LeastAllocated", "MostAllocated", "BalancedAllocation"] = "LeastNUMANodes"
-    """Which of otherwise equal nodes is taken, by what happens in its zones."""
+    """Of nodes that spread a pod over equally many zones, equally close: by how full its zones become."""
+    alignment_over_packing: Literal["Never", "UsedNodes", "UsedDomains", "Always"] = "Always"
+    """Which nodes that align a pod better are taken before fuller ones: none, used ones, those of used domains, all."""
     xpu_resources: Names = (XPU_RESOURCE,)
     """Resources that are given out by the rules of Kunlunxin XPUs."""
     device_annotations: DeviceAnnotations = DEVICE_ANNOTATIONS

@@ -157,14 +157,23 @@ class Pod(_Struct, frozen=True):
     observed: bool = False
     attached: Attached = NOTHING_ATTACHED
 
+    @property
+    def takes(self) -> Amounts:
+        """What it takes of its node: resources, and of volumes those that are its own."""
+        return self.requests | self.attached.own
+
 
 class Flavor(_Struct, frozen=True):
-    """A resource flavor with a topology: which nodes, and their levels from the widest to the narrowest."""
+    """A resource flavor with a topology: which nodes, and their levels from the widest to the narrowest.
+
+    ``taints``: what pods must tolerate to be placed here, whether its nodes have them by now or not.
+    """
 
     name: str
     levels: tuple[str, ...]
     node_labels: dict[str, str] = {}
     tolerations: tuple[Toleration, ...] = ()
+    taints: tuple[Taint, ...] = ()
 
 
 class SliceLayer(_Struct, frozen=True):

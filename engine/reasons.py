@@ -51,6 +51,7 @@ class Reason(StrEnum):
     # A kubelet did otherwise than was predicted, or what a node publishes of its inside cannot be used as it is.
     KUBELET_REFUSED = "KubeletRefused"  # it refused a pod that was sent to its node
     MISALIGNED = "Misaligned"  # a pod got other NUMA zones than predicted
+    ZONES_UNREPORTED = "ZonesUnreported"  # a kubelet aligns what its node tells no zones of
     MACHINE_DATA_INVALID = "MachineDataInvalid"
     MACHINE_DATA_DISAGREES = "MachineDataDisagrees"  # between two sources
     MACHINE_DATA_VALID = "MachineDataValid"  # again

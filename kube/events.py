@@ -16,15 +16,14 @@ import contextlib
 import os
 import secrets
 import socket
-import time
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import structlog
 
+from clock import SYSTEM, Clock
 from kube.client import Client
 from kube.connection.transport import backoff
 from kube.errors import (
@@ -79,10 +78,9 @@ def reference(resource: Resource, obj: Object) -> ObjectReference:
     )
 
 
-def micro_time(seconds: float | None = None) -> str:
-    """A MicroTime in UTC, by default now."""
-    moment = datetime.now(UTC) if seconds is None else datetime.fromtimestamp(seconds, UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+def micro_time(seconds: float) -> str:
+    """A MicroTime in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 @dataclass(eq=False)
@@ -98,13 +96,22 @@ class _Series:
     count: int = 1
     created: bool = False
 
+    def repeat(self, moment: str, now: float) -> None:
+        """It happened once more."""
+        self.count += 1
+        self.last_time, self.seen_at = moment, now
+
+    def mark_created(self) -> None:
+        """The API server has it."""
+        self.created = True
+
 
 @dataclass
 class _Bucket:
     """New events that an object may still get."""
 
+    at: float  # monotonic
     tokens: float = BURST
-    at: float = field(default_factory=time.monotonic)
 
     def take(self, now: float) -> bool:
         """Take a token, if there is one."""
@@ -123,7 +130,6 @@ class EventRecorder:
         client: calls the API server.
         component: the reporting controller, e.g. ``topogate-ungater`` (written as ``topogate.dev/topogate-ungater``).
         instance: by default host name and process id.
-        clock: the monotonic clock.
     """
 
     def __init__(
@@ -132,7 +138,7 @@ class EventRecorder:
         component: str,
         *,
         instance: str = "",
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = SYSTEM,
     ) -> None:
         self.dropped = 0
         self._client = client
@@ -182,13 +188,12 @@ class EventRecorder:
             log.warning("events not written at the end", events=self._queue.qsize() + len(self._counting))
 
     def _note(self, key: SeriesKey, note: str) -> None:
-        now, moment = self._clock(), micro_time()
+        now, moment = self._clock.monotonic(), micro_time(self._clock.now())
         series = self._series.get(key)
         if series is not None and now - series.seen_at > WINDOW_SECONDS:
             series = None
         if series is not None and (note == series.note or not self._may_create(key[0], now)):
-            series.count += 1
-            series.last_time, series.seen_at = moment, now
+            series.repeat(moment, now)
             self._series.move_to_end(key)
             self._counting[series] = None
         elif series is not None or self._may_create(key[0], now):
@@ -251,7 +256,7 @@ class EventRecorder:
             except KubeError as error:
                 self._lost(series, error)
                 return
-            series.created = True
+            series.mark_created()
             return
 
     async def _write_count(self, series: _Series) -> None:

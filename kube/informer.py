@@ -9,7 +9,6 @@ Rules:
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing
 from enum import StrEnum
@@ -98,7 +97,7 @@ class Informer(Generic[T]):
         indexers: by name, functions from an object to the values under which ``by_index`` finds it.
         on_event: called for each change, synchronously and in order; it must not block.
         observe: told of lists, watches, failures and lag (``kube.watch.Signal``), for metrics.
-        options: of ``kube.watch.Feed``: ``inactivity`` and ``watch_seconds``, ``page``.
+        options: of ``kube.watch.Feed``: ``inactivity`` and ``watch_seconds``, ``page``, ``clock``.
     """
 
     def __init__(
@@ -196,7 +195,7 @@ class Informer(Generic[T]):
                 self._set(key, new)
             else:
                 self._remove(key, last)
-        self._feed.tell(Signal.HANDLED, time.monotonic() - batch.received)
+        self._feed.tell(Signal.HANDLED, self._feed.clock.monotonic() - batch.received)
 
     def _set(self, key: str, new: T) -> None:
         old = self._store.get(key)

@@ -14,13 +14,12 @@ Rules:
 import asyncio
 import contextlib
 import random
-import time
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import structlog
 
+from clock import SYSTEM, Clock
 from kube.client import Client
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from kube.objects import Object, Struct
@@ -59,7 +58,6 @@ class LeaderElector:
         lease_seconds: how long others wait for a leader that is silent. Whole seconds reach the API.
         renew_seconds: between two renewals by the leader.
         retry_seconds: between two attempts, jittered.
-        clock: the monotonic clock.
     """
 
     def __init__(
@@ -72,7 +70,7 @@ class LeaderElector:
         lease_seconds: float = 15.0,
         renew_seconds: float = 3.0,
         retry_seconds: float = 2.0,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = SYSTEM,
     ) -> None:
         if not 0 < renew_seconds < lease_seconds * RENEW_DEADLINE or lease_seconds < 1:
             raise ValueError(
@@ -96,7 +94,7 @@ class LeaderElector:
     @property
     def is_leader(self) -> bool:
         """Whether the lease is ours right now, by our own monotonic clock."""
-        return self._clock() < self._lead_until
+        return self._clock.monotonic() < self._lead_until
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Contend for the lease; run ``lead`` while it is held, cancel it when lost, contend again.
@@ -135,14 +133,14 @@ class LeaderElector:
     async def _keep(self) -> None:
         """Renew until that has failed for too long."""
         while True:
-            await self._sleep_until(self._clock() + self._renew_seconds)
-            while not await self._try(max(0.0, min(self._renew_seconds, self._lead_until - self._clock()))):
+            await self._sleep_until(self._clock.monotonic() + self._renew_seconds)
+            while not await self._try(max(0.0, min(self._renew_seconds, self._lead_until - self._clock.monotonic()))):
                 if not self.is_leader:
                     return
-                await self._sleep_until(self._clock() + min(self._retry_seconds, self._renew_seconds) / 4)
+                await self._sleep_until(self._clock.monotonic() + min(self._retry_seconds, self._renew_seconds) / 4)
 
     async def _sleep_until(self, moment: float) -> None:
-        await asyncio.sleep(max(0.0, min(moment, self._lead_until) - self._clock()))
+        await asyncio.sleep(max(0.0, min(moment, self._lead_until) - self._clock.monotonic()))
 
     async def _try(self, seconds: float) -> bool:
         """Take or renew the lease, within ``seconds``; whether it is ours afterwards. Raises nothing."""
@@ -160,7 +158,7 @@ class LeaderElector:
     async def _take(self) -> bool:
         lease = self._lease or await self._read()
         if lease is None:
-            sent = self._clock()
+            sent = self._clock.monotonic()
             try:
                 body = self._body(None)
                 self._hold(await self._client.create(LEASES, body, self._namespace, type=Lease), sent)
@@ -170,9 +168,9 @@ class LeaderElector:
         self._observe(lease)
         if self.holder != self.identity:
             self._lead_until = float("-inf")
-            if self.holder and self._clock() < self._observed_at + (lease.spec.lease_duration_seconds or 0):
+            if self.holder and self._clock.monotonic() < self._observed_at + (lease.spec.lease_duration_seconds or 0):
                 return False
-        sent = self._clock()
+        sent = self._clock.monotonic()
         self._hold(await self._client.replace(LEASES, self._body(lease), self._namespace, type=Lease), sent)
         return True
 
@@ -186,7 +184,7 @@ class LeaderElector:
         self.holder = lease.spec.holder_identity or ""
         record = (self.holder, lease.metadata.resource_version)
         if record != self._observed:
-            self._observed, self._observed_at = record, self._clock()
+            self._observed, self._observed_at = record, self._clock.monotonic()
 
     def _hold(self, lease: Lease, sent: float) -> None:
         self._lease = lease
@@ -194,7 +192,7 @@ class LeaderElector:
         self._lead_until = sent + self._lease_seconds * RENEW_DEADLINE
 
     def _body(self, lease: Lease | None, *, release: bool = False) -> dict[str, Any]:
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = self._clock.utc().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         ours = lease is not None and lease.spec.holder_identity == self.identity
         spec = {
             "holderIdentity": "" if release else self.identity,

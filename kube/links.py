@@ -19,10 +19,10 @@ import msgspec
 
 from engine.kubelet.device_manager import is_gpu
 from engine.kubelet.devices.links import LinkError, LinkGraph, from_words
-from engine.kubelet.devices.xpu import XpuBoard, board
+from engine.kubelet.devices.xpu import RESOURCE, XpuBoard, board
 from kube.topologies import Component, FlexTopoSpec
 
-XPU_RESOURCE: Final = "kunlunxin.com/xpu"
+XPU_RESOURCE: Final = RESOURCE
 MATRIX_NAME: Final = "nvlink-matrix"
 MAX_DEVICES: Final = 64  # of one resource with links; more are slices of some, not cards in slots
 

@@ -20,9 +20,9 @@ class Struct(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel"
     """Base of the wire shapes: frozen, camelCase on the wire, defaults left out when encoded."""
 
 
-def detach(owner: Struct, template: msgspec.Raw) -> None:
+def detached(template: msgspec.Raw) -> msgspec.Raw:
     """A Raw is a view into the whole answer (megabytes of a list page): keep our bytes, let the rest go."""
-    msgspec.structs.force_setattr(owner, "template", template.copy())
+    return template.copy()
 
 
 class OwnerReference(Struct, frozen=True):
@@ -133,12 +133,13 @@ class Affinity(Struct, frozen=True):
 
 
 class Toleration(Struct, frozen=True):
-    """A toleration; ``toleration_seconds`` concerns eviction, not placement."""
+    """A toleration; ``toleration_seconds`` concerns eviction, not placement, and goes into pod templates as it is."""
 
     key: str = ""
     operator: str = ""
     value: str = ""
     effect: str = ""
+    toleration_seconds: int | None = None
 
 
 class TopologySpreadConstraint(Struct, frozen=True):
@@ -285,6 +286,7 @@ class PodSpec(Struct, frozen=True):
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] | None = None
     priority: int | None = None
     priority_class_name: str = ""
+    preemption_policy: str = ""
     scheduler_name: str = ""
     restart_policy: str = ""
     host_network: bool = False
@@ -349,7 +351,7 @@ class JobSpec(Struct, frozen=True):
     template: msgspec.Raw = msgspec.Raw(b"{}")
 
     def __post_init__(self) -> None:
-        detach(self, self.template)
+        msgspec.structs.force_setattr(self, "template", detached(self.template))
 
 
 class UncountedTerminatedPods(Struct, frozen=True):

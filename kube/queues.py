@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from engine.preemption.model import Strategy
 from engine.quantity import parse
 from kube.objects import LabelSelector, Object, Quantity, ResourceFlavor, Struct
-from kube.pods.convert import label_selector
+from kube.pods.convert import label_selector, taints, tolerations
 from queueing import model
 
 
@@ -51,6 +52,9 @@ class Preemption(Struct, frozen=True):
     reclaim_within_cohort: str = "Never"
     borrow_within_cohort: BorrowWithinCohort | None = None
     within_cluster_queue: str = "Never"
+    non_preemptible: str = "ByClass"
+    strategy: str | None = None
+    alpha: float | None = None
 
 
 class AdmissionCheckRule(Struct, frozen=True):
@@ -135,7 +139,12 @@ def plain_flavor(wire: ResourceFlavor) -> model.PlainFlavor | None:
     """The flavor as queueing takes it; None where it has a topology, for the engine has it then."""
     if wire.spec.topology is not None and wire.spec.topology.levels:
         return None
-    return model.PlainFlavor(name=wire.metadata.name, node_labels=wire.spec.node_labels or {})
+    return model.PlainFlavor(
+        name=wire.metadata.name,
+        node_labels=wire.spec.node_labels or {},
+        tolerations=tolerations(wire.spec.tolerations),
+        taints=taints(wire.spec.node_taints),
+    )
 
 
 def checks(wire: ClusterQueue, flavors: set[str]) -> tuple[str, ...]:
@@ -171,4 +180,7 @@ def _preemption(wire: Preemption) -> model.Preemption:
         reclaim=model.Reclaim(wire.reclaim_within_cohort),
         borrowing=borrowing is not None and borrowing.policy == "LowerPriority",
         threshold=borrowing.max_priority_threshold if borrowing is not None else None,
+        non_preemptible=model.NonPreemptible(wire.non_preemptible),
+        strategy=Strategy(wire.strategy) if wire.strategy is not None else None,
+        alpha=wire.alpha,
     )

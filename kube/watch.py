@@ -12,7 +12,6 @@ Rules:
 
 import asyncio
 import random
-import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import aiohttp
 import msgspec
 import structlog
 
+from clock import SYSTEM, Clock
 from kube.client import PAGE, Client
 from kube.connection.answers import Page
 from kube.connection.nesting import deep
@@ -101,7 +101,7 @@ class Changed(Generic[T]):
     """Changes in order: (key, object) or, for a deletion, (key, None, last state or None)."""
 
     changes: list[tuple[str, T | None, T | None]]
-    received: float  # time.monotonic()
+    received: float  # monotonic
 
 
 def _decode_partial(data: bytes | msgspec.Raw, type: type[P]) -> P:  # noqa: A002 -- as in the client
@@ -111,9 +111,9 @@ def _decode_partial(data: bytes | msgspec.Raw, type: type[P]) -> P:  # noqa: A00
         raise BadAnswer(f"neither an object nor a watch event: {error}: {bytes(data)[:100]!r}") from error
 
 
-def _failures(before: int, began: float) -> int:
+def _failures(before: int, lasted: float) -> int:
     """Failures in a row: an attempt that lasted is the first of a new row."""
-    return 0 if time.monotonic() - began > MAX_BACKOFF_SECONDS else before + 1
+    return 0 if lasted > MAX_BACKOFF_SECONDS else before + 1
 
 
 async def lines(stream: aiohttp.StreamReader) -> AsyncGenerator[list[bytes], None]:
@@ -152,6 +152,7 @@ class Feed(Generic[T]):
         inactivity: float = INACTIVITY_SECONDS,
         watch_seconds: tuple[int, int] = WATCH_SECONDS,
         page: int = PAGE,
+        clock: Clock = SYSTEM,
     ) -> None:
         self.last_error: KubeError | None = None
         self.heard = 0.0  # when the server last said anything, in seconds since the epoch; 0: never yet
@@ -167,13 +168,14 @@ class Feed(Generic[T]):
         self._decode = msgspec.json.Decoder(type).decode
         self._decode_event = msgspec.json.Decoder(WatchEvent[type]).decode  # type: ignore[valid-type]
         self._version = ""
-        self._watched_at = time.monotonic()
+        self.clock = clock
+        self._watched_at = clock.monotonic()
 
     async def for_ever(self) -> AsyncGenerator[Listed[T] | Changed[T], None]:
         """List and watch again and again; whatever fails is tried again after a jittered pause. Never ends."""
         failures = 0
         while True:
-            began = time.monotonic()
+            began = self.clock.monotonic()
             try:
                 async with aclosing(self.list_then_watch()) as parts:
                     async for part in parts:
@@ -181,7 +183,7 @@ class Feed(Generic[T]):
             except KubeError as error:
                 if isinstance(error, Gone):
                     self.tell(Signal.EXPIRED, 1)
-                failures = _failures(failures, began)
+                failures = _failures(failures, self.clock.monotonic() - began)
                 await self._rest(error, failures)
 
     async def list_then_watch(self) -> AsyncGenerator[Listed[T] | Changed[T], None]:
@@ -196,7 +198,7 @@ class Feed(Generic[T]):
                 yield page
         failures = 0
         while True:
-            opened = time.monotonic()
+            opened = self.clock.monotonic()
             try:
                 async with aclosing(self.watch_once()) as batches:
                     async for batch in batches:
@@ -211,7 +213,7 @@ class Feed(Generic[T]):
                 failures += 1
             else:
                 if (
-                    time.monotonic() - opened < SHORT_WATCH_SECONDS
+                    self.clock.monotonic() - opened < SHORT_WATCH_SECONDS
                 ):  # a server that closes at once is not asked in a loop
                     await asyncio.sleep(backoff(failures, first=FIRST_BACKOFF_SECONDS, most=MAX_BACKOFF_SECONDS))
                     failures += 1
@@ -233,7 +235,7 @@ class Feed(Generic[T]):
             "timeoutSeconds": random.randint(*self._watch_seconds),  # noqa: S311 -- only spreads load
         }
         path = self._resource.path(self._namespace)
-        now, self._watched_at = time.monotonic(), self._watched_at
+        now, self._watched_at = self.clock.monotonic(), self._watched_at
         self.tell(Signal.WATCHED, now - self._watched_at)
         self._watched_at = now
         what = f"watch {self._resource.describe(self._namespace)}"
@@ -242,10 +244,10 @@ class Feed(Generic[T]):
             transport.stream(path, params=params, inactivity=self._inactivity, what=what) as stream,
             aclosing(lines(stream)) as batches,
         ):
-            self.heard, self._opened_at = time.time(), time.monotonic()
+            self.heard, self._opened_at = self.clock.now(), self.clock.monotonic()
             async for batch in batches:
-                received = time.monotonic()
-                self.heard = time.time()
+                received = self.clock.monotonic()
+                self.heard = self.clock.now()
                 self.last_error = None
                 if changes := self._changes(batch):
                     yield Changed(changes, received)
@@ -260,7 +262,7 @@ class Feed(Generic[T]):
             log.exception("observer failed", resource=str(self._resource), signal=signal.value)
 
     async def _list(self) -> AsyncGenerator[Listed[T], None]:
-        started = time.monotonic()
+        started = self.clock.monotonic()
         pages = self._client.pages(
             self._resource,
             self._namespace,
@@ -273,9 +275,9 @@ class Feed(Generic[T]):
             last = not page.metadata.continue_
             if last:
                 self._version = page.metadata.resource_version
-                self.heard = time.time()
+                self.heard = self.clock.now()
                 self.last_error = None
-                self.tell(Signal.LISTED, time.monotonic() - started)
+                self.tell(Signal.LISTED, self.clock.monotonic() - started)
             yield Listed(self._objects(page), first, last)
 
     def _objects(self, page: Page) -> dict[str, T | None]:

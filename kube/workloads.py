@@ -2,7 +2,7 @@
 
 import msgspec
 
-from kube.objects import Condition, Object, Quantities, StrMap, Struct, detach
+from kube.objects import Condition, Object, Quantities, StrMap, Struct, detached
 
 
 class TopologyRequest(Struct, frozen=True):
@@ -23,7 +23,7 @@ class WorkloadPodSet(Struct, frozen=True):
     topology_request: TopologyRequest | None = None
 
     def __post_init__(self) -> None:
-        detach(self, self.template)
+        msgspec.structs.force_setattr(self, "template", detached(self.template))
 
 
 class WorkloadSpec(Struct, frozen=True):

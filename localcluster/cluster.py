@@ -20,6 +20,7 @@ from typing import Any, Self
 
 import yaml
 
+from clock import SYSTEM, Clock
 from localcluster import health, kwok, pki
 from localcluster.commands import Layout, command
 from localcluster.errors import NotReady
@@ -55,6 +56,7 @@ class LocalCluster:
         options: Options | None = None,
         binaries: Binaries | None = None,
         progress: Progress | None = None,
+        clock: Clock = SYSTEM,
     ) -> None:
         """Nothing starts before ``up``. ``progress`` is told what is being waited for."""
         self._temporary = directory is None
@@ -62,6 +64,7 @@ class LocalCluster:
         self.options = options or Options()
         self._progress = progress or (lambda _: None)
         self._binaries = binaries
+        self._clock = clock
         self._reservation: Reservation | None = None
         self._layout: Layout | None = None
         self._components: dict[str, Component] = {}
@@ -130,7 +133,7 @@ class LocalCluster:
         """
         try:
             self._prepare()
-            deadline = time.monotonic() + timeout
+            deadline = self._clock.monotonic() + timeout
             for group in ((ETCD,), (API_SERVER,), (CONTROLLER_MANAGER, SCHEDULER, KWOK)):
                 self._progress(f"starting {', '.join(group)}")
                 if KWOK in group:
@@ -182,10 +185,10 @@ class LocalCluster:
         made = service.component(self.directory, layout.kubeconfig(KWOK), publishing, self._environment())
         self._components[KUBELETS] = made
         made.start()
-        deadline = time.monotonic() + timeout
+        deadline = self._clock.monotonic() + timeout
         while not service.is_ready(self.directory):
             made.check()
-            if time.monotonic() > deadline:
+            if self._clock.monotonic() > deadline:
                 raise made.failure("did not become ready in time")
             time.sleep(POLL_SECONDS)
 
@@ -204,7 +207,7 @@ class LocalCluster:
         if name == KWOK and component.pid is None and component.exit_status is not None:
             kwok.forget_leases(health.api(self._require_layout()))
         component.start()
-        self._wait([name], time.monotonic() + timeout)
+        self._wait([name], self._clock.monotonic() + timeout)
 
     def restart(self, name: str, timeout: float = START_SECONDS) -> None:
         """Stop one component gently and start it again."""
@@ -251,7 +254,7 @@ class LocalCluster:
             for user in pki.USERS:
                 pki.rewrite_server(layout.kubeconfig(user), layout.api_url)
             return
-        pki.write_all(layout.pki, layout.api_url)
+        pki.write_all(layout.pki, layout.api_url, self._clock.utc())
         complete.touch()
 
     def _make(self, name: str, layout: Layout) -> Component:
@@ -268,7 +271,7 @@ class LocalCluster:
             for component in pending:
                 component.check()
             pending = [component for component in pending if not health.is_ready(component.name, layout)]
-            if pending and time.monotonic() > deadline:
+            if pending and self._clock.monotonic() > deadline:
                 raise pending[0].failure("did not become ready in time")
             time.sleep(POLL_SECONDS if pending else 0)
 
@@ -276,7 +279,7 @@ class LocalCluster:
         """Pods are refused before it exists."""
         api = health.api(self._require_layout())
         while not api.is_ok("/api/v1/namespaces/default/serviceaccounts/default"):
-            if time.monotonic() > deadline:
+            if self._clock.monotonic() > deadline:
                 raise NotReady("the controller manager made no default service account; see its log in the folder logs")
             time.sleep(POLL_SECONDS)
 

@@ -43,12 +43,13 @@ class Pair:
 class Authority:
     """A self-signed certificate authority that lives as long as the cluster's folder."""
 
-    def __init__(self, name: str) -> None:
-        """Make the authority's key and certificate."""
+    def __init__(self, name: str, now: dt.datetime) -> None:
+        """Make the authority's key and certificate; all that it issues is valid from ``now`` on."""
+        self._now = now
         self._key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         usage = _key_usage(ca=True)
-        builder = _builder(subject, self._key.public_key()).issuer_name(subject)
+        builder = _builder(subject, self._key.public_key(), now).issuer_name(subject)
         self._cert = (
             builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(usage, critical=True)
@@ -69,7 +70,7 @@ class Authority:
             names.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization))
         purposes = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if server else [])]
         builder = (
-            _builder(x509.Name(names), key.public_key())
+            _builder(x509.Name(names), key.public_key(), self._now)
             .issuer_name(self._cert.subject)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage(ca=False), critical=True)
@@ -82,8 +83,7 @@ class Authority:
         return Pair(cert.public_bytes(serialization.Encoding.PEM), private_pem(key))
 
 
-def _builder(subject: x509.Name, public_key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-    now = dt.datetime.now(dt.UTC)
+def _builder(subject: x509.Name, public_key: ec.EllipticCurvePublicKey, now: dt.datetime) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -133,7 +133,7 @@ def write_private(path: Path, content: bytes) -> None:
     temporary.replace(path)
 
 
-def write_all(directory: Path, server: str) -> None:
+def write_all(directory: Path, server: str, now: dt.datetime) -> None:
     """Write every certificate, key and kubeconfig of a cluster whose API server is at ``server`` (a URL).
 
     Files in ``directory``: ``ca.crt|key``, ``apiserver.crt|key``, ``component.crt|key`` (serving certificate of the
@@ -142,7 +142,7 @@ def write_all(directory: Path, server: str) -> None:
     ``<user>.crt|key|kubeconfig`` for each of ``USERS``.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    cluster, etcd = Authority("topogate-local-ca"), Authority("topogate-local-etcd-ca")
+    cluster, etcd = Authority("topogate-local-ca", now), Authority("topogate-local-etcd-ca", now)
     _write_pair(directory, "ca", cluster.pair)
     _write_pair(directory, "apiserver", cluster.issue("kube-apiserver", server=True))
     _write_pair(directory, "component", cluster.issue("localhost", server=True))

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from clock import SYSTEM, Clock
 from localcluster import launch
 from localcluster.errors import ComponentFailed
 
@@ -139,11 +140,11 @@ def usage(pid: int) -> tuple[int, float]:
     return int(fields[21]) * os.sysconf("SC_PAGE_SIZE"), ticks / os.sysconf("SC_CLK_TCK")
 
 
-def wait_gone(pid: int, started: int, timeout: float) -> bool:
+def wait_gone(pid: int, started: int, timeout: float, clock: Clock = SYSTEM) -> bool:
     """Wait until the process ``pid`` that started at ``started`` is gone; False at the deadline."""
-    deadline = time.monotonic() + timeout
+    deadline = clock.monotonic() + timeout
     while start_time(pid) == started:
-        if time.monotonic() > deadline:
+        if clock.monotonic() > deadline:
             return False
         time.sleep(0.02)
     return True

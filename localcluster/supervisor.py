@@ -14,13 +14,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
 import msgspec
 
+from clock import SYSTEM, Clock
 from localcluster import health
 from localcluster.api import Refused
 from localcluster.cluster import PORTS_FILE, LocalCluster
@@ -42,7 +43,7 @@ NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?")
 Progress = Callable[[str], None]
 
 
-class State(msgspec.Struct, kw_only=True):
+class State(msgspec.Struct, frozen=True, kw_only=True):
     """What a supervisor tells about itself; ``started`` (clock ticks since boot) tells it from a later process."""
 
     pid: int
@@ -86,7 +87,7 @@ def statuses(folder: Path) -> list[health.ComponentStatus]:
 # From outside
 
 
-def start(folder: Path, options: Options, *, progress: Progress, timeout: float) -> None:
+def start(folder: Path, options: Options, *, progress: Progress, timeout: float, clock: Clock = SYSTEM) -> None:
     """Start a supervisor in the background and wait until its cluster is ready.
 
     Raises AlreadyUp, LocalClusterError with what the supervisor said, and NotReady at the deadline. The supervisor is
@@ -98,7 +99,7 @@ def start(folder: Path, options: Options, *, progress: Progress, timeout: float)
     (folder / STATE).unlink(missing_ok=True)
     process = _detach(folder, options)
     try:
-        _follow(folder, process, progress, timeout)
+        _follow(folder, process, progress, timeout, clock)
     except BaseException:
         process.terminate()
         process.wait()
@@ -123,9 +124,9 @@ def _detach(folder: Path, options: Options) -> "subprocess.Popen[bytes]":
         )
 
 
-def _follow(folder: Path, process: "subprocess.Popen[bytes]", progress: Progress, timeout: float) -> None:
+def _follow(folder: Path, process: "subprocess.Popen[bytes]", progress: Progress, timeout: float, clock: Clock) -> None:
     """Pass on what the supervisor says until it is ready; building does not count as waiting."""
-    said, deadline = "", time.monotonic() + timeout
+    said, deadline = "", clock.monotonic() + timeout
     while True:
         ended = process.poll() is not None
         state = running(folder) or _last_words(folder)
@@ -137,8 +138,8 @@ def _follow(folder: Path, process: "subprocess.Popen[bytes]", progress: Progress
             said = state.message
             progress(said)
         if state is not None and state.phase == "Preparing":
-            deadline = time.monotonic() + timeout
-        if time.monotonic() > deadline:
+            deadline = clock.monotonic() + timeout
+        if clock.monotonic() > deadline:
             raise NotReady(f"the cluster did not become ready in time; its logs are in {folder / 'logs'}")
         time.sleep(POLL_SECONDS)
 
@@ -179,8 +180,10 @@ def run(folder: Path, options: Options, *, progress: Progress, ready: Callable[[
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     state = State(pid=os.getpid(), started=start_time(os.getpid()) or 0)
 
-    def tell(phase: str, message: str) -> None:
-        state.phase, state.message = phase, message
+    def tell(phase: str, message: str, pids: Mapping[str, int] | None = None) -> None:
+        nonlocal state
+        pids = state.pids if pids is None else dict(pids)
+        state = msgspec.structs.replace(state, phase=phase, message=message, pids=pids)
         write_private(folder / STATE, msgspec.json.encode(state))
 
     def report(message: str) -> None:
@@ -192,14 +195,12 @@ def run(folder: Path, options: Options, *, progress: Progress, ready: Callable[[
         report("preparing")
         try:
             cluster.up()
-            state.pids = cluster.pids
-            tell("Ready", "")
+            tell("Ready", "", cluster.pids)
             ready(cluster)
             while True:
                 time.sleep(REVIVE_SECONDS)
                 if _revive(cluster, progress) or _play_kubelets(cluster, progress):
-                    state.pids = cluster.pids
-                    tell("Ready", "")
+                    tell("Ready", "", cluster.pids)
         except LocalClusterError as error:
             tell("Failed", str(error))
             raise
@@ -249,12 +250,12 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def main() -> None:
+def main(clock: Clock = SYSTEM) -> None:
     """``python -m localcluster.supervisor DIRECTORY OPTIONS``; OPTIONS is JSON."""
     folder, options = Path(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=Options)
 
     def say(message: str) -> None:
-        sys.stderr.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {message}\n")
+        sys.stderr.write(f"{clock.utc().astimezone().strftime('%Y-%m-%dT%H:%M:%S%z')} {message}\n")
         sys.stderr.flush()
 
     try:

@@ -58,18 +58,19 @@ def explain(state: ClusterState, queues: Queues, queue: str, workload: Workload)
     found = options(state, queues.quotas.queues[queue], queues.plain, workload)
     if not found.found and found.refusal is not None:
         return found.refusal
-    return tuple(_option(queues.quotas, queue, option) for option in found.found)
+    spared = queues.quotas.spares(queue, workload)
+    return tuple(_option(queues.quotas, queue, option, non_preemptible=spared) for option in found.found)
 
 
-def _option(quotas: Quotas, queue: str, option: FlavorAssignment) -> OptionFit:
+def _option(quotas: Quotas, queue: str, option: FlavorAssignment, *, non_preemptible: bool) -> OptionFit:
     fits = tuple(
         QuotaFit(
             *key,
             wanted=wanted,
             nominal=quotas.nominal(queue, key),
             used=quotas.used(queue, key),
-            left=quotas.available(queue, key),
-            most=quotas.limit(queue, key),
+            left=quotas.available(queue, key, non_preemptible=non_preemptible),
+            most=quotas.limit(queue, key, non_preemptible=non_preemptible),
         )
         for key, wanted in option.amounts.items()
     )

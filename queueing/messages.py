@@ -43,6 +43,9 @@ def _missing(queues: "Queues", queue: str, one: Missing) -> str:
     used = format_quantity(one.resource, one.used)
     text = f"{want} {one.resource} of flavor {one.flavor} wanted, {lacking} more than is left: "
     text += f"cluster queue {queue} uses {used} of its nominal {nominal}"
+    if one.non_preemptible is not None:
+        lasting = format_quantity(one.resource, one.non_preemptible)
+        return f"{text}, {lasting} of it for workloads that are nobody's victims: such may not borrow"
     if one.borrowing_limit and quotas.queues[queue].cohort:
         most = format_quantity(one.resource, one.limit or 0)
         return f"{text}, and may use {most} at most with what it borrows{_users(queues, [queue], key)}"
@@ -74,15 +77,17 @@ def _users(queues: "Queues", names: Iterable[str], key: FlavorResource) -> str:
     )
 
 
-def exceeds(quotas: Quotas, queue: str, amounts: Quantities) -> Refusal:
-    """More than the queue may ever have."""
+def exceeds(quotas: Quotas, queue: str, amounts: Quantities, *, non_preemptible: bool = False) -> Refusal:
+    """More than the queue may ever have, or one that may not borrow."""
+    limits = {key: quotas.limit(queue, key, non_preemptible=non_preemptible) for key in amounts}
     parts = [
-        f"{format_quantity(resource, amount)} {resource} of flavor {flavor} wanted, at most "
-        f"{format_quantity(resource, quotas.limit(queue, (flavor, resource)))} possible"
-        for (flavor, resource), amount in amounts.items()
-        if amount > quotas.limit(queue, (flavor, resource))
+        f"{format_quantity(key[1], amount)} {key[1]} of flavor {key[0]} wanted, at most "
+        f"{format_quantity(key[1], limits[key])} possible"
+        for key, amount in amounts.items()
+        if amount > limits[key]
     ]
-    text = f"cluster queue {queue}: {'; '.join(parts)}. Raise its quota or borrowing limit, or ask for less"
+    why = " for a workload that is nobody's victim, and so may not borrow" if non_preemptible else ""
+    text = f"cluster queue {queue}: {'; '.join(parts)}{why}. Raise its quota or borrowing limit, or ask for less"
     return Refusal(Reason.EXCEEDS_QUOTA, text, flavor=next(iter(amounts))[0])
 
 

@@ -4,6 +4,7 @@ Amounts are integers as in the engine: ``cpu`` in milli-CPU, memory in bytes, ev
 seconds on one clock, the one that `now` is read from; creation times must be on it too (seconds since the epoch do).
 """
 
+from dataclasses import replace
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Final
@@ -11,8 +12,9 @@ from typing import Final
 import msgspec
 
 from engine.cluster.filters import selects
-from engine.model import Amounts, PodSet, Requirement
+from engine.model import Amounts, PodSet, Requirement, Taint, Toleration
 from engine.preemption.model import Rules as VictimRules
+from engine.preemption.model import Strategy
 
 AUTO: Final = "auto"  # a requested level: the narrowest of whichever flavor is tried
 
@@ -42,6 +44,14 @@ class Reclaim(StrEnum):
     NEVER = "Never"
     LOWER = "LowerPriority"
     ANY = "Any"
+
+
+class NonPreemptible(StrEnum):
+    """Who may say in a queue that a workload is nobody's victim; of a workload: who says it of this one."""
+
+    NEVER = "Never"  # nobody
+    BY_CLASS = "ByClass"  # its priority class, which administrators write
+    BY_WORKLOAD = "ByWorkload"  # the workload itself
 
 
 class _Struct(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -78,18 +88,36 @@ class Preemption(_Struct, frozen=True):
     """Whom a queue's workloads may preempt.
 
     ``borrowing``: whether a workload that would itself borrow may preempt workloads of lower priority in other queues;
-    ``threshold``: then only those of at most this priority (None: no bound).
+    ``threshold``: then only those of at most this priority (None: no bound). ``strategy``, ``alpha``: which victims are
+    the least (None: as `Rules.victims` say). ``non_preemptible``: whose word makes a workload nobody's victim.
     """
 
     within: Within = Within.NEVER
     reclaim: Reclaim = Reclaim.NEVER
     borrowing: bool = False
     threshold: int | None = None
+    strategy: Strategy | None = None
+    alpha: float | None = None
+    non_preemptible: NonPreemptible = NonPreemptible.BY_CLASS
 
     @property
     def any(self) -> bool:
         """Whether it may preempt at all."""
         return self.within is not Within.NEVER or self.reclaim is not Reclaim.NEVER
+
+    def spares(self, workload: "Workload") -> bool:
+        """Whether a workload of the queue is nobody's victim, as far as it does not borrow."""
+        said, believed = workload.non_preemptible, self.non_preemptible
+        if NonPreemptible.NEVER in {said, believed}:
+            return False
+        return said is NonPreemptible.BY_CLASS or believed is NonPreemptible.BY_WORKLOAD
+
+    def victims(self, rules: VictimRules) -> VictimRules:
+        """Which victims are the least for the queue; ``rules``: for all queues that do not say it."""
+        if self.strategy is None and self.alpha is None:
+            return rules
+        scoring = rules.scoring if self.alpha is None else replace(rules.scoring, alpha=self.alpha)
+        return VictimRules(self.strategy or rules.strategy, scoring)
 
 
 class ClusterQueue(_Struct, frozen=True):
@@ -126,10 +154,12 @@ class LocalQueue(_Struct, frozen=True):
 
 
 class PlainFlavor(_Struct, frozen=True):
-    """A flavor without a topology: quota only, the engine does not know it."""
+    """A flavor without a topology: quota only, the engine does not know it. ``taints``: what pods must tolerate."""
 
     name: str
     node_labels: dict[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
+    taints: tuple[Taint, ...] = ()
 
 
 class Workload(_Struct, frozen=True):
@@ -140,6 +170,7 @@ class Workload(_Struct, frozen=True):
     that was evicted the time of its return, where the rules say that it goes to the back. ``uid`` tells it from an
     earlier one of the same key. ``by_slices``: it may lose some of its slices, and keeps the others
     (`queueing.queues.eviction_units`). ``pod_priority``: that of its pods in Kubernetes, where it is not ``priority``.
+    ``preempts``: whether it may have others evicted. ``non_preemptible``: who says that it is nobody's victim.
     """
 
     key: str
@@ -152,6 +183,8 @@ class Workload(_Struct, frozen=True):
     at_least: dict[str, int] = {}
     by_slices: bool = False
     pod_priority: int | None = None
+    preempts: bool = True
+    non_preemptible: NonPreemptible = NonPreemptible.NEVER
 
     @property
     def outranks(self) -> int:
@@ -175,8 +208,9 @@ class Rules(_Struct, frozen=True):
 
     ``patience``: seconds after which one that waits keeps the room it needs from those behind it. ``fair``: queues of a
     cohort take turns by dominant resource share, and victims are taken from those above theirs. ``victims``: which
-    victims are the least. ``pods``: pods that no queue admitted may be victims too, where their priority is lower.
-    ``override``: who borrows is a victim also where budgets protect it, for a queue that takes back nominal quota.
+    victims are the least, where a queue does not say it. ``pods``: pods that no queue admitted may be victims too,
+    where their priority is lower. ``override``: who borrows is a victim also where budgets protect it, for a queue that
+    takes back nominal quota.
     """
 
     patience: float = 300.0
@@ -202,7 +236,12 @@ def shape(workload: Workload) -> bytes:
 
     The labels that tell one job's pods from another's are left out, unless the pods themselves look at labels.
     """
-    return digest([plain(pod_set) for pod_set in workload.pod_sets], workload.at_least)
+    return digest(
+        [plain(pod_set) for pod_set in workload.pod_sets],
+        workload.at_least,
+        workload.preempts,
+        workload.non_preemptible,
+    )
 
 
 def digest(*parts: object) -> bytes:

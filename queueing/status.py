@@ -19,7 +19,7 @@ from typing import Any, Final
 from engine.quantity import format_quantity
 from engine.reasons import Reason
 from queueing.model import ClusterQueue, FlavorResource, LocalQueue, Quantities, Stop, serves
-from queueing.queues.entry import HOLDING, Phase
+from queueing.queues.entry import HOLDING, Phase, is_growth
 from queueing.queues.eviction_units import is_orphan
 from queueing.queues.queues import Queues
 
@@ -46,6 +46,23 @@ class Standing:
     used: Quantities = field(default_factory=dict)
     nominal: Quantities | None = None
     share: int | None = None
+
+    def count_pending(self) -> None:
+        """One more waits."""
+        self.pending += 1
+
+    def count_reserving(self, amounts: Mapping[FlavorResource, int], *, settled: bool) -> None:
+        """One more holds quota; ``settled``: it is admitted."""
+        self.reserving += 1
+        self.admitted += settled
+        self.hold(amounts, settled=settled)
+
+    def hold(self, amounts: Mapping[FlavorResource, int], *, settled: bool) -> None:
+        """So much quota is held."""
+        for key, amount in amounts.items():
+            self.reserved[key] = self.reserved.get(key, 0) + amount
+            if settled:
+                self.used[key] = self.used.get(key, 0) + amount
 
     def borrowed(self, amounts: Mapping[FlavorResource, int], key: FlavorResource) -> int | None:
         """How much of these amounts is beyond what the queue owns; None for a local queue."""
@@ -78,34 +95,35 @@ def standings(queues: Queues, flavors: Collection[str], *, unchecked: Collection
         for standing in (behind, ahead):
             if standing is None:
                 continue
-            standing.pending += entry.phase is not Phase.ADMITTED
+            if is_growth(key):  # more of a workload that is counted by itself
+                standing.hold(entry.grant.amounts if entry.grant is not None else {}, settled=False)
+                continue
+            if entry.phase is not Phase.ADMITTED:
+                standing.count_pending()
             if entry.grant is not None and entry.phase in HOLDING:
                 settled = entry.phase is Phase.ADMITTED and key not in unchecked
-                standing.reserving += 1
-                standing.admitted += settled
-                _hold(standing, entry.grant.amounts, settled=settled)
+                standing.count_reserving(entry.grant.amounts, settled=settled)
     for unit, held in queues.quotas.held.items():
         if is_orphan(unit) and (standing := cluster.get(held.queue)) is not None:
-            _hold(standing, held.amounts, settled=True)
+            standing.hold(held.amounts, settled=True)
     return Standings(cluster, local)
-
-
-def _hold(standing: Standing, amounts: Mapping[FlavorResource, int], *, settled: bool) -> None:
-    for key, amount in amounts.items():
-        standing.reserved[key] = standing.reserved.get(key, 0) + amount
-        if settled:
-            standing.used[key] = standing.used.get(key, 0) + amount
 
 
 def _cluster(queues: Queues, queue: ClusterQueue, known: Collection[str]) -> Standing:
     active, reason, message = _activity(queue, known)
-    nominal = dict(_nominal(queue))
-    standing = Standing(active, reason, message, nominal=nominal)
-    standing.reserved, standing.used = dict.fromkeys(nominal, 0), dict.fromkeys(nominal, 0)
+    nominal, share = dict(_nominal(queue)), None
     if queues.rules.fair and queue.cohort:
-        share = queues.quotas.share(queue.name)
-        standing.share = INFINITE_SHARE if isinf(share) else round(share)
-    return standing
+        found = queues.quotas.share(queue.name)
+        share = INFINITE_SHARE if isinf(found) else round(found)
+    return Standing(
+        active,
+        reason,
+        message,
+        reserved=dict.fromkeys(nominal, 0),
+        used=dict.fromkeys(nominal, 0),
+        nominal=nominal,
+        share=share,
+    )
 
 
 def _local(queues: Queues, queue: LocalQueue, cluster: Mapping[str, Standing]) -> Standing:

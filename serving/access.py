@@ -9,7 +9,6 @@ Rules
 
 import asyncio
 import hashlib
-import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -67,7 +66,7 @@ Review = Callable[[str], Awaitable[Verdict]]  # of a token; raises KubeError whe
 class Access:
     """Who may read the metrics of this component, by ``review``. ``clock`` is monotonic."""
 
-    def __init__(self, review: Review, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, review: Review, clock: Callable[[], float]) -> None:
         self._review = review
         self._clock = clock
         self._known: OrderedDict[bytes, _Known] = OrderedDict()

@@ -10,13 +10,14 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from ssl import SSLContext
 from typing import NamedTuple
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from clock import Clock
 from crds.settings import Settings
 from kube.client import Client
 from serving.access import Access, by_api_server
@@ -40,6 +41,7 @@ async def serving(
     *,
     ready: Callable[[], bool],
     alive: Callable[[], bool] = lambda: True,
+    clock: Clock,
 ) -> AsyncIterator[Ports]:
     """Serve while the block runs; a port that the settings have as 0 is any free one.
 
@@ -63,10 +65,10 @@ async def serving(
         async with _listening(address, settings.health_port, {**health, "/metrics": metrics}) as port:
             yield Ports(port, port)
         return
-    guarded = _guarded(Access(by_api_server(client)), metrics)
+    guarded = _guarded(Access(by_api_server(client), clock.monotonic), metrics)
     async with (
         _listening(address, settings.health_port, health) as port,
-        _listening(address, settings.metrics_port, {"/metrics": guarded}, tls=_own_tls()) as secure,
+        _listening(address, settings.metrics_port, {"/metrics": guarded}, tls=_own_tls(clock.utc())) as secure,
     ):
         yield Ports(port, secure)
 
@@ -98,12 +100,12 @@ def _guarded(access: Access, handler: Handler) -> Handler:
     return guarded
 
 
-def _own_tls() -> SSLContext:
+def _own_tls(now: datetime) -> SSLContext:
     from certs.authority import Lifetimes, create  # late: they bring a library that others can do without
     from certs.tls import ServerTls
 
     tls = ServerTls()
-    made = create(["localhost", socket.gethostname().lower()], datetime.now(UTC), Lifetimes(LIFE, LIFE))
+    made = create(["localhost", socket.gethostname().lower()], now, Lifetimes(LIFE, LIFE))
     tls.load(made.cert_pem, made.key_pem)
     return tls.context
 

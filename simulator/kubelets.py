@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from engine.kubelet.admit import empty
 from engine.kubelet.charge import charge
 from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
 from engine.kubelet.rebuild import asked, granted, inner
@@ -50,6 +51,14 @@ class Kubelets:
     def held(self, node: str, pod: str) -> NumaPlacement | None:
         """What a pod holds; None where it holds nothing inside a machine."""
         return self._holds.get(node, {}).get(pod)
+
+    def splits(self, node: str, pod: str, shape: PodShape | None) -> bool:
+        """Whether a pod holds something of more NUMA zones than it would if nothing else ran there."""
+        held = self.held(node, pod)
+        if held is None or shape is None:
+            return False
+        layout = self._machines[node].layout
+        return len(held.zones) > asked(layout, empty(layout), shape).zones.bit_count()
 
     def crosses(self, node: str, pod: str, resource: str) -> bool:
         """Whether a pod's devices come from several sockets though one has as many."""

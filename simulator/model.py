@@ -12,8 +12,9 @@ import msgspec
 
 from engine.kubelet.machine import CPU, HUGEPAGES, MEMORY, Container, Machine, PodShape, Qos
 from engine.model import Amounts, Flavor, Node, Pod, PodSet
+from engine.numa.score import ALIGNMENT_OVER_PACKING, AlignmentOverPacking
 from engine.preemption.model import Strategy
-from queueing.model import ClusterQueue, LocalQueue, PlainFlavor
+from queueing.model import ClusterQueue, LocalQueue, NonPreemptible, PlainFlavor
 
 NAMESPACE: Final = "default"
 QUEUE: Final = "default"
@@ -22,8 +23,8 @@ QUEUE: Final = "default"
 class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What somebody submits at ``arrival``; it has to run for ``duration`` seconds with all its pods.
 
-    ``queue`` is a LocalQueue of ``namespace``. ``at_least``: as in `queueing.model.Workload`; with fewer pods it runs
-    longer by as much.
+    ``queue`` is a LocalQueue of ``namespace``. ``preempts``, ``non_preemptible``, ``at_least``: as in
+    `queueing.model.Workload`; with fewer pods it runs longer by as much.
     """
 
     name: str
@@ -31,6 +32,8 @@ class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     duration: float
     pod_sets: tuple[PodSet, ...]
     priority: int = 0
+    preempts: bool = True
+    non_preemptible: NonPreemptible = NonPreemptible.NEVER
     namespace: str = NAMESPACE
     queue: str = QUEUE
     at_least: dict[str, int] = {}
@@ -73,7 +76,9 @@ class Placing(StrEnum):
 
 @dataclass(frozen=True)
 class Policy:
-    """One way to run the cluster. ``preemption``, ``strict``: None as each queue says; ``strategy``: of preemption.
+    """One way to run the cluster. ``preemption``, ``strict``, ``strategy`` (of preemption): None as each queue says.
+
+    ``alignment``: what may be given up to align pods.
 
     ``claims``: whether who waits for long keeps room from those behind it (docs/queues.md). None: with topology only.
     A claim of pods that no single domain has to hold closes all nodes, and with no topology that is every claim; no
@@ -86,7 +91,8 @@ class Policy:
     strict: bool | None = None
     fair: bool = False
     claims: bool | None = None
-    strategy: Strategy = Strategy.LEAST_PRIORITY
+    strategy: Strategy | None = None
+    alignment: AlignmentOverPacking = ALIGNMENT_OVER_PACKING
 
     @property
     def claiming(self) -> bool:

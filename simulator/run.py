@@ -23,7 +23,6 @@ import msgspec
 
 from engine.model import Policy as Wish
 from engine.model import TopologyRequest
-from engine.preemption.model import Rules as VictimRules
 from queueing.cycle.cycle import Decisions, cycle
 from queueing.model import (
     ClusterQueue,
@@ -83,7 +82,61 @@ class Track:
     reason: str = ""
     aligned: bool | None = None
     crossing: int = 0
+    split: int = 0
     domains: dict[str, int] = field(default_factory=dict)
+
+    def wait(self, reason: str) -> None:
+        """It waits, for this reason."""
+        self.reason = reason
+
+    def start(
+        self, where: Where, spread: tuple[dict[str, int], bool | None], *, slowdown: float, longer: float
+    ) -> None:
+        """Its pods are sent to nodes.
+
+        ``spread``: as `Tally.spread` has it. ``longer``: how much longer it takes for having fewer pods than it wishes;
+        ``slowdown``: and for not being aligned.
+        """
+        self.where, self.tries, self.reason = where, 0, ""
+        self.starts += 1
+        self.domains, self.aligned = spread
+        self.pace = (slowdown if self.aligned is False else 1.0) * longer
+
+    def run(self, now: float, crossing: int, split: int) -> None:
+        """All its pods run."""
+        self.running, self.since, self.crossing, self.split = True, now, crossing, split
+        self.started = now if self.started is None else self.started
+
+    def count_refusals(self, pods: int) -> None:
+        """Kubelets refused so many of its pods."""
+        self.refusals += pods
+
+    def try_again(self) -> None:
+        """Its pods that were refused will be made again."""
+        self.tries += 1
+
+    def evict(self, now: float, checkpoint: float) -> None:
+        """It is told to go; what it did since its last checkpoint is lost."""
+        if self.running:
+            worked = (now - self.since) / self.pace
+            kept = worked // checkpoint * checkpoint if checkpoint else 0.0
+            self.left = max(self.left - kept, 0.0)
+            self.lost += worked - kept
+        self.evictions += 1
+        self.starts += 1  # whatever was to happen to this start does not
+        self.leaving, self.running = True, False
+
+    def leave(self) -> None:
+        """Its pods are gone."""
+        self.where, self.running, self.leaving = None, False, False
+
+    def finish(self, now: float) -> None:
+        """All its work is done."""
+        self.left, self.end, self.finished = 0.0, End.FINISHED, now
+
+    def give_up(self, now: float, reason: str) -> None:
+        """Kubelets refused its pods for good."""
+        self.end, self.finished, self.reason = End.REFUSED, now, reason
 
 
 class Simulation:
@@ -147,7 +200,7 @@ class Simulation:
 
     def _end(self, track: Track) -> None:
         self._leave(track)
-        track.left, track.end, track.finished = 0.0, End.FINISHED, self.now
+        track.finish(self.now)
         self.done += 1
         self.queues.forget(self.site.state, track.job.key)
 
@@ -168,7 +221,7 @@ class Simulation:
             self.tally.takes(track.where, -1)
             self.tally.runs(-int(track.running))
             self.site.clear(track.where, self.queues)
-        track.where, track.running, track.leaving = None, False, False
+        track.leave()
 
     # -- what is decided --------------------------------------------------------------------------------------
 
@@ -198,53 +251,41 @@ class Simulation:
         for drained in made.evict:
             self._evict(self.tracks[drained.key])
         for waits in (*made.waiting, *made.given_up):
-            self.tracks[waits.key].reason = f"{waits.reason}: {waits.message}"
+            self.tracks[waits.key].wait(f"{waits.reason}: {waits.message}")
 
     def _start(self, track: Track, grant: AssumedAdmission) -> None:
         job = track.job
         where = self.site.put(job, grant, self.queues)
         self.tally.waits(job, -1)
         self.tally.takes(where, 1)
-        track.where, track.tries, track.reason = where, 0, ""
-        track.starts += 1
-        track.domains, track.aligned = self.tally.spread(job, where)
-        wanted, got = job.pods, sum(grant.counts.values())
-        crossing = self.options.slowdown if track.aligned is False else 1.0
-        track.pace = crossing * (wanted / got if got else 1.0)
+        got = sum(grant.counts.values())
+        longer = job.pods / got if got else 1.0
+        track.start(where, self.tally.spread(job, where), slowdown=self.options.slowdown, longer=longer)
         self._offer(track, where)
 
     def _offer(self, track: Track, where: Where) -> None:
         """Kubelets take the pods that do not run yet, or refuse them."""
         refused = self.site.offer(where, self.queues)
-        track.refusals += len(refused)
+        track.count_refusals(len(refused))
         if not refused:
-            track.running, track.since = True, self.now
-            track.crossing = self.site.crossing(where, self.tally.resource)
+            track.run(self.now, self.site.crossing(where, self.tally.resource), self.site.split(where))
             self.tally.runs(1)
-            track.started = self.now if track.started is None else track.started
             self._later(track.left * track.pace, Kind.END, track)
         elif track.tries >= self.options.retries:
             self._leave(track)
-            track.end, track.finished, track.reason = End.REFUSED, self.now, f"kubelets refused its pods: {refused[0]}"
+            track.give_up(self.now, f"kubelets refused its pods: {refused[0]}")
             self.done += 1
             self.queues.forget(self.site.state, track.job.key)
         else:
             self._later(min(FIRST_RETRY * 2**track.tries, LAST_RETRY), Kind.RETRY, track)
-            track.tries += 1
+            track.try_again()
 
     def _evict(self, track: Track) -> None:
-        """It is told to go; what it did since its last checkpoint is lost."""
+        """It is told to go."""
         if track.where is None or track.leaving:
             return
-        if track.running:
-            worked = (self.now - track.since) / track.pace
-            kept = worked // self.options.checkpoint * self.options.checkpoint if self.options.checkpoint else 0.0
-            track.left = max(track.left - kept, 0.0)
-            track.lost += worked - kept
-        track.evictions += 1
-        track.starts += 1  # whatever was to happen to this start does not
         self.tally.runs(-int(track.running))
-        track.leaving, track.running = True, False
+        track.evict(self.now, self.options.checkpoint)
         self._later(self.options.grace, Kind.GONE, track)
 
     def _later(self, seconds: float, kind: Kind, track: Track) -> None:
@@ -274,6 +315,7 @@ class Simulation:
             lost=track.lost,
             refusals=track.refusals,
             crossing=track.crossing,
+            split=track.split,
             aligned=track.aligned,
             domains=track.domains,
             reason=track.reason if end is not End.FINISHED else "",
@@ -300,13 +342,14 @@ def _waiting(job: Job, policy: Policy) -> Waiting:
         priority=job.priority,
         created=job.arrival,
         at_least=job.at_least,
+        preempts=job.preempts,
+        non_preemptible=job.non_preemptible,
     )
 
 
 def _queues(cluster: Cluster, policy: Policy, options: Options, jobs: Iterable[Job]) -> Queues:
     patience = options.patience if policy.claiming else inf
-    victims = VictimRules(strategy=policy.strategy)
-    made = Queues(Rules(patience=patience, fair=policy.fair, victims=victims))
+    made = Queues(Rules(patience=patience, fair=policy.fair))
     jobs = list(jobs)
     for namespace in sorted({job.namespace for job in jobs} | cluster.namespaces.keys()):
         made.set_namespace(namespace, cluster.namespaces.get(namespace, {}))
@@ -331,8 +374,11 @@ def _as_told(queue: ClusterQueue, policy: Policy) -> ClusterQueue:
     """A queue with what the policy overrides."""
     preemption = queue.preemption
     if policy.preemption is False:
-        preemption = Preemption()
+        preemption = Preemption(non_preemptible=preemption.non_preemptible)
     elif policy.preemption and not preemption.any:
-        preemption = Preemption(within=Within.LOWER, reclaim=Reclaim.ANY if queue.cohort else Reclaim.NEVER)
+        reclaim = Reclaim.ANY if queue.cohort else Reclaim.NEVER
+        preemption = msgspec.structs.replace(preemption, within=Within.LOWER, reclaim=reclaim)
+    if policy.strategy is not None:
+        preemption = msgspec.structs.replace(preemption, strategy=policy.strategy)
     strict = queue.strict if policy.strict is None else policy.strict
     return msgspec.structs.replace(queue, preemption=preemption, strict=strict)

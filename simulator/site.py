@@ -35,7 +35,7 @@ class Site:
         self._placing = policy.placing
         self._dice = random.Random(seed)  # noqa: S311  (a simulation, not a secret)
         self.kubelets = Kubelets(_machines(cluster))
-        self.state = ClusterState()
+        self.state = ClusterState(alignment_over_packing=policy.alignment)
         self.inside = bool(cluster.machines) and policy.placing is Placing.TOPOLOGY
         _fill(self.state, cluster, machines=cluster.machines if self.inside else ())
 
@@ -82,6 +82,10 @@ class Site:
     def crossing(self, where: Where, resource: str) -> int:
         """How many of the pods got devices of several sockets though one has as many."""
         return sum(self.kubelets.crosses(node, key, resource) for key, _, node in where.pods)
+
+    def split(self, where: Where) -> int:
+        """How many of the pods hold something of more NUMA zones than they would on an empty machine."""
+        return sum(self.kubelets.splits(node, key, pod_set.shape) for key, pod_set, node in where.pods)
 
     def _seen(self, job: Job, key: str, pod_set: PodSet, node: str, queues: Queues) -> None:
         """The pod is bound, and its node says what it holds."""
@@ -145,6 +149,7 @@ def _fill(state: ClusterState, cluster: Cluster, *, machines: tuple[Machine, ...
         state.set_machine(machine)
     for pod in cluster.pods:
         state.set_pod(pod)
+    state.settle()
 
 
 def main_flavor(state: ClusterState, resource: str) -> Flavor | None:

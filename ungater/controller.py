@@ -8,26 +8,24 @@
 """
 
 import asyncio
-import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, TypedDict
 
 import structlog
 
+from clock import Clock
+from crds.constants import Keys
 from crds.settings import Settings
 from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import Conflict, KubeError, NotFound
 from kube.events import EventRecorder
-from kube.objects import (
-    key,
-)
+from kube.objects import ResourceFlavor, key
 from queueing.cycle.shield import in_words
 from ungater.cache import rules
 from ungater.cache.cache import Cache
 from ungater.cache.pdb import BudgetWatch
-from ungater.cache.volume_watch import VolumeWatch
 from ungater.executor.executor import Executor
 from ungater.executor.lifecycle import Lifecycle, Reclaim
 from ungater.executor.notices import NodeNotices
@@ -81,51 +79,43 @@ class _Shared(TypedDict):
     again: Callable[[str, float], None]
     metrics: Metrics
     recorder: EventRecorder
+    clock: Clock
+
+
+class _OfLife(TypedDict):
+    """What a workload's life goes by."""
+
+    flavors: Mapping[str, ResourceFlavor]
+    keys: Keys
+    patience: float
+    reclaim: Reclaim
 
 
 class Controller:
     """One term of leadership."""
 
-    def __init__(self, settings: Settings, client: Client, metrics: Metrics, recorder: EventRecorder) -> None:
-        self.client = client
-        self.metrics = metrics
-        self.recorder = recorder
-        self.queue = WorkQueue()
-        self.guard = Guard(metrics.failed)
-        self.informers = informers = Informers(client, settings.keys, metrics.signal)
+    def __init__(
+        self, settings: Settings, client: Client, metrics: Metrics, recorder: EventRecorder, clock: Clock
+    ) -> None:
+        self._clock, self.client, self.metrics, self.recorder = clock, client, metrics, recorder
+        self.queue = WorkQueue(clock)
+        self.guard = Guard(clock, metrics.failed)
+        self.informers = informers = Informers(client, settings.keys, clock, metrics.signal)
         standings = Standings()
         notices = NodeNotices(recorder, metrics, informers.node)
         self.cache = _cache(
-            settings, informers, standings, notices, requeue=self.queue.add, wake=self.wake, guard=self.guard
+            settings, informers, standings, notices, clock, requeue=self.queue.add, wake=self.wake, guard=self.guard
         )
-        self.writer = WorkloadWriter(client)
-        shared: _Shared = {"again": self.queue.add, "metrics": metrics, "recorder": recorder}
-        self.pod_writer = PodWriter(
-            client,
-            settings.keys,
-            informers.flavors.store,
-            concurrency=settings.ungate_concurrency,
-            timeout=settings.expectation_timeout_seconds,
-            stayed=self.cache.stayed,
-            guard=self.guard,
-            **shared,
-        )
+        self.writer = WorkloadWriter(client, clock)
+        shared: _Shared = {"again": self.queue.add, "metrics": metrics, "recorder": recorder, "clock": clock}
+        self.pod_writer = _pod_writer(settings, client, informers, self.cache, shared)
         self._signal = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self.evictor = Evictor(client, concurrency=EVICTIONS, guard=self.guard, **shared)
         self._budgets = BudgetWatch(self.cache, settings.keys)
         self.scheduler = Scheduler(self.cache, self.writer, spawn=self._spawn, **shared)
         self.lifecycle = Lifecycle(
-            client,
-            self.cache,
-            self.writer,
-            self.scheduler,
-            self.evictor,
-            flavors=informers.flavors.store,
-            keys=settings.keys,
-            patience=settings.eviction_patience_seconds,
-            reclaim=Reclaim(settings.reclaim_overrides_budgets, int(settings.reclaim_grace_seconds)),
-            **shared,
+            client, self.cache, self.writer, self.scheduler, self.evictor, **_of_life(settings, informers), **shared
         )
         self.executor = Executor(
             self.cache,
@@ -138,6 +128,7 @@ class Controller:
             requeue=self.queue.add,
             idle=self._idle,
             saw=self._saw,
+            clock=clock,
         )
         self.sweeper = Sweeper(
             self.cache,
@@ -150,15 +141,17 @@ class Controller:
             metrics=metrics,
             recorder=recorder,
             guard=self.guard,
+            clock=clock,
         )
         self._unseen: set[str] = set()  # uids known at the start, not looked at yet; keys of Workloads to be removed
         self._all_seen = asyncio.Event()
         self._looks = 0  # the id of a look in logs
         self._outcomes = {name: metrics.reconciles.labels(name) for name in ("done", "conflict", "error", "bug")}
-        self.bridge = AdmissionCheckController(client, self.cache, standings, _limits(settings))
-        informers.subscribe(self.cache, self._budgets, VolumeWatch(self.cache), self.bridge)
-        self._flavor_status = _flavor_status(client, self.cache, informers, recorder)
-        self._queue_status = _queue_status(client, self.cache, informers)
+        flavors = informers.flavors.store
+        self.bridge = AdmissionCheckController(client, self.cache, standings, _limits(settings), flavors, clock)
+        informers.subscribe(self.cache, self._budgets, self.bridge)
+        self._flavor_status = _flavor_status(client, self.cache, informers, recorder, clock)
+        self._queue_status = _queue_status(client, self.cache, informers, clock)
         self.ready = False
 
     # --- life ----------------------------------------------------------------------------------------------------
@@ -215,7 +208,7 @@ class Controller:
 
     def _idle(self) -> bool:
         """Whether no pod was let go just now and nobody is to be looked at."""
-        return time.monotonic() - self.pod_writer.last_sent > QUIET and len(self.queue) == 0
+        return self._clock.monotonic() - self.pod_writer.last_sent > QUIET and len(self.queue) == 0
 
     def _saw(self, uid: str) -> None:
         self._unseen.discard(uid)
@@ -225,15 +218,15 @@ class Controller:
     async def reconcile(self, uid: str) -> None:
         """Look at one job once. Failures of the API server only delay: the job is looked at again, later each time."""
         entry = self.cache.entries.get(uid)
-        if entry is None or entry.put_off():
+        if entry is None or entry.writes.put_off():
             return
         self._looks += 1
         outcome, context = "done", {"workload": entry.key, "reconcile": self._looks}
         try:
-            if not self.cache.regroup(entry):
+            if not self.cache.pod_groups.regroup(entry):
                 return
-            missing_pods.note(entry, time.monotonic())
-            instructions = reconcile.reconcile(entry, self.cache.rules, time.monotonic(), time.time())
+            missing_pods.note(entry, self._clock.monotonic())
+            instructions = reconcile.reconcile(entry, self.cache.rules, self._clock.monotonic(), self._clock.now())
             if entry.closing and not any(isinstance(one, LEAVING) for one in instructions):
                 self.lifecycle.keep(entry)
             predictions = None
@@ -246,7 +239,7 @@ class Controller:
                     if instruction is not instructions[-1] or not isinstance(instruction, WriteConditions):
                         self.queue.add(uid)
                     break
-            entry.failures = 0
+            entry.succeed()
             self.bridge.looked(entry)
         except (Conflict, NotFound, Overtaken) as error:
             outcome = "conflict"  # or deleted; no event tells of one that came and went while a watch was broken
@@ -264,8 +257,7 @@ class Controller:
     async def _poisoned(self, entry: WorkloadEntry, error: Exception) -> None:
         """A look failed otherwise than foreseen: say so, and leave the job alone for a while."""
         self.guard.failed("workload", entry.key, error)
-        entry.failures += 1
-        self.queue.add(entry.id, backoff(entry.failures, longest=LONGEST))
+        self.queue.add(entry.id, backoff(entry.count_failure(), longest=LONGEST))
         text, observed = in_words(error), entry.observed
         if text not in entry.noted:
             entry.noted.add(text)
@@ -279,17 +271,16 @@ class Controller:
                 )
 
     def _later(self, entry: WorkloadEntry) -> None:
-        entry.failures += 1
-        self.queue.add(entry.id, backoff(entry.failures))
+        self.queue.add(entry.id, backoff(entry.count_failure()))
 
     async def _refresh(self, entry: WorkloadEntry) -> None:
         self._later(entry)
         try:
             observed = await self.writer.read(entry.job.namespace, entry.job.workload)
         except REFUSED:
-            self.cache.unknown(entry)
+            entry.forget_workload()
         else:
-            self.cache.saw_workload(entry, observed)
+            self.cache.workloads.saw_workload(entry, observed)
 
     # --- the admission cycle -------------------------------------------------------------------------------------
 
@@ -308,7 +299,7 @@ class Controller:
                 await self._all_seen.wait()
         while True:
             due = scheduler.next_time
-            wait = SWEEP if due is None else min(SWEEP, max(0.0, due - time.time()))
+            wait = SWEEP if due is None else min(SWEEP, max(0.0, due - self._clock.now()))
             try:
                 async with asyncio.timeout(wait):
                     await self._signal.wait()
@@ -329,6 +320,7 @@ def _cache(
     informers: Informers,
     standings: Standings,
     notices: NodeNotices,
+    clock: Clock,
     *,
     requeue: Callable[[str, float], None],
     wake: Callable[[], None],
@@ -348,7 +340,30 @@ def _cache(
         missing_pods=rules.missing_pods(settings),
         require_queue=settings.require_queue,
         guard=guard,
+        clock=clock,
     )
+
+
+def _pod_writer(settings: Settings, client: Client, informers: Informers, cache: Cache, shared: _Shared) -> PodWriter:
+    return PodWriter(
+        client,
+        settings.keys,
+        informers.flavors.store,
+        concurrency=settings.ungate_concurrency,
+        timeout=settings.expectation_timeout_seconds,
+        stayed=cache.left_pods.stayed,
+        guard=cache.guard,
+        **shared,
+    )
+
+
+def _of_life(settings: Settings, informers: Informers) -> _OfLife:
+    return {
+        "flavors": informers.flavors.store,
+        "keys": settings.keys,
+        "patience": settings.eviction_patience_seconds,
+        "reclaim": Reclaim(settings.reclaim_overrides_budgets, int(settings.reclaim_grace_seconds)),
+    }
 
 
 def _limits(settings: Settings) -> Limits:
@@ -361,12 +376,14 @@ def _limits(settings: Settings) -> Limits:
     )
 
 
-def _flavor_status(client: Client, cache: Cache, informers: Informers, recorder: EventRecorder) -> FlavorStatus:
-    flavors = informers.flavors.store.values
-    return FlavorStatus(client, FlavorSource(cache.state, lambda: cache.layout, flavors, informers.node), recorder)
+def _flavor_status(
+    client: Client, cache: Cache, informers: Informers, recorder: EventRecorder, clock: Clock
+) -> FlavorStatus:
+    source = FlavorSource(cache.state, lambda: cache.layout, informers.flavors.store.values, informers.node)
+    return FlavorStatus(client, source, recorder, clock)
 
 
-def _queue_status(client: Client, cache: Cache, informers: Informers) -> QueueStatus:
+def _queue_status(client: Client, cache: Cache, informers: Informers, clock: Clock) -> QueueStatus:
     source = Source(
         cache.queues,
         lambda: cache.flavors,
@@ -374,4 +391,4 @@ def _queue_status(client: Client, cache: Cache, informers: Informers) -> QueueSt
         informers.local_queues.store.values,
         cache.unchecked,
     )
-    return QueueStatus(client, source)
+    return QueueStatus(client, source, clock)

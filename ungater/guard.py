@@ -12,6 +12,7 @@ from traceback import extract_tb
 
 import structlog
 
+from clock import Clock
 from ungater.workqueue import backoff
 
 REMEMBERED = 1024  # errors that were logged
@@ -23,7 +24,8 @@ log = structlog.get_logger()
 class Guard:
     """See the module. ``count(kind)`` counts an error."""
 
-    def __init__(self, count: Callable[[str], None] = lambda _kind: None) -> None:
+    def __init__(self, clock: Clock, count: Callable[[str], None] = lambda _kind: None) -> None:
+        self._clock = clock
         self._count = count
         self._logged: dict[tuple[str, str, str], None] = {}
 
@@ -52,8 +54,8 @@ class Guard:
         """Run what never ends; where it fails, begin it again after a pause. Ends by cancellation only."""
         failures = 0
         while True:
-            began = asyncio.get_running_loop().time()
+            began = self._clock.monotonic()
             with self("loop", name):
                 await loop()
-            failures = failures + 1 if asyncio.get_running_loop().time() - began < LONGEST_PAUSE else 1
+            failures = failures + 1 if self._clock.monotonic() - began < LONGEST_PAUSE else 1
             await asyncio.sleep(backoff(failures, longest=LONGEST_PAUSE))

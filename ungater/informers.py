@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, Protocol
 
+from clock import Clock
 from crds.constants import Keys
 from kube.budgets import PodDisruptionBudget
 from kube.client import Client
@@ -47,11 +48,10 @@ from kube.watch import Observe
 from ungater.cache.cache import Cache
 from ungater.cache.pdb import BudgetWatch
 from ungater.cache.stores import Stores
-from ungater.cache.volume_watch import VolumeWatch
 from ungater.jobs.leaderworkerset import NAME as LEADER_SET_NAME
 from ungater.jobs.pod_group import owner_key
 from ungater.model.job_view import JOB, JOB_API, JOB_SET, JOB_SET_API
-from ungater.model.kueue_objects import versions_of
+from ungater.model.kueue_objects import PRIORITY_CLASSES as WORKLOAD_CLASSES
 from ungater.model.workload_object import Workload
 from ungater.numa.node_topologies import Sources
 from ungater.optional import OptionalInformer
@@ -73,12 +73,12 @@ class Kueue(Protocol):
 class Informers:
     """One informer for each kind. Those of ``optional`` are of kinds that a cluster may not serve."""
 
-    def __init__(self, client: Client, keys: Keys, observe: Observe | None = None) -> None:
+    def __init__(self, client: Client, keys: Keys, clock: Clock, observe: Observe | None = None) -> None:
         def watch(resource: Resource, kind: Any, **options: Any) -> Any:
-            return Informer(client, resource, kind, observe=observe, **options)
+            return Informer(client, resource, kind, observe=observe, clock=clock, **options)
 
         def optional(resource: Resource, kind: Any, **options: Any) -> Any:
-            return OptionalInformer(client, resource, kind, observe=observe, **options)
+            return OptionalInformer(client, resource, kind, observe=observe, clock=clock, **options)
 
         self.nodes: Informer[Node] = watch(NODES, Node)
         self.flavors: Informer[ResourceFlavor] = watch(RESOURCE_FLAVORS, ResourceFlavor)
@@ -102,7 +102,7 @@ class Informers:
             NODE_RESOURCE_TOPOLOGIES, NodeResourceTopology
         )
         self.flexes: OptionalInformer[FlexTopo] = optional(FLEX_TOPOS, FlexTopo)
-        newest, *older = versions_of("workloadpriorityclasses", "WorkloadPriorityClass")
+        newest, *older = WORKLOAD_CLASSES
         self.workload_classes: OptionalInformer[PriorityClass] = optional(newest, PriorityClass, older=older)
         self.budgets: OptionalInformer[PodDisruptionBudget] = optional(POD_DISRUPTION_BUDGETS, PodDisruptionBudget)
         # Without these owners, what their workloads hold would be given to others: they are waited for like all else.
@@ -167,7 +167,7 @@ class Informers:
         """A node by its name."""
         return self.nodes.store.get(name)
 
-    def subscribe(self, cache: Cache, budgets: BudgetWatch, volumes: VolumeWatch, kueue: Kueue) -> None:
+    def subscribe(self, cache: Cache, budgets: BudgetWatch, kueue: Kueue) -> None:
         """Have these be told of every change. An error is that of the object that changed, and no other's."""
 
         def guarded(kind: str, *handlers: Callable[[Event[Any]], None]) -> Callable[[Event[Any]], None]:
@@ -178,28 +178,28 @@ class Informers:
 
             return handle
 
-        self.nodes.subscribe(guarded("node", cache.on_node))
-        self.flavors.subscribe(guarded("flavor", cache.on_flavor, lambda _: kueue.flavors_changed()))
-        self.classes.subscribe(guarded("class", cache.on_class))
-        self.jobs.subscribe(guarded("job", cache.on_job))
-        self.pods.subscribe(guarded("pod", cache.on_pod, budgets.on_pod, volumes.on_pod))
-        self.workloads.subscribe(guarded("workload", cache.on_workload))
-        self.namespaces.subscribe(guarded("namespace", cache.on_namespace))
-        self.cluster_queues.subscribe(guarded("cluster queue", cache.on_cluster_queue))
-        self.local_queues.subscribe(guarded("local queue", cache.on_local_queue))
-        self.claims.subscribe(guarded("claim", volumes.on_claim))
-        self.volumes.subscribe(guarded("volume", volumes.on_volume))
-        self.storage_classes.subscribe(guarded("storage class", volumes.on_class))
-        self.csi_nodes.subscribe(guarded("csi node", volumes.on_csi_node))
-        self.topologies.subscribe(guarded("topology", cache.on_topology))
-        self.flexes.subscribe(guarded("topology", cache.on_flex))
-        self.workload_classes.subscribe(guarded("class", cache.on_workload_class))
+        self.nodes.subscribe(guarded("node", cache.nodes.on_node))
+        self.flavors.subscribe(guarded("flavor", cache.config.on_flavor, lambda _: kueue.flavors_changed()))
+        self.classes.subscribe(guarded("class", cache.classes.on_class))
+        self.jobs.subscribe(guarded("job", cache.jobs.on_job))
+        self.pods.subscribe(guarded("pod", cache.pods.on_pod, budgets.on_pod, cache.volumes.on_pod))
+        self.workloads.subscribe(guarded("workload", cache.workloads.on_workload))
+        self.namespaces.subscribe(guarded("namespace", cache.config.on_namespace))
+        self.cluster_queues.subscribe(guarded("cluster queue", cache.config.on_cluster_queue))
+        self.local_queues.subscribe(guarded("local queue", cache.config.on_local_queue))
+        self.claims.subscribe(guarded("claim", cache.volumes.on_claim))
+        self.volumes.subscribe(guarded("volume", cache.volumes.on_volume))
+        self.storage_classes.subscribe(guarded("storage class", cache.volumes.on_class))
+        self.csi_nodes.subscribe(guarded("csi node", cache.volumes.on_csi_node))
+        self.topologies.subscribe(guarded("topology", cache.nodes.on_topology))
+        self.flexes.subscribe(guarded("topology", cache.nodes.on_flex))
+        self.workload_classes.subscribe(guarded("class", cache.classes.on_workload_class))
         self.budgets.subscribe(guarded("budget", budgets.on_budget))
-        self.jobsets.subscribe(guarded("jobset", cache.on_jobset))
-        self.leader_sets.subscribe(guarded("leaders", cache.on_leaders))
-        self.revisions.subscribe(guarded("revision", cache.on_revision))
+        self.jobsets.subscribe(guarded("jobset", cache.jobs.on_jobset))
+        self.leader_sets.subscribe(guarded("leaders", cache.pod_groups.on_leaders))
+        self.revisions.subscribe(guarded("revision", cache.pod_groups.on_revision))
         for newest, one in self.replicated:
-            one.subscribe(guarded(newest.kind, partial(cache.on_replicated, newest)))
+            one.subscribe(guarded(newest.kind, partial(cache.pod_groups.on_replicated, newest)))
         self._foreign = kueue.informers()
 
     async def synced(self) -> None:

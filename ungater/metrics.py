@@ -5,7 +5,6 @@ while this process does not lead. docs/metrics.md lists them all; a test compare
 """
 
 import math
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -110,6 +109,11 @@ class Metrics:
             ["reason"],
             registry=registry,
         )
+        self.unforeseen = Counter(
+            "topogate_unforeseen_refusals",
+            "Pods that were refused for zones of resources of which their node tells no zones.",
+            registry=registry,
+        )
         self.misaligned = Counter(
             "topogate_misaligned_pods", "Pods that got other NUMA zones than were predicted.", registry=registry
         )
@@ -131,6 +135,12 @@ class Metrics:
             "topogate_machine_troubles",
             "Nodes that publish what cannot be used (problem), or sources that differ (disagreement).",
             ("kind",),
+            registry,
+        )
+        self._unrecorded = Table(
+            "topogate_unrecorded_pods",
+            "Pods that hold something in the zones of a node, and no record says in which, by what publishes the node.",
+            ("source",),
             registry,
         )
         self._nodes = Table(
@@ -215,6 +225,10 @@ class Metrics:
         self._machines.replace(_by_one(sources))
         self._troubles.replace(_by_one(mismatches))
 
+    def set_unrecorded(self, sources: Mapping[str, int]) -> None:
+        """Replace the number of pods without a record by source of their nodes."""
+        self._unrecorded.replace(_by_one(sources))
+
     def set_pending(self, reasons: Mapping[str, int]) -> None:
         """Replace the number of pending workloads of every reason."""
         self._pending.replace(_by_one(reasons))
@@ -223,8 +237,8 @@ class Metrics:
         """Replace when something was last heard of each resource, in seconds since the epoch."""
         self._heard.replace({(resource.plural,): at for resource, at in heard if at})
 
-    def set_capacity(self, state: ClusterState) -> None:
-        """Replace what is free; nothing is done where nothing changed since."""
+    def set_capacity(self, state: ClusterState, now: float) -> None:
+        """Replace what is free; nothing is done where nothing changed since. ``now``: monotonic."""
         seen = state.version, state.cluster.table.log_end
         if seen == self._seen:
             return
@@ -239,7 +253,7 @@ class Metrics:
             out, off = int(capacity.not_ready(WHOLE)[0]), int(capacity.cordoned(WHOLE)[0])
             nodes[name, "ready"] = tree.size - out - off
             nodes[name, "not_ready"], nodes[name, "cordoned"] = out, off
-            nodes[name, "unlabeled"] = self._unlabeled(state, flavor)
+            nodes[name, "unlabeled"] = self._unlabeled(state, flavor, now)
             for resource in resources:
                 have[name, resource] = _unit(resource, int(capacity.allocatable(resource, WHOLE)[0]))
                 free[name, resource] = _unit(resource, int(capacity.free(resource, WHOLE)[0]))
@@ -253,9 +267,9 @@ class Metrics:
         for table, rows in zip(tables, (nodes, have, free, largest, domains, whole), strict=True):
             table.replace(rows)
 
-    def _unlabeled(self, state: ClusterState, flavor: Flavor) -> int:
+    def _unlabeled(self, state: ClusterState, flavor: Flavor, now: float) -> int:
         """Nodes that a flavor selects without a place in its tree: a look at every node, so not each time."""
-        now, (at, count) = time.monotonic(), self._outside.get(flavor.name, (-math.inf, 0))
+        at, count = self._outside.get(flavor.name, (-math.inf, 0))
         if now - at > UNLABELED_SECONDS:
             at, count = now, sum(1 for _ in state.cluster.outside(flavor))
             self._outside[flavor.name] = at, count
@@ -266,7 +280,7 @@ class Metrics:
         self._seen = -1, -1
         for table in (self._pending, self._machines, self._troubles, self._nodes, self._allocatable, self._free):
             table.replace({})
-        for table in (self._largest, self._domains, self._whole, self._heard):
+        for table in (self._largest, self._domains, self._whole, self._heard, self._unrecorded):
             table.replace({})
 
 

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 import msgspec
 import structlog
 
+from clock import Clock
 from kube.client import Client
 from kube.errors import Forbidden, KubeError, KubeTimeout, NotFound
 from kube.informer import Event, EventKind, Informer
@@ -64,6 +65,7 @@ class OptionalInformer(Generic[T]):
         resource: Resource,
         type: type[T],  # noqa: A002 -- reads as in the client
         *,
+        clock: Clock,
         on_event: Callable[[Event[T]], None] | None = None,
         older: Sequence[Resource] = (),
         label_selector: str = "",
@@ -73,6 +75,7 @@ class OptionalInformer(Generic[T]):
         observe: Observe | None = None,
     ) -> None:
         self._client = client
+        self._clock = clock
         self._versions = (resource, *older)
         self.resource: Resource | None = None  # what is watched, while it is served
         self._type = type
@@ -178,6 +181,7 @@ class OptionalInformer(Generic[T]):
                 label_selector=self._labels,
                 on_event=self._on_event,
                 observe=self._observe,
+                clock=self._clock,
             )
             self._task = asyncio.create_task(self._informer.run())
 

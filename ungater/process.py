@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import structlog
 
+from clock import SYSTEM, Clock
 from crds.settings import Settings
 from kube.client import Client
 from kube.events import EventRecorder
@@ -25,12 +26,13 @@ log = structlog.get_logger()
 class Process:
     """The controller of one process: a fresh `Controller` for every term in which it leads."""
 
-    def __init__(self, settings: Settings, client: Client) -> None:
+    def __init__(self, settings: Settings, client: Client, clock: Clock) -> None:
         self._settings = settings
         self._client = client
-        self._recorder = EventRecorder(client, COMPONENT)
+        self._clock = clock
+        self._recorder = EventRecorder(client, COMPONENT, clock=clock)
         self.metrics = Metrics()
-        client.transport.observe = self.metrics.answered
+        client.transport.subscribe(self.metrics.answered)
         self.controller: Controller | None = None
 
     @property
@@ -65,10 +67,11 @@ class Process:
             lease_seconds=settings.lease_seconds,
             renew_seconds=settings.lease_renew_seconds,
             retry_seconds=settings.lease_retry_seconds,
+            clock=self._clock,
         )
 
     async def _lead(self, client: Client) -> None:
-        self.controller = Controller(self._settings, client, self.metrics, self._recorder)
+        self.controller = Controller(self._settings, client, self.metrics, self._recorder, self._clock)
         self.metrics.leader.set(1)
         try:
             await self.controller.run()
@@ -84,6 +87,7 @@ async def run(
     *,
     stop: asyncio.Event | None = None,
     on_port: Callable[[int], None] | None = None,
+    clock: Clock = SYSTEM,
 ) -> None:
     """Run until ``stop`` is set or the task is cancelled.
 
@@ -92,8 +96,8 @@ async def run(
     Raises:
         OSError: the port is taken.
     """
-    process = Process(settings, client)
-    async with serving(settings, client, process.metrics.registry, ready=lambda: process.ready) as ports:
+    process = Process(settings, client, clock)
+    async with serving(settings, client, process.metrics.registry, ready=lambda: process.ready, clock=clock) as ports:
         if on_port is not None:
             on_port(ports.health)
         log.info("serving", port=ports.health, metrics_port=ports.metrics)

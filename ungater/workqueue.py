@@ -4,6 +4,8 @@ import asyncio
 import random
 from collections import deque
 
+from clock import Clock
+
 FIRST_DELAY = 0.1  # seconds
 SHORTEST_DELAY = 0.001  # seconds: after less the clock may show no difference, and who waits for it asks again for ever
 LONGEST_DELAY = 30.0
@@ -13,12 +15,14 @@ LATEST = 3600.0  # seconds: who asks for a look in a year may be gone long befor
 class WorkQueue:
     """Keys to work on. A key that is added while a worker has it comes again when that worker is done."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._ready: deque[str] = deque()
         self._waiting: set[str] = set()  # in _ready
         self._working: set[str] = set()
         self._again: dict[str, float] = {}  # added while being worked on: the smallest delay asked for
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._due: dict[str, float] = {}  # of the timers, monotonic
         self._wake = asyncio.Event()
 
     def __len__(self) -> int:
@@ -69,22 +73,26 @@ class WorkQueue:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+        self._due.clear()
 
     def _schedule(self, key: str, after: float) -> None:
         loop, after = asyncio.get_running_loop(), min(max(after, SHORTEST_DELAY), LATEST)
-        timer = self._timers.get(key)
+        timer, due = self._timers.get(key), self._clock.monotonic() + after
         if timer is not None:
-            if timer.when() <= loop.time() + after:
+            if self._due[key] <= due:
                 return
             timer.cancel()
+        self._due[key] = due
         self._timers[key] = loop.call_later(after, self._fire, key)
 
     def _fire(self, key: str) -> None:
         self._timers.pop(key, None)
+        self._due.pop(key, None)
         self.add(key)
 
     def _cancel(self, key: str) -> None:
         if (timer := self._timers.pop(key, None)) is not None:
+            del self._due[key]
             timer.cancel()
 
 

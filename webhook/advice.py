@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 
-from crds.constants import GROUP, HOSTNAME_LABEL, NUMA_POLICY, NUMA_RESOURCES, Keys
+from crds.constants import GROUP, HOSTNAME_LABEL, NUMA_POLICY, NUMA_RESOURCES, TOPOLOGY_QOS, Keys
 from crds.request import JOB_PATH, TEMPLATE_PATH, ParsedRequest, level_in
 from engine.model import Policy
 from webhook.checks import OWN, OWN_REQUESTS, Route, queue_of, queue_path
@@ -75,7 +75,7 @@ def on_wishes(template: Pod, job: Job | None = None) -> Iterator[str]:
     """Wishes that lack what they go with."""
     places = [annotations_of(template.metadata), annotations_of(job.metadata if job is not None else None)]
     given = {key for place in places for key in place}
-    if NUMA_RESOURCES in given and NUMA_POLICY not in given:
+    if NUMA_RESOURCES in given and not {NUMA_POLICY, TOPOLOGY_QOS} & given:
         yield f"{NUMA_RESOURCES} has no effect without {NUMA_POLICY}"
 
 

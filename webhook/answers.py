@@ -6,7 +6,6 @@ writer), and so does a router. What is measured of it is in benchmarks/webhook.p
 
 import asyncio
 import math
-import time
 from collections.abc import Callable
 from email.utils import formatdate
 from functools import lru_cache
@@ -17,6 +16,7 @@ import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from clock import Clock
 from webhook.review import TEXT_TYPE, Reply
 
 log = structlog.get_logger(__name__)
@@ -38,8 +38,9 @@ class BodyBrokenError(Exception):
 class Answer(web.StreamResponse):
     """A whole answer. It has none of what its base offers: no headers to set, no streaming."""
 
-    def __init__(self, reply: Reply, *, keep_alive: bool) -> None:
+    def __init__(self, reply: Reply, clock: Clock, *, keep_alive: bool) -> None:
         self._reply = reply  # the base's own state is never made: see the module's docstring
+        self._clock = clock
         self._keep_alive = keep_alive
 
     async def prepare(self, request: web.BaseRequest) -> None:
@@ -47,7 +48,8 @@ class Answer(web.StreamResponse):
         transport = request.transport
         if transport is None:
             raise ConnectionResetError("the client is gone")
-        transport.write(message(self._reply, keep_alive=bool(self._keep_alive), with_body=request.method != "HEAD"))
+        keep_alive, with_body = bool(self._keep_alive), request.method != "HEAD"
+        transport.write(message(self._reply, self._clock.now(), keep_alive=keep_alive, with_body=with_body))
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await request.writer.drain()
@@ -59,10 +61,10 @@ class Answer(web.StreamResponse):
         """Nothing is left to write."""
 
 
-def message(reply: Reply, *, keep_alive: bool, with_body: bool = True) -> bytes:
-    """The whole HTTP message of an answer."""
+def message(reply: Reply, now: float, *, keep_alive: bool, with_body: bool = True) -> bytes:
+    """The whole HTTP message of an answer. ``now``: seconds since the epoch."""
     status, body, _, content_type = reply
-    head = _head(status, content_type, keep_alive, int(time.time()))
+    head = _head(status, content_type, keep_alive, int(now))
     return b"%b%d\r\n\r\n%b" % (head, len(body), body if with_body else b"")
 
 
@@ -127,7 +129,7 @@ class ProtocolLog:
     A client that speaks no HTTP is a line, not a stack trace, and at most one a second: it shall not fill the log too.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._next = -math.inf
         self._passed_over = 0

@@ -27,8 +27,9 @@ from typing import Any
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
+from clock import Clock
 from webhook import answers
-from webhook.crowd import Crowd, Place
+from webhook.crowd import Place
 from webhook.review import Reply
 
 HEAD_SECONDS = 10.0
@@ -76,7 +77,7 @@ class ReviewServer(web.Server):
     """An `aiohttp.web.Server` whose connections first try the short way.
 
     ``routes``: path -> what answers its reviews. ``limit``: bytes of a body, at most. ``closing``: whether connections
-    shall be closed after their next answer. ``crowd``: who may be connected; None: as many as come.
+    shall be closed after their next answer.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class ReviewServer(web.Server):
         routes: Mapping[str, Answerer],
         limit: int,
         closing: Callable[[], bool],
-        crowd: Crowd | None = None,
+        clock: Clock,
         **options: Any,
     ) -> None:
         super().__init__(_told(handler), **options)
@@ -94,7 +95,7 @@ class ReviewServer(web.Server):
         self.routes = routes
         self.limit = limit
         self.closing = closing
-        self.crowd = crowd or Crowd()
+        self.clock = clock
 
     @property
     def unheard(self) -> int:
@@ -102,11 +103,9 @@ class ReviewServer(web.Server):
         return sum(isinstance(each, ReviewConnection) and not each.heard for each in self.connections)
 
     def __call__(self, place: Place | None = None) -> RequestHandler:
-        """The protocol of a new connection; ``place`` None: one is taken, which there has to be."""
-        loop = asyncio.get_running_loop()
-        if place is None and (place := self.crowd.enter(loop.time())) is None:
-            raise ConnectionRefusedError("no place is left")
-        return ReviewConnection(self, place, loop=loop, **self._options)
+        """The protocol of a new connection; ``place`` None: there is room for all, so nobody ends it or asks for it."""
+        place = place or Place(None, self.clock.monotonic(), lambda: None, lambda: False)
+        return ReviewConnection(self, place, loop=asyncio.get_running_loop(), **self._options)
 
 
 def _told(handler: Handler) -> Handler:
@@ -136,6 +135,7 @@ class ReviewConnection(RequestHandler):
         "_part",
         "_place",
         "_server",
+        "_timers",
         "_wanted",
         "heard",
     )
@@ -144,7 +144,8 @@ class ReviewConnection(RequestHandler):
         super().__init__(server, loop=loop, **options)
         self._server = server
         self._place = place
-        self._clock = loop
+        self._clock = server.clock
+        self._timers = loop
         self._ending = False
         self._part = bytearray()  # of a request whose head is there
         self._wanted: tuple[Answerer, int, int] | None = None  # who answers; where the body begins and ends
@@ -158,7 +159,7 @@ class ReviewConnection(RequestHandler):
         super().connection_made(transport)
         if isinstance(transport, asyncio.Transport):
             transport.set_write_buffer_limits(high=MAX_UNSENT)
-            self._place.end = transport.abort
+            self._place.made(transport.abort)
         self._expect(HEAD_SECONDS)
 
     def data_received(self, data: bytes) -> None:
@@ -174,7 +175,7 @@ class ReviewConnection(RequestHandler):
             if wanted is not None and len(data) == wanted[2]:  # as nearly all come
                 self._answer(wanted, data)
                 return
-        self._place.asks(self._clock.time())
+        self._place.asks(self._clock.monotonic())
         self._part += data
         if self._wanted is None:
             if self._head_to_come():
@@ -270,10 +271,9 @@ class ReviewConnection(RequestHandler):
             return
         self._forget()
         close = self._server.closing() or reply.status != 200
-        transport.write(answers.message(reply, keep_alive=not close))
-        now = self._clock.time()
-        self._next_keepalive_close_time = now + self.keepalive_timeout
-        self._place.answered(now, known=reply.status == 200)
+        transport.write(answers.message(reply, self._clock.now(), keep_alive=not close))
+        self._next_keepalive_close_time = self._timers.time() + self.keepalive_timeout
+        self._place.answered(self._clock.monotonic(), known=reply.status == 200)
         if close:
             self._end()
 
@@ -294,13 +294,13 @@ class ReviewConnection(RequestHandler):
         """Give up after so long; None: what was expected is there."""
         if self._late is not None:
             self._late.cancel()
-        self._late = None if seconds is None else self._clock.call_later(seconds, self._give_up)
+        self._late = None if seconds is None else self._timers.call_later(seconds, self._give_up)
 
     def _give_up(self) -> None:
         self._late = None
         if self.transport is not None and self.heard:  # who asked nothing expects no answer
             late = answers.HEAD_LATE if self._wanted is None else answers.BODY_LATE
-            self.transport.write(answers.message(late, keep_alive=False))
+            self.transport.write(answers.message(late, self._clock.now(), keep_alive=False))
         self._forget()
         self._end()
 

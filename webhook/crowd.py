@@ -47,19 +47,26 @@ def _ignore(_: Why) -> None:
 class Place:
     """One connection's place. ``since``: when what it does now began.
 
-    ``end`` ends it at once; ``unread`` says whether its first bytes wait to be read.
+    ``crowd``: None where there is room for all. ``end`` ends it at once; ``unread`` says whether its first bytes wait
+    to be read.
     """
 
     __slots__ = ("_crowd", "end", "held", "idle", "known", "since", "unread")
 
-    def __init__(self, crowd: "Crowd", now: float) -> None:
-        self._crowd: Crowd | None = crowd
-        self.end: Callable[[], object] = _nothing
-        self.unread: Callable[[], bool] = _nothing
+    def __init__(
+        self, crowd: "Crowd | None", now: float, end: Callable[[], object], unread: Callable[[], bool]
+    ) -> None:
+        self._crowd = crowd
+        self.end = end
+        self.unread = unread
         self.since = now
         self.idle = False  # it waits for its next request
         self.known = False  # it has had a review answered
         self.held = 0  # bytes of a body that is not whole
+
+    def made(self, end: Callable[[], object]) -> None:
+        """The connection is made: this ends it now."""
+        self.end = end
 
     def heard(self) -> None:
         """Its first bytes were read: what is missing from now on is its own affair."""
@@ -80,6 +87,16 @@ class Place:
         self.idle, self.since = True, now
         if self._crowd is not None:
             self._crowd.settle(self, known=known)
+
+    def take(self, size: int) -> int:
+        """So many bytes of a body that is not whole are there; returns how many more than before."""
+        more, self.held = size - self.held, size
+        return more
+
+    def get_known(self) -> bool:
+        """It has had a review answered; True where that is the first."""
+        was, self.known = self.known, True
+        return not was
 
     def leave(self) -> None:
         """It is gone."""
@@ -106,8 +123,8 @@ class Crowd:
         self.most = most
         self.most_strangers = max(most // 2, 1) if strangers is None else strangers
         self.most_bytes = most_bytes
-        self.on_room: Callable[[], None] | None = None  # called once, where a newcomer waits and may try again
         self.held = 0
+        self._on_room: Callable[[], None] | None = None  # called once, where a newcomer waits and may try again
         self._tell = tell
         self._places: dict[Place, None] = {}
         self._strangers = 0
@@ -117,8 +134,11 @@ class Crowd:
         """How many are connected."""
         return len(self._places)
 
-    def enter(self, now: float) -> Place | None:
-        """A place for a newcomer, for which another may have to go; None where it has to wait."""
+    def enter(self, now: float, end: Callable[[], object], unread: Callable[[], bool]) -> Place | None:
+        """A place for a newcomer, for which another may have to go; None where it has to wait.
+
+        ``end``, ``unread``: as `Place` has them.
+        """
         if self._strangers >= self.most_strangers or len(self._places) >= self.most:
             gone = self._first_to_go(now)
             if gone is None:
@@ -127,7 +147,7 @@ class Crowd:
                 self._full_last = now
                 return None
             self._end(gone, Why.IDLE if gone.idle and gone.known else Why.SLOW)
-        place = Place(self, now)
+        place = Place(self, now, end, unread)
         self._places[place] = None
         self._strangers += 1
         return place
@@ -137,23 +157,27 @@ class Crowd:
         longest = min((place.since for place in self._unsettled()), default=now)
         return max(longest + self._grace(now) - now, SHORT_GRACE_SECONDS / 10)
 
+    def await_room(self, then: Callable[[], None]) -> None:
+        """``then`` is called once, as soon as the newcomer that waits may try again."""
+        self._on_room = then
+
+    def stop_awaiting_room(self) -> None:
+        """No newcomer waits, or it tries again by itself."""
+        self._on_room = None
+
     def hold(self, place: Place, size: int) -> None:
         """``place`` holds so many bytes of a body that is not whole."""
-        self.held += size - place.held
-        place.held = size
+        self.held += place.take(size)
         while self.held > self.most_bytes and (large := [one for one in self._places if one.held >= LARGE_BYTES]):
             others = [one for one in large if one is not place]
             self._end(min(others or large, key=_since), Why.BODIES)
 
     def settle(self, place: Place, *, known: bool) -> None:
         """``place`` has its answer."""
-        if place.held:
-            self.held -= place.held
-            place.held = 0
-        if known and not place.known:
-            place.known = True
+        self.held += place.take(0)
+        if known and place.get_known():
             self._strangers -= 1
-        if self.on_room is not None:
+        if self._on_room is not None:
             self._wake()
 
     def remove(self, place: Place) -> None:
@@ -161,7 +185,7 @@ class Crowd:
         del self._places[place]
         self.held -= place.held
         self._strangers -= not place.known
-        if self.on_room is not None:
+        if self._on_room is not None:
             self._wake()
 
     def _first_to_go(self, now: float) -> Place | None:
@@ -189,7 +213,7 @@ class Crowd:
         end()
 
     def _wake(self) -> None:
-        wake, self.on_room = self.on_room, None
+        wake, self._on_room = self._on_room, None
         if wake is not None:
             wake()
 

@@ -6,12 +6,13 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
+from clock import Clock
 from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import KubeTimeout
 from kube.informer import Event, Informer
 from kube.objects import Condition, Object, ResourceFlavor, Struct, condition
-from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS
+from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, Resource
 from webhook.checks import Flavors, Route, Routes
 
 log = structlog.get_logger(__name__)
@@ -89,17 +90,20 @@ class _Seen(NamedTuple):
 class FlavorLevels:
     """What is offered, read by informers. It is put together when somebody asks after a change, and never changed."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, clock: Clock) -> None:
         self._flavors: dict[str, tuple[str, ...]] = {}
         self._local: dict[str, _Seen] = {}
         self._cluster: dict[str, _Seen] = {}
         self._known = asyncio.Event()
         self._offer: Offer | None = None
         self._informers: tuple[Informer[ResourceFlavor] | Informer[_Queue], ...] = (
-            Informer(client, RESOURCE_FLAVORS, ResourceFlavor, on_event=self._on_flavor),
-            Informer(client, LOCAL_QUEUES, _Queue, on_event=lambda event: self._on_queue(self._local, event)),
-            Informer(client, CLUSTER_QUEUES, _Queue, on_event=lambda event: self._on_queue(self._cluster, event)),
+            Informer(client, RESOURCE_FLAVORS, ResourceFlavor, on_event=self._on_flavor, clock=clock),
+            self._queues(client, LOCAL_QUEUES, self._local, clock),
+            self._queues(client, CLUSTER_QUEUES, self._cluster, clock),
         )
+
+    def _queues(self, client: Client, kind: Resource, seen: dict[str, _Seen], clock: Clock) -> Informer[_Queue]:
+        return Informer(client, kind, _Queue, on_event=lambda event: self._on_queue(seen, event), clock=clock)
 
     def current(self) -> Offer | None:
         """What is offered now; None before everything is listed."""

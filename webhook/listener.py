@@ -17,6 +17,7 @@ from typing import Self
 
 import structlog
 
+from clock import Clock
 from webhook.crowd import Crowd, Place
 
 BACKLOG = 1024
@@ -44,12 +45,14 @@ class Listener:
         *,
         tls: ssl.SSLContext | None,
         seconds: tuple[float, float],
+        clock: Clock,
     ) -> None:
         self._socket = bound
         self._make = make
-        self._crowd = crowd
+        self.crowd = crowd
         self._tls = tls
         self._seconds = seconds if tls is not None else (None, None)
+        self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._making: set[asyncio.Task[None]] = set()
         self._held: socket.socket | None = None  # the newcomer for which there was no place
@@ -67,6 +70,7 @@ class Listener:
         *,
         tls: ssl.SSLContext | None,
         seconds: tuple[float, float],
+        clock: Clock,
     ) -> Self:
         """Listen on the first that ``address`` means. Raises OSError."""
         found = await asyncio.get_running_loop().getaddrinfo(
@@ -75,7 +79,7 @@ class Listener:
         family, *_, where = found[0]
         bound = socket.create_server(where, family=family, backlog=BACKLOG)
         bound.setblocking(False)
-        return cls(bound, make, crowd, tls=tls, seconds=seconds)
+        return cls(bound, make, crowd, tls=tls, seconds=seconds, clock=clock)
 
     @property
     def making(self) -> int:
@@ -109,7 +113,7 @@ class Listener:
     def _pause(self, seconds: float | None = None) -> None:
         """Take none for so long, or until there is room; None: until `_watch` is called."""
         self._loop.remove_reader(self._socket)
-        self._crowd.on_room = None
+        self.crowd.stop_awaiting_room()
         if self._retry is not None:
             self._retry.cancel()
         self._retry = None if seconds is None else self._loop.call_later(seconds, self._watch)
@@ -132,15 +136,15 @@ class Listener:
                 log.warning("no connection can be taken", error=str(error), retry_seconds=RETRY_SECONDS)
                 self._pause(RETRY_SECONDS)
                 return False
-            now = self._loop.time()
-            place = self._crowd.enter(now)
+            now = self._clock.monotonic()
+            making = _Making()
+            place = self.crowd.enter(now, making.cancel, partial(_unread, accepted))
             self._held = accepted if place is None else None
             if place is None:
-                self._pause(self._crowd.wait(now))
-                self._crowd.on_room = self._watch
+                self._pause(self.crowd.wait(now))
+                self.crowd.await_room(self._watch)
                 return False
-            task = self._loop.create_task(self._connect(accepted, place))
-            place.end, place.unread = task.cancel, partial(_unread, accepted)
+            task = making.begin(self._loop.create_task(self._connect(accepted, place)))
             self._making.add(task)
             task.add_done_callback(self._making.discard)
         return True
@@ -161,6 +165,23 @@ class Listener:
         except BaseException:
             place.leave()
             raise
+
+
+class _Making:
+    """The making of a connection, which begins once it has a place."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, task: "asyncio.Task[None]") -> "asyncio.Task[None]":
+        """This task makes it; returns it."""
+        self._task = task
+        return task
+
+    def cancel(self) -> None:
+        """Give it up."""
+        if self._task is not None:
+            self._task.cancel()
 
 
 def _unread(accepted: socket.socket) -> bool:

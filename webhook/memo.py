@@ -131,11 +131,11 @@ def _owner_key(metadata: Metadata | None) -> str | None:
 def _pod(key: PodKey, group_label: str) -> Pod:
     """The object that a key stands for."""
     annotations, spec, owner, grouped = key
-    metadata = _metadata(annotations)
-    if metadata is not None and owner is not None:
-        metadata.owner_references = [OwnerReference("batch/v1" if owner else "", owner, controller=True)]
-    if metadata is not None and grouped:
-        metadata.labels = {group_label: "group"}
+    metadata = None
+    if annotations is not None:
+        labels = {group_label: "group"} if grouped else None
+        owners = None if owner is None else [OwnerReference("batch/v1" if owner else "", owner, controller=True)]
+        metadata = Metadata(dict(annotations), labels, owner_references=owners)
     return Pod(metadata, None if spec is None else _spec(spec))
 
 

@@ -39,6 +39,7 @@ class Metrics(Collector):
     """Everything there is to see of one webhook.
 
     ``expiry``: end of its certificate in Unix seconds, or None. ``connections``: how many there are for reviews.
+    ``ready``: whether readyz says so. All are asked by whoever reads the metrics, in a thread.
     """
 
     def __init__(
@@ -46,11 +47,12 @@ class Metrics(Collector):
         paths: tuple[str, ...],
         expiry: Callable[[], float | None] = lambda: None,
         connections: Callable[[], int] = lambda: 0,
+        ready: Callable[[], bool] = lambda: False,
     ) -> None:
         self.paths = {path: PathStats() for path in paths}
         self.closed = dict.fromkeys(map(str, Why), 0)
         self._connections = connections
-        self.ready = False
+        self._ready = ready
         self._expiry = expiry
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -84,7 +86,7 @@ class Metrics(Collector):
             closed.add_metric((why,), count)
         yield closed
         yield GaugeMetricFamily("topogate_webhook_connections", "Connections for reviews.", value=self._connections())
-        yield GaugeMetricFamily("topogate_webhook_ready", "Whether readyz says so.", value=int(self.ready))
+        yield GaugeMetricFamily("topogate_webhook_ready", "Whether readyz says so.", value=int(self._ready()))
         if (expiry := self._expiry()) is not None:
             yield GaugeMetricFamily(
                 "topogate_webhook_certificate_expiry_timestamp_seconds", "End of the serving certificate.", value=expiry

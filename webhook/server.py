@@ -18,7 +18,6 @@ Each port has so many connections and no more (`webhook.crowd`): those of review
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from time import monotonic, perf_counter
 from types import TracebackType
 from typing import Self
 
@@ -29,6 +28,7 @@ from certs.authority import Bundle
 from certs.manager import CertificateManager
 from certs.options import Options
 from certs.tls import ServerTls
+from clock import SYSTEM, Clock
 from crds.settings import Settings
 from engine.reasons import Reason
 from kube.client import Client
@@ -96,12 +96,14 @@ class WebhookServer:
         conditions: Conditions | None = None,
         expiry: Callable[[], float | None] = lambda: None,
         access: Access | None = None,
+        clock: Clock,
     ) -> None:
         self._settings = settings
         self._levels = levels
         self._tls = tls
         self._conditions = dict(conditions or {})
         self._access = access
+        self._clock = clock
         self._draining = False
         self._listeners: list[tuple[Listener, ReviewServer]] = []
         self._reviewing = Crowd(
@@ -110,7 +112,7 @@ class WebhookServer:
             tell=self._note_closed,
         )
         self._told = -math.inf
-        self.metrics = Metrics(tuple(REVIEWERS), expiry, lambda: len(self._reviewing))
+        self.metrics = Metrics(tuple(REVIEWERS), expiry, lambda: len(self._reviewing), lambda: not self.missing())
         self.port = self.metrics_port = self.health_port = 0
 
     async def __aenter__(self) -> Self:
@@ -158,8 +160,10 @@ class WebhookServer:
         self._draining = True
         for listener, _ in self._listeners:
             listener.close()
-        end = monotonic() + LAST_SECONDS
-        while monotonic() < end and any(listener.making or http.unheard for listener, http in self._listeners):
+        end = self._clock.monotonic() + LAST_SECONDS
+        while self._clock.monotonic() < end and any(
+            listener.making or http.unheard for listener, http in self._listeners
+        ):
             await asyncio.sleep(LAST_LOOKS)
         for listener, http in self._listeners:
             listener.abort()
@@ -174,24 +178,24 @@ class WebhookServer:
             routes=short,
             limit=self._settings.webhook_max_body_bytes,
             closing=lambda: self._draining,
-            crowd=crowd,
+            clock=self._clock,
             access_log=None,
-            logger=ProtocolLog(),
+            logger=ProtocolLog(self._clock.monotonic),
             keepalive_timeout=KEEPALIVE_SECONDS,
             lingering_time=LINGER_SECONDS,
             auto_decompress=False,  # a small body must not become a huge one
         )
         tls = self._tls.context if secure else None
         address, seconds = self._settings.bind_address, (HANDSHAKE_SECONDS, GOODBYE_SECONDS)
-        listener = await Listener.bind(address, port, http, crowd, tls=tls, seconds=seconds)
+        listener = await Listener.bind(address, port, http, crowd, tls=tls, seconds=seconds, clock=self._clock)
         self._listeners.append((listener, http))
         return listener.port
 
     def _note_closed(self, why: Why) -> None:
         """Somebody had to go to make room."""
         self.metrics.closed[why] += 1
-        if monotonic() - self._told > TELL_SECONDS:
-            self._told = monotonic()
+        if (now := self._clock.monotonic()) - self._told > TELL_SECONDS:
+            self._told = now
             log.warning("connections are closed to make room", connections=len(self._reviewing), **self.metrics.closed)
 
     def _dispatch(self, routes: Routes) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
@@ -204,7 +208,7 @@ class WebhookServer:
                 reply = text(405, f"{path} takes {method}")
             else:
                 reply = await handler(request)
-            return Answer(reply, keep_alive=False)
+            return Answer(reply, self._clock, keep_alive=False)
 
         return handle
 
@@ -213,19 +217,19 @@ class WebhookServer:
 
     def _answerer(self, reviewer: Reviewer, stats: PathStats) -> Answerer:
         """The decision on a body that is whole; None as long as the flavors are not known."""
-        levels, offered = self._levels, None
+        levels, offered, monotonic = self._levels, None, self._clock.monotonic
         rulebook = Rulebook(self._rules({}))
 
         def answer(body: bytes) -> Reply | None:
             nonlocal rulebook, offered
-            start = perf_counter()
+            start = monotonic()
             offer = levels.current()
             if offer is None:
                 return None
             if offered is not offer:
                 rulebook, offered = Rulebook(self._rules(offer.flavors, offer.queues)), offer
             reply = reviewer.answer(body, rulebook)
-            stats.observe(reply.verdict, perf_counter() - start)
+            stats.observe(reply.verdict, monotonic() - start)
             return reply
 
         return answer
@@ -261,7 +265,6 @@ class WebhookServer:
 
     async def _readyz(self, _request: web.BaseRequest) -> Reply:
         missing = self.missing()
-        self.metrics.ready = not missing
         return text(503, f"not ready: {', '.join(missing)}") if missing else text(200, "ok")
 
     async def _metrics(self, request: web.BaseRequest) -> Reply:
@@ -269,7 +272,6 @@ class WebhookServer:
             verdict = await self._access.check(request.headers.get("Authorization"))
             if verdict.status != 200:
                 return text(verdict.status, verdict.text)
-        self.metrics.ready = not self.missing()
         return Reply(200, await asyncio.to_thread(self.metrics.render), "", CONTENT_TYPE)
 
 
@@ -281,6 +283,7 @@ async def serve(
     stop: asyncio.Event | None = None,
     on_bound: Callable[[WebhookServer], None] = lambda _server: None,
     options: Options | None = None,
+    clock: Clock = SYSTEM,
 ) -> None:
     """Run the webhook until ``stop`` is set, drain, and return.
 
@@ -288,7 +291,7 @@ async def serve(
     where certificates live, where that is not what the settings say. Raises OSError where a port is taken.
     """
     tls = ServerTls()
-    levels = FlavorLevels(client)
+    levels = FlavorLevels(client, clock)
 
     def load(bundle: Bundle) -> None:
         tls.load(bundle.cert_pem, bundle.key_pem)
@@ -296,8 +299,9 @@ async def serve(
     def tell(about: ObjectReference, kind: str, reason: Reason, message: str) -> None:
         recorder.event(about, kind, reason, "Certificates", message)
 
-    recorder = EventRecorder(client, COMPONENT)
-    manager = CertificateManager(client, options or Options.from_settings(settings, hosts), load, notify=tell)
+    recorder = EventRecorder(client, COMPONENT, clock=clock)
+    options = options or Options.from_settings(settings, hosts)
+    manager = CertificateManager(client, options, load, notify=tell, monotonic=clock.monotonic)
     server = WebhookServer(
         settings,
         levels,
@@ -308,7 +312,10 @@ async def serve(
             "flavors and queues are not listed": lambda: levels.current() is not None,
         },
         expiry=lambda: manager.bundle.not_after.timestamp() if manager.bundle is not None else None,
-        access=Access(by_api_server(client)) if settings.metrics_authentication == "kubernetes" else None,
+        access=(
+            Access(by_api_server(client), clock.monotonic) if settings.metrics_authentication == "kubernetes" else None
+        ),
+        clock=clock,
     )
     async with server, asyncio.TaskGroup() as group:
         background = [group.create_task(each.run()) for each in (levels, manager, recorder)]

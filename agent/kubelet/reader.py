@@ -1,6 +1,5 @@
 """Reads the kubelet: its configuration, its managers' files and its podresources API. Blocks; call it in a thread."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -10,6 +9,7 @@ from agent.kubelet import checkpoints
 from agent.kubelet.checkpoints import Devices, Unreadable
 from agent.kubelet.held import Reading
 from agent.podresources.client import Answer, Client, Unavailable
+from clock import Clock
 from crds.settings import Settings
 
 T = TypeVar("T")
@@ -20,7 +20,8 @@ Signature = tuple[tuple[int, int, int] | None, ...]
 class Reader:
     """One kubelet."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._clock = clock
         self.folder = Path(settings.agent_kubelet_directory)
         self.config = Path(settings.agent_kubelet_config or self.folder / copies.CONFIG)
         socket = Path(settings.agent_pod_resources_socket or self.folder / "pod-resources" / "kubelet.sock")
@@ -30,7 +31,7 @@ class Reader:
         """Everything at one time; what cannot be read is None and told. Never raises for the kubelet's sake."""
         problems: list[str] = []
         answer = self._answer(problems)
-        if copies.silent_seconds(str(self.folder), time.time()) > copies.SILENT_SECONDS:
+        if copies.silent_seconds(str(self.folder), self._clock.now()) > copies.SILENT_SECONDS:
             text = f"{self.folder}: the copies of the kubelet's files are old: container kubelet-files does not run"
             return Reading(None, None, None, None, answer, (*problems, text))
         return Reading(

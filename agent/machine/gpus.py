@@ -83,6 +83,18 @@ class _Found:
     switched: int = 0
     version: int = 0  # NVML's number for that of its NVLinks, the oldest; 0: not known
 
+    def note_version(self, version: int) -> None:
+        """One of its NVLinks is of this version."""
+        self.version = min(version, self.version or version)
+
+    def link(self, address: str) -> None:
+        """An NVLink leads to another GPU."""
+        self.direct[address] = self.direct.get(address, 0) + 1
+
+    def link_to_switch(self) -> None:
+        """An NVLink leads to a switch."""
+        self.switched += 1
+
 
 def read(nvml: Any, hardware: Hardware, before: Gpus = Gpus()) -> Gpus:
     """What the NVML module (``pynvml``) says; ``before`` is its last answer. Never raises for what NVML answers."""
@@ -186,15 +198,15 @@ class _Session:
             if not active:
                 continue
             if version := self._ask(partial(nvml.nvmlDeviceGetNvLinkVersion, handle, link), 0):
-                found.version = min(version, found.version or version)
+                found.note_version(version)
             remote = self._ask(partial(nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link), None)
             address = pci.normal(_text(remote.busId)) if remote else ""
             guess = _GPU if address in addresses else _SWITCH
             kind = self._ask(partial(nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link), guess)
             if kind == _GPU and address in addresses:
-                found.direct[address] = found.direct.get(address, 0) + 1
+                found.link(address)
             elif kind == _SWITCH:
-                found.switched += 1
+                found.link_to_switch()
 
     def _links(self, answering: list[_Found]) -> Iterator[Link]:
         for one, other in combinations(sorted(answering, key=lambda found: found.gpu.address), 2):

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from certs.authority import Lifetimes, create
 from certs.tls import ServerTls
+from clock import SYSTEM
 from crds.constants import HOSTNAME_LABEL
 from crds.settings import Settings
 from webhook.answers import Answer, read_body
@@ -76,7 +77,7 @@ async def _topogate(tls: ServerTls) -> None:
         processors=[structlog.processors.JSONRenderer()], logger_factory=structlog.ReturnLoggerFactory()
     )
     settings = Settings(bind_address=HOST, webhook_port=0, metrics_port=0, health_port=0)
-    async with WebhookServer(settings, FixedLevels(LEVELS), tls) as server:
+    async with WebhookServer(settings, FixedLevels(LEVELS), tls, clock=SYSTEM) as server:
         _announce(server.port)
         await _parent_gone()
 
@@ -119,14 +120,15 @@ async def _parse_and_answer(tls: ServerTls) -> None:
     def answer(body: bytes) -> Reply:
         return Reply(200, _fixed_answer(body), PATCHED)
 
-    server = ReviewServer(never, routes={POD_PATH: answer}, limit=1 << 20, closing=lambda: False, access_log=None)
+    routes = {POD_PATH: answer}
+    server = ReviewServer(never, routes=routes, limit=1 << 20, closing=lambda: False, clock=SYSTEM, access_log=None)
     await _listen(server, tls)
 
 
 async def _aiohttp_server(tls: ServerTls) -> None:
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         body = await read_body(request, 1 << 20)
-        return Answer(Reply(200, _fixed_answer(body), PATCHED), keep_alive=True)
+        return Answer(Reply(200, _fixed_answer(body), PATCHED), SYSTEM, keep_alive=True)
 
     await _listen(web.Server(handle, access_log=None), tls)
 

@@ -14,6 +14,7 @@ from cli.cluster import dump as dumps
 from cli.cluster import installed
 from cli.cluster.dump import Dump
 from cli.output import Failure, progress
+from clock import SYSTEM, Clock
 from crds.constants import Keys
 from crds.settings import Settings
 from kube import objects
@@ -54,6 +55,7 @@ from ungater.cache.stores import Stores
 from ungater.guard import Guard
 from ungater.jobs.leaderworkerset import NAME as LEADER_SET_NAME
 from ungater.jobs.pod_group import owner_key
+from ungater.model.kueue_objects import PRIORITY_CLASSES as PRIORITY_CLASSES_OF_KUEUE
 from ungater.model.workload_object import Workload
 from ungater.numa.node_topologies import Options, Sources
 
@@ -71,6 +73,7 @@ async def read(client: Client) -> Dump:
             jobs = group.create_task(client.list(JOBS, type=objects.Job))
             namespaces = group.create_task(client.list(NAMESPACES, type=objects.Namespace))
             classes = group.create_task(client.list(PRIORITY_CLASSES, type=objects.PriorityClass))
+            of_workloads = group.create_task(workload_classes(client, objects.PriorityClass))
             flavors = group.create_task(_served(client, objects.ResourceFlavor, RESOURCE_FLAVORS))
             queues = group.create_task(_served(client, ClusterQueue, CLUSTER_QUEUES))
             local = group.create_task(_served(client, LocalQueue, LOCAL_QUEUES))
@@ -107,6 +110,7 @@ async def read(client: Client) -> Dump:
         local_queues=local.result(),
         namespaces=namespaces.result(),
         priority_classes=classes.result(),
+        workload_classes=of_workloads.result()[1],
         claims=claims.result(),
         volumes=volumes.result(),
         storage_classes=storage_classes.result(),
@@ -129,6 +133,13 @@ async def listed(client: Client, kind: type[T], *versions: Resource) -> tuple[Re
 async def revisions(client: Client, kind: type[T]) -> tuple[Resource, list[T]]:
     """What groups of LeaderWorkerSets were made from."""
     return CONTROLLER_REVISIONS, await client.list(CONTROLLER_REVISIONS, label_selector=LEADER_SET_NAME, type=kind)
+
+
+async def workload_classes(client: Client, kind: type[T]) -> tuple[Resource, list[T]]:
+    """Kueue's priority classes; none where it has none, or one may not list them: they come with the role of Kueue."""
+    with suppress(Forbidden):
+        return await listed(client, kind, *PRIORITY_CLASSES_OF_KUEUE)
+    return PRIORITY_CLASSES_OF_KUEUE[0], []
 
 
 def fetch(
@@ -162,8 +173,8 @@ def came(one: One) -> Event[One]:
 class _LeftOut(Guard):
     """Objects that cannot be read are left out, as the controller does it, and told in a line each."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
         self.told: list[str] = []
 
     def failed(self, kind: str, key: str, error: Exception) -> None:
@@ -215,12 +226,12 @@ def storage_of(found: Dump) -> Storage:
     )
 
 
-def memory_of(found: Dump, settings: Settings, *, whole: bool = False) -> Cache:
+def memory_of(found: Dump, settings: Settings, *, whole: bool = False, clock: Clock = SYSTEM) -> Cache:
     """What the controller would know. What cannot be read of it is told on stderr, and left out.
 
     ``whole``: Failure instead.
     """
-    keys, guard = settings.keys, _LeftOut()
+    keys, guard = settings.keys, _LeftOut(clock)
     memory = Cache(
         keys,
         stores_of(found, keys),
@@ -228,11 +239,14 @@ def memory_of(found: Dump, settings: Settings, *, whole: bool = False) -> Cache:
         options=Options.of(settings),
         queueing=queue_rules(settings),
         guard=guard,
+        clock=clock,
     )
     for revision in found.revisions:
-        memory.on_revision(came(revision))
+        memory.pod_groups.on_revision(came(revision))
     for resource, owner in found.replicated:
-        memory.on_replicated(resource, came(owner))
+        memory.pod_groups.on_replicated(resource, came(owner))
+    for one in found.workload_classes:
+        memory.classes.on_workload_class(came(one))
     memory.load(
         found.nodes,
         found.flavors,

@@ -53,18 +53,18 @@ class _Stage:
             for step in reconcile.reconcile(record, self.memory.rules, 0.0, self.now):
                 match step:
                     case Create():
-                        record.observed = observed_of(_stored(self.memory, record))
+                        record.observe(observed_of(_stored(self.memory, record)))
                         break
                     case UpdateSpec():
-                        record.observed = _respecified(self.memory, record)
+                        record.observe(_respecified(self.memory, record))
                         break
                     case Enqueue(lost, until):
-                        record.lost = lost
-                        self.memory.enter(record, until)
+                        record.want(lost, record.asked, self.now)
+                        self.memory.admissions.enter(record, until)
                     case Dequeue():
-                        self.memory.leave(record)
+                        self.memory.admissions.leave(record)
                     case Free():
-                        self.memory.free(record)
+                        self.memory.admissions.free(record)
                     case _:
                         pass
             else:
@@ -101,7 +101,7 @@ class _Stage:
 
 def _stored(memory: Cache, record: WorkloadEntry) -> Workload:
     """Its Workload, as the API server would have stored it."""
-    body = new_workload(record.job, memory.priority(record.job))
+    body = new_workload(record.job, memory.priorities.of(record.job))
     body["metadata"] |= {"uid": f"workload-{record.id}", "resourceVersion": "1", "generation": 1}
     return msgspec.json.decode(msgspec.json.encode(body), type=Workload)
 
@@ -147,16 +147,16 @@ def rehearse(
         stage.settle(record)
     stage.cycles({})
     before = set(memory.entries)
-    memory.expect_leader_sets(leader_sets)
+    memory.pod_groups.expect_leader_sets(leader_sets)
     for job_set in job_sets:
-        memory.on_jobset(came(job_set))
+        memory.jobs.on_jobset(came(job_set))
     for job in jobs:
-        memory.on_job(came(job))
+        memory.jobs.on_job(came(job))
     for pod in pods:
-        memory.on_pod(came(pod))
+        memory.pods.on_pod(came(pod))
     ours = {record.key: record for uid, record in memory.entries.items() if uid not in before}
     for record in ours.values():
-        memory.regroup(record)
+        memory.pod_groups.regroup(record)
         stage.settle(record)
     stage.cycles(ours)
     return [stage.outcomes.get(key) or _waits(memory, record) for key, record in ours.items()]

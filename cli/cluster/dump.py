@@ -26,6 +26,7 @@ from kube.replicas import REPLICATED, Replicated
 from kube.resources import Resource
 from kube.topologies import FlexTopo, NodeResourceTopology
 from kube.volumes.objects import CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from ungater.model import kueue_objects
 from ungater.model.workload_object import Workload
 
 LARGE: Final = 1 << 22  # bytes: from here on reading takes seconds
@@ -45,6 +46,7 @@ KINDS: Final[dict[tuple[str, str], tuple[str, type[objects.Object]]]] = {  # (gr
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): ("leaders", LeaderWorkerSet),
     ("apps", "ControllerRevision"): ("revisions", ControllerRevision),
     ("scheduling.k8s.io", "PriorityClass"): ("priority_classes", objects.PriorityClass),
+    (kueue_objects.GROUP, "WorkloadPriorityClass"): ("workload_classes", objects.PriorityClass),
     ("policy", "PodDisruptionBudget"): ("budgets", PodDisruptionBudget),
     (GROUP, "ResourceFlavor"): ("flavors", objects.ResourceFlavor),
     (GROUP, "ClusterQueue"): ("cluster_queues", ClusterQueue),
@@ -81,6 +83,7 @@ class Dump:
     revisions: list[ControllerRevision] = field(default_factory=list)
     replicated: list[tuple[Resource, Replicated]] = field(default_factory=list)
     priority_classes: list[objects.PriorityClass] = field(default_factory=list)
+    workload_classes: list[objects.PriorityClass] = field(default_factory=list)
     budgets: list[PodDisruptionBudget] = field(default_factory=list)
     claims: list[PersistentVolumeClaim] = field(default_factory=list)
     volumes: list[PersistentVolume] = field(default_factory=list)

@@ -27,8 +27,18 @@ class Holder:
     amounts: Amounts = field(default_factory=dict)
     keys: set[str] = field(default_factory=set)  # of its pods there
 
-    def add(self, requests: Amounts, count: int) -> None:
-        """Note what ``count`` pods take."""
+    def add_pod(self, key: str, requests: Amounts) -> None:
+        """One of its pods is there."""
+        self.pods += 1
+        self.keys.add(key)
+        self._take(requests, 1)
+
+    def add_slots(self, count: int, requests: Amounts) -> None:
+        """So many slots are kept for pods of it."""
+        self.slots += count
+        self._take(requests, count)
+
+    def _take(self, requests: Amounts, count: int) -> None:
         for resource, amount in requests.items():
             self.amounts[resource] = self.amounts.get(resource, 0) + amount * count
 
@@ -48,14 +58,12 @@ def _add_pod(memory: Cache, found: dict[str, Holder], wire: Pod) -> None:
     pod = memory.state.pods.get(objects.key(wire))
     if pod is None:
         return  # it has finished
-    record = memory.entry_of(pod.claim[0]) if pod.claim is not None else None
+    record = memory.entries.of_workload(pod.claim[0]) if pod.claim is not None else None
     if record is not None:
         holder = found.setdefault(record.key, of_record(memory, record))
     else:
         holder = found.setdefault(*_foreign(wire))
-    holder.pods += 1
-    holder.keys.add(pod.key)
-    holder.add(pod.requests, 1)
+    holder.add_pod(pod.key, pod.requests)
 
 
 def _foreign(wire: Pod) -> tuple[str, Holder]:
@@ -68,20 +76,19 @@ def _foreign(wire: Pod) -> tuple[str, Holder]:
 def of_record(memory: Cache, record: WorkloadEntry) -> Holder:
     """A workload of ours, holding nothing yet."""
     owner, entry = record.job, memory.queues.entries.get(record.key)
-    priority = entry.workload.priority if entry is not None else memory.priority(owner)
+    priority = entry.workload.priority if entry is not None else memory.priorities.of(owner)
     return Holder(f"{owner.kind.lower()}/{owner.name}", owner.namespace, record.key, priority, owner.queue)
 
 
 def _add_slots(memory: Cache, found: dict[str, Holder], wanted: frozenset[str]) -> None:
     for key, parts in memory.state.workloads.items():
-        record = memory.entry_of(key)
+        record = memory.entries.of_workload(key)
         for name, assignment in parts.items():
             for node in _nodes(memory, key, name):
                 left = memory.state.unclaimed_on(key, name, node) if node in wanted else 0
                 if left and record is not None:
                     holder = found.setdefault(key, of_record(memory, record))
-                    holder.slots += left
-                    holder.add(assignment.requests, left)
+                    holder.add_slots(left, assignment.requests)
 
 
 def _nodes(memory: Cache, key: str, pod_set: str) -> Iterator[str]:

@@ -4,7 +4,6 @@ Only quota and order are built here: no node is read and nothing is placed, so t
 """
 
 import asyncio
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +11,7 @@ from datetime import datetime
 import msgspec
 
 from cli.output import Failure
+from clock import SYSTEM, Clock
 from engine.cluster.state import ClusterState
 from engine.model import PodSet, Policy, TopologyRequest
 from engine.quantity import parse
@@ -27,7 +27,8 @@ from kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES, RESOURCE_FL
 from kube.workloads import PodSetAssignment, Workload, WorkloadPodSet
 from queueing import model
 from queueing.model import Quantities, Rules
-from queueing.queues.entry import AssumedAdmission
+from queueing.queues.entry import AssumedAdmission, growth_of
+from queueing.queues.growth import hold_growth
 from queueing.queues.queues import Queues
 
 
@@ -61,7 +62,7 @@ class Reading:
         return tuple(flavor.flavor for group in found.groups for flavor in group.flavors) if found is not None else ()
 
 
-async def read(client: Client, rules: Rules | None = None) -> Reading:
+async def read(client: Client, rules: Rules | None = None, clock: Clock = SYSTEM) -> Reading:
     """List flavors, namespaces, queues and workloads of the whole cluster.
 
     Raises Failure where they may not be listed, or Topogate is not installed; KubeError.
@@ -77,7 +78,7 @@ async def read(client: Client, rules: Rules | None = None) -> Reading:
     except Forbidden as error:
         text = "positions and quota need a look at the whole cluster: ask for a ClusterRoleBinding to `topogate-view`"
         raise Failure(f"{error}. {text}") from error
-    return build(flavors, namespaces, cluster, local, workloads, rules=rules, now=time.time())
+    return build(flavors, namespaces, cluster, local, workloads, rules=rules, now=clock.now())
 
 
 def build(
@@ -121,7 +122,14 @@ def _restore(queues: Queues, state: ClusterState, workloads: Iterable[Workload],
     held = [(one, grant) for one in workloads if (grant := _grant(one, queues)) is not None]
     for one, grant in sorted(held, key=lambda pair: pair[0].status.admission is None):  # victims first
         nominated = one.status.admission is None
-        queues.restore(state, _plain(one), grant, now, nominated=_victims(one), waits=nominated)
+        victims = () if one.status.admission is not None else _victims(one)
+        queues.restore(state, _plain(one), grant, now, nominated=victims, waits=nominated)
+    for one, grant in held:
+        nomination = one.status.nomination
+        if one.status.admission is not None and nomination is not None:  # it is to grow
+            more = _granted(grant.queue, nomination.pod_set_assignments)
+            workload = msgspec.structs.replace(_plain(one), key=growth_of(objects.key(one)))
+            hold_growth(state, queues, workload, more, _victims(one), {})
 
 
 def _submit(queues: Queues, key: str, workload: Workload, now: float) -> None:
@@ -211,7 +219,7 @@ def _granted(queue: str, assignments: Iterable[PodSetAssignment]) -> AssumedAdmi
 
 def _victims(workload: Workload) -> Iterator[str]:
     nomination = workload.status.nomination
-    if workload.status.admission is None and nomination is not None:
+    if nomination is not None:
         yield from (
             f"{victim.namespace}/{victim.name}"
             for victim in nomination.victims

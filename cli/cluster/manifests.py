@@ -44,6 +44,14 @@ class Manifest:
     warnings: tuple[str, ...] = ()
     denied: str = ""
 
+    def deny(self, why: str) -> None:
+        """It is refused."""
+        self.denied = why
+
+    def warn(self, *warnings: str) -> None:
+        """Whoever submits it is told so, once each."""
+        self.warnings = tuple(dict.fromkeys((*self.warnings, *warnings)))
+
     @property
     def title(self) -> str:
         """``job/train``."""
@@ -127,7 +135,7 @@ class Maker:
         """The groups of a LeaderWorkerSet, as if all their pods came at once."""
         if self._leaders_of(f"{made.namespace}/{made.name}") is not None:
             there = f"it is there already: `topogate explain leaderworkerset/{made.name}` says where its pods are"
-            made.denied = f"{there}; to ask about a change of it, give it another name"
+            made.deny(f"{there}; to ask about a change of it, give it another name")
             return
         body = {**one.body, "metadata": self._metadata(one.body, made.name, made.namespace, None)}
         path = "spec.leaderWorkerTemplate"
@@ -143,11 +151,11 @@ class Maker:
         asks = any(decision.patch for decision in decisions) or self._asks(one, body)
         for role, decision in dict(zip(roles, decisions, strict=True)).items():
             if _noted(made, decision):
-                made.denied = f"{path}.{role}: {made.denied}"
+                made.deny(f"{path}.{role}: {made.denied}")
                 return
             if asks and not decision.patch and (size > 1 or role == roles[0]):
                 need = f"neither a topology request nor the label {self._keys.queue_name}"
-                made.warnings += (f"{path}.{role}: carries {need}: its pods are not gated and go anywhere",)
+                made.warn(f"{path}.{role}: carries {need}: its pods are not gated and go anywhere")
         made.leader_sets.append(_read(one, body, LeaderWorkerSet))
         for group in range(groups):
             for at in range(size):
@@ -265,9 +273,9 @@ def _route(memory: Cache, namespace: str, name: str) -> Route:
 
 def _noted(made: Manifest, decision: Decision) -> bool:
     """Note warnings; True where the object is refused."""
-    made.warnings = tuple(dict.fromkeys((*made.warnings, *decision.warnings)))
+    made.warn(*decision.warnings)
     if decision.denied is not None:
-        made.denied = decision.denied.message
+        made.deny(decision.denied.message)
     return bool(made.denied)
 
 

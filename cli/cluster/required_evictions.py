@@ -21,11 +21,11 @@ from engine.quantity import format_quantity
 from engine.reasons import Reason
 from kube import objects
 from queueing.cycle.nominate import Preempts, nominate
-from queueing.model import ClusterQueue, LocalQueue, OutsidePod, Preemption, Rules, Within, Workload
-from queueing.queues.entry import AssumedAdmission
+from queueing.model import ClusterQueue, LocalQueue, NonPreemptible, OutsidePod, Preemption, Rules, Within, Workload
+from queueing.queues.entry import AssumedAdmission, is_growth
 from queueing.queues.queues import Queues
 from ungater.cache.cache import Cache
-from ungater.cache.reservations import UNQUEUED
+from ungater.cache.held.reservations import UNQUEUED
 from ungater.model.workload_entry import WorkloadEntry
 
 HIGHEST: Final = (1 << 31) - 1  # no priority is higher
@@ -109,8 +109,9 @@ def _enough(memory: Cache, workload: Workload) -> tuple[list[Holder], tuple[str,
     state = memory.state
     checkpoint = state.begin()
     try:
-        queues = _everybody(memory)
+        queues = _everybody(memory, workload)
         asked = msgspec.structs.replace(workload, queue="", priority=HIGHEST, pod_priority=HIGHEST, at_least={})
+        asked = msgspec.structs.replace(asked, preempts=True, non_preemptible=NonPreemptible.NEVER)
         queues.set_local_queue(LocalQueue(namespace=asked.namespace, name="", cluster_queue=EVERYBODY))
         queues.submit(asked, 0.0)
         entry = queues.entries[asked.key]
@@ -131,16 +132,19 @@ def _depth(part: Assignment) -> int:
     return part.levels.index(level) + 1 if level in part.levels else max(1, len(part.levels) - 1)
 
 
-def _everybody(memory: Cache) -> Queues:
+def _everybody(memory: Cache, workload: Workload) -> Queues:
     """All that hold something, and all other pods that could be evicted, in one queue that may preempt anybody."""
-    queues = Queues(Rules(victims=memory.queues.rules.victims, pods=True))
-    everything = Preemption(within=Within.LOWER)
+    victims = memory.queues.victim_rules(_queue_of(memory, workload))
+    queues = Queues(Rules(victims=victims, pods=True))
+    everything = Preemption(within=Within.LOWER, non_preemptible=NonPreemptible.BY_WORKLOAD)
     queues.set_cluster_queue(ClusterQueue(name=EVERYBODY, unlimited=True, preemption=everything))
     for key, entry in memory.queues.entries.items():
         held = memory.state.assignments(key)
-        if entry.grant is None or not held:
-            continue
-        one = msgspec.structs.replace(entry.workload, queue="")
+        if entry.grant is None or not held or is_growth(key):
+            continue  # what is kept for growth is nobody's who could be evicted
+        spared = key in memory.queues.holders.non_preemptible
+        said = NonPreemptible.BY_WORKLOAD if spared else NonPreemptible.NEVER
+        one = msgspec.structs.replace(entry.workload, queue="", non_preemptible=said)
         queues.set_local_queue(LocalQueue(namespace=one.namespace, name="", cluster_queue=EVERYBODY))
         grant = AssumedAdmission(EVERYBODY, entry.grant.counts, {}, {}, tuple(held.values()))
         queues.restore(memory.state, one, grant, 0.0)
@@ -195,9 +199,14 @@ def _common(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 def _preemption(memory: Cache, record: WorkloadEntry, workload: Workload, enough: Sequence[Holder]) -> str:
     queue = memory.queues.quotas.queues.get(_queue_of(memory, workload))
     if not enough:
-        return "no eviction would help: nodes are out of order, or what is in the way comes back by itself"
+        return (
+            "no eviction would help: nodes are out of order, or what is in the way comes back by itself or is nobody's "
+            "victim"
+        )
     if queue is None or queue.name == UNQUEUED:
         return "preemption cannot help: a job without a queue evicts nobody"
+    if not workload.preempts:
+        return "preemption cannot help: it evicts nobody (preemptionPolicy Never, of its priority class or its pods)"
     if not queue.preemption.any:
         return f"preemption cannot help: ClusterQueue {queue.name} allows none (spec.preemption)"
     return _of_these(memory, record, workload, enough, queue)

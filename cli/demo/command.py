@@ -2,7 +2,6 @@
 
 import asyncio
 import subprocess
-import time
 from contextlib import AsyncExitStack
 from typing import Annotated, Any
 
@@ -14,6 +13,7 @@ from cli.demo.stage import NAMESPACE, WAIT_SECONDS, Stage, act, make_job, say, s
 from cli.install import installation, waiting
 from cli.output import Failure, progress, stdout
 from cli.run.components import Components
+from clock import SYSTEM, Clock
 from crds.constants import API_VERSION, Keys
 from kube.client import Client
 from kube.errors import KubeError
@@ -51,14 +51,14 @@ def command(
         stdout().print("\nStopped.")
 
 
-async def _run(*, keep: bool) -> None:
-    began = time.monotonic()
+async def _run(*, keep: bool, clock: Clock = SYSTEM) -> None:
+    began = clock.monotonic()
     async with AsyncExitStack() as stack:
-        stage = await _set_up(stack)
+        stage = await _set_up(stack, clock)
         for play in (_required, _preferred, _ranks, _wrong_level, _waits, numa, teams):
             await play(stage)
         pods = await stage.check()
-        seconds = time.monotonic() - began
+        seconds = clock.monotonic() - began
         say(f"\nDone in {seconds:.0f} s. All {pods} pods run, each on the host that its Workload names.", "bold green")
         if keep:
             say(f"\nThe cluster keeps running until Ctrl-C. Try:\n\n  export KUBECONFIG={stage.cluster.kubeconfig}")
@@ -66,8 +66,8 @@ async def _run(*, keep: bool) -> None:
             await asyncio.Event().wait()
 
 
-async def _set_up(stack: AsyncExitStack) -> Stage:
-    began = time.monotonic()
+async def _set_up(stack: AsyncExitStack, clock: Clock) -> Stage:
+    began = clock.monotonic()
     say("Setting up", "bold")
     binaries = await asyncio.to_thread(Binaries.find, progress=lambda text: say(f"  {text}", "dim"))
     with progress("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler, KWOK"):
@@ -84,12 +84,12 @@ async def _set_up(stack: AsyncExitStack) -> Stage:
     await client.create(RESOURCE_FLAVORS, _flavor())
     with progress("starting the webhook and the ungater under their own service accounts"):
         await asyncio.gather(components.start("webhook"), components.start("ungater"))
-    say(f"ready in {time.monotonic() - began:.1f} s; the one object an administrator writes:", "dim")
+    say(f"ready in {clock.monotonic() - began:.1f} s; the one object an administrator writes:", "dim")
     syntax(
         f"kind: ResourceFlavor\nspec:\n  nodeLabels: {{cloud-provider.com/node-group: tas}}\n"
         f"  topology: {{levels: [{BLOCK}, {RACK}, {HOST}]}}"
     )
-    return Stage(cluster, client)
+    return Stage(cluster, client, clock)
 
 
 async def _install(client: Client, webhook_url: str) -> None:
@@ -157,11 +157,11 @@ async def _waits(stage: Stage) -> None:
     await stage.explain("big")
     say(f"$ kubectl events --for job/big\n{event['type']}  {event['reason']}  Job/big  {event['note']}", "yellow")
     say("\n$ kubectl delete job eval-a      # room is made", "bold")
-    began = time.monotonic()
+    began = stage.clock.monotonic()
     await stage.client.delete(JOBS, "eval-a", NAMESPACE, propagation="Background")
     stage.jobs.remove("eval-a")
     await stage.runs("big", 4)
-    say(f"big runs {time.monotonic() - began:.1f} s later, with nobody touching it", "green")
+    say(f"big runs {stage.clock.monotonic() - began:.1f} s later, with nobody touching it", "green")
     await stage.explain("big")
 
 

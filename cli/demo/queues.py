@@ -1,7 +1,6 @@
 """The act of queues: one team borrows, the other takes its own back; a large job waits, then starts."""
 
 import asyncio
-import time
 from typing import Any
 
 from cli.cluster import live_queues
@@ -98,10 +97,10 @@ async def _reclaim(stage: Stage) -> None:
     request = (Keys().required[0], RACK_LABEL)
     say("\n$ kubectl create -f train-b.yaml      # team-b: 4 pods of 8 GPUs, all in one rack", "bold")
     syntax(f"labels:\n  {Keys().queue_name}: team-b\nannotations:\n  {request[0]}: {request[1]}")
-    began = time.monotonic()
+    began = stage.clock.monotonic()
     await stage.client.create(JOBS, _job("train-b", "team-b", LARGE, request), NAMESPACE)
     await stage.runs("train-b", LARGE)
-    seconds = time.monotonic() - began
+    seconds = stage.clock.monotonic() - began
     rack = await _one_rack(stage, "train-b")
     await until(lambda: _waits(stage, LARGE), f"{LARGE} Jobs of team-a wait again")
     gone = [name for name, found in (await _workloads(stage)).items() if name in SIMS and _preempted(found)]
@@ -130,14 +129,14 @@ async def _wait(stage: Stage) -> None:
     await until(refused, "Job large-b waits for quota")
     await stage.explain("large-b")
     say("\n$ kubectl delete job train-b", "bold")
-    began = time.monotonic()
+    began = stage.clock.monotonic()
     await stage.client.delete(JOBS, "train-b", NAMESPACE, propagation="Background")
     await stage.runs("large-b", LARGE)
     rack = await _one_rack(stage, "large-b")
-    seconds = time.monotonic() - began
+    seconds = stage.clock.monotonic() - began
     if not await _waits(stage, LARGE):
         raise Failure("a Job of team-a that would have to borrow got in before large-b")
-    stage.jobs += ["large-b", *await _running(stage, SIMS)]
+    stage.jobs.extend(["large-b", *await _running(stage, SIMS)])
     await stage.explain("large-b")
     say(
         f"large-b runs {seconds:.1f} s later, in rack {rack}. The Jobs of team-a came first, but they would have to "

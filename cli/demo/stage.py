@@ -12,6 +12,7 @@ from rich.text import Text
 from cli.explain.rendering import render
 from cli.explain.report import report
 from cli.output import Failure, stdout
+from clock import Clock
 from kube.client import Client
 from kube.errors import NotFound
 from kube.resources import JOBS, PODS
@@ -24,9 +25,10 @@ WAIT_SECONDS = 30.0
 class Stage:
     """What the acts play on."""
 
-    def __init__(self, cluster: LocalCluster, client: Client) -> None:
+    def __init__(self, cluster: LocalCluster, client: Client, clock: Clock) -> None:
         self.cluster = cluster
         self.client = client
+        self.clock = clock
         self.jobs: list[str] = []
 
     async def submit(self, name: str, pods: int, gpus: int, request: tuple[str, str], **spec: Any) -> None:

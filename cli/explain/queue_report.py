@@ -125,7 +125,7 @@ def _option(option: OptionFit) -> QuotaOption:
 
 def _victims(reading: Reading, key: str) -> Iterator[VictimLine]:
     workload = reading.workloads[key]
-    if workload.status.admission is not None or workload.status.nomination is None:
+    if workload.status.nomination is None:
         return
     for victim in workload.status.nomination.victims:
         name = f"{victim.namespace}/{victim.name}"

@@ -88,6 +88,9 @@ def _trouble_lines(result: Report) -> Iterator[RenderableType]:
     for trouble in result.machine_troubles[:MOST_TROUBLES]:
         for text in (*trouble.disagreements, *trouble.problems):
             yield Text(f"  {trouble.node}: {text}")
+        if trouble.unrecorded:
+            pods = "1 pod holds" if trouble.unrecorded == 1 else f"{trouble.unrecorded} pods hold"
+            yield Text(f"  {trouble.node}: {pods} something in its NUMA zones, and no record says in which")
     if len(result.machine_troubles) > MOST_TROUBLES:
         yield Text(f"  and {len(result.machine_troubles) - MOST_TROUBLES} more nodes; -o json has them all")
 

@@ -1,8 +1,7 @@
 """What is known of a job's placement: read from the cluster, one `Report` for each workload of an owner."""
 
-import time
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -15,6 +14,7 @@ from cli.explain import owners, queue_report
 from cli.explain.queue_report import Place
 from cli.output import Failure
 from cli.queues.report import why
+from clock import SYSTEM, Clock
 from crds.constants import JOB_CONTROLLER, NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED, Keys
 from crds.numa_placement import decode
 from crds.request import ParsedRequest
@@ -35,7 +35,6 @@ from ungater.model.pod_slots import PodSetSlots, is_gated
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.model.workload_object import Workload, observed_of
 from ungater.model.workload_spec import belongs
-from ungater.numa.sources import Described
 
 
 class PodZone(msgspec.Struct, frozen=True):
@@ -83,12 +82,16 @@ class AskedPodSet(msgspec.Struct, frozen=True):
 
 
 class MachineTrouble(msgspec.Struct, frozen=True):
-    """What is wrong with what one node publishes of its inside, and what its picture is from."""
+    """What is wrong with what one node publishes of its inside, and what its picture is from.
+
+    ``unrecorded``: pods that hold something in its zones, and no record says in which.
+    """
 
     node: str
     source: str
     problems: tuple[str, ...]
     disagreements: tuple[str, ...]
+    unrecorded: int = 0
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -120,7 +123,9 @@ async def report(client: Client, namespace: str, name: str, *, domain: str | Non
     return (await reports(client, namespace, name, domain=domain))[0]
 
 
-async def reports(client: Client, namespace: str, name: str, *, domain: str | None = None) -> tuple[Report, ...]:
+async def reports(
+    client: Client, namespace: str, name: str, *, domain: str | None = None, clock: Clock = SYSTEM
+) -> tuple[Report, ...]:
     """Everything about each workload of an owner (``NAME`` or ``KIND/NAME``), from one reading of the cluster.
 
     Raises Failure where there is none.
@@ -132,14 +137,15 @@ async def reports(client: Client, namespace: str, name: str, *, domain: str | No
     if job is None and kind == "job":
         raise Failure(f"no Job {name} in namespace {namespace}; `kubectl get jobs -n {namespace}` lists them")
     read = await cluster_snapshot.read(client)
-    memory = cluster_snapshot.memory_of(read, settings.model_copy(update={"domain": keys.domain}))
+    memory = cluster_snapshot.memory_of(read, settings.model_copy(update={"domain": keys.domain}), clock=clock)
     found = _records(memory, job) if job is not None else owners.find(memory, namespace, kind, name)
     if job is None and not found:
         raise await owners.not_found(client, memory, namespace, kind, name)
     found_owners = [record.job for record in found] or ([owner_of(job, keys)] if job is not None else [])
     queued = any(owner.queue for owner in found_owners)
-    reading = await live_queues.read(client, queue_rules(settings)) if queued else None
-    return tuple([_report(read, memory, keys, reading, owner) for owner in found_owners])
+    reading = await live_queues.read(client, queue_rules(settings), clock) if queued else None
+    now = clock.now()
+    return tuple([_report(read, memory, keys, reading, owner, now) for owner in found_owners])
 
 
 def _records(memory: Cache, job: objects.Job) -> list[WorkloadEntry]:
@@ -153,7 +159,9 @@ def _records(memory: Cache, job: objects.Job) -> list[WorkloadEntry]:
     return [found] if found is not None else []
 
 
-def _report(read: Dump, memory: Cache, keys: Keys, reading: live_queues.Reading | None, owner: JobView) -> Report:
+def _report(
+    read: Dump, memory: Cache, keys: Keys, reading: live_queues.Reading | None, owner: JobView, now: float
+) -> Report:
     """All that is known of one workload."""
     found = memory.entries.get(owner.id)
     workload = next((one for one in read.workloads if belongs(one, owner) and _in(one, owner)), None)
@@ -174,7 +182,7 @@ def _report(read: Dump, memory: Cache, keys: Keys, reading: live_queues.Reading 
             reason, message = why(reading, key)
     request = owner.request if isinstance(owner.request, ParsedRequest) else None
     pod_set = max(owner.pod_sets, key=lambda one: one.count)
-    room, freed = _lacking(memory, owner.id, reason, held) if state == "Waiting" else ((), None)
+    room, freed = _lacking(memory, owner.id, reason, held, now) if state == "Waiting" else ((), None)
     return Report(
         job=f"{owner.namespace}/{owners.full_name(owner)}",
         kind=owner.kind,
@@ -191,9 +199,7 @@ def _report(read: Dump, memory: Cache, keys: Keys, reading: live_queues.Reading 
         domains=domains,
         without_slot=others,
         room=room,
-        machine_troubles=_machine_troubles(
-            memory.topologies.described, {pod.spec.node_name for pod in pods}, waiting=state == "Waiting"
-        ),
+        machine_troubles=_machine_troubles(memory, {pod.spec.node_name for pod in pods}, waiting=state == "Waiting"),
         queue=place,
         relief=freed,
         pod_sets=tuple([_asked(one) for one in owner.pod_sets]),
@@ -233,26 +239,25 @@ def _pods_of(pods: Sequence[objects.Pod], owner: JobView) -> list[objects.Pod]:
 
 
 def _lacking(
-    memory: Cache, uid: str, reason: str, flavors: Collection[str] | None
+    memory: Cache, uid: str, reason: str, flavors: Collection[str] | None, now: float
 ) -> tuple[tuple[Room, ...], Relief | None]:
     """Of a job that waits: how much room there is for it, and what would have to be freed."""
     record = memory.entries.get(uid)
     if record is None:
         return (), None
-    dry_run.enter(memory, record, time.time())
+    dry_run.enter(memory, record, now)
     room = _room(memory, record, flavors)
     return room, reliefs.relief(memory, record, reason, room)
 
 
-def _machine_troubles(
-    machines: Mapping[str, Described], nodes: set[str], *, waiting: bool
-) -> tuple[MachineTrouble, ...]:
+def _machine_troubles(memory: Cache, nodes: set[str], *, waiting: bool) -> tuple[MachineTrouble, ...]:
     """Of the nodes that the job's pods are on; of all nodes while it waits, as any of them may be why."""
-    return tuple(
-        MachineTrouble(name, found.source, found.problems, found.disagreements)
-        for name, found in sorted(machines.items())
-        if (found.problems or found.disagreements) and (waiting or name in nodes)
-    )
+    found = [
+        MachineTrouble(name, one.source, one.problems, one.disagreements, memory.state.unrecorded(name))
+        for name, one in sorted(memory.topologies.described.items())
+        if waiting or name in nodes
+    ]
+    return tuple(one for one in found if one.problems or one.disagreements or one.unrecorded)
 
 
 def _condition(owner: JobView, workload: Workload | None, slots: PodSetSlots | None) -> tuple[str, str, str]:
@@ -339,7 +344,7 @@ def _room(memory: Cache, record: WorkloadEntry, flavors: Collection[str] | None)
     owned = max(record.job.pod_sets, key=lambda one: one.count)
     if not isinstance(owned.request, ParsedRequest):
         return ()
-    asked = memory.pod_set(record, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
+    asked = memory.pod_sets.pod_set(record, owned, TopologyRequest(policy=Policy.UNCONSTRAINED))
     return room_report.rooms(memory.state, owned.request, asked, flavors)
 
 

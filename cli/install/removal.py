@@ -4,7 +4,6 @@ First it takes away what could refuse objects, then what runs, then the rest; da
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 
@@ -13,6 +12,7 @@ import msgspec
 from cli.install.steps import KINDS, Step, delete, is_ours
 from cli.install.waiting import POLL_SECONDS
 from cli.output import Failure
+from clock import SYSTEM, Clock
 from crds.constants import API_VERSION, FINALIZER, Keys
 from kube import resources
 from kube.client import Client
@@ -96,10 +96,10 @@ async def left_behind(client: Client, domain: str) -> Left:
     )
 
 
-async def ungate(client: Client, domain: str, pods: Sequence[str]) -> AsyncIterator[str]:
+async def ungate(client: Client, domain: str, pods: Sequence[str], clock: Clock = SYSTEM) -> AsyncIterator[str]:
     """Remove our gate from the pods (namespace/name), which then run anywhere. Call it once the policy is gone."""
     body = {"spec": {"schedulingGates": [{"$patch": "delete", "name": Keys(domain).gate}]}}
-    deadline = time.monotonic() + POLICY_SECONDS
+    deadline = clock.monotonic() + POLICY_SECONDS
     for pod in pods:
         namespace, name = pod.split("/", 1)
         while True:
@@ -108,7 +108,7 @@ async def ungate(client: Client, domain: str, pods: Sequence[str]) -> AsyncItera
             except NotFound:
                 break
             except Forbidden as error:
-                if time.monotonic() > deadline:
+                if clock.monotonic() > deadline:
                     raise Failure(f"pod {pod}: {error}") from error
                 await asyncio.sleep(POLL_SECONDS)  # the API server has not noticed yet that the policy is gone
             else:

@@ -1,11 +1,11 @@
 """Waiting until what was installed works, and until what was deleted has gone."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from cli.install.steps import KINDS, Json, read
 from cli.output import Failure
+from clock import SYSTEM, Clock
 from crds.constants import GROUP
 from kube import resources
 from kube.client import Client
@@ -16,7 +16,11 @@ POLL_SECONDS = 0.2
 GONE_SECONDS = 120.0  # pods of the namespace may take their grace period
 
 
-async def wait_established(client: Client, timeout: float) -> None:  # noqa: ASYNC109 - it ends in a Failure
+async def wait_established(
+    client: Client,
+    timeout: float,  # noqa: ASYNC109 - it ends in a Failure
+    clock: Clock = SYSTEM,
+) -> None:
     """Wait until the API server serves our kinds. Raises Failure after ``timeout`` seconds."""
     for resource in KINDS:
         name = f"{resource.plural}.{GROUP}"
@@ -25,10 +29,15 @@ async def wait_established(client: Client, timeout: float) -> None:  # noqa: ASY
             found = await client.get(resources.CUSTOM_RESOURCE_DEFINITIONS, name)
             return _lacking(found, "Established")
 
-        await _until(established, f"CustomResourceDefinition {name}", timeout)
+        await _until(established, f"CustomResourceDefinition {name}", timeout, clock)
 
 
-async def wait_available(client: Client, options: render.Options, timeout: float) -> None:  # noqa: ASYNC109 - as above
+async def wait_available(
+    client: Client,
+    options: render.Options,
+    timeout: float,  # noqa: ASYNC109 - as above
+    clock: Clock = SYSTEM,
+) -> None:
     """Wait until Deployments and DaemonSet have all their pods. Raises Failure after ``timeout`` seconds."""
     for obj in render.objects(options):
         name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace", "")
@@ -38,7 +47,7 @@ async def wait_available(client: Client, options: render.Options, timeout: float
                 return _not_everywhere(await client.get(resources.DAEMON_SETS, name, namespace))
 
             hint = f"`kubectl -n {namespace} describe daemonset {name}` says more"
-            await _until(everywhere, f"DaemonSet {namespace}/{name}", timeout, hint)
+            await _until(everywhere, f"DaemonSet {namespace}/{name}", timeout, clock, hint)
         if obj["kind"] != "Deployment":
             continue
 
@@ -47,11 +56,15 @@ async def wait_available(client: Client, options: render.Options, timeout: float
             return _not_rolled_out(found) or _lacking(found, "Available")
 
         hint = f"`kubectl -n {options.namespace} describe deployment {name}` says more"
-        await _until(available, f"Deployment {options.namespace}/{name}", timeout, hint)
+        await _until(available, f"Deployment {options.namespace}/{name}", timeout, clock, hint)
 
 
 async def wait_gone(
-    client: Client, objects: Sequence[tuple[Resource, str, str]], *, only_terminating: bool = False
+    client: Client,
+    objects: Sequence[tuple[Resource, str, str]],
+    *,
+    only_terminating: bool = False,
+    clock: Clock = SYSTEM,
 ) -> None:
     """Wait until deleted objects have gone. Raises Failure after GONE_SECONDS, with what holds the object."""
     for resource, name, namespace in objects:
@@ -62,13 +75,15 @@ async def wait_gone(
                 return ""
             return _holders(found)
 
-        await _until(held, f"deletion of {resource.kind} {name}", GONE_SECONDS)
+        await _until(held, f"deletion of {resource.kind} {name}", GONE_SECONDS, clock)
 
 
-async def _until(lacking: Callable[[], Awaitable[str]], what: str, seconds: float, hint: str = "") -> None:
-    deadline = time.monotonic() + seconds
+async def _until(
+    lacking: Callable[[], Awaitable[str]], what: str, seconds: float, clock: Clock, hint: str = ""
+) -> None:
+    deadline = clock.monotonic() + seconds
     while missing := await lacking():
-        if time.monotonic() > deadline:
+        if clock.monotonic() > deadline:
             raise Failure(f"{what} was not ready after {seconds:g} s: {missing}" + (f"; {hint}" if hint else ""))
         await asyncio.sleep(POLL_SECONDS)
 

@@ -12,7 +12,7 @@ from engine.reasons import Reason
 from engine.results import Refusal
 from kube.objects import condition
 from queueing.explain import explain
-from queueing.queues.entry import Phase
+from queueing.queues.entry import Phase, is_growth
 from queueing.status import Standing, standings
 
 MOST_WORDS = 90  # characters of a message in a table
@@ -189,7 +189,7 @@ def _waiting(reading: Reading, name: str, only: set[tuple[str, str]] | None) -> 
     here = [
         (entry.phase is not Phase.NOMINATED, places.get(key, len(places) + 1), entry.order, key)
         for key, entry in entries.items()
-        if entry.phase is not Phase.ADMITTED and _led_to(reading, key) == name
+        if entry.phase is not Phase.ADMITTED and not is_growth(key) and _led_to(reading, key) == name
     ]
     for *_, key in sorted(here):
         workload = entries[key].workload

@@ -116,10 +116,9 @@ def _unclaimed(pods: Iterable[Pod]) -> Iterator[Pod]:
 
 def _slots(state: ClusterState) -> Iterator[Pod]:
     """Slots of admitted workloads whose pods are not there yet, as pods that stay."""
-    held = state.ledger.keys()
-    for workload, pod_set in held:
-        part = state.assignments(workload)[pod_set]
-        for node, count in state.ledger.units((workload, pod_set), None):
-            for number in range(count):
-                key = f"{workload}-{pod_set}-{node}-{number}"
-                yield Pod(key=key, node=node, requests=part.requests, shape=part.shape)
+    for workload, parts in state.workloads.items():
+        for pod_set, part in parts.items():
+            for node, count in state.unclaimed_by_node(workload, pod_set):
+                for number in range(count):
+                    key = f"{workload}-{pod_set}-{node}-{number}"
+                    yield Pod(key=key, node=node, requests=part.requests, shape=part.shape)

@@ -16,7 +16,9 @@ from kube.pods import convert
 from queueing.model import AUTO
 from simulator.model import NAMESPACE, QUEUE, Cluster, Job
 from ungater.jobs.job import owner_of
-from ungater.model.job_view import MAIN
+from ungater.model import kueue_objects
+from ungater.model.class_rules import ClassRules
+from ungater.model.job_view import MAIN, JobView
 
 RUN_SECONDS: Final = f"{GROUP}/run-seconds"  # of the pod template, as simulated nodes read it too
 ARRIVAL_SECONDS: Final = f"{GROUP}/arrival-seconds"  # of the Job
@@ -61,16 +63,19 @@ def _trace(file: str, cluster: Cluster) -> Sequence[Job]:
 
 def _manifests(file: str, cluster: Cluster, keys: Keys, duration: float) -> Sequence[Job]:
     everything = list(objects_in(file))
-    classes = {
-        one.name: int(one.body.get("value", 0))
-        for one in everything
-        if (one.group, one.kind) == ("scheduling.k8s.io", "PriorityClass")
+    rules = ClassRules()
+    tables = {
+        ("scheduling.k8s.io", "PriorityClass"): rules.of_pods,
+        (kueue_objects.GROUP, "WorkloadPriorityClass"): rules.of_workloads,
     }
+    for one in everything:
+        if (table := tables.get((one.group, one.kind))) is not None:
+            rules.note(table, one.name, one.read(objects.PriorityClass))
     wanted = [one for one in everything if (one.group, one.kind) == ("batch", "Job")]
-    return [_job(one, cluster, keys, classes, duration, number) for number, one in enumerate(wanted, 1)]
+    return [_job(one, cluster, keys, rules, duration, number) for number, one in enumerate(wanted, 1)]
 
 
-def _job(one: Found, cluster: Cluster, keys: Keys, classes: Mapping[str, int], duration: float, number: int) -> Job:
+def _job(one: Found, cluster: Cluster, keys: Keys, rules: ClassRules, duration: float, number: int) -> Job:
     wire = one.read(objects.Job)
     owner = owner_of(wire, keys)
     if isinstance(owner.request, RequestError):
@@ -103,7 +108,9 @@ def _job(one: Found, cluster: Cluster, keys: Keys, classes: Mapping[str, int], d
         arrival=_seconds(one, "metadata.annotations", meta.annotations or {}, ARRIVAL_SECONDS, 0.0),
         duration=_seconds(one, "spec.template.metadata.annotations", annotations, RUN_SECONDS, duration),
         pod_sets=(pod_set,),
-        priority=_priority(one, template, classes),
+        priority=_priority(one, owner, rules),
+        preempts=rules.preempts(owner),
+        non_preemptible=rules.non_preemptible(owner),
         namespace=namespace,
         queue=owner.queue or QUEUE,
         at_least={MAIN: int(least)} if least.isdigit() and 0 < int(least) < pod_set.count else {},
@@ -119,11 +126,14 @@ def _seconds(one: Found, path: str, annotations: Mapping[str, str], key: str, de
         raise one.fail(f"{path}[{key}]", str(error)) from None
 
 
-def _priority(one: Found, template: objects.PodTemplate, classes: Mapping[str, int]) -> int:
+def _priority(one: Found, owner: JobView, rules: ClassRules) -> int:
+    template, classes = owner.pod_sets[0].template, rules.of_pods
     name = template.spec.priority_class_name
+    if owner.workload_class in rules.of_workloads:
+        return rules.of_workloads[owner.workload_class].value
     if template.spec.priority is not None:
         return max(min(template.spec.priority, MOST), -MOST)
     if name and name not in classes:
         known = f"; known are {', '.join(sorted(classes))}" if classes else "; put its PriorityClass into the same file"
         raise one.fail("spec.template.spec.priorityClassName", f"there is no PriorityClass {name!r}{known}")
-    return classes.get(name, 0)
+    return classes[name].value if name else 0

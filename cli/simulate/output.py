@@ -50,6 +50,7 @@ def _figures(summary: Summary, reasons: Sequence[str]) -> Iterator[tuple[str, st
     yield f"  work undone, {summary.resource} hours", _some(round(summary.lost))
     yield "pods refused by kubelets", str(summary.refusals)
     yield "pods across sockets without need", str(summary.crossing)
+    yield "pods across NUMA zones without need", str(summary.split)
     for number, level in enumerate(summary.levels, 1):
         short = level.level.rpartition("/")[2]
         yield f"free, but in no whole {short}", f"{level.stranded:.1%}"

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cli.output import Failure
+from engine.numa.score import AlignmentOverPacking
 from engine.preemption.model import Strategy
 from simulator.model import Placing, Policy
 
@@ -17,6 +18,10 @@ WORDS: Final[dict[str, dict[str, Any]]] = {
     "fair": {"fair": True},
     "claims": {"claims": True},
     "no-claims": {"claims": False},
+    "align-never": {"alignment": AlignmentOverPacking.NEVER},
+    "align-used-nodes": {"alignment": AlignmentOverPacking.USED_NODES},
+    "align-used-domains": {"alignment": AlignmentOverPacking.USED_DOMAINS},
+    "align-always": {"alignment": AlignmentOverPacking.ALWAYS},
 }
 EXAMPLE: Final = "topology, count-only+preemption, count-only-pack+strict+fair"
 DEFAULT: Final = ("topology", "count-only")

@@ -1,6 +1,5 @@
 """``topogate simulate run``: jobs on a cluster in simulated time, one policy beside the other."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from cli.simulate.cluster import generated, recorded
 from cli.simulate.jobs import jobs_in
 from cli.simulate.output import table, write_jobs, write_series
 from cli.simulate.policies import DEFAULT, EXAMPLE, policies
+from clock import SYSTEM, Clock
 from crds.constants import DEFAULT_DOMAIN, Keys
 from simulator.generate import JobSite, generate
 from simulator.model import NAMESPACE, Cluster, Job, Options, Policy
@@ -242,10 +242,10 @@ def _simulated(
 
 
 @contextmanager
-def _bar(name: str, jobs: int) -> Iterator[Callable[[Simulation], object]]:
+def _bar(name: str, jobs: int, clock: Clock = SYSTEM) -> Iterator[Callable[[Simulation], object]]:
     """A bar on a terminal, once it takes long."""
     console = stderr()
-    began = time.monotonic()
+    began = clock.monotonic()
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed} of {task.total} jobs ended"))
     bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
     task = bar.add_task(f"simulating {name}", total=jobs)
@@ -253,7 +253,7 @@ def _bar(name: str, jobs: int) -> Iterator[Callable[[Simulation], object]]:
 
     def show(simulation: Simulation) -> None:
         nonlocal shown
-        if console.is_terminal and time.monotonic() - began > QUIET_SECONDS:
+        if console.is_terminal and clock.monotonic() - began > QUIET_SECONDS:
             if not shown:
                 bar.start()
                 shown = True

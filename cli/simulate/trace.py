@@ -66,6 +66,10 @@ class _Reader:
     resources: dict[str, int] = field(default_factory=dict)  # column by resource
     line: int = 1
 
+    def go_to(self, line: int) -> None:
+        """What is read now ends in this line."""
+        self.line = line
+
     def fail(self, column: str, message: str) -> Failure:
         """What is wrong in one cell."""
         place = f", column {column!r}" if column else ""
@@ -209,7 +213,7 @@ def _jobs(reader: _Reader, rows: "Iterator[list[str]]", width: int) -> Iterator[
     names: dict[str, int] = {}
     dated: bool | None = None
     for row in rows:
-        reader.line = rows.line_num  # type: ignore[attr-defined]
+        reader.go_to(rows.line_num)  # type: ignore[attr-defined]
         if not any(cell.strip() for cell in row):
             continue
         if len(row) > width:

@@ -20,6 +20,8 @@ import msgspec
 from cli.output import Failure
 from engine import quantity
 from engine.cluster.state import ClusterState
+from engine.kubelet.devices.xpu import RESOURCE
+from engine.kubelet.machine import Container, PodShape, Qos
 from engine.model import (
     HOSTNAME_LABEL,
     PODS,
@@ -284,15 +286,24 @@ def _pod_set(form: PodSetForm, levels: tuple[str, ...]) -> PodSet:
     field = "request" if form.name == "main" else f"request.podSets[{form.name!r}]"
     if PODS in form.per_pod:
         raise ValueError(f"{field}.perPod: leave {PODS} out, every pod takes one")
+    requests = _amounts(form.per_pod, f"{field}.perPod")
     return PodSet(
         name=form.name,
         count=form.count,
-        requests=_amounts(form.per_pod, f"{field}.perPod"),
+        requests=requests,
+        shape=_shape(requests),
         topology=_topology(form, levels, field),
         node_selector=form.node_selector,
         tolerations=form.tolerations,
         group=form.group,
     )
+
+
+def _shape(requests: Amounts) -> PodShape | None:
+    """A pod with one container where it asks for XPUs, for their rules hold for each; None otherwise."""
+    if RESOURCE not in requests:
+        return None
+    return PodShape(containers=(Container(name="main", limits=tuple(sorted(requests.items()))),), qos=Qos.BURSTABLE)
 
 
 def _topology(form: PodSetForm, levels: tuple[str, ...], field: str) -> TopologyRequest:

@@ -1,7 +1,6 @@
 """What the commands under ``topogate whatif`` share: output formats, lines as they come, and progress."""
 
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import TypeVar
@@ -10,6 +9,7 @@ import msgspec
 from rich.table import Table
 
 from cli.output import OutputFormat, emit, stderr
+from clock import SYSTEM, Clock
 
 _QUIET_SECONDS = 2.0  # what lasts longer shows its progress
 One = TypeVar("One")
@@ -31,17 +31,17 @@ class ErrorAnswer(msgspec.Struct, frozen=True):
     error: str
 
 
-def with_progress(cases: Iterable[One], output: LinesFormat, done_word: str) -> Iterator[One]:
+def with_progress(cases: Iterable[One], output: LinesFormat, done_word: str, clock: Clock = SYSTEM) -> Iterator[One]:
     """Say on a terminal how many cases are done once it takes long; lines that are seen to come need none."""
     console = stderr()
     if not console.is_terminal or (output is LinesFormat.JSONL and sys.stdout.isatty()):
         yield from cases
         return
-    started = time.monotonic()
+    started = clock.monotonic()
     with console.status("") as status:
         status.stop()
         for done, case in enumerate(cases):
-            if time.monotonic() - started > _QUIET_SECONDS:
+            if clock.monotonic() - started > _QUIET_SECONDS:
                 status.update(f"{done} cases {done_word}")
                 status.start()
             yield case

@@ -11,7 +11,6 @@ from crds.kinds.common import (
     ApiObject,
     Column,
     Definition,
-    FairSharing,
     LabelSelector,
     ObjectName,
     Priority,
@@ -110,7 +109,7 @@ class Preemption(ApiModel):
                 "borrowWithinCohort.policy must be Never where reclaimWithinCohort is Never",
             ),
             (
-                "!has(self.alpha) || self.strategy == 'IncrementalMinimal'",
+                "!has(self.alpha) || (has(self.strategy) && self.strategy == 'IncrementalMinimal')",
                 "alpha weighs the score of strategy IncrementalMinimal only",
             ),
         )
@@ -122,10 +121,15 @@ class Preemption(ApiModel):
     """Whether a workload that borrows may preempt."""
     within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = "Never"
     """Which workloads of this queue may be preempted."""
-    strategy: Literal["LeastPriority", "IncrementalMinimal"] = "LeastPriority"
-    """How victims are chosen: the least important ones, or the smallest set with the best score."""
+    non_preemptible: Literal["Never", "ByClass", "ByWorkload"] = "ByClass"
+    """Which workloads of this queue are nobody's victims, within its nominal quota: none; those whose priority class
+    says so; also those that say so themselves."""
+    strategy: Literal["LeastPriority", "IncrementalMinimal"] | None = None
+    """How victims are chosen: the least important ones, or the smallest set with the best score; absent: as the
+    setting `preemptionStrategy` says."""
     alpha: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Weight of the victims' priority against the quality of the freed topology; default 0.5."""
+    """Weight of the victims' priority against the quality of the freed topology; absent: as the setting
+    `preemptionAlpha` says."""
 
 
 class AdmissionCheckStrategyRule(ApiModel):
@@ -155,6 +159,20 @@ _LIMIT_RULE = (
     "has(self.cohortName) || !has(self.resourceGroups)"
     " || self.resourceGroups.all(g, g.flavors.all(f, f.resources.all(r, !has(r.{0}))))"
 )
+
+
+class FairSharing(ApiModel):
+    """How much of the shared capacity this queue should get beside the others."""
+
+    weight: Quantity = "1"
+    """Share relative to the other queues; 0 means: only what nobody else wants."""
+
+
+class FairSharingStatus(ApiModel):
+    """The queue's present share."""
+
+    weighted_share: Annotated[int, Field(ge=0)]
+    """Largest share of a resource used beyond the nominal quota, in thousandths, divided by the weight."""
 
 
 class ClusterQueueSpec(ApiModel):
@@ -193,6 +211,13 @@ class ClusterQueueSpec(ApiModel):
     """The queue's share of what is borrowed."""
 
 
+class ClusterQueueStatus(QueueStatus):
+    """What a cluster queue reports."""
+
+    fair_sharing: FairSharingStatus | None = None
+    """The present share, where fair sharing is on."""
+
+
 class ClusterQueue(ApiObject):
     """ClusterQueue gives quota of flavors and resources to workloads, in order, and says who may preempt whom."""
 
@@ -215,5 +240,5 @@ class ClusterQueue(ApiObject):
 
     spec: ClusterQueueSpec = Field(default_factory=ClusterQueueSpec)
     """The wish."""
-    status: QueueStatus | None = None
+    status: ClusterQueueStatus | None = None
     """What is."""

@@ -257,20 +257,6 @@ class Toleration(ApiModel):
 StopPolicy = Literal["None", "Hold", "HoldAndDrain"]
 
 
-class FairSharing(ApiModel):
-    """How much of the shared capacity this queue should get beside the others."""
-
-    weight: Quantity = "1"
-    """Share relative to the other queues; 0 means: only what nobody else wants."""
-
-
-class FairSharingStatus(ApiModel):
-    """The queue's present share."""
-
-    weighted_share: Annotated[int, Field(ge=0)]
-    """Largest share of a resource used beyond the nominal quota, in thousandths, divided by the weight."""
-
-
 class ResourceUsage(ApiModel):
     """How much of one resource is used."""
 
@@ -309,5 +295,3 @@ class QueueStatus(ApiModel):
     """Quota that is reserved, by flavor."""
     flavors_usage: FlavorUsages | None = None
     """Quota that admitted workloads use, by flavor."""
-    fair_sharing: FairSharingStatus | None = None
-    """The present share, where fair sharing is on."""

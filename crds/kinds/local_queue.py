@@ -10,7 +10,6 @@ from crds.kinds.common import (
     ApiObject,
     Column,
     Definition,
-    FairSharing,
     ObjectName,
     QueueStatus,
     StopPolicy,
@@ -29,8 +28,6 @@ class LocalQueueSpec(ApiModel):
     """The ClusterQueue."""
     stop_policy: StopPolicy = "None"
     """Hold: admit nothing more; HoldAndDrain: also evict what is admitted."""
-    fair_sharing: FairSharing | None = None
-    """This queue's share among the local queues of the cluster queue."""
 
 
 class LocalQueue(ApiObject):

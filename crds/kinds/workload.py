@@ -149,8 +149,6 @@ class PodSetAssignment(ApiModel):
     """Pods that were admitted."""
     topology_assignment: TopologyAssignment | None = None
     """Where they go."""
-    delayed_topology_request: Literal["Pending", "Ready"] | None = None
-    """Whether the assignment waits for nodes that do not exist yet."""
 
 
 PodSetAssignments = Annotated[list[PodSetAssignment], Field(max_length=MAX_POD_SETS, json_schema_extra=by_key("name"))]
@@ -270,7 +268,7 @@ class WorkloadStatus(ApiModel):
     admission: Admission | None = None
     """The decision; absent while the workload waits."""
     nomination: Nomination | None = None
-    """A preemption under way in favour of this workload."""
+    """A preemption under way in favour of this workload; beside an admission, for more of its pods."""
     requeue_state: RequeueState | None = None
     """When an evicted workload is tried again."""
     reclaimable_pods: (

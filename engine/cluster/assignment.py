@@ -48,7 +48,7 @@ class Assignment:
         slices: Iterable[Slice],
         source: PodSet | None = None,
         shape: PodShape | None = None,
-        attached: Attached = NOTHING_ATTACHED,
+        attached: Attached | None = None,
     ) -> None:
         """An assignment with known slices, e.g. one read back from ``status.admission``.
 
@@ -60,6 +60,8 @@ class Assignment:
         self.requests = requests
         self.source = source
         self.shape = source.shape if shape is None and source is not None else shape
+        if attached is None:
+            attached = source.attached if source is not None else NOTHING_ATTACHED
         self.attached = attached
         self.slices = tuple(slices)  # shadows the cached property
         self.count = sum(part.count for part in self.slices)
@@ -132,3 +134,25 @@ def slices_of(tree: Tree, leaves: Ints, counts: Ints) -> tuple[Slice, ...]:
     for leaf, count in pairs:
         packed.setdefault(paths[leaf], []).append((names[leaf], count))
     return tuple(Slice(path, sum(n for _, n in nodes), tuple(nodes)) for path, nodes in packed.items())
+
+
+def with_slices(assignment: Assignment, slices: Iterable[Slice]) -> Assignment:
+    """The same assignment with other slices."""
+    return Assignment(
+        pod_set=assignment.pod_set,
+        flavor=assignment.flavor,
+        levels=assignment.levels,
+        requests=assignment.requests,
+        slices=slices,
+        source=assignment.source,
+        shape=assignment.shape,
+        attached=assignment.attached,
+    )
+
+
+def outline(assignments: Iterable[Assignment]) -> list[tuple[object, ...]]:
+    """What the API server stores of assignments."""
+    return [
+        (part.pod_set, part.flavor, part.levels, part.requests, [(s.values, s.count) for s in part.slices])
+        for part in assignments
+    ]

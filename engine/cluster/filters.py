@@ -119,7 +119,8 @@ class NodeFilter:
 class NodeColumns:
     """What filters and counts read: the table, a label column for any key, the index of a node by name, the insides.
 
-    ``volumes``: which volumes that several pods share are on which node.
+    ``volumes``: which volumes that several pods share are on which node. ``xpus``: resources that are given by the
+    rules of XPUs, on every node.
     """
 
     table: Table
@@ -127,6 +128,7 @@ class NodeColumns:
     index: Callable[[str], int | None]
     numa: NumaLedger
     volumes: SharedVolumes
+    xpus: tuple[str, ...]
 
     def constant(self, selection: Selection, *, value: bool) -> Mask:
         """The same answer for every node of the selection."""

@@ -15,8 +15,9 @@ from engine.arrays import Ints
 from engine.cluster.filters import NodeColumns, NodeFilter, Selection
 from engine.cluster.node_columns import Table
 from engine.cluster.tree import SHAPES_KEPT, Tree
-from engine.kubelet.device_manager import must_link
+from engine.kubelet.device_manager import never_given
 from engine.kubelet.machine import PodShape
+from engine.kubelet.numa_policy import refused_unseen
 from engine.kubelet.rebuild import inner
 from engine.model import PODS, PodSet
 from engine.reasons import Reason
@@ -62,6 +63,10 @@ class Counts:
             found = self.levels[rank] = np.add.reduceat(below, self._tree.children[rank][:-1]) if len(below) else below
         return found
 
+    def caught_up(self, seen: int) -> None:
+        """Every change before position ``seen`` of the log is in them."""
+        self.seen = seen
+
     def correct(self, leaves: Ints, counts: Ints) -> None:
         """Set the counts of some leaves (unique), and what follows from them."""
         change = counts - self.leaf[leaves]
@@ -77,15 +82,15 @@ class Counts:
 class Shape:
     """One pod's needs, compiled: (row, amount) with amount > 0, the node filter, and what kubelets look at.
 
-    ``linked``: its devices have to be linked, so nodes of which that is not known take none. ``most``: more than that
-    no node was ever asked to take. ``lacking``: what it needs and no node has, so that none takes any. ``shared``: by
+    ``seen_only``: it asks for what nodes of whose inside nothing is known never promise. ``most``: more than that no
+    node was ever asked to take. ``lacking``: what it needs and no node has, so that none takes any. ``shared``: by
     limit, how many volumes each pod has alone, and those that the pods share; ``unlimited``: limits that no node has.
     """
 
     needs: list[tuple[int, int]]
     filter: NodeFilter
     inside: PodShape | None = None
-    linked: bool = False
+    seen_only: bool = False
     most: int = 1
     lacking: tuple[str, ...] = ()
     shared: tuple[tuple[str, int, tuple[str, ...]], ...] = ()
@@ -106,7 +111,7 @@ class Shape:
         amounts, volumes = {PODS: 1, **pod_set.requests}, pod_set.attached
         rows, limited = table.rows, table.limited(volumes.own)
         inside = inner(pod_set.shape)
-        linked = inside is not None and bool(must_link(inside))
+        seen_only = inside is not None and refused_unseen(inside) is not None
         needs = [(rows[resource], amount) for resource, amount in amounts.items() if amount > 0 and resource in rows]
         needs += [(rows[limit], count) for limit, count in limited.items() if count > 0]
         which = NodeFilter.of(pod_set, tree.flavor.tolerations)
@@ -115,7 +120,7 @@ class Shape:
             shared[limit] = (*shared.get(limit, ()), volume)
         several = tuple([(limit, limited.get(limit, 0), names) for limit, names in shared.items() if limit in rows])
         unlimited = tuple([limit for limit in {**volumes.own, **shared} if limit not in rows])
-        return cls(needs, which, inside, linked, 1, table.lacking(amounts), several, unlimited)
+        return cls(needs, which, inside, seen_only, 1, table.lacking(amounts), several, unlimited)
 
     def fit(self, nodes: NodeColumns, selection: Selection, out: Ints | None = None, spare: Ints | None = None) -> Ints:
         """How many pods fit each selected node now. ``out`` and ``spare`` may lend memory of that size."""
@@ -125,9 +130,11 @@ class Shape:
 
     def cut(self, nodes: NodeColumns, selection: Selection, found: Ints) -> None:
         """Cut what fits by amounts to what kubelets admit, in place."""
-        if self.inside is not None and nodes.numa.machines:
-            _cut(found, nodes.numa.counts(self.inside, self._up_to(found)), selection, blind=not self.linked)
-        elif self.linked:
+        if self.refused(nodes):
+            found[:] = 0
+        elif self.inside is not None and nodes.numa.machines:
+            _cut(found, nodes.numa.counts(self.inside, self._up_to(found)), selection, blind=not self.seen_only)
+        elif self.seen_only:
             found[:] = 0
 
     def fit_amounts(
@@ -163,11 +170,17 @@ class Shape:
         for reason, mask in self.filter.parts(nodes, selection):
             if reason is not Reason.NODE_NOT_READY and reason is not Reason.NODE_UNSCHEDULABLE:
                 np.multiply(found, mask, out=found)
-        if self.inside is not None and nodes.numa.machines:
-            _cut(found, nodes.numa.emptied(self.inside, self._up_to(found)), selection, blind=not self.linked)
-        elif self.linked:
+        if self.refused(nodes):
+            found[:] = 0
+        elif self.inside is not None and nodes.numa.machines:
+            _cut(found, nodes.numa.emptied(self.inside, self._up_to(found)), selection, blind=not self.seen_only)
+        elif self.seen_only:
             found[:] = 0
         return found
+
+    def refused(self, nodes: NodeColumns) -> bool:
+        """Whether no node gives such a pod its devices, be anything known of its inside or not."""
+        return self.inside is not None and never_given(self.inside, nodes.xpus) is not None
 
     def _up_to(self, found: Ints) -> int:
         """A power of two that no count exceeds; it only grows, because each other one is another question."""
@@ -253,7 +266,7 @@ class CountedShape:
             return
         for leaves in batches:
             counts.correct(leaves, shape.fit(nodes, tree.where(leaves)))
-        counts.seen = table.log_end
+        counts.caught_up(table.log_end)
 
     def most_emptied(self, nodes: NodeColumns, tree: Tree, rank: int) -> int:
         """The most that one domain of ``rank`` (-1: the whole tree) would take if nothing ran."""

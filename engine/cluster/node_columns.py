@@ -56,6 +56,14 @@ class LabelColumn:
         self.codes[index] = code
         return changed
 
+    def permute(self, order: Ints) -> None:
+        """Node ``order[i]`` becomes node i."""
+        self.codes = _permuted(self.codes, order)
+
+    def grow(self, extra: int) -> None:
+        """There are so many nodes more, without a value."""
+        self.codes = np.pad(self.codes, (0, extra))
+
 
 class Table:
     """The columns; ``size`` of ``capacity`` are in use."""
@@ -143,11 +151,11 @@ class Table:
 
     def permute(self, order: Ints) -> None:
         """Node ``order[i]`` becomes node i. Nodes that are not named are dropped."""
-        self.alloc, self.free = (self._permuted(rows, order) for rows in (self.alloc, self.free))
-        self.status = self._permuted(self.status, order)
+        self.alloc, self.free = (_permuted(rows, order) for rows in (self.alloc, self.free))
+        self.status = _permuted(self.status, order)
         self.labels = {key: column for key, column in self.labels.items() if len(column.values) <= self._worth_keeping}
         for column in self.labels.values():
-            column.codes = self._permuted(column.codes, order)
+            column.permute(order)
         self.size = len(order)
         self.layout += 1
         self._count_statuses()
@@ -269,7 +277,7 @@ class Table:
         self.alloc, self.free = (np.pad(rows, ((0, 0), (0, extra))) for rows in (self.alloc, self.free))
         self.status = np.pad(self.status, (0, extra))
         for column in self.labels.values():
-            column.codes = np.pad(column.codes, (0, extra))
+            column.grow(extra)
         self.capacity = capacity
         self._laid_out()
 
@@ -277,7 +285,8 @@ class Table:
         self.offsets = np.arange(len(self.rows))[:, None] * self.capacity
         self.layout += 1
 
-    def _permuted(self, rows: NDArray[_Number], order: Ints) -> NDArray[_Number]:
-        moved = np.zeros_like(rows)
-        moved[..., : len(order)] = rows[..., order]
-        return moved
+
+def _permuted(rows: NDArray[_Number], order: Ints) -> NDArray[_Number]:
+    moved = np.zeros_like(rows)
+    moved[..., : len(order)] = rows[..., order]
+    return moved

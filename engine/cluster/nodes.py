@@ -19,6 +19,8 @@ from engine.cluster.node_columns import LabelColumn, Table
 from engine.cluster.shared_volumes import SharedVolumes
 from engine.cluster.tree import Path, Tree
 from engine.model import Flavor, Node
+from engine.numa.node_zones import Reserved
+from engine.numa.score import ZoneScore
 from engine.numa.zone_ledger import NumaLedger
 
 SortKey = tuple[tuple[NaturalKey, ...], NaturalKey]
@@ -41,15 +43,48 @@ class NodeRecord:
         self.keys: dict[str, SortKey] = {}
         self.pods = 0
 
+    def appear(self, node: Node) -> None:
+        """The node is there, as it is now."""
+        self.node = node
+
+    def vanish(self) -> None:
+        """The node is gone; its pods may still be there."""
+        self.node, self.paths, self.keys = None, {}, {}
+
+    def belong(self, paths: dict[str, Path]) -> None:
+        """It is of these flavors now."""
+        self.paths, self.keys = paths, {}
+
+    def move(self, index: int) -> None:
+        """It has another place in the table."""
+        self.index = index
+
+    def count_pod(self, sign: int) -> None:
+        """A pod came (1) or went (-1)."""
+        self.pods += sign
+
 
 class Nodes:
-    """Records, table, insides, flavors and trees, kept consistent."""
+    """Records, table, insides, flavors and trees, kept consistent.
 
-    def __init__(self, *, reconstruct: bool = True) -> None:
+    ``reserved``: what is held on them. ``reconstruct``, ``score``: as `NumaLedger` has them. ``xpus``: as
+    `ClusterState` has them.
+    """
+
+    def __init__(
+        self,
+        reserved: Reserved,
+        *,
+        xpus: Collection[str] = (),
+        reconstruct: bool = True,
+        score: ZoneScore = ZoneScore.LEAST_NUMA_NODES,
+    ) -> None:
         self.table = Table()
-        self.numa = NumaLedger(self._index, self.table.touch, reconstruct=reconstruct)
+        self.numa = NumaLedger(
+            reserved, self._index, self._name, self.table.touch, reconstruct=reconstruct, score=score
+        )
         self.volumes = SharedVolumes(self.table)
-        self.columns = NodeColumns(self.table, self._label_codes, self._index, self.numa, self.volumes)
+        self.columns = NodeColumns(self.table, self._label_codes, self._index, self.numa, self.volumes, tuple(xpus))
         self.by_name: dict[str, NodeRecord] = {}
         self.at: list[NodeRecord] = []
         self.known: dict[str, Node] = {}
@@ -80,7 +115,8 @@ class Nodes:
         if old == node:
             return False
         record = self.record(node.name)
-        self.known[node.name] = record.node = node
+        self.known[node.name] = node
+        record.appear(node)
         if old is None or (old.allocatable, old.attachable) != (node.allocatable, node.attachable):
             self.table.set_alloc(record.index, node.allocatable | node.attachable)
         if old is None or (old.taints, old.unschedulable, old.ready) != (node.taints, node.unschedulable, node.ready):
@@ -109,18 +145,18 @@ class Nodes:
         paths = {name: path for name, flavor in self.flavors.items() if (path := path_in(flavor, node)) is not None}
         if paths != record.paths:
             self.moved |= bool(record.paths)
-            record.paths, record.keys, self.stale = paths, {}, True
+            record.belong(paths)
+            self.stale = True
 
     def remove_node(self, name: str) -> Node | None:
         """Forget a node but not what is charged to it; returns it, or None where it was not known."""
         node = self.known.pop(name, None)
         if node is not None:
             record = self.by_name[name]
-            record.node = None
+            self.stale |= bool(record.paths)
+            record.vanish()
             self.table.clear(record.index)
             self._count_labels(record, node, None)
-            self.stale |= bool(record.paths)
-            record.paths, record.keys = {}, {}
         return node
 
     def emptied(self, record: NodeRecord) -> None:
@@ -169,6 +205,9 @@ class Nodes:
         record = self.by_name.get(name)
         return None if record is None else record.index
 
+    def _name(self, index: int) -> str:
+        return self.at[index].name
+
     def label_column(self, key: str) -> LabelColumn:
         """The column of a label key, made on first use (one pass over the nodes), then kept up to date.
 
@@ -209,7 +248,7 @@ class Nodes:
         moves[old] = np.arange(len(order))
         self.at = order
         for index, record in enumerate(order):
-            record.index = index
+            record.move(index)
         for tree in self._trees.values():
             tree.kept.clear()  # whoever still holds the old tree must not hold its counts
         self._trees = {name: self._tree(self.flavors[name], records) for name, records in members.items()}

@@ -6,12 +6,12 @@ over, in tree order. What stays held is a function of the slots and the claims a
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from engine.arrays import Ints
-from engine.cluster.assignment import Assignment, Slice
+from engine.cluster.assignment import Assignment, Slice, with_slices
 from engine.cluster.nodes import NodeRecord, Nodes
 from engine.cluster.shared_volumes import NOWHERE, Held
 from engine.cluster.tree import Path, Tree
@@ -28,9 +28,8 @@ _NONE = np.zeros(0, np.int64)
 class Slots:
     """Units of one pod set by node: ``index[i]`` (table index, unique) has ``counts[i]``, ``held[i]`` unclaimed.
 
-    ``vector`` is one unit in table rows. ``homeless``: some slices have no node yet and wait for
-    theirs to appear. ``taken``: (table layout, cells, log entry) of what was charged, to give it back at once.
-    ``attached``: where its units are held that share volumes, by those.
+    ``vector`` is one unit in table rows. ``homeless``: some slices have no node yet and wait for theirs to appear.
+    ``taken``: (layout, cells, log entry) of what was charged, to give it back. ``attached``: shared volumes, and where.
     """
 
     assignment: Assignment
@@ -43,6 +42,35 @@ class Slots:
     attached: Held = NOWHERE
     _groups: "dict[Path, list[int]] | None" = None
     _group_of: "dict[int, Path] | None" = None
+
+    def leave_unclaimed(self, held: Ints) -> None:
+        """So many are unclaimed on each node."""
+        self.held = held
+
+    def leave_on(self, position: int, units: int) -> None:
+        """So many are unclaimed on one node."""
+        if self.held is self.counts:
+            self.held = self.counts.copy()
+        self.held[position] = units
+
+    def widen(self, vector: Ints) -> None:
+        """The table has more rows: this is what one unit takes."""
+        self.vector = vector
+
+    def note_taken(self, layout: int, cells: tuple[Ints, Ints], entry: tuple[Tree, Ints]) -> None:
+        """What was charged, to give it back at once."""
+        self.taken = layout, cells, entry
+
+    def forget_taken(self) -> None:
+        """The table is not what it was when they were charged."""
+        self.taken = None
+
+    def attach(self, nodes: Nodes, *, held: bool = True) -> None:
+        """Have the volumes that units share be attached where any is held, and nowhere else; not ``held``: nowhere."""
+        volumes = self.assignment.attached.shared if held else ()
+        if volumes or self.attached is not NOWHERE:
+            at = [nodes.at[index] for index in self.index[self.held > 0].tolist()] if volumes else ()
+            self.attached = nodes.volumes.hold(self.attached, at, volumes)
 
     def moved(self, moves: Ints) -> None:
         """The table was permuted."""
@@ -69,12 +97,40 @@ class Slots:
         return group_of.get(record.index) or record.paths.get(self.assignment.flavor, ())
 
 
+@dataclass(frozen=True)
+class HeldSlots:
+    """What is held, by workload and pod set, in the order of the reservations. Nodes go by their place in the table."""
+
+    by_workload: dict[str, dict[str, Slots]] = field(default_factory=dict)
+
+    def keys(self) -> Iterator[ClaimKey]:
+        """Every pod set that holds slots, in the order of the reservations."""
+        return ((workload, name) for workload, parts in self.by_workload.items() for name in parts)
+
+    def shape(self, key: ClaimKey) -> PodShape | None:
+        """What kubelets look at in the pods of a pod set; None where it holds nothing inside, or that is not known."""
+        slots = self.by_workload.get(key[0], {}).get(key[1])
+        return None if slots is None else inner(slots.assignment.shape)
+
+    def units(self, key: ClaimKey, index: Collection[int] | None) -> Iterator[tuple[int, int]]:
+        """(node, slots there that no pod claims), for some nodes or all, in the order of the slots."""
+        slots = self.by_workload.get(key[0], {}).get(key[1])
+        if slots is None:
+            return
+        positions: Iterable[int] = range(len(slots.index))
+        if index is not None:
+            positions = np.flatnonzero(np.isin(slots.index, np.array(index, np.int64))).tolist()
+        for position in positions:
+            if slots.held[position]:
+                yield int(slots.index[position]), int(slots.held[position])
+
+
 class Ledger:
     """All reservations and claims; charges what is held to the table."""
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: Nodes, held: HeldSlots) -> None:
         self.nodes = nodes
-        self.held: dict[str, dict[str, Slots]] = {}
+        self.held = held.by_workload
         self.claims: dict[ClaimKey, Claims] = {}
 
     # -- reservations -----------------------------------------------------------------------------------------
@@ -84,12 +140,12 @@ class Ledger:
         before = self.held.pop(workload, {})
         for part in before.values():
             self._give_back(part)
-            self._attach(part, held=False)
+            part.attach(self.nodes, held=False)
         for name, part in slots.items():
             claims = self.claims.get((workload, name))
-            part.held = self._unclaimed(part, claims) if claims else part.counts
+            part.leave_unclaimed(self._unclaimed(part, claims) if claims else part.counts)
             self._take(part)
-            self._attach(part)
+            part.attach(self.nodes)
         if slots:
             self.held[workload] = slots
         return before
@@ -102,7 +158,8 @@ class Ledger:
                 requests = slots.assignment.takes
                 if not any(resource in requests for resource in resources):
                     continue
-                before, slots.vector = slots.vector, table.vector(requests)
+                before = slots.vector
+                slots.widen(table.vector(requests))
                 more = slots.vector.copy()
                 more[: len(before)] -= before
                 for at, units in zip(slots.index.tolist(), slots.held.tolist(), strict=True) if held else ():
@@ -113,9 +170,6 @@ class Ledger:
         before = {workload: self.held.pop(workload) for workload in workloads if workload in self.held}
         for part in self._at_once(before, 1):
             self._give_back(part)
-        for parts in before.values():
-            for part in parts.values():
-                self._attach(part, held=False)
         return before
 
     def put_back(self, before: Mapping[str, dict[str, Slots]]) -> None:
@@ -123,9 +177,6 @@ class Ledger:
         for part in self._at_once(before, -1):
             self._take(part)
         self.held.update(before)
-        for parts in before.values():
-            for part in parts.values():
-                self._attach(part)
 
     def _at_once(self, before: Mapping[str, dict[str, Slots]], sign: int) -> list[Slots]:
         """Give back (1) or take (-1) what can be in one go; the rest is returned."""
@@ -134,6 +185,7 @@ class Ledger:
         leaves: dict[int, tuple[Tree, list[Ints]]] = {}
         for parts in before.values():
             for slots in parts.values():
+                slots.attach(self.nodes, held=sign < 0)
                 taken = slots.taken
                 if taken is not None and taken[0] == table.layout and slots.held is slots.counts:
                     cells.append(taken[1])
@@ -156,7 +208,7 @@ class Ledger:
         entry = packing[0], packing[1]
         cells = table.cells(slots.index, slots.held, slots.vector)
         table.take(cells, entry)
-        slots.taken = table.layout, cells, entry
+        slots.note_taken(table.layout, cells, entry)
 
     def _give_back(self, slots: Slots) -> None:
         table = self.nodes.table
@@ -165,13 +217,6 @@ class Ledger:
             return
         for at, units in zip(slots.index.tolist(), slots.held.tolist(), strict=True):
             table.charge(at, slots.vector * -units)
-
-    def _attach(self, slots: Slots, *, held: bool = True) -> None:
-        """Have the volumes that units share be attached where any is held, and nowhere else; not ``held``: nowhere."""
-        volumes = slots.assignment.attached.shared if held else ()
-        if volumes or slots.attached is not NOWHERE:
-            at = [self.nodes.at[index] for index in slots.index[slots.held > 0].tolist()] if volumes else ()
-            slots.attached = self.nodes.volumes.hold(slots.attached, at, volumes)
 
     def _current(self, tree: Tree) -> bool:
         return not self.nodes.stale and self.nodes.trees().get(tree.flavor.name) is tree
@@ -182,7 +227,7 @@ class Ledger:
             for name, slots in parts.items():
                 slots.moved(moves)
                 slots.assignment.settle()
-                slots.taken = None
+                slots.forget_taken()
                 claims = self.claims.get((workload, name))
                 if claims and not slots.assignment.by_host:
                     self._settle((workload, name), slots, self._unclaimed(slots, claims))
@@ -213,12 +258,10 @@ class Ledger:
         for position, left in zip(positions, held, strict=True):
             change = left - int(slots.held[position])
             if change:
-                if slots.held is slots.counts:
-                    slots.held = slots.counts.copy()
-                slots.held[position] = left
+                slots.leave_on(position, left)
                 self.nodes.table.charge(int(slots.index[position]), slots.vector * change)
                 self._tell(key, slots, position, claimant)
-        self._attach(slots)
+        slots.attach(self.nodes)
 
     def _claims_of(self, slots: Slots, claims: Claims, positions: Sequence[int], values: Path) -> dict[int, int]:
         """Claims by table index that this slice's units can serve."""
@@ -265,11 +308,12 @@ class Ledger:
         return held
 
     def _settle(self, key: ClaimKey, slots: Slots, held: Ints) -> None:
-        before, slots.held = slots.held, held
+        before = slots.held
+        slots.leave_unclaimed(held)
         for position in np.flatnonzero(held != before).tolist():
             self.nodes.table.charge(int(slots.index[position]), slots.vector * int(held[position] - before[position]))
             self._tell(key, slots, position, None)
-        self._attach(slots)
+        slots.attach(self.nodes)
 
     # -- inside the nodes -------------------------------------------------------------------------------------
 
@@ -278,28 +322,6 @@ class Ledger:
         if inner(slots.assignment.shape) is not None:
             name = self.nodes.at[int(slots.index[position])].name
             self.nodes.numa.held(key, name, int(slots.held[position]), claimant)
-
-    def keys(self) -> Iterator[ClaimKey]:
-        """Every pod set that holds slots, in the order of the reservations."""
-        return ((workload, name) for workload, parts in self.held.items() for name in parts)
-
-    def shape(self, key: ClaimKey) -> PodShape | None:
-        """What kubelets look at in the pods of a pod set; None where it holds nothing inside, or that is not known."""
-        slots = self.held.get(key[0], {}).get(key[1])
-        return None if slots is None else inner(slots.assignment.shape)
-
-    def units(self, key: ClaimKey, names: Collection[str] | None) -> Iterator[tuple[str, int]]:
-        """(node, slots there that no pod claims), for some nodes or all, in the order of the slots."""
-        slots = self.held.get(key[0], {}).get(key[1])
-        if slots is None:
-            return
-        positions: Iterable[int] = range(len(slots.index))
-        if names is not None:
-            known = [self.nodes.by_name[name].index for name in names if name in self.nodes.by_name]
-            positions = np.flatnonzero(np.isin(slots.index, np.array(known, np.int64))).tolist()
-        for position in positions:
-            if slots.held[position]:
-                yield self.nodes.at[int(slots.index[position])].name, int(slots.held[position])
 
     # -- from assignments to slots ----------------------------------------------------------------------------
 
@@ -332,9 +354,8 @@ class Ledger:
                 on[index] = on.get(index, 0) + count
             names = tuple((self.nodes.at[index].name, count) for index, count in packed)
             slices.append(Slice(part.values, part.count, names))
-        slots = _slots(with_slices(assignment, slices), on, vector)
-        slots.homeless = any(part.count and not part.nodes for part in slices)
-        return slots
+        homeless = any(part.count and not part.nodes for part in slices)
+        return _slots(with_slices(assignment, slices), on, vector, homeless=homeless)
 
     def _pack(self, assignment: Assignment, part: Slice, claims: Claims, vector: Ints) -> Iterator[tuple[int, int]]:
         if part.nodes:
@@ -373,21 +394,7 @@ class Ledger:
         return (self.nodes.at[at] for slots in parts for at in slots.index.tolist())
 
 
-def with_slices(assignment: Assignment, slices: Iterable[Slice]) -> Assignment:
-    """The same assignment with other slices."""
-    return Assignment(
-        pod_set=assignment.pod_set,
-        flavor=assignment.flavor,
-        levels=assignment.levels,
-        requests=assignment.requests,
-        slices=slices,
-        source=assignment.source,
-        shape=assignment.shape,
-        attached=assignment.attached,
-    )
-
-
-def _slots(assignment: Assignment, on: dict[int, int], vector: Ints) -> Slots:
+def _slots(assignment: Assignment, on: dict[int, int], vector: Ints, *, homeless: bool = False) -> Slots:
     index = np.fromiter(on, np.int64, len(on)) if on else _NONE
     counts = np.fromiter(on.values(), np.int64, len(on)) if on else _NONE
-    return Slots(assignment, index, counts, counts, vector)
+    return Slots(assignment, index, counts, counts, vector, homeless)

@@ -31,6 +31,11 @@ class SharedVolumes:
         self._table = table
         self._on: dict[Volume, dict[Located, int]] = {}
 
+    def count(self, record: Located, volumes: Sequence[Volume], sign: int) -> None:
+        """A pod that has these volumes came to a node (1) or left it (-1)."""
+        if volumes:
+            (self.attach if sign > 0 else self.detach)(record, volumes)
+
     def attach(self, record: Located, volumes: Sequence[Volume]) -> None:
         """One more pod (or the slots of one reservation) on a node has these volumes, each named once."""
         for volume in volumes:

@@ -14,17 +14,18 @@ from functools import partial
 from types import MappingProxyType
 
 from engine.cluster.affinity_index import Neighbours, PodGroup, held_group
-from engine.cluster.assignment import Assignment
+from engine.cluster.assignment import Assignment, outline
 from engine.cluster.nodes import Nodes
-from engine.cluster.reservations import Ledger, Slots
+from engine.cluster.reservations import HeldSlots, Ledger, Slots
 from engine.cluster.tree import Path, Tree
 from engine.cluster.undo_log import Checkpoint, UndoLog
 from engine.kubelet.arrival_orders import Free
+from engine.kubelet.devices.xpu import RESOURCE
 from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
 from engine.kubelet.rebuild import inner
 from engine.model import Flavor, Node, Pod
 from engine.numa.node_zones import NEVER, Before
-from engine.numa.score import ZoneScore
+from engine.numa.score import ALIGNMENT_OVER_PACKING, AlignmentOverPacking, ZoneScore
 
 
 class ClusterState:
@@ -32,15 +33,23 @@ class ClusterState:
 
     ``reconstruct_available``: False has what NodeResourceTopology says is available taken as it is, less what was
     decided since, instead of rebuilding it from what is known to run. ``numa_score``: how full zones should become.
+    ``alignment_over_packing``: what may be given up to align pods. ``xpus``: resources of which containers get as many
+    as the rules of XPUs allow, whatever is known of a node.
     """
 
     def __init__(
-        self, *, reconstruct_available: bool = True, numa_score: ZoneScore = ZoneScore.LEAST_NUMA_NODES
+        self,
+        *,
+        reconstruct_available: bool = True,
+        numa_score: ZoneScore = ZoneScore.LEAST_NUMA_NODES,
+        alignment_over_packing: AlignmentOverPacking = ALIGNMENT_OVER_PACKING,
+        xpus: Collection[str] = (RESOURCE,),
     ) -> None:
         self.version = 0
-        self.cluster = Nodes(reconstruct=reconstruct_available)
-        self.ledger = Ledger(self.cluster)
-        self.cluster.numa.reserved, self.cluster.numa.score = self.ledger, numa_score
+        self.alignment_over_packing = alignment_over_packing
+        held = HeldSlots()
+        self.cluster = Nodes(held, xpus=xpus, reconstruct=reconstruct_available, score=numa_score)
+        self.ledger = Ledger(self.cluster, held)
         self.neighbours = Neighbours()
         self._pods: dict[str, Pod] = {}
         self._log = UndoLog()
@@ -81,7 +90,7 @@ class ClusterState:
         """Charge what was asked for of resources that no node had until now."""
         table = self.cluster.table
         for pod in self._pods.values():
-            takes = pod.requests | pod.attached.own
+            takes = pod.takes
             if any(resource in takes for resource in resources):
                 index = self.cluster.record(pod.node).index
                 table.charge(index, table.vector({name: takes.get(name, 0) for name in resources}, pods=0))
@@ -112,15 +121,13 @@ class ClusterState:
         return self.cluster.numa.view
 
     def set_machine(self, machine: Machine) -> bool:
-        """Take in what is inside a node, whether the node is known or not; True where anything changed."""
+        """Take in what is inside a node, whether the node is known or not; True where that changes what is free."""
         numa = self.cluster.numa
         old = numa.machines.get(machine.node)
         if old == machine:
             return False
-        numa.set_machine(machine)
-        return self._changed(
-            partial(self.remove_machine, machine.node) if old is None else partial(self.set_machine, old)
-        )
+        undo = partial(self.remove_machine, machine.node) if old is None else partial(self.set_machine, old)
+        return self._changed(undo, matters=numa.set_machine(machine))
 
     def remove_machine(self, node: str) -> bool:
         """Forget what is inside a node: it is counted by its amounts alone. True where it was known."""
@@ -129,6 +136,11 @@ class ClusterState:
             return False
         self.cluster.numa.remove_machine(node)
         return self._changed(partial(self.set_machine, old))
+
+    def settle(self) -> None:
+        """Every pod that there is was taken in: what nodes publish counts them (`engine.numa.node_zones`)."""
+        self.cluster.numa.settle()
+        self.version += 1
 
     def inside(self, node: str) -> State | None:
         """What is left inside a node, with all that was decided; None where its inside is not known."""
@@ -149,6 +161,10 @@ class ClusterState:
     def held_inside(self, pod: Pod) -> NumaPlacement | None:
         """What a pod that is on its node holds inside, as far as that is known."""
         return self.cluster.numa.held_by(pod)
+
+    def unrecorded(self, node: str) -> int:
+        """How many pods on a node hold something in its zones, and no record says in which."""
+        return self.cluster.numa.unrecorded(node)
 
     def free_for(self, node: str, coming: Collection[str], ending: Collection[str]) -> Free | None:
         """What is free inside a node for pods on their way there; None where that is not known.
@@ -194,12 +210,10 @@ class ClusterState:
     def _charge(self, pod: Pod, sign: int, before: Before = NEVER) -> Before:
         table = self.cluster.table
         record = self.cluster.record(pod.node)
-        vector = table.vector(pod.requests | pod.attached.own)
+        vector = table.vector(pod.takes)
         table.charge(record.index, vector if sign > 0 else -vector)
-        if pod.attached.shared:
-            volumes = self.cluster.volumes
-            (volumes.attach if sign > 0 else volumes.detach)(record, pod.attached.shared)
-        record.pods += sign
+        self.cluster.volumes.count(record, pod.attached.shared, sign)
+        record.count_pod(sign)
         if not record.pods:
             self.cluster.emptied(record)
         self.neighbours.note(pod, record, sign)
@@ -241,7 +255,7 @@ class ClusterState:
         Never fails: where there is no room the node is over-committed, and a slice whose domain is unknown is held as
         soon as its nodes appear. Slots that are held already stay where they are packed.
         """
-        if _outline(self.assignments(workload).values()) == _outline(assignments):
+        if outline(self.assignments(workload).values()) == outline(assignments):
             return
         replaced = dict(self.ledger.held.get(workload, {}))
         if replaced:
@@ -310,6 +324,10 @@ class ClusterState:
         slots, record = self.ledger.held.get(workload, {}).get(pod_set), self.cluster.by_name.get(node)
         return 0 if slots is None or record is None else int(slots.held[slots.index == record.index].sum())
 
+    def unclaimed_by_node(self, workload: str, pod_set: str) -> Iterator[tuple[str, int]]:
+        """(node, slots there that no pod claims), in the order of the slots."""
+        return self.cluster.numa.units((workload, pod_set), None)
+
     # -- transactions -----------------------------------------------------------------------------------------
 
     def begin(self) -> Checkpoint:
@@ -340,11 +358,11 @@ class ClusterState:
         if not self._log.open:
             self.cluster.numa.commit()
 
-    def _changed(self, undo: Callable[[], object]) -> bool:
-        self.version += 1
+    def _changed(self, undo: Callable[[], object], *, matters: bool = True) -> bool:
+        self.version += matters
         if self._log.open:
             self._log.note(undo)
-        return True
+        return matters
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -379,11 +397,3 @@ class ClusterState:
         yield from self.neighbours.groups(self._pods, self.cluster.by_name)
         for parts in self.ledger.held.values():
             yield from filter(None, (held_group(slots, self.cluster.at) for slots in parts.values()))
-
-
-def _outline(assignments: Iterable[Assignment]) -> list[tuple[object, ...]]:
-    """What the API server stores of assignments."""
-    return [
-        (part.pod_set, part.flavor, part.levels, part.requests, [(s.values, s.count) for s in part.slices])
-        for part in assignments
-    ]

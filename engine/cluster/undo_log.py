@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from engine.cluster.reservations import Slots
-from engine.numa.zone_ledger import Mark
+from engine.numa.node_zones import Mark
 
 
 @dataclass(frozen=True)

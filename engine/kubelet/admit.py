@@ -226,7 +226,8 @@ class Trial:
             return allocate_devices(room, count, mask, kind, mode=self.mode, held=held, later=later)
         if row in self.counts:
             whole = dict(self.asks.whole.devices)[row]
-            return allocate_units(self.counts[row], count, mask, kind, mode=self.mode, whole=whole)
+            free = dict(self.state.declared_free).get(self.layout.resources[row])
+            return allocate_units(self.counts[row], count, mask, kind, mode=self.mode, whole=whole, declared=free)
         return None
 
     def _asked_later(self, at: int, row: int) -> int:
@@ -296,7 +297,7 @@ class Trial:
         )
         memory = self.memory.cells_after(state) if self.memory is not None else state.memory
         cpus = self.cpus.free if self.cpus is not None else state.cpus
-        return State(free=tuple(rows), cpus=cpus, devices=devices, memory=memory)
+        return State(free=tuple(rows), cpus=cpus, devices=devices, memory=memory, declared_free=state.declared_free)
 
 
 def _add(held: list[dict[str, int]], resource: str, amounts: list[int]) -> None:

@@ -96,6 +96,10 @@ class CpuRoom:
         self.free = state.cpus
         self.spare = self.held = 0
 
+    def free_one(self, unit: int) -> None:
+        """One that was not free is."""
+        self.free |= 1 << unit
+
     def hints(self, count: int, *, narrow: bool = False) -> Hints:
         """Hints of one container, or of the whole pod; ``narrow``: single zones suffice (`of_sums`)."""
         usable, must = self.free | self.spare, 0
@@ -266,6 +270,10 @@ class DeviceRoom:
         self.free = free
         self.spare = self.held = 0
 
+    def free_one(self, unit: int) -> None:
+        """One that was not free is."""
+        self.free |= 1 << unit
+
     def hints(self, count: int, *, narrow: bool = False) -> Hints:
         """Hints of one container, or of the whole pod; ``narrow``: single zones suffice (`of_sums`)."""
         known = installed(self.layout, self.row)
@@ -352,16 +360,26 @@ def allocate_devices(
 
 
 def allocate_units(
-    room: CountRoom, count: int, mask: int | None, kind: ContainerKind, *, mode: str, whole: int
+    room: CountRoom,
+    count: int,
+    mask: int | None,
+    kind: ContainerKind,
+    *,
+    mode: str,
+    whole: int,
+    declared: int | None = None,
 ) -> Share | AllocationFailure:
-    """The same where only amounts are known; ``whole``: devices of this resource that all containers have together."""
+    """The same where only amounts are known; ``whole``: devices of this resource that all containers have together.
+
+    ``declared``: those that the node says are free, by index in the link graph.
+    """
     layout = room.layout
     rules = layout.links[room.row] if layout.links else None
     if count and (rules is not None or mode):
         zones = (1 << len(room.free)) - 1 if mask is None else mask
         free = tuple([have + spare for have, spare in zip(room.free, room.spare, strict=True)])
         resource = layout.resources[room.row]
-        split = pick_zones(resource, rules, count, free=free, zones=zones, mode=mode, whole=whole)
+        split = pick_zones(resource, rules, count, free=free, zones=zones, mode=mode, whole=whole, declared=declared)
         if isinstance(split, Refused):
             return AllocationFailure(split.reason, split.message)
         if split is not None:

@@ -293,5 +293,5 @@ def _widen(
         for unit in bits(most.free & here & ~room.free):
             if missing <= 0:
                 break
-            room.free |= 1 << unit
+            room.free_one(unit)
             missing -= 1

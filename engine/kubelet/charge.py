@@ -10,6 +10,8 @@ looks at whether there are any. Zones of one placement are a group where they we
 
 from collections.abc import Mapping
 
+import msgspec
+
 from engine.kubelet.admission import Admission
 from engine.kubelet.allocators import devices_by_zone, lowest_of, row_of
 from engine.kubelet.cpu_manager import cpus_of, take
@@ -100,7 +102,7 @@ def _cpus(layout: Layout, state: State, zone: int, count: int, sign: int) -> int
 
 def _changed(layout: Layout, state: State, amounts: _ByZone, sign: int) -> State:
     """By amounts alone; never below nothing nor above what is allocatable."""
-    return State(free=_free(layout, state, amounts, sign), cpus=state.cpus, devices=state.devices, memory=state.memory)
+    return msgspec.structs.replace(state, free=_free(layout, state, amounts, sign))
 
 
 def _free(layout: Layout, state: State, amounts: _ByZone, sign: int) -> tuple[tuple[int, ...], ...]:

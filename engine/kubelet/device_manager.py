@@ -2,8 +2,11 @@
 
 The kubelet has said from which zones; here the pod's own rules come on top of it. ``require`` and the rules of XPUs
 refuse, everything else only orders. Where only amounts are known, ``require`` is granted where it holds whichever
-devices the plugin takes, or where all of them are free and the best of them do.
+devices the plugin takes, or where it is known which ones are free and the best of those do: the node says so and no
+fewer are free than it says, or all are.
 """
+
+from functools import lru_cache
 
 import msgspec
 
@@ -56,6 +59,16 @@ def unknown(resource: str) -> Refused:
     return Refused(GPU_LINK, f"needs NVLinks between its {resource}, and none are known on this node")
 
 
+@lru_cache(maxsize=1 << 12)
+def never_given(shape: PodShape, xpus: tuple[str, ...]) -> Refused | None:
+    """Why no node gives a container the cards of ``xpus`` (resources) that it asks for, whatever is known of nodes."""
+    for container in shape.containers:
+        for name, amount in container.limits:
+            if name in xpus and amount and not allowed(amount):
+                return _no_cards(name, (), amount)
+    return None
+
+
 def _short(resource: str) -> str:
     return resource.rpartition("/")[2].lower()
 
@@ -78,12 +91,20 @@ def pick(resource: str, rules: Rules, wanted: DeviceChoice) -> int | Refused | N
 
 
 def pick_zones(
-    resource: str, rules: Rules, count: int, *, free: tuple[int, ...], zones: int, mode: str, whole: int
+    resource: str,
+    rules: Rules,
+    count: int,
+    *,
+    free: tuple[int, ...],
+    zones: int,
+    mode: str,
+    whole: int,
+    declared: int | None = None,
 ) -> tuple[int, ...] | Refused | None:
     """How many devices a container takes from each zone, where only amounts are known; None: any will do.
 
     ``free``: what each zone has; ``zones``: the mask of those that the kubelet allows; ``whole``: how many devices of
-    this resource all containers of the pod have together.
+    this resource all containers of the pod have together; ``declared``: the mask of those that the node says are free.
     """
     if not count:
         return None
@@ -95,20 +116,29 @@ def pick_zones(
         return None
     if rules is None:
         return unknown(resource)
-    if _surely(rules, count, whole, sum(most for zone, most in enumerate(free) if zones >> zone & 1), zones):
+    left, inside = sum(most for zone, most in enumerate(free) if zones >> zone & 1), _in_zones(rules, zones)
+    known = inside if declared is None else inside & declared
+    if rules.is_clique(inside) or _surely(rules, count, whole, left, known):
         return None
-    text = f"needs {whole} of {resource} in one NVLink clique, and which are free is not known: this node has no agent"
-    return Refused(GPU_LINK, text)
+    needs, largest = f"needs {whole} of {resource} in one NVLink clique", largest_clique(rules, known)
+    why = f", the largest of those that the node says are free has {largest}"
+    if declared is None or largest >= whole:
+        why = ", and which are free is not known: this node has no agent"
+    return Refused(GPU_LINK, needs + why)
 
 
-def _surely(graph: LinkGraph, count: int, whole: int, free: int, zones: int) -> bool:
-    """Whether what a container gets is one clique, though only the number of free devices is known."""
-    inside = _in_zones(graph, zones)
-    if graph.is_clique(inside):
-        return True
-    if free < inside.bit_count() or count < whole:
+def _surely(graph: LinkGraph, count: int, whole: int, free: int, known: int) -> bool:
+    """Whether what a container gets is one clique, of the devices that are ``known`` to be free.
+
+    ``free``: how many are free; where it is fewer, some were taken since, and it is not known which.
+    """
+    if known.bit_count() < count:
         return False
-    return choose(graph, DeviceChoice(count=count, free=inside, mode=REQUIRE)) is not None
+    if graph.is_clique(known):
+        return True
+    if free < known.bit_count() or count < whole:
+        return False
+    return choose(graph, DeviceChoice(count=count, free=known, mode=REQUIRE)) is not None
 
 
 def _usable(wanted: DeviceChoice) -> int:

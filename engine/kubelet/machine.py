@@ -23,6 +23,7 @@ CPU = "cpu"
 MEMORY = "memory"
 HUGEPAGES = "hugepages-"
 
+Declared = tuple[tuple[str, int], ...]
 Amounts = dict[str, int]  # by resource; the same as in engine.model, which builds on this module
 
 
@@ -167,13 +168,15 @@ class State(_Struct, frozen=True, cache_hash=True):
 
     The rest is known for exact layouts only: ``cpus`` is the mask of CPUs in the default set less the reserved ones,
     ``devices[r]`` the mask of healthy devices that nobody holds (by index in ``layout.devices[r]``), ``memory[z]``.
-    ``free`` agrees with them.
+    ``free`` agrees with them. ``declared_free``: of other layouts, (resource, the devices of its link graph that the
+    node says are free, as a mask); () where it says nothing. It may be older than ``free``.
     """
 
     free: tuple[tuple[int, ...], ...]
     cpus: int = 0
     devices: tuple[int, ...] = ()
     memory: tuple[MemoryCells, ...] = ()
+    declared_free: Declared = ()
 
 
 class Machine(_Struct, frozen=True):

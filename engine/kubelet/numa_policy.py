@@ -8,20 +8,41 @@ A kubelet may align less than a workload wants. The wish refuses such a node:
 - ``best-effort`` refuses nothing.
 
 What counts are the zones that units *may* come from: where the plugin or the kubelet is free to choose, all of those. A
-resource that the workload names has to be pinned for its pod; without names, what the kubelet pins is judged.
+resource that the workload names has to be pinned for its pod; without names, what the kubelet pins is judged. A node
+that publishes nothing of its zones is refused to whoever asks for anything that may be pinned.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
 from engine.kubelet.allocators import installed, row_of
+from engine.kubelet.device_manager import Refused, must_link, unknown
 from engine.kubelet.devices.links import bits
 from engine.kubelet.hints import fewest
-from engine.kubelet.machine import CPU, Layout, PodShape, TopologyPolicy
+from engine.kubelet.machine import CPU, Layout, PodShape, Qos, TopologyPolicy
 from engine.kubelet.resource_requests import is_memory
 
 NUMA_POLICY: Final = "NumaPolicy"
+EPHEMERAL: Final = "ephemeral-storage"
 LENIENT: Final = (TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT)
+
+
+def refused_unseen(pod: PodShape) -> Refused | None:
+    """Why a node of whose inside nothing is known takes no such pod; None where it may."""
+    unlinked = next(iter(must_link(pod)), None)
+    if unlinked is not None:
+        return unknown(unlinked)
+    if pod.wish in LENIENT or not _may_be_pinned(pod):
+        return None
+    return Refused(NUMA_POLICY, f"wishes {pod.wish}, and nothing is known of the NUMA zones of this node")
+
+
+def _may_be_pinned(pod: PodShape) -> bool:
+    """Whether some kubelet would pin anything that the wish is about, so that it may not hold."""
+    asked = {name for each in pod.containers for name, amount in (*each.requests, *each.limits) if amount}
+    if pod.wish_resources:
+        return not asked.isdisjoint(pod.wish_resources)
+    return pod.qos is Qos.GUARANTEED or not all(is_memory(name) or name in {CPU, EPHEMERAL} for name in asked)
 
 
 def unfulfilled(layout: Layout, pod: PodShape, reach: Mapping[int, int], asked: Mapping[int, int]) -> str:

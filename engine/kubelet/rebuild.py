@@ -16,6 +16,7 @@ from engine.kubelet.machine import (
     CPU,
     HUGEPAGES,
     MEMORY,
+    Declared,
     Layout,
     Machine,
     NumaPlacement,
@@ -59,8 +60,17 @@ def inner(shape: PodShape | None) -> PodShape | None:
     """
     if shape is None or shape.qos is Qos.GUARANTEED or shape.wish is not TopologyPolicy.NONE or shape.gpu_link:
         return shape
-    named = {resource for container in shape.containers for resource, _ in (*container.limits, *container.requests)}
-    return shape if any(not _of_cores(resource) for resource in named) else None
+    return shape if any(not _of_cores(resource) for resource in _named_by(shape)) else None
+
+
+def alignable(shape: PodShape, *, cores: bool) -> tuple[str, ...]:
+    """The resources that a kubelet may align for such a pod, by name: devices; and, with ``cores``, CPU and memory."""
+    wide = cores and shape.qos is Qos.GUARANTEED
+    return tuple(sorted(name for name in _named_by(shape) if (name in {CPU, MEMORY} and wide) or not _of_cores(name)))
+
+
+def _named_by(shape: PodShape) -> set[str]:
+    return {resource for container in shape.containers for resource, amount in (*container.limits, *container.requests)}
 
 
 def _of_cores(resource: str) -> bool:
@@ -123,12 +133,16 @@ def fits_zones(layout: Layout, placement: NumaPlacement) -> bool:
 
 
 class Amounts:
-    """What is left of a machine by amounts alone: ``left[z][r]``, below zero where more is held than there is."""
+    """What is left of a machine by amounts alone: ``left[z][r]``, below zero where more is held than there is.
 
-    __slots__ = ("_layout", "_resources", "_stale", "_state", "_zones", "left", "rows")
+    ``declared_free``: as in `State`.
+    """
 
-    def __init__(self, layout: Layout, free: Iterable[Iterable[int]]) -> None:
+    __slots__ = ("_declared", "_layout", "_resources", "_stale", "_state", "_zones", "left", "rows")
+
+    def __init__(self, layout: Layout, free: Iterable[Iterable[int]], declared_free: Declared = ()) -> None:
         self._layout = layout
+        self._declared = declared_free
         self._zones, self._resources = places_of(layout)
         self.left = [list(row) for row in free]
         self.rows: list[tuple[int, ...]] = [()] * len(self.left)  # the same as a state has it
@@ -158,7 +172,7 @@ class Amounts:
                 plain = min(row, default=0) >= 0 and not any(map(gt, row, most))
                 self.rows[zone] = tuple(row if plain else map(_within, row, most))
             self._stale.clear()
-            self._state = State(free=tuple(self.rows))
+            self._state = State(free=tuple(self.rows), declared_free=self._declared)
         return self._state
 
 

@@ -30,6 +30,15 @@ class KnownLayout:
         self.place = kind.take_in(layout)
         self.uses = 0
 
+    def use(self) -> None:
+        """One more machine has it."""
+        self.uses += 1
+
+    def give_up(self) -> bool:
+        """One machine less has it; True where none has."""
+        self.uses -= 1
+        return not self.uses
+
 
 class LayoutColumns:
     """The columns of one kind of layout; the first ``used`` have been taken at some time.
@@ -37,9 +46,9 @@ class LayoutColumns:
     ``free[r, z, c]``: what zone z of column c has left of resource r, 0 where it does not report r; ``units``: in whole
     numbers of these. ``group[z, c]``: the zones that share memory with zone z, as a mask; 0 where nothing of its memory
     is taken. ``grouped``: whether there ever was such memory, as far as that is known. ``layout[c]`` is the column of
-    its layout: ``room[r, z, l]`` is what zone z has in all, ``reach[r, w, l]`` the most that w + 1 zones have together;
-    the first ``layouts`` of them have been taken at some time, and ``layouts_made`` grows with each. ``at[c]`` is what
-    column c stands for, None while it is spare.
+    its layout: ``room[r, z, l]`` is what zone z has in all, ``allocatable[r, z, l]`` what pods may have of it, and
+    ``reach[r, w, l]`` the most that w + 1 zones have together; the first ``layouts`` of them have been taken at some
+    time, and ``layouts_made`` grows with each. ``at[c]`` is what column c stands for, None while it is spare.
     """
 
     def __init__(self, number: int, traits: Traits) -> None:
@@ -55,7 +64,9 @@ class LayoutColumns:
         self._unwritten: list[int] = []
         self.layout: Ints = np.zeros(_START, np.int64)
         self.room: Ints = np.zeros(shape, np.int64)
+        self.allocatable: Ints = np.zeros(shape, np.int64)
         self.reach: Ints = np.zeros(shape, np.int64)
+        self.layout_at: dict[int, Layout] = {}  # by its column
         self._keys: list[tuple[int, State]] = []
         self._slots: dict[tuple[int, State], int] = {}
         self._uses: list[int] = []
@@ -73,10 +84,12 @@ class LayoutColumns:
             place = self.layouts
             self.layouts += 1
             if place == self.room.shape[2]:
-                self.room, self.reach = _grown(self.room), _grown(self.reach)
+                self.room, self.reach, self.allocatable = map(_grown, (self.room, self.reach, self.allocatable))
         self.layouts_made += 1
+        self.layout_at[place] = layout
         room = room_of(layout)
         self.room[:, :, place] = room
+        self.allocatable[:, :, place] = np.maximum(np.array(layout.allocatable, np.int64).T, 0)
         self.reach[:, :, place] = reach_of(room)
         return place
 

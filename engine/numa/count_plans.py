@@ -42,6 +42,24 @@ class Plan:
         simple = (self.strict or self.one_zone) and not (self.loose or self.refused or self.bounded)
         return simple and len(self.asks) == 1 and not self.asks[0].present
 
+    def take_in_wish(self, traits: Traits, shape: PodShape) -> bool:
+        """Mind the pod's wish too; False where that needs the exact admission."""
+        judged = [
+            row for row in self.whole.rows if not shape.wish_resources or traits.resources[row] in shape.wish_resources
+        ]
+        if not judged:
+            return True
+        if self.policy is TopologyPolicy.NONE or len(self.asks) > 1 or self.loose:
+            return False
+        if self.policy is SINGLE or (self.policy is RESTRICTED and shape.wish is RESTRICTED):
+            return True
+        (ask,) = self.asks
+        if ask.present or (ask.memory and traits.exact):
+            return False
+        self.one_zone = shape.wish is SINGLE and (self.policy is RESTRICTED or len(judged) == len(ask.rows))
+        self.bounded = not self.one_zone
+        return True
+
 
 def plan_for(traits: Traits, shape: PodShape) -> Plan | None:
     """How to count pods of that shape; None where the exact admission has to be asked for every state."""
@@ -51,26 +69,7 @@ def plan_for(traits: Traits, shape: PodShape) -> Plan | None:
     if steps is None or (steps.lent and (shape.wish not in PERMISSIVE or must_link(shape))):
         return None
     plan = Plan(traits, shape, steps)
-    return plan if shape.wish in PERMISSIVE or plan.refused or _with_wish(plan, traits, shape) else None
-
-
-def _with_wish(plan: Plan, traits: Traits, shape: PodShape) -> bool:
-    """Take the wish into a plan; False where that needs the exact admission."""
-    judged = [
-        row for row in plan.whole.rows if not shape.wish_resources or traits.resources[row] in shape.wish_resources
-    ]
-    if not judged:
-        return True
-    if plan.policy is TopologyPolicy.NONE or len(plan.asks) > 1 or plan.loose:
-        return False
-    if plan.policy is SINGLE or (plan.policy is RESTRICTED and shape.wish is RESTRICTED):
-        return True
-    (ask,) = plan.asks
-    if ask.present or (ask.memory and traits.exact):
-        return False
-    plan.one_zone = shape.wish is SINGLE and (plan.policy is RESTRICTED or len(judged) == len(ask.rows))
-    plan.bounded = not plan.one_zone
-    return True
+    return plan if shape.wish in PERMISSIVE or plan.refused or plan.take_in_wish(traits, shape) else None
 
 
 def _unpinned(traits: Traits, shape: PodShape, whole: ZoneRequest) -> bool:

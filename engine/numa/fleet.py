@@ -16,12 +16,13 @@ import numpy as np
 from engine.arrays import Ints
 from engine.kubelet.admit import admit
 from engine.kubelet.machine import Layout, PodShape, State
-from engine.numa.batch.admitted import UNKNOWN, count, count_one
+from engine.numa.alignment import UNKNOWN_NODE, alignments, exactly
+from engine.numa.batch.admitted import UNKNOWN, count, count_in_one_zone, count_one
 from engine.numa.batch.masks import Bools, Workspace
-from engine.numa.batch.spread import spread
 from engine.numa.columns import KnownLayout, LayoutColumns, View
 from engine.numa.count_plans import Plan, plan_for
 from engine.numa.layout_class import Traits, traits_of
+from engine.numa.score import ZoneScore
 
 ANSWERS_KEPT: Final = 128
 LOG_KEPT: Final = 4096
@@ -35,23 +36,39 @@ class Question(Enum):
 
     FITS = auto()  # whether one pod is admitted: 1 or 0
     COUNT = auto()  # how many are
-    SPREAD = auto()  # over how many zones the next one is spread
+    IN_ONE_ZONE = auto()  # how many are, each in one zone
+    ALIGNMENT = auto()  # how well the next one is aligned
 
 
 @dataclass(slots=True)
 class _Answer:
     """What was asked for: the answer by table index as of position ``seen`` of the log; counts are cut to ``most``.
 
-    By number of the kind, ``plans``; by (layout, state), ``exact``: what `admit` itself was asked for.
+    By number of the kind, ``plans``; by (layout, state), ``exact``: what `admit` itself was asked for. ``score``: of an
+    alignment.
     """
 
     question: Question
     shape: PodShape
     most: int
     values: Ints
+    score: ZoneScore = ZoneScore.LEAST_NUMA_NODES
     seen: int = -1
     plans: dict[int, Plan | None] = field(default_factory=dict)
     exact: dict[tuple[Layout, State], int] = field(default_factory=dict)
+
+    def permute(self, order: Ints, seen: int) -> None:
+        """Index ``order[i]`` becomes index i, at position ``seen`` of the log."""
+        self.values, self.seen = self.values[order], seen
+
+    def caught_up(self, seen: int) -> None:
+        """Every change before position ``seen`` of the log is in it."""
+        self.seen = seen
+
+    @property
+    def nowhere(self) -> int:
+        """The answer where there is no machine."""
+        return UNKNOWN_NODE if self.question is Question.ALIGNMENT else NO_MACHINE
 
 
 class Fleet:
@@ -68,7 +85,7 @@ class Fleet:
         self._members: dict[int, Ints | None] = {}  # by number of the kind: where its machines are; None: everywhere
         self._log: list[int] = []
         self._log_start = 0
-        self._answers: dict[tuple[Question, PodShape], _Answer] = {}
+        self._answers: dict[tuple[Question, PodShape, ZoneScore], _Answer] = {}
         self._space = Workspace()
 
     def __len__(self) -> int:
@@ -84,7 +101,7 @@ class Fleet:
         if old is not None and same and old[1] == state:
             return False
         known = old[0] if old is not None and same else self._layout(layout)
-        known.uses += 1
+        known.use()
         slot = known.kind.take(known, state)
         if old is not None:
             self._leave(old[0], int(self._slot[index]))
@@ -134,7 +151,7 @@ class Fleet:
         self._log_start, self._log = self._log_end + 1, []
         self._answers = current
         for answer in current.values():
-            answer.values, answer.seen = answer.values[order], self._log_end
+            answer.permute(order, self._log_end)
 
     # -- answers ----------------------------------------------------------------------------------------------
 
@@ -151,29 +168,35 @@ class Fleet:
         found: Bools = self._answer(Question.FITS, shape, 1).values != 0
         return found
 
-    def zones_needed(self, shape: PodShape) -> Ints:
-        """Over how many zones one more pod of that shape would be spread, by index: 0 where nothing of it is aligned.
+    def alignments(self, shape: PodShape, score: ZoneScore) -> Ints:
+        """How well one more pod of that shape is aligned, by index (`engine.numa.alignment`); less is better.
 
-        All zones where it does not fit, NO_MACHINE where none is. Where the kubelet does not insist on anything, this
-        is the best that can come of it. Do not modify; valid until a machine changes.
+        ``UNKNOWN_NODE`` where no machine is. Do not modify; valid until a machine changes.
         """
-        return self._answer(Question.SPREAD, shape, 1).values
+        return self._answer(Question.ALIGNMENT, shape, 1, score).values
+
+    def in_one_zone(self, shape: PodShape, most: int) -> Ints:
+        """As ``counts``, of pods that come out in one zone each, or of which nothing is aligned."""
+        answer = self._answer(Question.IN_ONE_ZONE, shape, most)
+        return answer.values if answer.most == most else np.minimum(answer.values, most)
 
     # -- answering --------------------------------------------------------------------------------------------
 
-    def _answer(self, question: Question, shape: PodShape, most: int) -> _Answer:
-        key = question, shape
+    def _answer(
+        self, question: Question, shape: PodShape, most: int, score: ZoneScore = ZoneScore.LEAST_NUMA_NODES
+    ) -> _Answer:
+        key = question, shape, score
         answer = self._answers.pop(key, None)
         if answer is None or answer.most < most:
             if len(self._answers) >= ANSWERS_KEPT:
                 del self._answers[next(iter(self._answers))]
-            answer = _Answer(question, shape, most, np.empty(len(self), np.int64))
+            answer = _Answer(question, shape, most, np.empty(len(self), np.int64), score)
         changed = self._changed(answer.seen)
         if changed is None:
             self._make(answer)
         elif changed:
             self._correct(answer, changed)
-        answer.seen = self._log_end
+        answer.caught_up(self._log_end)
         self._answers[key] = answer  # the newest is last, the first is the one to forget
         return answer
 
@@ -188,7 +211,7 @@ class Fleet:
         if not self._members:
             self._find_members()
         if all(members is not None for members in self._members.values()):
-            answer.values[:] = NO_MACHINE
+            answer.values[:] = answer.nowhere
         for number, members in self._members.items():
             kind = self._kinds[number]
             values = self._values(answer, View(kind, slice(0, kind.used)))
@@ -211,7 +234,7 @@ class Fleet:
         for number in np.unique(kinds).tolist():
             indices = np.array(changed)[kinds == number]
             if number == NO_MACHINE:
-                answer.values[indices] = NO_MACHINE
+                answer.values[indices] = answer.nowhere
             else:
                 slots, where = np.unique(self._slot[indices], return_inverse=True)
                 answer.values[indices] = self._values(answer, View(self._kinds[number], slots))[where]
@@ -220,15 +243,17 @@ class Fleet:
         """The count of one machine."""
         at = self._at[index]
         if at is None:
-            return NO_MACHINE
+            return answer.nowhere
         known, state = at
         plan = self._plan(answer, known.kind)
         slot = int(self._slot[index])
         found = UNKNOWN
         if plan is not None:
             view = View(known.kind, slice(slot, slot + 1))
-            if answer.question is Question.SPREAD:
-                found = int(spread(view, plan, self._space)[0])
+            if answer.question is Question.ALIGNMENT:
+                found = int(alignments(view, plan, answer.shape, answer.score, self._space)[0])
+            elif answer.question is Question.IN_ONE_ZONE:
+                found = int(count_in_one_zone(view, plan, answer.most, self._space)[0])
             else:
                 found = count_one(view, state, plan, answer.most, self._space)
         return self._exactly(answer, known.kind, slot) if found == UNKNOWN else found
@@ -238,8 +263,10 @@ class Fleet:
         plan = self._plan(answer, view.kind)
         if plan is None:
             found = np.full(view.width, UNKNOWN, np.int64)
-        elif answer.question is Question.SPREAD:
-            found = spread(view, plan, self._space)
+        elif answer.question is Question.ALIGNMENT:
+            found = alignments(view, plan, answer.shape, answer.score, self._space)
+        elif answer.question is Question.IN_ONE_ZONE:
+            found = count_in_one_zone(view, plan, answer.most, self._space)
         else:
             found = count(view, plan, answer.most, self._space)
         unknown = (found == UNKNOWN).nonzero()[0]
@@ -261,9 +288,12 @@ class Fleet:
         if found is None:
             if len(answer.exact) > MEMO_KEPT:
                 answer.exact.clear()
-            spreads = answer.question is Question.SPREAD
-            one = zones_of(*at, answer.shape) if spreads else granted(*at, answer.shape, answer.most)
-            found = answer.exact[at] = one
+            if answer.question is Question.ALIGNMENT:
+                found = exactly(*at, answer.shape, answer.score)
+            else:
+                within = 1 if answer.question is Question.IN_ONE_ZONE else None
+                found = granted(*at, answer.shape, answer.most, within)
+            answer.exact[at] = found
         return found
 
     # -- inside -----------------------------------------------------------------------------------------------
@@ -295,27 +325,23 @@ class Fleet:
     def _leave(self, known: KnownLayout, slot: int) -> None:
         kind = known.kind
         kind.drop(slot)
-        known.uses -= 1
-        if not known.uses:
+        if known.give_up():
             del self._by_layout[known.layout]
             kind.give_up(known.place)
         if not len(kind):
             del self._kinds[kind.number], self._by_traits[kind.traits]
 
 
-def granted(layout: Layout, state: State, shape: PodShape, most: int) -> int:
-    """Pods of that shape that are admitted one after another, ``most`` at the most; `admit` asked for each."""
+def granted(layout: Layout, state: State, shape: PodShape, most: int, zones: int | None = None) -> int:
+    """Pods of that shape that are admitted one after another, ``most`` at the most; `admit` asked for each.
+
+    ``zones``: the first that spans more ends it; None: none does.
+    """
     for found in range(most):
         admission = admit(layout, state, shape)
-        if not admission.admitted:
+        if not admission.admitted or (zones is not None and admission.zones.bit_count() > zones):
             return found
         if admission.after == state:
             return most  # it takes nothing, so neither will the next
         state = admission.after
     return most
-
-
-def zones_of(layout: Layout, state: State, shape: PodShape) -> int:
-    """Zones that a pod of that shape takes; all of them where it is not admitted."""
-    admission = admit(layout, state, shape)
-    return admission.zones.bit_count() if admission.admitted else len(layout.zones)

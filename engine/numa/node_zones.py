@@ -6,13 +6,15 @@ counts.
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from engine.kubelet.arrival_orders import Free
 from engine.kubelet.charge import charge
 from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
-from engine.kubelet.rebuild import Amounts, Taker, agree, granted, inner, same, stepwise
+from engine.kubelet.rebuild import Amounts, Taker, agree, fits_zones, granted, inner, same, stepwise
+from engine.kubelet.resource_requests import Pairs
 from engine.model import Pod
+from engine.numa.unrecorded import Rows, held_apart, not_in_report, takes
 
 SlotKey = tuple[str, str]  # workload, pod set
 Gone = tuple[tuple[str, NumaPlacement], ...]
@@ -21,11 +23,38 @@ Decided = dict[SlotKey, tuple[NumaPlacement, ...]]
 NO_SLOTS: Final[tuple[NumaPlacement, ...]] = ()
 
 
+Names = tuple[str, ...] | None  # None: every node the pod set has slots on
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where a transaction began."""
+
+    at: int
+    pending: tuple[tuple[SlotKey, Names], ...]
+    doubtful: tuple[str, ...]
+    new: bool
+
+
+class Reserved(Protocol):
+    """What is held, as the reservations tell it."""
+
+    def keys(self) -> Iterator[SlotKey]:
+        """Every pod set that holds slots, in the order of the reservations."""
+
+    def shape(self, key: SlotKey) -> PodShape | None:
+        """What kubelets look at in the pods of a pod set; None where it holds nothing or that is not known."""
+
+    def units(self, key: SlotKey, index: Collection[int] | None) -> Iterator[tuple[int, int]]:
+        """(node, slots there that no pod claims), for some nodes or all; nodes by their place in the table."""
+
+
 class Before(NamedTuple):
-    """``since``: a pod took a decided slot after the report; ``taken``: as in `Inside`."""
+    """``since`` and ``taken``: as in `Inside`; ``here``: an older version of the pod was on the node."""
 
     since: bool = False
     taken: Taken | None = None
+    here: bool = False
 
 
 NEVER: Final = Before()
@@ -44,9 +73,11 @@ class Saved(NamedTuple):
 class Inside:
     """``by_report``: the base is what the report says is free. ``decided``: zones of slots that no pod claims.
 
-    ``since`` and ``gone`` are kept where the base is a report that does not say which pods it accounts for: pods that
-    took a decided slot since it came, and what pods held that left since. ``taken``: pod -> (its own record when it
-    claimed a slot, the zones that were decided for that slot): they count until the record is another one.
+    ``since`` and ``gone`` are kept where a report does not say which pods it accounts for: pods that it does not count
+    yet, and what pods held that left since. Where the base is the report, only pods that took a decided slot are noted
+    in ``since``, else all that came, until a report shows as much in use as they take. ``taken``: pod -> (its own
+    record when it claimed a slot, the zones that were decided for that slot): they count until the record is another
+    one. ``unrecorded``: what pods take of zones of which no record says which.
     """
 
     machine: Machine | None = None
@@ -56,13 +87,24 @@ class Inside:
     since: frozenset[str] = frozenset()
     gone: Gone = ()
     taken: dict[str, Taken] = field(default_factory=dict)
+    unrecorded: dict[str, Pairs] = field(default_factory=dict)
     _amounts: Amounts | None = None  # kept up to date; None where it has to be made
     _state: State | None = None  # of full state; None where it has to be made
 
     @property
     def trusted(self) -> bool:
         """Whether the base is a report that does not say which pods it accounts for."""
-        return self.by_report and self.machine is not None and self.machine.holds is None
+        return self.by_report and self.dated
+
+    @property
+    def dated(self) -> bool:
+        """Whether there is a report that does not say which pods it accounts for."""
+        return self.machine is not None and self.machine.holds is None
+
+    @property
+    def unsure(self) -> int:
+        """How many pods hold something in zones, and no record says in which; none where there is only one zone."""
+        return len(self.unrecorded) if self.machine is not None and len(self.machine.layout.zones) > 1 else 0
 
     @property
     def idle(self) -> bool:
@@ -71,11 +113,44 @@ class Inside:
 
     # -- changes ----------------------------------------------------------------------------------------------
 
-    def report(self, machine: Machine | None, *, by_report: bool) -> None:
-        """Take in a report, or that there is none any more."""
-        self.machine, self.by_report = machine, by_report
-        self.since, self.gone = frozenset(), ()
-        self.forget()
+    def report(self, machine: Machine | None, *, by_report: bool) -> bool:
+        """Take in a report, or that there is none any more; False where it only says what is not read now."""
+        old, self.machine, self.by_report = self.machine, machine, by_report
+        self.since, self.gone = self._late() if self.dated and not by_report else frozenset(), ()
+        self.list_unrecorded()
+        if old is None or machine is None or by_report or self.unrecorded:
+            self.forget()
+            return True
+        same = (old.layout, old.state.declared_free) == (machine.layout, machine.state.declared_free)
+        if not same:
+            self.forget()
+        return not same
+
+    def list_unrecorded(self) -> None:
+        """Look at all pods for what no record says."""
+        self.unrecorded = {key: pairs for key, pod in self.pods.items() if (pairs := self._takes_unseen(pod))}
+
+    def _takes_unseen(self, pod: Pod) -> Pairs:
+        """What a pod takes of zones though no record says which."""
+        machine = self.machine
+        if machine is None or machine.layout.exact or not self.matters(pod):
+            return ()
+        placement = self.held_by(pod)
+        known = placement is not None and fits_zones(machine.layout, placement)
+        return () if known else takes(machine.layout, pod.shape)
+
+    def _late(self) -> frozenset[str]:
+        """Those pods noted since the last report that a new one cannot count yet."""
+        machine = self.machine
+        if machine is None or not self.since:
+            return frozenset()
+        layout = machine.layout
+        there = {
+            key: (takes(layout, pod.shape), self.held_by(pod)) for key, pod in self.pods.items() if self.matters(pod)
+        }
+        doubtful = {key: each for key, each in there.items() if key in self.since}
+        sure = [each for key, each in there.items() if key not in self.since]
+        return not_in_report(layout, machine.state.free, sure, doubtful)
 
     def forget(self) -> None:
         """What is free has to be made anew."""
@@ -91,7 +166,12 @@ class Inside:
     def count(self, pod: Pod, sign: int) -> None:
         """A pod came (1) or went (-1): correct what is free."""
         self._state = None
-        if self.by_report:
+        unseen, before = self._takes_unseen(pod), bool(self.unrecorded)
+        if unseen and sign > 0:
+            self.unrecorded[pod.key] = unseen
+        else:
+            self.unrecorded.pop(pod.key, None)
+        if self.by_report or before or self.unrecorded:
             self._amounts = None
         elif self._amounts is not None and (placement := self.held_by(pod)) is not None:
             self._amounts.charge(placement, sign)
@@ -107,11 +187,13 @@ class Inside:
         self.taken[pod.key] = pod.placement, decided
         self.count(pod, 1)
 
-    def came_again(self, pod: Pod, *, since: bool) -> None:
+    def came_again(self, pod: Pod, *, since: bool, taken: Taken | None = None) -> None:
         """Note that a pod is there (again)."""
+        if taken is not None:
+            self.taken[pod.key] = taken
         self.since |= {pod.key} if since else frozenset()
         self.gone = tuple(item for item in self.gone if item[0] != pod.key)
-        self.forget()
+        self._dated_anew()
 
     def went(self, pod: Pod) -> None:
         """Note that a pod is not there any more, where the report may count it still."""
@@ -119,7 +201,18 @@ class Inside:
             self.since -= {pod.key}
         elif (placement := self.held_by(pod)) is not None:
             self.gone = tuple(sorted((*self.gone, (pod.key, placement)), key=lambda item: item[0]))
+        self._dated_anew()
+
+    def settle(self) -> bool:
+        """The report counts every pod that is there; True where that was not so."""
+        old, self.since, self.gone = (self.since, self.gone), frozenset(), ()
         self.forget()
+        return old != (self.since, self.gone)
+
+    def _dated_anew(self) -> None:
+        """Which pods the report counts is another matter now."""
+        if self.by_report or self.unrecorded:
+            self.forget()
 
     def decide(self, key: SlotKey, now: tuple[NumaPlacement, ...]) -> None:
         """Set the zones of a pod set's slots."""
@@ -141,7 +234,10 @@ class Inside:
 
     def bring_back(self, saved: Saved) -> None:
         """Make it what it was, the order of the slots included."""
+        same_records = self.taken == saved.taken
         self.decided, self.since, self.gone, self.taken = saved
+        if not same_records:
+            self.list_unrecorded()
         self.forget()
 
     # -- reading ----------------------------------------------------------------------------------------------
@@ -224,13 +320,30 @@ class Inside:
         return Free(least, most)
 
     def _of_pods(self, machine: Machine, without: Collection[str] = ()) -> Amounts:
-        found = Amounts(machine.layout, machine.state.free if self.by_report else machine.layout.allocatable)
+        base = machine.state.free if self.by_report else self._less_unrecorded(machine)
+        found = Amounts(machine.layout, base, machine.state.declared_free)
         for placement in self._given_back(machine):
             found.charge(placement, -1)
         for pod in self._uncounted(machine, without):
             if pod.placement is not None:
                 found.charge(pod.placement, 1)
         return found
+
+    def _less_unrecorded(self, machine: Machine) -> Rows:
+        """What is allocatable, less what pods without a record hold."""
+        layout, need = machine.layout, dict[int, int]()
+        if not self.unrecorded:
+            return layout.allocatable
+        for pairs in self.unrecorded.values():
+            for row, amount in pairs:
+                need[row] = need.get(row, 0) + amount
+        there = [self.held_by(pod) for key, pod in self.pods.items() if key not in self.since]
+        counted = [placement for placement in (*there, *[one for _, one in self.gone]) if placement is not None]
+        apart = held_apart(layout, machine.state.free, need, counted)
+        return tuple(
+            tuple(amount - hidden if amount >= 0 else amount for amount, hidden in zip(*rows, strict=True))
+            for rows in zip(layout.allocatable, apart, strict=True)
+        )
 
     def _given_back(self, machine: Machine) -> list[NumaPlacement]:
         """What the base still counts though its pod is gone."""

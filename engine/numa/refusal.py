@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from engine.kubelet.device_manager import GPU_LINK, XPU_ALLOCATION, must_link, unknown
+from engine.kubelet.device_manager import GPU_LINK, XPU_ALLOCATION, never_given
 from engine.kubelet.machine import Machine, PodShape, State
-from engine.kubelet.numa_policy import NUMA_POLICY
+from engine.kubelet.numa_policy import NUMA_POLICY, refused_unseen
 from engine.kubelet.rebuild import asked
 from engine.kubelet.slow_hint_merge import A_SECOND, stalls
 
@@ -12,14 +12,22 @@ OURS: Final = (GPU_LINK, XPU_ALLOCATION, NUMA_POLICY)  # refusals of which the m
 
 
 def kubelet_refusal(
-    node: str, machine: Machine | None, state: State | None, shape: PodShape, most: int = 1 << 12
+    node: str,
+    machine: Machine | None,
+    state: State | None,
+    shape: PodShape,
+    most: int = 1 << 12,
+    *,
+    xpus: tuple[str, ...] = (),
 ) -> str:
     """The text for pods of a shape that come one after another, ``most`` at most; "" where that is not known.
 
     ``machine`` and ``state``: what is inside the node, and what is left there; None where that is not known.
+    ``xpus``: resources that are given by the rules of XPUs, on every node.
     """
-    if state is None or machine is None:
-        refused = next(map(unknown, must_link(shape)), None)
+    refused = never_given(shape, xpus)
+    if refused is not None or state is None or machine is None:
+        refused = refused or refused_unseen(shape)
         return f"{node}: {refused.reason}: {refused.message}" if refused is not None else ""
     combinations = stalls(machine.layout, shape)
     if combinations:

@@ -1,24 +1,18 @@
-"""Which of otherwise equal nodes is the better place inside: fewest zones first, then what is left behind.
+"""What makes one node the better place inside than another: the parts of `engine.numa.alignment`, for one machine.
 
-In this order: the zones that the kubelet would spread the pod over (so a best-effort or none node where the pod comes
-out aligned is taken before one where it does not), how well its devices are linked (pods with ``gpu-link`` only), the
-zones' mean distance, how full they become (only where a ``ZoneScore`` asks for that), how broken up the devices are
-that stay free, tree order. Nodes whose inside is not known come after those where one zone suffices. A preference only:
-whether a node takes a pod was decided before.
+Plain functions of a layout, what is free and what a pod would take. Less is better in all of them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
 from engine.kubelet.devices.choose import fragmentation
-from engine.kubelet.devices.links import LinkGraph, closeness
-from engine.kubelet.devices.xpu import delta_mtf
-from engine.kubelet.machine import Layout, PodShape, Scope, State, TopologyPolicy
-from engine.kubelet.rebuild import asked
+from engine.kubelet.devices.links import TABLE_DEVICES, LinkGraph, cliques, closeness, tables
+from engine.kubelet.devices.xpu import XpuBoard, delta_mtf
+from engine.kubelet.machine import Layout, Scope, State, TopologyPolicy
 
-WORST: Final = 1 << 40
 FULL: Final = 1000
 
 
@@ -31,8 +25,20 @@ class ZoneScore(StrEnum):
     BALANCED_ALLOCATION = "BalancedAllocation"  # use each zone's resources evenly
 
 
+class AlignmentOverPacking(StrEnum):
+    """Where a better aligned node is taken before a tighter one, of equally many nodes and domains."""
+
+    NEVER = "Never"  # only of equally tight ones
+    USED_NODES = "UsedNodes"  # where no more idle nodes are taken for it
+    USED_DOMAINS = "UsedDomains"  # where no more idle domains (of the level above the nodes) are
+    ALWAYS = "Always"
+
+
+ALIGNMENT_OVER_PACKING: Final = AlignmentOverPacking.ALWAYS  # unless somebody says otherwise
+
+
 class Trait(StrEnum):
-    """What makes nodes that take equally many pods differ inside."""
+    """What makes nodes differ inside for pods of one shape."""
 
     LINKS = "links"  # devices that are linked
     CONTAINERS = "containers"  # each container may get another zone
@@ -49,71 +55,91 @@ def traits(layout: Layout) -> tuple[Trait, ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=1 << 13)
-def quality(layout: Layout, state: State, shape: PodShape, score: ZoneScore) -> tuple[int, ...]:
-    """Less is better: zones, how loosely linked (where the pod asks), mean distance, how full, how broken up."""
-    admission = asked(layout, state, shape)
-    if not admission.admitted:
-        return (WORST,)
-    zones = [at for at in range(len(layout.zones)) if admission.zones >> at & 1]
-    full = _fullness(layout, admission.after, zones, shape, score) if zones else 0
-    loose = -_closeness(layout, dict(admission.devices)) if shape.gpu_link else 0
-    return len(zones), loose, _distance(layout, zones), full, _broken_up(layout, state, admission.after)
-
-
-def _closeness(layout: Layout, devices: Mapping[str, int]) -> int:
-    """How well the devices that a pod would get are linked; 0 where it is not known which."""
+def close(layout: Layout, devices: Mapping[str, int]) -> int:
+    """How well the devices that a pod would get are linked; 0 where it is not known which. More is better."""
     rules = dict(zip(layout.resources, layout.links, strict=False))
     found = ((rules.get(resource), mask) for resource, mask in devices.items())
     return sum(closeness(links, mask) for links, mask in found if isinstance(links, LinkGraph))
 
 
-def _distance(layout: Layout, zones: list[int]) -> int:
-    """The mean over all ordered pairs, in hundredths; 0 where it is not known."""
-    rows = [layout.zones[zone].distances for zone in zones]
+def distance(layout: Layout, zones: int) -> int:
+    """The mean over all ordered pairs of a mask of zones, in hundredths; 0 for one zone, and where it is not known."""
+    if not zones & (zones - 1):
+        return 0
+    members = [at for at in range(len(layout.zones)) if zones >> at & 1]
+    rows = [layout.zones[zone].distances for zone in members]
     if not rows or not all(rows):
         return 0
-    return 100 * sum(row[zone] for row in rows for zone in zones) // len(zones) ** 2
+    return 100 * sum(row[zone] for row in rows for zone in members) // len(members) ** 2
 
 
-def _fullness(layout: Layout, after: State, zones: list[int], shape: PodShape, score: ZoneScore) -> int:
-    """Of the worst zone, in thousandths."""
-    if score is ZoneScore.LEAST_NUMA_NODES:
+def fullness(used: Iterable[int], score: ZoneScore) -> int:
+    """How far zones are from what a score asks for, 0 to 1000; ``used``: the share of each resource, in thousandths."""
+    parts = list(used)
+    if score is ZoneScore.LEAST_NUMA_NODES or not parts:
         return 0
-    named = {resource for one in shape.containers for resource, amount in (*one.requests, *one.limits) if amount}
-    rows = [at for at, resource in enumerate(layout.resources) if resource in named]
-    worst = 0
-    for zone in zones:
-        used = list(_used(layout, after, zone, rows))
-        if not used:
-            continue
-        mean = sum(used) // len(used)
-        if score is ZoneScore.BALANCED_ALLOCATION:
-            mean = sum(abs(part - mean) for part in used) // len(used)
-        worst = max(worst, FULL - mean if score is ZoneScore.MOST_ALLOCATED else mean)
-    return worst
+    mean = sum(parts) // len(parts)
+    if score is ZoneScore.BALANCED_ALLOCATION:
+        return sum(abs(part - mean) for part in parts) // len(parts)
+    return FULL - mean if score is ZoneScore.MOST_ALLOCATED else mean
 
 
-def _used(layout: Layout, after: State, zone: int, rows: list[int]) -> Iterator[int]:
-    """How much of each resource of a zone is used, in thousandths."""
-    for row in rows:
-        whole = layout.allocatable[zone][row]
-        if whole > 0:
-            yield FULL * (whole - after.free[zone][row]) // whole
+def breaks(layout: Layout, before: State, after: State) -> int:
+    """In how many more pieces the free devices are once a pod has its own; below 0 where it takes the odd ones.
 
-
-def _broken_up(layout: Layout, before: State, after: State) -> int:
-    """How far the GPUs that stay free are from the best sets of their size; for XPUs, how many more tasks fill them."""
-    worst = 0
+    A piece is an NVLink clique, or for XPUs a task of the sizes that there are (MTF). On a machine whose GPUs are all
+    linked to each other, or none of them, it does not matter which are taken: 0.
+    """
+    found = 0
     for row, links in enumerate(layout.links):
         known = row < len(after.devices)
         if isinstance(links, LinkGraph):
-            worst += fragmentation(links, after.devices[row]) if known else 0
+            if known and before.devices[row] != after.devices[row]:
+                found += pieces(links, after.devices[row]) - pieces(links, before.devices[row])
         elif links is not None:
-            free, left = (
-                links.free(state.devices[row]) if known else tuple(max(0, zone[row]) for zone in state.free)
-                for state in (before, after)
-            )
+            free, left = (_of_wings(links, state, row, known=known) for state in (before, after))
             taken = tuple(have - rest for have, rest in zip(free, left, strict=True))
-            worst += FULL * delta_mtf(free, taken) if any(taken) else 0
-    return worst
+            found += delta_mtf(free, taken) if any(taken) else 0
+    return found
+
+
+def _of_wings(board: XpuBoard, state: State, row: int, *, known: bool) -> tuple[int, ...]:
+    return board.free(state.devices[row]) if known else tuple(max(0, zone[row]) for zone in state.free)
+
+
+@lru_cache(maxsize=1 << 14)
+def pieces(graph: LinkGraph, free: int) -> int:
+    """In how many cliques the free devices fall, the largest taken out first; 0 where all or none are linked."""
+    if not any(graph.neighbours) or graph.is_clique(graph.all):
+        return 0
+    found, left = 0, free & graph.all
+    while left:
+        left &= ~_largest(graph, left)
+        found += 1
+    return found
+
+
+def _largest(graph: LinkGraph, free: int) -> int:
+    """The first of the largest cliques among some devices, as a mask."""
+    if graph.size > TABLE_DEVICES:
+        return cliques(graph, free)[0]
+    worth, chosen = tables(graph), 0
+    while free:
+        size = int(worth.clique[free])
+        device = next(
+            at
+            for at in range(graph.size)
+            if free >> at & 1 and int(worth.clique[free & graph.neighbours[at]]) == size - 1
+        )
+        chosen |= 1 << device
+        free &= graph.neighbours[device]
+    return chosen
+
+
+def broken_up(layout: Layout, after: State) -> int:
+    """How far the GPUs that stay free are from the best sets of their size, in thousandths."""
+    return sum(
+        fragmentation(links, after.devices[row])
+        for row, links in enumerate(layout.links)
+        if isinstance(links, LinkGraph) and row < len(after.devices)
+    )

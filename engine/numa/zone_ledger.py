@@ -1,8 +1,9 @@
 """The inside of every node as things stand now: what is free in each zone, and which zones each slot will get.
 
 Rules
-- Free is what is allocatable less the placements of the pods on the node and of the slots that no pod claims. A pod
-  without a placement is not guessed. What NodeResourceTopology says is available is not read, because it lags.
+- Free is what is allocatable less the placements of the pods on the node and of the slots that no pod claims. What
+  NodeResourceTopology says is available is not read, because it lags; but while pods take of the zones of which no
+  record says which, what it says is in use beside the others is taken to be theirs (`engine.numa.unrecorded`).
 - With full state the report is the base: pods it accounts for that are gone are given back at once, and pods it does
   not know yet are admitted on top, as the kubelet would. Without ``reconstruct`` the available amounts of
   NodeResourceTopology are the base in the same way.
@@ -14,65 +15,47 @@ Rules
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 
 from engine.arrays import Ints
 from engine.kubelet.arrival_orders import Free
 from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
 from engine.model import Pod
-from engine.numa.fleet import Fleet
 from engine.numa.fleets import Fleets
-from engine.numa.node_zones import NEVER, NO_SLOTS, Before, Inside, Saved, SlotKey, slot_of
+from engine.numa.node_zones import NEVER, NO_SLOTS, Before, Inside, Mark, Names, Reserved, Saved, SlotKey, slot_of
 from engine.numa.score import Trait, ZoneScore, traits
-
-_Names = tuple[str, ...] | None  # None: every node the pod set has slots on
-
-
-class Reserved(Protocol):
-    """What is held, as the reservations tell it."""
-
-    def keys(self) -> Iterator[SlotKey]:
-        """Every pod set that holds slots, in the order of the reservations."""
-
-    def shape(self, key: SlotKey) -> PodShape | None:
-        """What kubelets look at in the pods of a pod set; None where it holds nothing or that is not known."""
-
-    def units(self, key: SlotKey, names: Collection[str] | None) -> Iterator[tuple[str, int]]:
-        """(node, slots there that no pod claims), for some nodes or all."""
-
 
 MOST_SLOTS: Final = 4096  # of a pod set on one node, that are decided: no kubelet takes more pods
 
 
-@dataclass(frozen=True)
-class Mark:
-    """Where a transaction began."""
-
-    at: int
-    pending: tuple[tuple[SlotKey, _Names], ...]
-    doubtful: tuple[str, ...]
-    new: bool
-
-
 class NumaLedger:
-    """See the module. ``index`` gives a node's place in the table, ``touch`` notes that a place changed."""
+    """See the module.
 
-    reserved: Reserved
+    ``index`` gives a node's place in the table and ``name`` the node of a place; ``touch`` notes that a place changed.
+    """
 
     def __init__(
-        self, index: Callable[[str], int | None], touch: Callable[[int], object], *, reconstruct: bool = True
+        self,
+        reserved: Reserved,
+        index: Callable[[str], int | None],
+        name: Callable[[int], str],
+        touch: Callable[[int], object],
+        *,
+        reconstruct: bool = True,
+        score: ZoneScore = ZoneScore.LEAST_NUMA_NODES,
     ) -> None:
         self.reconstruct = reconstruct
-        self.score = ZoneScore.LEAST_NUMA_NODES
+        self.score = score
         self.differing = Counter[Trait]()  # how many machines have what makes equal nodes differ inside
         self.machines: dict[str, Machine] = {}
+        self._reserved = reserved
         self._index = index
+        self._name = name
         self._touch = touch
         self._by_name: dict[str, Inside] = {}
         self._fleets = Fleets(index, self.machines)
-        self._pending: dict[SlotKey, _Names] = {}
+        self._pending: dict[SlotKey, Names] = {}
         self._on: dict[SlotKey, set[str]] = {}  # where a pod set's slots have zones
         self._doubtful: dict[str, None] = {}  # nodes where decided zones may no longer have room
         self._new = False  # a machine came or its layout changed: slots there may wait for their zones
@@ -85,22 +68,23 @@ class NumaLedger:
 
     # -- machines ---------------------------------------------------------------------------------------------
 
-    def set_machine(self, machine: Machine) -> None:
-        """Take in a report (or a changed one)."""
+    def set_machine(self, machine: Machine) -> bool:
+        """Take in a report (or a changed one); False where it only says what is not read now."""
         name, inside = machine.node, self._inside(machine.node)
         self._save(name, inside)
-        old = inside.machine
-        inside.report(machine, by_report=machine.layout.exact or not self.reconstruct)
+        old, self.machines[name] = inside.machine, machine
+        if not inside.report(machine, by_report=machine.layout.exact or not self.reconstruct):
+            return False
         self.differing.update(traits(machine.layout))
         if old is not None:
             self.differing.subtract(traits(old.layout))
-        self.machines[name] = machine
         self._doubtful[name] = None
         if old is None or old.layout != machine.layout:
             self._undecide(name, inside)
             self._new = True
             self._fleets.reported(name)
         self._changed(name)
+        return True
 
     def remove_machine(self, name: str) -> None:
         """Forget a report; the node counts by the amounts of the whole node again."""
@@ -121,6 +105,17 @@ class NumaLedger:
     def permute(self, order: Ints) -> None:
         """The node at ``order[i]`` of the table is now at i; nodes that are not named are gone from it."""
         self._fleets.permute(order)
+
+    def settle(self) -> None:
+        """All that there was is taken in: what is published counts the pods that are there."""
+        for name, inside in self._by_name.items():
+            if inside.settle():
+                self._changed(name)
+
+    def unrecorded(self, name: str) -> int:
+        """How many pods on a node hold something in its zones, and no record says in which (`Inside.unsure`)."""
+        inside = self._by_name.get(name)
+        return 0 if inside is None else inside.unsure
 
     def _inside(self, name: str) -> Inside:
         found = self._by_name.get(name)
@@ -149,11 +144,10 @@ class NumaLedger:
         inside.pods[pod.key] = pod
         if not inside.matters(pod):
             return
-        if before != NEVER or inside.gone:
+        new = inside.dated and not inside.by_report and not before.here
+        if new or before.since or before.taken is not None or inside.gone:
             self._save(pod.node, inside)
-            inside.came_again(pod, since=before.since)
-            if before.taken is not None:
-                inside.taken[pod.key] = before.taken
+            inside.came_again(pod, since=new or before.since, taken=before.taken)
         inside.count(pod, 1)
         self._fleets.changed(pod.node)
         if inside.decided:
@@ -163,12 +157,12 @@ class NumaLedger:
         """A pod is gone; returns what has to be known where only its newer version takes its place."""
         inside = self._by_name[pod.node]
         del inside.pods[pod.key]
-        before = Before(pod.key in inside.since, inside.taken.get(pod.key))
+        before = Before(pod.key in inside.since, inside.taken.get(pod.key), here=True)
         if inside.matters(pod):
-            if inside.trusted or before.taken is not None:
+            if inside.dated or before.taken is not None:
                 self._save(pod.node, inside)
             inside.count(pod, -1)
-            if inside.trusted:
+            if inside.dated:
                 inside.went(pod)
             inside.taken.pop(pod.key, None)
             self._fleets.changed(pod.node)
@@ -189,7 +183,7 @@ class NumaLedger:
         if shape is not None:
             self._pending[key] = None
             if shape == before and key in self._on:
-                held = dict(self.reserved.units(key, self._on[key]))
+                held = dict(self.units(key, self._on[key]))
         for name in sorted(self._on.get(key, ())):
             inside = self._by_name[name]
             units = held.get(name, 0)
@@ -229,7 +223,7 @@ class NumaLedger:
         inside = self._by_name.get(name)
         if inside is None or inside.machine is None:
             return
-        units = dict(self.reserved.units(key, (name,))).get(name, 0)
+        units = dict(self.units(key, (name,))).get(name, 0)
         self._save(name, inside)
         self._decide(name, inside, key, tuple(placements)[:units])
         if len(placements) < units:
@@ -247,7 +241,7 @@ class NumaLedger:
         self.decide()
         inside = self._by_name.get(name)
         for key, places in inside.decided.items() if inside is not None else ():
-            shape = self.reserved.shape(key)
+            shape = self._reserved.shape(key)
             if shape is not None and places:
                 yield key, shape, len(places)
 
@@ -255,6 +249,11 @@ class NumaLedger:
         """What a pod that is there holds; None where that is not known."""
         inside = self._by_name.get(pod.node)
         return inside.held_by(pod) if inside is not None and pod.key in inside.pods else None
+
+    def units(self, key: SlotKey, names: Collection[str] | None) -> Iterator[tuple[str, int]]:
+        """(node, slots there that no pod claims), for some nodes or all, in the order of the slots."""
+        index = None if names is None else [at for name in names if (at := self._index(name)) is not None]
+        return ((self._name(at), units) for at, units in self._reserved.units(key, index))
 
     def _wait(self, key: SlotKey, name: str) -> None:
         """A pod set has slots on a node whose zones are to be decided."""
@@ -280,16 +279,16 @@ class NumaLedger:
         """Decide the zones of every slot that has none yet."""
         if self._new:
             self._new = False
-            self._pending |= dict.fromkeys(self.reserved.keys())
+            self._pending |= dict.fromkeys(self._reserved.keys())
         while self._doubtful:
             self._review(self._doubtful.popitem()[0])
         if not self._pending:
             return
         waiting, self._pending = self._pending, {}
         for key, names in waiting.items():
-            shape = self.reserved.shape(key)
+            shape = self._reserved.shape(key)
             if shape is not None:
-                units = self.reserved.units(key, names)
+                units = self.units(key, names)
                 short = tuple(name for name, held in units if not self._fill(name, key, shape, held))
                 if short:
                     self._pending[key] = short
@@ -299,7 +298,7 @@ class NumaLedger:
         inside = self._by_name.get(name)
         if inside is None or inside.machine is None or not inside.decided:
             return
-        for key, now in inside.reviewed(self.reserved.shape):
+        for key, now in inside.reviewed(self._reserved.shape):
             self._save(name, inside)
             self._decide(name, inside, key, now)
 
@@ -311,7 +310,7 @@ class NumaLedger:
         have, units = inside.decided.get(key, NO_SLOTS), min(units, MOST_SLOTS)
         if len(have) >= units:
             return True
-        now = inside.filled(key, shape, units, self.reserved.shape)
+        now = inside.filled(key, shape, units, self._reserved.shape)
         if len(now) > len(have):
             self._save(name, inside)
             self._decide(name, inside, key, now)
@@ -323,7 +322,7 @@ class NumaLedger:
         """What is left inside a node now; None where that is not known."""
         self.decide()
         inside = self._by_name.get(name)
-        return None if inside is None or inside.machine is None else inside.state(self.reserved.shape)
+        return None if inside is None or inside.machine is None else inside.state(self._reserved.shape)
 
     def free(self, name: str, coming: Collection[str], ending: Collection[str]) -> Free | None:
         """What is free for pods on their way (`Inside.free`); None where the inside of the node is not known."""
@@ -338,13 +337,21 @@ class NumaLedger:
         self.decide()
         return self._fleets.counts(shape, most, self._left)
 
-    def fleet(self) -> Fleet:
-        """All machines as they stand now."""
+    def alignments(self, shape: PodShape) -> Ints:
+        """By table index, how well one more pod of a shape is aligned (`engine.numa.alignment`); less is better.
+
+        Nodes behind the last one are not known.
+        """
         self.decide()
-        return self._fleets.now(self._left)
+        return self._fleets.now(self._left).alignments(shape, self.score)
+
+    def in_one_zone(self, shape: PodShape, most: int) -> Ints:
+        """As ``counts``, of pods that come out in one zone each where the kubelet does not insist on it."""
+        self.decide()
+        return self._fleets.now(self._left).in_one_zone(shape, most)
 
     def _left(self, name: str) -> State:
-        return self._by_name[name].state(self.reserved.shape)
+        return self._by_name[name].state(self._reserved.shape)
 
     def emptied(self, shape: PodShape, most: int) -> Ints:
         """As ``counts``, if nothing ran on any node."""

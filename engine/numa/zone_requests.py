@@ -5,17 +5,15 @@ for what is asked.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from engine.arrays import Ints
 from engine.kubelet import resource_requests
 from engine.kubelet.hints import DEVICES_WHERE_THEY_ARE
 from engine.kubelet.machine import CPU, ContainerKind, PodShape, Scope, TopologyPolicy
 from engine.numa.layout_class import Traits
-
-if TYPE_CHECKING:
-    from engine.arrays import Ints
 
 PERMISSIVE = {TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT}  # refuse nothing for its zones
 
@@ -32,7 +30,13 @@ class ZoneRequest:
     __slots__ = ("amounts", "column", "lends", "memory", "narrow", "pairs", "present", "rows", "widths")
 
     def __init__(
-        self, pairs: Sequence[tuple[int, int]], present: Sequence[int] = (), memory: int = 0, *, narrow: bool = False
+        self,
+        pairs: Sequence[tuple[int, int]],
+        present: Sequence[int] = (),
+        memory: int = 0,
+        *,
+        narrow: bool = False,
+        lends: bool = False,
     ) -> None:
         self.pairs = pairs
         self.rows = [row for row, _ in pairs]
@@ -41,8 +45,13 @@ class ZoneRequest:
         self.present = present
         self.memory = memory
         self.narrow = narrow
-        self.lends = False
+        self.lends = lends
         self.widths: tuple[int, Ints] | None = None
+
+    def note_widths(self, layouts: int, widths: Ints) -> tuple[int, Ints]:
+        """Remember what was found as of so many layouts; returns it."""
+        self.widths = layouts, widths
+        return self.widths
 
     def memory_of(self, resources: Sequence[str]) -> list[tuple[int, int]]:
         """The pairs of memory and huge pages."""
@@ -130,8 +139,10 @@ def _ask(traits: Traits, step: resource_requests.ResourceRequest, *, lends: bool
     bare = [row for row, amount in step.devices if not amount]
     where_they_are = traits.kubelet.version >= DEVICES_WHERE_THEY_ARE
     # What has few units comes first: where it is gone, nothing else needs a look.
-    found = ZoneRequest(
-        [*devices, *cpus, *step.memory], bare if where_they_are else (), len(step.memory), narrow=bool(bare)
+    return ZoneRequest(
+        [*devices, *cpus, *step.memory],
+        bare if where_they_are else (),
+        len(step.memory),
+        narrow=bool(bare),
+        lends=lends,
     )
-    found.lends = lends
-    return found

@@ -159,7 +159,7 @@ class Chooser:
         for domain in ties[1:].tolist():
             if best.cost <= least or self.work.spent:
                 break
-            self.work.left -= DESCENT
+            self.work.spend(DESCENT)
             other = self.solve(rank, domain, steps)
             if other.cost < best.cost:
                 best = other
@@ -224,11 +224,11 @@ class Chooser:
     def _improved(self, search: Search, pick: Pick) -> Pick:
         """Search for a better pick until there is none or the budget is spent."""
         steps = search.steps
-        self.work.left -= search.size * PRICES
+        self.work.spend(search.size * PRICES)
         for step, chosen in search.promising(pick.cost):
             if self.work.spent:
                 return pick
-            self.work.left -= DESCENT
+            self.work.spend(DESCENT)
             other = self._from(chosen, steps, step)
             if other.cost < pick.cost:
                 pick = other

@@ -38,6 +38,14 @@ class Work:
         """Whether nothing is left."""
         return self.left <= 0
 
+    def grant(self, cells: int) -> None:
+        """There are so many left at least."""
+        self.left = max(self.left, cells)
+
+    def spend(self, cells: int) -> None:
+        """Use some, though there may not be enough."""
+        self.left -= cells
+
     def take(self, cells: int) -> None:
         """Use some; raises OutOfWork where there is not enough."""
         self.left -= cells

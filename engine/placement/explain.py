@@ -170,7 +170,10 @@ class _View:
         """What the kubelet of a node says to the first pod that it would not take."""
         shape = inner(self.pod_set.shape)
         node, state = self.tree.names[leaf], self.state
-        return "" if shape is None else kubelet_refusal(node, state.machines.get(node), state.inside(node), shape)
+        if shape is None:
+            return ""
+        xpus = state.cluster.columns.xpus
+        return kubelet_refusal(node, state.machines.get(node), state.inside(node), shape, xpus=xpus)
 
     def _limit(self, leaves: slice, passing: Mask, fits: int, excluded: dict[Reason, int]) -> tuple[str, Amounts]:
         short = self.pod_set.count - fits

@@ -1,9 +1,11 @@
 """One pod set on one flavor: its counts, what inter-pod constraints leave of them, and the best pick."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
+from engine.arrays import Ints
 from engine.cluster.affinity import ConstrainedCounts, Unsupported, room
 from engine.cluster.assignment import Assignment
 from engine.cluster.fit_counts import CountedShape, Counts, known_shape
@@ -12,7 +14,8 @@ from engine.cluster.tree import Tree
 from engine.model import PodSet, Policy
 from engine.placement.choose import Chooser, Pick
 from engine.placement.exact import SMALL, Work
-from engine.placement.numa_preference import Inner
+from engine.placement.numa.alignment import Alignment
+from engine.placement.numa.numa_preference import Inner
 from engine.placement.slices import Layer, SlicedCounts, Slicer, Unfit, layers_of
 from engine.reasons import Reason
 from engine.results import Refusal
@@ -48,6 +51,7 @@ class Fit:
     work: Work
     prefer: Inner | None = None
     layers: tuple[Layer, ...] = ()
+    alignment: Alignment | None = None
 
     @classmethod
     def of(cls, state: ClusterState, flavor: str, pod_set: PodSet, effort: int = 0) -> "Fit | Refusal":
@@ -66,12 +70,16 @@ class Fit:
             return Refusal(Reason.NO_NODES, _no_nodes(state, tree), pod_set.name, flavor)
         known = known_shape(state.cluster.columns, tree, pod_set)
         work = budget(tree)
-        work.left = max(work.left, effort)
+        work.grant(effort)
         try:
             layers = layers_of(tree, pod_set.topology) if pod_set.topology.slices else ()
             left = room(state, tree, pod_set, known.counts)
             inner = Inner.of(state.cluster, tree, known.shape.inside)
-            return cls(tree, pod_set, rank, known, left, work, inner, layers)
+            aligned = None
+            if inner is not None:
+                over_packing = state.alignment_over_packing
+                aligned = Alignment(tree, state.cluster.table, inner, pod_set.requests, over_packing)
+            return cls(tree, pod_set, rank, known, left, work, inner, layers, aligned)
         except Unfit as wrong:
             reason = Reason.UNKNOWN_LEVEL if wrong.unknown else Reason.INVALID_REQUEST
             return Refusal(reason, str(wrong), pod_set.name, flavor)
@@ -115,16 +123,31 @@ class Fit:
             return Slicer(self.tree, whole, need, self.layers, self.work, self.prefer)
         return Chooser(self.tree, counts, need, self.work, self.prefer)
 
+    def best(self, container: int, ask: Callable[[Chooser | Slicer], Pick | None]) -> Pick | None:
+        """What is chosen inside one domain of rank ``container``, aligned as well as can be."""
+        if self.alignment is None:
+            return ask(self.chooser(container))
+        room = self.room
+
+        def picked(leaf: Ints) -> Pick | None:
+            part = room if leaf is room.counts.leaf else replace(room, counts=Counts(self.tree, leaf))
+            return ask(self.asked(part.within(container), self.pod_set.count))
+
+        plain = not (self.layers or room.caps or room.alone)
+        return self.alignment.best(room.counts.leaf, picked, exchange=plain)
+
     def pick(self) -> Pick | None:
         """The best placement; None where the pod set does not fit."""
         for container in self.containers():
-            chooser = self.chooser(container)
-            if self.pod_set.topology.policy is Policy.UNCONSTRAINED:
-                return chooser.used_first(container)
-            found = chooser.anywhere(self.rank) if container == ANYWHERE else chooser.in_one(container, self.rank)
-            if found is not None:
+            found = self.best(container, partial(self._inside, container))
+            if found is not None or self.pod_set.topology.policy is Policy.UNCONSTRAINED:
                 return found
         return None
+
+    def _inside(self, container: int, chooser: Chooser | Slicer) -> Pick | None:
+        if self.pod_set.topology.policy is Policy.UNCONSTRAINED:
+            return chooser.used_first(container)
+        return chooser.anywhere(self.rank) if container == ANYWHERE else chooser.in_one(container, self.rank)
 
     def assignment(self, pick: Pick) -> Assignment:
         """A pick as an assignment."""

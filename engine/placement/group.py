@@ -118,10 +118,10 @@ class _Site:
         return now if isinstance(now, Fit) else None
 
     def _pick(self, fit: Fit) -> Pick | None:
-        chooser = fit.chooser(self.container)
         if self.container == ANYWHERE:
-            return chooser.anywhere(fit.rank)
-        return chooser.in_one(self.container, fit.rank, np.array([self.domain]))
+            return fit.best(self.container, lambda chooser: chooser.anywhere(fit.rank))
+        domain = np.array([self.domain])
+        return fit.best(self.container, lambda chooser: chooser.in_one(self.container, fit.rank, domain))
 
     def _take(self, fit: Fit, found: dict[str, Assignment]) -> Pick | None:
         now = self._again(fit)

@@ -100,8 +100,12 @@ class Growth:
             if int(near.sum()) >= left:
                 counts = near
                 break
-        chooser = Chooser(tree, Counts(tree, counts), left, self.fit.work, self.fit.prefer)
-        pick = chooser.anywhere(min(self.fit.rank, tree.leaf))
+
+        def ask(leaf: Ints) -> Pick | None:
+            chooser = Chooser(tree, Counts(tree, leaf), left, self.fit.work, self.fit.prefer)
+            return chooser.anywhere(min(self.fit.rank, tree.leaf))
+
+        pick = ask(counts) if self.fit.alignment is None else self.fit.alignment.best(counts, ask)
         assert pick is not None  # noqa: S101  (the sum was checked)
         onto[pick.leaves] += pick.amounts
 
@@ -128,5 +132,4 @@ def merged(
         requests=pod_set.requests,
         slices=slices,
         source=pod_set,
-        attached=pod_set.attached,
     )

@@ -175,7 +175,8 @@ def _caps_decide(fit: Fit) -> bool:
 
 def _fits_by_amounts(state: ClusterState, fit: Fit) -> bool:
     """Whether it would fit if no kubelet looked inside its node."""
-    if fit.known.shape.inside is None or not (state.machines or fit.known.shape.linked):
+    shape = fit.known.shape
+    if shape.inside is None or not (state.machines or shape.seen_only or shape.refused(state.cluster.columns)):
         return False
     counts = Counts(fit.tree, fit.known.shape.fit_amounts(state.cluster.columns, fit.tree.span))
     return _fits(fit, room(state, fit.tree, fit.pod_set, counts))

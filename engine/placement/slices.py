@@ -111,7 +111,7 @@ class Slicer:
 
     def __post_init__(self) -> None:
         """Slices are thought about for longer than single pods."""
-        self.work.left = max(self.work.left, _FEWEST)
+        self.work.grant(_FEWEST)
 
     def in_one(self, rank: int, level: int, among: Ints | None = None) -> Pick | None:
         """The best single domain of ``rank`` (all, or ``among`` these), for a request of rank ``level``."""
@@ -121,7 +121,7 @@ class Slicer:
         for number, domain in enumerate(self._order(rank, level, found, fits)):
             if best is not None and (number >= FIRST_LOOK and self.work.spent):
                 break
-            self.work.left -= DESCENT
+            self.work.spend(DESCENT)
             pick = self._solve(rank, domain, level)
             if best is None or pick.cost < best.cost:
                 best = pick

@@ -14,10 +14,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from engine.kubelet.allocators import installed
-from engine.kubelet.device_manager import must_link
 from engine.kubelet.hints import DEVICES_WHERE_THEY_ARE
 from engine.kubelet.machine import CPU, Kubelet, Layout, PodShape, TopologyPolicy
-from engine.kubelet.numa_policy import LENIENT
+from engine.kubelet.numa_policy import LENIENT, refused_unseen
 from engine.kubelet.resource_requests import asks_of, is_memory
 from engine.model import PODS
 from engine.preemption.model import Landing, NodeRoom, Preemptor, TopologyQos, Victim
@@ -160,10 +159,10 @@ def wanted(kind: MachineKind | None, preemptor: Preemptor) -> MachineNeeds | Non
     shape = preemptor.shape
     if shape is None or preemptor.qos is TopologyQos.BLIND:
         return MachineNeeds(tuple(needs), _WHOLE, None)
-    if kind is None:
-        return None if must_link(shape) else MachineNeeds(tuple(needs), _WHOLE, None)
     if preemptor.qos is TopologyQos.BEST_EFFORT and shape.wish not in LENIENT:
         shape = _without_wish(shape)
+    if kind is None:
+        return None if refused_unseen(shape) is not None else MachineNeeds(tuple(needs), _WHOLE, None)
     inside, blocks = _aligned(kind, shape)
     return MachineNeeds((*needs, *inside), blocks, shape)
 

@@ -18,7 +18,10 @@ Key = tuple[float, ...]  # what is compared, less first
 
 
 class TopologyQos(StrEnum):
-    """How much the topology of the room matters (``topogate.dev/topology-qos``)."""
+    """How much the topology of the room matters, beyond what the shape of the pod says already.
+
+    ``topogate.dev/topology-qos`` is in the shape: what it does not guarantee is no wish there.
+    """
 
     GUARANTEED = "guaranteed"  # what the kubelet and the pod's own wish would not take is no room
     BEST_EFFORT = "best-effort"  # the wish ranks, and only the kubelet refuses

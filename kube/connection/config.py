@@ -13,11 +13,11 @@ import asyncio
 import contextlib
 import os
 import ssl
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from clock import SYSTEM, Clock
 from kube.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -54,14 +54,15 @@ class Static:
 class TokenFile:
     """A bearer token in a file that somebody rotates, as the kubelet does."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, clock: Clock = SYSTEM) -> None:
         self._path = path
+        self._clock = clock
         self._read_at = float("-inf")
         self._header = ""
 
     def current(self) -> str | None:
         """The header; None when the file was last read over a minute ago."""
-        return self._header if time.monotonic() - self._read_at < TOKEN_SECONDS else None
+        return self._header if self._clock.monotonic() - self._read_at < TOKEN_SECONDS else None
 
     async def refresh(self) -> None:
         """Read the file; a token we have is kept while the file cannot be read or is empty (it is being replaced).
@@ -79,21 +80,22 @@ class TokenFile:
             self._header = f"Bearer {token}"
         elif not self._header:
             raise ConfigError(f"token file {self._path}: {why}")
-        self._read_at = time.monotonic()
+        self._read_at = self._clock.monotonic()
 
 
 class Plugin:
     """A credential plugin (``exec``) or identity provider of the kubeconfig, through kubernetes_asyncio's loader."""
 
-    def __init__(self, loader: "KubeConfigLoader", header: str) -> None:
+    def __init__(self, loader: "KubeConfigLoader", header: str, clock: Clock = SYSTEM) -> None:
         self._loader = loader
+        self._clock = clock
         self._header = header
         self._until = self._expiry()
         self._lock = asyncio.Lock()
 
     def current(self) -> str | None:
         """The header; None when it has expired."""
-        return self._header if time.time() < self._until else None
+        return self._header if self._clock.now() < self._until else None
 
     async def refresh(self) -> None:
         """Ask again; calls that wait here together ask once.
@@ -119,7 +121,7 @@ class Plugin:
             return float(expiry.timestamp())
         # Providers check the expiry of their token themselves: ask them each minute. A plugin that names no expiry
         # is asked again after a 401 only (as client-go does).
-        return time.time() + TOKEN_SECONDS if self._loader.provider else float("inf")
+        return self._clock.now() + TOKEN_SECONDS if self._loader.provider else float("inf")
 
 
 @dataclass
@@ -134,7 +136,9 @@ class Connection:
     namespace: str = "default"
 
 
-async def load(kubeconfig: str | os.PathLike[str] | None = None, context: str | None = None) -> Connection:
+async def load(
+    kubeconfig: str | os.PathLike[str] | None = None, context: str | None = None, clock: Clock = SYSTEM
+) -> Connection:
     """The connection of a kubeconfig's context (default: its current one), or of the pod we run in.
 
     Raises:
@@ -142,8 +146,8 @@ async def load(kubeconfig: str | os.PathLike[str] | None = None, context: str | 
     """
     paths = os.fspath(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG", "")
     if not paths and context is None and in_cluster():
-        return await load_in_cluster()
-    return await _load_kubeconfig(paths or str(Path.home() / ".kube" / "config"), context)
+        return await load_in_cluster(clock=clock)
+    return await _load_kubeconfig(paths or str(Path.home() / ".kube" / "config"), context, clock)
 
 
 def in_cluster() -> bool:
@@ -151,7 +155,7 @@ def in_cluster() -> bool:
     return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and (SERVICE_ACCOUNT / "token").exists()
 
 
-async def load_in_cluster(folder: Path = SERVICE_ACCOUNT) -> Connection:
+async def load_in_cluster(folder: Path = SERVICE_ACCOUNT, clock: Clock = SYSTEM) -> Connection:
     """The connection by the files the kubelet mounts into every pod.
 
     Raises:
@@ -160,7 +164,7 @@ async def load_in_cluster(folder: Path = SERVICE_ACCOUNT) -> Connection:
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
         raise ConfigError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is not a pod")
-    credentials = TokenFile(folder / "token")
+    credentials = TokenFile(folder / "token", clock)
     await credentials.refresh()
     namespace = "default"
     with contextlib.suppress(OSError):
@@ -191,7 +195,7 @@ def client_tls(
     return context
 
 
-async def _load_kubeconfig(paths: str, context: str | None) -> Connection:
+async def _load_kubeconfig(paths: str, context: str | None, clock: Clock) -> Connection:
     from kubernetes_asyncio.client import Configuration  # heavy, see the module's docstring
     from kubernetes_asyncio.config import kube_config
 
@@ -201,7 +205,7 @@ async def _load_kubeconfig(paths: str, context: str | None) -> Connection:
         loader = kube_config.KubeConfigLoader(merged, active_context=context or None, config_base_path="")
         loader._user = loader._user or kube_config.ConfigNode("user", {})  # noqa: SLF001 -- it fails on https without a user
         await loader.load_and_set(configuration)
-        return _connection(loader, configuration)
+        return _connection(loader, configuration, clock)
     except ConfigError:
         raise
     except Exception as error:  # the loader raises whatever a wrong field led to
@@ -210,14 +214,14 @@ async def _load_kubeconfig(paths: str, context: str | None) -> Connection:
         kube_config._cleanup_temp_files()  # noqa: SLF001 -- it wrote client keys to /tmp until exit; ours are loaded
 
 
-def _connection(loader: "KubeConfigLoader", configuration: Any) -> Connection:
+def _connection(loader: "KubeConfigLoader", configuration: Any, clock: Clock) -> Connection:
     user: dict[str, Any] = loader._user.value if loader._user else {}  # noqa: SLF001 -- no public way
     header = configuration.api_key.get("BearerToken", "").strip()
     credentials: Credentials = Static(header)
     if "exec" in user or "auth-provider" in user:
-        credentials = Plugin(loader, header)
+        credentials = Plugin(loader, header, clock)
     elif "tokenFile" in user:  # as in client-go it wins over token
-        credentials = TokenFile(Path(user["tokenFile"]))
+        credentials = TokenFile(Path(user["tokenFile"]), clock)
     tls = None
     if configuration.host.startswith("https"):
         verify = configuration.verify_ssl

@@ -3,13 +3,13 @@
 
 import os
 from contextlib import AbstractContextManager, nullcontext
-from copy import copy
-from datetime import UTC, datetime
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from types import TracebackType
 from typing import Self
 
+from clock import SYSTEM, Clock
 from kube.connection import config
 from kube.connection.answers import decode
 from kube.connection.transport import JSON, POOL_SIZE, TIMEOUT_SECONDS, USER_AGENT, Fence, Params, Transport, behind
@@ -28,11 +28,16 @@ class Session:
         pool_size: int = POOL_SIZE,
         timeout: float = TIMEOUT_SECONDS,
         user_agent: str = USER_AGENT,
+        clock: Clock = SYSTEM,
+        transport: Transport | None = None,
+        fence: Fence | None = None,
     ) -> None:
+        """``transport``: one that is there already; else a new one, with so many connections at most."""
         self.connection = connection
         self.timeout = timeout
-        self._fence: Fence | None = None
-        self.transport = Transport(connection, pool_size=pool_size, user_agent=user_agent)
+        self._clock = clock
+        self._fence = fence
+        self.transport = transport or Transport(connection, pool_size=pool_size, user_agent=user_agent, clock=clock)
 
     @classmethod
     async def connect(
@@ -43,14 +48,15 @@ class Session:
         pool_size: int = POOL_SIZE,
         timeout: float = TIMEOUT_SECONDS,
         user_agent: str = USER_AGENT,
+        clock: Clock = SYSTEM,
     ) -> Self:
         """A client by kubeconfig and context, or in-cluster; nothing is sent yet.
 
         Raises:
             ConfigError: no usable configuration.
         """
-        connection = await config.load(kubeconfig, context)
-        return cls(connection, pool_size=pool_size, timeout=timeout, user_agent=user_agent)
+        connection = await config.load(kubeconfig, context, clock)
+        return cls(connection, pool_size=pool_size, timeout=timeout, user_agent=user_agent, clock=clock)
 
     async def __aenter__(self) -> Self:
         return self
@@ -65,9 +71,9 @@ class Session:
 
         So a leader that was stopped for a while, and is not one any more, writes nothing.
         """
-        made = copy(self)
-        made._fence = fence  # noqa: SLF001 -- its own copy
-        return made
+        return type(self)(
+            self.connection, timeout=self.timeout, clock=self._clock, transport=self.transport, fence=fence
+        )
 
     async def close(self) -> None:
         """Close every connection."""
@@ -78,7 +84,7 @@ class Session:
         try:
             return parsedate_to_datetime(self.transport.date)
         except ValueError:
-            return datetime.now(UTC)
+            return self._clock.utc()
 
     async def raw(
         self,

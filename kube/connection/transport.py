@@ -22,6 +22,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
+from clock import SYSTEM, Clock
 from kube.connection.config import Connection
 from kube.errors import (
     ApiError,
@@ -89,12 +90,20 @@ def query(params: Params | None) -> str:
 class Transport:
     """A pool of keep-alive connections to one API server. Make it inside a running event loop; close it."""
 
-    def __init__(self, connection: Connection, *, pool_size: int = POOL_SIZE, user_agent: str = USER_AGENT) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        pool_size: int = POOL_SIZE,
+        user_agent: str = USER_AGENT,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        self._clock = clock
         self._base = connection.url.rstrip("/")
         self._credentials = connection.credentials
         self._agent = user_agent
         self.date = ""  # the API server's, by its last answer
-        self.observe: Callable[[str, int], None] | None = None  # told method and HTTP status (0: none) of every answer
+        self._observers: list[Callable[[str, int], None]] = []
         self._headers: dict[str | None, CIMultiDict[str]] = {}  # by content type
         self._authorization = ""
         self._options: dict[str, Any] = {"allow_redirects": False}
@@ -115,6 +124,10 @@ class Transport:
             # A compressed list saves little on a cluster's network and costs the API server more.
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
         )
+
+    def subscribe(self, observe: Callable[[str, int], None]) -> None:
+        """Have ``observe`` be told the method and HTTP status (0: none) of every answer."""
+        self._observers.append(observe)
 
     async def close(self) -> None:
         """Close every connection."""
@@ -151,10 +164,10 @@ class Transport:
         """
         again = method in IDEMPOTENT if idempotent is None else idempotent
         url = URL(f"{self._base}{path}{query(params)}", encoded=True)
-        deadline = asyncio.get_running_loop().time() + timeout
+        deadline = self._clock.monotonic() + timeout
         name = what or (lambda: path)
         try:
-            async with asyncio.timeout_at(deadline):
+            async with asyncio.timeout(timeout):
                 return await self._attempts(method, url, body, content_type, again, deadline, name)
         except TimeoutError as error:
             self._tell(method, 0)
@@ -191,7 +204,7 @@ class Transport:
                 await self._credentials.refresh()
                 continue
             pause = _pause(failure, attempt, again or unsent)
-            if pause is None or attempt == MAX_RETRIES or asyncio.get_running_loop().time() + pause > deadline:
+            if pause is None or attempt == MAX_RETRIES or self._clock.monotonic() + pause > deadline:
                 raise failure
             await asyncio.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
@@ -250,8 +263,8 @@ class Transport:
             raise ConnectionFailed(f"{request}: {_explain(error)}") from error
 
     def _tell(self, method: str, status: int) -> None:
-        if self.observe is not None:
-            self.observe(method, status)
+        for observe in self._observers:
+            observe(method, status)
 
     async def _refused(self, response: aiohttp.ClientResponse, request: str) -> ApiError:
         failure = api_error(response.status, await response.read(), response.headers, request)

@@ -52,7 +52,7 @@ def node(wire: objects.Node, attachable: Amounts | None = None) -> Node:
         labels=wire.metadata.labels or {},
         allocatable={name: of_node(amount) for name, amount in parsed(wire.status.allocatable).items()},
         attachable=attachable or {},
-        taints=tuple(Taint(key=taint.key, effect=taint.effect, value=taint.value) for taint in wire.spec.taints or ()),
+        taints=taints(wire.spec.taints),
         unschedulable=wire.spec.unschedulable,
         ready=objects.is_true(wire.status.conditions, "Ready"),
     )
@@ -131,7 +131,7 @@ def pod_set(
         labels={**labels, **common, **added.labels, **_port_labels(ports)},
         node_selector={**(spec.node_selector or {}), **added.node_selector},
         node_affinity=_elsewhere(_node_affinity(affinity.node_affinity), tuple(sorted(without))),
-        tolerations=_tolerations(spec.tolerations) + added.tolerations,
+        tolerations=tolerations(spec.tolerations) + added.tolerations,
         affinity=together + added.affinity,
         anti_affinity=apart + added.anti_affinity + tuple(_port_terms(ports)),
         spread=tuple(
@@ -152,11 +152,18 @@ def flavor(wire: objects.ResourceFlavor) -> Flavor | None:
         name=wire.metadata.name,
         levels=wire.spec.topology.levels,
         node_labels=wire.spec.node_labels or {},
-        tolerations=_tolerations(wire.spec.tolerations),
+        tolerations=tolerations(wire.spec.tolerations),
+        taints=taints(wire.spec.node_taints),
     )
 
 
-def _tolerations(wire: Iterable[objects.Toleration] | None) -> tuple[Toleration, ...]:
+def taints(wire: Iterable[objects.Taint] | None) -> tuple[Taint, ...]:
+    """Taints of a node, or of a flavor's nodes."""
+    return tuple(Taint(key=each.key, effect=each.effect, value=each.value) for each in wire or ())
+
+
+def tolerations(wire: Iterable[objects.Toleration] | None) -> tuple[Toleration, ...]:
+    """Tolerations of pods, or of a flavor."""
     return tuple(
         Toleration(key=each.key, operator=each.operator or "Equal", value=each.value, effect=each.effect)
         for each in wire or ()

@@ -19,16 +19,15 @@ NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
 
 
-def trim(
-    owner: Object,
+def trimmed(
+    meta: ObjectMeta,
     annotations: Collection[str] = (),
     labels: StrMap | None = None,
     references: tuple[OwnerReference, ...] = (),
-) -> None:
-    """Keep of an object's metadata who it is, and of its annotations these."""
-    meta = owner.metadata
+) -> ObjectMeta:
+    """Of an object's metadata who it is, and of its annotations these."""
     kept = {key: meta.annotations[key] for key in annotations if key in meta.annotations} if meta.annotations else None
-    lean = ObjectMeta(
+    return ObjectMeta(
         name=meta.name,
         namespace=meta.namespace,
         uid=meta.uid,
@@ -39,7 +38,6 @@ def trim(
         creation_timestamp=meta.creation_timestamp,
         deletion_timestamp=meta.deletion_timestamp,
     )
-    msgspec.structs.force_setattr(owner, "metadata", lean)
 
 
 class ClaimStatus(Struct, frozen=True):
@@ -56,7 +54,9 @@ class PersistentVolumeClaim(Object, frozen=True):
 
     def __post_init__(self) -> None:
         controlling = tuple([one for one in self.metadata.owner_references if one.controller])
-        trim(self, (BIND_COMPLETED, SELECTED_NODE, OLD_CLASS), references=controlling)
+        msgspec.structs.force_setattr(
+            self, "metadata", trimmed(self.metadata, (BIND_COMPLETED, SELECTED_NODE, OLD_CLASS), references=controlling)
+        )
 
     @property
     def storage_class(self) -> str:
@@ -119,7 +119,7 @@ class PersistentVolume(Object, frozen=True):
     status: PersistentVolumeStatus = PersistentVolumeStatus()
 
     def __post_init__(self) -> None:
-        trim(self, labels=self.metadata.labels)
+        msgspec.structs.force_setattr(self, "metadata", trimmed(self.metadata, labels=self.metadata.labels))
 
 
 class TopologyLabel(Struct, frozen=True):
@@ -143,7 +143,7 @@ class StorageClass(Object, frozen=True):
     allowed_topologies: tuple[TopologySelectorTerm, ...] | None = None
 
     def __post_init__(self) -> None:
-        trim(self, (DEFAULT_CLASS, OLD_DEFAULT_CLASS))
+        msgspec.structs.force_setattr(self, "metadata", trimmed(self.metadata, (DEFAULT_CLASS, OLD_DEFAULT_CLASS)))
 
     @property
     def waits(self) -> bool:
@@ -182,4 +182,4 @@ class CsiNode(Object, frozen=True):
     spec: CsiNodeSpec = CsiNodeSpec()
 
     def __post_init__(self) -> None:
-        trim(self)
+        msgspec.structs.force_setattr(self, "metadata", trimmed(self.metadata))

@@ -13,15 +13,14 @@ Rules
 import asyncio
 import json
 import random
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import structlog
 
+from clock import SYSTEM, Clock
 from crds.constants import NUMA_PLACEMENT_OBSERVED
 from kube.client import Client
 from kube.errors import AlreadyExists, BadRequest, Conflict, Invalid, KubeError, NotFound
@@ -81,17 +80,26 @@ class Machine:
     dirty: bool = False  # something is to be published
     published: dict[Resource, Json] = field(default_factory=dict)
 
+    def mark_dirty(self) -> None:
+        """Something is to be published."""
+        self.dirty = True
+
+    def mark_clean(self) -> None:
+        """All that there is now is about to be published."""
+        self.dirty = False
+
 
 class Machines:
     """All of them. ``run`` ends by cancellation only."""
 
-    def __init__(self, client: Client, publishing: Publishing | None = None) -> None:
+    def __init__(self, client: Client, publishing: Publishing | None = None, clock: Clock = SYSTEM) -> None:
         """``client`` may watch nodes and pods, write pods' statuses and what is published."""
         self._client = client
+        self._clock = clock
         self._publishing = publishing or Publishing()
         self._random = random.Random(self._publishing.seed)  # noqa: S311 -- jitter
         self._machines: dict[str, Machine] = {}
-        self._nodes = Informer(client, NODES, NodeView, on_event=self._on_node)
+        self._nodes = Informer(client, NODES, NodeView, on_event=self._on_node, clock=clock)
         self._pods = Informer(
             client,
             PODS,
@@ -99,9 +107,10 @@ class Machines:
             field_selector="spec.nodeName!=",
             indexers={"node": lambda pod: [pod.spec["nodeName"]]},
             on_event=self._on_pod,
+            clock=clock,
         )
         self._done: set[str] = set()  # uids that were admitted or refused
-        self._order = time.time_ns()
+        self._order = self._nanoseconds()
         self._writes: asyncio.Queue[tuple[str, Callable[[], Awaitable[object]]]] = asyncio.Queue()
         self._tasks: asyncio.TaskGroup
         self.refused: dict[str, int] = {}  # by reason
@@ -119,6 +128,12 @@ class Machines:
                 self._take_over(node)
             if ready is not None:
                 ready()
+
+    def _nanoseconds(self) -> int:
+        return int(self._clock.now() * 1e9)
+
+    def _second(self) -> str:
+        return self._clock.utc().strftime("%Y-%m-%dT%H:%M:%SZ")
 
     # --- nodes -------------------------------------------------------------------------------------------------------
 
@@ -139,7 +154,7 @@ class Machines:
         known = self._machines.get(name)
         if known and known.kubelet.hardware == hardware and known.kubelet.settings == settings:
             return
-        machine = Machine(name, Kubelet(hardware, settings), _address(node), since=_now())
+        machine = Machine(name, Kubelet(hardware, settings), _address(node), since=self._second())
         self._machines[name] = machine
         pods = self._pods.by_index("node", name)
         for _, pod in sorted(((_order(pod), pod) for pod in pods if _is_active(pod) and _state(pod)), key=_first):
@@ -192,10 +207,10 @@ class Machines:
             self._send(f"status of {name.name}", lambda: self._patch(pod, statuses.refused(refusal), {}))
             self._send(f"event on {name.name}", lambda: self._tell(machine, pod, refusal))
             return
-        self._order = max(self._order + 1, time.time_ns())
+        self._order = max(self._order + 1, self._nanoseconds())
         machine.pods[uid] = name
         annotations = {STATE: publish.checkpoint(machine.kubelet, uid, self._order)}
-        status = statuses.running(body, machine.address, _now())
+        status = statuses.running(body, machine.address, self._second())
         self._send(f"status of {name.name}", lambda: self._patch(pod, status, annotations))
         self._observe(machine, pod)
         self._changed(machine)
@@ -250,8 +265,8 @@ class Machines:
         event = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": f"{meta.name[:200]}.{time.time_ns():x}", "namespace": meta.namespace},
-            "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "metadata": {"name": f"{meta.name[:200]}.{self._nanoseconds():x}", "namespace": meta.namespace},
+            "eventTime": self._clock.utc().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "type": "Warning",
             "reason": refusal.reason,
             "note": refusal.message,
@@ -266,13 +281,13 @@ class Machines:
 
     def _changed(self, machine: Machine) -> None:
         if not machine.dirty and (self._publishing.nrt or self._publishing.flex_topo):
-            machine.dirty = True
+            machine.mark_dirty()
             self._later(lambda: self._publish(machine))
 
     async def _publish(self, machine: Machine) -> None:
         if self._machines.get(machine.name) is not machine:
             return
-        machine.dirty = False
+        machine.mark_clean()
         try:
             if self._publishing.nrt:
                 body = publish.node_resource_topology(machine.name, machine.kubelet)
@@ -302,7 +317,7 @@ class Machines:
             "lastTransitionTime": machine.since,
         }
         status = publish.flex_topo_status(machine.kubelet, machine.pods)
-        status |= {"conditions": [ready], "observedAt": _now()}
+        status |= {"conditions": [ready], "observedAt": self._second()}
         body = {"status": status}
         await self._client.patch(
             FLEX_TOPOS, machine.name, body=body, content_type=PatchType.MERGE, subresource="status"
@@ -371,7 +386,3 @@ def _held(state: Json, hardware: Hardware) -> dict[str, Held]:
         )
         for name, each in state.get("held", {}).items()
     }
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -24,6 +24,10 @@ class Block:
     size: int
     taken: dict[int, int] = field(default_factory=dict)  # zone -> bytes, when it was taken
 
+    def shrink(self, size: int) -> None:
+        """So much of it is counted elsewhere."""
+        self.size -= size
+
 
 @dataclass
 class ZoneMemory:
@@ -33,6 +37,17 @@ class ZoneMemory:
     assignments: int = 0
     allocatable: dict[str, int] = field(default_factory=dict)
     free: dict[str, int] = field(default_factory=dict)
+
+    def join(self, cells: int) -> None:
+        """One more block touches it, with this group of zones."""
+        self.assignments += 1
+        self.cells = cells
+
+    def part(self, alone: int) -> None:
+        """One block less touches it; without any it is ``alone``."""
+        self.assignments -= 1
+        if self.assignments == 0:
+            self.cells = alone
 
 
 class MemoryManager:
@@ -142,8 +157,7 @@ class MemoryManager:
     def _charge(self, block: Block, size: int) -> None:
         for position in bits(block.zones):
             zone = self.zones[position]
-            zone.assignments += 1
-            zone.cells = block.zones
+            zone.join(block.zones)
             taken = min(size, zone.free.get(block.type, 0))
             if taken:
                 zone.free[block.type] -= taken
@@ -174,7 +188,7 @@ class MemoryManager:
                 for old in held.get(before.name, ()):
                     if old.type == block.type and old.zones == block.zones:
                         shared = min(size, old.size)
-                        old.size -= shared
+                        old.shrink(shared)
                         size -= shared
 
     def release(self, uid: str) -> None:
@@ -187,9 +201,7 @@ class MemoryManager:
         size = block.size
         for position in bits(block.zones):
             zone = self.zones[position]
-            zone.assignments -= 1
-            if zone.assignments == 0:
-                zone.cells = 1 << position
+            zone.part(1 << position)
             back = min(size, zone.allocatable.get(block.type, 0) - zone.free.get(block.type, 0))
             if back > 0:
                 zone.free[block.type] += back

@@ -11,13 +11,13 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from clock import SYSTEM, Clock
 from localcluster.errors import BinariesMissing
 from localcluster.programs import golang
 
@@ -100,7 +100,7 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "topogate"
 
 
-def programs(names: Sequence[str], *, progress: Progress) -> dict[str, Path]:
+def programs(names: Sequence[str], *, progress: Progress, clock: Clock = SYSTEM) -> dict[str, Path]:
     """Paths of the programs in the cache; what is not there is built first.
 
     Raises BinariesMissing with Go's own words.
@@ -115,7 +115,14 @@ def programs(names: Sequence[str], *, progress: Progress) -> dict[str, Path]:
         paths |= {name: folder / name for name in wanted}
         if not all(paths[name].exists() for name in wanted):
             with _alone(cache, progress):
-                _build(go, target, [name for name in wanted if not paths[name].exists()], folder, progress)
+                _build(
+                    go,
+                    target,
+                    [name for name in wanted if not paths[name].exists()],
+                    folder,
+                    progress=progress,
+                    clock=clock,
+                )
     return paths
 
 
@@ -131,18 +138,20 @@ def _alone(cache: Path, progress: Progress) -> Iterator[None]:
         yield
 
 
-def _build(go: golang.Go, target: Target, names: Sequence[str], folder: Path, progress: Progress) -> None:
+def _build(
+    go: golang.Go, target: Target, names: Sequence[str], folder: Path, *, progress: Progress, clock: Clock
+) -> None:
     """Build into a temporary folder beside the final one, then move each program into place."""
     if not names:  # the process we waited for has built them
         return
     folder.mkdir(parents=True, exist_ok=True)
     packages = [target.packages[name] for name in names]
-    watch = _Watch(", ".join(names), progress)
+    watch = _Watch(", ".join(names), progress, clock)
     dependencies = _run(go, ["list", "-deps", *packages], target.directory, watch)
-    watch.expected = len(dependencies)
+    watch.expect(len(dependencies))
     with tempfile.TemporaryDirectory(prefix="building-", dir=folder.parent) as scratch:
         for name, package in zip(names, packages, strict=True):
-            watch.what = name
+            watch.go_on_with(name)
             output = Path(scratch) / name
             _run(go, ["build", "-v", *target.flags, "-o", str(output), package], target.directory, watch)
             output.replace(folder / name)
@@ -154,14 +163,23 @@ class _Watch:
     Go names packages as it compiles them and is silent about those in its cache, so the count may stay behind.
     """
 
-    def __init__(self, what: str, progress: Progress) -> None:
-        self.what = what
-        self.expected = 0
+    def __init__(self, what: str, progress: Progress, clock: Clock) -> None:
+        self._what = what
+        self._expected = 0
         self._progress = progress
-        self._started = time.monotonic()
+        self._clock = clock
+        self._started = clock.monotonic()
         self._reported = 0.0
         self._pause = PROGRESS_SECONDS if sys.stderr.isatty() else LOG_SECONDS
         self._modules = self._packages = 0
+
+    def expect(self, packages: int) -> None:
+        """There are so many packages to compile."""
+        self._expected = packages
+
+    def go_on_with(self, what: str) -> None:
+        """This is built next."""
+        self._what = what
 
     def line(self, line: str) -> None:
         """Take one line of Go's standard error."""
@@ -173,16 +191,16 @@ class _Watch:
 
     def report(self) -> None:
         """Tell how far it is, if the last time was long enough ago."""
-        now = time.monotonic()
+        now = self._clock.monotonic()
         if self._reported and now - self._reported < self._pause:
             return
         self._reported = now
         minutes, seconds = divmod(int(now - self._started), 60)
-        self._progress(f"building {self.what} ({minutes}:{seconds:02}): {self._state()}")
+        self._progress(f"building {self._what} ({minutes}:{seconds:02}): {self._state()}")
 
     def _state(self) -> str:
         if self._packages:
-            return f"{self._packages} of {self.expected} packages compiled"
+            return f"{self._packages} of {self._expected} packages compiled"
         return f"{self._modules} modules downloaded" if self._modules else "reading modules"
 
 

@@ -34,6 +34,7 @@ from queueing.queues.claim import BackfillReservation
 from queueing.queues.entry import Entry, Phase
 from queueing.queues.flavor_assigner import FlavorAssignment, put
 from queueing.queues.queues import Queues
+from queueing.queues.quota import Missing
 
 _HELD = PodSet(name="claim", count=0, requests={PODS: 1}, topology=TopologyRequest(policy=Policy.UNCONSTRAINED))
 
@@ -64,9 +65,9 @@ def renew(state: ClusterState, queues: Queues, shield: Shield) -> list[Entry]:
         _next(state, queues, shield, slot, heap)
     for claim in queues.claims.values():
         rooms = tuple(queues.rooms.get(flavor, 0) for flavor in claim.option.rooms)
-        lacks = any(True for _ in queues.quotas.missing(claim.entry.queue, claim.option.amounts))
+        lacks = bool(_missing(queues, claim))
         if (rooms, lacks) != (claim.seen, claim.lacks):
-            claim.seen = rooms
+            claim.see(rooms)
             with shield(claim.key):
                 close(state, queues, claim)
     return sorted(unseen, key=lambda entry: entry.order)
@@ -96,6 +97,16 @@ def settle(state: ClusterState, queues: Queues, claim: BackfillReservation, now:
     return False
 
 
+def _ever(queues: Queues, entry: Entry, option: FlavorAssignment) -> bool:
+    spared = queues.spared_in_queue(entry)
+    return queues.quotas.ever(entry.queue, option.amounts, non_preemptible=spared)
+
+
+def _missing(queues: Queues, claim: BackfillReservation) -> tuple[Missing, ...]:
+    spared = queues.spared_in_queue(claim.entry)
+    return tuple(queues.quotas.missing(claim.entry.queue, claim.option.amounts, non_preemptible=spared))
+
+
 def _waits(entry: Entry) -> bool:
     return entry.phase is Phase.WAITING
 
@@ -117,9 +128,7 @@ def _enlist(state: ClusterState, queues: Queues, entry: Entry, now: float) -> st
     if group is None or not _may_claim(queues, entry):
         heapq.heappush(queues.aging, (now + queues.rules.patience, entry.workload.key))  # it does not wait for others
         return ""
-    option = next(
-        (o for o in queues.options_of(state, group).found if queues.quotas.ever(entry.queue, o.amounts)), None
-    )
+    option = next((o for o in queues.options_of(state, group).found if _ever(queues, entry, o)), None)
     if option is None and not queues.quotas.queues[entry.queue].unlimited:
         heapq.heappush(queues.aging, (now + queues.rules.patience, entry.workload.key))
         return ""
@@ -148,8 +157,8 @@ def _next(state: ClusterState, queues: Queues, shield: Shield, slot: str, heap: 
         if any(_meets(queues, claim, entry, option) for claim in queues.claims.values()):
             return
         heapq.heappop(heap)
-        claim = queues.claims[key] = BackfillReservation(entry, option)
-        claim.seen = tuple(queues.rooms.get(flavor, 0) for flavor in option.rooms)
+        seen = tuple(queues.rooms.get(flavor, 0) for flavor in option.rooms)
+        claim = queues.claims[key] = BackfillReservation(entry, option, seen=seen)
         with shield(key):
             close(state, queues, claim)
         return
@@ -161,7 +170,7 @@ def _claimable(state: ClusterState, queues: Queues, slot: str, entry: Entry) -> 
     if not _may_claim(queues, entry) or entry.group is None:
         return None
     options = [o for o in queues.options_of(state, entry.group).found if not o.rooms or slot in o.rooms]
-    return next((o for o in options if queues.quotas.ever(entry.queue, o.amounts)), None)
+    return next((o for o in options if _ever(queues, entry, o)), None)
 
 
 def _meets(queues: Queues, claim: BackfillReservation, entry: Entry, option: FlavorAssignment) -> bool:
@@ -189,10 +198,9 @@ def open_(state: ClusterState, claims: Iterable[BackfillReservation]) -> None:
 def close(state: ClusterState, queues: Queues, claim: BackfillReservation) -> None:
     """Keep what is free now in the claimed domains, and note which quota is lacking."""
     state.release(claim.holder)
-    claim.hopeless = False
-    missing = tuple(queues.quotas.missing(claim.entry.queue, claim.option.amounts))
-    claim.bars |= {(one.flavor, one.resource) for one in missing}
-    held, claim.lacks = not claim.lacks, bool(missing)
+    missing = {(one.flavor, one.resource) for one in _missing(queues, claim)}
+    held = not claim.lacks
+    claim.lack(missing)
     if missing:  # room is of no use to it yet
         if held:
             queues.freed(claim.option.rooms)
@@ -221,7 +229,7 @@ def _leaves(state: ClusterState, queues: Queues, claim: BackfillReservation, out
     flavor, tree = outlook.tree.flavor.name, outlook.tree
     if sets > 1 or outlook.rank < 0:
         if flavor not in claim.domains and not _fits_alone(state, queues, claim):
-            claim.hopeless = True
+            claim.mark_hopeless()
             return np.zeros(0, np.int64)
         claim.domains[flavor] = ()
         return np.arange(tree.size)
@@ -249,7 +257,7 @@ def _leaves(state: ClusterState, queues: Queues, claim: BackfillReservation, out
         best = domain if best is None else best
     if best is None:
         claim.domains.pop(flavor, None)
-        claim.hopeless = True
+        claim.mark_hopeless()
         return np.zeros(0, np.int64)
     claim.domains[flavor] = tuple(tree.path(min(outlook.rank, tree.last), best)) + _leaf_name(outlook, best)
     span = outlook.span(best)

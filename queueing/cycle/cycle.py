@@ -11,21 +11,21 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from engine.cluster.state import ClusterState
-from engine.model import PODS
 from engine.reasons import Reason
 from engine.results import Refusal
 from queueing import messages
-from queueing.cycle import backfill, elastic
+from queueing.cycle import backfill, elastic, growth
 from queueing.cycle.nominate import Fits, Preempts, Waits, nominate
+from queueing.cycle.nominated import obstacle
 from queueing.cycle.shield import Failed, Shield
 from queueing.model import asks_of
 from queueing.preemption.plan import Victim
-from queueing.queues.entry import AssumedAdmission, Entry, Phase
+from queueing.queues.entry import AssumedAdmission, Entry, Phase, base_of, is_growth
 from queueing.queues.pending import EquivalenceClass, PendingQueue
 from queueing.queues.queues import Queues
 
 if TYPE_CHECKING:
-    from queueing.model import Order, Workload
+    from queueing.model import Order
 
 SEARCH: Final = 8  # looks that a search for victims counts for
 DETAILS: Final = 10.0  # seconds for which the text of a refusal is good enough, while its reason stays the same
@@ -44,12 +44,16 @@ class Admitted:
 
 @dataclass(frozen=True)
 class Preempting:
-    """Store the nomination (grant, victims), then evict the victims; `Queues.release` each once its pods are gone."""
+    """Store the nomination (grant, victims), then evict the victims; `Queues.release` each once its pods are gone.
+
+    ``grows``: it is admitted, and ``grant`` is what it gets beside what it has.
+    """
 
     key: str
     grant: AssumedAdmission
     victims: tuple[Victim, ...]
     message: str
+    grows: bool = False
 
     def told(self, victim: Victim) -> str:
         """What a victim is told."""
@@ -58,11 +62,16 @@ class Preempting:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Say why it waits (``QuotaReserved=False``)."""
+    """Say why it waits (``QuotaReserved=False``).
+
+    ``grows``: it is admitted, and waits for more pods; ``victims`` were to go for those, and stay.
+    """
 
     key: str
     reason: Reason
     message: str
+    grows: bool = False
+    victims: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,25 +110,31 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     """
     made = Decisions()
     shield = Shield(state, queues, now, made.failed)
-    queues.fresh &= queues.storing  # the others are stored by now
+    queues.fresh.intersection_update(queues.storing)  # the others are stored by now
     # 1. Time: who was put off and is due waits again.
     queues.due(now)
     # 2. Drained queues: what is admitted there goes.
-    made.evict += _drained(queues)
+    made.evict.extend(_drained(queues))
     # 3. Nominated: one whose victims are all gone is admitted, into the room that was kept for it.
     for key in list(queues.nominated):
-        with shield(key):
-            _made_room(state, queues, now, key, made)
+        with shield(base_of(key)):
+            if is_growth(key):
+                _has_grown(state, queues, key, made)
+            else:
+                _made_room(state, queues, now, key, made)
     # 4. Claims: who has waited too long keeps the room and the quota it needs from those behind it. After a restart,
     #    who has is looked at before anybody else.
     for entry in backfill.renew(state, queues, shield):
         if (group := entry.group) is not None and group.head == entry.order and _may_be_next(group):
             with shield(entry.workload.key):
                 _decide(state, queues, shield, group, made)
-    # 5. Growth: who is admitted and wants more pods gets them before anybody new.
-    for key in elastic.eager(queues):
+    # 5. Growth: who is admitted and wants more pods gets them before anybody new, or nominates victims for them.
+    looks, eager = limit, elastic.eager(queues)
+    while eager and looks > 0:
+        searches, key = queues.searches, eager.pop(0)
         with shield(key):
-            made.resized += elastic.grow(state, queues, key)
+            _grow(state, queues, key, made)
+        looks -= 1 + SEARCH * (queues.searches - searches)
     # 6. Turns: one queue after the other, the first of each, until nobody is left or the limit is reached.
     turns = _Turns(state, queues, shield)
     for group in turns.first(limit):
@@ -129,8 +144,8 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     #    those that were just admitted may be victims.
     queues.pending.wake(set(chain.from_iterable(queues.took(one.grant) for one in made.admitted)))
     # 8. Whoever joined those who wait and was not looked at hears why.
-    made.waiting += _told(queues, limit)
-    made.more = any(line.next() is not None for line in queues.lines.values())
+    made.waiting.extend(_told(queues, limit))
+    made.more = bool(eager) or any(line.next() is not None for line in queues.lines.values())
     made.next_time = queues.next_time()
     return made
 
@@ -143,7 +158,7 @@ def _drained(queues: Queues) -> Iterator[Drained]:
     for key in sorted(queues.drains):
         entry = queues.entries[key]
         if not entry.drained:
-            entry.drained = True
+            entry.mark_drained()
             queues.evict(key)
             yield Drained(
                 key, Reason.QUEUE_DRAINED, f"cluster queue {entry.queue} is drained (stopPolicy HoldAndDrain)"
@@ -154,15 +169,8 @@ def _made_room(state: ClusterState, queues: Queues, now: float, key: str, made: 
     """Admit one for whom all victims are gone."""
     entry = queues.entries[key]
     grant = entry.grant
-    if entry.victims or grant is None:
+    if entry.victims or grant is None or (why := obstacle(state, queues, key)) is None:
         return
-    why = ""
-    if _overfull(state, queues, entry.workload, grant):
-        why = "a node of the room that was made for it is lost, or too small now"
-    elif not _quota_suffices(queues, key, grant):
-        if queues.quotas.sharing(grant.queue, queues.evicting):
-            return  # it does once others have gone too, who were on their way out when it was planned
-        why = "the quota that was made free for it was lowered, or is used by others now"
     if why:
         queues.back(state, key, now)
         made.given_up.append(Waiting(key, Reason.PENDING, f"{why}; it waits again"))
@@ -172,34 +180,22 @@ def _made_room(state: ClusterState, queues: Queues, now: float, key: str, made: 
     made.admitted.append(Admitted(key, grant, _admitted(grant, partly=False), preempted=True))
 
 
-def _quota_suffices(queues: Queues, key: str, grant: AssumedAdmission) -> bool:
-    """Whether what a nominated workload is to get fits beside what others hold, but for what their victims hold too."""
-    quotas = queues.quotas
-    depth = quotas.begin()
-    quotas.free_all([key, *queues.quotas.sharing(grant.queue, queues.promised())])
-    fits = quotas.fits(grant.queue, grant.amounts)
-    quotas.rollback(depth)
-    return fits
+def _has_grown(state: ClusterState, queues: Queues, key: str, made: Decisions) -> None:
+    """Give one that is admitted the pods for which all victims are gone."""
+    victims = tuple(sorted(queues.entries[key].victims))
+    match growth.settle(state, queues, key):
+        case elastic.Resized() as resized:
+            made.resized.append(resized)
+        case str(why):
+            made.given_up.append(Waiting(base_of(key), Reason.PENDING, why, grows=True, victims=victims))
 
 
-def _overfull(state: ClusterState, queues: Queues, workload: "Workload", grant: AssumedAdmission) -> bool:
-    """Whether a node is too small for what is to go there. What others wait for, their victims hold as well.
-
-    Pods that no queue admitted may have come since, perhaps in place of those that were evicted: kube-scheduler lets
-    ours preempt them. Evicting each of them here would go on for ever.
-    """
-    names = {name for part in grant.assignments for piece in part.slices for name, _ in piece.nodes}
-    if any(name not in state.nodes for name in names):
-        return True
-    with queues.counted_once(state):
-        free = {name: dict(state.free(name)) for name in names}
-    short = {name for name, amounts in free.items() if min(amounts.values(), default=0) < 0}
-    for entry in queues.outside.values() if short else ():
-        pod = entry.outside
-        if pod is not None and pod.node in short and pod.priority < workload.outranks:
-            for resource, amount in {PODS: 1, **pod.requests}.items():
-                free[pod.node][resource] = free[pod.node].get(resource, 0) + amount
-    return any(min(free[name].values(), default=0) < 0 for name in short)
+def _grow(state: ClusterState, queues: Queues, key: str, made: Decisions) -> None:
+    """Give one that is admitted more pods, or nominate victims for them."""
+    made.resized.extend(elastic.grow(state, queues, key))
+    if key in queues.growing and (found := growth.nominate(state, queues, key)) is not None:
+        text = messages.preempting(found.plan)
+        made.preempting.append(Preempting(key, found.grant, found.plan.victims, text, grows=True))
 
 
 class _Turns:
@@ -223,14 +219,15 @@ class _Turns:
         """A queue takes part if it has somebody to look at."""
         while (group := line.next()) is not None and line.queue in self.queues.quotas.queues:
             if not line.active:
-                line.active, line.turn = True, max(line.turn, self.queues.turn)
+                line.join(self.queues.pending.turn)
             with self.shield(head_of(group)):
                 share, borrows = self._claim(line, group)
                 head = group.head
                 assert head is not None  # noqa: S101  (``next`` gives groups that have one)
                 heapq.heappush(self.heap, (share, line.turn, borrows, head, line.queue))
                 return
-        line.active = False
+        if line.active:
+            line.rest()
 
     def _claim(self, line: PendingQueue, group: EquivalenceClass) -> tuple[float, bool]:
         quotas = self.queues.quotas
@@ -250,8 +247,7 @@ class _Turns:
             if group is None:
                 continue
             searches = self.queues.searches
-            self.queues.turn = max(self.queues.turn, line.turn)
-            line.turn += 1
+            self.queues.pending.serve(line)
             yield group
             left -= 1 + SEARCH * (self.queues.searches - searches)
             self.enter(line)
@@ -307,9 +303,9 @@ def _wait(queues: Queues, now: float, entry: Entry, waits: Waits, made: Decision
     queues.pending.park(group, waits.events, aside=waits.aside)
     before = group.refusal
     if before is None or before.reason is not waits.reason or now - group.refused_at >= DETAILS:
-        group.refusal, group.refused_at = waits.refusal(), now
+        group.refuse(waits.refusal(), now)
     if entry.refusal != group.refusal and group.refusal is not None:
-        entry.refusal = group.refusal
+        entry.refuse(group.refusal)
         made.waiting.append(Waiting(key, group.refusal.reason, group.refusal.message))
     queues.news.pop(key, None)
     return before is None
@@ -325,7 +321,7 @@ def _told(queues: Queues, limit: int) -> Iterator[Waiting]:
         if refusal is None:
             queues.news[key] = None  # its turn comes
         else:
-            entry.refusal = refusal
+            entry.refuse(refusal)
             yield Waiting(key, refusal.reason, refusal.message)
 
 

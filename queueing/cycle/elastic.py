@@ -27,7 +27,7 @@ from engine.results import Refusal, WorkloadRequest
 from queueing import messages
 from queueing.cycle.backfill import barred
 from queueing.model import AUTO, ClusterQueue, Quantities, asks_of, exceeds, usage
-from queueing.queues.entry import AssumedAdmission, Entry, Phase
+from queueing.queues.entry import AssumedAdmission, Entry, Phase, growth_of
 from queueing.queues.flavor_assigner import FlavorAssignment
 from queueing.queues.queues import Queues
 
@@ -88,7 +88,7 @@ def move(
     held = state.assignments(key).get(pod_set)
     if held is None:
         return None
-    found = replace(state, key, _sized(entry, held.levels, pod_set, held.count), lost)
+    found = replace(state, key, sized(entry, held.levels, pod_set, held.count), lost)
     if isinstance(found, Refusal):
         return found
     if found is held:
@@ -104,7 +104,7 @@ def eager(queues: Queues) -> list[str]:
     keys = [
         key
         for key, (_, seen) in queues.growing.items()
-        if key not in queues.losing and queues.freed_so_far(key) != seen
+        if key not in queues.losing and growth_of(key) not in queues.entries and queues.freed_so_far(key) != seen
     ]
     return sorted(keys, key=lambda key: queues.entries[key].order)
 
@@ -118,7 +118,7 @@ def grow(state: ClusterState, queues: Queues, key: str) -> list[Resized]:
         del queues.growing[key]
     else:
         queues.growing[key] = wish, queues.freed_so_far(key)
-        queues.entries[key].refusal = refusal
+        queues.entries[key].refuse(refusal)
     return [found] if isinstance(found, Resized) else []
 
 
@@ -153,7 +153,7 @@ def _amounts(
     return found
 
 
-def _sized(entry: Entry, levels: Sequence[str], name: str, count: int) -> PodSet:
+def sized(entry: Entry, levels: Sequence[str], name: str, count: int) -> PodSet:
     """The pod set as it was placed, with so many pods."""
     pod_set = next(p for p in entry.workload.pod_sets if p.name == name)
     topology = pod_set.topology
@@ -183,7 +183,7 @@ def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str,
     queue = queues.quotas.queues.get(grant.queue)
     if queue is None:
         return Refusal(Reason.NO_QUEUE, f"there is no ClusterQueue {grant.queue} any more")
-    flavors = _flavors(queue, entry, more)
+    flavors = flavors_of_growth(queue, entry, more)
     if isinstance(flavors, Refusal):
         return flavors
     counts = {**grant.counts, **more}
@@ -191,7 +191,7 @@ def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str,
     amounts = _amounts(asks, counts, flavors)
     delta = {name: amount - grant.amounts.get(name, 0) for name, amount in amounts.items()}
     if not queue.unlimited:
-        missing = list(queues.quotas.missing(grant.queue, delta))
+        missing = list(queues.quotas.missing(grant.queue, delta, non_preemptible=queues.spared_in_queue(entry)))
         if missing:
             return messages.insufficient(queues, grant.queue, missing)
         claim = barred(queues, entry, FlavorAssignment({}, delta, ()))
@@ -211,7 +211,9 @@ def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str,
     return AssumedAdmission(grant.queue, counts, flavors, amounts, parts, asks)
 
 
-def _flavors(queue: ClusterQueue, entry: Entry, names: Collection[str]) -> Mapping[str, Mapping[str, str]] | Refusal:
+def flavors_of_growth(
+    queue: ClusterQueue, entry: Entry, names: Collection[str]
+) -> Mapping[str, Mapping[str, str]] | Refusal:
     """The flavors of all pod sets, by resource; of one that had no pods when it was admitted, those of the others."""
     found = dict(_grant(entry).flavors)
     if queue.unlimited:
@@ -239,18 +241,28 @@ def _more(
     key = entry.workload.key
     held = state.assignments(key).get(name)
     if held is not None:
-        pod_set = _sized(entry, held.levels, name, count)
+        pod_set = sized(entry, held.levels, name, count)
         grown = enlarge if exceeds(pod_set.requests, held.requests) else extend
         found = grown(state, key, pod_set, count - held.count)
         return found if isinstance(found, Refusal) else (found,)
-    rooms = [flavor for flavor in granted if flavor in state.flavors]
-    if not granted:
-        rooms = sorted(state.flavors)  # it was placed without quota
+    rooms = _rooms(state, granted)
     if not rooms:
         return ()
-    pod_set = _sized(entry, state.flavors[rooms[0]].levels, name, count)
+    pod_set = sized(entry, state.flavors[rooms[0]].levels, name, count)
     placed = place(state, WorkloadRequest(key, (pod_set,), tuple(rooms)))
     return placed if isinstance(placed, Refusal) else placed.assignments
+
+
+def _rooms(state: ClusterState, granted: Collection[str]) -> list[str]:
+    """The flavors with a topology that a pod set without pods may go to."""
+    if not granted:
+        return sorted(state.flavors)  # it was placed without quota
+    return [flavor for flavor in granted if flavor in state.flavors]
+
+
+def room_of_growth(state: ClusterState, granted: Collection[str]) -> str:
+    """The flavor in which a pod set that had no pods gets its first ones; "" where none has a topology."""
+    return next(iter(_rooms(state, granted)), "")
 
 
 def _apply(state: ClusterState, queues: Queues, entry: Entry, grant: AssumedAdmission) -> None:

@@ -5,7 +5,7 @@ Flavors are tried in order; whether borrowing, or preempting, in a flavor comes 
 (`ClusterQueue.borrow_first`, ``preempt_first``).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -73,6 +73,10 @@ class Waits:
         """The refusal of the option that came closest; its text is made when somebody asks."""
         return min(self.refusals, key=_gravity)[1]()
 
+    def wait_for(self, events: Iterable[Event]) -> None:
+        """Note events that could change it."""
+        self.events.update(dict.fromkeys(events))
+
     def add(self, refusal: Refusal) -> None:
         """Note a refusal that is at hand."""
         self.refusals.append((refusal.reason, lambda: refusal))
@@ -105,7 +109,7 @@ class _Look:
                 if queue.borrow_first or not self.queues.quotas.borrows(self.entry.queue, option.amounts):
                     return fits
                 borrowing = borrowing or fits
-            elif queue.preemption.any and self.queues.quotas.ever(self.entry.queue, option.amounts):
+            elif self._may_preempt and self._ever(option):
                 if queue.preempt_first and borrowing is None and (made := self.preempts(option)) is not None:
                     return Preempts(option, made, counts)
                 possible.append(option)
@@ -120,21 +124,20 @@ class _Look:
             return fewer
         if wrong is not None:
             self.waits.add(wrong)
-        self.waits.aside = self._alone()
-        return self.waits
+        return Waits(self.waits.refusals, self.waits.events, self._alone())
 
     def fits(self, option: FlavorAssignment) -> tuple[Assignment, ...] | None:
         """Where the pods go if quota and room are there; else None, with the reason noted."""
         queues, queue, waits = self.queues, self.entry.queue, self.waits
-        if not queues.quotas.ever(queue, option.amounts):
-            text = partial(messages.exceeds, queues.quotas, queue, option.amounts)
+        if not self._ever(option):
+            text = partial(messages.exceeds, queues.quotas, queue, option.amounts, non_preemptible=self._spared)
             waits.refusals.append((Reason.EXCEEDS_QUOTA, text))
             return None
-        missing = list(queues.quotas.missing(queue, option.amounts))
+        missing = list(queues.quotas.missing(queue, option.amounts, non_preemptible=self._spared))
         pool = queues.quotas.pool(queue)
         if missing:
-            waits.events |= dict.fromkeys(("quota", pool, m.flavor, m.resource) for m in missing)
-            waits.events |= dict.fromkeys(("room", flavor) for flavor in option.rooms) if self._may_preempt else {}
+            waits.wait_for(("quota", pool, m.flavor, m.resource) for m in missing)
+            waits.wait_for(("room", flavor) for flavor in option.rooms if self._may_preempt)
             waits.refusals.append((Reason.INSUFFICIENT_QUOTA, partial(messages.insufficient, queues, queue, missing)))
             return None
         claim = barred(queues, self.entry, option)
@@ -144,18 +147,26 @@ class _Look:
             return None
         found = self._put(option)
         if isinstance(found, Refusal):
-            waits.events |= dict.fromkeys(("room", flavor) for flavor in option.rooms)
+            waits.wait_for(("room", flavor) for flavor in option.rooms)
             if _looks_at_pods(option):
                 waits.events["placed",] = waits.events["gone",] = None
             if found.reason is Reason.BEHIND_OTHERS:
-                waits.events |= {("claim", key): None for key in queues.claims}
+                waits.wait_for(("claim", key) for key in queues.claims)
             waits.add(found)
             return None
         return found
 
     @property
     def _may_preempt(self) -> bool:
-        return self.queues.quotas.queues[self.entry.queue].preemption.any
+        return self.entry.workload.preempts and self.queues.quotas.queues[self.entry.queue].preemption.any
+
+    @property
+    def _spared(self) -> bool:
+        return self.queues.spared_in_queue(self.entry)
+
+    def _ever(self, option: FlavorAssignment) -> bool:
+        """Whether its queue may take as much when nobody uses anything."""
+        return self.queues.quotas.ever(self.entry.queue, option.amounts, non_preemptible=self._spared)
 
     def _put(self, option: FlavorAssignment) -> tuple[Assignment, ...] | Refusal:
         """Place it, unless an equal request was refused since room was last freed."""
@@ -196,7 +207,7 @@ class _Look:
         made = plan(self.state, self.queues, self.entry, option)
         if made is None:
             queue = self.queues.quotas.queues[self.entry.queue]
-            self.waits.events |= dict.fromkeys(("room", flavor) for flavor in option.rooms)
+            self.waits.wait_for(("room", flavor) for flavor in option.rooms)
             if queue.cohort:
                 self.waits.events["borrow", queue.cohort] = None
             if self.queues.fresh:

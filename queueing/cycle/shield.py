@@ -56,15 +56,15 @@ class Shield:
         if entry is None:
             self.failed.append(Failed(key, error, self.now))
             return
-        entry.errors += 1
-        until = self.now + min(LONGEST, FIRST * 2.0 ** min(entry.errors - 1, 16))
+        until = self.now + min(LONGEST, FIRST * 2.0 ** min(entry.count_error() - 1, 16))
         self.failed.append(Failed(key, error, until))
         queues.wish(key, None)
+        queues.end_growth(self.state, key)
         if entry.phase is Phase.ADMITTED and not self._new(key):
             return
         queues.release(self.state, key)
         queues.put_off(key, until)
-        entry.refusal = Refusal(Reason.INTERNAL_ERROR, in_words(error))
+        entry.refuse(Refusal(Reason.INTERNAL_ERROR, in_words(error)))
         queues.news.pop(key, None)
 
     def _new(self, key: str) -> bool:

@@ -4,6 +4,8 @@ Rules
 - Own workloads of lower (or equal and newer) priority; workloads of other queues of the cohort only while their queue
   uses more than its nominal quota. That changes victim by victim: `queueing.preemption.simulate` asks again as it takes
   them.
+- Who is non-preemptible is none in its own queue, and none in another as long as that queue holds no more in this way
+  than its nominal quota.
 - Who is leaving already, nominated, or known not to be evictable is none. Pods that no queue admitted are some where
   the rules say so, for those that outrank them in Kubernetes too.
 """
@@ -137,7 +139,8 @@ class Candidates:
         found &= occupancy.alive[:size]
         queues = self.queues
         protected = (key for key in (*queues.spared, *queues.budgets.guarded) if self._protected(key))
-        for key in (*queues.nominated, *queues.evicting, *queues.fresh, *queues.losing, *protected):
+        spared = (key for key in queues.holders.non_preemptible if self.spared(key))
+        for key in (*queues.nominated, *queues.evicting, *queues.fresh, *queues.losing, *protected, *spared):
             for unit in occupancy.units(key):
                 found[occupancy.numbers[unit]] = False
         return found
@@ -194,6 +197,8 @@ class Candidates:
         queues = self.queues
         if other.phase is not Phase.ADMITTED or key in queues.fresh or key in queues.losing or self._protected(key):
             return False
+        if self.spared(key):
+            return False
         held = self.queues.quotas.held.get(key)
         if held is None or held.leaving:
             return False
@@ -203,6 +208,14 @@ class Candidates:
             newer = within is Within.LOWER_OR_NEWER and other.workload.created > mine.created
             return within is not Within.NEVER and (priority < mine.priority or (priority == mine.priority and newer))
         return self.mode.others is not None and priority <= self.mode.others and other.queue in others
+
+    def spared(self, key: str) -> bool:
+        """Whether a holder is non-preemptible, and its queue holds no more that way than is its own."""
+        held = self.queues.quotas.held.get(key)
+        if held is None or not held.non_preemptible:
+            return False
+        overheld = self.queues.quotas.overheld
+        return held.queue == self.entry.queue or not any(overheld(held.queue, name) > 0 for name in self.option.amounts)
 
     def _protected(self, key: str) -> bool:
         """Whether a budget keeps a holder from being a victim."""
@@ -214,7 +227,8 @@ class Candidates:
     def _lacking(self) -> set[FlavorResource]:
         """The quotas that do not suffice."""
         quotas, own, amounts = self.queues.quotas, self.entry.queue, self.option.amounts
-        found = {(m.flavor, m.resource) for m in quotas.missing(own, amounts)}
+        spared = self.queues.spared_in_queue(self.entry)
+        found = {(m.flavor, m.resource) for m in quotas.missing(own, amounts, non_preemptible=spared)}
         if not self.mode.borrowing:
             found |= {key for key, more in amounts.items() if quotas.used(own, key) + more > quotas.nominal(own, key)}
         return found

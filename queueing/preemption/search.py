@@ -109,7 +109,7 @@ class _Search:
         """See ``plan``."""
         if not self.candidates.anyone():
             return None
-        self.queues.searches += 1
+        self.queues.count_search()
         if not self.taking.quota_reachable():
             return None
         refused = put(self.state, self.entry.workload.key, self.option)
@@ -137,9 +137,9 @@ class _Search:
                 best = found
         return best
 
-    @property
+    @cached_property
     def _rules(self) -> VictimRules:
-        return self.queues.rules.victims
+        return self.queues.victim_rules(self.entry.queue)
 
     def _no_better(self, site: CandidateDomains, region: CandidateDomain, best: Plan) -> bool:
         if self._rules.by_count:

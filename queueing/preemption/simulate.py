@@ -4,7 +4,7 @@ What is done here is undone by the roll-back of the state and the quotas to wher
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from engine.cluster.assignment import Assignment
@@ -33,11 +33,12 @@ class SimulatedRemoval:
     def __post_init__(self) -> None:
         who = self.candidates
         self.state, self.queues, self.entry, self.option = who.state, who.queues, who.entry, who.option
+        self.spared = who.queues.spared_in_queue(who.entry)
 
     def quota_reachable(self) -> bool:
         """Whether quota would suffice once every candidate that gives some back were gone: fails fast."""
         quotas = self.queues.quotas
-        if not quotas.ever(self.entry.queue, self.option.amounts):
+        if not quotas.ever(self.entry.queue, self.option.amounts, non_preemptible=self.spared):
             return False
         if self.quota_fits():
             return True
@@ -51,7 +52,8 @@ class SimulatedRemoval:
     def quota_fits(self) -> bool:
         """Whether the quota suffices as things are."""
         quotas, queue, amounts = self.queues.quotas, self.entry.queue, self.option.amounts
-        return quotas.fits(queue, amounts) and (self.candidates.mode.borrowing or not quotas.borrows(queue, amounts))
+        fits = quotas.fits(queue, amounts, non_preemptible=self.spared)
+        return fits and (self.candidates.mode.borrowing or not quotas.borrows(queue, amounts))
 
     def take_all(self, units: Iterable[str], taken: dict[str, RemovedUnit]) -> bool:
         """Take out whom the rules still allow; True where anybody was taken."""
@@ -95,6 +97,8 @@ class SimulatedRemoval:
         if held.queue != self.entry.queue:
             if not any(quotas.over(held.queue, name) > 0 for name in self.option.amounts):
                 return False
+            if self.candidates.spared(key):
+                return False
             if self.queues.rules.fair:
                 mine = quotas.share(self.entry.queue, more=self.option.amounts)
                 before = quotas.share(held.queue)
@@ -104,7 +108,7 @@ class SimulatedRemoval:
             quotas.free(key)
         else:
             left = {name: amount - given.amounts.get(name, 0) for name, amount in held.amounts.items()}
-            quotas.hold(key, Held(held.queue, left, held.leaving))
+            quotas.hold(key, replace(held, amounts=left))
         return True
 
     def _given(self, unit: str) -> Held | None:
@@ -119,7 +123,7 @@ class SimulatedRemoval:
         lost = sum(part.count for part in split(grant.assignments, [domain])[1])
         total = max(sum(grant.counts.values()), 1)
         amounts = {name: amount // total * lost for name, amount in grant.amounts.items()}
-        return Held(held.queue, amounts, held.leaving)
+        return replace(held, amounts=amounts)
 
     def pods(self, unit: str) -> tuple[Pod, ...]:
         """The bound pods of a unit: a node is in one domain, so those on its nodes."""
@@ -151,4 +155,4 @@ class SimulatedRemoval:
         amounts = dict(given.amounts)
         if domain_of(unit) and now is not None:
             amounts = {name: amount + amounts.get(name, 0) for name, amount in now.amounts.items()}
-        quotas.hold(key, Held(given.queue, amounts, given.leaving))
+        quotas.hold(key, replace(given, amounts=amounts))

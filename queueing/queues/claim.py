@@ -20,6 +20,19 @@ class BackfillReservation:
     lacks: bool = False  # quota, so that room is of no use to it
     hopeless: bool = False  # no domain would take it, whatever ends
 
+    def see(self, rooms: tuple[int, ...]) -> None:
+        """It was looked at when so much had become free in the flavors that it wants."""
+        self.seen = rooms
+
+    def lack(self, quota: set[FlavorResource]) -> None:
+        """It is looked at anew, and this quota is lacking, or none."""
+        self.hopeless, self.lacks = False, bool(quota)
+        self.bars |= quota
+
+    def mark_hopeless(self) -> None:
+        """No domain would take it, whatever ends."""
+        self.hopeless = True
+
     @property
     def key(self) -> str:
         """The workload."""

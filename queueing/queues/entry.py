@@ -1,4 +1,4 @@
-"""One workload in the queues: where it stands, and what it was given. Plain data."""
+"""One workload in the queues: where it stands, and what it was given. What one step means for others is theirs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import Final
 from engine.cluster.assignment import Assignment
 from engine.model import Amounts
 from engine.results import Refusal
-from queueing.model import Order, OutsidePod, Quantities, Workload
+from queueing.model import Order, OutsidePod, Quantities, Workload, order, shape
 from queueing.queues.pending import EquivalenceClass
 
 
@@ -22,6 +22,7 @@ class Phase(StrEnum):
     ADMITTED = "Admitted"
 
 
+_GROWTH: Final = "growth "  # no legal start of a workload's key
 OUTSIDE: Final = ""  # as a queue: that of the pods that no queue admitted
 HOLDING = (Phase.NOMINATED, Phase.ADMITTED)
 
@@ -63,3 +64,77 @@ class Entry:
     drained: bool = False
     outside: OutsidePod | None = None  # it is no workload but this pod
     errors: int = 0  # that it led to since it last changed, which nobody had foreseen
+
+    def change(self, workload: Workload) -> None:
+        """It wishes for something else now."""
+        self.workload, self.order, self.shape, self.errors = workload, order(workload), shape(workload), 0
+
+    # -- while it waits ---------------------------------------------------------------------------------------
+
+    def restart(self, now: float) -> None:
+        """It begins to wait anew."""
+        self.since = now
+
+    def join(self, queue: str, group: EquivalenceClass) -> None:
+        """It waits in the line of a cluster queue."""
+        self.phase, self.queue, self.refusal, self.group = Phase.WAITING, queue, None, group
+
+    def leave(self) -> None:
+        """It is in no line any more."""
+        self.group = None
+
+    def get_stuck(self, queue: str, why: Refusal) -> None:
+        """It can wait in no line."""
+        self.phase, self.queue, self.refusal = Phase.STUCK, queue, why
+
+    def put_off(self, until: float) -> None:
+        """It is not looked at before ``until``."""
+        self.phase, self.until = Phase.LATER, until
+
+    def refuse(self, why: Refusal) -> None:
+        """It does not get what it wishes."""
+        self.refusal = why
+
+    def count_error(self) -> int:
+        """It led to one more error; returns to how many."""
+        self.errors += 1
+        return self.errors
+
+    # -- what it holds ----------------------------------------------------------------------------------------
+
+    def hold(self, grant: AssumedAdmission, victims: set[str], *, waits: bool) -> None:
+        """It holds a grant instead of what it held; nominated where victims have to go first, or it ``waits``."""
+        self.grant, self.queue, self.victims, self.refusal = grant, grant.queue, victims, None
+        self.held_at = self.workload.priority
+        self.phase = Phase.NOMINATED if victims or waits else Phase.ADMITTED
+
+    def give_back(self) -> None:
+        """It holds nothing, and nobody has to go for it."""
+        self.grant, self.victims, self.phase, self.drained = None, set(), Phase.STUCK, False
+
+    def mark_drained(self) -> None:
+        """It was told to go, because its queue is drained."""
+        self.drained = True
+
+    def keep(self) -> None:
+        """Its queue is not drained (any more)."""
+        self.drained = False
+
+    def pack(self, grant: AssumedAdmission) -> None:
+        """The same that it holds, with the nodes on which the engine packed it."""
+        self.grant = grant
+
+
+def growth_of(key: str) -> str:
+    """Under which name a workload holds what more of its pods are to get once their victims are gone."""
+    return _GROWTH + key
+
+
+def is_growth(key: str) -> bool:
+    """Whether what is held under this name is such growth."""
+    return key.startswith(_GROWTH)
+
+
+def base_of(key: str) -> str:
+    """The workload itself."""
+    return key.removeprefix(_GROWTH)

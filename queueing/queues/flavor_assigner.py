@@ -1,8 +1,8 @@
 """Which flavors a workload may be given, and placing it in them: quota and topology are one decision.
 
 An *option* is a flavor for every resource of every pod set. Options are tried in the order of the queue's flavors, the
-first pod set's first. Of the flavors of one pod set at most one has a topology; the others count quota, and their node
-labels become part of the pod set's node selector.
+first pod set's first. A flavor is none for pods that do not tolerate its taints. Of the flavors of one pod set at most
+one has a topology; the others count quota, and their node labels become part of the pod set's node selector.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from engine.cluster.assignment import Assignment
+from engine.cluster.filters import tolerates
 from engine.cluster.state import ClusterState
 from engine.model import PodSet, Policy
 from engine.placement.place import place
@@ -22,6 +23,7 @@ from engine.results import Placement, Refusal, WorkloadRequest
 from queueing.model import AUTO, ClusterQueue, PlainFlavor, Quantities, Workload, digest, plain, usage
 
 MOST_OPTIONS: Final = 64
+KEEPS_OUT: Final = ("NoSchedule", "NoExecute")
 
 Chosen = tuple[tuple[str, str], ...]  # (resource, flavor)
 
@@ -107,9 +109,8 @@ class _Finder:
                 self.wrong.append(f"there is no ResourceFlavor {name}")
                 return None
             labels |= self.plain[name].node_labels
-        clash = [key for key, value in pod_set.node_selector.items() if labels.get(key, value) != value]
-        if clash:
-            self.wrong.append(f"flavor {', '.join(names)} has another {clash[0]} than the pods' node selector")
+        if wrong := self._excluded(pod_set, names, labels):
+            self.wrong.append(wrong)
             return None
         if labels:
             pod_set = msgspec.structs.replace(pod_set, node_selector=pod_set.node_selector | labels)
@@ -119,6 +120,21 @@ class _Finder:
                 return None
             return _Choice(chosen, "", pod_set)
         return self._in(pod_set, rooms[0], chosen)
+
+    def _excluded(self, pod_set: PodSet, names: Sequence[str], labels: Mapping[str, str]) -> str:
+        """Why pods cannot go to nodes of these flavors, which have these labels; "" where they can."""
+        clash = [key for key, value in pod_set.node_selector.items() if labels.get(key, value) != value]
+        if clash:
+            return f"flavor {', '.join(names)} has another {clash[0]} than the pods' node selector"
+        for name in dict.fromkeys(names):
+            flavor = self.state.flavors.get(name) or self.plain[name]
+            tolerations = pod_set.tolerations + flavor.tolerations
+            taints = (taint for taint in flavor.taints if taint.effect in KEEPS_OUT)
+            taint = next((taint for taint in taints if not tolerates(tolerations, taint)), None)
+            if taint is not None:
+                text = f"{taint.key}={taint.value}" if taint.value else taint.key
+                return f"flavor {name} has the taint {text}:{taint.effect}, which the pods do not tolerate"
+        return ""
 
     def _in(self, pod_set: PodSet, room: str, chosen: Chosen) -> _Choice | None:
         levels, topology = self.state.flavors[room].levels, pod_set.topology

@@ -8,6 +8,8 @@ Rules
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 
 from engine.cluster.state import ClusterState
@@ -25,6 +27,7 @@ class Holders:
         self.nominated: dict[str, None] = {}
         self.evicting: dict[str, None] = {}  # whose pods are on their way out
         self.losing: dict[str, tuple[Path, ...]] = {}  # who loses the slices that it has in these domains
+        self.non_preemptible: dict[str, None] = {}  # who is nobody's victim, as far as it does not borrow
         self.outside: dict[str, Entry] = {}  # pods that no queue admitted, by name of the unit
         self.by_flavor: dict[str, int] = {}  # how many hold something of it
         self._quotas = quotas
@@ -51,11 +54,11 @@ class Holders:
         key = entry.workload.key
         if entry.grant is not None:
             self._list(entry, entry.grant, -1)
-        self._list(entry, grant, 1)
         victims = {victim for victim in nominated if self._has(victim, parts.get(victim, ()))}
-        entry.grant, entry.queue, entry.victims, entry.refusal = grant, grant.queue, victims, None
-        entry.phase = Phase.NOMINATED if victims or waits else Phase.ADMITTED
+        entry.hold(grant, victims, waits=waits)
+        self._list(entry, grant, 1)
         self._quotas.hold(key, Held(grant.queue, grant.amounts))
+        self.settle(entry)
         for victim in victims:
             if victim in parts:
                 self.losing[victim] = parts[victim]
@@ -77,18 +80,32 @@ class Holders:
         self._quotas.free(key)
         if entry is None or entry.grant is None:
             return None
-        grant, entry.grant = entry.grant, None
+        grant = entry.grant
         for victim in entry.victims:
             self._quotas.leave(victim, leaving=False)
             self.evicting.pop(victim, None)
             self.losing.pop(victim, None)
-        entry.victims, entry.phase, entry.drained = set(), Phase.STUCK, False
+        entry.give_back()
         self._list(entry, grant, -1)
         self.evicting.pop(key, None)
         self.nominated.pop(key, None)
+        self.non_preemptible.pop(key, None)
         self._usage.note(SlotOwner(key), {})
         self._lost(key)
         return grant
+
+    def settle(self, entry: Entry) -> None:
+        """Note whether one that holds something is nobody's victim, as its class, itself and its queue say now."""
+        key, held = entry.workload.key, self._quotas.held.get(entry.workload.key)
+        if held is None:
+            return
+        spared = self._quotas.spares(held.queue, entry.workload)
+        if held.non_preemptible != spared:
+            self._quotas.hold(key, replace(held, non_preemptible=spared))
+        if spared:
+            self.non_preemptible[key] = None
+        else:
+            self.non_preemptible.pop(key, None)
 
     def evict(self, key: str) -> None:
         """Its pods are on their way out: it is nobody's victim any more, and holds what it holds until ``release``."""
@@ -116,7 +133,6 @@ class Holders:
     def _list(self, entry: Entry, grant: AssumedAdmission, by: int) -> None:
         """Note who holds quota of which queue, and something of which flavor."""
         if by > 0:
-            entry.held_at = entry.workload.priority
             self._held_in.setdefault(grant.queue, {})[entry.workload.key] = None
         else:
             self._held_in[grant.queue].pop(entry.workload.key, None)
@@ -165,6 +181,20 @@ class Holders:
             self._lost(unit)
 
     # -- reading ----------------------------------------------------------------------------------------------
+
+    def promised(self) -> list[str]:
+        """Who holds room that its victims hold as well, until they are gone: nodes may look too full meanwhile."""
+        return [key for key in self.nominated if self._entries[key].victims]
+
+    @contextmanager
+    def counted_once(self, state: ClusterState) -> Iterator[None]:
+        """Look at the state without what is `promised`; nothing that is done to it meanwhile stays."""
+        checkpoint = state.begin()
+        try:
+            state.release_all(self.promised())
+            yield
+        finally:
+            state.rollback(checkpoint)
 
     def keys(self) -> Iterator[str]:
         """The workloads that hold something."""

@@ -52,6 +52,28 @@ class EquivalenceClass:
             self.members[order[2]] = order
             heapq.heappush(self.heap, order)
 
+    def park(self, waits: tuple[tuple[str, ...], ...], *, aside: bool) -> None:
+        """Its first was refused, and one of these events could help it."""
+        self.parked, self.aside, self.waits = True, aside, waits
+
+    def unpark(self) -> None:
+        """It is worth a look again."""
+        self.parked = False
+
+    def end_waits(self) -> tuple[tuple[str, ...], ...]:
+        """It waits for no event any more; returns for which it did."""
+        waits, self.waits = self.waits, ()
+        return waits
+
+    def refuse(self, refusal: Refusal, now: float) -> None:
+        """Why its first was refused."""
+        self.refusal, self.refused_at = refusal, now
+
+    def offer(self, options: FlavorAssignments, version: int) -> FlavorAssignments:
+        """What its members may be given, for a version of queues and flavors; returns it."""
+        self.options, self.options_at = options, version
+        return options
+
 
 class PendingQueue:
     """The groups of one cluster queue."""
@@ -67,6 +89,22 @@ class PendingQueue:
 
     def __len__(self) -> int:
         return sum(len(group.members) for group in self.groups.values())
+
+    def follow(self, *, strict: bool) -> None:
+        """Go by the rules of the queue as they are now."""
+        self.strict = strict
+
+    def join(self, turn: int) -> None:
+        """It takes part in the turns: at the present one, however long it did not."""
+        self.active, self.turn = True, max(self.turn, turn)
+
+    def rest(self) -> None:
+        """Nobody of it is to be looked at."""
+        self.active = False
+
+    def take_turn(self) -> None:
+        """It has its turn."""
+        self.turn += 1
 
     def add(self, order: Order, shape: bytes) -> EquivalenceClass:
         """A workload joins; returns its group."""
@@ -92,7 +130,7 @@ class PendingQueue:
         """The group is worth a look again; True where it was parked."""
         if not group.parked or not group.members:
             return False
-        group.parked = False
+        group.unpark()
         self._push(group)
         return True
 

@@ -28,6 +28,7 @@ class PendingWorkloads:
         self.aging: list[tuple[float, str]] = []  # heap: (when its patience ends, key)
         self.rooms: dict[str, int] = {}  # by flavor: grows when room there may have become free
         self.pools: dict[str, int] = {}  # by pool of quota: grows when some was given back
+        self.turn = 0  # of the queue that was served last
         self._config = config
         self._patience = patience
         self._parked: dict[Event, set[EquivalenceClass]] = {}
@@ -37,7 +38,16 @@ class PendingWorkloads:
 
     def set_line(self, queue: ClusterQueue) -> None:
         """There is a line for a cluster queue."""
-        self.lines.setdefault(queue.name, PendingQueue(queue.name)).strict = queue.strict
+        line = self.lines.get(queue.name)
+        if line is None:
+            self.lines[queue.name] = PendingQueue(queue.name, strict=queue.strict)
+        else:
+            line.follow(strict=queue.strict)
+
+    def serve(self, line: PendingQueue) -> None:
+        """A queue has its turn."""
+        self.turn = max(self.turn, line.turn)
+        line.take_turn()
 
     def route(self, entry: Entry) -> None:
         """Have one wait in the line of its cluster queue, or note why it can wait in none."""
@@ -47,10 +57,9 @@ class PendingWorkloads:
         self.leave(entry)
         self.news[entry.workload.key] = None
         if stuck is not None:
-            entry.phase, entry.queue, entry.refusal = Phase.STUCK, queue, stuck
+            entry.get_stuck(queue, stuck)
             return
-        entry.phase, entry.queue, entry.refusal = Phase.WAITING, queue, None
-        entry.group = self.lines[queue].add(entry.order, entry.shape)
+        entry.join(queue, self.lines[queue].add(entry.order, entry.shape))
         heapq.heappush(self.aging, (entry.since + self._patience, entry.workload.key))
 
     def leave(self, entry: Entry) -> None:
@@ -59,12 +68,12 @@ class PendingWorkloads:
             entry.group.line.remove(entry.workload.key, entry.group)
             if not entry.group.members:
                 self._unpark(entry.group)
-            entry.group = None
+            entry.leave()
 
     def put_off(self, entry: Entry, until: float) -> None:
         """One is not looked at before ``until``."""
         self.leave(entry)
-        entry.phase, entry.until = Phase.LATER, until
+        entry.put_off(until)
         heapq.heappush(self._later, (until, entry.workload.key))
 
     def due(self, entries: Mapping[str, Entry], now: float) -> None:
@@ -73,7 +82,7 @@ class PendingWorkloads:
             until, key = heapq.heappop(self._later)
             entry = entries.get(key)
             if entry is not None and entry.phase is Phase.LATER and entry.until == until:
-                entry.since = now
+                entry.restart(now)
                 self.route(entry)
 
     def times(self) -> Iterator[float]:
@@ -118,15 +127,14 @@ class PendingWorkloads:
     def park(self, group: EquivalenceClass, waits: Iterable[Event], *, aside: bool) -> None:
         """Nobody looks at a group until one of the events comes."""
         self._unpark(group)
-        group.parked, group.aside, group.waits = True, aside, tuple(waits)
+        group.park(tuple(waits), aside=aside)
         for event in group.waits:
             self._parked.setdefault(event, set()).add(group)
 
     def _unpark(self, group: EquivalenceClass) -> None:
-        for event in group.waits:
+        for event in group.end_waits():
             waiting = self._parked.get(event)
             if waiting is not None:
                 waiting.discard(group)
                 if not waiting:
                     del self._parked[event]
-        group.waits = ()

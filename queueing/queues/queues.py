@@ -9,10 +9,10 @@ Rules
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from engine.cluster.state import ClusterState
+from engine.preemption.model import Rules as VictimRules
 from queueing.model import (
     ClusterQueue,
     LocalQueue,
@@ -26,7 +26,7 @@ from queueing.model import (
     shape,
 )
 from queueing.queues.config import QueueConfig
-from queueing.queues.entry import HOLDING, AssumedAdmission, Entry, Phase
+from queueing.queues.entry import HOLDING, AssumedAdmission, Entry, Phase, growth_of, is_growth
 from queueing.queues.eviction_units import Path, holder_of, orphan
 from queueing.queues.flavor_assigner import FlavorAssignments, options
 from queueing.queues.holders import Holders, flavors_of, helped_by
@@ -57,9 +57,9 @@ class Queues:
         self.nominated, self.evicting, self.losing = holders.nominated, holders.evicting, holders.losing
         self.outside, self.set_pod, self.remove_pod = holders.outside, holders.set_pod, holders.remove_pod
         self.evict, self.freed = holders.evict, pending.freed
+        self.promised, self.counted_once = holders.promised, holders.counted_once
         self.claims: dict[str, BackfillReservation] = {}
         self.searches = 0  # for victims, so far
-        self.turn = 0  # of the queue that was served last
         self.changes = 0  # of queues and flavors, so far
         # what one wishes for, and what was free when that was tried
         self.growing: dict[str, tuple[dict[str, int], tuple[int, ...]]] = {}
@@ -159,7 +159,8 @@ class Queues:
             )
         elif entry.workload != workload:
             self.pending.leave(entry)
-            entry.workload, entry.order, entry.shape, entry.errors = workload, order(workload), shape(workload), 0
+            entry.change(workload)
+            self.holders.settle(entry)
         if entry.phase in {Phase.STUCK, Phase.WAITING}:
             self.pending.route(entry)
 
@@ -191,7 +192,7 @@ class Queues:
         """That ended, well or not. True where somebody is to be looked at again, whose victim it may be now."""
         self.storing.discard(key)
         self.fresh.discard(key)
-        helped = self.pending.awaited(("placed",))
+        helped = self.pending.awaited(("placed",)) or bool(self.growing)
         self.pending.wake([("placed",)])
         return helped
 
@@ -239,6 +240,15 @@ class Queues:
         self.pending.gave_quota(held.queue, held.amounts)
         return True
 
+    def spared_in_queue(self, entry: Entry) -> bool:
+        """Whether a workload is nobody's victim, and so may not borrow."""
+        return self.quotas.spares(entry.queue, entry.workload)
+
+    def victim_rules(self, queue: str) -> VictimRules:
+        """Which victims are the least for the workloads of a cluster queue."""
+        found = self.quotas.queues.get(queue)
+        return found.preemption.victims(self.rules.victims) if found is not None else self.rules.victims
+
     def holder(self, unit: str) -> Entry:
         """Whose unit it is (`queueing.queues.eviction_units`)."""
         key = holder_of(unit)
@@ -246,11 +256,14 @@ class Queues:
 
     def _drain(self, entry: Entry) -> None:
         """Note one that has to be evicted because its queue is drained."""
+        if is_growth(entry.workload.key):
+            return  # it goes with its workload
+        self.holders.settle(entry)
         if entry.phase in HOLDING and self.config.drained(entry.workload, entry.queue):
             self.drains.add(entry.workload.key)
         else:
             self.drains.discard(entry.workload.key)
-            entry.drained = False
+            entry.keep()
 
     # -- what is held -----------------------------------------------------------------------------------------
 
@@ -303,6 +316,7 @@ class Queues:
 
         It is STUCK until it is submitted, put off or forgotten.
         """
+        self.end_growth(state, key)
         grant = self.holders.release(state, key)
         if grant is None:
             return False
@@ -310,6 +324,14 @@ class Queues:
         self.growing.pop(key, None)
         self.gave_back(state, grant)
         return True
+
+    def end_growth(self, state: ClusterState, key: str) -> AssumedAdmission | None:
+        """Hold nothing more for pods that an admitted workload was to get; returns what was held."""
+        grant = self.holders.release(state, growth_of(key))
+        self.entries.pop(growth_of(key), None)
+        if grant is not None:
+            self.gave_back(state, grant)
+        return grant
 
     def gave_back(self, state: ClusterState, grant: AssumedAdmission) -> None:
         """Quota and room of a grant, or part of it, are free again."""
@@ -332,14 +354,15 @@ class Queues:
             self.growing[key] = dict(counts), ()
 
     def freed_so_far(self, key: str) -> tuple[int, ...]:
-        """Changes whenever something that one who holds a grant could grow into may have become free."""
+        """Changes whenever a holder's growth may find room or quota, or victims among those who are stored now."""
         grant = self.entries[key].grant
         if grant is None:
             return (0,)
         looks = any(looks_at_pods(pod_set) for pod_set in self.entries[key].workload.pod_sets)
         flavors = sorted(self.rooms if looks else flavors_of(grant))
         pool = self.quotas.pool(grant.queue)
-        return self.changes, self.pending.pools.get(pool, 0), *(self.rooms.get(flavor, 0) for flavor in flavors)
+        rooms = (self.rooms.get(flavor, 0) for flavor in flavors)
+        return self.changes, self.pending.pools.get(pool, 0), bool(self.fresh), *rooms
 
     def back(self, state: ClusterState, key: str, now: float, *, until: float = 0.0) -> None:
         """Give back all and wait again, not before ``until``: after an eviction, or a write that failed."""
@@ -347,7 +370,7 @@ class Queues:
         entry = self.entries.get(key)
         if entry is None or entry.phase in HOLDING:
             return
-        entry.since = now
+        entry.restart(now)
         if until > now:
             self.put_off(key, until)
         else:
@@ -357,25 +380,15 @@ class Queues:
         """What the workloads of a group may be given; kept until queues or flavors change."""
         if group.options is None or group.options_at != self.changes:
             workload = self.entries[next(iter(group.members))].workload
-            group.options = options(state, self.quotas.queues[group.line.queue], self.plain, workload)
-            group.options_at = self.changes
+            made = options(state, self.quotas.queues[group.line.queue], self.plain, workload)
+            return group.offer(made, self.changes)
         return group.options
 
+    def count_search(self) -> None:
+        """Victims are searched for once more."""
+        self.searches += 1
+
     # -- reading ----------------------------------------------------------------------------------------------
-
-    def promised(self) -> list[str]:
-        """Who holds room that its victims hold as well, until they are gone: nodes may look too full meanwhile."""
-        return [key for key in self.nominated if self.entries[key].victims]
-
-    @contextmanager
-    def counted_once(self, state: ClusterState) -> Iterator[None]:
-        """Look at the state without what is `promised`; nothing that is done to it meanwhile stays."""
-        checkpoint = state.begin()
-        try:
-            state.release_all(self.promised())
-            yield
-        finally:
-            state.rollback(checkpoint)
 
     def waiting(self, queue: str) -> Iterator[str]:
         """Who waits in a cluster queue, in order."""

@@ -8,15 +8,18 @@ Rules
 - Limits are checked by ``fits``, never enforced by ``hold``: what the API server says is held is held, also where a
   quota was lowered since; nothing more is admitted then until usage is below the limit again.
 - ``begin`` .. ``rollback`` undoes everything in between, like the engine's transactions.
+- A *non-preemptible* holder may not borrow: what all of them hold together stays within the nominal quota, so that
+  whoever takes back its own finds it with others. Where that is no more so (a quota was lowered, a holder became one
+  later), they hold what they hold, and are `overheld`.
 - A holder that is *leaving* (a victim whose pods are not gone yet) still counts in full, so that nobody but the
   preemptor takes its room. A *nominated* preemptor counts too: until its victims are gone, both do.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
-from queueing.model import ClusterQueue, FlavorResource, Quantities, Quota
+from queueing.model import ClusterQueue, FlavorResource, Quantities, Quota, Workload
 
 _NONE = Quota(nominal=0)
 
@@ -28,6 +31,7 @@ class Held:
     queue: str
     amounts: Quantities
     leaving: bool = False
+    non_preemptible: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class Missing:
     used: int
     limit: int | None
     borrowing_limit: bool = False  # its own borrowing limit stops it, not what others use
+    non_preemptible: int | None = None  # what others like it hold, where it may not borrow for being non-preemptible
 
 
 class Quotas:
@@ -52,6 +57,7 @@ class Quotas:
         self._quota: dict[str, dict[FlavorResource, Quota]] = {}
         self._used: dict[str, dict[FlavorResource, int]] = {}
         self._leaving: dict[str, dict[FlavorResource, int]] = {}
+        self._non_preemptible: dict[str, dict[FlavorResource, int]] = {}  # of those that stay
         self._common: dict[str, dict[FlavorResource, int]] = {}  # by cohort: what its queues lend
         self._taken: dict[str, dict[FlavorResource, int]] = {}  # by cohort: how much of that is used
         self._members: dict[str, set[str]] = {}
@@ -131,17 +137,17 @@ class Quotas:
 
     def _free_or_hold(self, parts: Mapping[str, Held], sign: int) -> None:
         """What several hold of one queue is charged together: it comes to the same."""
-        sums: dict[tuple[str, bool], dict[FlavorResource, int]] = {}
+        sums: dict[tuple[str, bool, bool], dict[FlavorResource, int]] = {}
         for workload, held in parts.items():
             if sign > 0:
                 self.held[workload] = held
             else:
                 del self.held[workload]
-            total = sums.setdefault((held.queue, held.leaving), {})
+            total = sums.setdefault((held.queue, held.leaving, held.non_preemptible), {})
             for key, amount in held.amounts.items():
                 total[key] = total.get(key, 0) + amount
-        for (queue, leaving), amounts in sums.items():
-            self._charge(Held(queue, amounts, leaving), sign)
+        for (queue, leaving, non_preemptible), amounts in sums.items():
+            self._charge(Held(queue, amounts, leaving, non_preemptible), sign)
         if self._open:
             self._undo.append(partial(self._free_or_hold, parts, -sign))
 
@@ -150,10 +156,13 @@ class Quotas:
         old = self.held.get(workload)
         if old is None or old.leaving == leaving:
             return
-        self.held[workload] = Held(old.queue, old.amounts, leaving)
+        self.held[workload] = replace(old, leaving=leaving)
         found = self._leaving.setdefault(old.queue, {})
+        stays = self._non_preemptible.setdefault(old.queue, {}) if old.non_preemptible else None
         for key, amount in old.amounts.items():
             _set(found, key, found.get(key, 0) + (amount if leaving else -amount))
+            if stays is not None:
+                _set(stays, key, stays.get(key, 0) - (amount if leaving else -amount))
         if self._open:
             self._undo.append(partial(self.leave, workload, leaving=not leaving))
 
@@ -162,16 +171,20 @@ class Quotas:
         queue = self.queues.get(name)
         used = self._used.setdefault(name, {})
         taken = self._taken.setdefault(queue.cohort, {}) if queue is not None and queue.cohort else None
-        leaving = self._leaving.setdefault(name, {}) if held.leaving else None
+        apart: dict[FlavorResource, int] | None = None
+        if held.leaving:
+            apart = self._leaving.setdefault(name, {})
+        elif held.non_preemptible:
+            apart = self._non_preemptible.setdefault(name, {})
         for key, amount in held.amounts.items():
             before = used.get(key, 0)
             after = _set(used, key, before + sign * amount)
-            if leaving is not None:
-                _set(leaving, key, leaving.get(key, 0) + sign * amount)
+            if apart is not None:
+                _set(apart, key, apart.get(key, 0) + sign * amount)
             if taken is not None:
                 own = self._own(name, key)
                 _set(taken, key, taken.get(key, 0) + max(0, after - own) - max(0, before - own))
-        for amounts in (self._used, self._leaving):
+        for amounts in (self._used, self._leaving, self._non_preemptible):
             if name in amounts and not amounts[name]:
                 del amounts[name]
 
@@ -200,8 +213,26 @@ class Quotas:
         """What its workloads hold, by flavor and resource."""
         return self._used.get(queue, {})
 
-    def available(self, queue: str, key: FlavorResource) -> int:
-        """How much more it may take now; 0 where it is above a limit that was lowered."""
+    def spares(self, queue: str, workload: Workload) -> bool:
+        """Whether a workload of a queue is nobody's victim, as far as it does not borrow."""
+        found = self.queues.get(queue)
+        return found is not None and found.preemption.spares(workload)
+
+    def overheld(self, queue: str, key: FlavorResource) -> int:
+        """How much its non-preemptible workloads hold beyond its nominal quota."""
+        return max(0, self._non_preemptible.get(queue, {}).get(key, 0) - self.nominal(queue, key))
+
+    def available(self, queue: str, key: FlavorResource, *, non_preemptible: bool = False) -> int:
+        """How much more it may take now; 0 where it is above a limit that was lowered.
+
+        ``non_preemptible``: for one that may not borrow.
+        """
+        left = self._available(queue, key)
+        if not non_preemptible:
+            return left
+        return min(left, max(0, self.nominal(queue, key) - self._non_preemptible.get(queue, {}).get(key, 0)))
+
+    def _available(self, queue: str, key: FlavorResource) -> int:
         found = self.queues.get(queue)
         quota = self._quota.get(queue, {}).get(key)
         if found is None or quota is None:
@@ -215,8 +246,10 @@ class Quotas:
             common = min(common, quota.nominal + quota.borrowing - max(used, own))
         return max(0, own - used) + max(0, common)
 
-    def limit(self, queue: str, key: FlavorResource) -> int:
+    def limit(self, queue: str, key: FlavorResource, *, non_preemptible: bool = False) -> int:
         """How much it may use at most, when nobody else uses anything."""
+        if non_preemptible:
+            return min(self.limit(queue, key), self.nominal(queue, key))
         found = self.queues.get(queue)
         quota = self._quota.get(queue, {}).get(key)
         if found is None or quota is None:
@@ -226,22 +259,33 @@ class Quotas:
         most = _own(quota) + self._common[found.cohort].get(key, 0)
         return most if quota.borrowing is None else min(most, quota.nominal + quota.borrowing)
 
-    def fits(self, queue: str, amounts: Quantities) -> bool:
+    def fits(self, queue: str, amounts: Quantities, *, non_preemptible: bool = False) -> bool:
         """Whether the queue may take these amounts now."""
-        return all(amount <= 0 or amount <= self.available(queue, key) for key, amount in amounts.items())
+        return all(
+            amount <= 0 or amount <= self.available(queue, key, non_preemptible=non_preemptible)
+            for key, amount in amounts.items()
+        )
 
-    def ever(self, queue: str, amounts: Quantities) -> bool:
+    def ever(self, queue: str, amounts: Quantities, *, non_preemptible: bool = False) -> bool:
         """Whether the queue may take these amounts when nobody uses anything."""
-        return all(amount <= 0 or amount <= self.limit(queue, key) for key, amount in amounts.items())
+        return all(
+            amount <= 0 or amount <= self.limit(queue, key, non_preemptible=non_preemptible)
+            for key, amount in amounts.items()
+        )
 
-    def missing(self, queue: str, amounts: Quantities) -> Iterator[Missing]:
+    def missing(self, queue: str, amounts: Quantities, *, non_preemptible: bool = False) -> Iterator[Missing]:
         """Each quota that does not suffice."""
         for key, amount in amounts.items():
-            available = self.available(queue, key) if amount > 0 else 0
+            available = self.available(queue, key, non_preemptible=non_preemptible) if amount > 0 else 0
             if amount > 0 and amount > available:
                 used, limit = self.used(queue, key), self.limit(queue, key)
                 own_limit = used + amount > limit
-                yield Missing(*key, amount - available, amount, used, limit, own_limit)
+                lasting = (
+                    self._non_preemptible.get(queue, {}).get(key, 0)
+                    if available < self._available(queue, key)
+                    else None
+                )
+                yield Missing(*key, amount - available, amount, used, limit, own_limit, lasting)
 
     def borrows(self, queue: str, amounts: Quantities) -> bool:
         """Whether it would use more than its nominal quota of one of these."""

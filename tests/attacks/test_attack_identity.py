@@ -62,7 +62,7 @@ MADE_UP_KINDS = {
 @pytest.mark.parametrize("whose", FORGED)
 async def test_a_pod_says_to_be_of(siege, whose):
     forged = FORGED[whose](await honest(siege))
-    labels = {"app": "evil", constants.JOB_NAME_LABEL: "steady", KEYS.queue_name: "team"}
+    labels = {"app": "evil", "batch.kubernetes.io/job-name": "steady", KEYS.queue_name: "team"}
     await siege.create(pod("evil", labels=labels, owner=forged))
     await outlast(siege)
 
@@ -139,7 +139,7 @@ RANKS = {
     },
     "Ray's": {"ray.io/group": "headgroup", "ray.io/cluster": "steady", "ray.io/node-type": "head"},
     "Kubeflow's": {"training.kubeflow.org/replica-type": "master", "training.kubeflow.org/job-name": "steady"},
-    "the honest Job's": {constants.JOB_NAME_LABEL: "steady", constants.JOB_INDEX_LABEL: "0"},
+    "the honest Job's": {"batch.kubernetes.io/job-name": "steady", constants.JOB_INDEX_LABEL: "0"},
 }
 
 

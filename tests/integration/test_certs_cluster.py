@@ -15,6 +15,7 @@ from certs.foreign import CertificatesMissingError
 from certs.manager import CertificateManager
 from certs.options import Options
 from certs.rotation import UNKNOWN, Replica
+from clock import SYSTEM, Clock
 from kube.errors import NotFound
 from kube.patches import PatchType
 from kube.resources import MUTATING_WEBHOOKS, PODS, SECRETS
@@ -39,7 +40,7 @@ def replica(client, namespace, name="a", on_change=lambda _: None, **changes):
 
 async def ensure(client, options):
     """What a replica serves after its first round."""
-    manager = CertificateManager(client, options, lambda _: None)
+    manager = CertificateManager(client, options, lambda _: None, monotonic=SYSTEM.monotonic)
     await manager.refresh()
     return manager.bundle
 
@@ -121,7 +122,7 @@ async def test_replicas_with_other_names_end_with_a_certificate_for_all(client, 
 
 async def test_the_ca_is_published_once_and_repaired_when_it_is_lost(client, namespace, configuration):
     served = []
-    manager = CertificateManager(client, options_in(namespace), served.append)
+    manager = CertificateManager(client, options_in(namespace), served.append, monotonic=SYSTEM.monotonic)
     await manager.refresh()
     assert manager.published
     assert await bundles(client) == [manager.bundle.ca_pem] * 2
@@ -144,7 +145,7 @@ async def test_a_configuration_that_is_not_there_is_passed_over(client, namespac
 
 
 async def test_a_deleted_secret_comes_back_as_it_was(client, namespace, configuration):
-    manager = CertificateManager(client, options_in(namespace), lambda _: None)
+    manager = CertificateManager(client, options_in(namespace), lambda _: None, monotonic=SYSTEM.monotonic)
     await manager.refresh()
     before = manager.bundle
     await client.delete(SECRETS, "certs", namespace)
@@ -383,12 +384,8 @@ async def test_an_expired_certificate_is_replaced_at_once(client, namespace, con
 async def test_the_time_is_the_api_servers(client, namespace, monkeypatch):
     """This machine's clock is years off; what it signs is right all the same."""
 
-    class Wrong(datetime):
-        @classmethod
-        def now(cls, tz=None):
-            return datetime(1990, 1, 1, tzinfo=tz)
-
-    monkeypatch.setattr("kube.connection.session.datetime", Wrong)
+    wrong = Clock(datetime(1990, 1, 1, tzinfo=UTC).timestamp, SYSTEM.monotonic)
+    monkeypatch.setattr(client, "_clock", wrong)
     bundle = await ensure(client, options_in(namespace))
     monkeypatch.undo()
     assert abs(bundle.leaf.not_valid_before_utc - datetime.now(UTC)) < timedelta(minutes=6)
@@ -457,7 +454,7 @@ async def test_cert_managers_secret_is_served_and_never_written(client, namespac
     secret = {**empty_secret(), "data": {name: base64.b64encode(part).decode() for name, part in data.items()}}
     made = await client.create(SECRETS, secret, namespace)
     before = await bundles(client)
-    manager = CertificateManager(client, foreign, lambda _: None)
+    manager = CertificateManager(client, foreign, lambda _: None, monotonic=SYSTEM.monotonic)
     await manager.refresh()
     assert manager.bundle.cert_pem == ours.cert_pem
     assert await bundles(client) == before
@@ -478,7 +475,7 @@ async def test_garbage_in_the_secret_is_replaced_and_errors_do_not_end_the_round
         if len(calls) == 1:
             raise RuntimeError("not this time")
 
-    manager = CertificateManager(client, options_in(namespace), on_change)
+    manager = CertificateManager(client, options_in(namespace), on_change, monotonic=SYSTEM.monotonic)
     running = asyncio.create_task(manager.run())
     try:
         async with asyncio.timeout(30):

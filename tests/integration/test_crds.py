@@ -489,7 +489,7 @@ DEFAULTS = {
     "ClusterQueue": {
         "queueingStrategy": "BestEffortFIFO",
         "flavorFungibility": {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"},
-        "preemption": {"reclaimWithinCohort": "Never", "withinClusterQueue": "Never", "strategy": "LeastPriority"},
+        "preemption": {"reclaimWithinCohort": "Never", "withinClusterQueue": "Never", "nonPreemptible": "ByClass"},
         "stopPolicy": "None",
     },
     "LocalQueue": {"clusterQueue": "gpu", "stopPolicy": "None"},

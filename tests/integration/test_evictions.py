@@ -6,6 +6,7 @@ import contextlib
 import pytest
 from support.jobs import Watched, job, until
 
+from clock import SYSTEM
 from kube.events import EventRecorder
 from kube.objects import Pod
 from kube.resources import JOBS, POD_DISRUPTION_BUDGETS, PODS
@@ -31,7 +32,8 @@ async def evictions(client):
         again=lambda uid, after: asked.append((uid, after)),
         recorder=recorder,
         metrics=Metrics(),
-        guard=Guard(),
+        guard=Guard(SYSTEM),
+        clock=SYSTEM,
     )
     made.asked = asked = []
     made.recorder = recorder

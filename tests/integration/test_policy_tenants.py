@@ -50,7 +50,7 @@ RANKS = (
     *constants.RANK_LABELS,
     constants.JOB_SET_ROLE,
     constants.JOB_SET_INDEX,
-    constants.JOB_NAME_LABEL,
+    "batch.kubernetes.io/job-name",
     leaderworkerset.NAME,
     leaderworkerset.GROUP,
     *(rule.pod_set for rule in RULES),
@@ -131,7 +131,7 @@ async def test_labels_by_which_a_pod_is_counted_cannot_be_added(users, user, cli
 async def test_pods_of_a_job_with_quota_and_no_slots_are_guarded_too(users, user, client, namespace):
     """They have neither gate nor mark. Without its Job's label one would be orphaned, and run on beside its quota."""
     owner = await config_map(client, namespace)
-    told = {"batch.kubernetes.io/controller-uid": "1", constants.JOB_NAME_LABEL: "j"}
+    told = {"batch.kubernetes.io/controller-uid": "1", "batch.kubernetes.io/job-name": "j"}
     made = pod("quota-only", annotations={K.pod_set: "main"}, labels=told, owners=[owner])
     await client.create(PODS, made, namespace)
     for key in told:

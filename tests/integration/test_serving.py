@@ -7,6 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 from support.accounts import allowed_soon
 
+from clock import SYSTEM
 from crds.settings import Settings
 from kube.errors import Forbidden
 from kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, SERVICE_ACCOUNTS
@@ -58,7 +59,7 @@ async def ask(url, *, token="", trust=None):
 
 
 async def test_without_authentication_all_is_on_one_port(client, registry):
-    async with serving(settings(), client, registry, ready=lambda: True, alive=lambda: False) as ports:
+    async with serving(settings(), client, registry, ready=lambda: True, alive=lambda: False, clock=SYSTEM) as ports:
         assert ports.health == ports.metrics
         base = f"http://127.0.0.1:{ports.health}"
         assert (await ask(f"{base}/readyz"))[:2] == (200, "ok\n")
@@ -75,7 +76,7 @@ async def test_with_authentication_metrics_are_over_tls_for_who_may_read_them(cl
     tokens = {account: await client.request_token(account, namespace) for account in ("prometheus", "tenant")}
     tokens["for-another"] = await client.request_token("prometheus", namespace, audiences=("https://example.com",))
     given = settings(metrics_authentication="kubernetes")
-    async with serving(given, component, registry, ready=lambda: False) as ports:
+    async with serving(given, component, registry, ready=lambda: False, clock=SYSTEM) as ports:
         plain, secure = f"http://127.0.0.1:{ports.health}", f"https://127.0.0.1:{ports.metrics}"
 
         async def scraped(token):

@@ -15,6 +15,7 @@ from support.nrt import install_nrt, remove_nrt
 from support.published import GI, flex_body, nrt_body, nrt_zone
 
 from cli.explain.report import report
+from clock import SYSTEM
 from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
 from kube.errors import NotFound
 from kube.informer import EventKind
@@ -243,6 +244,7 @@ async def test_the_resource_may_come_and_go_while_we_run(client, namespace, node
         NodeResourceTopology,
         on_event=lambda event: heard.append((event.kind, event.key)),
         look_seconds=0.2,
+        clock=SYSTEM,
     )
     task = asyncio.create_task(informer.run())
     try:

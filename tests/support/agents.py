@@ -16,6 +16,7 @@ from support.tree import machine
 
 from agent.cycle import Agent
 from agent.metrics import Metrics
+from clock import SYSTEM
 from crds.settings import Settings
 from kube.client import Client
 from kube.events import EventRecorder
@@ -118,7 +119,7 @@ async def agent_on(
         }
         metrics, replay = Metrics(), nvml or recorded("dgx-a100")
         recorder = EventRecorder(client, "topogate-agent")
-        agent = Agent(Settings(**values), client, node, nvml=replay, metrics=metrics, recorder=recorder)
+        agent = Agent(Settings(**values), client, node, nvml=replay, metrics=metrics, recorder=recorder, clock=SYSTEM)
         tasks = [asyncio.create_task(agent.run()), asyncio.create_task(recorder.run())]
         try:
             yield Running(agent, found, replay, metrics, client)

@@ -35,7 +35,7 @@ class LookedAt(World):
 
     def look(self, record: WorkloadEntry) -> list[Instruction]:
         """What is decided about a record now."""
-        if not self.memory.regroup(record):
+        if not self.memory.pod_groups.regroup(record):
             return []
         return reconcile(record, self.memory.rules, self.now, self.now)
 
@@ -48,12 +48,12 @@ class LookedAt(World):
                     self._carry_out(record, instruction)
             made = cycle(self.memory.state, self.memory.queues, self.now)
             for one in (*made.admitted, *made.resized):
-                record = self.memory.entry_of(one.key)
+                record = self.memory.entries.of_workload(one.key)
                 admission = self.memory.reservations.admission_of(record, one.grant)
-                self.memory.admit(record, admission, one.grant)
+                self.memory.admissions.admit(record, admission, one.grant)
                 self._store(record, admission)
             for key in self.memory.queues.entries:
-                refusal, record = self.memory.queues.entries[key].refusal, self.memory.entry_of(key)
+                refusal, record = self.memory.queues.entries[key].refusal, self.memory.entries.of_workload(key)
                 record.refused = refusal or record.refused
             if self._seen() == before:
                 return
@@ -98,11 +98,11 @@ class LookedAt(World):
                 self._write(record, body, record.observed.conditions if record.observed else (), record.admission)
             case Enqueue(lost, until, asked):
                 record.lost, record.asked = lost, asked
-                self.memory.enter(record, until)
+                self.memory.admissions.enter(record, until)
             case Dequeue():
-                self.memory.leave(record)
+                self.memory.admissions.leave(record)
             case Release(wanted):
-                self.memory.free(record)
+                self.memory.admissions.free(record)
                 self._store(record, None, wanted)
             case WriteConditions((WantedCondition(names.ADMITTED, True),)):  # what else is said stays unwritten
                 self._store(record, record.admission, instruction.wanted)

@@ -209,7 +209,6 @@ class Round:
         self.loop.set_exception_handler(lambda _, context: self._fail(f"loop: {context}"))
         try:
             with (
-                loops.running(self.loop),
                 fewer_tasks(),
                 patch.object(node_backoff, "FORGET", SOONER),
                 patch.object(workqueue, "LATEST", SOONER),
@@ -224,9 +223,8 @@ class Round:
     def _close(self):
         for task in (tasks := asyncio.all_tasks(self.loop)):
             task.cancel()
-        with loops.running(self.loop):
-            self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
         asyncio.set_event_loop(None)
 

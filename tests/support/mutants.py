@@ -163,7 +163,7 @@ LABEL_KEYS = (
     *(*constants.RANK_LABELS, f"{KEYS.domain}/{constants.POD_GROUP_INDEX}", constants.JOB_SET_ROLE),
     *(
         constants.JOB_SET_INDEX,
-        constants.JOB_NAME_LABEL,
+        "batch.kubernetes.io/job-name",
         leaderworkerset.NAME,
         leaderworkerset.GROUP,
         "app",

@@ -5,6 +5,7 @@ from support.owned import KEYS, LEVELS, make_pod
 from support.published import GI, GPU, nrt, nrt_zone
 from support.world import FLAVOR, World
 
+from clock import SYSTEM, Clock
 from crds.constants import NUMA_PLACEMENT_OBSERVED, NUMA_PLACEMENT_PREDICTED
 from crds.numa_placement import encode
 from engine.model import HOSTNAME_LABEL
@@ -42,13 +43,13 @@ class NumaWorld(World):
             self.publish(f"r1-{host}")
 
     def make(self, **options):
-        return super().make(clock=lambda: self.now, **options)
+        return super().make(clock=Clock(SYSTEM.now, lambda: self.now), **options)
 
     def publish(self, name, zones=(0, 1), **options):
         options = {"policy": "single-numa-node", **options}
         old, new = self.topologies.get(name), nrt([nrt_zone(zone, ZONE) for zone in zones], name=name, **options)
         self.topologies[name] = new
-        self.memory.on_topology(Event(EventKind.MODIFIED if old else EventKind.ADDED, name, old, new))
+        self.memory.nodes.on_topology(Event(EventKind.MODIFIED if old else EventKind.ADDED, name, old, new))
 
     def record(self, job):
         return self.memory.entries[id_of(job)]

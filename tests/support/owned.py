@@ -8,9 +8,10 @@ import msgspec
 from crds.constants import JOB_INDEX_LABEL, Keys
 from kube.objects import Job, Pod
 from ungater.jobs.job import owner_of
+from ungater.model.admission import Admission, PodSetAssignment
 from ungater.model.job_view import JobView
 from ungater.model.pod_slots import PodSetSlots, Slot
-from ungater.model.workload_entry import Admission, ObservedWorkload, PodSetAssignment, WorkloadEntry
+from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 from ungater.model.workload_spec import fingerprint
 
 KEYS = Keys()

@@ -11,6 +11,7 @@ from support.reviews import FLAVORS, RACK, REQUIRE, make_pod, make_review
 
 from certs.authority import Lifetimes, create
 from certs.tls import ServerTls
+from clock import SYSTEM
 from crds.settings import Settings
 from webhook.levels import FixedLevels
 from webhook.server import WebhookServer
@@ -28,6 +29,7 @@ async def serving(levels=None, settings=None, **arguments):
     settings_ = Settings(**free, **{"webhook_max_body_bytes": 100_000, **(settings or {})})
     tls = ServerTls()
     tls.load(BUNDLE.cert_pem, BUNDLE.key_pem)
+    arguments = {"clock": SYSTEM, **arguments}
     async with WebhookServer(settings_, levels or FixedLevels(FLAVORS), tls, **arguments) as running:
         yield running
 

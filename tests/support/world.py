@@ -3,6 +3,7 @@
 import msgspec
 from support.owned import KEYS, LEVELS, make_admission, make_known
 
+from clock import SYSTEM
 from engine.model import HOSTNAME_LABEL
 from kube.informer import Event, EventKind
 from kube.objects import (
@@ -22,15 +23,15 @@ from kube.volumes.binding import Storage, host_of, is_available
 from queueing.cycle.cycle import cycle
 from ungater.cache.cache import Cache
 from ungater.cache.stores import Stores
-from ungater.cache.volume_watch import VolumeWatch
 from ungater.jobs.pod_group import owner_key
 from ungater.model import workload_object
+from ungater.model.admission import Admission
 from ungater.model.job_view import id_of
-from ungater.model.workload_entry import Admission, ObservedWorkload
+from ungater.model.workload_entry import ObservedWorkload
 from ungater.model.workload_object import Workload
 from ungater.numa.node_topologies import Sources
 
-VOLUMES = {"claim": "on_claim", "volume": "on_volume", "storage_class": "on_class", "csi_node": "on_csi_node"}
+VOLUMES = ("claim", "volume", "storage_class", "csi_node")
 FLAVOR = ResourceFlavor(
     metadata=ObjectMeta(name="gpu"),
     spec=ResourceFlavorSpec(node_labels={"pool": "gpu"}, topology=FlavorTopology(levels=LEVELS)),
@@ -64,17 +65,23 @@ class World:
         kinds = ("node", "flavor", "class", "job", "workload", "pod", "namespace", "cluster_queue", "local_queue")
         self.stores = {kind: {} for kind in (*kinds, *VOLUMES)}
         self.asked: list[str] = []
+        self.waits: list[tuple[str, float]] = []  # the same, with the seconds until they are to be looked at
         self.memory = self.make()
         self.memory.load((), (), (), (), ())
 
     def make(self, **options):
-        return Cache(KEYS, self.look_ups(), lambda uid, _after: self.asked.append(uid), notices=self, **options)
+        options = {"clock": SYSTEM, **options}
+        return Cache(KEYS, self.look_ups(), self._ask, notices=self, **options)
+
+    def _ask(self, uid, after):
+        self.asked.append(uid)
+        self.waits.append((uid, after))
 
     def look_ups(self):
         return Stores(
             pods_of=lambda uid: [pod for pod in self.stores["pod"].values() if owner_key(pod, KEYS) == uid],
             pods_on=lambda name: [pod for pod in self.stores["pod"].values() if pod.spec.node_name == name],
-            workload=self.stores["workload"].get,
+            workload=self.workload,
             jobset=self.jobset,
             leader_set=self.leader_set,
             cluster_queue=lambda _: None,
@@ -99,6 +106,9 @@ class World:
     def available(self, name):
         volumes = self.stores["volume"].values()
         return [one for one in volumes if one.spec.storage_class_name == name and is_available(one)]
+
+    def workload(self, name):
+        return self.stores["workload"].get(name)
 
     def jobset(self, name):
         return self.jobsets.get(name)
@@ -125,24 +135,20 @@ class World:
         event = Event(EventKind.MODIFIED if old else EventKind.ADDED, name, old, obj)
         self.hears(kind, event)
 
-    def hears(self, kind, event):
-        watch = VolumeWatch(self.memory)
-        if kind in VOLUMES:
-            getattr(watch, VOLUMES[kind])(event)
-            return
-        getattr(self.memory, f"on_{kind}")(event)
-        if kind == "pod":
-            watch.on_pod(event)
-
     def drop(self, kind, obj):
         old = self.stores[kind].pop(key(obj))
         self.hears(kind, Event(EventKind.DELETED, key(old), old, None))
+
+    def hears(self, kind, event):
+        told_of(self.memory, kind)(event)
+        if kind == "pod":
+            self.memory.volumes.on_pod(event)
 
     def refused(self, job):
         """Wait, and be refused by a cycle: the refusal."""
         record = self.memory.entries[id_of(job)]
         record.observed = record.observed or make_known(record.job)
-        self.memory.enter(record)
+        self.memory.admissions.enter(record)
         assert not cycle(self.memory.state, self.memory.queues, 0.0).admitted
         return self.memory.queues.entries[record.key].refusal
 
@@ -150,14 +156,34 @@ class World:
         """Wait, be admitted by a cycle, store and admit, as the shell does."""
         record = self.memory.entries[id_of(job)]
         record.observed = record.observed or make_known(record.job)
-        self.memory.enter(record)
+        self.memory.admissions.enter(record)
         made = next(one for one in cycle(self.memory.state, self.memory.queues, 0.0).admitted if one.key == record.key)
         admission = self.memory.reservations.admission_of(record, made.grant)
-        self.memory.admit(record, admission, made.grant)
+        self.memory.admissions.admit(record, admission, made.grant)
         stored = stored_workload(record.job, admission)
         record.observed = workload_object.observed_of(stored)
         self.put("workload", stored)
         return record.slots
+
+
+def told_of(memory, kind):
+    """Who in a cache is told of the changes of objects of a kind."""
+    return {
+        "node": memory.nodes.on_node,
+        "flavor": memory.config.on_flavor,
+        "class": memory.classes.on_class,
+        "workload_class": memory.classes.on_workload_class,
+        "job": memory.jobs.on_job,
+        "workload": memory.workloads.on_workload,
+        "pod": memory.pods.on_pod,
+        "namespace": memory.config.on_namespace,
+        "cluster_queue": memory.config.on_cluster_queue,
+        "local_queue": memory.config.on_local_queue,
+        "claim": memory.volumes.on_claim,
+        "volume": memory.volumes.on_volume,
+        "storage_class": memory.volumes.on_class,
+        "csi_node": memory.volumes.on_csi_node,
+    }[kind]
 
 
 def stored_workload(owner, admission, version="7"):

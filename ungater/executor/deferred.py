@@ -1,8 +1,9 @@
 """Writes that can wait until there is nothing better to do, such as who of a workload's pods are ready."""
 
 import asyncio
-import time
 from collections.abc import Callable, Collection
+
+from clock import Clock
 
 TICK = 0.5  # seconds
 BATCH = 64  # at a tick
@@ -16,8 +17,13 @@ class DeferredWrites:
     """
 
     def __init__(
-        self, idle: Callable[[], bool], requeue: Callable[[str], None], observed: Callable[[], Collection[str]]
+        self,
+        idle: Callable[[], bool],
+        requeue: Callable[[str], None],
+        observed: Callable[[], Collection[str]],
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._idle = idle
         self._requeue = requeue
         self._known = observed
@@ -28,7 +34,7 @@ class DeferredWrites:
         """Whether a write waits: ``delay`` seconds at least, and from then on until there is nothing better to do."""
         if not delay or job in self._now:
             return False
-        self._due.setdefault(job, time.monotonic() + delay)
+        self._due.setdefault(job, self._clock.monotonic() + delay)
         return True
 
     def done(self, job: str) -> None:
@@ -44,7 +50,7 @@ class DeferredWrites:
         """Have those be looked at that are due, for ever."""
         while True:
             await asyncio.sleep(TICK)
-            now = time.monotonic()
+            now = self._clock.monotonic()
             self._now &= set(self._known())
             idle = self._idle()
             due = [job for job, at in self._due.items() if at <= now and (idle or now - at > AT_MOST)]

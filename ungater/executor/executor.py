@@ -3,10 +3,10 @@
 An action that awaits the API server is the last one of its look: what was decided beside it may be stale then.
 """
 
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from clock import Clock
 from engine.reasons import Reason
 from kube.errors import BadRequest, Forbidden, Invalid, KubeError, TooLarge
 from kube.events import EventRecorder, reference
@@ -43,9 +43,10 @@ from ungater.model.actions import (
     UpdateSpec,
     WriteConditions,
 )
+from ungater.model.admission import Admission
 from ungater.model.conditions import WantedCondition
 from ungater.model.pod_slots import Slot
-from ungater.model.workload_entry import Admission, LastEvent, WorkloadEntry
+from ungater.model.workload_entry import LastEvent, WorkloadEntry
 from ungater.model.workload_object import unhealthy_nodes
 from ungater.numa.predictions import Predictions
 from ungater.reconcile import granted
@@ -78,6 +79,7 @@ class Executor:
         requeue: Callable[[str, float], None],
         idle: Callable[[], bool],
         saw: Callable[[str], None],
+        clock: Clock,
     ) -> None:
         self._cache = cache
         self._scheduler = scheduler
@@ -88,7 +90,8 @@ class Executor:
         self._recorder = recorder
         self._requeue = requeue
         self._saw = saw
-        self.deferred = DeferredWrites(idle, lambda job: requeue(job, 0.0), cache.entries.keys)
+        self._clock = clock
+        self.deferred = DeferredWrites(idle, lambda job: requeue(job, 0.0), cache.entries.keys, clock)
         self._carry: dict[type, Callable[[WorkloadEntry, Any], Awaitable[bool]]] = {
             Create: self._create,
             UpdateSpec: self._respec,
@@ -112,21 +115,19 @@ class Executor:
         cache = self._cache
         match instruction:
             case Enqueue(lost, until, asked, urgent):
-                entry.refused = entry.refused if asked == entry.asked else None  # that was about something else
-                entry.lost, entry.asked = lost, asked
-                entry.lost_at = (entry.lost_at or time.time()) if lost and urgent else None
-                cache.enter(entry, until)
+                entry.want(lost, asked, self._clock.now(), urgent=urgent)
+                cache.admissions.enter(entry, until)
                 self._saw(entry.id)
                 self._scheduler.withdraw(entry)
             case Dequeue():
-                entry.lost, entry.lost_at, entry.asked = {}, None, {}
-                cache.leave(entry)
+                entry.want_nothing()
+                cache.admissions.leave(entry)
                 self._scheduler.withdraw(entry)
             case Free():
                 self._evictor.forget(entry.id)
-                cache.free(entry)
+                cache.admissions.free(entry)
             case Shorten(counts):
-                entry.late = {**entry.late, **counts}
+                entry.shorten(counts)
             case DoubtNamespace():
                 cache.doubts.note(entry.job.namespace)
             case EmitEvent():
@@ -135,7 +136,7 @@ class Executor:
                 self._recorder.event(reference(PODS, pod), "Warning", reason, "Replace", message)
                 self._pods.delete(entry, pod, at_once=at_once)
             case ShrinkLater():
-                entry.shrink_at = time.monotonic() + SHRINK_AFTER
+                entry.shrink(self._clock.monotonic() + SHRINK_AFTER)
                 self._requeue(entry.id, SHRINK_AFTER)
             case RequeueAfter(after):
                 self._requeue(entry.id, after)
@@ -163,7 +164,7 @@ class Executor:
                 return
             entry.noted.add(tell.once)
         else:
-            entry.last_event = LastEvent(str(tell.reason), tell.message, time.monotonic())
+            entry.note_event(LastEvent(str(tell.reason), tell.message, self._clock.monotonic()))
         if tell.pod is None:
             emit(self._recorder, entry, tell.type, tell.reason, tell.action, message=tell.message)
             return
@@ -171,19 +172,19 @@ class Executor:
         self._recorder.event(reference(PODS, tell.pod), tell.type, tell.reason, tell.action, text)
 
     async def _create(self, entry: WorkloadEntry, _: Create) -> bool:
-        entry.busy += 1
+        entry.writes.begin()
         observed, owner = None, granted.as_admitted(entry)
         try:
-            async with entry.lock:
-                observed = await self._workloads.create(owner, self._cache.priority(owner), entry.admission)
+            async with entry.writes.lock:
+                observed = await self._workloads.create(owner, self._cache.priorities.of(owner), entry.admission)
         except KubeError as error:
             if isinstance(error, LASTING) or "too large" in str(error):
                 text = f"its Workload cannot be made: {error}"
                 self._tell(entry, EmitEvent("Warning", Reason.WRITE_FAILED, "Admit", text, once="unmakeable"))
             raise
         finally:
-            self._cache.written(entry, observed)
-        if self._cache.unknown_class(entry.job):
+            self._cache.workloads.written(entry, observed)
+        if self._cache.priorities.unknown_class(entry.job):
             label, named = self._cache.keys.priority_class, entry.job.workload_class
             text = (
                 f"label {label}: {named} is no WorkloadPriorityClass, and not the PriorityClass of the pods: the "
@@ -211,7 +212,7 @@ class Executor:
         observed = entry.observed
         if observed is None:
             return False
-        more = unhealthy_nodes(observed, write.lost, time.time()) if write.lost is not None else {}
+        more = unhealthy_nodes(observed, write.lost, self._clock.now()) if write.lost is not None else {}
         if conditions.is_so(observed.conditions, write.wanted) and not more:
             self.deferred.needless(entry.id)
             return False
@@ -228,30 +229,29 @@ class Executor:
 
     async def _release(self, entry: WorkloadEntry, release: Release) -> bool:
         """Remove the admission, and only then give the capacity away: nobody else may be told of it before."""
-        entry.closing = True
-        if entry.sending:
+        entry.close()
+        if entry.writes.patches:
             self._requeue(entry.id, PAUSE)  # a patch on its way may still use a slot
             return False
         if entry.observed is None or await self._store(entry, None, release.wanted):
-            self._cache.free(entry)
+            self._cache.admissions.free(entry)
         return True
 
     async def _readmit(self, entry: WorkloadEntry, _: RestoreAdmission) -> bool:
         if entry.admission is not None:
-            checks = self._cache.checks_of(entry) if entry.job.suspended else ()  # who runs has passed them
+            checks = self._cache.admissions.checks_of(entry) if entry.job.suspended else ()  # who runs has passed them
             wanted = admitted_as(entry.observed, "the admission was written again", checks)
-            more = {"admissionChecks": pending(checks)} if checks else None
-            entry.evict = (
-                self._cache.reservations.awaited(entry.key) or entry.evict
-            )  # its Workload said so that is gone
+            more = {"admissionChecks": pending(checks, self._clock.now())} if checks else None
+            if (evict := self._cache.reservations.awaited(entry.key)) is not None:
+                entry.evict_for(evict)  # its Workload said so that is gone
             await self._store(entry, entry.admission, wanted, more)
         return True
 
     async def _shrink(self, entry: WorkloadEntry, shrink: Shrink) -> bool:
-        entry.shrink_at = None
+        entry.shrink(None)
         smaller = self._cache.reservations.smaller(entry, shrink.pod_set, shrink.slots, shrink.count, shrink.asks)
         if await self._store(entry, smaller, ()):
-            self._cache.hold(entry, smaller)
+            self._cache.admissions.hold(entry, smaller)
         return True
 
     async def _store(

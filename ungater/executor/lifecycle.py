@@ -5,13 +5,13 @@ condition is stored, pods go one by one, the job is suspended and gets its templ
 then somebody else gets what it held.
 """
 
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
+from clock import Clock
 from crds.constants import Keys
 from engine.reasons import Reason
 from kube.client import Client
@@ -22,16 +22,17 @@ from kube.parents import JobSet
 from kube.patches import PatchType
 from kube.resources import JOB_SETS, JOBS, WORKLOADS, Resource
 from queueing.cycle.cycle import Waiting
-from queueing.queues.entry import AssumedAdmission
+from queueing.queues.entry import AssumedAdmission, base_of, growth_of, is_growth
 from queueing.queues.eviction_units import pod_unit
 from ungater.cache.cache import Cache
 from ungater.executor.evicted import admitted_for, is_reclaimed, is_victim
 from ungater.jobs import pod_template
 from ungater.metrics import Metrics
 from ungater.model import actions, conditions
+from ungater.model.admission import Admission
 from ungater.model.conditions import WantedCondition, is_so, timestamp
 from ungater.model.job_view import JOB
-from ungater.model.workload_entry import Admission, ObservedWorkload, WorkloadEntry
+from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 from ungater.scheduling.replacement import anew, fits
 from ungater.scheduling.scheduler import Scheduler
 from ungater.writers.events import emit
@@ -84,6 +85,7 @@ class Lifecycle:
         metrics: Metrics,
         patience: float,
         reclaim: Reclaim,
+        clock: Clock,
     ) -> None:
         self._client = client
         self._cache = cache
@@ -97,6 +99,7 @@ class Lifecycle:
         self._patience = patience
         self._reclaim = reclaim
         self._flavors = flavors
+        self._clock = clock
 
     async def writing(
         self, entry: WorkloadEntry, write: Callable[[ObservedWorkload], Awaitable[ObservedWorkload]]
@@ -106,9 +109,9 @@ class Lifecycle:
         False where nothing was written: there is none, or it changed meanwhile, and so may what is to be done.
         """
         seen, observed = entry.observed, None
-        entry.busy += 1
+        entry.writes.begin()
         try:
-            async with entry.lock:
+            async with entry.writes.lock:
                 if seen is None or entry.observed is not seen:
                     return False
                 observed = await write(seen)
@@ -116,7 +119,7 @@ class Lifecycle:
             observed = news.found
             raise
         finally:
-            self._cache.written(entry, observed)
+            self._cache.workloads.written(entry, observed)
         return True
 
     # --- the job ---------------------------------------------------------------------------------------------------
@@ -130,7 +133,7 @@ class Lifecycle:
         admission, observed, cache = entry.admission, entry.observed, self._cache
         if admission is None or observed is None:
             return False
-        updates = pod_template.updates_of(observed, cache.checks_of(entry))
+        updates = pod_template.updates_of(observed, cache.admissions.checks_of(entry))
         try:
             body = pod_template.start(entry.job, admission, self._flavors, self._keys, updates)
         except pod_template.ClashError as clash:
@@ -138,7 +141,7 @@ class Lifecycle:
         if updates and (why := self._elsewhere(entry, admission, updates)) is not None:
             return why if isinstance(why, bool) else await self._turn_down(entry, Reason.CHECK_RETRY, why)
         await self._patch(entry, body, "Start")
-        entry.started = True
+        entry.mark_started()
         return True
 
     def _elsewhere(
@@ -185,7 +188,7 @@ class Lifecycle:
 
     async def _patched(self, entry: WorkloadEntry, body: pod_template.Body) -> None:
         owner = entry.job
-        entry.busy += 1
+        entry.writes.begin()
         try:
             resource, type_ = KINDS[owner.kind]
             content_type = PatchType.JSON if isinstance(body, list) else PatchType.MERGE
@@ -193,8 +196,8 @@ class Lifecycle:
                 resource, owner.name, owner.namespace, body=body, content_type=content_type, type=type_
             )
         finally:
-            self._cache.written(entry, None)
-        self._cache.saw_job(made)
+            self._cache.workloads.written(entry, None)
+        self._cache.jobs.saw_job(made)
 
     async def _restore(self, entry: WorkloadEntry) -> None:
         """Give a suspended job the template that it had before it was admitted."""
@@ -220,14 +223,14 @@ class Lifecycle:
 
     def _leaving(self, entry: WorkloadEntry) -> None:
         """No more pods go, and it is nobody's victim."""
-        entry.closing = True
+        entry.close()
         self._cache.queues.evict(entry.key)
 
     async def evict(self, entry: WorkloadEntry, evict: actions.Evict) -> bool:
         """Begin an eviction."""
         cache, observed = self._cache, entry.observed
         if entry.evict is not None and entry.key not in cache.queues.evicting:
-            entry.evict = None  # whoever wanted its room does not any more
+            entry.drop_eviction()  # whoever wanted its room does not any more
             return True
         self._leaving(entry)
         if observed is None or is_so(observed.conditions, evict.wanted):
@@ -235,7 +238,7 @@ class Lifecycle:
         namespace = entry.job.namespace
         if not await self.writing(entry, lambda observed: self._writer.conditions(namespace, observed, evict.wanted)):
             return True
-        entry.evict = None
+        entry.drop_eviction()
         text = conditions.shorten(evict.message)
         self._metrics.evicted.labels(str(evict.reason)).inc()
         emit(self._recorder, entry, "Normal", evict.reason, "Evict", message=text)
@@ -256,7 +259,7 @@ class Lifecycle:
         if not preemptors:
             return False
         if self._untouched(entry, evict):
-            self._cache.queues.spare(entry.key, time.time() + SPARED)
+            self._cache.queues.spare(entry.key, self._clock.now() + SPARED)
             return await self._spare(entry, Reason.EVICTION_BLOCKED, blocked.message)
         self._leaving(entry)
         return False
@@ -268,9 +271,10 @@ class Lifecycle:
         blocked = self._evict_each(entry, evict.pods, reclaims=reclaims)
         if blocked is None or reclaims:
             return False
-        until = time.time() + SPARED
-        if entry.key in queues.nominated:
-            preemptors = [entry.key]
+        until = self._clock.now() + SPARED
+        own = (entry.key, growth_of(entry.key))
+        if not any(pod.metadata.uid in entry.pods for pod, _ in evict.pods):  # those that no queue admitted
+            preemptors = [name for name in own if name in queues.nominated]
             for pod, _ in evict.pods:
                 queues.spare(pod_unit(key(pod)), until)
         else:
@@ -287,7 +291,7 @@ class Lifecycle:
         long to stop as they like.
         """
         blocked = self._evictions.blocked(entry.id)
-        waited = time.monotonic() - blocked.since if blocked is not None else 0.0
+        waited = self._clock.monotonic() - blocked.since if blocked is not None else 0.0
         late = blocked is not None and waited >= self._patience
         overriding, most = reclaims and late, self._reclaim.grace if reclaims else None
         more = ""
@@ -304,12 +308,13 @@ class Lifecycle:
     def _given_up(self, victim: str, preemptors: Iterable[str], why: str) -> None:
         """A budget refused for too long: who waits for it makes another plan."""
         for name in preemptors:
-            other = self._cache.entry_of(name)
+            base, grows = base_of(name), is_growth(name)
+            other = self._cache.entries.of_workload(base)
             if other is not None:
-                self._cache.undo(other)
-                about = "pods that no queue admitted" if name == victim else victim
+                (self._cache.admissions.end_growth if grows else self._cache.admissions.undo)(other)
+                about = "pods that no queue admitted" if base == victim else victim
                 text = f"the preemption of {about} came to nothing, and another is looked for: {why}"
-                self._admitter.give_up(Waiting(name, Reason.EVICTION_BLOCKED, text))
+                self._admitter.give_up(Waiting(base, Reason.EVICTION_BLOCKED, text, grows=grows))
 
     def _untouched(self, entry: WorkloadEntry, evict: actions.EvictPods) -> bool:
         """Whether all its pods run as before."""
@@ -325,9 +330,7 @@ class Lifecycle:
             return True
         reservations = self._cache.reservations
         if preemptors := reservations.preemptors_of(entry.key):
-            entry.evict = reservations.told(
-                preemptors[0], entry.key
-            )  # planned while that was written: it goes after all
+            entry.evict_for(reservations.told(preemptors[0], entry.key))  # planned meanwhile: it goes after all
             return True
         self._evictions.forget(entry.id)
         self.keep(entry)
@@ -335,7 +338,7 @@ class Lifecycle:
 
     def keep(self, entry: WorkloadEntry) -> None:
         """What it was to give back it keeps after all, unless it goes for somebody else, or that is stored already."""
-        entry.closing = False
+        entry.reopen()
         reservations, observed = self._cache.reservations, entry.observed
         stored = observed is not None and is_true(observed.conditions, conditions.EVICTED)
         if entry.evict is None and not stored and not reservations.preemptors_of(entry.key):
@@ -344,11 +347,11 @@ class Lifecycle:
     async def give_back(self, entry: WorkloadEntry, back: actions.ClearAdmission) -> bool:
         """The eviction is over: remove the admission, and only then give away what it held."""
         self._leaving(entry)
-        if entry.sending:
+        if entry.writes.patches:
             self._again(entry.id, SENDING)  # a patch on its way may still use a slot
             return False
         await self._restore(entry)
-        now, observed = time.time(), entry.observed
+        now, observed = self._clock.now(), entry.observed
         more: dict[str, Any] = {}
         if back.leave:
             more["requeueState"] = None
@@ -366,9 +369,9 @@ class Lifecycle:
             return True
         self._evictions.forget(entry.id)
         if back.leave:
-            self._cache.free(entry)
+            self._cache.admissions.free(entry)
         else:
-            self._cache.back(entry, back.until)
+            self._cache.admissions.back(entry, back.until)
         return True
 
     async def deactivate(self, entry: WorkloadEntry, why: actions.Deactivate) -> bool:
@@ -385,8 +388,8 @@ class Lifecycle:
     async def remove(self, entry: WorkloadEntry) -> bool:
         """Delete a Workload that finished long ago, or whose pods are all gone."""
         if entry.observed is not None:
-            entry.removing = True
+            entry.begin_removal()
             await self._writer.remove(entry.job.namespace, entry.observed)
-            self._cache.removed(entry)
+            self._cache.workloads.removed(entry)
             self._again(entry.id, 0.0)  # no event tells where it came and went while a watch was broken
         return False

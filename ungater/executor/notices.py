@@ -61,4 +61,21 @@ class NodeNotices:
             message = conditions.shorten(mismatch.message + left_out)
         self._recorder.event(reference(PODS, mismatch.pod), "Warning", reason, "Place", message)
         emit(self._recorder, entry, "Warning", reason, "Place", message=message)
+        if mismatch.unreported:
+            self._unreported(mismatch)
         log.warning("kubelet did otherwise", workload=entry.key, reason=str(reason), message=message)
+
+    def _unreported(self, mismatch: PlacementMismatch) -> None:
+        """A kubelet refused a pod for zones that its node does not tell: an event on the node."""
+        self._metrics.unforeseen.inc()
+        node = self._node(mismatch.node)
+        if node is None:
+            return
+        message = (
+            f"its kubelet refused a pod for want of NUMA zones ({mismatch.reason}), and nothing that is published of "
+            f"the node tells the zones of {', '.join(mismatch.unreported)}: run the agent there, or mend what its "
+            "exporter or device plugin leaves out"
+        )
+        self._recorder.event(
+            reference(NODES, node), "Warning", Reason.ZONES_UNREPORTED, "Place", conditions.shorten(message)
+        )

@@ -1,12 +1,12 @@
 """What nobody announces, looked at now and then: deadlines, pods and Workloads of nobody, gauges."""
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Protocol
 
 import structlog
 
+from clock import Clock
 from engine.reasons import Reason
 from kube.errors import KubeError
 from kube.events import EventRecorder, reference
@@ -21,7 +21,7 @@ from ungater.metrics import Metrics
 from ungater.model.workload_object import Workload, observed_of
 from ungater.workqueue import backoff
 from ungater.writers.evictor import Evictor
-from ungater.writers.pods import seconds_of
+from ungater.writers.pods import age
 from ungater.writers.workloads import WorkloadWriter
 
 SWEEP = 2.0  # seconds between two looks
@@ -65,6 +65,7 @@ class Sweeper:
         metrics: Metrics,
         recorder: EventRecorder,
         guard: Guard,
+        clock: Clock,
     ) -> None:
         self._cache = cache
         self._watches = watches
@@ -75,15 +76,16 @@ class Sweeper:
         self._metrics = metrics
         self._recorder = recorder
         self._guard = guard
-        self._unowned = UnownedWorkloads(cache.serves, watches.there, cache.without_pods)
+        self._clock = clock
+        self._unowned = UnownedWorkloads(cache.pod_groups.serves, watches.there, cache.pod_groups.without_pods)
         self._unowned_at = 0.0
         self._sweeps: dict[str, Callable[[], None]] = {
             "refusals": self._end_refusals,
             "arrivals": cache.in_flight.sweep,
-            "missing": cache.forget_missing,
-            "unproved": cache.judge_unproved,
-            "unseen": cache.judge_unseen,
-            "unstored": cache.judge_unstored,
+            "missing": cache.nodes.forget_missing,
+            "unproved": cache.jobs.judge_unproved,
+            "unseen": cache.pod_groups.judge_unseen,
+            "unstored": cache.workloads.judge_unstored,
             "strays": self._tell_gated_orphans,
             "unowned": self._remove_unowned,
             "evictions": evictor.sweep,
@@ -94,7 +96,7 @@ class Sweeper:
         """Look, for ever."""
         while True:
             await asyncio.sleep(SWEEP)
-            now = time.monotonic()
+            now = self._clock.monotonic()
             for uid, entry in self._cache.entries.items():
                 if any(expectation.deadline <= now for expectation in entry.expectations.values()) or any(
                     again <= now for again in entry.deleting.values()
@@ -106,9 +108,10 @@ class Sweeper:
 
     def _tell_metrics(self) -> None:
         self._metrics.set_machines(*self._cache.topologies.counts())
+        self._metrics.set_unrecorded(self._cache.topologies.unrecorded())
         self._metrics.set_pending(self._cache.pending())
         self._metrics.set_heard(self._watches.heard())
-        self._metrics.set_capacity(self._cache.state)
+        self._metrics.set_capacity(self._cache.state, self._clock.monotonic())
 
     def _end_refusals(self) -> None:
         if self._cache.mismatches.ended():
@@ -122,7 +125,7 @@ class Sweeper:
         groups = {group_key(pod) for pod in pods} if bare else set()
         found = [workload for workload in bare if not has_pods(workload.metadata, groups)]
         for workload in found:
-            self._cache.leave_out(key(workload))
+            self._cache.pod_groups.leave_out(key(workload))
         return found
 
     async def clear(self, workloads: Sequence[Workload]) -> None:
@@ -139,13 +142,13 @@ class Sweeper:
                 else:
                     self._saw(key(workload))
                     if self._cache.stores.workload(key(workload)) is None:
-                        self._cache.cleared(key(workload))
+                        self._cache.pod_groups.cleared(key(workload))
             workloads, failures = left, failures + 1
             if workloads:
                 await asyncio.sleep(backoff(failures))
 
     def _remove_unowned(self) -> None:
-        now = time.monotonic()
+        now = self._clock.monotonic()
         if now < self._unowned_at:
             return
         self._unowned_at = now + UNOWNED
@@ -162,10 +165,11 @@ class Sweeper:
 
     def _tell_gated_orphans(self) -> None:
         """Say why gated pods of owners that are not served stay gated; not at once, as their job may follow them."""
-        for uid, pod in self._cache.gated_orphans.items():
-            if pod is None or time.time() - seconds_of(pod.metadata.creation_timestamp) < SWEEP:
+        now = self._clock.now()
+        for uid, pod in self._cache.gated_orphans.pods.items():
+            if pod is None or age(pod.metadata.creation_timestamp, now) < SWEEP:
                 continue
-            self._cache.gated_orphans[uid] = None
+            self._cache.gated_orphans.pods[uid] = None
             owner = controller_of(pod.metadata)
             what = f"its owner, {owner.kind} {owner.name}," if owner else "what owns it"
             message = (

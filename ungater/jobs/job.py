@@ -15,8 +15,8 @@ from crds.request import (
     ParsedRequest,
     RequestError,
     parse_job_request,
-    parse_job_wish,
     pods_in_all,
+    wishes_of,
 )
 from engine.reasons import Reason
 from kube.objects import Condition, Job, PodTemplate, condition, version_of
@@ -206,7 +206,7 @@ def _request(job: Job, template: PodTemplate, keys: Keys) -> tuple[ParsedRequest
     """What the job asks for, and the wishes that go with it. Raises RequestError."""
     own, below = job.metadata.annotations, template.metadata.annotations
     request = parse_job_request(own, below, keys)
-    return request, parse_job_wish(own, below) if request is not None else {}
+    return request, wishes_of(own, below, asks=request is not None)
 
 
 def _over(job: Job) -> str:

@@ -12,10 +12,11 @@ Rules
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from crds.constants import JOB_INDEX_LABEL, JOB_SET_INDEX, JOB_SET_ROLE, Keys
 from crds.names import workload_name
-from crds.request import JOB_PATH, ParsedRequest, RequestError, parse_job_wish, parse_places
+from crds.request import JOB_PATH, ParsedRequest, RequestError, parse_places, wishes_of
 from engine.model import Policy
 from engine.reasons import Reason
 from kube.objects import (
@@ -36,7 +37,7 @@ from ungater.jobs.exclusive_topology import Alone
 from ungater.jobs.job import Progress, at_most, longest, progress, ranks_in, readable, suspension, too_many
 from ungater.model.job_view import JOB_SET, JOB_SET_API, JobView, PodSetView, Ranks
 from ungater.model.pod_set_slices import Interval, whole
-from ungater.model.pod_slots import is_gated, number
+from ungater.model.pod_slots import is_gated, number, role_given
 
 MOST_POD_SETS = 8  # of a Workload
 _OVER = {"Completed": "Complete", "Failed": "Failed"}
@@ -115,7 +116,7 @@ def owner_of_jobset(jobset: JobSet, children: Iterable[Job], keys: Keys, before:
         resumed_at=resumed_at,
         outcome=over.message if over is not None else "",
         version=version_of(meta.resource_version),
-        role=_role,
+        role=partial(role_given, keys=keys, roles=frozenset(one.name for one in pod_sets), labelled=_role),
         in_order=jobset.spec.in_order or any(one is not None and not one.labelled for one in alone),
     )
 
@@ -199,7 +200,7 @@ def _request(jobset: JobSet, at: int, template: PodTemplate, keys: Keys) -> _Ask
     pod = template.metadata.annotations or {}
     places = (own, JOB_PATH), (job, f"{path}.metadata.annotations"), (pod, f"{path}.spec.template.metadata.annotations")
     request = parse_places(places, keys)
-    return request, parse_job_wish(own, {**job, **pod}) if request is not None else {}
+    return request, wishes_of(own, {**job, **pod}, asks=request is not None)
 
 
 def _asking(asked: _Asked, keys: Keys, alone: Alone | None, replicated: ReplicatedJob) -> _Asked:

@@ -13,12 +13,13 @@ Rules
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 
 from crds.constants import WORKER_INDEX, Keys
 from crds.names import workload_name
-from crds.request import JOB_PATH, ParsedRequest, RequestError, parse_job_wish, parse_places
+from crds.request import JOB_PATH, ParsedRequest, RequestError, parse_places, wishes_of
 from engine.model import Policy
 from kube.objects import ObjectMeta, Pod, PodTemplate, controller_of, is_true
 from kube.parents import ControllerRevision, LeaderWorkerSet, LeaderWorkerTemplate, revised
@@ -26,7 +27,7 @@ from kube.pods.exclusive import GROUP_KEY, group_key_of
 from ungater.jobs import exclusive_topology
 from ungater.jobs.job import longest, one_queue, readable
 from ungater.model.job_view import MAIN, JobView, PodSetView, Ranks
-from ungater.model.pod_slots import finished, is_gated
+from ungater.model.pod_slots import finished, is_gated, role_given
 
 KIND, API_VERSION = "LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1"
 PREFIX = ":lws/"  # as `GROUPS`, no id of another owner begins so
@@ -147,7 +148,7 @@ def owner_of_group(  # noqa: PLR0917  (what there is of it, and what it was)
         most_execution=most,
         ready=sum(is_true(pod.status.conditions, "Ready") for pod in alive),
         workload=workload,
-        role=_role,
+        role=partial(role_given, keys=keys, roles=frozenset(one.name for one in pod_sets), labelled=_role),
         in_order=whole.spec.startup_policy == "LeaderReady" or bool(alone.level),
         foretold=True,
     )
@@ -172,7 +173,7 @@ def _pod_set(  # noqa: PLR0917  (what it is made of)
     wishes: Mapping[str, str] = {}
     try:
         request = parse_places([(own, JOB_PATH), (below, f"{path}.metadata.annotations")], keys)
-        wishes = parse_job_wish(own, below) if request is not None else {}
+        wishes = wishes_of(own, below, asks=request is not None)
     except RequestError as error:
         wrong = wrong or error
     made = PodSetView(

@@ -41,7 +41,7 @@ from ungater.jobs.job import longest, one_queue
 from ungater.jobs.kinds import rule_of
 from ungater.jobs.leaderworkerset import group_key
 from ungater.jobs.replica_counts import ReplicaCounts
-from ungater.model.job_view import MAIN, SUSPENDABLE, JobView, PodSetView, controlled_by, identity, is_job
+from ungater.model.job_view import MAIN, SUSPENDABLE, JobView, PodSetView, controlled_by, identity, is_job, told_apart
 from ungater.model.pod_slots import finished, is_gated, rank_of
 
 POD, GROUP = "Pod", "PodGroup"
@@ -132,7 +132,7 @@ def owner_of_pods(  # noqa: PLR0917  (what there is of it, and what was)
     roles = told.roles(found) if told is not None else _roles(found, keys, total)
     kinds = bool(total) and roles != [MAIN]  # the total is of all kinds together
     alone = roles[0] if key == f"{_owner_id(found[0])}/{roles[0]}" else ""
-    workload = _workload(key, kind, name, f"{uid}/{alone}" if alone else uid)
+    workload = workload_name(kind, f"{name}-{alone}" if alone else name, told_apart(key))
     ours = [pod for pod in found if is_gated(pod, keys.gate) or mark_of(pod, keys) in {None, workload}]
     found = ours or found
     alive = [pod for pod in ours if not finished(pod)]
@@ -221,12 +221,6 @@ def _told(  # noqa: PLR0917  (what there is of it, and what was)
 def mark_of(pod: Pod, keys: Keys) -> str | None:
     """The workload that a pod was let go for; None where it was not."""
     return (pod.metadata.annotations or {}).get(keys.workload)
-
-
-def _workload(key: str, kind: str, name: str, uid: str) -> str:
-    """The name of the Workload; ``uid`` tells the owner from others of its name, of a group its key does."""
-    role = uid.partition("/")[2]
-    return workload_name(kind, f"{name}-{role}" if role else name, uid or key.removeprefix(":"))
 
 
 def role_main(_: Pod) -> str:

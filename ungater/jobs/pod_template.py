@@ -17,12 +17,13 @@ from typing import Any
 
 import msgspec
 
-from crds.constants import Keys
+from crds.constants import GPU_LINK, Keys
 from kube.objects import PodTemplate, ResourceFlavor, Toleration
 from kube.patches import escape as pointer
+from ungater.model.admission import Admission, PodSetAssignment
 from ungater.model.job_view import JOB, JobView, PodSetView
 from ungater.model.kueue_objects import PodSetUpdate
-from ungater.model.workload_entry import Admission, ObservedWorkload, PodSetAssignment
+from ungater.model.workload_entry import ObservedWorkload
 
 Body = dict[str, Any] | list[dict[str, Any]]
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -91,7 +92,7 @@ def _add(found: Added, pod_set: PodSetView, keys: Keys, check: str, update: PodS
                 raise ClashError(f"{field_} would change what the job asks of Topogate, after it was placed")
             if there is None:
                 into[key], found.said[name, key] = value, f"admission check {check}"
-    found.tolerations += update.tolerations or ()
+    found.tolerations.extend(update.tolerations or ())
 
 
 def merged(template: PodTemplate, more: Added) -> PodTemplate:
@@ -163,8 +164,10 @@ def _changes(
         changed["schedulingGates"] = [*gates, {"name": keys.gate}]
     if part.slots is None and gated:
         changed["schedulingGates"] = [gate for gate in gates if gate.get("name") != keys.gate] or None
-        if keys.unconstrained in (pod_set.template.metadata.annotations or {}):
-            meta["annotations"] = {**more.annotations, keys.unconstrained: None}
+        present = pod_set.template.metadata.annotations or {}
+        if keys.unconstrained in present:  # else its pods would be gated anew
+            said = "false" if GPU_LINK in present else None
+            meta["annotations"] = {**more.annotations, keys.unconstrained: said}
     return {**({"spec": changed} if changed else {}), **({"metadata": meta} if meta else {})}
 
 

@@ -23,7 +23,7 @@ from kube.pods.requests import pod_requests
 from kube.replicas import LAUNCHER, Replicas, Replicated, replicas_of
 from ungater.jobs.kinds import RULES
 from ungater.jobs.kinds.rule import Rule
-from ungater.model.job_view import PodSetView, controlled_by, is_job
+from ungater.model.job_view import PodSetView, controlled_by, is_job, told_apart
 from ungater.model.pod_slots import finished, is_gated
 
 _decode = msgspec.json.Decoder(PodTemplate).decode
@@ -69,7 +69,7 @@ class ReplicaCounts:
     @property
     def workload(self) -> str:
         """The name of the Workload of all its pods."""
-        return workload_name(self.kind, self.name, self.uid)
+        return workload_name(self.kind, self.name, told_apart(self.id))
 
     def role(self, pod: Pod) -> str:
         """The kind of one of its pods, whoever controls that; "" where it tells none."""

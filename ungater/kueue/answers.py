@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from crds.constants import Keys
+from crds.constants import GPU_LINK, Keys
 from engine.reasons import Reason
 from kube.objects import StrMap, Toleration, controller_of, is_true
 from ungater.kueue.decide import has_quota
@@ -45,7 +45,7 @@ class Side:
 def asks(workload: KueueWorkload, keys: Keys) -> bool:
     """Whether any of its pod templates carries a topology request or our gate."""
     return any(
-        any(key in (pod_set.template.metadata.annotations or {}) for key in keys.requests)
+        any(key in (pod_set.template.metadata.annotations or {}) for key in (*keys.requests, GPU_LINK))
         or any(gate.name == keys.gate for gate in pod_set.template.spec.scheduling_gates or ())
         for pod_set in workload.spec.pod_sets
     )

@@ -10,13 +10,13 @@ Rules
 """
 
 import asyncio
-import time
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import structlog
 
+from clock import Clock
 from kube import objects as core
 from kube.client import Client
 from kube.errors import Conflict, KubeError, NotFound
@@ -48,10 +48,20 @@ log = structlog.get_logger()
 
 
 class AdmissionCheckController:
-    """Between Kueue and ``memory``. Runs nothing where Kueue is not there."""
+    """Between Kueue and ``memory``. Runs nothing where Kueue is not there. ``ours``: our flavors, by name."""
 
-    def __init__(self, client: Client, cache: Cache, standings: Standings, limits: Limits) -> None:
+    def __init__(  # noqa: PLR0917  (what it stands between, and the clock)
+        self,
+        client: Client,
+        cache: Cache,
+        standings: Standings,
+        limits: Limits,
+        ours: Mapping[str, core.ResourceFlavor],
+        clock: Clock,
+    ) -> None:
+        self._ours = ours
         self._client = client
+        self._clock = clock
         self._cache = cache
         self._limits = limits
         self._hopeless: dict[str, float] = {}  # by key of a Workload: since when (epoch seconds) it can never be placed
@@ -60,7 +70,7 @@ class AdmissionCheckController:
             0.0,
             retries.ContestedQueues(),
         )  # when that was looked at
-        self._queue = WorkQueue()
+        self._queue = WorkQueue(clock)
         self._standings = standings
         self._written: dict[str, tuple[float, int]] = {}  # by key of a Workload: when, and the version that came of it
         self._failures: dict[str, int] = {}
@@ -83,6 +93,7 @@ class AdmissionCheckController:
             self._client,
             newest,
             type_,
+            clock=self._clock,
             on_event=on_event,
             older=older,
             look_seconds=LOOK_SECONDS,
@@ -107,7 +118,7 @@ class AdmissionCheckController:
     def looked(self, entry: WorkloadEntry) -> None:
         """A job was looked at: its check may have another answer now."""
         if entry.id in self._standings.of_job:
-            self._cache.review(entry.id)
+            self._cache.views.review(entry.id)
         for key in self._standings.workloads.get(entry.id, ()):
             self._queue.add(key)
 
@@ -159,8 +170,8 @@ class AdmissionCheckController:
             self._standings.of_job[uid] = now
         entry = self._cache.entries.get(uid)
         if entry is not None and now is not None and now != before and now.restriction is not None:
-            self._cache.ask(entry)  # what was said of an earlier reservation is no answer to this one
-        self._cache.review(uid)
+            self._cache.admissions.ask(entry)  # what was said of an earlier reservation is no answer to this one
+        self._cache.views.review(uid)
 
     def _known(self) -> KueueObjects:
         ours = {name for name, check in self.checks.store.items() if decide.ours(check)}
@@ -199,7 +210,7 @@ class AdmissionCheckController:
         wanted = decide.activity(check, self._cache.keys.domain, self._cache.flavors)
         generation, own = check.metadata.generation, core.condition(check.status.conditions, kueue_objects.ACTIVE)
         before = (own,) if own is not None else ()
-        merged = conditions.merge(before, (wanted,), generation=generation, now=time.time())
+        merged = conditions.merge(before, (wanted,), generation=generation, now=self._clock.now())
         if merged is None:
             return
         body = {
@@ -221,7 +232,7 @@ class AdmissionCheckController:
         checks = decide.checks_of(workload, self._known())
         if not checks:
             return
-        now = time.monotonic()
+        now = self._clock.monotonic()
         wanted = self._after_retry(key, workload, checks) or self._wanted(key, workload, checks)
         if wanted is None:
             return  # the job is looked at when that is done, and this with it
@@ -245,7 +256,7 @@ class AdmissionCheckController:
         """The checks where Kueue has followed a Retry; none where there is nothing to do about that."""
         if self._old_api:
             return []
-        now, told = time.time(), self._told.get(key, RetryAnswer())
+        now, told = self._clock.now(), self._told.get(key, RetryAnswer())
         steps = [retries.next_step(workload, check, told, now) for check in checks]
         return [step or check for step, check in zip(steps, checks, strict=True)] if any(steps) else []
 
@@ -275,7 +286,7 @@ class AdmissionCheckController:
 
     def _unplaced(self, key: str, workload: kueue_objects.KueueWorkload, side: Side, times: int) -> str:
         """What is said of one that has no place."""
-        now = time.time()
+        now = self._clock.now()
         if side.reason in HOPELESS:
             self._hopeless.setdefault(key, now)
         elif side.placed or side.reason is not None:
@@ -310,7 +321,7 @@ class AdmissionCheckController:
     async def _write(
         self, resource: Any, workload: kueue_objects.KueueWorkload, checks: list[KueueCheckState]
     ) -> kueue_objects.KueueWorkload:
-        body = answers.body(resource.api_version, workload, checks, time.time(), delays=not self._old_api)
+        body = answers.body(resource.api_version, workload, checks, self._clock.now(), delays=not self._old_api)
         return await self._client.apply(
             resource, body, subresource="status", field_manager=CONTROLLER, type=kueue_objects.KueueWorkload
         )
@@ -322,7 +333,7 @@ class AdmissionCheckController:
         if not answers.asks(workload, self._cache.keys) and (entry is None or entry.job.request is None):
             return Side(asks=False)
         if entry is not None:
-            return None if entry.busy or entry.closing else self._side_of(entry, core.key(workload))
+            return None if entry.writes.busy or entry.closing else self._side_of(entry, core.key(workload))
         if owner is not None and owner.kind in KINDS:
             return Side(asks=True)  # not seen yet
         reason, message = answers.unserved(workload)
@@ -356,16 +367,13 @@ class AdmissionCheckController:
         if slots is None or observed is None:
             raise AssertionError(f"{entry.key}: not placed")
         said = core.condition(observed.conditions, conditions.ADMITTED)
-        flavor = self._cache.state.flavors.get(slots.flavor)
+        flavor = self._ours.get(slots.flavor)
         return Side(
             asks=True,
             placed=True,
             where=said.message if said is not None else f"{slots.total} pods are placed",
-            selector=dict(flavor.node_labels) if flavor is not None else {},
-            tolerations=tuple(
-                core.Toleration(key=each.key, operator=each.operator, value=each.value, effect=each.effect)
-                for each in (flavor.tolerations if flavor is not None else ())
-            ),
+            selector=dict(flavor.spec.node_labels or {}) if flavor is not None else {},
+            tolerations=flavor.spec.tolerations or () if flavor is not None else (),
         )
 
 

@@ -136,6 +136,14 @@ def controlled_by(namespace: str, kind: str, api_version: str, uid: str) -> str:
     return f"{identity(namespace, uid)}@{kind}.{api_version.rpartition('/')[0]}"  # its version may change
 
 
+def told_apart(owner: str) -> str:
+    """What of an id tells a job from all others of its namespace; the name of its Workload is made of it.
+
+    The uid alone does not: a forged reference may name that of another kind's owner, and would get its Workload.
+    """
+    return owner.removeprefix(":") if owner.startswith(":") else owner.partition("/")[2]
+
+
 def identity(namespace: str, uid: str) -> str:
     """The id of an object that owns pods: who refers to it from another namespace means another one."""
     return f"{namespace}/{uid}"

@@ -15,7 +15,7 @@ Facts of the API that the rest of this package relies on
 
 from typing import Any
 
-from kube.objects import Condition, Object, ObjectMeta, SchedulingGate, StrMap, Struct, Taint, Toleration
+from kube.objects import Condition, Object, ObjectMeta, SchedulingGate, StrMap, Struct, Toleration
 from kube.resources import Resource
 
 GROUP = "kueue.x-k8s.io"
@@ -37,6 +37,7 @@ def versions_of(plural: str, kind: str, *, namespaced: bool = False) -> tuple[Re
     return tuple(Resource(GROUP, version, plural, kind, namespaced=namespaced) for version in versions)
 
 
+PRIORITY_CLASSES = versions_of("workloadpriorityclasses", "WorkloadPriorityClass")
 CHECKS = versions_of("admissionchecks", "AdmissionCheck")
 WORKLOADS = versions_of("workloads", "Workload", namespaced=True)
 FLAVORS = versions_of("resourceflavors", "ResourceFlavor")
@@ -67,7 +68,6 @@ class FlavorSpec(Struct, frozen=True):
     """What a flavor says of its nodes, and adds to pods that use its quota."""
 
     node_labels: StrMap | None = None
-    node_taints: tuple[Taint, ...] | None = None
     tolerations: tuple[Toleration, ...] | None = None
     topology_name: str | None = None
 

@@ -21,7 +21,7 @@ from itertools import accumulate
 
 import msgspec
 
-from crds.constants import POD_GROUP_INDEX, RANK_LABELS
+from crds.constants import POD_GROUP_INDEX, RANK_LABELS, Keys
 from engine.kubelet.machine import NumaPlacement
 from kube.objects import Pod, PodTemplate
 from ungater.model import pod_set_slices
@@ -134,6 +134,15 @@ def is_gated(pod: Pod | PodTemplate, gate: str) -> bool:
     """Whether our gate still holds the pod back, or will hold those of a template."""
     gates = pod.spec.scheduling_gates
     return bool(gates) and any(found.name == gate for found in gates or ())
+
+
+def role_given(pod: Pod, keys: Keys, roles: Collection[str], labelled: Callable[[Pod], str]) -> str:
+    """The pod set of a pod: that in which it has a slot, where it was let go for one of ``roles``; else by its labels.
+
+    Whoever may edit it may relabel it while it runs: it runs on in the slot that it was given.
+    """
+    given = (pod.metadata.annotations or {}).get(keys.pod_set, "") if not is_gated(pod, keys.gate) else ""
+    return given if given in roles else labelled(pod)
 
 
 def finished(pod: Pod) -> bool:

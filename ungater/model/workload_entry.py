@@ -1,99 +1,26 @@
 """What the controller remembers of one job. All of it can be rebuilt from the API server; none of it is the truth."""
 
-from asyncio import Lock
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from engine.kubelet.machine import NumaPlacement, PodShape
-from engine.model import PODS, Amounts
-from engine.preemption.model import Strategy
+from engine.model import Amounts
 from engine.reasons import Reason
 from kube.objects import Condition, Pod, condition, version_of
 from queueing import lifecycle
 from queueing.queues.entry import AssumedAdmission
+from ungater.model.admission import Admission, Nomination
 from ungater.model.conditions import ADMITTED
-from ungater.model.job_view import MAIN, JobView, PodSetView
+from ungater.model.job_view import JobView, PodSetView
 from ungater.model.kueue_objects import PodSetUpdate
 from ungater.model.pod_set_slices import Layer, layers_of
 from ungater.model.pod_slots import Expectation, PodSetSlots, finished, is_gated
 from ungater.model.ungate_patch import UngatePatches
+from ungater.model.write_state import WriteState
 
 Moves = Mapping[str, tuple[tuple[int, int], ...]]  # by pod set: (slice, how many of its slots), slices ascending
 Exchange = tuple[NumaPlacement, NumaPlacement]  # (what was promised, what the pod will get instead)
-
-
-@dataclass(frozen=True)
-class PodSetAssignment:
-    """One pod set of an admission. ``flavors``: by resource; ``usage``: what all its pods take; ``slots``: where."""
-
-    name: str
-    count: int
-    flavors: Mapping[str, str]
-    usage: Mapping[str, int]
-    slots: PodSetSlots | None = None
-
-    @property
-    def asks(self) -> Amounts | None:
-        """What one of its pods may take of a queue's quota; None where that is not known."""
-        if not self.usage or not self.count:
-            return None
-        return {name: amount // self.count for name, amount in self.usage.items() if name != PODS}
-
-
-@dataclass(frozen=True)
-class Admission:
-    """What a workload was given, as it is stored. ``queue``: the cluster queue, "" for a workload without a queue."""
-
-    queue: str
-    parts: tuple[PodSetAssignment, ...]
-
-    def part(self, name: str = MAIN) -> PodSetAssignment | None:
-        """One pod set of it."""
-        return next((part for part in self.parts if part.name == name), None)
-
-    @property
-    def slots(self) -> PodSetSlots | None:
-        """The slots of the first pod set that has some."""
-        return next((part.slots for part in self.parts if part.slots is not None), None)
-
-    @property
-    def count(self) -> int:
-        """Pods in all."""
-        return sum(part.count for part in self.parts)
-
-    def same(self, other: "Admission | None") -> bool:
-        """Whether both give the same quota and the same slots."""
-        return (
-            other is not None
-            and self.queue == other.queue
-            and len(self.parts) == len(other.parts)
-            and all(_alike(mine, theirs) for mine, theirs in zip(self.parts, other.parts, strict=True))
-        )
-
-
-def _alike(mine: PodSetAssignment, theirs: PodSetAssignment) -> bool:
-    same_slots = theirs.slots is None if mine.slots is None else mine.slots.same(theirs.slots)
-    return same_slots and (mine.name, mine.count, dict(mine.flavors), dict(mine.usage)) == (
-        theirs.name,
-        theirs.count,
-        dict(theirs.flavors),
-        dict(theirs.usage),
-    )
-
-
-@dataclass(frozen=True)
-class Nomination:
-    """A preemption under way, as it is stored. ``victims``: uid of each by its key, as queueing names it.
-
-    ``domains``: by victim those in which it loses its slices, where it does not go whole.
-    """
-
-    admission: Admission
-    victims: Mapping[str, str]
-    priorities: Mapping[str, int] = field(default_factory=dict)
-    domains: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
-    strategy: str = Strategy.LEAST_PRIORITY
 
 
 @dataclass(frozen=True)
@@ -154,13 +81,17 @@ class LastEvent:
 
 @dataclass(frozen=True)
 class PlacementMismatch:
-    """A kubelet did otherwise than was predicted for a pod: refused it (``reason``), or gave it other zones ("")."""
+    """A kubelet did otherwise than was predicted for a pod: refused it (``reason``), or gave it other zones ("").
+
+    ``unreported``: the resources that it may have refused the pod for, and of which its node tells no zones.
+    """
 
     pod: Pod
     node: str
     reason: str
     message: str
     seconds: float = 0.0  # for which the node is left out
+    unreported: tuple[str, ...] = ()
 
     @property
     def refused(self) -> bool:
@@ -205,7 +136,10 @@ class PodsSeen:
 
 @dataclass
 class WorkloadEntry:
-    """One job: what was seen, what is held for it, and what was started for it."""
+    """One job: what was seen, what is held for it, and what was started for it.
+
+    Its fields are read by everybody, and changed by its methods alone; only what is in its tables changes in place.
+    """
 
     job: JobView  # as it is to be looked at (`ungater.kueue.standings`)
     observed: ObservedWorkload | None = None
@@ -231,14 +165,11 @@ class WorkloadEntry:
     exchanges: dict[tuple[str, str], list[Exchange]] = field(default_factory=dict)  # by pod set and node: on their way
     last_event: LastEvent | None = None
     shrink_at: float | None = None
-    busy: int = 0  # writes of its Workload or job under way or due: nothing is decided meanwhile
-    missed: bool = False  # it was to be looked at meanwhile
-    lock: Lock = field(default_factory=Lock)  # one write at a time
+    writes: WriteState = field(default_factory=WriteState)
     closing: bool = False  # what it holds is being given back: no more pods go
     evict: lifecycle.Evict | None = None  # the cycle has it evicted
     started: bool = False  # its job was unsuspended since it was admitted
     lost_at: float | None = None  # since when pods of lost nodes have no other place, in seconds since the epoch
-    sending: int = 0  # ungating patches under way
     leaving: frozenset[tuple[str, tuple[str, ...]]] = frozenset()  # slots of pod sets that are being given up
     patches: dict[str, UngatePatches] = field(default_factory=dict)  # by pod set
     refused_at: float = 0.0
@@ -248,10 +179,131 @@ class WorkloadEntry:
     noted: set[str] = field(default_factory=set)  # events that are worth saying once
     own: JobView | None = None  # the job as it is, without that view
 
-    def put_off(self) -> bool:
-        """Whether nothing may be decided now; the end of the writes that are under way then asks for another look."""
-        self.missed = self.busy > 0
-        return self.missed
+    # --- what was seen -------------------------------------------------------------------------------------------
+
+    def view(self, own: JobView, job: JobView) -> None:
+        """The job is ``own`` now, and is to be looked at as ``job``."""
+        self.own, self.job = own, job
+
+    def observe(self, observed: ObservedWorkload | None) -> None:
+        """Its Workload was read or written; None: there is none."""
+        self.observed = observed
+
+    def mark_deleted(self, workload: str) -> None:
+        """Its Workload of this uid was deleted: what is still heard of that is old."""
+        self.gone = workload
+
+    def forget_workload(self) -> None:
+        """It has no Workload any more; who comes now, and the next Workload, have heard nothing yet."""
+        if self.observed is not None:
+            self.queue_before = self.observed.queue
+        self.observed, self.removing, self.last_event = None, False, None
+
+    def begin_removal(self) -> None:
+        """Its Workload is about to be deleted by us."""
+        self.removing = True
+
+    def count_pods(self, came: dict[str, PodsSeen], late: dict[str, int]) -> None:
+        """Its pods were counted, by pod set; ``late``: as many as those get whose pods did not come in time."""
+        self.came, self.late = came, late
+
+    def shorten(self, counts: Mapping[str, int]) -> None:
+        """Pods of these pod sets did not come in time: they get so many from now on."""
+        self.late = {**self.late, **counts}
+
+    def lack_pods(self, now: float) -> float:
+        """Its owner has no pods; returns for how many seconds."""
+        self.bare_since = now if self.bare_since is None else self.bare_since
+        return now - self.bare_since
+
+    def have_pods(self) -> None:
+        """Its owner has pods (again)."""
+        self.bare_since = None
+
+    # --- while it waits ------------------------------------------------------------------------------------------
+
+    def want(self, lost: Moves, asked: Mapping[str, Amounts], now: float, *, urgent: bool = True) -> None:
+        """It waits for a place, for others than its ``lost`` slots, or for what its pods ask for (``asked``).
+
+        ``now``: seconds since the epoch. ``urgent``: nobody can run on the lost slots, so there is a time for that.
+        """
+        self.refused = self.refused if asked == self.asked else None  # that was about something else
+        self.lost, self.asked = lost, asked
+        self.lost_at = (self.lost_at or now) if lost and urgent else None
+
+    def want_nothing(self) -> None:
+        """It waits for nothing any more."""
+        self.lost, self.lost_at, self.asked = {}, None, {}
+
+    def refuse(self, why: Refused | None, at: float | None = None) -> None:
+        """It gets nothing now, for this reason; None: nobody knows yet. ``at``: when it was explained, by the clock."""
+        self.refused = why
+        if at is not None:
+            self.refused_at = at
+
+    def forget_refusal(self) -> None:
+        """Why it waited counts no more, and may be said anew."""
+        self.refused = self.last_event = None
+
+    def note_event(self, event: LastEvent) -> None:
+        """People were told why it waits."""
+        self.last_event = event
+
+    def count_failure(self) -> int:
+        """Something for it failed; returns how often in a row."""
+        self.failures += 1
+        return self.failures
+
+    def succeed(self) -> None:
+        """Nothing failed this time."""
+        self.failures = 0
+
+    # --- what it holds -------------------------------------------------------------------------------------------
+
+    def hold(self, admission: Admission, grant: AssumedAdmission, slots: dict[str, PodSetSlots]) -> None:
+        """It holds this and nothing else, which is stored: no slot of it is known to be lost. ``slots``: by pod set."""
+        self.admission, self.grant, self.slots_in = admission, grant, slots
+        self.lost, self.lost_at = {}, None
+
+    def give_up(self, slots: frozenset[tuple[str, tuple[str, ...]]]) -> None:
+        """It leaves these slots for others, until that is stored; none: it is."""
+        self.leaving = slots
+
+    def shrink(self, at: float | None) -> None:
+        """It is to give back what its pods do not need at that time, in seconds of the clock; None: it did."""
+        self.shrink_at = at
+
+    def mark_started(self) -> None:
+        """Its job was unsuspended since it was admitted."""
+        self.started = True
+
+    def evict_for(self, evict: lifecycle.Evict) -> None:
+        """The cycle, or somebody who waits for its room, has it evicted."""
+        self.evict = evict
+
+    def drop_eviction(self) -> None:
+        """Nobody has it evicted any more, or that is stored."""
+        self.evict = None
+
+    def close(self) -> None:
+        """What it holds is about to be given back: no more pods go."""
+        self.closing = True
+
+    def reopen(self) -> None:
+        """What it holds it keeps: pods may go."""
+        self.closing = False
+
+    def release(self) -> None:
+        """It holds nothing any more, and nothing that was begun for that goes on. What is about its pods is cleared."""
+        self.expectations.clear()
+        self.exchanges.clear()
+        self.patches.clear()
+        self.shrink_at, self.closing = None, False
+        self.admission, self.grant, self.slots_in = None, None, {}
+        self.lost, self.lost_at, self.asked = {}, None, {}
+        self.evict, self.started = None, False
+
+    # --- reading -------------------------------------------------------------------------------------------------
 
     @property
     def slots(self) -> PodSetSlots | None:

@@ -16,11 +16,12 @@ from engine.quantity import format_quantity, parse
 from kube.objects import Condition, Object, Struct
 from queueing import lifecycle
 from queueing.queues.eviction_units import is_pod, pod_of, pod_unit
+from ungater.model.admission import Admission, Nomination, PodSetAssignment
 from ungater.model.conditions import moment, plain, timestamp
 from ungater.model.job_view import MAIN
 from ungater.model.kueue_objects import PodSetUpdate
 from ungater.model.pod_slots import PodSetSlots, Slot
-from ungater.model.workload_entry import Admission, Nomination, ObservedWorkload, PodSetAssignment
+from ungater.model.workload_entry import ObservedWorkload
 
 MOST_ANNOTATION = 200_000  # bytes, of the 256 KiB of all annotations of an object
 MOST_UNHEALTHY = 1000  # as many as the API takes

@@ -9,8 +9,9 @@ from crds.constants import API_VERSION, COPY_OF, HELD
 from crds.request import ParsedRequest
 from engine.model import Policy
 from kube.objects import Object, controller_of
+from ungater.model.admission import Admission
 from ungater.model.job_view import JOB, JOB_API, JobView, PodSetView, Ranks
-from ungater.model.workload_entry import Admission, ObservedWorkload
+from ungater.model.workload_entry import ObservedWorkload
 from ungater.model.workload_object import MOST_ANNOTATION, stored_admission
 
 

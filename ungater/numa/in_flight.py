@@ -16,10 +16,10 @@ Rules
 - All of it is in memory; after a restart what is on its way is seen from the pods, and waiting begins anew.
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from clock import Clock
 from engine.cluster.state import ClusterState
 from engine.kubelet.arrival_orders import Free, certain, heeds
 from engine.kubelet.machine import Layout, Machine, PodShape
@@ -51,6 +51,19 @@ class Seen:
     settled: bool = False  # what it holds is known
     leaving: bool = False
 
+    def bind(self, since: float) -> None:
+        """It came to its node."""
+        self.bound, self.entry, self.since = True, None, since
+
+    def settle(self) -> None:
+        """What it holds is known."""
+        self.settled = True
+
+    def update(self, *, started: bool, leaving: bool) -> None:
+        """Its kubelet was heard of, and whether it is being deleted."""
+        self.started = self.started or started
+        self.leaving = leaving
+
 
 class InFlightPods:
     """See the module. ``enqueue(uid, after)`` has a job looked at again; ``record_of`` the key of a workload."""
@@ -62,15 +75,13 @@ class InFlightPods:
         enqueue: Callable[[str, float], None],
         entry_of: Callable[[str], WorkloadEntry | None],
         *,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
+        clock: Clock,
     ) -> None:
         self._state = state
         self._inside = inside
         self._enqueue = enqueue
         self._entry_of = entry_of
         self._clock = clock
-        self._wall = wall
         self._on: dict[str, dict[str, Seen]] = {}  # by node and key of the pod
         self._node_of: dict[str, str] = {}
         self._observing: set[str] = set()  # nodes of which placements were observed
@@ -84,7 +95,7 @@ class InFlightPods:
         self.stop_waiting(entry, pod.metadata.uid)
         machine, shape = self._state.machines.get(node), entry.shape_of(pod)
         if machine is not None and heeds(machine.layout, shape):
-            self._put(node, key(pod), Seen(shape, self._clock(), entry, pod.metadata.uid))
+            self._put(node, key(pod), Seen(shape, self._clock.monotonic(), entry, pod.metadata.uid))
 
     def saw(self, entry: WorkloadEntry | None, pod: Pod, node: str) -> None:
         """A pod is on a node, or was let go to it by whoever led before."""
@@ -98,15 +109,14 @@ class InFlightPods:
             shape = shape_of(pod.spec, pod.metadata.annotations or {}, qos_class=pod.status.qos_class)
             if not heeds(machine.layout, shape):
                 return
-            seen = Seen(shape, self._clock(), entry, pod.metadata.uid)
+            seen = Seen(shape, self._clock.monotonic(), entry, pod.metadata.uid)
             self._put(node, name, seen)
         before = seen.bound, seen.started, seen.settled, seen.leaving
         if bound and not seen.bound:
-            seen.bound, seen.entry, seen.since = True, None, self._bound_since(pod)
-        seen.started = seen.started or _started(pod)
-        seen.leaving = pod.metadata.deletion_timestamp is not None
+            seen.bind(self._bound_since(pod))
+        seen.update(started=_started(pod), leaving=pod.metadata.deletion_timestamp is not None)
         if bound and self._inside.observed(pod):
-            seen.settled = True
+            seen.settle()
             self._observing.add(node)
         if before != (seen.bound, seen.started, seen.settled, seen.leaving):
             self.changed(node)
@@ -148,7 +158,7 @@ class InFlightPods:
         """When a pod came to its node, as far as its conditions tell."""
         found = condition(pod.status.conditions, "PodScheduled")
         at = moment(found.last_transition_time) if found is not None and found.status == "True" else None
-        return self._clock() - (max(0.0, self._wall() - at) if at is not None else 0.0)
+        return self._clock.monotonic() - (max(0.0, self._clock.now() - at) if at is not None else 0.0)
 
     def _coming(self, node: str, machine: Machine, now: float) -> Iterator[tuple[str, Seen]]:
         """Those on their way; what is found to be settled or void is noted."""
@@ -159,7 +169,7 @@ class InFlightPods:
                 self._drop(node, name)
                 continue
             if seen.bound and name in (machine.holds or ()):
-                seen.settled = True
+                seen.settle()
                 continue
             if seen.started and not machine.layout.exact and node not in self._observing:
                 continue
@@ -172,7 +182,7 @@ class InFlightPods:
         machine, uid = self._state.machines.get(node), pod.metadata.uid
         if machine is None or not heeds(machine.layout, entry.shape_of(pod)):
             return True
-        now = self._clock()
+        now = self._clock.monotonic()
         held = entry.held.get(uid)
         if held is None or held.node != node:
             self.stop_waiting(entry, uid)
@@ -263,7 +273,7 @@ class InFlightPods:
 
     def sweep(self) -> None:
         """Have those looked at again whose node was left out for long enough; to be called now and then."""
-        now = self._clock()
+        now = self._clock.monotonic()
         for uid, found in tuple(self._left_out.items()):
             for place in [place for place, until in found.items() if until <= now]:
                 del found[place]
@@ -276,7 +286,7 @@ class InFlightPods:
         found = self._left_out.get(entry.id)
         if not found:
             return frozenset()
-        now = self._clock() if now is None else now
+        now = self._clock.monotonic() if now is None else now
         return frozenset(node for (node, other), until in found.items() if other == shape and now < until)
 
 

@@ -6,11 +6,11 @@ nothing any more, and an observed placement counts before a predicted one. After
 of that shape (`ungater.numa.node_backoff`), so that the replacement goes elsewhere or waits.
 """
 
-import time
 from collections.abc import Callable, Iterable
 
 from crds.constants import NUMA_PLACEMENT_OBSERVED
 from crds.numa_placement import decode, misaligned
+from engine.kubelet.admit import ALIGNED
 from engine.kubelet.machine import NumaPlacement, PodShape
 from kube.objects import Pod
 from ungater.model.pod_slots import finished
@@ -18,7 +18,7 @@ from ungater.model.workload_entry import PlacementMismatch, WorkloadEntry
 from ungater.numa.node_backoff import SHORT, Refusals, listed
 from ungater.numa.placement_exchange import promised
 
-REFUSALS = frozenset({"TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError"})
+REFUSALS = frozenset({ALIGNED, "SMTAlignmentError", "UnexpectedAdmissionError"})
 
 
 class PlacementMismatches:
@@ -28,11 +28,13 @@ class PlacementMismatches:
         self,
         enqueue: Callable[[str, float], None],
         broken: Callable[[Pod], tuple[str, ...]],
+        unreported: Callable[[Pod], tuple[str, ...]],
         tell: Callable[[WorkloadEntry, PlacementMismatch], None],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
     ) -> None:
         self._tell = tell
         self._broken = broken  # what a pod's own devices do not keep
+        self._unreported = unreported  # what a pod asks for and its node tells no zones of
         self._enqueue = enqueue
         self._clock = clock
         self._refusals = Refusals()
@@ -56,7 +58,11 @@ class PlacementMismatches:
         node, reason, detail = pod.spec.node_name, pod.status.reason, pod.status.message
         seconds = self.leave_out(entry, pod)
         message = f"the kubelet of {node} refused pod {pod.metadata.name}: {reason}"
-        return PlacementMismatch(pod, node, reason, f"{message} ({detail})" if detail else message, seconds)
+        message = f"{message} ({detail})" if detail else message
+        unreported = self._unreported(pod) if reason == ALIGNED else ()
+        if unreported:
+            message = f"{message}; the node tells no NUMA zones of {', '.join(unreported)}, so nobody could foresee it"
+        return PlacementMismatch(pod, node, reason, message, seconds, unreported)
 
     def leave_out(self, entry: WorkloadEntry, pod: Pod) -> float:
         """No pod like this one goes to its node for a while; returns the seconds."""

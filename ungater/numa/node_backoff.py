@@ -24,6 +24,10 @@ class _Entry:
     refusals: int = 1
     changed: bool = False
 
+    def bring_forward(self) -> None:
+        """Something inside its node changed: it is tried again earlier."""
+        self.changed = True
+
     @property
     def until(self) -> float:
         first, most = (SHORT, SHORT_AT_MOST) if self.changed else (LONG, LONG_AT_MOST)
@@ -64,7 +68,7 @@ class Refusals:
         found = [self._by_shape[shape][node] for shape in self._shapes_of.get(node, ())]
         fresh = [entry for entry in found if not entry.changed]
         for entry in fresh:
-            entry.changed = True
+            entry.bring_forward()
         return bool(fresh)
 
     def forget(self, node: str) -> None:

@@ -7,17 +7,16 @@ changed.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import msgspec
-
 from crds import constants
 from crds.device_annotations import DEFAULT as DEVICE_ANNOTATIONS
 from crds.device_annotations import XPU_RESOURCE, DeviceAnnotation, device_annotations
 from crds.numa_placement import decode, encode, resolve
 from crds.settings import Settings
 from engine.cluster.state import ClusterState
-from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
+from engine.kubelet.machine import Machine, NumaPlacement, PodShape, TopologyPolicy
 from engine.kubelet.observed_devices import broken_promises
-from engine.numa.score import ZoneScore
+from engine.kubelet.rebuild import alignable
+from engine.numa.score import ALIGNMENT_OVER_PACKING, ZoneScore
 from kube import objects
 from kube.links import MATRIX_NAME
 from kube.topologies import FlexTopo, NodeResourceTopology
@@ -34,6 +33,7 @@ class Options:
     numa_ignored_resources: tuple[str, ...] = ()
     reconstruct_available: bool = True
     numa_score: str = ZoneScore.LEAST_NUMA_NODES
+    alignment_over_packing: str = ALIGNMENT_OVER_PACKING
     device_annotations: tuple[DeviceAnnotation, ...] = DEVICE_ANNOTATIONS
     xpu_resources: tuple[str, ...] = (XPU_RESOURCE,)
 
@@ -44,6 +44,7 @@ class Options:
             settings.numa_ignored_resources,
             settings.reconstruct_available,
             settings.numa_score,
+            settings.alignment_over_packing,
             settings.device_annotations,
             settings.xpu_resources,
         )
@@ -112,13 +113,7 @@ class NodeTopologies:
         topology, flex = self.sources.topology(name), self.sources.flex(name)
         if topology is None and flex is None and not _annotations(node):
             return NOTHING
-        found = describe(node, topology=topology, flex=flex, rules=self._rules)
-        machine = found.machine
-        if machine is None or machine.layout.exact or not self._options.reconstruct_available:
-            return found
-        # What is said to be available is not read then; without it a new report is no change.
-        untouched = msgspec.structs.replace(machine, state=State(free=machine.layout.allocatable))
-        return Described(untouched, found.source, found.zones_known, found.problems, found.disagreements)
+        return describe(node, topology=topology, flex=flex, rules=self._rules)
 
     def predictable(self, name: str) -> bool:
         """Whether the node's zones are known by the kubelet's ids, so that a placement in them means something."""
@@ -150,6 +145,24 @@ class NodeTopologies:
             return ()
         return broken_promises(machine, shape_of(pod.spec, annotations), observed)
 
+    def unreported(self, pod: objects.Pod) -> tuple[str, ...]:
+        """What a pod asks for, and its kubelet may align, of which its node tells no zones: devices, by name.
+
+        CPU and memory too where a Guaranteed pod asks for them and the node tells of no kubelet that aligns anything.
+        """
+        name = pod.spec.node_name
+        shape = shape_of(pod.spec, pod.metadata.annotations or {}, qos_class=pod.status.qos_class)
+        if name not in self._zones:
+            return alignable(shape, cores=True)
+        layout = self._state.machines[name].layout
+        aligns = layout.kubelet.policy is not TopologyPolicy.NONE
+        told = {
+            resource
+            for row, resource in enumerate(layout.resources)
+            if resource not in layout.ignored and any(zone[row] >= 0 for zone in layout.capacity)
+        }
+        return tuple(resource for resource in alignable(shape, cores=not aligns) if resource not in told)
+
     def observed(self, pod: objects.Pod) -> bool:
         """Whether the node says what a bound pod holds, in zones that it has."""
         text = (pod.metadata.annotations or {}).get(constants.NUMA_PLACEMENT_OBSERVED)
@@ -169,6 +182,14 @@ class NodeTopologies:
             constants.NUMA_PLACEMENT_PREDICTED: encode(placement),
             **device_annotations(chosen, known, self._options.device_annotations),
         }
+
+    def unrecorded(self) -> Mapping[str, int]:
+        """By source, how many pods hold something in the zones of nodes, and no record says in which."""
+        found: dict[str, int] = {}
+        for name, described in self.described.items():
+            if described.machine is not None:
+                found[described.source] = found.get(described.source, 0) + self._state.unrecorded(name)
+        return found
 
     def counts(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
         """How many nodes have their picture from which source; and on how many there are problems of which kind."""
@@ -190,7 +211,7 @@ def _gained(before: Machine | None, now: Machine) -> bool:
     return (
         bool(new.cpus & ~old.cpus)
         or any(mine & ~theirs for mine, theirs in zip(new.devices, old.devices, strict=False))
-        or new.memory != old.memory
+        or (new.memory, new.declared_free) != (old.memory, old.declared_free)
         or any(
             mine > theirs
             for row, base in zip(new.free, old.free, strict=False)

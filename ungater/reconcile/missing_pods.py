@@ -50,11 +50,11 @@ class Doubts:
 def note(entry: WorkloadEntry, now: float) -> None:
     """Count the pods of a workload that holds something; to be called before each look."""
     if entry.admission is None or (entry.own or entry.job).suspended:
-        entry.came, entry.late = {}, {}
+        entry.count_pods({}, {})
         return
-    restarted, before, pod_sets = entry.came is None, entry.came or {}, entry.job.pod_sets
+    restarted, before, pod_sets, late = entry.came is None, entry.came or {}, entry.job.pod_sets, dict(entry.late)
     if restarted and any(entry.there(one) <= entry.admitted(one.name) < _most(entry, one) for one in pod_sets):
-        entry.late = {one.name: entry.admitted(one.name) for one in pod_sets}
+        late = {one.name: entry.admitted(one.name) for one in pod_sets}
     after: dict[str, PodsSeen] = {}
     for pod_set in pod_sets:
         name = pod_set.name
@@ -69,11 +69,11 @@ def note(entry: WorkloadEntry, now: float) -> None:
             grew_at=now if grew else old.grew_at,
             changed_at=now if there != old.there else old.changed_at,
         )
-        if name in entry.late:
-            entry.late[name] = max(entry.late[name], there)
-    entry.came = after
-    if all(entry.late.get(one.name, one.count) >= _most(entry, one) for one in pod_sets):
-        entry.late = {}
+        if name in late:
+            late[name] = max(late[name], there)
+    if all(late.get(one.name, one.count) >= _most(entry, one) for one in pod_sets):
+        late = {}
+    entry.count_pods(after, late)
 
 
 def _needed(entry: WorkloadEntry, name: str) -> int:

@@ -7,13 +7,25 @@ from collections.abc import Mapping
 
 from engine.model import Amounts
 from engine.reasons import Reason
+from kube.objects import Pod
 from ungater.model import conditions as names
-from ungater.model.actions import Dequeue, Enqueue, Instruction, Release, RequeueAfter, Shrink, ShrinkLater, UpdateSpec
+from ungater.model.actions import (
+    Dequeue,
+    Enqueue,
+    EvictSome,
+    Instruction,
+    Release,
+    RequeueAfter,
+    Shrink,
+    ShrinkLater,
+    UpdateSpec,
+)
 from ungater.model.job_view import PodSetView
 from ungater.model.pod_slots import PodSetSlots, Tally, finished, surplus
 from ungater.model.workload_entry import WorkloadEntry
 from ungater.reconcile import granted
 
+Outsiders = tuple[tuple[Pod, str], ...]
 SHRINK_AFTER = 1.0  # seconds: pods of a job finish together, and one write is enough for them
 
 
@@ -28,11 +40,19 @@ def _respec(entry: WorkloadEntry) -> list[Instruction]:
 
 
 def resize(
-    entry: WorkloadEntry, counted: Mapping[str, Tally], asked: Mapping[str, Amounts], now: float
+    entry: WorkloadEntry,
+    counted: Mapping[str, Tally],
+    asked: Mapping[str, Amounts],
+    now: float,
+    outsiders: Outsiders,
 ) -> list[Instruction]:
-    """More pods, or more for each, are asked for; what fewer of them leave is given back."""
+    """More pods, or more for each, are asked for; what fewer of them leave is given back.
+
+    ``outsiders``: pods that no queue admitted and that make room for it, with what each is told.
+    """
     wish = Enqueue(asked=asked) if entry.growing or asked else Dequeue()
-    return [*_respec(entry), wish, *give_back(entry, counted, now)]
+    evict = [EvictSome(outsiders)] if outsiders else []
+    return [*_respec(entry), wish, *evict, *give_back(entry, counted, now)]
 
 
 def give_back(entry: WorkloadEntry, counted: Mapping[str, Tally], now: float) -> list[Instruction]:

@@ -67,7 +67,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
         if elsewhere := granted.elsewhere(entry, barred, rules.keys.gate):
             return [Dequeue(), Release(elsewhere)]
         told = _say_why(entry, barred, rules, now) or pods_ready.ready(entry)
-        return [*gone, *resize(entry, {}, granted.asked(entry, barred), now), *told]
+        return [*gone, *resize(entry, {}, granted.asked(entry, barred), now, rules.outsiders(entry)), *told]
     pod_sets, keys = entry.job.pod_sets, rules.keys
     counted = {
         pod_set.name: tally(
@@ -109,7 +109,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
         *(
             (give_back(entry, counted, now) or [Enqueue(moves, asked=asked, urgent=any(map(_urgent, looks)))])
             if moves
-            else resize(entry, counted, asked, now)
+            else resize(entry, counted, asked, now, rules.outsiders(entry))
         ),
         *(_say_why(entry, barred, rules, now) or _say_volumes(entry, looks, now) or _say(entry, looks, now)),
     ]

@@ -1,7 +1,5 @@
 """What is said of a Workload that is admitted: its conditions, and the checks that are to answer."""
 
-import time
-
 from engine.reasons import Reason
 from kube.objects import condition
 from ungater.model import conditions
@@ -40,7 +38,7 @@ def not_ready(entry: WorkloadEntry) -> tuple[WantedCondition, ...]:
     return (WantedCondition(conditions.PODS_READY, False, Reason.WAIT_FOR_START, text),)
 
 
-def pending(checks: tuple[str, ...]) -> list[dict[str, str]]:
-    """``status.admissionChecks`` of one whose checks nobody has answered yet."""
-    now = conditions.timestamp(time.time())
-    return [{"name": name, "state": "Pending", "lastTransitionTime": now, "message": ""} for name in checks]
+def pending(checks: tuple[str, ...], now: float) -> list[dict[str, str]]:
+    """``status.admissionChecks`` of one whose checks nobody has answered yet. ``now``: seconds since the epoch."""
+    at = conditions.timestamp(now)
+    return [{"name": name, "state": "Pending", "lastTransitionTime": at, "message": ""} for name in checks]

@@ -17,8 +17,9 @@ from engine.results import Refusal, WorkloadRequest
 from kube.objects import PodTemplate
 from queueing.queues.entry import AssumedAdmission
 from ungater.cache.cache import Cache
+from ungater.model.admission import Admission
 from ungater.model.job_view import PodSetView
-from ungater.model.workload_entry import Admission, WorkloadEntry
+from ungater.model.workload_entry import WorkloadEntry
 from ungater.reconcile import messages
 
 COUNTED = frozenset({Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, Reason.NEVER_FITS})
@@ -32,7 +33,7 @@ def pod_set_in(
     topology = resolve(parsed, levels) if parsed is not None else None
     if topology is None and parsed is not None:
         topology = unresolved(parsed)
-    return cache.pod_set(entry, owned, topology or TopologyRequest(policy=Policy.UNCONSTRAINED), count)
+    return cache.pod_sets.pod_set(entry, owned, topology or TopologyRequest(policy=Policy.UNCONSTRAINED), count)
 
 
 def told(cache: Cache, entry: WorkloadEntry, admission: Admission, message: str) -> str:

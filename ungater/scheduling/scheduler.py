@@ -5,13 +5,13 @@ plan of a preemption before its first eviction. Where storing fails for certain,
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
 import structlog
 
+from clock import Clock
 from engine.reasons import Reason
 from engine.results import Refusal
 from kube.errors import KubeError, NotFound
@@ -19,18 +19,19 @@ from kube.events import EventRecorder
 from queueing import lifecycle
 from queueing.cycle.cycle import Admitted, Decisions, Drained, Preempting, Waiting, cycle
 from queueing.cycle.shield import Failed, in_words
-from queueing.queues.entry import HOLDING, AssumedAdmission, Phase
+from queueing.queues.entry import HOLDING, AssumedAdmission, Phase, growth_of
 from ungater.cache.cache import Cache
 from ungater.metrics import Metrics
 from ungater.model import conditions
+from ungater.model.admission import Admission, Nomination
 from ungater.model.conditions import WantedCondition
-from ungater.model.workload_entry import Admission, Nomination, ObservedWorkload, Refused, WorkloadEntry
+from ungater.model.workload_entry import ObservedWorkload, Refused, WorkloadEntry
 from ungater.scheduling.admission_conditions import admitted_as, not_ready, pending
 from ungater.scheduling.replacement import COUNTED, elsewhere, reclaimed, refused_text, told
 from ungater.workqueue import backoff
 from ungater.writers.events import FINE, emit
-from ungater.writers.pods import seconds_of
-from ungater.writers.workloads import Overtaken, WorkloadWriter
+from ungater.writers.pods import age
+from ungater.writers.workloads import Overtaken, WorkloadWriter, stored_of
 
 WRITES = 16  # admissions under way
 HEADS = 64  # looks at workloads before others get a turn
@@ -52,6 +53,7 @@ class Scheduler:
         again: Callable[[str, float], None],
         metrics: Metrics,
         recorder: EventRecorder,
+        clock: Clock,
     ) -> None:
         self._cache = cache
         self._writer = writer
@@ -59,20 +61,21 @@ class Scheduler:
         self._again = again
         self._metrics = metrics
         self._recorder = recorder
+        self._clock = clock
         self._writes = asyncio.Semaphore(WRITES)
         self.next_time: float | None = None  # when time alone helps somebody, in seconds since the epoch
 
     def cycle(self) -> bool:
         """One cycle. Returns whether there is more to look at now."""
-        cache, started = self._cache, time.perf_counter()
-        cache.look_at_changed_nodes()
+        cache, started = self._cache, self._clock.monotonic()
+        cache.nodes.look_at_changed()
         # 1. Who holds slots that are lost gets others, before anybody takes the room.
         self._move()
         # 2. The cycle itself: growth, turns, preemption. All of it is held when it returns.
-        made = cycle(cache.state, cache.queues, time.time(), HEADS)
+        made = cycle(cache.state, cache.queues, self._clock.now(), HEADS)
         if made.admitted or made.waiting or made.preempting:
             answer = "placed" if made.admitted else "refused"
-            self._metrics.placement.labels(answer).observe(time.perf_counter() - started)
+            self._metrics.placement.labels(answer).observe(self._clock.monotonic() - started)
         # 3. Store what was decided, and say what was refused.
         self._carry_out(made)
         self.next_time = made.next_time
@@ -96,7 +99,7 @@ class Scheduler:
             with self._cache.guard("workload", waiting.key):
                 self._wait(waiting)
         for key in self._cache.queues.growing:
-            queued, entry = self._cache.queues.entries[key], self._cache.entry_of(key)
+            queued, entry = self._cache.queues.entries[key], self._cache.entries.of_workload(key)
             if queued.refusal is not None and entry is not None:
                 with self._cache.guard("workload", key):
                     self._refuse(entry, queued.refusal)
@@ -104,33 +107,32 @@ class Scheduler:
     def _fail(self, failed: Failed) -> None:
         """One led to an error that nobody foresaw. It is put off; it and an administrator hear why."""
         self._cache.guard.failed("workload", failed.key, failed.error)
-        entry = self._cache.entry_of(failed.key)
+        entry = self._cache.entries.of_workload(failed.key)
         if entry is None:
             return
-        entry.refused, entry.refused_at = Refused(Reason.INTERNAL_ERROR, in_words(failed.error)), time.monotonic()
+        entry.refuse(Refused(Reason.INTERNAL_ERROR, in_words(failed.error)), self._clock.monotonic())
         self._again(entry.id, 0.0)
 
     def _with(self, key: str, write: Callable[[WorkloadEntry], Awaitable[None]]) -> None:
         """Write for an entry, after the writes that are under way for it."""
-        entry = self._cache.entry_of(key)
+        entry = self._cache.entries.of_workload(key)
         if entry is None:
             self._cache.queues.forget(self._cache.state, key)
             self._cache.queues.stored(key)
             return
-        entry.busy += 1
+        entry.writes.begin()
         self._spawn(self._write(entry, write))
 
     async def _write(self, entry: WorkloadEntry, write: Callable[[WorkloadEntry], Awaitable[None]]) -> None:
         failures = entry.failures
         try:
-            async with entry.lock, self._writes:
+            async with entry.writes.lock, self._writes:
                 await write(entry)
         except Exception as error:  # noqa: BLE001  (told by the guard)
             # With this workload alone: all others are served. What is stored is taken over from its events.
             self._cache.guard.failed("workload", entry.key, error)
-            entry.failures += 1
-            delay = backoff(entry.failures)
-            self._cache.undo(entry, time.time() + delay)
+            delay = backoff(entry.count_failure())
+            self._cache.admissions.undo(entry, self._clock.now() + delay)
             self._again(entry.id, delay)
         if entry.failures <= failures:
             self._again(entry.id, 0.0)
@@ -142,15 +144,15 @@ class Scheduler:
         admission = self._admission(entry, admitted.grant)
         text = self._text(entry, admission, admitted.message)
         wanted = (*admitted_as(observed, text, checks := self._checks(entry, admission)), *not_ready(entry))
-        more = {"admissionChecks": pending(checks)} if checks else None
+        more = {"admissionChecks": pending(checks, self._clock.now())} if checks else None
         try:
             done = await self._settle(entry, admitted.grant, admission, wanted, more)
         finally:
-            self._cache.stored(entry)
+            self._cache.admissions.stored(entry)
         if done:
             self._was_admitted(entry, Reason.ADMITTED, "Admit", text)
             self._metrics.admitted.inc()
-            self._metrics.admission.observe(max(0.0, time.time() - seconds_of(entry.job.created)))
+            self._metrics.admission.observe(age(entry.job.created, self._clock.now()))
 
     async def _change(self, grant: AssumedAdmission, reason: Reason, entry: WorkloadEntry) -> None:
         """Store that one who is admitted has other slots, or more of them. An eviction that began meanwhile goes on."""
@@ -163,7 +165,7 @@ class Scheduler:
         return self._cache.reservations.admission_of(entry, grant)
 
     def _checks(self, entry: WorkloadEntry, admission: Admission) -> tuple[str, ...]:
-        return self._cache.checks_for(admission) if entry.job.queue else ()
+        return self._cache.admissions.checks_for(admission) if entry.job.queue else ()
 
     def _text(self, entry: WorkloadEntry, admission: Admission, message: str) -> str:
         return told(self._cache, entry, admission, message)
@@ -181,12 +183,12 @@ class Scheduler:
         def write() -> Awaitable[ObservedWorkload]:
             reclaimable = None if entry.admission is None else reclaimed(entry, admission)
             return self._writer.admission(
-                entry.job.namespace, _there(entry), admission, wanted, reclaimable=reclaimable, more=more
+                entry.job.namespace, stored_of(entry), admission, wanted, reclaimable=reclaimable, more=more
             )
 
         def stored() -> None:
-            self._cache.admit(entry, admission, grant)
-            entry.failures = 0
+            self._cache.admissions.admit(entry, admission, grant)
+            entry.succeed()
 
         return await self._storing(entry, grant, write, stored)
 
@@ -204,7 +206,7 @@ class Scheduler:
                 return False  # it was decided anew meanwhile
             observed = await write()
         except Overtaken as news:
-            cache.undo(entry)
+            cache.admissions.undo(entry)
             observed = news.found
         except KubeError as error:
             self._failed(entry, error)
@@ -213,7 +215,7 @@ class Scheduler:
                 stored()
                 return True
         finally:
-            cache.written(entry, observed)
+            cache.workloads.written(entry, observed)
         return False
 
     def _stands(self, entry: WorkloadEntry, grant: AssumedAdmission) -> bool:
@@ -221,15 +223,14 @@ class Scheduler:
         return queued is not None and queued.grant is grant and entry.id in self._cache.entries
 
     def _failed(self, entry: WorkloadEntry, error: KubeError) -> None:
-        entry.failures += 1
-        delay = backoff(entry.failures)
+        delay = backoff(entry.count_failure())
         if entry.grant is not None:
             self._cache.reservations.rest(entry)  # else the room that it gives back would have it tried again at once
-        self._cache.undo(entry, time.time() + delay)
+        self._cache.admissions.undo(entry, self._clock.now() + delay)
         self._again(entry.id, delay)
         log.warning("admission was not stored", workload=entry.key, error=str(error))
         if isinstance(error, NotFound):
-            entry.observed = None
+            entry.observe(None)
 
     def _was_admitted(self, entry: WorkloadEntry, reason: Reason, action: str, text: str) -> None:
         emit(self._recorder, entry, FINE, reason, action, message=text)
@@ -242,26 +243,55 @@ class Scheduler:
         victims = {victim.key: victim.uid for victim in plan.victims}
         priorities = {victim.key: victim.priority for victim in plan.victims}
         domains = {victim.key: victim.domains for victim in plan.victims if victim.domains}
-        strategy = self._cache.queues.rules.victims.strategy
+        strategy = self._cache.queues.victim_rules(plan.grant.queue).strategy
         nomination = Nomination(self._admission(entry, plan.grant), victims, priorities, domains, strategy)
+        if plan.grows:
+            await self._preempt_for_growth(plan, nomination, entry)
+            return
         wanted = (WantedCondition(conditions.QUOTA_RESERVED, False, Reason.PREEMPTING, plan.message),)
         await self._storing(
             entry,
             plan.grant,
-            lambda: self._writer.nomination(entry.job.namespace, _there(entry), nomination, wanted),
+            lambda: self._writer.nomination(entry.job.namespace, stored_of(entry), nomination, wanted),
             lambda: self._evict(entry, plan),
         )
 
+    async def _preempt_for_growth(self, plan: Preempting, nomination: Nomination, entry: WorkloadEntry) -> None:
+        """The same for one that is admitted, and keeps what it has, whatever comes of it."""
+        cache, observed = self._cache, None
+        try:
+            if not self._grows(entry, plan.grant):
+                return
+            observed = await self._writer.nomination(entry.job.namespace, stored_of(entry), nomination, ())
+        except Overtaken as news:
+            cache.admissions.end_growth(entry)
+            observed = news.found
+        except KubeError as error:
+            delay = backoff(entry.count_failure())
+            cache.reservations.rest(entry)  # it is tried again when it is looked at again
+            cache.admissions.end_growth(entry)
+            self._again(entry.id, delay)
+            log.warning("a nomination was not stored", workload=entry.key, error=str(error))
+        else:
+            if self._grows(entry, plan.grant):
+                self._evict(entry, plan)
+        finally:
+            cache.workloads.written(entry, observed)
+
+    def _grows(self, entry: WorkloadEntry, grant: AssumedAdmission) -> bool:
+        queued = self._cache.queues.entries.get(growth_of(entry.key))
+        return queued is not None and queued.grant is grant and entry.id in self._cache.entries
+
     def _evict(self, entry: WorkloadEntry, plan: Preempting) -> None:
-        entry.refused = Refused(Reason.PREEMPTING, plan.message)
+        entry.refuse(Refused(Reason.PREEMPTING, plan.message))
         emit(self._recorder, entry, FINE, Reason.PREEMPTING, "Preempt", message=plan.message)
         log.info("preempts", workload=entry.key, message=plan.message)
         for victim in plan.victims:
-            other = self._cache.entry_of(victim.key)
+            other = self._cache.entries.of_workload(victim.key)
             if other is None:
                 continue
             if not victim.domains:
-                other.evict = lifecycle.preempted(victim.reason, plan.told(victim))
+                other.evict_for(lifecycle.preempted(victim.reason, plan.told(victim)))
             elif (losing := self._cache.reservations.losing(victim.key)) is not None:
                 text = conditions.shorten(losing.message)
                 emit(self._recorder, other, FINE, Reason.PREEMPTED, "Evict", message=text)
@@ -269,33 +299,38 @@ class Scheduler:
             self._again(other.id, 0.0)
 
     def _drain(self, evict: Drained) -> None:
-        entry, queued = self._cache.entry_of(evict.key), self._cache.queues.entries[evict.key]
+        entry, queued = self._cache.entries.of_workload(evict.key), self._cache.queues.entries[evict.key]
         if entry is None:
             return
         if queued.phase is Phase.NOMINATED:
-            self._cache.undo(entry)
+            self._cache.admissions.undo(entry)
             self.give_up(Waiting(evict.key, evict.reason, evict.message))
             return
-        entry.evict = lifecycle.Evict(reason=evict.reason, message=evict.message)
+        entry.evict_for(lifecycle.Evict(reason=evict.reason, message=evict.message))
         self._again(entry.id, 0.0)
 
     def give_up(self, gone: Waiting) -> None:
         """Remove a nomination that came to nothing."""
-        entry = self._cache.entry_of(gone.key)
+        entry = self._cache.entries.of_workload(gone.key)
+        self._cache.admissions.stand_down(gone.victims)
         if entry is not None:
-            entry.refused = Refused(gone.reason, gone.message)
+            entry.refuse(Refused(gone.reason, gone.message))
         self._with(gone.key, partial(self._give_up, gone))
 
     def withdraw(self, entry: WorkloadEntry) -> None:
         """Remove a stored plan that is none any more, or a restart would carry it out."""
-        queued = self._cache.queues.entries.get(entry.key)
+        queues = self._cache.queues
+        queued = queues.entries.get(entry.key)
         planned = queued is not None and queued.phase in HOLDING
+        if entry.admission is not None:
+            planned = growth_of(entry.key) in queues.entries or entry.writes.busy  # a write for it says the same
         if entry.observed is not None and entry.observed.nomination is not None and not planned:
-            entry.busy += 1
+            entry.writes.begin()
             self._spawn(self._write(entry, partial(self._remove, ())))
 
     async def _give_up(self, gone: Waiting, entry: WorkloadEntry) -> None:
-        await self._remove((WantedCondition(conditions.QUOTA_RESERVED, False, gone.reason, gone.message),), entry)
+        waits = WantedCondition(conditions.QUOTA_RESERVED, False, gone.reason, gone.message)
+        await self._remove(() if gone.grows else (waits,), entry)
 
     async def _remove(self, wanted: tuple[WantedCondition, ...], entry: WorkloadEntry) -> None:
         observed: ObservedWorkload | None = None
@@ -304,41 +339,40 @@ class Scheduler:
                 more = {"nomination": None}
                 observed = await self._writer.conditions(entry.job.namespace, entry.observed, wanted, more)
         except KubeError as error:
-            entry.failures += 1
-            self._again(entry.id, backoff(entry.failures))
+            self._again(entry.id, backoff(entry.count_failure()))
             log.warning("a nomination was not removed", workload=entry.key, error=str(error))
         finally:
-            self._cache.written(entry, observed)
+            self._cache.workloads.written(entry, observed)
 
     # --- refusals and lost slots -------------------------------------------------------------------------------------
 
     def _wait(self, waiting: Waiting) -> None:
-        entry, queued = self._cache.entry_of(waiting.key), self._cache.queues.entries.get(waiting.key)
+        entry, queued = self._cache.entries.of_workload(waiting.key), self._cache.queues.entries.get(waiting.key)
         if entry is not None:
             flavor = queued.refusal.flavor if queued is not None and queued.refusal is not None else ""
             self._refuse(entry, Refusal(waiting.reason, waiting.message, flavor=flavor))
 
     def _refuse(self, entry: WorkloadEntry, refusal: Refusal) -> None:
-        now, before = time.monotonic(), entry.refused
+        now, before = self._clock.monotonic(), entry.refused
         soon = before is not None and before.reason == refusal.reason and now - entry.refused_at < DETAILS
         if soon and refusal.reason in COUNTED:
             return  # its text takes long to make
-        entry.refused_at = now
-        entry.refused = Refused(refusal.reason, refused_text(self._cache, entry, refusal))
-        if entry.refused != before:
-            log.info("waits", workload=entry.key, reason=str(refusal.reason), message=entry.refused.message)
+        refused = Refused(refusal.reason, refused_text(self._cache, entry, refusal))
+        entry.refuse(refused, now)
+        if refused != before:
+            log.info("waits", workload=entry.key, reason=str(refusal.reason), message=refused.message)
             self._again(entry.id, 0.0)
 
     def _move(self) -> None:
         """Other slots for lost ones, where something was freed since they were refused."""
         cache = self._cache
         for key, seen in tuple(cache.reservations.moving.items()):
-            entry = cache.entry_of(key)
+            entry = cache.entries.of_workload(key)
             if entry is None or not entry.slots_in or not entry.lost:
                 cache.reservations.moving.pop(key, None)
                 continue
             now = cache.queues.freed_so_far(key)
-            if now == seen or entry.busy or entry.sending or key in cache.queues.evicting:
+            if now == seen or entry.writes.busy or entry.writes.patches or key in cache.queues.evicting:
                 continue  # the end of the write has it looked at again; a pod that is let go now goes to a slot of now
             cache.reservations.moving[key] = now
             with cache.guard("workload", key):
@@ -360,11 +394,4 @@ class Scheduler:
         try:
             await self._change(grant, Reason.REPLACED, entry)
         finally:
-            self._cache.replaced(entry)
-
-
-def _there(entry: WorkloadEntry) -> ObservedWorkload:
-    """Raises KubeError where the Workload is gone; another one is made, and then it is looked at again."""
-    if entry.observed is None:
-        raise KubeError(f"workload {entry.key} is gone")
-    return entry.observed
+            self._cache.admissions.replaced(entry)

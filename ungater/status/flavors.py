@@ -9,7 +9,6 @@ Rules
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from clock import Clock
 from engine.cluster.state import ClusterState
 from engine.cluster.unlabeled import Unlabeled, in_words, unlabeled
 from engine.reasons import Reason
@@ -55,6 +55,7 @@ class FlavorStatus:
     client: Client
     source: FlavorSource
     recorder: EventRecorder
+    clock: Clock
     _told: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)  # (flavor, node) -> what it lacks
     _seen: int = -1
     _made: dict[str, ResourceFlavor] = field(default_factory=dict)  # by name: what the last write was answered with
@@ -91,7 +92,7 @@ class FlavorStatus:
         self._tell(seen, found)
         try:
             flavor = await self._newest(seen)
-            status = changed(flavor, self._nodes(flavor), found, time.time())
+            status = changed(flavor, self._nodes(flavor), found, self.clock.now())
             if not status:
                 return False
             self._unsure.add(name)

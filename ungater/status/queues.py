@@ -7,7 +7,6 @@ Rules
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from clock import Clock
 from kube.client import Client
 from kube.errors import KubeError, NotFound
 from kube.objects import Condition
@@ -70,6 +70,7 @@ class QueueStatus:
 
     client: Client
     source: Source
+    clock: Clock
     _written: dict[str, float] = field(default_factory=dict)  # by uid: when, on the monotonic clock
 
     async def run(self) -> None:
@@ -79,9 +80,9 @@ class QueueStatus:
 
     async def look(self) -> float:
         """Write what is due; returns the seconds until the next look."""
-        began = time.monotonic()
-        wanted = list(changes(self.source, time.time()))
-        took = time.monotonic() - began
+        began = self.clock.monotonic()
+        wanted = list(changes(self.source, self.clock.now()))
+        took = self.clock.monotonic() - began
         self._written = {uid: at for uid, at in self._written.items() if began - at < EVERY}
         errors = [
             error
@@ -94,7 +95,7 @@ class QueueStatus:
 
     async def _write(self, one: StatusPatch) -> KubeError | None:
         meta = one.queue.metadata
-        self._written[one.id] = time.monotonic()
+        self._written[one.id] = self.clock.monotonic()
         try:
             await self.client.patch(
                 one.resource, meta.name, meta.namespace or None, body={"status": one.status}, subresource="status"

@@ -15,13 +15,13 @@ Rules
 """
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 
+from clock import Clock
 from engine.reasons import Reason
 from kube.client import Client
 from kube.errors import ApiError, Conflict, KubeError, NotFound, ServerError, TooManyRequests
@@ -49,7 +49,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class Blocked:
-    """A budget refuses. ``since``: seconds on the clock of `Evictor`; ``message`` names the pod and the budget."""
+    """A budget refuses. ``since``: monotonic; ``message`` names the pod and the budget."""
 
     since: float
     message: str
@@ -68,6 +68,32 @@ class _Try:
     not_before: float = 0.0
     blocked: Blocked | None = field(default=None)
 
+    def override(self) -> None:
+        """No budget counts any more."""
+        self.overriding = True
+
+    def ask(self, pod: Pod, why: str, most_grace: int | None) -> None:
+        """It is asked for (again): nothing more is done until this attempt ends."""
+        self.pod, self.why, self.most_grace = pod, why, most_grace
+        self.not_before = float("inf")
+
+    def grant(self, until: float) -> None:
+        """It was granted, and should be seen by ``until``."""
+        self.failures, self.blocked, self.not_before = 0, None, until
+
+    def count_failure(self) -> int:
+        """It failed; returns how often in a row."""
+        self.failures += 1
+        return self.failures
+
+    def block(self, now: float, text: str) -> None:
+        """A budget refuses it."""
+        self.blocked = Blocked(self.blocked.since if self.blocked else now, text)
+
+    def put_off(self, until: float) -> None:
+        """It is not tried again before ``until``."""
+        self.not_before = until
+
 
 class Evictor:
     """Evictions under way, by pod. ``again(uid, seconds)`` has a workload looked at again."""
@@ -81,11 +107,9 @@ class Evictor:
         recorder: EventRecorder,
         metrics: Metrics,
         guard: Guard,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
+        clock: Clock,
     ) -> None:
         self._client = client
-        self._wall = wall
         self._concurrency = concurrency
         self._again = again
         self._recorder = recorder
@@ -119,19 +143,18 @@ class Evictor:
         elif meta.deletion_timestamp is not None and found.pod.metadata.deletion_timestamp is None:
             pass  # it terminates, and takes too long
         elif overriding and not found.overriding and found.blocked is not None:
-            found.overriding = True  # at once, whatever the last refusal asked to wait
-        elif (left := found.not_before - self._clock()) > 0:
+            found.override()  # at once, whatever the last refusal asked to wait
+        elif (left := found.not_before - self._clock.monotonic()) > 0:
             if left < float("inf"):
                 self._again(uid, left)  # this look came before the one that was asked for then, and took its place
             return
-        found.pod, found.why, found.most_grace = pod, why, most_grace
-        found.not_before = float("inf")  # until the attempt ends
+        found.ask(pod, why, most_grace)
         self._queue.put_nowait(found)
 
     def _lingers(self, pod: Pod, most: int | None) -> bool:
         """Whether a pod that terminates has more time left than it may have."""
         end = moment(pod.metadata.deletion_timestamp)
-        return most is not None and end is not None and end - self._wall() > most + SPARE
+        return most is not None and end is not None and end - self._clock.now() > most + SPARE
 
     def blocked(self, uid: str) -> Blocked | None:
         """What has held up the evictions of a workload for the longest time; None where nothing does."""
@@ -145,7 +168,7 @@ class Evictor:
 
     def sweep(self) -> None:
         """Forget what nobody has asked for again since it was due: its workload is gone, or needs it no more."""
-        now = self._clock()
+        now = self._clock.monotonic()
         for pod in [pod for pod, one in self._tries.items() if now - one.not_before > UNASKED]:
             self._forget_pod(pod)
 
@@ -213,26 +236,24 @@ class Evictor:
             raise _made_again(pod) from error
 
     def _granted(self, one: _Try) -> None:
-        one.failures, one.blocked = 0, None
-        one.not_before = self._clock() + SEEN_AFTER
+        one.grant(self._clock.monotonic() + SEEN_AFTER)
         self._metrics.evictor.labels("evicted").inc()
         self._recorder.event(reference(PODS, one.pod), "Normal", Reason.EVICTED, "Evict", one.why)
         log.info("evicted", pod=one.pod.metadata.name, namespace=one.pod.metadata.namespace, why=one.why)
         self._again(one.uid, SEEN_AFTER)
 
     def _refused(self, one: _Try, error: KubeError) -> None:
-        now, meta = self._clock(), one.pod.metadata
-        one.failures += 1
-        delay = backoff(one.failures, first=FIRST_DELAY, longest=LONGEST_DELAY)
+        now, meta = self._clock.monotonic(), one.pod.metadata
+        delay = backoff(one.count_failure(), first=FIRST_DELAY, longest=LONGEST_DELAY)
         budget = isinstance(error, TooManyRequests) or _several_budgets(error)
         if budget:
             text = f"pod {meta.namespace}/{meta.name} cannot be evicted now: {_text(error)}"
             if one.blocked is None:
                 self._recorder.event(reference(PODS, one.pod), "Warning", Reason.EVICTION_BLOCKED, "Evict", text)
-            one.blocked = Blocked(one.blocked.since if one.blocked else now, text)
+            one.block(now, text)
             if isinstance(error, TooManyRequests) and error.retry_after:
                 delay = max(delay, error.retry_after)
-        one.not_before = now + delay
+        one.put_off(now + delay)
         self._metrics.evictor.labels("blocked" if budget else "failed").inc()
         log.warning("pod was not evicted", pod=meta.name, namespace=meta.namespace, again=delay, error=str(error))
         self._again(one.uid, delay)

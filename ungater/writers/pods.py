@@ -6,7 +6,6 @@ put two pods into one slot.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import partial
@@ -14,6 +13,7 @@ from functools import partial
 import msgspec
 import structlog
 
+from clock import Clock
 from crds.admitted_quota import AdmittedQuota, encode
 from crds.constants import Keys
 from engine.kubelet.machine import NumaPlacement
@@ -53,6 +53,7 @@ class PodWriter:
         metrics: Metrics,
         recorder: EventRecorder,
         guard: Guard,
+        clock: Clock,
     ) -> None:
         self._client = client
         self._keys = keys
@@ -64,6 +65,7 @@ class PodWriter:
         self._metrics = metrics
         self._recorder = recorder
         self._guard = guard
+        self._clock = clock
         self._ungated = metrics.patches.labels("ungated")
         self._queue: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         self.last_sent = 0.0  # monotonic
@@ -85,13 +87,13 @@ class PodWriter:
         """Note the expectation and send the patch soon, with what is predicted for the pod and its own annotations."""
         before = entry.expectations.get(pod.metadata.uid)
         attempts = before.attempts + 1 if before else 1
-        deadline = time.monotonic() + self._timeout
+        deadline = self._clock.monotonic() + self._timeout
         entry.expectations[pod.metadata.uid] = Expectation(slot.values, deadline, attempts, placement=placement)
         self._later(entry, pod, partial(self._ungate, entry, pod, slot, annotations))
 
     def delete(self, entry: WorkloadEntry, pod: Pod, *, at_once: bool = False) -> None:
         """Delete a pod soon, ``at_once`` without waiting for it to stop; not again before the timeout."""
-        entry.deleting[pod.metadata.uid] = time.monotonic() + self._timeout
+        entry.deleting[pod.metadata.uid] = self._clock.monotonic() + self._timeout
         self._later(entry, pod, partial(self._delete, entry, pod, 0 if at_once else None))
 
     def _later(self, entry: WorkloadEntry, pod: Pod, send: Callable[[], Awaitable[None]]) -> None:
@@ -109,7 +111,7 @@ class PodWriter:
     async def _work(self) -> None:
         while True:
             send = await self._queue.get()
-            self.last_sent = time.monotonic()
+            self.last_sent = self._clock.monotonic()
             await send()  # never raises what is not the end of all
 
     def _stands(self, entry: WorkloadEntry, pod: Pod, slot: Slot) -> bool:
@@ -133,7 +135,7 @@ class PodWriter:
         if patches is None or patches.levels != levels:
             patches = entry.patches[name] = self._patches(entry, name, levels)
         body = patches.body(pod, slot, annotations)
-        entry.sending += 1
+        entry.writes.begin_patch()
         try:
             await self._client.patch(PODS, meta.name, meta.namespace, body=body, content_type=PatchType.MERGE)
         except NotFound:
@@ -143,10 +145,10 @@ class PodWriter:
             self._failed(entry, pod, error)
         else:
             self._ungated.inc()
-            self._metrics.ungate.observe(max(0.0, time.time() - seconds_of(meta.creation_timestamp)))
+            self._metrics.ungate.observe(age(meta.creation_timestamp, self._clock.now()))
         finally:
-            entry.sending -= 1
-            if entry.lost and not entry.sending:
+            entry.writes.end_patch()
+            if entry.lost and not entry.writes.patches:
                 self._again(entry.id, 0.0)  # its slots are not moved before
 
     def _patches(self, entry: WorkloadEntry, name: str, levels: tuple[str, ...]) -> UngatePatches:
@@ -164,7 +166,7 @@ class PodWriter:
     ) -> None:
         expectation = entry.expectations.get(pod.metadata.uid)
         if expectation is not None:
-            deadline = time.monotonic() + (self._timeout if after is None else after)
+            deadline = self._clock.monotonic() + (self._timeout if after is None else after)
             expectation = msgspec.structs.replace(expectation, deadline=deadline, gone=gone, refused=refused)
             entry.expectations[pod.metadata.uid] = expectation
         elif gone or refused:
@@ -194,11 +196,11 @@ class PodWriter:
             return
         except KubeError as error:
             delay = backoff(1)
-            entry.deleting[meta.uid] = time.monotonic() + delay
+            entry.deleting[meta.uid] = self._clock.monotonic() + delay
             self._again(entry.id, delay)
             log.warning("pod was not deleted", workload=entry.key, pod=meta.name, error=str(error))
 
 
-def seconds_of(stamp: str | None) -> float:
-    """Seconds since the epoch of RFC 3339 text; now where there is none."""
-    return datetime.fromisoformat(stamp).timestamp() if stamp else time.time()
+def age(stamp: str | None, now: float) -> float:
+    """Seconds from RFC 3339 text until ``now`` (seconds since the epoch); 0.0 where there is none, or it is later."""
+    return max(0.0, now - datetime.fromisoformat(stamp).timestamp()) if stamp else 0.0

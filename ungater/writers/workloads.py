@@ -5,19 +5,20 @@ failure that leaves the outcome open the Workload is read back until the API ser
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from clock import Clock
 from kube.client import Client
 from kube.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound, Unauthorized
 from kube.patches import PatchType
 from kube.resources import WORKLOADS
 from ungater.model import workload_object, workload_spec
+from ungater.model.admission import Admission, Nomination
 from ungater.model.conditions import WantedCondition, merge
 from ungater.model.job_view import JobView
-from ungater.model.workload_entry import Admission, Nomination, ObservedWorkload
+from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
 from ungater.model.workload_object import Workload, observed_of
 from ungater.workqueue import backoff
 
@@ -46,8 +47,9 @@ class Overtaken(Exception):  # noqa: N818 - it is news, not an error
 class WorkloadWriter:
     """Creates and updates Workloads."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
+        self._clock = clock
 
     async def create(self, owner: JobView, priority: int, held: Admission | None = None) -> ObservedWorkload:
         """Make the Workload of a job; one that is there already is taken over if the job owns it.
@@ -112,7 +114,7 @@ class WorkloadWriter:
 
         Raises KubeError; Conflict where somebody wrote meanwhile.
         """
-        merged = merge(observed.conditions, wanted, generation=observed.generation, now=time.time())
+        merged = merge(observed.conditions, wanted, generation=observed.generation, now=self._clock.now())
         if merged is None and not more:
             return observed
         body = workload_object.conditions_patch(observed, merged or observed.conditions, more)
@@ -139,7 +141,7 @@ class WorkloadWriter:
 
         def body(observed: ObservedWorkload) -> dict[str, Any]:
             merged = (
-                merge(observed.conditions, wanted, generation=observed.generation, now=time.time())
+                merge(observed.conditions, wanted, generation=observed.generation, now=self._clock.now())
                 or observed.conditions
             )
             return workload_object.status_patch(
@@ -152,7 +154,7 @@ class WorkloadWriter:
         self, namespace: str, observed: ObservedWorkload, nomination: Nomination, wanted: Sequence[WantedCondition]
     ) -> ObservedWorkload:
         """Store the plan of a preemption. Returns and raises as `admission` does."""
-        now = time.time()
+        now = self._clock.now()
 
         def body(observed: ObservedWorkload) -> dict[str, Any]:
             merged = merge(observed.conditions, wanted, generation=observed.generation, now=now) or observed.conditions
@@ -208,3 +210,10 @@ class WorkloadWriter:
 
 def _alike(observed: ObservedWorkload, admission: Admission | None) -> bool:
     return observed.admission is None if admission is None else admission.same(observed.admission)
+
+
+def stored_of(entry: WorkloadEntry) -> ObservedWorkload:
+    """Raises KubeError where the Workload is gone; another one is made, and then it is looked at again."""
+    if entry.observed is None:
+        raise KubeError(f"workload {entry.key} is gone")
+    return entry.observed

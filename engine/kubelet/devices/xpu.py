@@ -16,6 +16,7 @@ import msgspec
 
 from engine.kubelet.devices.links import bits, mask_of
 
+RESOURCE: Final = "kunlunxin.com/xpu"
 SIZES: Final = (1, 2, 4, 8)
 IN_ONE_WING: Final = 4  # tasks of up to so many cards never span wings
 WING: Final = 4  # cards of a wing where the NUMA zones are not known

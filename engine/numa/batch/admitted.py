@@ -21,7 +21,7 @@ from engine.numa.columns import View
 from engine.numa.count_plans import Plan
 from engine.numa.zone_requests import ZoneRequest
 
-__all__ = ["UNKNOWN", "count", "count_one"]
+__all__ = ["UNKNOWN", "count", "count_in_one_zone", "count_one"]
 
 
 def count(view: View, plan: Plan, most: int, space: Workspace) -> Ints:
@@ -35,6 +35,14 @@ def count(view: View, plan: Plan, most: int, space: Workspace) -> Ints:
         sure = in_one_zone(view, plan.whole, most, space)
         found[(found != sure) & (found != 0)] = UNKNOWN
     return found
+
+
+def count_in_one_zone(view: View, plan: Plan, most: int, space: Workspace) -> Ints:
+    """The same for pods that come out in one zone each, as a kubelet that does not insist would align them."""
+    if plan.refused or not plan.whole.rows:
+        return count(view, plan, most, space)
+    found = in_one_zone(view, plan.whole, most, space)
+    return np.minimum(found, count(view, plan, most, space)) if plan.strict else found
 
 
 def _by_kubelet(view: View, plan: Plan, most: int, space: Workspace) -> Ints:

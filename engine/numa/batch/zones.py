@@ -80,15 +80,15 @@ def in_one_zone_of(state: State, ask: ZoneRequest, most: int) -> int:
 
 def widths_of(view: View, ask: ZoneRequest) -> Ints:
     """The fewest zones that would hold the pod if they were empty; 0 where its resources do not agree, or none do."""
-    kind = view.kind
-    if ask.widths is None or ask.widths[0] != kind.layouts_made:
+    kind, known = view.kind, ask.widths
+    if known is None or known[0] != kind.layouts_made:
         widths = [(kind.reach[row, :, : kind.layouts] < amount).sum(axis=0) for row, amount in ask.pairs]
         found: Ints = widths[0] + 1
         for width in widths[1:]:
             found *= width == widths[0]
         found *= found <= view.zones
-        ask.widths = kind.layouts_made, found
-    return ask.widths[1][view.layout]
+        known = ask.note_widths(kind.layouts_made, found)
+    return known[1][view.layout]
 
 
 def may_share(masks: Ints, group: Ints) -> Bools:

@@ -72,9 +72,10 @@ class Term:
 
     def __init__(self, history: "History", faults: Faults) -> None:
         self.wire = Wire(history.server, history.rng, faults, history.note)
-        client = self.wire.client()
-        recorder = EventRecorder(client, "ungater", instance="simulated")
-        self.controller = Controller(history.settings, client, _metrics, recorder)
+        clock = history.loop.clock
+        client = self.wire.client(clock)
+        recorder = EventRecorder(client, "ungater", instance="simulated", clock=clock)
+        self.controller = Controller(history.settings, client, _metrics, recorder, clock)
         self.died = asyncio.Event()
         self.wire.crash = self._crash
         self.tasks = [asyncio.create_task(self.controller.run()), asyncio.create_task(recorder.run())]
@@ -138,7 +139,7 @@ class History:
             self.users.saw(key, who),
         )
         try:
-            with loops.running(self.loop), fewer_tasks():
+            with fewer_tasks():
                 asyncio.set_event_loop(self.loop)
                 self.loop.run_until_complete(self._live())
         except RuntimeError as error:
@@ -152,9 +153,8 @@ class History:
         tasks = asyncio.all_tasks(self.loop)
         for task in tasks:
             task.cancel()
-        with loops.running(self.loop):
-            self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
         asyncio.set_event_loop(None)
 
@@ -421,8 +421,8 @@ class History:
             **held,
             "records": memory.entries,
             "entries": memory.queues.entries,
-            "ids": memory._ids,
-            "places": memory._places,
+            "ids": memory.entries._ids,
+            "places": memory.left_pods._places,
             "moving": memory.reservations.moving,
             "evicting": memory.queues.evicting,
         }

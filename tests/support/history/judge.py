@@ -48,6 +48,7 @@ from support.history.stored import (
     beyond_slots,
     count_of,
     cpu_of,
+    granted_each,
     heads_for,
     holds,
     last_of,
@@ -198,7 +199,7 @@ class Judge:
         """What its slots take: node, and amounts by resource.
 
         A Workload keeps the templates that it was admitted with, and those of a set may be edited: a pod in a slot
-        takes what it asks for, and an empty slot the less of what was asked for and is asked for now.
+        takes what it asks for, and an empty slot the least of what was granted, was asked for and is asked for now.
         """
         if not is_set(job):
             yield from taken(workload)
@@ -209,6 +210,9 @@ class Judge:
             asked = requests(part.template["spec"])
             if part.pod_set in least and asked["cpu"] < least[part.pod_set]["cpu"]:
                 least[part.pod_set] = asked
+        for name, cpu in granted_each(workload).items():  # its templates follow a rolling update, and its slots do not
+            if name in least:
+                least[name] = {**least[name], "cpu": min(least[name]["cpu"], cpu)}
         inside: dict[int | None, list[dict[str, int]]] = defaultdict(list)
         for pod in self._holders(workload):
             inside[slice_of(pod, slices)].append(requests(pod["spec"]))

@@ -6,25 +6,24 @@ Nothing waits really; where nothing is ready, time jumps to the next timer.
 
 import asyncio
 import random
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from heapq import heappop
-from types import FunctionType
+
+from clock import Clock
 
 EPOCH = 1_795_219_200.0  # 2026-11-21T00:00:00Z
-OURS = ("ungater", "kube", "queueing", "engine")
-_real = {"time": time.time, "monotonic": time.monotonic}
 
 
 class Loop(asyncio.BaseEventLoop):
-    """See the module's rules. ``limit``: steps, after which it is taken for granted that something loops for ever."""
+    """See the module's rules. ``limit``: steps, after which it is taken for granted that something loops for ever.
+
+    ``clock``: its time, for the code under test.
+    """
 
     def __init__(self, choose: random.Random | None, limit: int = 10**9) -> None:
         super().__init__()
         self._ready = []  # the base class appends to it and clears it
         self.now = 0.0
+        self.clock = Clock(now=lambda: EPOCH + self.now, monotonic=self.time)
         self.steps = 0
         self.limit = limit
         self.choose = choose  # None: first come, first served
@@ -58,42 +57,3 @@ class Loop(asyncio.BaseEventLoop):
     def step(self, handle: asyncio.Handle) -> None:
         """Do one thing that is ready; whatever else is waits for its end."""
         handle._run()
-
-
-@contextmanager
-def running(loop: Loop) -> Iterator[None]:
-    """``time`` is the loop's while this lasts, for the code under test too, whatever it took for its default clock."""
-    clocks: dict[Callable, Callable] = {
-        _real["time"]: lambda: EPOCH + loop.now,
-        _real["monotonic"]: lambda: loop.now,
-    }
-    defaults = list(_defaults())
-    time.time, time.monotonic = clocks[_real["time"]], clocks[_real["monotonic"]]
-    for function, name, clock in defaults:
-        function.__kwdefaults__[name] = clocks[clock]
-    try:
-        yield
-    finally:
-        time.time, time.monotonic = _real["time"], _real["monotonic"]
-        for function, name, clock in defaults:
-            function.__kwdefaults__[name] = clock
-
-
-_found: dict[int, list[tuple[FunctionType, str, Callable]]] = {}
-
-
-def _defaults() -> list[tuple[FunctionType, str, Callable]]:
-    """Keyword-only arguments of our functions whose default is a clock: they were bound when their module was read."""
-    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] in OURS]
-    if len(modules) not in _found:
-        _found.clear()
-        _found[len(modules)] = [
-            (function, name, value)
-            for module in modules
-            for thing in vars(module).values()
-            for function in (thing, *(vars(thing).values() if isinstance(thing, type) else ()))
-            if isinstance(function, FunctionType) and getattr(thing, "__module__", "") == module.__name__
-            for name, value in (function.__kwdefaults__ or {}).items()
-            if value is _real["time"] or value is _real["monotonic"]
-        ]
-    return _found[len(modules)]

@@ -106,6 +106,13 @@ def usage_of(admission: Json | None) -> int:
     return sum(int((each.get("resourceUsage") or {}).get("cpu", 0)) for each in parts)
 
 
+def granted_each(workload: Json) -> dict[str, int]:
+    """By pod set, the cpu that an admission grants to each of its pods."""
+    parts = (admission_of(workload) or {"podSetAssignments": []})["podSetAssignments"]
+    given = {each["name"]: (each.get("resourceUsage") or {}).get("cpu") for each in parts if each.get("count")}
+    return {each["name"]: int(cpu) // each["count"] for each in parts if (cpu := given.get(each["name"])) is not None}
+
+
 def nominal_of(queue: Json) -> int:
     """A queue's own quota."""
     return int(queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"])

@@ -18,6 +18,7 @@ import aiohttp
 from multidict import CIMultiDict
 from support.history.server import Refused, Server, encode
 
+from clock import Clock
 from kube.client import Client
 from kube.connection.config import Connection
 
@@ -53,13 +54,13 @@ class Wire:
         self.calls = 0
         self.streams: set[Stream] = set()
 
-    def client(self) -> Client:
-        """A client that speaks over this wire."""
+    def client(self, clock: Clock) -> Client:
+        """A client that speaks over this wire, by this clock."""
         with (
             patch.object(aiohttp, "ClientSession", lambda **_: self),
             patch.object(aiohttp, "TCPConnector", lambda **_: None),
         ):
-            return Client(Connection("http://server"))
+            return Client(Connection("http://server"), clock=clock)
 
     # --- as an HTTP session ------------------------------------------------------------------------------------------
 

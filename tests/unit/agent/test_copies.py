@@ -15,6 +15,7 @@ from agent.copies import CONFIG, CPU_STATE, DEVICE_STATE, MEMORY_STATE, NAMES, C
 from agent.kubelet import checkpoints
 from agent.kubelet.checkpoints import Unreadable
 from agent.kubelet.reader import Reader
+from clock import SYSTEM
 from crds.settings import Settings
 
 SECRET = "private key"
@@ -158,8 +159,8 @@ def test_what_cannot_be_read_is_told_to_the_agent(kept, kubelet, target, monkeyp
 
 
 def test_the_agent_reads_copies_as_it_reads_the_kubelets_files(kept, kubelet, target):
-    own = Reader(Settings(agent_kubelet_directory=str(kubelet))).read()
-    copied = Reader(Settings(agent_kubelet_directory=str(target))).read()
+    own = Reader(Settings(agent_kubelet_directory=str(kubelet)), SYSTEM).read()
+    copied = Reader(Settings(agent_kubelet_directory=str(target)), SYSTEM).read()
     assert (own.config, own.cpu, own.memory, own.devices) == (
         copied.config,
         copied.cpu,
@@ -171,7 +172,7 @@ def test_the_agent_reads_copies_as_it_reads_the_kubelets_files(kept, kubelet, ta
 
 def test_a_device_file_that_cannot_be_copied_is_not_taken_for_a_kubelet_without_devices(kept, kubelet, target):
     (kubelet / DEVICE_STATE).unlink()
-    reader = Reader(Settings(agent_kubelet_directory=str(target)))
+    reader = Reader(Settings(agent_kubelet_directory=str(target)), SYSTEM)
     kept.look()
     assert reader.read().devices is not None
     (kubelet / DEVICE_STATE).symlink_to(kubelet / "config.json")
@@ -180,7 +181,7 @@ def test_a_device_file_that_cannot_be_copied_is_not_taken_for_a_kubelet_without_
 
 
 def test_copies_that_nobody_keeps_are_not_read(kept, target):
-    reader = Reader(Settings(agent_kubelet_directory=str(target)))
+    reader = Reader(Settings(agent_kubelet_directory=str(target)), SYSTEM)
     kept.beat()
     assert reader.read().cpu is not None
     long_ago = time.time() - copies.SILENT_SECONDS - 1

@@ -11,6 +11,7 @@ from agent.machine import cpuset, sysfs
 from agent.machine.gpus import Gpus
 from agent.podresources.client import Answer, Resources
 from agent.pods import GRACE_SECONDS, NodePod, PodStatus, Roster, pod
+from clock import SYSTEM
 from crds.settings import Settings
 from kube.objects import ObjectMeta
 
@@ -33,7 +34,7 @@ def kubelet(tmp_path):
 
 @pytest.fixture
 def read(kubelet):
-    reader = Reader(Settings(agent_kubelet_directory=str(kubelet.folder)))
+    reader = Reader(Settings(agent_kubelet_directory=str(kubelet.folder)), SYSTEM)
 
     def of(*, served=True, without=()):
         for name in without:
@@ -155,7 +156,7 @@ def test_files_alone(kubelet, read, hardware):
 
 
 def test_nothing_at_all(hardware, tmp_path):
-    reader = Reader(Settings(agent_kubelet_directory=str(tmp_path / "none")))
+    reader = Reader(Settings(agent_kubelet_directory=str(tmp_path / "none")), SYSTEM)
     reading = reader.read()
     assert not usable(reading)
     assert len(reading.problems) == 5
@@ -263,7 +264,7 @@ def test_a_static_pod_is_known_by_the_kubelets_uid():
 
 
 def test_the_files_are_watched_over_renames(kubelet):
-    reader = Reader(Settings(agent_kubelet_directory=str(kubelet.folder)))
+    reader = Reader(Settings(agent_kubelet_directory=str(kubelet.folder)), SYSTEM)
     before = reader.signature()
     assert reader.signature() == before
     kubelet.hold("u1", namespace="d", pod="u1", cpus="1")

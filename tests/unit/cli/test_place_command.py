@@ -308,6 +308,19 @@ def test_victims_are_named(tmp_path):
     (answer,) = ask(tmp_path, train, cluster=[*cluster, cluster_queue(32)], status=3)
     assert answer["state"] == "Waits"
     assert "ClusterQueue cq allows none" in answer["relief"]["preemption"]
+    others = [one for one in cluster if one is not high]
+    meek = {**high, "preemptionPolicy": "Never"}
+    (answer,) = ask(tmp_path, train, cluster=[*others, meek, cluster_queue(32, **policy)], status=3)
+    assert answer["state"] == "Waits"
+    assert "it evicts nobody (preemptionPolicy Never" in answer["relief"]["preemption"]
+    owner_job["spec"]["template"]["spec"]["priorityClassName"] = "online"
+    about = {"name": "online", "annotations": {"topogate.dev/preemptible": "false"}}
+    online = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": about, "value": 1}
+    (answer,) = ask(tmp_path, train, cluster=[*cluster, online, cluster_queue(32, **policy)], status=3)
+    assert answer["state"] == "Waits"
+    assert [one["name"] for one in answer["relief"]["enough"]] == ["pod/x0", "pod/x1"], (
+        "it is not among those who could go"
+    )
 
 
 def test_the_table_says_where(tmp_path):

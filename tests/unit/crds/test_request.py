@@ -180,6 +180,27 @@ def test_wishes_are_read_with_their_defaults():
     assert parse_wish(given) == NumaWish(TopologyPolicy.SOCKET, ("cpu", "nvidia.com/gpu"), "prefer")
 
 
+@pytest.mark.parametrize("value", ["require", "prefer"])
+def test_a_wish_for_linked_devices_alone_is_a_request_to_be_placed_anywhere(value):
+    keys, link = Keys(), {LINK: value}
+    for found in (parse_request(link, keys), parse_job_request(link, None, keys), parse_job_request(None, link, keys)):
+        assert (found.policy, found.level) == (Policy.UNCONSTRAINED, None)
+    assert parse_job_request(None, link, keys).field == f"spec.template.metadata.annotations[{LINK}]"
+    with_level = parse_request({**link, keys.required[0]: "rack"}, keys)
+    assert (with_level.policy, with_level.level) == (Policy.REQUIRED, "rack")
+    declined = {keys.unconstrained: "false"}
+    assert parse_job_request(link, declined, keys) is None
+    assert parse_request({NUMA: "restricted"}, keys) is None
+
+
+def test_what_the_qos_does_not_guarantee_is_no_wish():
+    qos = "topogate.dev/topology-qos"
+    assert parse_wish({NUMA: "socket", qos: "best-effort"}).policy is TopologyPolicy.BEST_EFFORT
+    assert parse_wish({NUMA: "socket", qos: "numa-guaranteed"}).policy is TopologyPolicy.RESTRICTED
+    assert parse_wish({qos: "guaranteed", RESOURCES: "cpu"}) == NumaWish(TopologyPolicy.RESTRICTED, ("cpu",))
+    assert parse_wish({NUMA: "none", qos: "guaranteed"}) == NumaWish()
+
+
 @pytest.mark.parametrize(
     ("key", "value", "allowed"),
     [

@@ -3,9 +3,11 @@
 import msgspec
 import pytest
 
+from engine.model import Taint, Toleration
+from engine.preemption.model import Strategy
 from kube import queues
 from kube.objects import ResourceFlavor
-from queueing.model import Preemption, Quota, Reclaim, Stop, Within
+from queueing.model import NonPreemptible, Preemption, Quota, Reclaim, Stop, Within
 
 
 def read(body, kind):
@@ -47,6 +49,9 @@ def test_every_rule_is_taken_over():
                 "reclaimWithinCohort": "LowerPriority",
                 "withinClusterQueue": "LowerOrNewerEqualPriority",
                 "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": 7},
+                "nonPreemptible": "ByWorkload",
+                "strategy": "IncrementalMinimal",
+                "alpha": 0.25,
             },
             stopPolicy="HoldAndDrain",
             fairSharing={"weight": "500m"},
@@ -54,7 +59,13 @@ def test_every_rule_is_taken_over():
     )
     assert (found.strict, found.borrow_first, found.preempt_first) == (True, False, True)
     assert found.preemption == Preemption(
-        within=Within.LOWER_OR_NEWER, reclaim=Reclaim.LOWER, borrowing=True, threshold=7
+        within=Within.LOWER_OR_NEWER,
+        reclaim=Reclaim.LOWER,
+        borrowing=True,
+        threshold=7,
+        non_preemptible=NonPreemptible.BY_WORKLOAD,
+        strategy=Strategy.INCREMENTAL_MINIMAL,
+        alpha=0.25,
     )
     assert (found.stop, found.weight) == (Stop.DRAIN, 500)
 
@@ -77,6 +88,10 @@ def test_a_local_queue_knows_its_namespace_and_whether_it_is_stopped():
 def test_a_flavor_with_a_topology_is_the_engines():
     plain = read({"metadata": {"name": "f"}, "spec": {"nodeLabels": {"a": "b"}}}, ResourceFlavor)
     assert queues.plain_flavor(plain).node_labels == {"a": "b"}
+    spec = {"nodeTaints": [{"key": "t", "effect": "NoSchedule"}], "tolerations": [{"key": "t", "operator": "Exists"}]}
+    tainted = queues.plain_flavor(read({"metadata": {"name": "f"}, "spec": spec}, ResourceFlavor))
+    assert tainted.taints == (Taint(key="t", effect="NoSchedule"),)
+    assert tainted.tolerations == (Toleration(key="t", operator="Exists"),)
     placed = read({"metadata": {"name": "f"}, "spec": {"topology": {"levels": ["rack"]}}}, ResourceFlavor)
     assert queues.plain_flavor(placed) is None
 

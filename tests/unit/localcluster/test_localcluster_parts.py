@@ -15,6 +15,7 @@ from cryptography import x509
 
 from cli import local
 from cli.output import Failure
+from clock import SYSTEM
 from localcluster import commands, pki, process, supervisor
 from localcluster.nodes import Fleet, is_ready, make_node
 from localcluster.options import API_SERVER, COMPONENTS, ETCD, KWOK, Options
@@ -67,7 +68,7 @@ def test_free_preferred_ports_are_taken_again():
 
 
 def test_certificates_verify_and_files_are_private(tmp_path):
-    pki.write_all(tmp_path / "pki", "https://127.0.0.1:1")
+    pki.write_all(tmp_path / "pki", "https://127.0.0.1:1", SYSTEM.utc())
     for path in (tmp_path / "pki").iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
     cluster = x509.load_pem_x509_certificate((tmp_path / "pki" / "ca.crt").read_bytes())
@@ -82,7 +83,7 @@ def test_certificates_verify_and_files_are_private(tmp_path):
 
 
 def test_serving_certificate_is_accepted_for_loopback(tmp_path):
-    pki.write_all(tmp_path, "https://127.0.0.1:1")
+    pki.write_all(tmp_path, "https://127.0.0.1:1", SYSTEM.utc())
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(tmp_path / "apiserver.crt", tmp_path / "apiserver.key")
     client = ssl.create_default_context(cafile=tmp_path / "ca.crt")
@@ -104,7 +105,7 @@ def test_serving_certificate_is_accepted_for_loopback(tmp_path):
 
 
 def test_kubeconfig_follows_the_port(tmp_path):
-    pki.write_all(tmp_path, "https://127.0.0.1:1")
+    pki.write_all(tmp_path, "https://127.0.0.1:1", SYSTEM.utc())
     pki.rewrite_server(tmp_path / "admin.kubeconfig", "https://127.0.0.1:2")
     config = yaml.safe_load((tmp_path / "admin.kubeconfig").read_text())
     assert config["clusters"][0]["cluster"]["server"] == "https://127.0.0.1:2"

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from agent import copies
-from crds.constants import DEFAULT_DOMAIN, NAMESPACE, Keys
+from crds.constants import DEFAULT_DOMAIN, GPU_LINK, NAMESPACE, Keys
 from crds.device_annotations import DEFAULT
 from crds.request import WISHES
 from crds.settings import Settings, from_mapping
@@ -62,16 +62,22 @@ def test_rules_know_every_key(domain):
     keys = Keys(domain)
     (webhooks,) = of_kind("MutatingWebhookConfiguration", Options(domain=domain))
     policy = named("ValidatingAdmissionPolicy", render.POLICY, Options(domain=domain))
-    for key in keys.requests:
+    for key in (*keys.requests, GPU_LINK):
         for webhook in webhooks["webhooks"]:
             assert f"'{key}'" in webhook["matchConditions"][0]["expression"]
         assert f"'{key}'" in yaml.safe_dump(policy, width=10_000)
+    variables = {one["name"]: one["expression"] for one in policy["spec"]["variables"]}
+    for key in (*keys.requests, GPU_LINK):
+        assert f"'{key}'" in variables["requests"]
     for key in (keys.gate, keys.workload, keys.pod_set):
         assert f"'{key}'" in yaml.safe_dump(policy, width=10_000)
     carries, _, changed = (each["expression"] for each in webhooks["webhooks"][0]["matchConditions"])
+    changed_jobset = webhooks["webhooks"][1]["matchConditions"][1]["expression"]
     for key in WISHES:
         assert f"'{key}'" in carries
         assert f"'{key}'" in changed
+        assert f"'{key}'" in changed_jobset
+        assert f"'{key}'" in variables["wishes"]
 
 
 def test_the_agent_has_a_namespace_of_its_own():

@@ -6,6 +6,7 @@ from sim_factories import GIB, GPU, ends, make_job, simulate, waits
 from cli.simulate.cluster import generated
 from cli.simulate.options import Made
 from engine.model import PodSet, Policy, TopologyRequest
+from engine.numa.score import AlignmentOverPacking
 from simulator.model import Job, Options, Placing, guaranteed
 from simulator.model import Policy as How
 from simulator.results import End
@@ -81,3 +82,12 @@ def test_who_holds_which_devices_and_who_crosses_sockets_without_need():
     assert sorted(held.values()) == [False, False, True]
     assert sorted(device for devices in held for device in devices) == list(range(8))
     assert simulate(cluster(kubelet="best-effort"), jobs, SPREAD, picture=2500).instances == ()
+
+
+def test_a_policy_says_what_may_be_given_up_to_align_pods():
+    """Three and three leave one GPU in each socket; a pair goes there, or to the idle server that aligns it."""
+    jobs = [job("a", 0, 1000, 3), job("b", 0, 2000, 3), job("pair", 1, 100, 2)]
+    site = cluster(hosts=2, kubelet="best-effort")
+    for alignment, crossing in ((AlignmentOverPacking.NEVER, 1), (AlignmentOverPacking.ALWAYS, 0)):
+        pair = simulate(site, jobs, How("topology", alignment=alignment)).outcomes[2]
+        assert (pair.crossing, pair.split) == (crossing, crossing)

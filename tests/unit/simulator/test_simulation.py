@@ -2,13 +2,14 @@
 
 import random
 
+import msgspec
 import numpy as np
 import pytest
 from sim_factories import GPU, RACK, ends, make_cluster, make_job, simulate, waits
 
 from engine.model import Pod
 from engine.preemption.model import Strategy
-from queueing.model import ClusterQueue, FlavorQuotas, LocalQueue, Quota, ResourceGroup
+from queueing.model import ClusterQueue, FlavorQuotas, LocalQueue, NonPreemptible, Quota, ResourceGroup
 from simulator.generate import JobSite, generate
 from simulator.model import Options, Placing, Policy
 from simulator.results import End
@@ -94,6 +95,15 @@ def test_preemption_takes_grace_and_the_victim_begins_anew(policy):
     assert ends(kept) == {"high": 150, "low": 150 + 1000 - 80}
     assert next(o for o in kept.outcomes if o.name == "low").lost == 20
     assert waits(simulate(one_node(), jobs, policy)) == {"low": 0, "high": 900}
+
+
+def test_nobodys_victim_stays_and_who_preempts_nobody_waits():
+    preempting = Policy("p", preemption=True)
+    low, high = make_job("low", 0, 1000), make_job("high", 100, 50, priority=9)
+    kept = msgspec.structs.replace(low, non_preemptible=NonPreemptible.BY_CLASS)
+    meek = msgspec.structs.replace(high, preempts=False)
+    for jobs in ([kept, high], [low, meek]):
+        assert waits(simulate(one_node(), jobs, preempting)) == {"low": 0, "high": 900}
 
 
 def test_the_strategy_of_preemption_says_who_has_to_go():

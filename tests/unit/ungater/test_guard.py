@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 from support.owned import KEYS, make_job, slot_map
 from support.world import NODES, World, stored_workload
 
+from clock import SYSTEM
 from kube.objects import key
 from kube.pods import convert
 from ungater import guard as guarding
@@ -28,7 +29,7 @@ def logged():
 
 def test_an_error_is_counted_each_time_and_logged_once(logged):
     kinds = []
-    guard = Guard(kinds.append)
+    guard = Guard(SYSTEM, kinds.append)
     for name in ("a", "a", "b"):
         with guard("pod", name):
             raise PoisonError
@@ -39,7 +40,7 @@ def test_an_error_is_counted_each_time_and_logged_once(logged):
 
 def test_what_ends_the_process_is_not_kept():
     for error in (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
-        with pytest.raises(error), Guard()("pod", "a"):
+        with pytest.raises(error), Guard(SYSTEM)("pod", "a"):
             raise error
 
 
@@ -53,7 +54,7 @@ async def test_a_loop_that_fails_begins_again(monkeypatch):
             raise PoisonError
         await asyncio.sleep(60)
 
-    task = asyncio.create_task(Guard(kinds.append).forever("loop", loop))
+    task = asyncio.create_task(Guard(SYSTEM, kinds.append).forever("loop", loop))
     while len(began) < 3:
         await asyncio.sleep(0)
     task.cancel()
@@ -97,7 +98,7 @@ def test_a_poisoned_pod_takes_one_of_pods_and_all_others_are_taken_in(poisoned):
 
 def test_a_job_whose_workload_cannot_be_read_is_no_half_entry_that_a_start_waits_for(monkeypatch):
     world = World()
-    from ungater.cache import cache as module
+    from ungater.cache import views as module
 
     real = module.observed_of
 
@@ -112,12 +113,12 @@ def test_a_job_whose_workload_cannot_be_read_is_no_half_entry_that_a_start_waits
         world.put("workload", stored_workload(world.memory.entries[id_of(job)].job, slot_map(("b/r1/n1", 1))))
     monkeypatch.setattr(module, "observed_of", observed_of)
     again = world.restarted()
-    assert set(again.entries) == set(again._ids.values()) == {id_of(jobs[0]), id_of(jobs[2])}
+    assert set(again.entries) == set(again.entries._ids.values()) == {id_of(jobs[0]), id_of(jobs[2])}
 
 
 def test_a_poisoned_job_does_not_end_a_start(monkeypatch):
     world = World()
-    from ungater.cache import cache as module
+    from ungater.cache import jobs as module
 
     real = module.owner_of
 

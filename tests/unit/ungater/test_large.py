@@ -61,7 +61,7 @@ def test_what_answers_are_remembered_by_is_short():
     large = make_owner(spec={"nodeSelector": {f"k{n}": "v" * 60 for n in range(200)}})
     world = World()
     world.put("node", NODES[0])
-    pod_set = world.memory.pod_set(make_record(large), large.pod_sets[0], ANYWHERE)
+    pod_set = world.memory.pod_sets.pod_set(make_record(large), large.pod_sets[0], ANYWHERE)
     workload = Workload(key="ns/w", namespace="ns", queue="q", pod_sets=(pod_set,), priority=0, created=0.0)
     other = msgspec.structs.replace(workload, pod_sets=(msgspec.structs.replace(pod_set, count=9),))
     assert len(shape(workload)) == 32

@@ -38,15 +38,25 @@ def make_state(nodes, pods=()):
 
 NODES = [make_node(f"n{i}", f"b{i // 4}", f"r{i // 2 % 2}") for i in range(8)]
 
+NOW = 100.0  # monotonic
+
 
 def value(metrics, name, **labels):
     return metrics.registry.get_sample_value(name, labels)
 
 
+def test_pods_without_a_record_are_told_by_source_and_by_the_leader_alone():
+    metrics = Metrics()
+    metrics.set_unrecorded({"NodeResourceTopology": 2})
+    assert value(metrics, "topogate_unrecorded_pods", source="NodeResourceTopology") == 2
+    metrics.forget()
+    assert value(metrics, "topogate_unrecorded_pods", source="NodeResourceTopology") is None
+
+
 def test_capacity_in_base_units():
     metrics = Metrics()
     state = make_state([*NODES, make_node("off", "b9", unschedulable=True)], pods=[make_pod("a", "n0", 3, 1500)])
-    metrics.set_capacity(state)
+    metrics.set_capacity(state, NOW)
     assert value(metrics, "topogate_flavor_free", flavor="tas", resource=GPU) == 61
     assert value(metrics, "topogate_flavor_free", flavor="tas", resource="cpu") == 8 * 96 - 1.5
     assert value(metrics, "topogate_flavor_allocatable", flavor="tas", resource=GPU) == 72
@@ -62,17 +72,17 @@ def test_nodes_without_a_level_label_are_counted():
     lost = make_node("lost")
     del lost.labels[RACK]
     metrics = Metrics()
-    metrics.set_capacity(make_state([*NODES, lost]))
+    metrics.set_capacity(make_state([*NODES, lost]), NOW)
     assert value(metrics, "topogate_flavor_nodes", flavor="tas", state="unlabeled") == 1
 
 
 def test_what_is_no_more_has_no_series():
     metrics, state = Metrics(), make_state(NODES)
     state.set_flavor(make_flavor("other", levels=LEVELS[:2]))
-    metrics.set_capacity(state)
+    metrics.set_capacity(state, NOW)
     assert value(metrics, "topogate_domains", flavor="other", level=RACK) == 4
     state.remove_flavor("other")
-    metrics.set_capacity(state)
+    metrics.set_capacity(state, NOW)
     assert value(metrics, "topogate_domains", flavor="other", level=RACK) is None
     assert value(metrics, "topogate_domains", flavor="tas", level=RACK) == 4
     metrics.set_pending({"NoQueue": 2})
@@ -81,18 +91,18 @@ def test_what_is_no_more_has_no_series():
     metrics.forget()
     text = generate_latest(metrics.registry).decode()
     assert not [line for line in text.splitlines() if line.startswith(("topogate_pending", "topogate_flavor"))]
-    metrics.set_capacity(state)  # leads again, and nothing has changed
+    metrics.set_capacity(state, NOW)  # leads again, and nothing has changed
     assert value(metrics, "topogate_domains", flavor="tas", level=RACK) == 4
 
 
 def test_nothing_is_computed_where_nothing_changed(monkeypatch):
     metrics, state = Metrics(), make_state(NODES)
-    metrics.set_capacity(state)
+    metrics.set_capacity(state, NOW)
     monkeypatch.setattr("ungater.metrics.Capacity", None)
-    metrics.set_capacity(state)
+    metrics.set_capacity(state, NOW)
     monkeypatch.undo()
     state.set_pod(make_pod("a", "n0", 8))
-    metrics.set_capacity(state)
+    metrics.set_capacity(state, NOW)
     assert value(metrics, "topogate_free_domains", flavor="tas", level=HOST) == 7
 
 

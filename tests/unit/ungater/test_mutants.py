@@ -13,6 +13,8 @@ from support.mutant_world import A_ROUND, Found, Round, memory
 
 from kube.objects import key
 from ungater.cache.cache import Cache
+from ungater.cache.pods import PodEvents
+from ungater.cache.workloads import WorkloadEvents
 
 SOME = 4 * A_ROUND
 COUNT = int(os.environ.get("TOPOGATE_FUZZ_OBJECTS", SOME))
@@ -50,14 +52,14 @@ def test_no_object_costs_another_one_anything_and_nothing_is_kept_of_those_that_
 
 def test_a_mutant_that_is_not_guarded_is_seen(monkeypatch):
     """The same rounds see an error that no guard caught, and an honest object that it cost something."""
-    real = Cache._load_pod
+    real = PodEvents.load
 
-    def load(memory, pod):
+    def load(pods, pod):
         if not key(pod).startswith("honest/"):
             raise ZeroDivisionError
-        real(memory, pod)
+        real(pods, pod)
 
-    monkeypatch.setattr(Cache, "_load_pod", load)
+    monkeypatch.setattr(PodEvents, "load", load)
     guarded, found = Found(), Found()
     Round(SEED, range(40), guarded, mutant_world.tables()).live()
     assert {place.partition(" ")[0] for place in guarded.poisoned} == {"pod:"}
@@ -70,14 +72,14 @@ def test_a_mutant_that_is_not_guarded_is_seen(monkeypatch):
 
 def test_what_fails_while_a_failure_is_told_ends_nothing(monkeypatch):
     """The answer to a write is taken in wherever that is; here none of a tenant's can be."""
-    real = Cache.written
+    real = WorkloadEvents.written
 
-    def written(memory, record, known):
-        real(memory, record, known)
+    def written(workloads, record, known):
+        real(workloads, record, known)
         if not record.key.startswith("honest/"):
             raise ZeroDivisionError
 
-    monkeypatch.setattr(Cache, "written", written)
+    monkeypatch.setattr(WorkloadEvents, "written", written)
     found = Found()
     Round(SEED, range(40), found, mutant_world.tables()).live()
     assert any(place.startswith("workload:") for place in found.poisoned)

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from clock import SYSTEM
 from kube.errors import ConnectionFailed
 from kube.parents import JobSet
 from kube.resources import JOB_SETS
@@ -24,7 +25,7 @@ class Client:
 async def test_a_start_asks_again_at_once_what_is_served():
     """Else it goes on without JobSets, and what they hold is given to others."""
     informer = OptionalInformer(
-        Client(2), JOB_SETS, JobSet, on_event=lambda _: None, look_seconds=3600.0, first_seconds=60.0
+        Client(2), JOB_SETS, JobSet, on_event=lambda _: None, look_seconds=3600.0, first_seconds=60.0, clock=SYSTEM
     )
     task = asyncio.create_task(informer.run())
     assert await informer.first()
@@ -34,7 +35,7 @@ async def test_a_start_asks_again_at_once_what_is_served():
 
 async def test_a_start_does_not_wait_for_ever():
     informer = OptionalInformer(
-        Client(10**9), JOB_SETS, JobSet, on_event=lambda _: None, look_seconds=3600.0, first_seconds=0.05
+        Client(10**9), JOB_SETS, JobSet, on_event=lambda _: None, look_seconds=3600.0, first_seconds=0.05, clock=SYSTEM
     )
     task = asyncio.create_task(informer.run())
     assert not await informer.first()

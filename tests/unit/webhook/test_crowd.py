@@ -11,6 +11,11 @@ import pytest
 from webhook.crowd import GRACE_SECONDS, LARGE_BYTES, OURS_SECONDS, PATIENCE_SECONDS, SHORT_GRACE_SECONDS, Crowd, Why
 
 
+def nothing():
+    """There is nothing to end, and nothing to read."""
+    return False
+
+
 class Clients:
     """Those who come to a crowd, by name; ``gone`` are those who had to go."""
 
@@ -18,11 +23,8 @@ class Clients:
         self.gone, self.why = [], []
         self.crowd = Crowd(most, tell=self.why.append, **arguments)
 
-    def come(self, name, now):
-        place = self.crowd.enter(now)
-        if place is not None:
-            place.end = lambda: self.gone.append(name)
-        return place
+    def come(self, name, now, unread=nothing):
+        return self.crowd.enter(now, lambda: self.gone.append(name), unread)
 
     def known(self, name, now):
         place = self.come(name, now)
@@ -87,12 +89,12 @@ def test_a_newcomer_waits_where_nobody_is_slow_or_idle_and_is_told_when_there_is
     first, second = clients.come("a", 0), clients.come("b", 0.25)
     assert clients.come("c", 0.5) is None
     assert clients.crowd.wait(0.5) == GRACE_SECONDS - 0.5
-    clients.crowd.on_room = lambda: told.append(1)
+    clients.crowd.await_room(lambda: told.append(1))
     first.answered(0.6, known=True)
     assert told == [1]
     assert clients.come("c", 0.6)
     assert clients.come("d", 0.6) is None
-    clients.crowd.on_room = lambda: told.append(2)
+    clients.crowd.await_room(lambda: told.append(2))
     second.leave()
     second.leave()
     assert told == [1, 2]
@@ -113,8 +115,8 @@ def test_where_newcomers_have_had_to_wait_for_long_nobody_has_much_time():
 
 def test_one_that_we_have_not_come_to_is_not_slow_for_a_while():
     clients = Clients(4)
-    busy, heard = clients.come("a", 0), clients.come("b", 0.1)
-    busy.unread = heard.unread = lambda: True
+    clients.come("a", 0, unread=lambda: True)
+    heard = clients.come("b", 0.1, unread=lambda: True)
     assert clients.come("c", 3) is None
     heard.heard()  # what it sends now is not its first
     assert clients.come("c", 3)
@@ -186,7 +188,7 @@ class Attack:
     """
 
     def __init__(self, times, *, kept=False):
-        self.crowd = Crowd(256)
+        self.crowd, self.waits = Crowd(256), False
         self.kept, self.connection = kept, None
         self.queue, self.gone, self.serial = deque(), set(), itertools.count()
         self.events = []
@@ -232,13 +234,18 @@ class Attack:
             place.leave()
 
     def look(self, _):
-        self.crowd.on_room = None
+        self.crowd.stop_awaiting_room()
+        self.waits = False
+
+    def room(self):
+        self.waits = False
 
     def admit(self, now):
-        while self.queue and self.crowd.on_room is None:
-            place = self.crowd.enter(now)
+        while self.queue and not self.waits:
+            place = self.crowd.enter(now, nothing, nothing)
             if place is None:
-                self.crowd.on_room = lambda: None
+                self.crowd.await_room(self.room)
+                self.waits = True
                 self.at(now + self.crowd.wait(now), self.look)
             elif (began := self.queue.popleft()) is not None:
                 self.at(now + NEEDS_SECONDS, self.whole, began, place)
@@ -269,11 +276,14 @@ def test_a_connection_that_an_api_server_keeps_is_not_taken_by_those_that_never_
 def test_a_burst_of_api_servers_is_served_whole_also_by_a_slow_machine(handshake):
     """More at once than there are places: nobody is closed, all wait for their turn."""
     why = []
+
+    def hello():
+        return True  # it said it, and we have not come to it
+
     crowd, now, waiting, served, places = Crowd(256, tell=why.append), 0.0, 2000, 0, deque()
     while served < 2000:
-        while waiting and (place := crowd.enter(now)) is not None:
+        while waiting and (place := crowd.enter(now, nothing, hello)) is not None:
             waiting -= 1
-            place.unread = lambda: True  # it said hello, and we have not come to it
             places.append(place)
         now += handshake
         places.popleft().answered(now, known=True)

@@ -30,7 +30,7 @@ def in_a_hurry(monkeypatch):
 
 
 def crowd_of(running):
-    return running._listeners[0][1].crowd
+    return running._listeners[0][0].crowd
 
 
 @asynccontextmanager
@@ -170,7 +170,7 @@ async def test_a_crowd_at_the_port_for_health_does_not_keep_the_kubelet_out(in_a
         probe = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
         reader, _ = await stack.enter_async_context(connected(running.health_port, probe, tls=None))
         assert (await reader.read()).startswith(b"HTTP/1.1 200")
-        assert len(running._listeners[2][1].crowd) <= 32
+        assert len(running._listeners[2][0].crowd) <= 32
 
 
 async def test_with_a_crowd_there_the_end_is_not_held_up(monkeypatch):

@@ -321,7 +321,8 @@ def test_a_job_has_no_other_pod_set():
     [
         ("topogate.dev/numa-policy", "single", '"single-numa-node"'),
         ("topogate.dev/gpu-link", "yes", '"require", "prefer"'),
-        ("topogate.dev/topology-qos", "burstable", '"guaranteed", "best-effort"'),
+        ("topogate.dev/topology-qos", "burstable", '"guaranteed", "numa-guaranteed", "best-effort"'),
+        ("topogate.dev/preemptible", "no", '"true", "false"'),
         ("topogate.dev/numa-resources", "nvidia.com/gpu,,cpu", '"nvidia.com/gpu,cpu"'),
         ("topogate.dev/numa-resources", "", '"nvidia.com/gpu,cpu"'),
     ],
@@ -348,6 +349,7 @@ OWN = {
     "topogate.dev/numa-resources": "nvidia.com/gpu,cpu",
     "topogate.dev/gpu-link": "require",
     "topogate.dev/topology-qos": "guaranteed",
+    "topogate.dev/preemptible": "false",
 }
 
 
@@ -377,6 +379,22 @@ def test_own_annotations_without_a_request_are_left_alone_and_told(place):
     (warning,) = decision.warnings
     assert "numa-policy] has no effect without a topology request" in warning
     assert UNCONSTRAINED in warning
+
+
+@pytest.mark.parametrize("value", ["require", "prefer"])
+def test_a_wish_for_linked_devices_alone_is_gated_and_placed_anywhere(value):
+    link = {"topogate.dev/gpu-link": value}
+    for job in (make_job(link), make_job(template=link)):
+        decision = decide_job(job)
+        after = patched(job, plain(decision))["spec"]["template"]
+        assert after["spec"]["schedulingGates"] == [{"name": GATE}]
+        assert after["metadata"]["annotations"] == {**link, UNCONSTRAINED: "true", POD_SET: "main"}
+        assert decision.warnings == ()
+    pod = make_pod(link)
+    assert patched(pod, plain(decide_pod(pod)))["spec"]["schedulingGates"] == [{"name": GATE}]
+    declined = make_pod({**link, UNCONSTRAINED: "false"})
+    assert plain(decide_pod(declined)) == []
+    assert decide_job(make_job({"topogate.dev/gpu-link": "yes"})).denied is not None
 
 
 def test_a_changed_wish_of_a_suspended_job_is_stamped_and_of_a_running_one_told():
@@ -664,7 +682,7 @@ def test_a_job_that_asks_and_names_no_queue_is_refused_where_one_is_required(job
 
 
 def test_where_a_queue_is_required_jobs_that_ask_for_nothing_pass():
-    for job in (make_job(), make_job({UNCONSTRAINED: "false"}), make_job({"topogate.dev/gpu-link": "prefer"})):
+    for job in (make_job(), make_job({UNCONSTRAINED: "false"}), make_job({"topogate.dev/numa-policy": "restricted"})):
         assert plain(decide_job(job, STRICT)) == []
 
 

@@ -20,7 +20,7 @@ from support.reviews import (
     patched,
 )
 
-from crds.constants import NUMA_POLICY, Keys
+from crds.constants import GPU_LINK, NUMA_POLICY, Keys
 from webhook.jobsets import mutate_jobset
 from webhook.mutate import UNTOUCHED, Rules
 from webhook.objects import JobSet
@@ -54,6 +54,12 @@ def test_every_replicated_job_is_gated_as_its_own_pod_set():
         assert template["metadata"]["annotations"] == {REQUIRE: RACK, POD_SET: name, NUMA_POLICY: "restricted"}
         assert template["spec"]["schedulingGates"] == [{"name": GATE}]
     assert "suspend" not in made["spec"]
+
+
+def test_a_wish_for_linked_devices_alone_is_a_request():
+    for template in templates(after(make_jobset({GPU_LINK: "require"}))):
+        assert template["spec"]["schedulingGates"]
+        assert template["metadata"]["annotations"][GPU_LINK] == "require"
 
 
 def test_one_that_asks_has_the_others_go_anywhere():

@@ -6,6 +6,7 @@ from aiohttp.http_exceptions import BadHttpMessage
 from structlog.testing import capture_logs
 from support.webhook_server import HOST, REVIEW, TRUST, raw, request_bytes, serving
 
+from clock import SYSTEM
 from webhook import answers
 from webhook.answers import ProtocolLog
 
@@ -25,7 +26,7 @@ def test_nonsense_is_a_line_a_second_that_says_how_much_there_was():
 
 def test_our_own_errors_are_all_there_and_clients_that_leave_are_not():
     with capture_logs() as lines:
-        log = ProtocolLog()
+        log = ProtocolLog(SYSTEM.monotonic)
         for error in (RuntimeError("ours"), ConnectionResetError("theirs"), RuntimeError("ours")):
             log.error("failed", exc_info=error)
     assert [str(line["exc_info"]) for line in lines] == ["ours", "ours"]

@@ -19,6 +19,7 @@ from support.webhook_server import BUNDLE, HOST, REVIEW, TRUST, Unlisted, client
 
 from certs.authority import Lifetimes, create
 from certs.tls import ServerTls
+from clock import SYSTEM
 from crds.settings import Settings
 from serving.access import ALLOWED, NOT_KNOWN, Access, Verdict
 from webhook import answers, listener, server
@@ -188,7 +189,7 @@ async def test_metrics_are_for_those_who_may_read_them_where_that_is_asked():
     async def review(token):
         return {"good": ALLOWED, "poor": Verdict(403, "it may not")}.get(token, NOT_KNOWN)
 
-    async with serving(access=Access(review)) as running, client_of(running) as session:
+    async with serving(access=Access(review, SYSTEM.monotonic)) as running, client_of(running) as session:
         url = f"https://{HOST}:{running.metrics_port}"
         for token, status in (("", 401), ("poor", 403), ("made-up", 401), ("good", 200)):
             headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -366,5 +367,5 @@ async def test_a_taken_port_is_an_error_and_leaves_nothing_open():
     async with serving() as running:
         settings_ = Settings(bind_address=HOST, webhook_port=0, metrics_port=0, health_port=running.health_port)
         with pytest.raises(OSError, match="Address already in use"):
-            async with WebhookServer(settings_, FixedLevels({}), ServerTls()):
+            async with WebhookServer(settings_, FixedLevels({}), ServerTls(), clock=SYSTEM):
                 pytest.fail("it bound a port that was taken")

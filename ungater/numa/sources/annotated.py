@@ -11,7 +11,7 @@ import msgspec
 
 from crds.constants import GPU_STATES
 from engine.kubelet.device_manager import is_gpu
-from engine.kubelet.devices.links import LinkError
+from engine.kubelet.devices.links import LinkError, LinkGraph, mask_of
 from engine.kubelet.machine import Kubelet, Layout, Machine, State, Zone
 from kube.links import device_links, from_annotations
 from kube.objects import Quantities
@@ -48,7 +48,8 @@ def machine_of(
     zones = sorted(set(of_gpu))
     links = device_links(resource, count, zone_ids=zones if known else (), annotations=annotations)
     problems.told(links.problems)
-    free = _free(annotations, count, problems)
+    declared = free_gpus(annotations, count, problems)
+    free = set(range(count)) if declared is None else declared
     table = [[(zone == own, zone == own and at in free) for at, own in enumerate(of_gpu)] for zone in zones]
     installed = tuple((sum(here for here, _ in row),) for row in table)
     layout = Layout(
@@ -61,21 +62,35 @@ def machine_of(
         ignored=ignored,
     )
     left = tuple((sum(unused for _, unused in row),) for row in table)
-    return Machine(node=node, layout=layout, state=State(free=left)), known
+    named = () if declared is None else ((resource, mask_of(sorted(declared))),)
+    return Machine(node=node, layout=layout, state=State(free=left, declared_free=named)), known
 
 
-def _free(annotations: Mapping[str, str], count: int, problems: Problems) -> set[int]:
-    """The GPUs that are free; all where nothing says otherwise."""
+def with_free_gpus(machine: Machine, annotations: Mapping[str, str], problems: Problems) -> Machine:
+    """A machine of which amounts alone are known, with which of its linked GPUs the node says are free."""
+    free = {
+        resource: found
+        for resource, rules in zip(machine.layout.resources, machine.layout.links, strict=False)
+        if isinstance(rules, LinkGraph) and (found := free_gpus(annotations, rules.size, problems)) is not None
+    }
+    if not free:
+        return machine
+    declared = tuple((resource, mask_of(sorted(gpus))) for resource, gpus in free.items())
+    return msgspec.structs.replace(machine, state=msgspec.structs.replace(machine.state, declared_free=declared))
+
+
+def free_gpus(annotations: Mapping[str, str], count: int, problems: Problems) -> set[int] | None:
+    """The GPUs that the node says are free, by index; None where it does not say it of each of them."""
     text = annotations.get(GPU_STATES)
     if text is None:
-        return set(range(count))
+        return None
     field = f"metadata.annotations[{GPU_STATES}]"
     try:
         states = _states(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         problems.add(field, text, 'a JSON list of words, such as ["free", "allocated"]')
-        return set(range(count))
+        return None
     if len(states) != count:
         problems.add(field, f"{len(states)} states", f"one for each of {count} GPUs")
-        return set(range(count))
+        return None
     return {at for at, state in enumerate(states) if state == FREE}

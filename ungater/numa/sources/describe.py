@@ -62,6 +62,7 @@ def describe(
     rules = rules or SourceRules()
     ignored, xpus = tuple(sorted(rules.ignored)), rules.xpus
     annotations, status = node.metadata.annotations or {}, node.status
+    of_node = Problems(f"{annotated.KIND} {node.metadata.name}")
     version = flex_topo.version_of(status.node_info.kubelet_version if status.node_info else None)
     name = node.metadata.name
     of_flex, of_nrt = Problems(f"{flex_topo.KIND} {name}"), Problems(f"{nrt.KIND} {name}")
@@ -77,16 +78,19 @@ def describe(
     if full is not None and part is not None and full.layout.exact:
         different = tuple(_differences(full.layout, part.layout))
         if different:
-            return Described(_safer(full, part), BOTH, problems=problems, disagreements=different)
+            safer = _safer(full, part)
+            safer = safer and annotated.with_free_gpus(safer, annotations, of_node)
+            return Described(safer, BOTH, problems=(*problems, *of_node.texts), disagreements=different)
         return Described(full, flex_topo.KIND, problems=problems)
     if full is not None and full.layout.exact:
         return Described(full, flex_topo.KIND, problems=problems)
     if part is not None:
         knows = full is not None and flex is not None and flex.status.kubelet is not None
-        return Described(_told_more(part, full) if full and knows else part, nrt.KIND, problems=problems)
+        part = annotated.with_free_gpus(_told_more(part, full) if full and knows else part, annotations, of_node)
+        return Described(part, nrt.KIND, problems=(*problems, *of_node.texts))
     if full is not None and flex is not None and flex.status.kubelet is not None and full.layout.resources:
-        return Described(full, flex_topo.KIND, problems=problems)
-    of_node = Problems(f"{annotated.KIND} {name}")
+        full = annotated.with_free_gpus(full, annotations, of_node)
+        return Described(full, flex_topo.KIND, problems=(*problems, *of_node.texts))
     found = annotated.machine_of(name, annotations, status.allocatable, of_node, version=version, ignored=ignored)
     machine, known = found or (None, True)
     return Described(machine, annotated.KIND if machine else "", known, (*problems, *of_node.texts))

@@ -104,7 +104,7 @@ def test_a_workload_is_found_by_its_own_name(memory):
 
 def test_a_name_that_several_have_is_asked_about(memory):
     world_job = make_job("db")
-    memory._set_job(world_job)
+    memory.jobs.set_job(world_job)
     with pytest.raises(Failure, match="which of them: job/db, statefulset/db"):
         find(memory, "ns", "", "db")
     assert len(find(memory, "ns", "statefulset", "db")) == 1

@@ -18,6 +18,7 @@ from cli.simulate.trace import level_named, read, seconds, write
 from crds.constants import Keys
 from crds.settings import Settings
 from engine.model import HOSTNAME_LABEL, Policy
+from engine.numa.score import AlignmentOverPacking
 from simulator.generate import generate
 from simulator.model import Placing
 
@@ -165,6 +166,25 @@ def test_manifests_in_a_list_with_priority_classes_and_defaults(tmp_path):
     (job,) = jobs_in([manifests(tmp_path, listed)], cluster(), Keys(), duration=3600)
     assert (job.key, job.arrival, job.duration, job.queue, job.priority) == ("team/plain-1", 0, 3600, "default", 7)
     assert job.pod_sets[0].topology.policy is Policy.UNCONSTRAINED
+
+
+def test_what_classes_and_jobs_say_about_preemption_is_read_as_the_controller_reads_it(tmp_path):
+    said = {"topogate.dev/preemptible": "false"}
+    online = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 7, "preemptionPolicy": "Never"}
+    online["metadata"] = {"name": "online", "annotations": said}
+    batch = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "WorkloadPriorityClass", "value": 3}
+    batch["metadata"] = {"name": "batch"}
+    kept, itself, plain = manifest("kept"), manifest("itself"), manifest("plain")
+    kept["spec"]["template"]["spec"] |= {"priorityClassName": "online"}
+    itself["metadata"]["annotations"] |= said
+    itself["metadata"]["labels"] |= {"kueue.x-k8s.io/priority-class": "batch"}
+    jobs = jobs_in([manifests(tmp_path, online, batch, kept, itself, plain)], cluster(), Keys(), duration=3600)
+    found = {job.name: (job.priority, job.preempts, str(job.non_preemptible)) for job in jobs}
+    assert found == {
+        "kept": (7, False, "ByClass"),
+        "itself": (3, True, "ByWorkload"),
+        "plain": (0, True, "Never"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -322,6 +342,8 @@ def test_policies():
     assert (two.placing, two.strict, two.claiming) == (Placing.PACK, True, False)
     (three,) = policies(["topology+minimal"])
     assert (three.preemption, three.strategy) == (True, "IncrementalMinimal")
+    words = ("align-never", "align-used-nodes", "align-used-domains", "align-always")
+    assert [one.alignment for one in policies([f"topology+{word}" for word in words])] == list(AlignmentOverPacking)
     for wrong, says in (
         ("random", "'random'"),
         ("topology+fast", "'fast'"),

@@ -21,13 +21,21 @@ from engine.kubelet.machine import (
     Zone,
 )
 from engine.numa import fleet as fleet_module
+from engine.numa.alignment import NOT_KNOWN, exactly, half_zones
 from engine.numa.batch.admitted import UNKNOWN, count, count_one
 from engine.numa.batch.masks import Workspace
 from engine.numa.columns import View
 from engine.numa.count_plans import plan_for
 from engine.numa.fleet import NO_MACHINE, Fleet
+from engine.numa.score import ZoneScore
 
 MOST = 40
+
+
+def zones_needed(fleet, shape):
+    """Over how many zones one more pod is spread on each machine; 0 where nothing of it is aligned."""
+    halves = half_zones(fleet.alignments(shape, ZoneScore.LEAST_NUMA_NODES)).tolist()
+    return [0 if half == NOT_KNOWN else half // 2 for half in halves]
 
 
 def one_after_another(layout, state, shape, most=MOST):
@@ -134,7 +142,7 @@ def test_a_pod_that_asks_for_nothing_aligned_fits_as_often_as_wanted():
         fleet.set(index, make_layout(policy), make_state(0, 0))
     shape = PodShape(containers=(Container(name="main", requests=((CPU, 500),)),), qos=Qos.BURSTABLE)
     assert fleet.counts(shape, 7).tolist() == [7] * len(POLICIES)
-    assert fleet.zones_needed(shape).tolist() == [0] * len(POLICIES)
+    assert zones_needed(fleet, shape) == [0] * len(POLICIES)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -196,7 +204,10 @@ def test_machines_that_come_change_move_and_go_are_counted_as_from_nothing():
         for shape in shapes[: 1 + step % 4]:
             assert fleet.counts(shape, MOST).tolist() == fresh.counts(shape, MOST).tolist()
             assert fleet.feasible(shape).tolist() == fresh.feasible(shape).tolist()
-            assert fleet.zones_needed(shape).tolist() == fresh.zones_needed(shape).tolist()
+            assert fleet.in_one_zone(shape, MOST).tolist() == fresh.in_one_zone(shape, MOST).tolist()
+            assert [fleet.alignments(shape, score).tolist() for score in ZoneScore] == [
+                fresh.alignments(shape, score).tolist() for score in ZoneScore
+            ]
 
 
 def test_more_changes_than_the_log_holds_are_not_forgotten():
@@ -223,7 +234,7 @@ def test_more_changes_than_the_log_holds_are_not_forgotten():
 def test_zones_needed_are_those_the_next_pod_is_spread_over(policy, cpus, shape, zones):
     fleet = Fleet()
     fleet.set(0, make_layout(policy, zones=len(cpus)), make_state(*cpus))
-    assert fleet.zones_needed(shape).tolist() == [zones]
+    assert zones_needed(fleet, shape) == [zones]
 
 
 def test_a_strict_kubelet_spreads_as_zones_needed_says():
@@ -235,9 +246,44 @@ def test_a_strict_kubelet_spreads_as_zones_needed_says():
         fleet = Fleet()
         fleet.set(0, layout, state)
         admission = admit(layout, state, shape)
-        want = admission.zones.bit_count() if admission.admitted else len(layout.zones)
-        assert fleet.zones_needed(shape).tolist() == [want], seed
-        compared += admission.admitted and want > 0
+        if admission.admitted:
+            assert zones_needed(fleet, shape) == [admission.zones.bit_count()], seed
+            compared += admission.zones > 0
+    assert compared > 100
+
+
+def test_alignment_by_columns_is_that_of_admission_where_the_kubelet_is_strict():
+    compared = 0
+    for seed in range(120):
+        dice = Dice(random.Random(f"alignment {seed}"), POLICIES[:2], exact=bool(seed % 2))
+        layout = dice.layout()
+        states, shape = [dice.state(layout) for _ in range(10)], dice.shape(layout)
+        fleet = Fleet()
+        for index, state in enumerate(states):
+            fleet.set(index, layout, state)
+        for score in ZoneScore:
+            found = fleet.alignments(shape, score).tolist()
+            for index, state in enumerate(states):
+                if admit(layout, state, shape).admitted:
+                    assert found[index] == exactly(layout, state, shape, score), (seed, index, score)
+                    compared += 1
+    assert compared > 1000
+
+
+def test_pods_in_one_zone_are_those_before_the_first_that_admission_spreads():
+    compared = 0
+    for seed in range(400):
+        dice = Dice(random.Random(f"whole {seed}"), POLICIES[:3], exact=bool(seed % 2))
+        layout = dice.layout()
+        states, shape = [dice.state(layout) for _ in range(4)], dice.shape(layout)
+        if len(shape.containers) > 1:
+            continue
+        fleet = Fleet()
+        for index, state in enumerate(states):
+            fleet.set(index, layout, state)
+        want = [fleet_module.granted(layout, state, shape, MOST, 1) for state in states]
+        assert fleet.in_one_zone(shape, MOST).tolist() == want, seed
+        compared += sum(0 < found < MOST for found in want)
     assert compared > 100
 
 

@@ -1,5 +1,6 @@
 """Random histories of nodes whose inside is known, each step checked against sums and admissions made from scratch."""
 
+import msgspec
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -9,7 +10,7 @@ from support.numa_factories import BEST_EFFORT, RESTRICTED, SINGLE, at, make_mac
 from engine.cluster.fit_counts import Counts, Shape, known_shape
 from engine.cluster.state import ClusterState
 from engine.kubelet.admit import admit
-from engine.kubelet.machine import Qos
+from engine.kubelet.machine import Qos, State
 from engine.model import Policy
 from engine.placement.place import extend, replace, shrink
 from engine.results import Refusal
@@ -120,7 +121,7 @@ class History(RuleBasedStateMachine):
             return
         self.state.reserve(key, answer.assignments)
         for name, units in nodes_of(answer).items():
-            unclaimed = dict(self.state.ledger.units((key, "main"), [name])).get(name, 0)
+            unclaimed = self.state.unclaimed_on(key, "main", name)
             assert unclaimed <= units
             decided = len(self.state.placements(key, "main", name))
             assert decided == (unclaimed if name in self.state.machines else 0)
@@ -188,7 +189,19 @@ class History(RuleBasedStateMachine):
                     for use in placement.zones:
                         for resource, amount in use.amounts.items():
                             free[use.zone][layout.resources.index(resource)] -= amount
+            if len(zones) == 1:  # what no record says of is there all the same
+                for pod in pods:
+                    placement = self.state.held_inside(pod)
+                    if placement is None or any(use.zone not in zones for use in placement.zones):
+                        for container in pod.shape.containers:
+                            self.take(layout, free[0], container, pod.shape.qos)
             assert inside[name].free == tuple(tuple(max(amount, 0) for amount in row) for row in free), name
+
+    @staticmethod
+    def take(layout, free, container, qos):
+        for resource, amount in container.limits if qos is not Qos.GUARANTEED else container.requests:
+            if resource in layout.resources:
+                free[layout.resources.index(resource)] -= amount
 
     @invariant()
     def counts_are_sequential_admission(self):
@@ -220,8 +233,53 @@ class HistoryOfReports(History):
     reconstruct = False
 
 
+class HistoryOfUnrecorded(History):
+    """Reports that say anything at all of what is available, beside pods of which no record says where they are."""
+
+    @rule(name=st.sampled_from(NAMES), used=st.lists(st.integers(0, 5000), min_size=9, max_size=9))
+    def report_again(self, name, used):
+        machine = self.state.machines.get(name)
+        if machine is not None and not machine.layout.exact:
+            left = iter(used)
+            free = tuple(tuple(max(amount - next(left), 0) for amount in row) for row in machine.layout.allocatable)
+            self.state.set_machine(msgspec.structs.replace(machine, state=State(free=free)))
+
+    @rule(name=st.sampled_from(NAMES))
+    def settle(self, name):
+        if not self.marks:
+            self.state.settle()
+
+    @invariant()
+    def free_is_allocatable_less_all_placements(self):
+        """No more than that, and no less than that less what pods without a record ask for, in every zone."""
+        inside, slots = self.everything()
+        for name, machine in self.state.machines.items():
+            if machine.layout.exact:
+                continue
+            zones = {zone.id for zone in machine.layout.zones}
+            most = [list(row) for row in machine.layout.allocatable]
+            asked = [0] * len(machine.layout.resources)
+            held = [placement for where, found in slots.items() if where[2] == name for placement in found]
+            for pod in [pod for pod in self.state.pods.values() if pod.node == name]:
+                placement = self.state.held_inside(pod)
+                if placement is not None and all(use.zone in zones for use in placement.zones):
+                    held.append(placement)
+                    continue
+                for container in pod.shape.containers:
+                    self.take(machine.layout, asked, container, pod.shape.qos)
+            for placement in held:
+                for use in placement.zones:
+                    for resource, amount in use.amounts.items():
+                        most[use.zone][machine.layout.resources.index(resource)] -= amount
+            for row, free in zip(most, inside[name].free, strict=True):
+                for much, found, less in zip(row, free, asked, strict=True):
+                    assert max(much + less, 0) <= found <= max(much, 0), name
+
+
 QUICK = settings(max_examples=12, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck))
 TestHistory = History.TestCase
 TestHistory.settings = QUICK
 TestHistoryOfReports = HistoryOfReports.TestCase
 TestHistoryOfReports.settings = QUICK
+TestHistoryOfUnrecorded = HistoryOfUnrecorded.TestCase
+TestHistoryOfUnrecorded.settings = QUICK

@@ -23,9 +23,9 @@ from support.numa_factories import (
 
 from engine.kubelet.devices.links import from_words
 from engine.kubelet.devices.xpu import XpuBoard, board
-from engine.kubelet.machine import Qos
+from engine.kubelet.machine import Qos, TopologyPolicy
 from engine.model import Policy
-from engine.numa.score import ZoneScore
+from engine.numa.score import AlignmentOverPacking, ZoneScore
 from engine.placement.fit import Fit, budget
 from engine.placement.place import extend
 from engine.reasons import Reason
@@ -73,9 +73,10 @@ def test_many_equal_nodes_are_looked_through():
     assert nodes_of(ask(state, pods_of(PAIR))) == {"n60": 1}
 
 
-def test_the_tightest_node_comes_before_the_aligned_one():
-    state = two_of_four_used(None, SPLIT)
-    assert nodes_of(ask(state, pods_of(PAIR))) == {"n1": 1}
+@pytest.mark.parametrize(("over", "node"), [(AlignmentOverPacking.NEVER, "n1"), (AlignmentOverPacking.ALWAYS, "n0")])
+def test_the_tightest_node_comes_before_the_aligned_one_only_where_the_setting_says_so(over, node):
+    state = two_of_four_used(None, SPLIT, alignment_over_packing=over)
+    assert nodes_of(ask(state, pods_of(PAIR))) == {node: 1}
 
 
 def test_fewer_nodes_come_before_aligned_ones():
@@ -141,6 +142,37 @@ def test_a_workload_with_its_own_wish_lands_only_where_it_holds(kubelet, qos):
     assert refusal.reason is (Reason.NUMA_ALIGNMENT if kubelet is BEST_EFFORT else Reason.NEVER_FITS)
     assert "NumaPolicy" in refusal.message
     assert nodes_of(ask(state, pods_of(make_shape({GPU: 2}, qos=qos), 2))).keys() >= {"n1"}
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("policy", ["single-numa-node", "restricted", "socket"])
+def test_a_node_that_publishes_nothing_takes_no_pod_with_a_wish_for_its_zones(known, policy):
+    seen = make_machine({GPU: 4}, node="n1")
+    state = state_of(*([seen] if known else []))
+    state.set_node(make_node("n0", rack="r1", gpu=4))
+    shape = make_shape({GPU: 2}, wish=TopologyPolicy(policy))
+    refusal = ask(state, pods_of(shape, 3 if known else 2))
+    assert refusal.reason is Reason.NEVER_FITS
+    assert f"n0: NumaPolicy: wishes {policy}, and nothing is known of the NUMA zones of this node" in refusal.message
+    for lenient in (TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT):
+        assert nodes_of(ask(state, pods_of(make_shape({GPU: 2}, wish=lenient), 3 if known else 2)))
+    if known:
+        assert nodes_of(ask(state, pods_of(shape, 2))) == {"n1": 2}
+        state.remove_machine("n1")
+        assert "nothing is known of the NUMA zones" in ask(state, pods_of(shape, 1)).message
+        state.set_machine(seen)
+        assert nodes_of(ask(state, pods_of(shape, 2))) == {"n1": 2}
+
+
+def test_a_wish_about_what_no_kubelet_pins_for_the_pod_goes_anywhere():
+    state = state_of()
+    state.set_node(make_node("n0", rack="r1", gpu=4))
+    floats = make_shape({"cpu": 2}, qos=Qos.BURSTABLE, wish=SINGLE)
+    assert nodes_of(ask(state, pods_of(floats))) == {"n0": 1}
+    named = make_shape({"cpu": 2, GPU: 1}, wish=SINGLE, wish_resources=("example.com/nic",))
+    assert nodes_of(ask(state, pods_of(named))) == {"n0": 1}
+    named = make_shape({"cpu": 2, GPU: 1}, wish=SINGLE, wish_resources=("example.com/nic", GPU))
+    assert ask(state, pods_of(named)).reason is Reason.NEVER_FITS
 
 
 def test_linked_devices_are_kept_together():

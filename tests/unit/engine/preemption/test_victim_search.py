@@ -142,6 +142,14 @@ def test_what_must_be_linked_never_lands_where_nothing_is_known():
     assert find(Roster([make_room("a", [(1, {0: 2})], unknown=True)]), wanted) is None
 
 
+def test_what_has_a_wish_for_zones_never_lands_where_nothing_is_known_but_for_one_that_only_ranks():
+    unknown = Roster([make_room("a", [(1, {0: 2})], unknown=True)])
+    wish = TopologyPolicy.SINGLE
+    assert find(unknown, preemptor(wish=wish)) is None
+    assert find(unknown, preemptor(wish=wish, qos=TopologyQos.BEST_EFFORT)).landing is Landing.UNKNOWN
+    assert find(unknown, preemptor(wish=TopologyPolicy.BEST_EFFORT)).landing is Landing.UNKNOWN
+
+
 def test_the_least_priority_comes_before_the_fewest_and_the_other_way_round_by_the_paper():
     room = make_room("a", [(2, {0: 1}), (2, {0: 1}), (5, {1: 2})])
     assert names(find(Roster([room]), preemptor())) == {"a-0", "a-1"}

@@ -18,7 +18,7 @@ from support.queue_factories import (
 )
 
 from engine.cluster.assignment import Assignment, Slice
-from engine.model import HOSTNAME_LABEL, Flavor, Pod, PodTerm, Policy, SliceLayer, TopologyRequest
+from engine.model import HOSTNAME_LABEL, Flavor, Pod, PodTerm, Policy, SliceLayer, Taint, Toleration, TopologyRequest
 from engine.reasons import Reason
 from queueing.cycle.cycle import cycle
 from queueing.model import AUTO, ClusterQueue, LocalQueue, PlainFlavor, Quota, Requirement, ResourceGroup, Stop
@@ -235,6 +235,41 @@ def test_a_flavor_without_a_topology_counts_quota_and_selects_nodes():
     assert admitted.grant.amounts == {("tas", GPU): 4, ("spot", "cpu"): 4000}
     on = {part.pod_set: {piece.values[-1] for piece in part.slices} for part in admitted.grant.assignments}
     assert on["both"] == {"spot"}
+
+
+@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute", "PreferNoSchedule"])
+@pytest.mark.parametrize("topology", [True, False], ids=["topology", "quota alone"])
+@pytest.mark.parametrize("by", ["nobody", "the pods", "the flavor"])
+def test_pods_go_to_a_flavor_whose_taints_they_or_it_tolerate(effect, topology, by):
+    state, taint = make_state(1, 2, flavors=("spot", "tas")), Taint(key="spot", value="yes", effect=effect)
+    tolerates = (Toleration(key="spot", value="yes"),)
+    own = tolerates if by == "the flavor" else ()
+    queues = make_queues(make_queue("q", flavors=("spot", "tas")))
+    if topology:
+        labels = {"group": "spot"}
+        flavor = Flavor(name="spot", levels=(RACK, HOST), node_labels=labels, taints=(taint,), tolerations=own)
+        state.set_flavor(flavor)
+    else:
+        state.remove_flavor("spot")
+        queues.set_flavor(PlainFlavor(name="spot", taints=(taint,), tolerations=own))
+    pods = make_pod_set(1, level=None, tolerations=tolerates if by == "the pods" else ())
+    submit(queues, make_workload("w", pod_sets=(pods,)))
+    (admitted,) = run(state, queues).admitted
+    kept_out = by == "nobody" and effect != "PreferNoSchedule"
+    assert admitted.grant.flavors["main"][GPU] == ("tas" if kept_out else "spot")
+
+
+def test_who_tolerates_the_taints_of_no_flavor_is_told():
+    state = make_state(1, 1)
+    taint = Taint(key="spot", effect="NoSchedule")
+    state.set_flavor(Flavor(name="tas", levels=(RACK, HOST), node_labels={"group": "tas"}, taints=(taint,)))
+    queues = make_queues(make_queue())
+    submit(queues, make_workload("w"))
+    (waits,) = run(state, queues).waiting
+    assert (waits.reason, waits.message) == (
+        Reason.NO_FLAVOR,
+        "flavor tas has the taint spot:NoSchedule, which the pods do not tolerate",
+    )
 
 
 def test_a_level_that_is_auto_is_the_narrowest_of_each_flavor():

@@ -16,7 +16,8 @@ from engine.model import Pod, Policy
 from queueing.cycle.cycle import cycle
 from queueing.cycle.elastic import Resized, resize
 from queueing.model import ClusterQueue, LocalQueue, Preemption, Reclaim, Rules, Stop, Within
-from queueing.queues.entry import AssumedAdmission, Phase
+from queueing.queues.entry import AssumedAdmission, Phase, base_of, growth_of, is_growth
+from queueing.queues.growth import hold_growth
 
 HISTORIES = int(os.environ.get("TOPOGATE_HISTORIES", "300"))
 BATCH = 50
@@ -27,6 +28,7 @@ STEPS_BY_WEIGHT = {
     "evict": 2,
     "wait": 2,
     "resize": 2,
+    "grow": 4,
     "delete": 1,
     "edit": 1,
     "nodes": 1,
@@ -53,7 +55,9 @@ class World:
         self.made = 0
         self.workloads = {}  # key -> Workload, all that were neither finished nor deleted
         self.stored = {}  # key -> (Grant as stored, victims): status.admission or status.nomination
+        self.grown = {}  # key -> (Grant of more pods as stored, victims, those pods): the same beside an admission
         self.finished = set()
+        self.preempted_for_growth = 0
 
     def spec(self, name):
         dice = self.dice
@@ -121,7 +125,7 @@ class World:
         if key is not None:
             self.drop_pods(key)
             self.queues.forget(self.state, key)
-            self.stored.pop(key, None)
+            self.forget_stored(key)
             self.finished.add(key)
             del self.workloads[key]
 
@@ -133,14 +137,18 @@ class World:
     def back(self, key, until=0.0):
         self.drop_pods(key)
         self.queues.back(self.state, key, self.now, until=until)
+        self.forget_stored(key)
+
+    def forget_stored(self, key):
         self.stored.pop(key, None)
+        self.grown.pop(key, None)
 
     def delete(self):
         key = self.some(list(self.workloads))
         if key is not None:
             self.drop_pods(key)
             self.queues.forget(self.state, key)
-            self.stored.pop(key, None)
+            self.forget_stored(key)
             del self.workloads[key]
 
     def edit(self):
@@ -183,6 +191,8 @@ class World:
         for key in sorted(self.stored, key=lambda key: bool(self.stored[key][1])):
             grant, victims = self.stored[key]
             fresh.restore(self.state, self.workloads[key], grant, self.now, nominated=victims)
+        for grant, victims, more in self.grown.values():
+            hold_growth(self.state, fresh, more, grant, victims, {}, stored=True)
         for key in self.dice.sample(list(self.workloads), len(self.workloads)):
             fresh.submit(self.workloads[key], self.now)
         for pod in pods:
@@ -221,6 +231,13 @@ class World:
             assert all(grant.counts[name] <= count for name, count in counts.items())
         self.keep(key, grant)
 
+    def grow(self):
+        """An elastic workload wants a few pods more, whoever has to go for them."""
+        key = self.some(self.holders())
+        if key is not None:
+            held = self.queues.entries[key].grant.counts
+            self.queues.wish(key, {name: count + self.dice.randint(0, 2) for name, count in held.items()})
+
     def keep(self, key, grant):
         """What the API server has, and what every grant is."""
         self.stored[key] = (stored(grant), set())
@@ -233,7 +250,7 @@ class World:
         had = {key: entry.grant.amounts for key, entry in self.queues.entries.items() if entry.grant}
         found = cycle(self.state, self.queues, self.now, limit or self.dice.choice((1, 3, 64)))
         for one in found.given_up:
-            del self.stored[one.key]
+            del (self.grown if one.grows else self.stored)[one.key]
         for one in found.admitted:
             assert before[one.key] is not Phase.ADMITTED
             self.keep(one.key, one.grant)
@@ -241,19 +258,28 @@ class World:
                 self.add_pods(one.key, one.grant)
         for one in found.resized:
             self.keep(one.key, one.grant)
+            self.grown.pop(one.key, None)
         for one in found.preempting:
-            self.stored[one.key] = (stored(one.grant), {victim.key for victim in one.victims})
+            kept = stored(one.grant), {victim.key for victim in one.victims}
+            if one.grows:
+                self.grown[one.key] = (*kept, self.queues.entries[growth_of(one.key)].workload)
+            else:
+                self.stored[one.key] = kept
             assert all(before[victim.key] is Phase.ADMITTED for victim in one.victims)
         # Those whose victims are gone were within the limits when they were planned.
-        new = [*found.resized, *found.preempting, *(one for one in found.admitted if not one.preempted)]
+        grown = {base_of(key) for key in before if is_growth(key)}
+        new = [(one.key, one.grant) for one in found.resized if one.key not in grown]
+        new += [(growth_of(one.key) if one.grows else one.key, one.grant) for one in found.preempting]
+        new += [(one.key, one.grant) for one in found.admitted if not one.preempted]
         self.check_limits(
             {
-                (one.key, name)
-                for one in new
-                for name, amount in one.grant.amounts.items()
-                if amount > had.get(one.key, {}).get(name, 0)
+                (key, name)
+                for key, grant in new
+                for name, amount in grant.amounts.items()
+                if amount > had.get(key, {}).get(name, 0)
             }
         )
+        self.preempted_for_growth += sum(one.grows for one in found.preempting)
         self.check()
         return found
 
@@ -275,7 +301,12 @@ class World:
 
     def check(self):
         queues = self.queues
-        assert set(queues.entries) == set(self.workloads), "a workload was lost"
+        growths = {key for key in queues.entries if is_growth(key)}
+        assert set(queues.entries) - growths == set(self.workloads), "a workload was lost"
+        assert {base_of(key) for key in growths} == set(self.grown)
+        for key in growths:
+            assert queues.entries[key].phase is Phase.NOMINATED
+            assert queues.entries[base_of(key)].phase is Phase.ADMITTED
         holding = {key for key, entry in queues.entries.items() if entry.grant is not None}
         assert holding == {k for k, e in queues.entries.items() if e.phase in {Phase.ADMITTED, Phase.NOMINATED}}
         assert set(queues.quotas.held) == holding
@@ -411,8 +442,9 @@ def test_every_history_keeps_what_must_hold(first):
 
 
 def test_histories_are_not_idle():
-    worlds = [live(seed) for seed in range(20)]
-    assert sum(len(world.finished) for world in worlds) > 100
+    worlds = [live(seed) for seed in range(100)]
+    assert sum(len(world.finished) for world in worlds) > 500
+    assert sum(world.preempted_for_growth for world in worlds) > 2
 
 
 def test_equal_histories_decide_alike():

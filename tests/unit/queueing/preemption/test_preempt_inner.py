@@ -4,12 +4,12 @@ import random
 from itertools import combinations
 
 import pytest
-from support.queue_factories import GPU, HOST, RACK, make_queues, make_state, make_workload, run, submit
+from support.queue_factories import GPU, HOST, RACK, make_queue, make_queues, make_state, make_workload, run, submit
 
 from engine.kubelet.machine import CPU, Container, Kubelet, Layout, Machine, PodShape, Qos, State, TopologyPolicy, Zone
 from engine.model import Pod, PodSet, Policy, TopologyRequest
 from engine.preemption.model import Rules as VictimRules
-from engine.preemption.model import Strategy
+from engine.preemption.model import Scoring, Strategy
 from engine.results import Refusal
 from queueing.cycle.cycle import cycle
 from queueing.model import ClusterQueue, FlavorQuotas, Preemption, Quota, ResourceGroup, Rules, Within
@@ -18,10 +18,10 @@ from queueing.queues.entry import Phase
 from queueing.queues.flavor_assigner import put
 
 
-def queue():
+def queue(preemption=None):
     quotas = FlavorQuotas(flavor="tas", resources={GPU: Quota(nominal=100), CPU: Quota(nominal=1_000_000)})
     group = ResourceGroup(resources=(GPU, CPU), flavors=(quotas,))
-    return ClusterQueue(name="q", groups=(group,), preemption=Preemption(within=Within.LOWER))
+    return ClusterQueue(name="q", groups=(group,), preemption=preemption or Preemption(within=Within.LOWER))
 
 
 def machine(name, policy=TopologyPolicy.SINGLE):
@@ -155,9 +155,13 @@ def test_by_amounts_any_two_would_do_but_the_kubelet_needs_one_zone():
     ("strategy", "victims"), [(Strategy.LEAST_PRIORITY, {"w0", "w1"}), (Strategy.INCREMENTAL_MINIMAL, {"w2"})]
 )
 @pytest.mark.parametrize("known", [True, False])
-def test_least_priority_or_fewest_as_the_rules_say(strategy, victims, known):
+@pytest.mark.parametrize("said_by", ["rules", "queue"])
+def test_least_priority_or_fewest_as_the_rules_or_the_queue_say(strategy, victims, known, said_by):
     state = inner_state(1, 1) if known else make_state(1, 1, gpu=4)
-    queues = make_queues(queue(), rules=Rules(victims=VictimRules(strategy)))
+    other = next(one for one in Strategy if one is not strategy)
+    of_all = VictimRules(strategy if said_by == "rules" else other)
+    own = None if said_by == "rules" else strategy
+    queues = make_queues(queue(preemption=Preemption(within=Within.LOWER, strategy=own)), rules=Rules(victims=of_all))
     for number, gpus in enumerate((1, 1, 2)):
         submit(queues, job(f"w{number}", 1, gpus, priority=number, created=float(number)))
         run(state, queues)
@@ -165,6 +169,14 @@ def test_least_priority_or_fewest_as_the_rules_say(strategy, victims, known):
     submit(queues, job("x", 1, 2, HOST, priority=9, created=9.0))
     (planned,) = run(state, queues).preempting
     assert {victim.key for victim in planned.victims} == victims
+
+
+def test_alpha_of_a_queue_counts_in_its_score_and_no_others():
+    rules = VictimRules(Strategy.INCREMENTAL_MINIMAL, Scoring(alpha=0.5, medium=0.25))
+    own = make_queue("q", preemption=Preemption(strategy=Strategy.INCREMENTAL_MINIMAL, alpha=1.0))
+    queues = make_queues(own, make_queue("other"), rules=Rules(victims=rules))
+    assert queues.victim_rules("q").scoring == Scoring(alpha=1.0, medium=0.25)
+    assert queues.victim_rules("other") == rules
 
 
 def test_a_gang_that_goes_for_one_node_is_gone_from_the_others_too():

@@ -158,17 +158,17 @@ def test_gated_pods_that_nobody_serves_are_remembered_until_their_job_comes(worl
     job = make_job()
     pod = make_pod("p", owner=owner_of(job, KEYS))
     world.put("pod", pod)
-    assert list(world.memory.gated_orphans) == ["uid-p"]
+    assert list(world.memory.gated_orphans.pods) == ["uid-p"]
     world.put("job", job)
-    assert world.memory.gated_orphans == {}
+    assert world.memory.gated_orphans.pods == {}
     assert list(world.memory.entries[id_of(job)].pods) == ["uid-p"]
 
 
 def test_priorities_follow_the_classes(world):
     world.put("class", PriorityClass(metadata=ObjectMeta(name="high"), value=9))
     world.put("class", PriorityClass(metadata=ObjectMeta(name="base"), value=2, global_default=True))
-    assert world.memory.priority(make_owner(spec={"priorityClassName": "high"})) == 9
-    assert world.memory.priority(make_owner()) == 2
+    assert world.memory.priorities.of(make_owner(spec={"priorityClassName": "high"})) == 9
+    assert world.memory.priorities.of(make_owner()) == 2
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -18,8 +18,8 @@ from queueing.queues.entry import Phase
 from ungater.jobs import pod_template
 from ungater.jobs.job import owner_of
 from ungater.model import workload_object
+from ungater.model.admission import Nomination
 from ungater.model.job_view import id_of
-from ungater.model.workload_entry import Nomination
 from ungater.model.workload_object import Workload
 from ungater.scheduling.replacement import anew, fits
 
@@ -80,7 +80,7 @@ def test_a_plan_is_taken_up_again_and_its_victims_are_told(world):
     high = queued(world, "high", 2)
     record = entry_of(world, high)
     record.observed = make_known(record.job, priority=100)
-    world.memory.enter(record)
+    world.memory.admissions.enter(record)
     (plan,) = cycle(world.memory.state, world.memory.queues, 0.0).preempting
     admission = world.memory.reservations.admission_of(record, plan.grant)
     nomination = Nomination(admission, {one.key: one.uid for one in plan.victims}, {victim.key: 0})
@@ -109,7 +109,7 @@ def test_a_node_that_others_wait_for_is_not_too_small_for_who_is_there_already(w
     world.admit(queued(world, "low", 1))
     record = entry_of(world, queued(world, "high", 1))
     record.observed = make_known(record.job, priority=100)
-    world.memory.enter(record)
+    world.memory.admissions.enter(record)
     assert cycle(world.memory.state, world.memory.queues, 0.0).preempting
     (node,) = world.memory.state.nodes
     assert world.memory.state.free(node)["cpu"] < 0
@@ -122,12 +122,12 @@ def test_one_that_was_put_back_by_its_own_fault_comes_after_those_who_waited(wor
     late = queued(world, "late")
     record = entry_of(world, late)
     record.observed = make_known(record.job, requeues=1, requeue_at=4_000_000_000.0)
-    world.memory.enter(record, record.observed.requeue_at)
+    world.memory.admissions.enter(record, record.observed.requeue_at)
     entry = world.memory.queues.entries[record.key]
     assert (entry.phase, entry.until) == (Phase.LATER, 4_000_000_000.0)
     first = queued(world, "first")
     entry_of(world, first).observed = make_known(entry_of(world, first).job)
-    world.memory.enter(entry_of(world, first))
+    world.memory.admissions.enter(entry_of(world, first))
     other = world.memory.queues.entries[entry_of(world, first).key]
     assert order(other.workload) < order(entry.workload)
 
@@ -136,7 +136,7 @@ def test_what_a_job_gives_back_helps_those_who_wait(world):
     first, second = queued(world, "first", 4), queued(world, "second", 4)
     world.admit(first)
     assert world.refused(second).reason is Reason.INSUFFICIENT_QUOTA
-    world.memory.back(entry_of(world, first), until=4_000_000_000.0)
+    world.memory.admissions.back(entry_of(world, first), until=4_000_000_000.0)
     assert entry_of(world, first).admission is None
     assert world.admit(second).total == 4
 
@@ -171,9 +171,9 @@ def test_a_write_that_failed_leaves_what_was_held_before(world):
     job = queued(world, "train")
     record = entry_of(world, job)
     record.observed = make_known(record.job)
-    world.memory.enter(record)
+    world.memory.admissions.enter(record)
     assert cycle(world.memory.state, world.memory.queues, 0.0).admitted
-    world.memory.undo(record, until=4_000_000_000.0)
+    world.memory.admissions.undo(record, until=4_000_000_000.0)
     assert held(world.memory) == {}
     assert world.memory.queues.entries[record.key].phase is Phase.LATER
     world.memory.queues.due(4_000_000_000.0)
@@ -181,8 +181,8 @@ def test_a_write_that_failed_leaves_what_was_held_before(world):
     before = held(world.memory)
     grant = dataclasses.replace(record.grant, counts={"main": 3})
     world.memory.reservations.replace(record, grant)
-    world.memory.undo(record)
-    world.memory.replaced(record)
+    world.memory.admissions.undo(record)
+    world.memory.admissions.replaced(record)
     assert held(world.memory) == before
 
 
@@ -209,10 +209,10 @@ def test_what_one_leaves_that_moves_is_nobodys_until_the_move_is_stored(world, s
     assert (left[here.values[-1]], left[there.name]) == (free[here.values[-1]], free[there.name] - 2000)
     if stored:
         grant = world.memory.queues.entries[record.key].grant
-        world.memory.admit(record, world.memory.reservations.admission_of(record, grant), grant)
+        world.memory.admissions.admit(record, world.memory.reservations.admission_of(record, grant), grant)
     else:
-        world.memory.undo(record)
-    world.memory.replaced(record)
+        world.memory.admissions.undo(record)
+    world.memory.admissions.replaced(record)
     after = {name: world.memory.state.free(name)["cpu"] for name in world.memory.state.nodes}
     assert after[here.values[-1]] == free[here.values[-1]] + (2000 if stored else 0)
     assert after[there.name] == free[there.name] - (2000 if stored else 0)
@@ -223,14 +223,14 @@ def test_an_admission_that_is_stored_after_its_job_went_is_not_held(world):
     job = queued(world, "train")
     record = entry_of(world, job)
     record.observed = make_known(record.job)
-    world.memory.enter(record)
+    world.memory.admissions.enter(record)
     (made,) = cycle(world.memory.state, world.memory.queues, 0.0).admitted
     admission = world.memory.reservations.admission_of(record, made.grant)
-    record.busy += 1
+    record.writes.begin()
     world.drop("job", job)
     stored = workload_object.observed_of(stored_workload(record.job, admission))
-    world.memory.written(record, stored)
-    world.memory.saw_workload(record, dataclasses.replace(stored, resource_version="8"))
+    world.memory.workloads.written(record, stored)
+    world.memory.workloads.saw_workload(record, dataclasses.replace(stored, resource_version="8"))
     assert held(world.memory) == {}
     assert world.memory.queues.entries == {}
     assert world.memory.queues.quotas.used("cq", ("gpu", "cpu")) == 0
@@ -272,36 +272,36 @@ def test_flavors_without_a_topology_take_quota_alone(world):
 def test_the_label_names_a_workload_priority_class_or_the_class_that_the_pods_have_too(world):
     world.put("class", PriorityClass(metadata=ObjectMeta(name="system-node-critical"), value=2_000_001_000))
     owner = owner_of(make_job(labels={KEYS.priority_class: "system-node-critical"}), KEYS)
-    assert world.memory.priority(owner) == 0, "a class that its pods were not admitted with is not theirs to have"
-    assert world.memory.unknown_class(owner)
+    assert world.memory.priorities.of(owner) == 0, "a class that its pods were not admitted with is not theirs to have"
+    assert world.memory.priorities.unknown_class(owner)
     same = owner_of(
         make_job(
             labels={KEYS.priority_class: "system-node-critical"}, spec={"priorityClassName": "system-node-critical"}
         ),
         KEYS,
     )
-    assert world.memory.priority(same) == 2_000_001_000
-    assert not world.memory.unknown_class(same)
-    world.memory.workload_priorities["system-node-critical"] = 70
-    assert world.memory.priority(owner) == world.memory.priority(same) == 70
-    assert world.memory.priority(owner_of(make_job(), KEYS)) == 0
+    assert world.memory.priorities.of(same) == 2_000_001_000
+    assert not world.memory.priorities.unknown_class(same)
+    world.memory.priorities._workload_values["system-node-critical"] = 70
+    assert world.memory.priorities.of(owner) == world.memory.priorities.of(same) == 70
+    assert world.memory.priorities.of(owner_of(make_job(), KEYS)) == 0
 
 
 def test_the_default_priority_goes_with_its_class(world):
     plain = owner_of(make_job(), KEYS)
     default = PriorityClass(metadata=ObjectMeta(name="usual"), value=50, global_default=True)
     world.put("class", default)
-    assert world.memory.priority(plain) == 50
+    assert world.memory.priorities.of(plain) == 50
     lower = PriorityClass(metadata=ObjectMeta(name="lower"), value=20, global_default=True)
     world.put("class", lower)
-    assert world.memory.priority(plain) == 20, "of several the API server takes the lowest"
+    assert world.memory.priorities.of(plain) == 20, "of several the API server takes the lowest"
     world.drop("class", lower)
-    assert world.memory.priority(plain) == 50
+    assert world.memory.priorities.of(plain) == 50
     world.put("class", PriorityClass(metadata=ObjectMeta(name="usual"), value=50))
-    assert world.memory.priority(plain) == 0
+    assert world.memory.priorities.of(plain) == 0
     world.put("class", default)
     world.drop("class", default)
-    assert world.memory.priority(plain) == 0
+    assert world.memory.priorities.of(plain) == 0
 
 
 def test_of_a_namespace_that_is_gone_nothing_is_kept(world):
@@ -312,7 +312,7 @@ def test_of_a_namespace_that_is_gone_nothing_is_kept(world):
     plain = make_job("plain", uid="plain")
     plain = msgspec.structs.replace(plain, metadata=msgspec.structs.replace(plain.metadata, namespace="there"))
     world.put("job", plain)
-    world.memory.enter(world.memory.entries[id_of(plain)])
+    world.memory.admissions.enter(world.memory.entries[id_of(plain)])
     assert (queues.namespaces, queues.local) != before
     world.drop("job", plain)
     world.drop("namespace", there)
@@ -326,7 +326,7 @@ def test_an_older_version_of_a_job_than_our_own_write_made_changes_nothing(world
         metadata=msgspec.structs.replace(job.metadata, resource_version="9"),
         spec=msgspec.structs.replace(job.spec, suspend=False),
     )
-    world.memory.saw_job(newer)
+    world.memory.jobs.saw_job(newer)
     older = msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, resource_version="8"))
     world.put("job", older)
     assert not entry_of(world, job).job.suspended
@@ -344,19 +344,19 @@ def test_a_workload_that_came_and_went_while_a_watch_was_broken_is_made_again(wo
     world.admit(job)
     record = entry_of(world, job)
     now = [100.0]
-    world.memory._clock = lambda: now[0]
-    world.memory.judge_unstored()
+    world.memory.workloads._clock = lambda: now[0]
+    world.memory.workloads.judge_unstored()
     assert record.observed is not None
     world.stores["workload"].pop(record.key)  # no event tells
     for seconds in (0.0, 20.0):
         now[0] += seconds
-        world.memory.judge_unstored()
+        world.memory.workloads.judge_unstored()
         assert record.observed is not None, "a watch may be late"
     now[0] += 20.0
-    world.memory.judge_unstored()
+    world.memory.workloads.judge_unstored()
     assert record.observed is None
     assert record.admission is not None, "what it holds is written again"
-    assert not world.memory._unstored
+    assert not world.memory.workloads._unstored
 
 
 def test_a_pod_that_takes_less_than_its_slot_leaves_room_to_others(world):

@@ -120,7 +120,7 @@ class Volumes(World):
 
     def entry(self, job):
         found = self.memory.entries[id_of(job) if not isinstance(job, Pod) else owner_key(job, KEYS)]
-        self.memory.regroup(found)
+        self.memory.pod_groups.regroup(found)
         found.observed = found.observed or make_known(found.job)
         return found
 
@@ -130,7 +130,7 @@ class Volumes(World):
     def place(self, job):
         """Wait, be admitted by a cycle, store and admit: racks, or hosts, with how many pods."""
         entry = self.entry(job)
-        self.memory.enter(entry)
+        self.memory.admissions.enter(entry)
         made = next((one for one in cycle(self.memory.state, self.memory.queues, 0.0).admitted), None)
         if made is None:
             return self.memory.queues.entries[entry.key].refusal
@@ -140,7 +140,7 @@ class Volumes(World):
     def admitted(self, entry, grant):
         """A grant is stored."""
         admission = self.memory.reservations.admission_of(entry, grant)
-        self.memory.admit(entry, admission, grant)
+        self.memory.admissions.admit(entry, admission, grant)
         entry.observed = replace(entry.observed, admission=admission)
 
     def look(self, pod):
@@ -260,9 +260,9 @@ def test_what_changes_of_a_claim_without_meaning_has_nobody_looked_at(world):
 def test_nothing_is_remembered_of_a_job_that_is_gone(world):
     world.put("job", job := make_job(spec=claims("data")))
     world.why(job)
-    assert world.memory.volumes.concerned("ns/data") == (id_of(job),)
+    assert world.memory.pod_volumes.concerned("ns/data") == (id_of(job),)
     world.drop("job", job)
-    assert world.memory.volumes.concerned("ns/data") == ()
+    assert world.memory.pod_volumes.concerned("ns/data") == ()
 
 
 def test_one_pod_alone_may_have_a_claim(world):

@@ -7,7 +7,7 @@ from support.queued_world import entry_of, filled, queued
 from support.world import World
 
 from queueing.queues.queues import Queues
-from ungater.cache.orphans import Orphans
+from ungater.cache.held.orphans import Orphans
 from ungater.model.pod_slots import Expectation
 
 SLOTS = slot_map(("b/r/n1", 1))
@@ -108,13 +108,13 @@ def test_one_that_left_and_was_not_sent_has_no_place(world, expectation):
 
 def test_one_that_left_has_no_place_any_more_once_its_patch_came_to_nothing(world):
     record, pod, _ = leaving(world, {})
-    world.memory.stayed(pod)
+    world.memory.left_pods.stayed(pod)
     assert not record.left_of("main")
 
 
 def test_one_that_left_is_charged_where_its_workload_gives_back_what_it_held(world):
     record, _, _ = leaving(world, {})
-    world.memory.free(record)
+    world.memory.admissions.free(record)
     assert not record.left_of("main")
     assert [key for key in world.memory.queues.quotas.held if "ns/p" in key]
 

@@ -12,6 +12,7 @@ from support.owned import KEYS, make_job, make_known, make_pod, slot_map
 from support.queued_world import entry_of, filled, queued
 from support.world import World, stored_workload
 
+from clock import SYSTEM
 from crds.settings import Settings
 from engine.reasons import Reason
 from kube.errors import Conflict, NotFound
@@ -24,8 +25,9 @@ from ungater.executor.lifecycle import Lifecycle, Reclaim
 from ungater.metrics import Metrics
 from ungater.model import conditions, workload_object
 from ungater.model.actions import Create, Evict, Release
+from ungater.model.admission import Nomination
 from ungater.model.job_view import id_of
-from ungater.model.workload_entry import LastEvent, Nomination, Refused
+from ungater.model.workload_entry import LastEvent, Refused
 from ungater.reconcile.reconcile import reconcile
 
 
@@ -52,10 +54,10 @@ def test_an_answer_about_a_workload_that_was_seen_to_be_deleted_is_old(world):
     world.admit(job)
     record = entry_of(world, job)
     stored = world.stores["workload"][record.key]
-    record.busy += 1
+    record.writes.begin()
     world.drop("workload", stored)
     assert (record.observed, record.gone) == (None, stored.metadata.uid)
-    world.memory.written(record, known_as(newer(stored, "9")))
+    world.memory.workloads.written(record, known_as(newer(stored, "9")))
     assert record.observed is None, "so it is made again"
     again = msgspec.structs.replace(stored, metadata=msgspec.structs.replace(stored.metadata, uid="another"))
     world.put("workload", newer(again, "12"))
@@ -81,12 +83,12 @@ def test_one_that_was_made_again_while_a_write_was_on_its_way_counts_after_it(wo
     world.admit(job)
     record = entry_of(world, job)
     stored = world.stores["workload"][record.key]
-    record.busy += 1
+    record.writes.begin()
     world.drop("workload", stored)
     again = msgspec.structs.replace(stored, metadata=msgspec.structs.replace(stored.metadata, uid="another"))
     world.put("workload", newer(again, "12"))
     assert record.observed is None, "nothing is taken over while a write is on its way"
-    world.memory.written(record, known_as(newer(stored, "9")))
+    world.memory.workloads.written(record, known_as(newer(stored, "9")))
     assert record.observed.uid == "another"
 
 
@@ -137,16 +139,17 @@ async def test_what_becomes_of_a_workload_while_its_job_is_patched_is_not_lost(w
         metrics=Metrics(),
         patience=1.0,
         reclaim=Reclaim(),
+        clock=SYSTEM,
     )
     await living.suspend(record)
-    assert (record.observed.active, record.busy) == (False, 0)
+    assert (record.observed.active, record.writes.busy) == (False, False)
 
 
 @pytest.fixture
 def controller():
     """A controller whose writes go to a stand-in, with what a World would have told it."""
-    made = Controller(Settings(), None, Metrics(), None)
-    made.cache.live = True
+    made = Controller(Settings(), None, Metrics(), None, SYSTEM)
+    made.cache.load((), (), (), (), ())
     return made
 
 
@@ -154,8 +157,10 @@ def told(controller, world, job):
     """Have the controller know what the world knows; the record of the job, with its slots."""
     stores = (world.stores[kind].values() for kind in ("node", "flavor", "class", "job", "pod"))
     queues = {f"{kind}s": world.stores[kind].values() for kind in ("namespace", "cluster_queue", "local_queue")}
-    look_ups = {"workload": world.stores["workload"].get, "cluster_queue": world.stores["cluster_queue"].get}
-    controller.cache.stores = dataclasses.replace(controller.cache.stores, **look_ups)
+    informers = controller.informers
+    for kind, informer in (("workload", informers.workloads), ("cluster_queue", informers.cluster_queues)):
+        informer._store.update(world.stores[kind])
+        world.stores[kind] = informer._store
     controller.cache.load(*stores, **queues)
     return controller.cache.entries[id_of(job)]
 
@@ -180,12 +185,12 @@ async def test_a_look_that_comes_while_a_write_is_on_its_way_is_made_after_it(wo
     job = make_job("train", parallelism=2)
     world.put("job", job)
     record = told(controller, world, job)
-    record.busy += 1
+    record.writes.begin()
     while controller.queue._waiting:
         controller.queue.done(await controller.queue.get())
     await controller.reconcile(record.id)
     assert record.id not in controller.queue._waiting
-    controller.cache.written(record, None)
+    controller.cache.workloads.written(record, None)
     assert record.id in controller.queue._waiting
 
 
@@ -224,12 +229,13 @@ async def test_slots_are_not_moved_while_a_pod_is_being_let_go(world, controller
     world.put("job", job)
     world.admit(job)
     record = told(controller, world, job)
-    record.lost, record.sending = {"main": ((0, 2),)}, 1
+    record.lost = {"main": ((0, 2),)}
+    record.writes.begin_patch()
     controller.cache.reservations.moving[record.key] = ()
     controller.scheduler._spawn = lambda write: write.close()
     controller.scheduler._move()
     assert controller.cache.reservations.moving == {record.key: ()}, "nobody looked for other slots"
-    record.sending = 0
+    record.writes.end_patch()
     controller.scheduler._move()
     assert controller.cache.reservations.moving != {record.key: ()}
 
@@ -274,7 +280,7 @@ async def test_a_plan_that_is_none_any_more_is_removed_however_often_that_fails(
     spawned = []
     controller.writer.conditions, controller.scheduler._spawn = conditions_, spawned.append
     for _ in range(2):
-        controller.cache.enter(record)
+        controller.cache.admissions.enter(record)
         controller.scheduler.withdraw(record)
         await spawned.pop()
     assert writes == [{"nomination": None}] * 2
@@ -364,7 +370,7 @@ async def test_nobody_is_admitted_before_all_who_were_there_at_the_start_have_be
     cycles = []
     monkeypatch.setattr(controller.scheduler, "cycle", lambda: cycles.append(1))
     controller._unseen = {"a", "b"}
-    controller.cache._signal()
+    controller.wake()
     task = asyncio.create_task(controller._cycles())
     await asyncio.sleep(0.05)
     controller._saw("a")
@@ -381,7 +387,7 @@ async def test_one_who_is_never_looked_at_holds_up_nobody_for_long(controller, m
     monkeypatch.setattr(controller.scheduler, "cycle", done.set)
     monkeypatch.setattr(loops, "FIRST_LOOKS", 0.01)
     controller._unseen = {"a"}
-    controller.cache._signal()
+    controller.wake()
     task = asyncio.create_task(controller._cycles())
     await asyncio.wait_for(done.wait(), 10)
     task.cancel()
@@ -395,11 +401,11 @@ def test_who_is_asked_again_says_again_why_it_waits(world):
     record = entry_of(world, second)
     record.refused = Refused(Reason.INSUFFICIENT_QUOTA, "for an earlier reservation")
     assert not cycle(world.memory.state, world.memory.queues, 0.0).waiting
-    world.memory.ask(record)
+    world.memory.admissions.ask(record)
     assert record.refused is None
     (waiting,) = cycle(world.memory.state, world.memory.queues, 0.0).waiting
     assert (waiting.key, waiting.reason) == (record.key, Reason.INSUFFICIENT_QUOTA)
-    world.memory.ask(entry_of(world, first))
+    world.memory.admissions.ask(entry_of(world, first))
     assert not cycle(world.memory.state, world.memory.queues, 0.0).waiting, "who holds something does not wait"
 
 
@@ -421,15 +427,15 @@ async def test_a_bug_in_the_write_of_one_admission_ends_nothing_else(world, cont
     record = told(controller, world, job)
     record.observed = make_known(record.job)
     memory = controller.cache
-    memory.enter(record)
+    memory.admissions.enter(record)
     assert cycle(memory.state, memory.queues, 0.0).admitted
-    record.busy += 1
+    record.writes.begin()
 
     async def broken(record):
-        memory.written(record, None)
+        memory.workloads.written(record, None)
         raise RuntimeError("a field that nobody thought of")
 
     await controller.scheduler._write(record, broken)
     entry = memory.queues.entries[record.key]
-    assert (entry.phase, record.failures, record.busy) == (Phase.LATER, 1, 0)
+    assert (entry.phase, record.failures, record.writes.busy) == (Phase.LATER, 1, False)
     assert not memory.state.assignments(record.key), "it is held no more, and tried again later"

@@ -56,8 +56,8 @@ def test_the_memory_says_whose_workloads_are_known():
         world.put("node", node)
     world.put("job", make_job())
     (record,) = world.memory.entries.values()
-    assert world.memory.serves(record.key)
+    assert world.memory.pod_groups.serves(record.key)
     world.put("job", make_job(managed="example.com/other"))
-    assert not world.memory.serves(record.key)
-    world.memory.leave_out(record.key)
-    assert world.memory.serves(record.key), "it is being removed already"
+    assert not world.memory.pod_groups.serves(record.key)
+    world.memory.pod_groups.leave_out(record.key)
+    assert world.memory.pod_groups.serves(record.key), "it is being removed already"

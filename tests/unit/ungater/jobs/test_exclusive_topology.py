@@ -119,7 +119,7 @@ class Sets(World):
         name = f"ns/{made.metadata.name}"
         if isinstance(made, JobSet):
             self.jobsets[name] = made
-            self.memory._set_jobset(made)
+            self.memory.jobs.set_jobset(made)
             return self.memory.entries[f"ns/{made.metadata.uid}"]
         self.leader_sets[name] = made
         pod = leader_pod(made.metadata.name)
@@ -130,12 +130,12 @@ class Sets(World):
         """By pod set the racks and how many pods are in each; else the refusal."""
         record = self.add(made)
         record.observed = make_known(record.job)
-        self.memory.enter(record)
+        self.memory.admissions.enter(record)
         admitted = cycle(self.memory.state, self.memory.queues, 0.0).admitted
         if not admitted:
             return self.memory.queues.entries[record.key].refusal
         (one,) = admitted
-        self.memory.admit(record, self.memory.reservations.admission_of(record, one.grant), one.grant)
+        self.memory.admissions.admit(record, self.memory.reservations.admission_of(record, one.grant), one.grant)
         found = {}
         for name, slots in record.slots_in.items():
             counts = Counter()
@@ -236,7 +236,7 @@ def test_pods_of_its_own_do_not_keep_off_what_moves_and_a_job_that_moves_gets_a_
     for name in lost:
         world.drop("node", world.stores["node"][f"{name}"])
     world.memory.state.rebuild()
-    pod_set = world.memory.wish(record)[0]
+    pod_set = world.memory.pod_sets.wish(record)[0]
     moved = replace(world.memory.state, record.key, pod_set, lost)
     racks = Counter({part.values[1]: 0 for part in moved.slices})
     for part in moved.slices:
@@ -412,6 +412,6 @@ def test_a_subgroup_that_is_the_whole_group_is_as_a_group(world):
 @pytest.mark.parametrize("make", [lambda name: jobset(name, annotations={}), group])
 def test_those_that_are_alike_but_for_what_tells_them_apart_get_one_answer(world, make):
     """Else each of very many that wait is asked about."""
-    one, other = (world.memory.wish(world.add(make(name))) for name in ("one", "two"))
+    one, other = (world.memory.pod_sets.wish(world.add(make(name))) for name in ("one", "two"))
     assert one != other
     assert [plain(pod_set) for pod_set in one] == [plain(pod_set) for pod_set in other]

@@ -7,6 +7,7 @@ import pytest
 from support.owned import KEYS, make_job, make_known
 from support.world import FLAVOR, NODES, World, stored_workload
 
+from clock import SYSTEM, Clock
 from crds.constants import JOB_INDEX_LABEL, JOB_SET_INDEX, JOB_SET_ROLE
 from crds.request import RequestError
 from engine.model import Policy
@@ -15,14 +16,14 @@ from kube.objects import Job, OwnerReference, Pod, ResourceFlavor
 from kube.parents import JobSet
 from queueing.cycle.cycle import cycle
 from queueing.cycle.elastic import eager, grow
-from ungater.cache.cache import UNPROVED
+from ungater.cache.jobs import UNPROVED
 from ungater.jobs import pod_template
 from ungater.jobs.jobset import made_by, owner_of_jobset
 from ungater.model import workload_object, workload_spec
 from ungater.model.actions import Enqueue, Shrink, ShrinkLater, Ungate
+from ungater.model.admission import PodSetAssignment
 from ungater.model.job_view import JOB_SET, JOB_SET_API
 from ungater.model.pod_slots import Expectation
-from ungater.model.workload_entry import PodSetAssignment
 from ungater.reconcile.reconcile import reconcile
 
 GATE = [{"name": KEYS.gate}]
@@ -175,13 +176,11 @@ class Sets(World):
         super().__init__()
 
     def make(self):
-        memory = super().make()
-        memory._clock = lambda: self.now
-        return memory
+        return super().make(clock=Clock(SYSTEM.now, lambda: self.now))
 
     def put_set(self, jobset):
         self.jobsets["ns/js"] = jobset
-        self.memory._set_jobset(jobset)
+        self.memory.jobs.set_jobset(jobset)
 
     def restarted(self):
         memory = self.make()
@@ -192,10 +191,10 @@ class Sets(World):
     def admit_set(self):
         record = self.memory.entries["ns/u-js"]
         record.observed = make_known(record.job)
-        self.memory.enter(record)
+        self.memory.admissions.enter(record)
         (made,) = cycle(self.memory.state, self.memory.queues, 0.0).admitted
         admission = self.memory.reservations.admission_of(record, made.grant)
-        self.memory.admit(record, admission, made.grant)
+        self.memory.admissions.admit(record, admission, made.grant)
         stored = stored_workload(record.job, admission)
         record.observed = workload_object.observed_of(stored)
         self.put("workload", stored)
@@ -254,9 +253,9 @@ def test_all_of_it_or_nothing(world):
     world.put_set(make_jobset())
     record = world.memory.entries["ns/u-js"]
     record.observed = make_known(record.job)
-    world.memory.enter(record)
+    world.memory.admissions.enter(record)
     world.put_set(make_jobset(replicas=4))
-    world.memory.enter(record)
+    world.memory.admissions.enter(record)
     made = cycle(world.memory.state, world.memory.queues, 0.0)
     assert not made.admitted
     assert sum(world.memory.state.free(node.metadata.name)["cpu"] for node in NODES) == 8000
@@ -285,7 +284,7 @@ def test_pods_that_are_heard_to_be_gone_after_their_job_keep_no_slot(world):
     assert list(record.pods) == [PODS[0].metadata.uid], "it holds its slot until it is gone"
     world.drop("pod", PODS[0])
     assert not record.pods
-    assert not memory._parents
+    assert not memory.entries.owners._parents
 
 
 @pytest.mark.parametrize("sent", [False, True])
@@ -310,7 +309,7 @@ def test_a_replicated_job_that_is_done_is_still_known_to_queueing(world):
     for index in range(2):
         world.put("job", child("workers", index, 2, succeeded=2, completedIndexes="0-1"))
     assert [one.count for one in record.job.pod_sets] == [1, 0]
-    assert [one.name for one in world.memory.wish(record)] == ["leader", "workers"]
+    assert [one.name for one in world.memory.pod_sets.wish(record)] == ["leader", "workers"]
 
 
 def test_what_its_jobs_do_not_need_any_more_is_given_back(world):
@@ -336,14 +335,14 @@ def test_what_some_do_not_need_is_nobodys_until_that_is_stored_also_where_others
     for role, index, count in JOBS:
         world.put("job", child(role, index, count))
     held = memory.reservations.smaller(record, "leader", record.slots_in["leader"].without({0: 1}), 0)
-    memory.hold(record, held)  # it was done once, and the JobSet was restarted
+    memory.admissions.hold(record, held)  # it was done once, and the JobSet was restarted
     for index in range(2 - left // 2):
         world.put("job", child("workers", index, 2, succeeded=2, completedIndexes="0-1"))
     record.shrink_at = 1.0
     found = reconcile(record, memory.rules, 100.0, 100.0)
     (shrink,) = [one for one in found if isinstance(one, Shrink)]
     assert (shrink.pod_set, shrink.count, Enqueue() in found) == ("workers", left, True)
-    memory.enter(record)
+    memory.admissions.enter(record)
     assert memory.queues.growing[record.key][0] == {"leader": 1}
     (key,) = eager(memory.queues)
     (grown,) = grow(memory.state, memory.queues, key)
@@ -443,13 +442,13 @@ def test_a_jobset_that_nobody_sees_is_believed_in_for_a_while(world):
     world.put_set(make_jobset())
     world.put("job", queued(child("workers", 1, 2), uid="u-forged", owner_references=ref("u-nobody")))
     assert set(world.memory.entries) == {"ns/u-js"}
-    world.memory.judge_unproved()
+    world.memory.jobs.judge_unproved()
     assert set(world.memory.entries) == {"ns/u-js"}
     world.now += UNPROVED
-    world.memory.judge_unproved()
+    world.memory.jobs.judge_unproved()
     assert set(world.memory.entries) == {"ns/u-js", "ns/u-forged"}
     world.drop("job", queued(child("workers", 1, 2), uid="u-forged", owner_references=ref("u-nobody")))
-    assert not world.memory._unproved
+    assert not world.memory.jobs._unproved
 
 
 def test_the_jobs_of_a_jobset_that_is_orphaned_take_their_pods_along(world):
@@ -483,7 +482,7 @@ def test_children_of_a_jobset_in_another_namespace_are_none_of_its(world):
     world.put("job", msgspec.structs.replace(stolen, metadata=meta))
     record = world.memory.entries["ns/u-js"]
     before = record.job
-    assert "thief/u-stolen" not in world.memory.children.get("ns/u-js", {})
+    assert "thief/u-stolen" not in world.memory.entries.owners._children.get("ns/u-js", {})
     assert record.job == before
 
 
@@ -507,6 +506,20 @@ def test_pods_of_another_kind_that_name_a_job_of_its_are_none_of_its(world, firs
     assert world.memory.entries["ns/u-js"].pods == {}
     world.drop("pod", forged)
     assert not entry.pods
+
+
+@pytest.mark.parametrize("labelled", [None, "driver", "made-up"])
+def test_a_pod_that_was_let_go_is_of_the_pod_set_whose_slot_it_has_however_it_is_relabelled(labelled):
+    """Else its slot is given back while it runs, and its quota with that."""
+    view = owner_of()
+    gone = pod("workers", 0, 0, at={}, mark="w")
+    assert view.pod_set_of(gone).name == "workers"
+    labels = {**gone.metadata.labels, JOB_SET_ROLE: labelled} if labelled else {}
+    annotations = {**(gone.metadata.annotations or {}), KEYS.pod_set: "workers"}
+    meta = msgspec.structs.replace(gone.metadata, labels=labels, annotations=annotations)
+    assert view.pod_set_of(msgspec.structs.replace(gone, metadata=meta)).name == "workers"
+    waits = msgspec.structs.replace(pod("driver", 0, 0), metadata=meta)
+    assert view.pod_set_of(waits) != view.pod_sets[0], "what a gated pod says of itself counts no more than its labels"
 
 
 def test_one_whose_amounts_cannot_be_read_is_told_which():
@@ -536,6 +549,6 @@ def test_of_a_job_that_gets_another_owner_and_goes_nothing_is_kept():
         meta = msgspec.structs.replace(job.metadata, owner_references=(owner,) if uid else ())
         job = msgspec.structs.replace(job, metadata=meta)
         world.put("job", job)
-        assert list(world.memory.children) == ([f"ns/{uid}"] if uid else [])
+        assert list(world.memory.entries.owners._children) == ([f"ns/{uid}"] if uid else [])
     world.drop("job", job)
-    assert (world.memory.children, world.memory.entries) == ({}, {})
+    assert (world.memory.entries.owners._children, world.memory.entries) == ({}, {})

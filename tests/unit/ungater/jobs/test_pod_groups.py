@@ -12,7 +12,7 @@ from crds.request import RequestError
 from engine.reasons import Reason
 from kube.objects import Condition, ObjectMeta, Pod, key
 from kube.parents import LeaderWorkerSet, LeaderWorkerSetSpec, LeaderWorkerTemplate
-from ungater.cache.cache import READY_AFTER
+from ungater.cache.pods import READY_AFTER
 from ungater.jobs import leaderworkerset
 from ungater.jobs.pod_group import GONE, GROUP, of_pods, owner_key, owner_of_pods, served
 from ungater.model.actions import Delete, Dequeue, Free, Remove
@@ -308,8 +308,8 @@ def world():
 def test_that_a_pod_became_ready_is_looked_at_though_no_slot_changes(world):
     pod = make_pod("db-0", owner=STATEFUL_SET)
     world.put("pod", pod)
-    waits = []
-    world.memory._enqueue = lambda uid, after: waits.append((uid, after))
+    waits = world.waits
+    waits.clear()
     for status in ("False", "True", "True"):
         ready = msgspec.structs.replace(pod.status, conditions=(Condition(type="Ready", status=status),))
         world.put("pod", msgspec.structs.replace(pod, status=ready))
@@ -322,19 +322,19 @@ def ranked(name, rank, **more):
 
 def test_the_first_pod_of_an_owner_makes_a_record_and_the_last_one_takes_it_along(world):
     pods = [ranked(f"db-{rank}", rank) for rank in range(2)]
-    waits = []
-    world.memory._enqueue = lambda uid, after: waits.append((uid, after))
+    waits = world.waits
+    waits.clear()
     for pod in pods:
         world.put("pod", pod)
     assert set(waits) == {("ns/u-db@StatefulSet.apps", 1.0)}  # nobody told how many will come
     record = world.memory.entries["ns/u-db@StatefulSet.apps"]
-    assert world.memory.regroup(record)
+    assert world.memory.pod_groups.regroup(record)
     assert record.job.pod_sets[0].count == 2
-    assert not world.memory.gated_orphans
+    assert not world.memory.gated_orphans.pods
     for pod in pods:
         world.drop("pod", pod)
-    assert not world.memory.regroup(record)
-    assert (world.memory.entries, world.memory.groups) == ({}, {})
+    assert not world.memory.pod_groups.regroup(record)
+    assert (world.memory.entries, world.memory.entries.groups) == ({}, {})
 
 
 def test_a_workload_stays_known_until_it_is_deleted(world):
@@ -347,7 +347,7 @@ def test_a_workload_stays_known_until_it_is_deleted(world):
     world.put("workload", workload)
     assert record.observed is not None
     world.drop("pod", pod)
-    assert world.memory.regroup(record)
+    assert world.memory.pod_groups.regroup(record)
     assert record.job.over == GONE
     assert [type(one) for one in reconcile(record, world.memory.rules, 0.0)] == [
         Dequeue,
@@ -355,7 +355,7 @@ def test_a_workload_stays_known_until_it_is_deleted(world):
         Free,
     ], "what is stored may find pods again, so nobody gets it before"
     world.drop("workload", workload)
-    assert not world.memory.regroup(record)
+    assert not world.memory.pod_groups.regroup(record)
 
 
 def stored_for(record, **status):
@@ -372,7 +372,7 @@ def test_pods_wait_until_a_workload_is_removed_whose_pods_all_went_unseen(world)
     world.stores["workload"][key(workload)] = workload
     del world.stores["pod"][key(first)]
     world.memory = memory = world.restarted()
-    memory.leave_out(key(workload))
+    memory.pod_groups.leave_out(key(workload))
     world.put("pod", second)
     world.put("pod", first)
     world.drop("pod", second)
@@ -390,14 +390,14 @@ def test_what_is_heard_late_of_a_workload_that_was_removed_counts_for_nobody(wor
     record.observed = observed_of(workload := stored_for(record))
     world.drop("pod", first)
     record.last_event = LastEvent("DoesNotFit", "m", 1.0)
-    world.memory.removed(record)
+    world.memory.workloads.removed(record)
     assert record.last_event is None, "other pods have heard nothing yet"
-    assert not world.memory.regroup(record)
+    assert not world.memory.pod_groups.regroup(record)
     world.put("pod", second)
     world.put("workload", workload)
     assert world.memory.entries["ns/u-db@StatefulSet.apps"].observed is None
     world.drop("workload", workload)
-    assert not world.memory._removed
+    assert not world.memory.entries._removed
 
 
 def test_what_is_stored_for_pods_that_all_ended_is_held_until_it_is_removed(world):
@@ -421,7 +421,7 @@ def test_the_place_in_line_stays_when_pods_are_replaced(world):
     for pods in ((old,), (new,)):
         world.stores["pod"] = {key(pod): pod for pod in pods}
         memory = world.restarted()
-        memory.enter(memory.entries["ns/u-db@StatefulSet.apps"])
+        memory.admissions.enter(memory.entries["ns/u-db@StatefulSet.apps"])
         (entry,) = memory.queues.entries.values()
         turns.append(entry.workload.created)
     assert turns[0] == turns[1]
@@ -429,17 +429,9 @@ def test_the_place_in_line_stays_when_pods_are_replaced(world):
 
 def test_after_a_start_nobody_waits_for_more_pods_of_those_that_are_there(world):
     world.put("pod", ranked("db-0", 0))
-    waits = []
-    make = world.make
-
-    def noting():
-        memory = make()
-        memory._enqueue = lambda uid, after: waits.append((uid, after))
-        return memory
-
-    world.make = noting
+    world.waits.clear()
     world.restarted()
-    assert set(waits) == {("ns/u-db@StatefulSet.apps", 0.0)}
+    assert set(world.waits) == {("ns/u-db@StatefulSet.apps", 0.0)}
 
 
 def test_a_group_finds_its_workload_by_name(world):
@@ -451,15 +443,13 @@ def test_a_group_finds_its_workload_by_name(world):
     assert record.observed is not None
     again = world.restarted()
     assert again.entries[":group/ns/ring"].observed is not None
-    assert again.groups == world.memory.groups
+    assert again.entries.groups == world.memory.entries.groups
 
 
 def test_a_bare_pod_and_a_group_that_is_complete_wait_for_nobody(world):
-    waits = []
-    world.memory._enqueue = lambda uid, after: waits.append(after)
     world.put("pod", make_pod("alone"))
     world.put("pod", grouped("a", "1"))
-    assert set(waits) == {0.0}
+    assert {after for _, after in world.waits} == {0.0}
 
 
 def test_pods_of_jobs_and_daemon_sets_make_no_record(world):
@@ -468,7 +458,7 @@ def test_pods_of_jobs_and_daemon_sets_make_no_record(world):
         owner = {**STATEFUL_SET, "kind": kind, "apiVersion": version, "uid": kind}
         world.put("pod", make_pod(kind.lower(), owner=owner))
     assert world.memory.entries == {}
-    assert len(world.memory.gated_orphans) == 4
+    assert len(world.memory.gated_orphans.pods) == 4
 
 
 @pytest.mark.parametrize("kind", ["Job", "DaemonSet", "Node", "JobSet", "LeaderWorkerSet", "Pod", "PodGroup"])
@@ -486,8 +476,30 @@ def test_a_pod_of_a_job_tells_nothing_of_pods_that_name_its_uid_and_another_kind
     world.put("pod", make_pod("a", owner=job))
     world.put("pod", make_pod("b", owner=made_up))
     (record,) = world.memory.entries.values()
-    world.memory.regroup(record)
+    world.memory.pod_groups.regroup(record)
     assert (record.job.kind, record.job.api_version) == ("MadeUp", "made.up/v1")
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"kind": "Pod", "apiVersion": "v1", "name": "solo", "uid": "u-solo"},
+        {"kind": "Pod", "apiVersion": "made.up/v1", "name": "solo", "uid": "u-solo"},
+        {"kind": "Job", "apiVersion": "made.up/v1", "name": "db", "uid": "u-db"},
+        {"kind": "StatefulSet", "apiVersion": "made.up/v1", "name": "db", "uid": "u-db"},
+        {"kind": "PodGroup", "apiVersion": "made.up/v1", "name": "ring", "uid": "group/ns/ring"},
+    ],
+)
+def test_who_names_the_uid_of_another_kinds_owner_gets_a_workload_of_his_own(world, forged):
+    """Else two jobs share one, and what is heard of it reaches one of them."""
+    world.put("job", make_job("db", uid="u-db"))
+    world.put("pod", make_pod("solo"))
+    world.put("pod", make_pod("db-0", owner=STATEFUL_SET))
+    world.put("pod", grouped("ring-0"))
+    world.put("pod", make_pod("forged", owner={**STATEFUL_SET, **forged}))
+    entries = world.memory.entries
+    assert len(entries) == 5
+    assert len({entry.job.workload for entry in entries.values()}) == 5
 
 
 @pytest.mark.parametrize("job", [make_job("db", uid="u-db"), make_job("db", uid="u-db", request={}, gated=False)])
@@ -500,7 +512,7 @@ def test_pods_that_name_a_job_and_another_kind_stay_known_when_it_goes(world, jo
     world.drop("job", job)
     world.drop("pod", pod)
     (record,) = world.memory.entries.values()
-    world.memory.regroup(record)
+    world.memory.pod_groups.regroup(record)
     assert Remove in [type(one) for one in reconcile(record, world.memory.rules, 0.0)]
 
 
@@ -544,10 +556,10 @@ def test_a_leader_worker_set_that_is_made_anew_under_its_name_is_another_workloa
     (old,) = memory.entries.values()
     old.observed = observed_of(stored_for(old))
     sets["ns/l"] = whole("u-2")
-    assert memory.regroup(old)
+    assert memory.pod_groups.regroup(old)
     assert reconcile(old, memory.rules, 0.0) == [Dequeue(), Remove(), Free()]
-    memory.removed(old)
-    assert not memory.regroup(old)
+    memory.workloads.removed(old)
+    assert not memory.pod_groups.regroup(old)
     (new,) = memory.entries.values()
     assert (new.observed, list(new.pods)) == (None, [pod.metadata.uid])
     assert new.job.workload != old.job.workload

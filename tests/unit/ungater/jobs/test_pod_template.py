@@ -8,6 +8,8 @@ import msgspec
 import pytest
 from support.owned import KEYS, make_admission, make_owner, slot_map
 
+from crds.constants import GPU_LINK
+from crds.request import parse_request
 from kube.objects import ResourceFlavor, Toleration
 from ungater.jobs import pod_template
 from ungater.model.kueue_objects import PodSetUpdate
@@ -44,6 +46,22 @@ def test_fewer_pods_than_it_asks_for_are_its_parallelism():
     owner = make_owner(parallelism=4, suspend=True)
     admission = make_admission(slot_map(("b/r/n1", 3)))
     assert started(owner, admission, {})["parallelism"] == 3
+
+
+def test_without_slots_pods_with_a_wish_for_linked_devices_are_not_gated_anew():
+    link = {GPU_LINK: "prefer", KEYS.unconstrained: "true"}
+    owner = make_owner(suspend=True, request=link)
+    template = started(owner, make_admission(None, queue="q", count=4), flavor())["template"]
+    assert template["spec"]["schedulingGates"] is None
+    assert template["metadata"] == {"annotations": {KEYS.unconstrained: "false"}}
+    assert parse_request({**link, KEYS.unconstrained: "false"}, KEYS) is None
+
+
+def test_a_toleration_of_a_flavor_keeps_its_seconds():
+    owner = make_owner(suspend=True, gated=False, request={})
+    soon = {"key": "spot", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
+    spec = started(owner, make_admission(None, queue="q", count=4), flavor(tolerations=[soon]))
+    assert spec["template"]["spec"]["tolerations"] == [soon]
 
 
 def test_labels_and_tolerations_of_flavors_without_a_topology_are_added():

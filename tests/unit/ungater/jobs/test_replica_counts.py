@@ -13,6 +13,7 @@ from support.looked_at import LookedAt
 from support.owned import KEYS
 from support.world import FLAVOR, NODES
 
+from clock import SYSTEM, Clock
 from kube.informer import Event, EventKind
 from kube.objects import Job, Pod
 from kube.replicas import MPI_JOBS, RAY_CLUSTERS, REPLICATED, Replicated, replicas_of
@@ -60,25 +61,24 @@ class Owned(LookedAt):
         self.owners = {}
         self.seconds = 0.0
         super().__init__()
-        self.memory._clock = lambda: self.seconds
         self.reads = True
         self.put("flavor", FLAVOR)
         for node in NODES:
             self.put("node", node)
 
     def make(self):
-        memory = super().make()
+        memory = super().make(clock=Clock(SYSTEM.now, lambda: self.seconds))
         for resource, one in self.owners.values():
-            memory.on_replicated(resource, Event(EventKind.ADDED, one.metadata.name, None, one))
+            memory.pod_groups.on_replicated(resource, Event(EventKind.ADDED, one.metadata.name, None, one))
         return memory
 
     def see(self, resource, one):
         self.owners[one.metadata.name] = (resource, one)
-        self.memory.on_replicated(resource, Event(EventKind.ADDED, f"ns/{one.metadata.name}", None, one))
+        self.memory.pod_groups.on_replicated(resource, Event(EventKind.ADDED, f"ns/{one.metadata.name}", None, one))
 
     def gone(self, resource, one):
         del self.owners[one.metadata.name]
-        self.memory.on_replicated(resource, Event(EventKind.DELETED, f"ns/{one.metadata.name}", one, None))
+        self.memory.pod_groups.on_replicated(resource, Event(EventKind.DELETED, f"ns/{one.metadata.name}", one, None))
 
     def pod(self, name, cpu, labels, resource=None, maker="", *, phase="Pending"):
         api, kind = (resource.api_version, resource.kind) if resource else ("batch/v1", "Job")
@@ -148,7 +148,7 @@ def test_kinds_of_pods_are_one_workload_as_many_as_their_owner_tells(world):
 def test_pods_that_the_watch_tells_of_before_their_owner_wait_for_it(world):
     world.torch_pod("master", 0)
     assert world.memory.entries == {}
-    assert not world.memory.gated_orphans, "nobody is told that nothing will come of it"
+    assert not world.memory.gated_orphans.pods, "nobody is told that nothing will come of it"
     world.torch_pod("worker", 0)
     world.see(TORCH, torch(1))
     world.settle()
@@ -159,7 +159,7 @@ def test_one_whose_owner_nobody_sees_is_what_its_pods_tell(world):
     """Anybody may name an owner that is not there."""
     world.torch_pod("worker", 0)
     world.seconds = 60.0
-    world.memory.judge_unseen()
+    world.memory.pod_groups.judge_unseen()
     world.settle()
     assert world.record.id == "ns/u-bert@PyTorchJob.kubeflow.org/worker"
     assert world.record.admission is not None
@@ -172,7 +172,7 @@ def test_where_owners_cannot_be_read_each_kind_is_a_workload(world, read):
         world.see(TORCH, owner("bert", {"pytorchReplicaSpecs": {"Worker": {"replicas": "many"}}}))
         world.torch_pod("worker", 0)
         world.seconds = 60.0
-        world.memory.judge_unseen()
+        world.memory.pod_groups.judge_unseen()
     else:
         world.torch_pod("worker", 0)
     world.settle()
@@ -222,7 +222,7 @@ def test_one_that_has_ended_gives_all_back(world):
     all_go(world)
     status = {"conditions": [{"type": "Succeeded", "status": "True"}]}
     world.see(TORCH, torch(1, master=False, status=status))
-    world.memory.regroup(world.record)
+    world.memory.pod_groups.regroup(world.record)
     assert world.record.job.over == "Complete"
 
 
@@ -233,7 +233,7 @@ def test_one_that_was_deleted_holds_nothing_while_its_pods_go(world):
     world.torch_pod("master", 0)
     all_go(world)
     world.gone(TORCH, one)
-    world.memory.regroup(world.record)
+    world.memory.pod_groups.regroup(world.record)
     assert (world.record.job.over, len(world.record.job.pod_sets)) == ("Deleted", 2)
 
 
@@ -278,7 +278,7 @@ def test_a_job_that_says_to_be_the_launcher_of_another_is_none(world):
     world.see(MPI_JOBS, mpi())
     world.launcher()
     job = world.stores["job"]["ns/pi-launcher"]
-    told = world.memory.wholes.told["ns/u-pi@MPIJob.kubeflow.org"]
+    told = world.memory.entries.owners.wholes.told["ns/u-pi@MPIJob.kubeflow.org"]
     other = msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, namespace="thief"))
     named = msgspec.structs.replace(job, metadata=msgspec.structs.replace(job.metadata, name="pi-launcher-2"))
     assert [told.makes(one, KEYS) for one in (job, other, named)] == [True, False, False]
@@ -329,7 +329,7 @@ def test_what_cannot_be_read_tells_nothing_and_costs_nobody_anything(world, spec
     one = owner("bert", spec)
     assert ReplicaCounts.of(one, "PyTorchJob", TORCH.api_version, KEYS) is None
     world.see(TORCH, one)
-    assert world.memory.wholes.told == {}
+    assert world.memory.entries.owners.wholes.told == {}
 
 
 def test_so_many_pods_as_nobody_has_are_waited_for_in_no_time(world):

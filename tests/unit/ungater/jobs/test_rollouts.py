@@ -48,7 +48,7 @@ class Rollout(LookedAt):
     def make(self):
         memory = super().make()
         for name, one in self.revisions.items():
-            memory.on_revision(Event(EventKind.ADDED, name, None, one))
+            memory.pod_groups.on_revision(Event(EventKind.ADDED, name, None, one))
         return memory
 
     def write(self, name, leader, workers, *, kept=True, queues=("", "", "")):
@@ -63,7 +63,7 @@ class Rollout(LookedAt):
         meta |= {"labels": {KEYS.queue_name: own} if own else {}}
         body = {"metadata": meta, "spec": {"replicas": 1, "leaderWorkerTemplate": whole}}
         old, self.leader_sets["ns/l"] = self.leader_sets.get("ns/l"), read(body, LeaderWorkerSet)
-        self.memory.on_leaders(Event(EventKind.MODIFIED, "ns/l", old, self.leader_sets["ns/l"]))
+        self.memory.pod_groups.on_leaders(Event(EventKind.MODIFIED, "ns/l", old, self.leader_sets["ns/l"]))
         owner = {
             "apiVersion": leaderworkerset.API_VERSION,
             "kind": leaderworkerset.KIND,
@@ -76,7 +76,7 @@ class Rollout(LookedAt):
         revision = {"metadata": {"name": f"l-{name}-1", "namespace": "ns", **about}, "data": data, "revision": 1}
         if kept:
             self.revisions[name] = read(revision, ControllerRevision)
-            self.memory.on_revision(Event(EventKind.ADDED, name, None, self.revisions[name]))
+            self.memory.pod_groups.on_revision(Event(EventKind.ADDED, name, None, self.revisions[name]))
 
     def pod(self, index, cpu, revision, *, at="00", queue=""):
         """One pod of the group, as its StatefulSet makes it and the webhooks leave it."""
@@ -201,7 +201,7 @@ def test_a_revision_of_another_set_counts_for_nobody(world):
     forged = msgspec.structs.replace(
         one, metadata=msgspec.structs.replace(one.metadata, owner_references=()), data=msgspec.Raw(b'{"spec":7}')
     )
-    world.memory.on_revision(Event(EventKind.MODIFIED, "a", one, forged))
+    world.memory.pod_groups.on_revision(Event(EventKind.MODIFIED, "a", one, forged))
     world.settle()
     assert [one.name for one in world.record.job.pod_sets] == ["leader", "workers"]
 
@@ -223,7 +223,7 @@ def test_pods_that_ask_for_more_than_their_template_are_placed_by_what_they_ask_
 def test_of_a_set_that_is_gone_no_workload_is_made_for_pods_that_it_left_behind(world):
     """Its Workload is collected with it: one that is made again would be too, and so on for ever."""
     gone = world.leader_sets.pop("ns/l")
-    world.memory.on_leaders(Event(EventKind.DELETED, "ns/l", gone, None))
+    world.memory.pod_groups.on_leaders(Event(EventKind.DELETED, "ns/l", gone, None))
     record = world.record
     world.drop("workload", world.stores["workload"][record.key])
     assert {type(one) for one in world.look(record)} == {Dequeue, Free}

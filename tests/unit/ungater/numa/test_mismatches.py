@@ -20,9 +20,11 @@ class Heard:
         self.now = 100.0
         self.queued = []
         self.told = []
+        self.unreported = ()
         self.mismatches = PlacementMismatches(
             lambda uid, after: self.queued.append((uid, after)),
             self.breaks,
+            lambda _pod: self.unreported,
             lambda record, trouble: self.told.append((record.id, trouble)),
             lambda: self.now,
         )

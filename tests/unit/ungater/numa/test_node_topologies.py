@@ -21,7 +21,7 @@ HERE = '[{"zone":"node-1","amount":{"nvidia.com/gpu":"2"}}]'
 class World:
     def __init__(self, **options):
         self.nodes, self.topologies, self.flexes, self.told = {"n1": node()}, {}, {}, []
-        self.state = ClusterState()
+        self.state = ClusterState(reconstruct_available=options.get("reconstruct_available", True))
         sources = Sources(self.nodes.get, self.topologies.get, self.flexes.get)
         self.inside = NodeTopologies(self.state, Options(**options), sources, self.tell)
 

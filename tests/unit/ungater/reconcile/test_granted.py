@@ -113,13 +113,13 @@ class Queued(World):
         """Wait and be admitted, or be given more; what the last cycle refused is returned."""
         record = self.record
         record.observed = record.observed or make_known(record.job)
-        self.memory.regroup(record)
+        self.memory.pod_groups.regroup(record)
         record.asked = asked or {}
-        self.memory.enter(record)
+        self.memory.admissions.enter(record)
         made = cycle(self.memory.state, self.memory.queues, 0.0)
         for one in (*made.admitted, *made.resized):
             admission = self.memory.reservations.admission_of(record, one.grant)
-            self.memory.admit(record, admission, one.grant)
+            self.memory.admissions.admit(record, admission, one.grant)
             self.stored(admission)
         return self.memory.queues.entries[record.key].refusal
 
@@ -134,7 +134,7 @@ class Queued(World):
         )
 
     def told(self):
-        self.memory.regroup(self.record)
+        self.memory.pod_groups.regroup(self.record)
         return reconcile(self.record, self.memory.rules, 100.0, 100.0)
 
     def used(self, memory: Cache | None = None):
@@ -217,7 +217,7 @@ def test_one_of_which_none_runs_gives_back_what_it_holds_where_quota_lacks_for_m
     assert isinstance(leave, Dequeue)
     assert isinstance(release, Release)
     assert {one.reason for one in release.wanted} == {Reason.ASKS_FOR_MORE}
-    world.memory.free(world.record)
+    world.memory.admissions.free(world.record)
     assert world.used() == 0
 
 
@@ -257,7 +257,7 @@ def test_a_restart_knows_what_was_granted_to_each(world):
     world.pod("db-1", "2")
     again = world.restarted()
     record = again.entries["ns/u-db@StatefulSet.apps"]
-    again.regroup(record)
+    again.pod_groups.regroup(record)
     assert record.granted("main") == {"cpu": 1000}
     assert gone(reconcile(record, again.rules, 100.0, 100.0)) == []
 
@@ -281,7 +281,7 @@ def test_what_all_pods_ask_less_is_given_back(world):
     (shrink,) = [one for one in world.told() if isinstance(one, Shrink)]
     assert (shrink.count, shrink.asks) == (2, {"cpu": 500})
     smaller = world.memory.reservations.smaller(world.record, "main", shrink.slots, shrink.count, shrink.asks)
-    world.memory.hold(world.record, smaller)
+    world.memory.admissions.hold(world.record, smaller)
     assert world.used() == 1000
     assert gone(world.told()) == ["db-0", "db-1"]
 
@@ -299,13 +299,13 @@ def test_pods_of_a_group_that_switch_their_requests_after_the_first_do_not_go(wo
     world.pod("p0", "0", owner=None, total=2, **group)
     record = world.memory.entries[":group/ns/ring"]
     record.observed = make_known(record.job)
-    world.memory.enter(record)
+    world.memory.admissions.enter(record)
     (made,) = cycle(world.memory.state, world.memory.queues, 0.0).admitted
-    world.memory.admit(record, world.memory.reservations.admission_of(record, made.grant), made.grant)
+    world.memory.admissions.admit(record, world.memory.reservations.admission_of(record, made.grant), made.grant)
     record.observed = make_known(record.job, admission=record.admission, conditions=HELD)
     world.drop("pod", world.stores["pod"]["ns/p0"])
     world.pod("p1", "2", owner=None, total=2, **group)
-    world.memory.regroup(record)
+    world.memory.pod_groups.regroup(record)
     instructions = reconcile(record, world.memory.rules, 100.0, 100.0)
     assert gone(instructions) == []
     assert any(isinstance(one, Enqueue) and one.asked == {"main": {"cpu": 2000}} for one in instructions)
@@ -318,12 +318,12 @@ def test_a_group_that_gave_back_what_was_too_little_waits_for_as_much_as_its_pod
         world.pod(name, cpu, owner=None, total=1, **group)
     (record,) = world.memory.entries.values()
     record.observed = make_known(record.job)
-    assert [pod_set.requests["cpu"] for pod_set in world.memory.wish(record)] == [1000]
+    assert [pod_set.requests["cpu"] for pod_set in world.memory.pod_sets.wish(record)] == [1000]
     gave_back = merge(
         (), [WantedCondition(type_, False, Reason.ASKS_FOR_MORE, "") for type_ in HOLDING], generation=1, now=0
     )
     record.observed = dataclasses.replace(record.observed, conditions=gave_back)
-    assert [pod_set.requests["cpu"] for pod_set in world.memory.wish(record)] == [2000]
+    assert [pod_set.requests["cpu"] for pod_set in world.memory.pod_sets.wish(record)] == [2000]
 
 
 # --- queues ----------------------------------------------------------------------------------------------------------
@@ -351,7 +351,7 @@ def test_once_none_runs_the_workload_waits_in_the_queue_that_its_pods_name(world
     assert isinstance(leave, Dequeue)
     assert isinstance(release, Release)
     assert {one.reason for one in release.wanted} == {Reason.OTHER_QUEUE}
-    world.memory.free(world.record)
+    world.memory.admissions.free(world.record)
     record = world.record
     record.observed = dataclasses.replace(record.observed, admission=None, conditions=())
     assert world.used() == 0
@@ -374,7 +374,7 @@ def test_running_pods_that_are_orphaned_or_relabelled_are_charged_until_they_end
     world.put("workload", stored_workload_of(world))
     for pod in (first, second):
         world.change(pod, **change)
-    world.memory.free(world.record)
+    world.memory.admissions.free(world.record)
     assert world.used() == 2000
     assert set(world.memory.entries) == {"ns/u-db@StatefulSet.apps"}, (
         "they are no workload of their own, which would hold as much again"
@@ -397,7 +397,7 @@ def test_running_pods_that_are_orphaned_or_relabelled_are_charged_until_they_end
 def test_pods_that_stop_slowly_after_their_owner_is_gone_are_charged_until_they_do(world):
     pods = running(world, "1", "1")
     pods = [world.change(pod, deletion_timestamp="2026-11-21T00:05:00Z") for pod in pods]
-    world.memory._drop("ns/u-db@StatefulSet.apps")
+    world.memory.views.drop("ns/u-db@StatefulSet.apps")
     assert world.used() == 2000
     world.drop("pod", pods[0])
     assert world.used() == 1000
@@ -407,7 +407,7 @@ def test_pods_that_stop_on_a_lost_node_keep_nobody_from_their_quota(world):
     pods = running(world, "1", "1")
     pods = [world.change(pod, deletion_timestamp="2026-11-21T00:05:00Z") for pod in pods]
     world.drop("node", world.stores["node"][pods[0].spec.node_name])
-    world.memory._drop("ns/u-db@StatefulSet.apps")
+    world.memory.views.drop("ns/u-db@StatefulSet.apps")
     assert world.used() == 0
 
 
@@ -438,7 +438,7 @@ def test_a_pod_that_is_orphaned_on_its_way_to_a_node_keeps_its_room_there(world)
     sent = [world.run(pod, slot, bound=False) for pod, slot in zip(pods, slots, strict=True)]
     for pod in sent:
         world.change(pod, owner_references=())
-    world.memory._drop("ns/u-db@StatefulSet.apps")
+    world.memory.views.drop("ns/u-db@StatefulSet.apps")
     assert all(free(node)["cpu"] == 0 for node in taken), "they are on no node yet, and nobody else may have it"
     world.drop("pod", world.stores["pod"]["ns/db-0"])
     assert sorted(free(node)["cpu"] for node in taken) == [0, 2000]
@@ -450,8 +450,8 @@ def test_a_workload_that_is_deleted_and_made_anew_names_the_queue_it_was_admitte
     for pod in (first, second):
         world.drop("pod", pod)
         world.pod(f"{pod.metadata.name}-again", queue="other")
-    world.memory.regroup(record)
-    world.memory.unknown(record)  # somebody deleted its Workload
+    world.memory.pod_groups.regroup(record)
+    record.forget_workload()  # somebody deleted its Workload
     assert record.job.queue == "other"
     assert as_admitted(record).queue == "team"
     record.observed = dataclasses.replace(make_known(as_admitted(record)), admission=record.admission, conditions=HELD)
@@ -477,14 +477,14 @@ def test_what_a_workload_that_is_made_anew_holds_is_known_after_a_restart_in_tha
 def test_orphans_stand_beside_a_workload_that_is_made_again(world):
     for pod in running(world, "1", "1"):
         world.change(pod, owner_references=())
-    world.memory._drop("ns/u-db@StatefulSet.apps")
+    world.memory.views.drop("ns/u-db@StatefulSet.apps")
     again = {**OWNER, "uid": "u-again"}
     world.pod("new-0", "2", owner=again)
     world.pod("new-1", "2", owner=again)
     record = world.memory.entries["ns/u-again@StatefulSet.apps"]
     record.observed = make_known(record.job)
-    world.memory.regroup(record)
-    world.memory.enter(record)
+    world.memory.pod_groups.regroup(record)
+    world.memory.admissions.enter(record)
     assert not cycle(world.memory.state, world.memory.queues, 0.0).admitted, "2 of 4 are theirs"
     assert world.memory.queues.entries[record.key].refusal.reason is Reason.INSUFFICIENT_QUOTA
     for name in ("db-0", "db-1"):
@@ -495,7 +495,7 @@ def test_orphans_stand_beside_a_workload_that_is_made_again(world):
 def test_pods_that_an_owner_adopts_are_none_that_it_has_slots_for(world):
     for pod in running(world, "1", "1"):
         world.change(pod, owner_references=())
-    world.memory._drop("ns/u-db@StatefulSet.apps")
+    world.memory.views.drop("ns/u-db@StatefulSet.apps")
     again = {**OWNER, "uid": "u-again"}
     reference = read({"metadata": {"ownerReferences": [again]}}, Pod).metadata.owner_references
     for name in ("db-0", "db-1"):
@@ -531,7 +531,7 @@ def test_a_place_is_free_once_who_had_it_is_gone_whatever_that_said_of_it_meanwh
     assert world.record.left == {}
     assert world.used() == 3000, "it is charged by itself now"
     world.drop("pod", pod)
-    world.memory.hold(world.record, world.record.admission)
+    world.memory.admissions.hold(world.record, world.record.admission)
     assert (world.record.left, world.used()) == ({}, 2000)
 
 

@@ -47,7 +47,7 @@ class OneNode(NumaWorld):
     def make(self):
         memory = super().make()
         memory.in_flight._enqueue = lambda uid, after: self.later.append((uid, after))
-        memory.in_flight._entry_of = lambda key: memory.entry_of(key) if self.promises else None
+        memory.in_flight._entry_of = lambda key: memory.entries.of_workload(key) if self.promises else None
         return memory
 
     def gated(self, name, spec):
@@ -267,21 +267,21 @@ def test_one_that_would_be_refused_goes_elsewhere_after_a_moment(world):
     world.comes(gpus, zone=0)
     record, _ = third
     assert not world.may_go(third)
-    assert world.memory.avoided(record, record.job.pod_sets[0]) == set()
+    assert world.memory.pod_sets.avoided(record, record.job.pod_sets[0]) == set()
     world.now += MOVE
     assert not world.may_go(third)
-    assert world.memory.avoided(record, record.job.pod_sets[0]) == {NODE}
+    assert world.memory.pod_sets.avoided(record, record.job.pod_sets[0]) == {NODE}
     world.woken()
     world.memory.in_flight.sweep()
     assert world.woken() == set()
     world.now += AGAIN
-    assert world.memory.avoided(record, record.job.pod_sets[0]) == set()
+    assert world.memory.pod_sets.avoided(record, record.job.pod_sets[0]) == set()
     world.memory.in_flight.sweep()
     assert world.woken() == {record.id}
     assert not world.may_go(third)
-    assert world.memory.avoided(record, record.job.pod_sets[0]) == {NODE}
+    assert world.memory.pod_sets.avoided(record, record.job.pod_sets[0]) == {NODE}
     world.drop("pod", world.stores["pod"]["ns/gpus-0"])
-    assert world.memory.avoided(record, record.job.pod_sets[0]) == set()
+    assert world.memory.pod_sets.avoided(record, record.job.pod_sets[0]) == set()
     assert world.may_go(third)
 
 
@@ -303,7 +303,7 @@ def test_a_job_that_gives_its_slots_back_waits_no_more(world):
     first, second = world.gated("first", GPUS), world.gated("second", STEPWISE)
     world.go(first)
     assert not world.may_go(second)
-    world.memory.free(second[0])
+    world.memory.admissions.free(second[0])
     world.woken()
     world.comes(first, zone=0)
     assert world.woken() == set()

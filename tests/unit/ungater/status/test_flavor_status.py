@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from clock import SYSTEM
 from engine.cluster.unlabeled import Unlabeled
 from kube.errors import KubeError
 from kube.objects import FlavorTopology, ObjectMeta, ResourceFlavor, ResourceFlavorSpec
@@ -86,7 +87,7 @@ async def test_what_was_written_counts_though_its_event_is_late(monkeypatch, los
     client = Client(changed(flavor(), 3, (), NOW))
     seen = client.flavor()
     source = FlavorSource(state, lambda: next(layout), lambda: [seen], lambda _: None)
-    status = FlavorStatus(client, source, None)
+    status = FlavorStatus(client, source, None, SYSTEM)
     state.size, client.fails = 4, lost
     await status.look()
     state.size, client.fails = 3, False

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from support.owned import make_pod
 
+from clock import SYSTEM, Clock
 from kube.errors import Conflict, ConnectionFailed, TooManyRequests
 from ungater.guard import Guard
 from ungater.metrics import Metrics
@@ -22,8 +23,8 @@ def test_a_look_before_the_next_attempt_is_due_asks_for_another_then():
         again=lambda uid, after: asked.append((uid, after)),
         recorder=None,
         metrics=Metrics(),
-        guard=Guard(),
-        clock=lambda: now[0],
+        guard=Guard(SYSTEM),
+        clock=Clock(SYSTEM.now, lambda: now[0]),
     )
     pod = make_pod(gated=False, node="n1")
     evictions.evict("job", pod, "makes room")
@@ -46,8 +47,8 @@ def test_one_that_nobody_asks_for_any_more_is_forgotten_and_none_that_is_tried()
         again=lambda *_: None,
         recorder=None,
         metrics=Metrics(),
-        guard=Guard(),
-        clock=lambda: now[0],
+        guard=Guard(SYSTEM),
+        clock=Clock(SYSTEM.now, lambda: now[0]),
     )
     for name in ("a", "b"):
         made.evict("job", make_pod(name, gated=False, node="n1"), "makes room")
@@ -77,7 +78,8 @@ async def test_after_a_conflict_the_pod_is_looked_for_again():
         again=lambda uid, after: asked.put_nowait((uid, after)),
         recorder=None,
         metrics=Metrics(),
-        guard=Guard(),
+        guard=Guard(SYSTEM),
+        clock=SYSTEM,
     )
     running = asyncio.create_task(evictions.run())
     for _ in range(2):
@@ -113,8 +115,8 @@ async def asked():
         again=lambda *_: None,
         recorder=recorder,
         metrics=Metrics(),
-        guard=Guard(),
-        wall=lambda: WALL,
+        guard=Guard(SYSTEM),
+        clock=Clock(lambda: WALL, SYSTEM.monotonic),
     )
     running = asyncio.create_task(made.run())
     client.evictions = made

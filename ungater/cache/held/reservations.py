@@ -7,26 +7,30 @@ Rules
 """
 
 import dataclasses
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
 
 from crds.constants import EVICT_BY, SLICE
 from engine.cluster.assignment import Assignment, Slice
 from engine.cluster.state import ClusterState
-from engine.model import NOTHING_ATTACHED, Amounts, PodSet
+from engine.model import Amounts, PodSet
 from engine.reasons import Reason
 from kube.objects import condition
 from kube.pods import convert
 from queueing import lifecycle, messages, model
 from queueing.model import OutsidePod
-from queueing.queues.entry import HOLDING, AssumedAdmission, Phase
+from queueing.queues.entry import HOLDING, AssumedAdmission, Phase, base_of, growth_of
+from queueing.queues.growth import hold_growth
 from queueing.queues.queues import Queues
 from ungater.model.actions import Losing
+from ungater.model.admission import Admission, Nomination, PodSetAssignment
+from ungater.model.class_rules import ClassRules
 from ungater.model.conditions import QUOTA_RESERVED, moment
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import PodSetSlots, Slot
-from ungater.model.workload_entry import Admission, Nomination, PodSetAssignment, WorkloadEntry
+from ungater.model.workload_entry import WorkloadEntry
 
 UNQUEUED = "(no queue)"  # no legal name, so that nobody else's queue is meant
 
@@ -40,7 +44,9 @@ class Reservations:
         rules: model.Rules | None,
         pod_priority: Callable[[JobView], int | None],
         kept_apart: Callable[[WorkloadEntry, PodSetView], PodSet | None],
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float],
+        *,
+        classes: ClassRules,
     ) -> None:
         self.state = state
         self.queues = Queues(rules)
@@ -48,6 +54,7 @@ class Reservations:
         self.moving: dict[str, tuple[int, ...]] = {}  # who wants other places for slots, and what was free when tried
         self._left: dict[str, AssumedAdmission] = {}  # what those had who move, until it is stored
         self._pod_priority = pod_priority  # of a job's pods in Kubernetes
+        self._classes = classes
         self._kept_apart = kept_apart  # any pod of a pod set, where they are kept apart from others
         self._clock = clock
 
@@ -83,7 +90,19 @@ class Reservations:
             at_least=at_least,
             by_slices=len(owner.pod_sets) == 1 and owner.pod_sets[0].wishes.get(EVICT_BY) == SLICE,
             pod_priority=self._pod_priority(owner),
+            preempts=self._classes.preempts(owner),
+            non_preemptible=self._classes.non_preemptible(owner),
         )
+
+    def classes_changed(self, entries: Iterable[WorkloadEntry]) -> None:
+        """Priority classes say something else: it counts at once, for those who hold something too."""
+        for entry in entries:
+            queued = self.queues.entries.get(entry.key)
+            if queued is not None:
+                preempts, said = self._classes.preempts(entry.job), self._classes.non_preemptible(entry.job)
+                changed = msgspec.structs.replace(queued.workload, preempts=preempts, non_preemptible=said)
+                self.queues.submit(changed, self._clock())
+        self.queues.flavors_changed()  # whoever may be a victim now helps others
 
     def forget_namespace(self, name: str) -> None:
         """A namespace is gone, and so is all that was in it."""
@@ -108,17 +127,17 @@ class Reservations:
         """It waits no more, for a place or for more of them; True where somebody else may be helped."""
         if entry.admission is not None:
             self.rest(entry)
-            return False
+            return growth_of(entry.key) in self.queues.entries
         self.moving.pop(entry.key, None)
         return self._forget(entry)
 
     def victims_of(self, key: str) -> Iterable[str]:
-        """The keys of those whose eviction a nominated workload waits for."""
-        entry = self.queues.entries.get(key)
-        return tuple(sorted(entry.victims)) if entry is not None else ()
+        """The keys of those whose eviction a workload waits for: to be admitted, or to grow."""
+        found = (self.queues.entries.get(name) for name in (key, growth_of(key)))
+        return tuple(sorted({victim for entry in found if entry is not None for victim in entry.victims}))
 
     def preemptors_of(self, key: str) -> list[str]:
-        """The keys of the nominated workloads that wait until this one is gone."""
+        """Who is nominated and waits until this one is gone: the keys of workloads, or of their growth."""
         return [one for one in self.queues.nominated if key in self.queues.entries[one].victims]
 
     def told(self, preemptor: str, victim: str) -> lifecycle.Evict:
@@ -130,7 +149,7 @@ class Reservations:
         detail = Reason.FAIR_SHARING if self.queues.rules.fair else detail
         detail = Reason.IN_CLUSTER_QUEUE if ours == other.queue else detail
         detail = Reason.OUTSIDE_QUEUES if other.outside is not None else detail
-        return lifecycle.preempted(detail, messages.preempted(preemptor, ours, detail))
+        return lifecycle.preempted(detail, messages.preempted(base_of(preemptor), ours, detail))
 
     def awaited(self, victim: str) -> lifecycle.Evict | None:
         """What one is told for which a nominated workload waits until it is gone whole; None where none does."""
@@ -153,10 +172,12 @@ class Reservations:
 
     def outsiders(self, key: str) -> Iterator[tuple[OutsidePod, str]]:
         """The pods that no queue admitted and that a nominated workload waits for, and what they are told."""
-        for unit in self.victims_of(key):
-            entry = self.queues.outside.get(unit)
-            if entry is not None and entry.outside is not None:
-                yield entry.outside, self.told(key, unit).message
+        for name in (key, growth_of(key)):
+            nominated = self.queues.entries.get(name)
+            for unit in sorted(nominated.victims) if nominated is not None else ():
+                entry = self.queues.outside.get(unit)
+                if entry is not None and entry.outside is not None:
+                    yield entry.outside, self.told(name, unit).message
 
     def stay(self, entry: WorkloadEntry) -> None:
         """One that was on its way out holds what it holds as before."""
@@ -179,6 +200,18 @@ class Reservations:
         parts = nomination.domains
         self.queues.restore(self.state, workload, grant, self._clock(), nominated=victims, parts=parts, waits=True)
 
+    def nominate_growth(self, entry: WorkloadEntry, nomination: Nomination, workload: model.Workload) -> None:
+        """Hold what the API server says that an admitted workload gets besides, once its victims are gone."""
+        grant = self.grant_of(entry, nomination.admission)
+        pod_sets = tuple(
+            msgspec.structs.replace(pod_set, count=grant.counts[pod_set.name])
+            for pod_set in workload.pod_sets
+            if grant.counts.get(pod_set.name)
+        )
+        more = msgspec.structs.replace(workload, key=growth_of(entry.key), pod_sets=pod_sets, at_least={})
+        victims = [key for key, uid in nomination.victims.items() if self._is(key, uid)]
+        hold_growth(self.state, self.queues, more, grant, victims, nomination.domains, stored=True)
+
     def _is(self, key: str, uid: str) -> bool:
         entry = self.queues.entries.get(key) or self.queues.outside.get(key)
         return entry is not None and entry.workload.uid == uid
@@ -190,13 +223,11 @@ class Reservations:
 
     def _keep(self, entry: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
         held = self.state.assignments(entry.key)
-        entry.admission = admission
-        entry.grant = dataclasses.replace(grant, assignments=tuple(held.values()))
-        entry.slots_in = {name: self.slots_of(assignment) for name, assignment in held.items()}
+        packed = dataclasses.replace(grant, assignments=tuple(held.values()))
+        entry.hold(admission, packed, {name: self.slots_of(assignment) for name, assignment in held.items()})
         queued = self.queues.entries.get(entry.key)
         if queued is not None and queued.grant is not None:
-            queued.grant = entry.grant  # with the nodes on which the engine packed it
-        entry.lost, entry.lost_at = {}, None
+            queued.pack(packed)
 
     def replace(self, entry: WorkloadEntry, grant: AssumedAdmission) -> None:
         """Hold other slots from now on. Those that it leaves are nobody's until `replaced`: they are what is stored."""
@@ -206,14 +237,14 @@ class Reservations:
             left = without(before.assignments, grant.assignments)
             self.state.restore(_leaving(entry.key), left)
             self._left[entry.key] = before
-            entry.leaving = frozenset((part.pod_set, one.values) for part in left for one in part.slices)
+            entry.give_up(frozenset((part.pod_set, one.values) for part in left for one in part.slices))
 
     def replaced(self, entry: WorkloadEntry) -> bool:
         """The write of other slots ended; True where somebody else may be helped."""
         before = self._left.pop(entry.key, None)
         if before is None:
             return False
-        entry.leaving = frozenset()
+        entry.give_up(frozenset())
         self.state.release(_leaving(entry.key))
         self.queues.gave_back(self.state, before)
         return True
@@ -242,10 +273,7 @@ class Reservations:
 
     def _clear(self, entry: WorkloadEntry) -> None:
         self.moving.pop(entry.key, None)
-        entry.admission = entry.grant = None
-        entry.slots_in = {}
-        entry.lost, entry.lost_at, entry.evict = {}, None, None
-        entry.started = False
+        entry.release()
 
     def _forget(self, entry: WorkloadEntry) -> bool:
         queued = self.queues.entries.get(entry.key)
@@ -278,15 +306,13 @@ class Reservations:
         owned = next((one for one in entry.job.pod_sets if one.name == part.name), entry.job.pod_sets[0])
         flavors = self.state.flavors
         named = (name for name in part.flavors.values() if name in flavors and flavors[name].levels == slots.levels)
-        source = self._kept_apart(entry, owned)
         return Assignment(
             pod_set=part.name,
             flavor=next(named, slots.flavor),
             levels=slots.levels,
             requests=part.asks or convert.pod_requests(owned.template.spec),
             shape=owned.shape,
-            source=source,
-            attached=source.attached if source is not None else NOTHING_ATTACHED,
+            source=self._kept_apart(entry, owned),
             slices=(Slice(values=slot.values, count=slot.count) for slot in slots.slots),
         )
 

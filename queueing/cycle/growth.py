@@ -1,0 +1,171 @@
+"""Growth that others have to make room for: victims for more pods of a workload that is admitted.
+
+Rules
+- Who wants more pods than fit preempts for the difference as its queue's rules allow, like one that waits. What it has
+  it keeps, whatever becomes of that: its growth is held beside it (`queueing.queues.growth`).
+- The new pods go where growth may go: into the same domain where the level is required.
+- Pods that ask for more than was granted to each evict nobody: they get that when others end.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from engine.cluster.assignment import Assignment
+from engine.cluster.state import ClusterState
+from engine.model import PodSet, Policy
+from engine.placement.grow import merged
+from engine.reasons import Reason
+from engine.results import Refusal
+from queueing import messages
+from queueing.cycle import elastic
+from queueing.cycle.backfill import barred
+from queueing.cycle.nominated import obstacle
+from queueing.model import Quantities, exceeds, usage
+from queueing.preemption.plan import Plan
+from queueing.preemption.search import plan
+from queueing.queues.entry import AssumedAdmission, Entry, Phase, base_of, growth_of
+from queueing.queues.flavor_assigner import FlavorAssignment
+from queueing.queues.growth import hold_growth
+from queueing.queues.queues import Queues
+
+HELPED: Final = frozenset(
+    {Reason.INSUFFICIENT_QUOTA, Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, Reason.UNSUPPORTED_CONSTRAINT}
+)
+
+
+@dataclass(frozen=True)
+class Grows:
+    """Once the victims are gone it gets ``grant`` beside what it has."""
+
+    grant: AssumedAdmission
+    plan: Plan
+
+
+def nominate(state: ClusterState, queues: Queues, key: str) -> Grows | None:
+    """Victims for what one of those who grow was just refused; their room and quota are held then. None: nobody."""
+    entry = queues.entries[key]
+    grant, queue = entry.grant, queues.quotas.queues.get(entry.queue)
+    if entry.refusal is None or entry.refusal.reason not in HELPED or grant is None or queue is None:
+        return None
+    if not (queue.preemption.any and entry.workload.preempts) or key in queues.evicting:
+        return None
+    option = _difference(state, queues, entry, grant, queues.growing[key][0])
+    if option is None or not queues.quotas.ever(
+        entry.queue, option.amounts, non_preemptible=queues.spared_in_queue(entry)
+    ):
+        return None
+    pod_sets = tuple(pod_set for _, sets in option.parts for pod_set in sets)
+    workload = msgspec.structs.replace(entry.workload, key=growth_of(key), pod_sets=pod_sets, at_least={})
+    more = Entry(workload, entry.order, entry.shape, 0.0, queue=entry.queue)
+    if barred(queues, more, option) is not None or (made := plan(state, queues, more, option)) is None:
+        return None
+    counts = {pod_set.name: pod_set.count for pod_set in pod_sets}
+    asks = {pod_set.name: pod_set.requests for pod_set in pod_sets}
+    grown = AssumedAdmission(grant.queue, counts, option.flavors, option.amounts, made.assignments, asks)
+    parts = {victim.key: victim.domains for victim in made.victims if victim.domains}
+    hold_growth(state, queues, workload, grown, [victim.key for victim in made.victims], parts)
+    entry.refuse(Refusal(Reason.PREEMPTING, messages.preempting(made)))
+    return Grows(grown, made)
+
+
+def settle(state: ClusterState, queues: Queues, key: str) -> elastic.Resized | str | None:
+    """What became of growth that is held: it is the workload's now, it came to nothing (why), or it has to wait."""
+    base, more = base_of(key), queues.entries[key]
+    entry, grown = queues.entries[base], more.grant
+    wish = queues.growing.get(base)
+    if grown is None or entry.grant is None or entry.phase is not Phase.ADMITTED or base in queues.evicting:
+        queues.end_growth(state, base)
+        return "the workload is evicted itself"
+    if wish is None or any(wish[0].get(name, 0) < count for name, count in _sum(entry.grant, grown).items()):
+        queues.end_growth(state, base)
+        return "it wants fewer pods now"
+    why = None if more.victims else obstacle(state, queues, key)
+    if why is None:
+        return None
+    held = queues.end_growth(state, base)
+    whole = None if why or held is None else _whole(state, entry, entry.grant, grown)
+    if whole is None:
+        queues.growing[base] = wish[0], ()
+        return f"{why or 'its flavor was made again with other levels'}; it looks for room again"
+    queues.grant(state, base, whole)
+    if whole.counts == {**whole.counts, **wish[0]}:
+        del queues.growing[base]
+    return elastic.Resized(base, whole)
+
+
+def _sum(grant: AssumedAdmission, grown: AssumedAdmission) -> dict[str, int]:
+    return {name: grant.counts.get(name, 0) + count for name, count in grown.counts.items() if count}
+
+
+def _difference(
+    state: ClusterState, queues: Queues, entry: Entry, grant: AssumedAdmission, wish: Mapping[str, int]
+) -> FlavorAssignment | None:
+    """The pods that it wants more, as a request of their own; None where they cannot be one."""
+    more = {name: count - grant.counts.get(name, 0) for name, count in wish.items()}
+    more = {name: count for name, count in more.items() if count > 0}
+    asked = {pod_set.name: pod_set for pod_set in entry.workload.pod_sets}
+    if not more or any(name in asked and exceeds(asked[name].requests, ask) for name, ask in grant.asks.items()):
+        return None
+    flavors = elastic.flavors_of_growth(queues.quotas.queues[entry.queue], entry, more)
+    if isinstance(flavors, Refusal):
+        return None
+    amounts: Quantities = {}
+    parts: dict[str, list[PodSet]] = {}
+    for name, count in more.items():
+        takes = usage(asked[name].requests, count)
+        for resource, flavor in flavors.get(name, {}).items():
+            amounts[flavor, resource] = amounts.get((flavor, resource), 0) + takes.get(resource, 0)
+        held = state.assignments(entry.workload.key).get(name)
+        room = held.flavor if held is not None else elastic.room_of_growth(state, flavors.get(name, {}).values())
+        if not room:
+            continue  # a flavor without topology: it is not placed
+        levels = held.levels if held is not None else state.flavors[room].levels
+        pod_set = _beside(elastic.sized(entry, levels, name, count), held)
+        if pod_set is None:
+            return None
+        parts.setdefault(room, []).append(pod_set)
+    named = {name: flavors[name] for name in more if name in flavors}
+    return FlavorAssignment(named, amounts, tuple((room, tuple(sets)) for room, sets in parts.items()))
+
+
+def _beside(pod_set: PodSet, held: Assignment | None) -> PodSet | None:
+    """A pod set that may go where more pods of this assignment may; None where they would complete a slice."""
+    pod_set = msgspec.structs.replace(pod_set, group="")
+    layers = pod_set.topology.slices
+    if held is None or not held.slices:
+        return pod_set
+    if layers and (held.count % layers[0].size or pod_set.count % layers[0].size):
+        return None
+    if pod_set.topology.policy is not Policy.REQUIRED or pod_set.topology.level not in held.levels:
+        return pod_set
+    levels = held.levels[: held.levels.index(pod_set.topology.level) + 1]
+    domain = dict(zip(levels, held.slices[0].values, strict=False))
+    return msgspec.structs.replace(pod_set, node_selector=pod_set.node_selector | domain)
+
+
+def _whole(
+    state: ClusterState, entry: Entry, grant: AssumedAdmission, grown: AssumedAdmission
+) -> AssumedAdmission | None:
+    """What it has and what it gets, as one."""
+    parts = {part.pod_set: part for part in state.assignments(entry.workload.key).values()}
+    for more in grown.assignments:
+        held, tree = parts.get(more.pod_set), state.tree(more.flavor)
+        if tree is None or tree.flavor.levels != more.levels or (held is not None and held.levels != more.levels):
+            return None
+        pod_set = elastic.sized(entry, more.levels, more.pod_set, more.count + (held.count if held else 0))
+        parts[more.pod_set] = merged(more, held.slices if held else (), more.slices, tree, pod_set)
+    amounts = dict(grant.amounts)
+    for name, amount in grown.amounts.items():
+        amounts[name] = amounts.get(name, 0) + amount
+    return dataclasses.replace(
+        grant,
+        counts={**grant.counts, **_sum(grant, grown)},
+        flavors={**grant.flavors, **grown.flavors},
+        amounts=amounts,
+        assignments=tuple(parts.values()),
+        asks={**grown.asks, **grant.asks},
+    )

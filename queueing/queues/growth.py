@@ -1,0 +1,38 @@
+"""What an admitted workload is to get for more of its pods, once victims are gone.
+
+Rules
+- It is held under a name of its own (`queueing.queues.entry.growth_of`), as a nominated workload holds what it is to
+  get: the workload itself stays admitted, with all that follows from that.
+- It ends with what its workload holds (`Queues.release`), or where that wants fewer pods.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from engine.cluster.state import ClusterState
+from queueing.model import Workload, order, shape
+from queueing.queues.entry import AssumedAdmission, Entry, base_of
+from queueing.queues.eviction_units import Path
+from queueing.queues.queues import Queues
+
+
+def hold_growth(  # noqa: PLR0917  (what is held of whom, and for whom it waits)
+    state: ClusterState,
+    queues: Queues,
+    more: Workload,
+    grant: AssumedAdmission,
+    nominated: Iterable[str],
+    parts: Mapping[str, tuple[Path, ...]],
+    *,
+    stored: bool = False,
+) -> None:
+    """Hold what more pods of an admitted workload are to get. The last arguments are those of `Queues.grant`.
+
+    ``more``: those pods alone, as a workload of the name that `growth_of` gives.
+    """
+    base = base_of(more.key)
+    entry = queues.entries[more.key] = Entry(more, order(more), shape(more), 0.0)
+    queues.holders.hold(state, entry, grant, nominated=nominated, parts=parts, stored=stored, waits=True)
+    held = queues.entries[base].grant
+    if base not in queues.growing and held is not None:  # after a restart: until it says itself what it wants
+        wanted = {name: held.counts.get(name, 0) + count for name, count in grant.counts.items() if count}
+        queues.growing[base] = wanted, ()

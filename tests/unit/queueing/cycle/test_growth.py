@@ -1,0 +1,217 @@
+"""An admitted workload that wants more pods makes room for them, under the rules of its queue."""
+
+import pytest
+from support.queue_factories import (
+    GPU,
+    RACK,
+    keys,
+    make_pod_set,
+    make_queue,
+    make_queues,
+    make_state,
+    make_workload,
+    run,
+    submit,
+)
+
+from engine.model import Policy
+from engine.reasons import Reason
+from queueing.model import Preemption, Reclaim, Within
+from queueing.preemption.plan import Victim
+from queueing.queues.entry import Phase, growth_of
+from queueing.queues.growth import hold_growth
+from queueing.status import standings
+
+KEY = ("tas", GPU)
+LOWER = Preemption(within=Within.LOWER)
+
+
+def world(*workloads, nominal=64, preemption=LOWER, racks=2, hosts=4, **more):
+    state, queues = make_state(racks, hosts), make_queues(make_queue("q", nominal, preemption=preemption, **more))
+    for workload in workloads:
+        submit(queues, workload)
+        assert keys(run(state, queues)) == [workload.key]
+    run(state, queues)
+    return state, queues
+
+
+def service(count=2, *, level=RACK, priority=10, **more):
+    return make_workload("ns/service", count=count, level=level, priority=priority, **more)
+
+
+def batch(name, count, *, created=1.0, **more):
+    return make_workload(f"ns/{name}", count=count, created=created, **more)
+
+
+def nodes(state, key):
+    return {name for piece in state.assignments(key)["main"].slices for name, _ in piece.nodes}
+
+
+def racks(state, key):
+    return {piece.values[0] for piece in state.assignments(key)["main"].slices}
+
+
+def grow(state, queues, count):
+    queues.wish("ns/service", {"main": count})
+    return run(state, queues, now=2.0)
+
+
+def test_who_grows_evicts_in_its_own_rack_and_gets_that_room():
+    state, queues = world(service(), batch("here", 2), batch("there", 2), racks=2)
+    assert racks(state, "ns/service") == racks(state, "ns/here") != racks(state, "ns/there")
+    made = grow(state, queues, 4)
+    (plan,) = made.preempting
+    assert (plan.key, plan.grows, [victim.key for victim in plan.victims]) == ("ns/service", True, ["ns/here"])
+    assert (plan.grant.counts, plan.grant.amounts) == ({"main": 2}, {KEY: 16})
+    assert made.resized == []
+    before = nodes(state, "ns/service")
+    room = nodes(state, growth_of("ns/service"))
+    assert room == nodes(state, "ns/here")
+    queues.back(state, "ns/here", 3.0)
+    (resized,) = run(state, queues, now=3.0).resized
+    assert (resized.counts, resized.grant.amounts) == ({"main": 4}, {KEY: 32})
+    assert nodes(state, "ns/service") == before | room
+    assert (set(queues.entries), queues.growing) == ({"ns/service", "ns/here", "ns/there"}, {})
+    assert queues.entries["ns/here"].grant is not None, "it finds room in the other rack"
+
+
+def test_the_room_is_kept_until_the_last_victim_is_gone():
+    state, queues = world(service(), batch("one", 1), batch("two", 1), racks=1)
+    (plan,) = grow(state, queues, 4).preempting
+    assert {victim.key for victim in plan.victims} == {"ns/one", "ns/two"}
+    queues.back(state, "ns/one", 3.0, until=50.0)
+    submit(queues, make_workload("ns/quick", count=1, priority=5))
+    made = run(state, queues, now=3.0)
+    assert (keys(made), made.resized, made.preempting) == ([], [], [])
+    queues.back(state, "ns/two", 4.0, until=50.0)
+    assert [one.counts for one in run(state, queues, now=4.0).resized] == [{"main": 4}]
+
+
+def test_quota_alone_is_made_free_too():
+    state, queues = world(service(), batch("batch", 2), nominal=32)
+    (plan,) = grow(state, queues, 3).preempting
+    assert [(victim.key, victim.reason) for victim in plan.victims] == [("ns/batch", Reason.IN_CLUSTER_QUEUE)]
+
+
+def test_who_borrows_gives_back_to_who_grows_within_its_own():
+    reclaims = Preemption(reclaim=Reclaim.ANY)
+    state = make_state(2, 2)
+    queues = make_queues(make_queue("q", 16, cohort="x", preemption=reclaims), make_queue("other", 16, cohort="x"))
+    submit(queues, make_workload("ns/service", count=1, level=None))
+    run(state, queues)
+    submit(queues, *(make_workload(f"ns/b{i}", "other", count=1, level=None) for i in range(3)))
+    run(state, queues)
+    (plan,) = grow(state, queues, 2).preempting
+    assert [victim.reason for victim in plan.victims] == [Reason.RECLAIMED]
+    assert grow(state, queues, 3).preempting == [], "a third would borrow itself"
+
+
+@pytest.mark.parametrize("preemption", [Preemption(), Preemption(reclaim=Reclaim.ANY)])
+def test_nobody_is_evicted_where_the_queue_does_not_say_so(preemption):
+    state, queues = world(service(), batch("here", 2), preemption=preemption, racks=1)
+    assert grow(state, queues, 4).preempting == []
+    assert queues.entries["ns/service"].refusal.reason is Reason.DOES_NOT_FIT
+
+
+def test_nobody_of_the_same_priority_or_a_higher_one_is_evicted():
+    state, queues = world(service(), batch("equal", 1, priority=10), batch("high", 1, priority=11), racks=1)
+    assert grow(state, queues, 4).preempting == []
+
+
+def test_it_does_not_evict_in_another_rack_than_its_own():
+    state, queues = world(service(4), batch("there", 4), racks=2)
+    assert grow(state, queues, 6).preempting == []
+
+
+def test_a_preferred_level_may_be_left():
+    four = make_workload("ns/service", pod_sets=(make_pod_set(4, policy=Policy.PREFERRED),), priority=10)
+    state, queues = world(four, batch("there", 4), racks=2)
+    (plan,) = grow(state, queues, 6).preempting
+    assert [victim.key for victim in plan.victims] == ["ns/there"]
+
+
+def test_who_wants_fewer_after_all_lets_its_victims_stay():
+    state, queues = world(service(), batch("here", 2), racks=1)
+    grow(state, queues, 4)
+    assert "ns/here" in queues.evicting
+    queues.wish("ns/service", None)
+    made = run(state, queues, now=3.0)
+    assert [(one.key, one.grows) for one in made.given_up] == [("ns/service", True)]
+    assert (queues.evicting, queues.nominated) == ({}, {})
+    assert growth_of("ns/service") not in queues.entries
+    assert queues.quotas.available("q", KEY) == 64 - 32
+
+
+def test_who_wants_still_more_gets_what_was_made_free_and_goes_on():
+    state, queues = world(service(1), batch("one", 1), batch("two", 1, created=2.0), racks=1, hosts=3)
+    (plan,) = grow(state, queues, 2).preempting
+    assert grow(state, queues, 3).preempting == []
+    queues.back(state, plan.victims[0].key, 3.0, until=50.0)
+    made = run(state, queues, now=3.0)
+    assert [one.counts for one in made.resized] == [{"main": 2}]
+    assert [len(one.victims) for one in made.preempting] == [1]
+
+
+def test_who_is_evicted_itself_gives_up_its_growth():
+    state, queues = world(service(), batch("here", 2), racks=1)
+    grow(state, queues, 4)
+    queues.back(state, "ns/service", 3.0, until=50.0)
+    assert growth_of("ns/service") not in queues.entries
+    assert queues.evicting == {}
+    assert queues.quotas.available("q", KEY) == 64 - 16
+
+
+def test_a_restart_goes_on_where_the_growth_stood():
+    state, queues = world(service(), batch("here", 2), racks=1)
+    (plan,) = grow(state, queues, 4).preempting
+    more = queues.entries[growth_of("ns/service")].workload
+    again, fresh = make_state(1, 4), make_queues(make_queue("q", 64, preemption=LOWER))
+    for key in ("ns/service", "ns/here"):
+        entry = queues.entries[key]
+        fresh.restore(again, entry.workload, entry.grant, 3.0)
+    hold_growth(again, fresh, more, plan.grant, ["ns/here"], {}, stored=True)
+    made = run(again, fresh, now=3.0)
+    assert (made.preempting, made.resized, made.given_up) == ([], [], [])
+    assert "ns/here" in fresh.evicting
+    fresh.forget(again, "ns/here")
+    assert [one.counts for one in run(again, fresh, now=4.0).resized] == [{"main": 4}]
+
+
+def test_room_that_was_lost_meanwhile_is_looked_for_again():
+    state, queues = world(service(), batch("here", 1), batch("near", 1, created=2.0), racks=1)
+    (plan,) = grow(state, queues, 3).preempting
+    (lost,) = nodes(state, growth_of("ns/service"))
+    state.remove_node(lost)
+    queues.back(state, plan.victims[0].key, 3.0, until=50.0)
+    made = run(state, queues, now=3.0)
+    assert [(one.key, one.grows) for one in made.given_up] == [("ns/service", True)]
+    assert [[victim.key for victim in one.victims] for one in made.preempting] == [["ns/here"]]
+
+
+def test_pods_that_ask_for_more_than_was_granted_evict_nobody():
+    state, queues = world(service(2, gpu=4), batch("here", 2), racks=1, hosts=3)
+    submit(queues, service(2, gpu=8))
+    assert grow(state, queues, 3).preempting == []
+
+
+def test_its_queue_counts_what_is_kept_and_one_workload():
+    state, queues = world(service(), batch("here", 2), racks=1)
+    grow(state, queues, 4)
+    standing = standings(queues, ["tas"]).cluster["q"]
+    assert (standing.admitted, standing.reserving, standing.pending) == (2, 2, 0)
+    assert (standing.used[KEY], standing.reserved[KEY]) == (32, 48)
+
+
+def test_many_who_grow_in_vain_do_not_hold_up_a_cycle():
+    state, queues = make_state(1, 4), make_queues(make_queue("q", 64, preemption=LOWER))
+    for i in range(4):
+        submit(queues, make_workload(f"ns/w{i}", count=1, priority=i))
+    run(state, queues)
+    for i in range(4):
+        queues.wish(f"ns/w{i}", {"main": 2})
+    before = queues.searches
+    made = run(state, queues, now=2.0, limit=1)
+    assert queues.searches > before
+    assert not made.more
+    assert [queues.entries[f"ns/w{i}"].phase for i in range(4)] == [Phase.ADMITTED] * 4
+    assert all(isinstance(victim, Victim) for one in made.preempting for victim in one.victims)

@@ -1,0 +1,145 @@
+"""What priority classes and jobs say about preemption, from the API server's objects to who is a victim of whom."""
+
+import msgspec
+import pytest
+from support.owned import KEYS, make_job, make_pod
+from support.queued_world import cluster_queue, entry_of, filled, queued
+from support.world import World
+
+from crds.constants import PREEMPTIBLE, PREEMPTION_POLICY
+from kube.informer import Event, EventKind
+from kube.objects import ObjectMeta, PriorityClass
+from queueing import model
+from queueing.cycle.cycle import cycle
+from queueing.model import NonPreemptible
+from ungater.jobs.job import owner_of
+
+KEPT, MEEK = {PREEMPTIBLE: "false"}, {PREEMPTION_POLICY: "Never"}
+RACK = {KEYS.required[0]: "rack"}
+
+
+def classed(name, value, *, annotations=None, **fields):
+    return PriorityClass(metadata=ObjectMeta(name=name, annotations=annotations or {}), value=value, **fields)
+
+
+@pytest.fixture
+def world():
+    made = filled(World(), preemption={"withinClusterQueue": "LowerPriority"})
+    made.put("class", classed("high", 9))
+    made.put("class", classed("low", 1))
+    return made
+
+
+def of_workloads(world, wire):
+    """News of a WorkloadPriorityClass."""
+    world.memory.classes.on_workload_class(Event(EventKind.ADDED, wire.metadata.name, None, wire))
+
+
+def preemptor(world, name="urgent", **spec):
+    """One of high priority that needs all that there is: whom it preempts."""
+    queued(world, name, pods=4, request={KEYS.unconstrained: "true"}, spec={"priorityClassName": "high", **spec})
+    world.memory.admissions.enter(entry_of(world, make_job(name)))
+    found = cycle(world.memory.state, world.memory.queues, 9.0).preempting
+    return {victim.key for one in found for victim in one.victims}
+
+
+def running(world, name="train", *, annotations=None, labels=None, **spec):
+    """One that was admitted in the cycle before last."""
+    labels = {KEYS.queue_name: "team", **(labels or {})}
+    request = {**RACK, **(annotations or {})}
+    job = make_job(name, parallelism=2, labels=labels, suspend=True, request=request, spec=spec)
+    world.put("job", job)
+    world.admit(job)
+    cycle(world.memory.state, world.memory.queues, 1.0)
+    return entry_of(world, job).key
+
+
+def test_without_a_word_the_lower_priority_goes(world):
+    key = running(world, priorityClassName="low")
+    assert preemptor(world) == {key}
+
+
+@pytest.mark.parametrize("kind", ["PriorityClass", "default PriorityClass", "WorkloadPriorityClass"])
+def test_a_class_makes_its_jobs_nobodys_victims_at_once_and_no_longer_than_it_says_so(world, kind):
+    default = kind.startswith("default")
+    kept = classed("online", 2, annotations=KEPT, global_default=default)
+    mortal = classed("online", 2, global_default=default)
+    if kind == "WorkloadPriorityClass":
+        of_workloads(world, mortal)
+        running(world, labels={KEYS.priority_class: "online"})
+        of_workloads(world, kept)
+    else:
+        world.put("class", mortal)
+        running(world, **({} if default else {"priorityClassName": "online"}))
+        world.put("class", kept)
+    assert preemptor(world) == set()
+    if kind == "WorkloadPriorityClass":
+        world.memory.classes.on_workload_class(Event(EventKind.DELETED, "online", kept, None))
+    else:
+        world.drop("class", kept)
+    assert {one.key for one in cycle(world.memory.state, world.memory.queues, 10.0).preempting} == {
+        entry_of(world, make_job("urgent")).key
+    }
+
+
+def test_a_class_that_the_label_names_counts_before_that_of_the_pods(world):
+    world.put("class", classed("pods", 1, annotations=KEPT))
+    of_workloads(world, classed("batch", 1))
+    owner = owner_of(make_job(labels={KEYS.priority_class: "batch"}, spec={"priorityClassName": "pods"}), KEYS)
+    assert world.memory.classes.rules.non_preemptible(owner) is NonPreemptible.NEVER
+    unknown = owner_of(make_job(labels={KEYS.priority_class: "nosuch"}, spec={"priorityClassName": "pods"}), KEYS)
+    assert world.memory.classes.rules.non_preemptible(unknown) is NonPreemptible.BY_CLASS
+
+
+@pytest.mark.parametrize(("believed", "spared"), [("Never", False), ("ByClass", False), ("ByWorkload", True)])
+def test_a_job_that_says_it_itself_is_believed_where_its_queue_says_so(world, believed, spared):
+    policy = {"withinClusterQueue": "LowerPriority", "nonPreemptible": believed}
+    world.put("cluster_queue", cluster_queue(4, preemption=policy))
+    key = running(world, annotations=KEPT, priorityClassName="low")
+    assert preemptor(world) == (set() if spared else {key})
+    assert world.restarted().queues.holders.non_preemptible.keys() == ({key} if spared else set())
+
+
+def test_a_job_that_asks_for_no_topology_may_say_it_too():
+    job = make_job(request=KEPT, gated=False, labels={KEYS.queue_name: "team"})
+    assert owner_of(job, KEYS).pod_sets[0].wishes == KEPT
+    other = make_job(request={PREEMPTIBLE: "true"}, gated=False)
+    assert World().memory.classes.rules.non_preemptible(owner_of(other, KEYS)) is NonPreemptible.NEVER
+
+
+@pytest.mark.parametrize("by", ["the class's field", "the class's annotation", "a WorkloadPriorityClass", "the pods"])
+def test_who_has_nobody_evicted_waits_with_its_reason(world, by):
+    running(world, priorityClassName="low")
+    spec, labels = {"priorityClassName": "meek"}, {KEYS.queue_name: "team"}
+    if by == "the class's field":
+        world.put("class", classed("meek", 9, preemption_policy="Never"))
+    elif by == "the class's annotation":
+        world.put("class", classed("meek", 9, annotations=MEEK))
+    elif by == "a WorkloadPriorityClass":
+        of_workloads(world, classed("meek", 9, annotations=MEEK))
+        labels[KEYS.priority_class] = "meek"
+        spec = {"priorityClassName": "high"}
+    else:
+        spec = {"priorityClassName": "high", "preemptionPolicy": "Never"}
+    job = make_job("meek", parallelism=4, labels=labels, suspend=True, request={KEYS.unconstrained: "true"}, spec=spec)
+    world.put("job", job)
+    world.memory.admissions.enter(entry_of(world, job))
+    decided = cycle(world.memory.state, world.memory.queues, 9.0)
+    assert decided.preempting == []
+    assert [one.reason for one in decided.waiting if one.key == entry_of(world, job).key] == ["InsufficientQuota"]
+
+
+class Plain(World):
+    """Pods that no queue admitted may be victims."""
+
+    def make(self, **options):
+        return super().make(queueing=model.Rules(pods=True), **options)
+
+
+def test_a_plain_pod_of_such_a_class_is_nobodys_victim_either():
+    world = filled(Plain())
+    world.put("class", classed("online", 2, annotations=KEPT))
+    for name in ("online", "batch"):
+        pod = make_pod(name, gated=False, node="r1-h1", phase="Running", spec={"priorityClassName": name})
+        world.put("pod", msgspec.structs.replace(pod, metadata=ObjectMeta(name=name, namespace="ns", uid=name)))
+    assert [one.workload.uid for one in world.memory.queues.outside.values()] == ["batch"]

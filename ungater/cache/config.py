@@ -1,0 +1,209 @@
+"""What flavors, queues, namespaces and priority classes change."""
+
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from kube import objects
+from kube.informer import Event
+from kube.pods import convert
+from kube.pods.exclusive import Additions
+from kube.queues import ClusterQueue, LocalQueue, cluster_queue, local_queue, plain_flavor
+from ungater.cache.core import Core
+from ungater.model.class_rules import ClassRule, ClassRules
+from ungater.model.job_view import JobView, PodSetView
+from ungater.model.workload_entry import WorkloadEntry
+
+log = structlog.get_logger()
+
+
+class PriorityClasses:
+    """PriorityClasses and WorkloadPriorityClasses, and what they mean for a job."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, int] = {}
+        self._workload_values: dict[str, int] = {}  # by WorkloadPriorityClass
+        self._defaults: dict[str, int] = {}  # of the PriorityClasses that hold for pods that name none
+
+    def of(self, owner: JobView) -> int:
+        """The priority of a job: of the class that its label names, else of its pods, as the API server will give it.
+
+        The label names a WorkloadPriorityClass. It may name the PriorityClass of the pods too, which changes nothing.
+        One of others is not theirs to have: who may use it is decided where pods are admitted.
+        """
+        if owner.priority is not None:
+            return owner.priority
+        if owner.workload_class in self._workload_values:
+            return self._workload_values[owner.workload_class]
+        return self.of_pods(owner)
+
+    def unknown_class(self, owner: JobView) -> bool:
+        """Whether a job's label names no class that counts for it."""
+        named = owner.workload_class
+        return bool(named) and named not in self._workload_values and named != owner.priority_class
+
+    @property
+    def default(self) -> int:
+        """Of pods that name no class: of several defaults the API server takes the lowest."""
+        return min(self._defaults.values(), default=0)
+
+    def of_pods(self, owner: JobView) -> int:
+        """The priority of a job's pods, as kube-scheduler compares them."""
+        return self._value(owner.priority_class)
+
+    def added(self, owned: PodSetView) -> Additions:
+        """What others add to the pods of a pod set."""
+        return owned.added.at(self._value(owned.template.spec.priority_class_name))
+
+    def _value(self, name: str) -> int:
+        return self._values.get(name, 0) if name else self.default
+
+    def set_value(self, name: str, wire: objects.PriorityClass | None) -> None:
+        """A PriorityClass is there, or went (None)."""
+        self._values.pop(name, None)
+        self._defaults.pop(name, None)
+        if wire is not None:
+            self._values[name] = wire.value
+            if wire.global_default:
+                self._defaults[name] = wire.value
+
+    def set_workload_value(self, name: str, wire: objects.PriorityClass | None) -> None:
+        """A WorkloadPriorityClass is there, or went (None)."""
+        self._workload_values.pop(name, None)
+        if wire is not None:
+            self._workload_values[name] = wire.value
+
+
+class ClassEvents:
+    """What the event of a priority class changes: its value counts for jobs that are looked at from now on.
+
+    ``changed``: told at once of all jobs where a class says otherwise who is evicted, or for whom.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        priorities: PriorityClasses,
+        rules: ClassRules,
+        changed: Callable[[Iterable[WorkloadEntry]], None],
+    ) -> None:
+        self._entries = core.entries
+        self._signal = core.signal
+        self._priorities = priorities
+        self.rules = rules
+        self._changed = changed
+
+    def on_class(self, event: Event[objects.PriorityClass]) -> None:
+        """A PriorityClass came, changed or went."""
+        self._say(self.rules.of_pods, event)
+        self._priorities.set_value(event.key, event.new)
+
+    def on_workload_class(self, event: Event[objects.PriorityClass]) -> None:
+        """A WorkloadPriorityClass came, changed or went."""
+        self._say(self.rules.of_workloads, event)
+        self._priorities.set_workload_value(event.key, event.new)
+
+    def set_class(self, wire: objects.PriorityClass) -> None:
+        """A PriorityClass is there."""
+        self.rules.note(self.rules.of_pods, wire.metadata.name, wire)
+        self._priorities.set_value(wire.metadata.name, wire)
+
+    def _say(self, rules: dict[str, ClassRule], event: Event[objects.PriorityClass]) -> None:
+        if self.rules.note(rules, event.key, event.new):
+            self._changed(self._entries.values())
+            self._signal()
+
+
+class ConfigEvents:
+    """What the event of a flavor, a queue or a namespace changes. ``forget_namespace``: of what waits in it."""
+
+    def __init__(self, core: Core, forget_namespace: Callable[[str], None]) -> None:
+        self._core = core
+        self._state = core.state
+        self._queues = core.queues
+        self._entries = core.entries
+        self._enqueue = core.enqueue
+        self._signal = core.signal
+        self._forget_namespace = forget_namespace
+
+    def on_flavor(self, event: Event[objects.ResourceFlavor]) -> None:
+        """A flavor came, changed or went: who waits may have a place now, or never; who holds slots keeps them."""
+        if not self._core.live or _same_flavor(event.old, event.new):
+            return
+        self._core.layout_changed()
+        if event.new is None:
+            self._core.flavors.pop(event.key, None)
+            self._state.remove_flavor(event.key)
+            self._queues.remove_flavor(event.key)
+        else:
+            self.set_flavor(event.new)
+        self._queues.flavors_changed()
+        self._core.queue_inadmissible()
+        for uid in self._entries:
+            self._enqueue(uid, 0.0)
+
+    def on_namespace(self, event: Event[objects.Namespace]) -> None:
+        """A namespace came, has other labels, or went."""
+        if not self._core.live:
+            return
+        if event.new is None:
+            self._forget_namespace(event.key)
+        else:
+            self.set_namespace(event.new)
+        self._signal()
+
+    def on_cluster_queue(self, event: Event[ClusterQueue]) -> None:
+        """A ClusterQueue came, changed or went."""
+        if not self._core.live:
+            return
+        if event.new is None:
+            self._queues.remove_cluster_queue(event.key)
+        else:
+            self.set_cluster_queue(event.new)
+        self._signal()
+
+    def on_local_queue(self, event: Event[LocalQueue]) -> None:
+        """A LocalQueue came, changed or went."""
+        if not self._core.live:
+            return
+        if event.new is not None:
+            self.set_local_queue(event.new)
+        elif event.old is not None:
+            self._queues.remove_local_queue(event.old.metadata.namespace, event.old.metadata.name)
+        self._signal()
+
+    def set_flavor(self, wire: objects.ResourceFlavor) -> None:
+        """A flavor is there."""
+        flavor, plain = convert.flavor(wire), plain_flavor(wire)
+        if flavor is None:
+            self._core.flavors.pop(wire.metadata.name, None)
+            self._state.remove_flavor(wire.metadata.name)
+        else:
+            self._core.flavors[flavor.name] = flavor.levels
+            self._state.set_flavor(flavor)
+        if plain is None:
+            self._queues.remove_flavor(wire.metadata.name)
+        else:
+            self._queues.set_flavor(plain)
+
+    def set_cluster_queue(self, wire: ClusterQueue) -> None:
+        """A ClusterQueue is there."""
+        try:
+            self._queues.set_cluster_queue(cluster_queue(wire))
+        except ValueError as error:
+            log.warning(
+                "a ClusterQueue cannot be read; what was known of it counts", queue=wire.metadata.name, error=error
+            )
+
+    def set_namespace(self, wire: objects.Namespace) -> None:
+        """A namespace is there."""
+        self._queues.set_namespace(wire.metadata.name, wire.metadata.labels or {})
+
+    def set_local_queue(self, wire: LocalQueue) -> None:
+        """A LocalQueue is there."""
+        self._queues.set_local_queue(local_queue(wire))
+
+
+def _same_flavor(old: objects.ResourceFlavor | None, new: objects.ResourceFlavor | None) -> bool:
+    """Whether nothing but its status changed."""
+    return old is not None and new is not None and old.metadata.uid == new.metadata.uid and old.spec == new.spec

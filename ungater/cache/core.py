@@ -1,0 +1,78 @@
+"""What all parts of the cache share: what they know and charge, and whom they tell."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from crds.constants import Keys
+from engine.cluster.state import ClusterState
+from queueing.queues.queues import Queues
+from ungater.cache.entries import Entries
+from ungater.cache.stores import Stores
+from ungater.guard import Guard
+from ungater.numa.in_flight import InFlightPods
+from ungater.numa.mismatches import PlacementMismatches
+from ungater.numa.node_topologies import NodeTopologies
+
+
+@dataclass(frozen=True)
+class NodeInsides:
+    """What is known of nodes' insides, of pods that are on their way into them, and of what came otherwise there."""
+
+    topologies: NodeTopologies
+    in_flight: InFlightPods
+    mismatches: PlacementMismatches
+
+
+class Core:
+    """See the module. ``enqueue(uid, after)`` has a job looked at, ``signal`` a cycle run soon.
+
+    ``clock``: seconds that never go back. ``live``: whether all was listed, so that events count.
+    """
+
+    def __init__(
+        self,
+        keys: Keys,
+        stores: Stores,
+        state: ClusterState,
+        queues: Queues,
+        entries: Entries,
+        *,
+        inside: NodeInsides,
+        enqueue: Callable[[str, float], None],
+        signal: Callable[[], None],
+        guard: Guard,
+        clock: Callable[[], float],
+    ) -> None:
+        self.keys = keys
+        self.stores = stores
+        self.state = state
+        self.queues = queues
+        self.entries = entries
+        self.inside = inside
+        self.enqueue = enqueue
+        self.signal = signal
+        self.guard = guard
+        self.clock = clock
+        self.flavors: dict[str, tuple[str, ...]] = {}  # the levels of each, by its name
+        self.live = False
+        self.generation = 0  # grows when something could help those who wait
+        self.layout = 0  # grows when nodes or flavors change
+
+    def go_live(self) -> None:
+        """All that was listed is taken in: events count from here on."""
+        self.live = True
+
+    def layout_changed(self) -> None:
+        """A node or a flavor changed."""
+        self.layout += 1
+
+    def queue_inadmissible(self, flavors: Iterable[str] | None = None) -> None:
+        """Something changed that could help a workload that waits, for a place in ``flavors`` (None: in any)."""
+        self.generation += 1
+        self.queues.freed(self.flavors if flavors is None else flavors)
+        self.signal()
+
+    def dead(self, name: str) -> bool:
+        """Whether nobody on this node ends pods."""
+        node = self.state.nodes.get(name)
+        return node is None or not node.ready

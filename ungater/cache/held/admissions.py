@@ -1,0 +1,196 @@
+"""What becomes of a workload's pods, of its victims and of those who wait, when what is held for it changes."""
+
+from collections.abc import Iterable
+
+from kube import objects
+from kube.queues import checks
+from queueing.queues.entry import AssumedAdmission
+from ungater.cache.core import Core
+from ungater.cache.held.charges import Charges
+from ungater.cache.held.left_pods import LeftPods
+from ungater.cache.held.pod_sets import RequestedPodSets
+from ungater.cache.held.reservations import Reservations
+from ungater.model.admission import Admission
+from ungater.model.workload_entry import WorkloadEntry
+from ungater.numa.predictions import promise_again
+
+
+class Admissions:
+    """See the module. What itself is held is in `Reservations`."""
+
+    def __init__(
+        self,
+        core: Core,
+        reservations: Reservations,
+        pod_sets: RequestedPodSets,
+        charges: Charges,
+        left_pods: LeftPods,
+    ) -> None:
+        self._core = core
+        self._state = core.state
+        self._stores = core.stores
+        self._queues = core.queues
+        self._entries = core.entries
+        self._enqueue = core.enqueue
+        self._signal = core.signal
+        self._topologies = core.inside.topologies
+        self._in_flight = core.inside.in_flight
+        self._reservations = reservations
+        self._pod_sets = pod_sets
+        self._charges = charges
+        self._left_pods = left_pods
+
+    # --- waiting -------------------------------------------------------------------------------------------------
+
+    def enter(self, entry: WorkloadEntry, until: float = 0.0) -> None:
+        """Have a job wait for a place, or for more or other ones."""
+        self._reservations.submit(entry, self._pod_sets.wish(entry), self._pod_sets.rank(entry), until=until)
+        if entry.admission is not None:
+            self._reservations.want(entry)
+        self._signal()
+
+    def stored(self, entry: WorkloadEntry) -> None:
+        """The write of an admission ended: from here on it may be somebody's victim."""
+        if self._queues.stored(entry.key):
+            self._signal()
+
+    def ask(self, entry: WorkloadEntry) -> None:
+        """What was said of why it waits counts no more: have it said anew, should it still wait."""
+        entry.forget_refusal()
+        self._queues.ask(entry.key)
+        self._signal()
+
+    def leave(self, entry: WorkloadEntry) -> None:
+        """It waits no more."""
+        victims = self._reservations.victims_of(entry.key)
+        if self._reservations.leave(entry):
+            self._core.queue_inadmissible(())
+            self.stand_down(victims)
+
+    def checks_of(self, entry: WorkloadEntry) -> tuple[str, ...]:
+        """The admission checks that what a job holds needs."""
+        return self.checks_for(entry.admission) if entry.admission is not None and entry.job.queue else ()
+
+    def checks_for(self, admission: Admission) -> tuple[str, ...]:
+        """The admission checks that an admission needs."""
+        found = self._stores.cluster_queue(admission.queue)
+        flavors = {flavor for part in admission.parts for flavor in part.flavors.values()}
+        return checks(found, flavors) if found is not None else ()
+
+    def outsiders(self, entry: WorkloadEntry) -> tuple[tuple[objects.Pod, str], ...]:
+        """The pods that no queue admitted and that a preemption waits for, and what each is told."""
+        return tuple(
+            (pod, text)
+            for one, text in self._reservations.outsiders(entry.key)
+            for pod in self._stores.pods_on(one.node)
+            if pod.metadata.uid == one.uid
+        )
+
+    def nominate(self, entry: WorkloadEntry) -> None:
+        """After a restart, a preemption that was under way goes on where it stood; its victims are told again."""
+        observed = entry.observed
+        if observed is None or observed.nomination is None or entry.job.over:
+            return
+        if not observed.active:
+            return  # it waits no more: the plan is removed when it is looked at
+        workload = self._reservations.workload(entry, self._pod_sets.wish(entry), self._pod_sets.rank(entry))
+        if observed.admission is None:
+            self._reservations.nominate(entry, observed.nomination, workload)
+        elif entry.admission is not None:
+            self._reservations.nominate_growth(entry, observed.nomination, workload)
+        for key in self._reservations.victims_of(entry.key):
+            victim = self._entries.of_workload(key)
+            if victim is not None:
+                if (told := self._reservations.awaited(key)) is not None:
+                    victim.evict_for(told)
+                self._enqueue(victim.id, 0.0)
+
+    # --- holding -------------------------------------------------------------------------------------------------
+
+    def hold(self, entry: WorkloadEntry, admission: Admission) -> None:
+        """Have queueing and the engine hold exactly this, which is stored in the API server.
+
+        Nothing where the job went while a write was on its way: its Workload goes too, and nobody would give it back.
+        """
+        if self._entries.get(entry.id) is not entry:
+            return
+        before = entry.grant
+        workload = self._reservations.workload(entry, self._pod_sets.wish(entry), self._pod_sets.rank(entry))
+        self._reservations.take(entry, admission, workload)
+        entry.shrink(None)
+        for pod in entry.pods.values():
+            self._charges.charge(pod)
+            self._left_pods.pay(pod, entry)
+        self._left_pods.judge(entry)
+        if not self._core.live:
+            promise_again(self._state, self._topologies, entry)
+        elif before is not None:
+            self._queues.gave_back(self._state, before)
+            self._core.queue_inadmissible(())
+
+    def admit(self, entry: WorkloadEntry, admission: Admission, grant: AssumedAdmission) -> None:
+        """The admission is stored: from here on pods may go."""
+        self._reservations.admit(entry, admission, grant)
+        entry.forget_refusal()
+        for pod in entry.pods.values():
+            if pod.spec.node_name:
+                self._charges.charge(pod)
+            self._left_pods.pay(pod, entry)
+        self._left_pods.judge(entry)
+
+    def free(self, entry: WorkloadEntry) -> None:
+        """Give back all that is held for the job; it waits for nothing any more."""
+        victims = self._reservations.victims_of(entry.key)
+        self._clear(entry)
+        if self._reservations.free(entry):
+            self._core.queue_inadmissible(())
+        self.stand_down(victims)
+        self._leave_pods(entry)
+
+    def back(self, entry: WorkloadEntry, until: float = 0.0) -> None:
+        """Give back all that is held for the job; it waits again, not before ``until``."""
+        victims = self._reservations.victims_of(entry.key)
+        self._clear(entry)
+        entry.refuse(None)
+        self._reservations.back(entry, until)
+        self._core.queue_inadmissible(())
+        self.stand_down(victims)
+        self._leave_pods(entry)
+
+    def _leave_pods(self, entry: WorkloadEntry) -> None:
+        """What is held for a job was given back: pods of it that run on are charged by themselves."""
+        for pod in entry.pods.values():
+            self._left_pods.pay(pod, entry)
+            if not pod.spec.node_name:
+                self._charges.charge(pod)
+        self._left_pods.judge(entry)
+
+    def _clear(self, entry: WorkloadEntry) -> None:
+        self._left_pods.remember(entry)
+        self._in_flight.stop_all(entry)
+
+    def end_growth(self, entry: WorkloadEntry) -> None:
+        """Nothing is held any more for more of its pods; who was to go for them stays."""
+        victims = self._reservations.victims_of(entry.key)
+        self._queues.end_growth(self._state, entry.key)
+        self._core.queue_inadmissible(())
+        self.stand_down(victims)
+
+    def undo(self, entry: WorkloadEntry, until: float = 0.0) -> None:
+        """A write failed for certain: hold what was held before it."""
+        victims = self._reservations.victims_of(entry.key)
+        self._reservations.undo(entry, until)
+        self._core.queue_inadmissible(())
+        self.stand_down(victims)
+
+    def replaced(self, entry: WorkloadEntry) -> None:
+        """The write of other slots ended: those that it left may be another's from now on."""
+        if self._reservations.replaced(entry):
+            self._core.queue_inadmissible(())
+
+    def stand_down(self, victims: Iterable[str]) -> None:
+        """Nobody waits for these any more: they may stay."""
+        for key in victims:
+            victim = self._entries.of_workload(key)
+            if victim is not None:
+                self._enqueue(victim.id, 0.0)

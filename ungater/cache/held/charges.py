@@ -1,0 +1,152 @@
+"""What each pod takes of its node in the engine, and which pods are on their way to one."""
+
+import msgspec
+
+from crds.constants import HOSTNAME_LABEL
+from engine.kubelet.machine import NumaPlacement
+from engine.model import Pod
+from kube import objects
+from kube.pods import convert
+from ungater.cache.core import Core
+from ungater.cache.held.pod_volumes import PodVolumes
+from ungater.jobs.pod_group import mark_of
+from ungater.model.class_rules import ClassRules
+from ungater.model.pod_slots import finished, is_gated
+from ungater.model.workload_entry import WorkloadEntry
+from ungater.numa import placement_exchange
+from ungater.reconcile.partial_eviction import may_be_evicted, outside
+
+
+class Charges:
+    """See the module.
+
+    A pod counts as ours (`_claim`) only if the job that controls it owns the Workload, our ungating patch marked it,
+    and its node selector names one of the Workload's slots. What a user wrote on a pod decides nothing.
+    """
+
+    def __init__(self, core: Core, class_rules: ClassRules, volumes: PodVolumes) -> None:
+        self._core = core
+        self._keys = core.keys
+        self._state = core.state
+        self._stores = core.stores
+        self._queues = core.queues
+        self._entries = core.entries
+        self._guard = core.guard
+        self._topologies = core.inside.topologies
+        self._in_flight = core.inside.in_flight
+        self._mismatches = core.inside.mismatches
+        self._class_rules = class_rules
+        self._volumes = volumes
+
+    def charge(self, pod: objects.Pod) -> None:
+        """Charge a pod that has not finished where it is bound, with its claim, or heads for; others take nothing."""
+        if not pod.spec.node_name:
+            if node := self._heads_for(pod):
+                self._state.set_pod(convert.pod(_bound(pod, node), attached=self._volumes.attached(pod)))
+            elif objects.key(pod) in self._state.pods:
+                self.give_back(pod)
+            return
+        if finished(pod):
+            self.give_back(pod)
+            return
+        node = pod.spec.node_name
+        before = self._state.free(node) if self._core.live and node in self._state.nodes else {}
+        unrecorded = self._state.unrecorded(node)
+        try:
+            shape, placement = self._topologies.of_pod(pod, self._placement_sent(pod))
+            observed = placement is not None and self._topologies.observed(pod)
+            claim, attached = self._claim(pod), self._volumes.attached(pod)
+            self._state.set_pod(
+                convert.pod(pod, claim, shape=shape, placement=placement, observed=observed, attached=attached)
+            )
+        except Exception as error:  # noqa: BLE001  (told by the guard)
+            self._guard.failed("pod", objects.key(pod), error)
+            self._state.set_pod(Pod(key=objects.key(pod), node=node, requests={}))  # one pod, at least
+        after = self._state.free(node) if before else {}
+        known = self._state.unrecorded(node) < unrecorded
+        if known or any(after.get(name, 0) > amount for name, amount in before.items()):  # it takes less than its slot
+            self._core.queue_inadmissible(self._state.flavors_on(node))
+        entry = self._entries.of_pod(pod)
+        if entry is not None and entry.job.queue:
+            self._queues.bind(objects.key(pod), entry.key)
+        self.note_outside(pod)
+
+    def _heads_for(self, pod: objects.Pod) -> str:
+        """The node that a pod was sent to which no workload has slots for any more, as it was orphaned on its way."""
+        meta, host = pod.metadata, (pod.spec.node_selector or {}).get(HOSTNAME_LABEL, "")
+        if self._keys.workload not in (meta.annotations or {}) or is_gated(pod, self._keys.gate) or finished(pod):
+            return ""
+        entry, node = self._entries.of_pod(pod), self._state.nodes.get(host)
+        kept = entry is not None and self.marked(entry, pod)
+        return "" if kept or node is None or meta.deletion_timestamp is not None else host
+
+    def note_outside(self, pod: objects.Pod) -> None:
+        """Have a pod that no queue admitted be a candidate, where settings allow that, until it is gone."""
+        if not self._queues.rules.pods:
+            return
+        key = objects.key(pod)
+        spared = self._class_rules.spares(pod) or not may_be_evicted(pod, self._keys)
+        if self._entries.of_pod(pod) is not None or spared:
+            self._queues.remove_pod(key)
+        elif pod.metadata.deletion_timestamp is None and pod.spec.node_name and not finished(pod):
+            self._queues.set_pod(outside(pod))
+
+    def give_back(self, pod: objects.Pod) -> None:
+        """A pod takes nothing any more."""
+        self._queues.unbind(objects.key(pod))
+        self._queues.remove_pod(objects.key(pod))
+        charged = self._state.pods.get(objects.key(pod))
+        if charged is not None and self._state.remove_pod(charged.key):
+            self._mismatches.changed(charged.node, self._entries.values())
+            self._core.queue_inadmissible(None if _keeps_off(pod) else self._state.flavors_on(charged.node))
+
+    def note_arrival(self, pod: objects.Pod) -> None:
+        """A pod may be on its way to a node, or have come."""
+        if not self._state.machines:
+            return
+        entry, node = self._entries.of_pod(pod), pod.spec.node_name
+        slots = entry.slots_of(pod) if entry is not None and not node else None
+        if entry is not None and slots is not None and not is_gated(pod, self._keys.gate):
+            index = slots.of_selector(pod.spec.node_selector) if self.marked(entry, pod) else None
+            node = slots.slots[index].node if index is not None else ""
+        if node:
+            self._in_flight.saw(entry, pod, node)
+
+    def _placement_sent(self, pod: objects.Pod) -> NumaPlacement | None:
+        entry = self._entries.of_pod(pod)
+        if entry is None:
+            return None
+        expectation = entry.expectations.get(pod.metadata.uid)
+        return entry.swaps.get(pod.metadata.uid) or (expectation.placement if expectation is not None else None)
+
+    def settle(self, entry: WorkloadEntry, pod: objects.Pod) -> None:
+        """Pods may come to their node in another order than was foreseen."""
+        placement_exchange.arrive(entry, pod)
+        other = placement_exchange.settle(
+            self._state, entry, pod, self._stores.pods_on(pod.spec.node_name), self._entries.of_pod
+        )
+        if other is not None:
+            self.charge(other)
+
+    def _claim(self, pod: objects.Pod) -> tuple[str, str] | None:
+        entry = self._entries.of_pod(pod)
+        if entry is None or not entry.slots_in or not self.marked(entry, pod):
+            return None
+        slots = entry.slots_of(pod)
+        if slots is None or slots.of_selector(pod.spec.node_selector) is None:
+            return None
+        return entry.key, entry.pod_set_of(pod)
+
+    def marked(self, entry: WorkloadEntry, pod: objects.Pod) -> bool:
+        """Whether a pod was let go for this workload."""
+        return mark_of(pod, self._keys) == entry.job.workload
+
+
+def _bound(pod: objects.Pod, node: str) -> objects.Pod:
+    """A pod as it will be on this node."""
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
+
+
+def _keeps_off(pod: objects.Pod) -> bool:
+    """Whether others keep off whole domains because of it, and not only of its node."""
+    return pod.spec.affinity is not None and pod.spec.affinity.pod_anti_affinity is not None

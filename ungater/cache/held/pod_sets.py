@@ -1,0 +1,116 @@
+"""What a job asks for, as the engine and queueing take it: its pod sets, its priority, and the nodes it keeps off."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from crds.request import ParsedRequest, unresolved
+from engine.cluster.unusable_slots import closed
+from engine.model import PodSet, Policy, TopologyRequest
+from kube.pods import convert
+from queueing.model import at_least
+from ungater.cache.config import PriorityClasses
+from ungater.cache.core import Core
+from ungater.cache.held.pod_volumes import PodVolumes
+from ungater.model.job_view import JobView, PodSetView
+from ungater.model.pod_slots import PodSetSlots, finished
+from ungater.model.workload_entry import WorkloadEntry
+
+SHARED = "exclusive"  # the group of pod sets that have a domain alone, together
+
+
+class RequestedPodSets:
+    """See the module."""
+
+    def __init__(self, core: Core, priorities: PriorityClasses, volumes: PodVolumes) -> None:
+        self._state = core.state
+        self._queues = core.queues
+        self._priorities = priorities
+        self._volumes = volumes
+        self._in_flight = core.inside.in_flight
+        self._mismatches = core.inside.mismatches
+
+    def _group(self, owner: JobView, owned: PodSetView) -> str:
+        """The name of those of its pod sets that share one domain of what they ask for; "" where this one does not."""
+        if owned.request is None or len(owner.pod_sets) < 2:
+            return ""
+        if owned.request.group or not owned.shared:
+            return owned.request.group
+        asks = [one.request for one in owner.pod_sets]
+        alike = all(one is not None and one.same(owned.request) and not one.slices for one in asks)
+        flavors = [flavor.levels for flavor in self._state.flavors.values() if owned.shared in flavor.levels]
+        level = owned.request.level
+        inside = owned.request.policy is Policy.REQUIRED and any(
+            level in levels and levels.index(level) > levels.index(owned.shared) for levels in flavors
+        )
+        return SHARED if alike and not inside else ""
+
+    def pod_set(
+        self, entry: WorkloadEntry, owned: PodSetView, topology: TopologyRequest, count: int | None = None
+    ) -> PodSet:
+        """The engine's view of one pod set, whose pods keep off nodes that refused such pods a short time ago."""
+        found = convert.pod_set(
+            owned.name,
+            owned.count if count is None else count,
+            owned.template,
+            topology,
+            entry.job.namespace,
+            group=self._group(entry.job, owned),
+            shape=owned.shape,
+            without=self.avoided(entry, owned),
+            added=self._priorities.added(owned),
+        )
+        found = self._volumes.added(entry, owned, found)
+        more = at_least(entry.asked.get(owned.name, {}), entry.granted(owned.name) or {})
+        if (entry.job.foretold or entry.asked_for_more) and entry.admission is None:  # its pods' template is not all
+            for pod in entry.pods_of(owned):
+                more = more if finished(pod) else at_least(more, convert.pod_requests(pod.spec))
+        return msgspec.structs.replace(found, requests=at_least(found.requests, more)) if more else found
+
+    def avoided(self, entry: WorkloadEntry, owned: PodSetView, now: float | None = None) -> frozenset[str]:
+        """The nodes that the pods of a pod set keep off now: they refused such a pod, or would as things stand."""
+        return self._mismatches.avoided(owned.shape, now) | self._in_flight.left_out(entry, owned.shape, now)
+
+    def wish(self, entry: WorkloadEntry) -> tuple[PodSet, ...]:
+        """What a job asks for, as queueing takes it: its pod sets that need pods, or all where it holds something."""
+        pod_sets, observed = entry.job.pod_sets, entry.observed
+        holds = entry.admission is not None or (observed is not None and observed.admission is not None)
+        whole = holds or len(pod_sets) == 1
+        wanted = pod_sets if whole else [one for one in pod_sets if one.count] or pod_sets[:1]
+        return tuple([self.pod_set(entry, one, _unresolved(one.request)) for one in wanted])
+
+    def rank(self, entry: WorkloadEntry) -> int:
+        """The priority with which a job waits: that of its Workload, where it has a queue."""
+        queued = entry.job.queue and entry.observed is not None
+        return entry.observed.priority if queued and entry.observed is not None else self._priorities.of(entry.job)
+
+    def lost(
+        self, entry: WorkloadEntry, owned: PodSetView, slots: PodSetSlots, wanted: Sequence[int]
+    ) -> tuple[int, ...]:
+        """The slices among ``wanted`` where no pod of the pod set can start now."""
+        pod_set = anywhere(self._priorities, self._volumes, entry, owned)
+
+        def look() -> tuple[int, ...]:
+            places = [(slots.slots[index].values, slots.slots[index].node) for index in wanted]
+            found = closed(self._state, slots.flavor, slots.levels, pod_set, places)
+            return tuple(index for index, is_closed in zip(wanted, found, strict=True) if is_closed)
+
+        lost = look()
+        if not lost or not self._queues.promised():
+            return lost
+        with self._queues.counted_once(self._state):
+            return look()
+
+
+def anywhere(priorities: PriorityClasses, volumes: PodVolumes, entry: WorkloadEntry, owned: PodSetView) -> PodSet:
+    """One pod of a pod set, which keeps off no node."""
+    unconstrained = TopologyRequest(policy=Policy.UNCONSTRAINED)
+    found = convert.pod_set(
+        owned.name, 1, owned.template, unconstrained, entry.job.namespace, added=priorities.added(owned)
+    )
+    attached = volumes.added(entry, owned, found).attached
+    return msgspec.structs.replace(found, attached=attached) if attached.own or attached.shared else found
+
+
+def _unresolved(request: ParsedRequest | None) -> TopologyRequest:
+    return unresolved(request) if request is not None else TopologyRequest(policy=Policy.UNCONSTRAINED)

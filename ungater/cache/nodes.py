@@ -1,0 +1,121 @@
+"""What the event of a node changes, or of what is published about its inside."""
+
+from crds.constants import HOSTNAME_LABEL
+from kube import objects
+from kube.informer import Event
+from kube.pods import convert
+from kube.topologies import FlexTopo, NodeResourceTopology
+from ungater.cache.core import Core
+from ungater.cache.held.charges import Charges
+from ungater.cache.held.left_pods import LeftPods
+from ungater.cache.held.pod_volumes import PodVolumes
+from ungater.numa.node_topologies import worth_a_look
+
+
+class NodeEvents:
+    """See the module."""
+
+    def __init__(self, core: Core, charges: Charges, left_pods: LeftPods, volumes: PodVolumes) -> None:
+        self._core = core
+        self._state = core.state
+        self._stores = core.stores
+        self._entries = core.entries
+        self._enqueue = core.enqueue
+        self._signal = core.signal
+        self._clock = core.clock
+        self._topologies = core.inside.topologies
+        self._in_flight = core.inside.in_flight
+        self._mismatches = core.inside.mismatches
+        self._charges = charges
+        self._left_pods = left_pods
+        self._volumes = volumes
+        self._missing: dict[str, float] = {}  # deleted nodes: since when, on the monotonic clock
+        self._changed: set[str] = set()  # nodes, since it was looked who has slots there
+
+    def load(self, node: objects.Node) -> None:
+        """A node that is there at a start."""
+        self._state.set_node(convert.node(node, self._volumes.attachable(node)))
+        self._topologies.refresh(node.metadata.name)
+
+    def on_node(self, event: Event[objects.Node]) -> None:
+        """A node came, changed or went."""
+        if not self._core.live:
+            return
+        if event.new is None:
+            self._missing[event.key] = self._clock()
+            changed = self._state.remove_node(event.key)
+            self._mismatches.forget(event.key)
+            self._in_flight.forget(event.key)
+        else:
+            self._missing.pop(event.key, None)
+            if changed := self._state.set_node(convert.node(event.new, self._volumes.attachable(event.new))):
+                self._core.queue_inadmissible()
+        if event.new is None or event.old is None or worth_a_look(event.old, event.new):
+            self._look_inside(event.key)
+        if changed:
+            self._core.layout_changed()
+            self._changed.add(event.key)
+            self._signal()
+            for pod in self._stores.pods_on(event.key):
+                if pod.metadata.deletion_timestamp is not None:
+                    self._left_pods.pay(pod, self._entries.of_pod(pod))
+
+    def attaches(self, name: str) -> None:
+        """A node attaches another number of volumes."""
+        node = self._stores.nodes.node(name)
+        if node is not None and self._state.set_node(convert.node(node, self._volumes.attachable(node))):
+            self._core.queue_inadmissible(self._state.flavors_on(name))
+
+    def named(self, host: str) -> list[str]:
+        """The names of the nodes with this host name."""
+        node = self._state.nodes.get(host)
+        if node is not None and node.labels.get(HOSTNAME_LABEL) == host:
+            return [host]
+        return [node.name for node in self._state.nodes.values() if node.labels.get(HOSTNAME_LABEL) == host]
+
+    def on_topology(self, event: Event[NodeResourceTopology]) -> None:
+        """What a node's exporter publishes came, changed or went."""
+        if self._core.live:
+            self._look_inside(event.key)
+
+    def on_flex(self, event: Event[FlexTopo]) -> None:
+        """What our agent publishes of a node came, changed or went."""
+        if self._core.live:
+            self._look_inside(event.key)
+
+    def _look_inside(self, name: str) -> None:
+        """What a node publishes of its inside may have changed."""
+        found = self._topologies.refresh(name)
+        if found.zones:
+            for pod in self._stores.pods_on(name):
+                self._charges.charge(pod)
+                self._charges.note_arrival(pod)
+        if found.anything:
+            self._mismatches.changed(name, self._entries.values())
+            self._in_flight.changed(name)
+        if found.more:
+            self._core.queue_inadmissible(self._state.flavors_on(name))
+
+    def missing_since(self, name: str) -> float | None:
+        """Since when there is no node of that name, as far as this controller saw; None where there is one."""
+        if name in self._state.nodes:
+            return None
+        return self._missing.setdefault(name, self._clock())
+
+    def forget_missing(self) -> None:
+        """Forget deleted nodes on which no pods are any more, and those that came back."""
+        observed = self._state.nodes
+        for name in [name for name in self._missing if name in observed or not self._stores.pods_on(name)]:
+            del self._missing[name]
+
+    def look_at_changed(self) -> None:
+        """Have those looked at with slots on nodes that changed: they may be lost, or not lost any more.
+
+        All nodes that changed meanwhile cost one pass over the slots.
+        """
+        if not self._changed:
+            return
+        changed, self._changed = self._changed | {""}, set()
+        for uid, entry in self._entries.items():
+            if any(slot.node in changed for slots in entry.slots_in.values() for slot in slots.slots):
+                self._enqueue(uid, 0.0)

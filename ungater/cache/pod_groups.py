@@ -1,0 +1,279 @@
+"""Owners that are known by their pods alone: what a pod, a LeaderWorkerSet or an owner of several kinds changes."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from kube import objects
+from kube.informer import Event
+from kube.parents import ControllerRevision, LeaderWorkerSet
+from kube.replicas import Replicated
+from kube.resources import Resource
+from ungater.cache.core import Core
+from ungater.cache.views import JobViews
+from ungater.jobs.leaderworkerset import PREFIX as LEADERS
+from ungater.jobs.leaderworkerset import has_pods, owner_of_group, revision_key, set_of
+from ungater.jobs.pod_group import GONE, GROUP, POD, mark_of, of_pods, owner_key, owner_of_pods, served
+from ungater.jobs.replica_counts import ReplicaCounts, maker_of
+from ungater.model.job_view import JobView, controlled_by
+from ungater.model.pod_slots import is_gated
+from ungater.model.workload_entry import WorkloadEntry
+
+UNSEEN = 10.0  # seconds for which pods wait for an owner that may tell how many they are
+BARE = 10.0  # seconds for which an owner without pods keeps its place in a queue
+
+
+class PodGroups:
+    """See the module. ``batch``: seconds for which more pods are waited for."""
+
+    def __init__(self, core: Core, views: JobViews, batch: float) -> None:
+        self._core = core
+        self._keys = core.keys
+        self._stores = core.stores
+        self._entries = core.entries
+        self._owners = core.entries.owners
+        self._wholes = core.entries.owners.wholes
+        self._enqueue = core.enqueue
+        self._guard = core.guard
+        self._clock = core.clock
+        self._views = views
+        self._gated_orphans = core.entries.gated_orphans
+        self._batch = batch
+        self._leader_set = core.stores.leader_set
+        self._revisions: dict[tuple[str, str], ControllerRevision] = {}  # by LeaderWorkerSet, and hash
+        self._unled: dict[str, set[str]] = {}  # by LeaderWorkerSet that was not seen: groups that have pods
+        self._leftover: dict[
+            str, list[objects.Pod]
+        ] = {}  # Workloads that are to be gone, and pods of their owners that came before that was seen
+
+    # --- pods ----------------------------------------------------------------------------------------------------
+
+    def gather(self, pod: objects.Pod, *, waits: bool = True) -> None:
+        """Where a pod that no Job owns is the first one seen of its owner, make an entry; more may come in a moment.
+
+        ``waits``: for an owner that tells how many pods there are, and that was not seen yet.
+        """
+        key = part = owner_key(pod, self._keys)
+        if key in self._entries or not served(pod, self._keys):
+            return
+        if (maker := maker_of(pod, self._keys)) != "":
+            told = self._wholes.told.get(maker)
+            known = told is not None and (maker in self._wholes.ids or told.role(pod) in told.replicas.counts)
+            if told is not None and known and self.is_whole(told):
+                key = self._owners.take_part(maker, part)
+            elif told is None and waits and self._may_come(pod, maker):
+                return
+        if (entry := self._entries.get(key)) is not None:
+            entry.pods[pod.metadata.uid] = pod
+            return
+        pods = {other.metadata.uid: other for other in (*self._owners.pods_of(key), pod)}
+        own = self._own_of(key, pods.values())
+        if own is not None and not any(self._is_own(own, other) for other in pods.values()):
+            return  # all of them were let go for another workload, and run on without it (`ungater.cache.held.orphans`)
+        if own is None:
+            self._unled.setdefault(set_of(key), set()).add(key)
+            return
+        if (waiting := self._leftover.get(own.workload_key)) is not None:
+            waiting.append(pod)
+            return
+        self._entries.groups[key] = own.workload_key
+        self._views.make(own, after=self._batch if own.open_ended and self._core.live else 0.0)
+        self._entries[key].pods.update(pods)
+
+    def _may_come(self, pod: objects.Pod, maker: str) -> bool:
+        """Whether an owner that was not seen may be soon: it is watched, and its pods came a moment ago."""
+        controller = objects.controller_of(pod.metadata)
+        group = controller.api_version.partition("/")[0] if controller is not None else ""
+        if not self._core.live or controller is None or not self._stores.reads(controller.kind, group):
+            return False
+        self._wholes.unseen.setdefault(maker, (self._clock(), set()))[1].add(owner_key(pod, self._keys))
+        return True
+
+    def _is_own(self, own: JobView, pod: objects.Pod) -> bool:
+        """Whether a pod waits for its owner's workload, or was let go for it; a LeaderWorkerSet's is made anew else."""
+        if is_gated(pod, self._keys.gate) or own.id.startswith(LEADERS):
+            return True
+        return mark_of(pod, self._keys) == own.workload
+
+    def pod_gone(self, key: str) -> None:
+        """A pod is gone whose owner has this key."""
+        if (unled := self._unled.get(set_of(key))) is not None and not any(self._stores.pods_of(key)):
+            unled.discard(key)
+            if not unled:
+                del self._unled[set_of(key)]
+
+    # --- their Workloads -----------------------------------------------------------------------------------------
+
+    def leave_out(self, workload: str) -> None:
+        """A Workload, by its key, whose pods are all gone: what it holds is nobody's, and it is to be removed.
+
+        Until that was seen (`cleared`), pods of its owner wait: they would find slots that somebody else may have.
+        """
+        self._leftover[workload] = []
+
+    def serves(self, workload: str) -> bool:
+        """Whether a job is known for the Workload of this key, or its removal is under way."""
+        return self._entries.names(workload) or workload in self._leftover
+
+    def without_pods(self, workload: objects.ObjectMeta) -> bool:
+        """Whether a Workload that nobody is known for was made for pods; not where their owner was not seen."""
+        return of_pods(workload) and not any(has_pods(workload, groups) for groups in self._unled.values())
+
+    def cleared(self, workload: str) -> None:
+        """A Workload is seen to be gone: pods of its owner that came meanwhile have another made."""
+        for pod in self._leftover.pop(workload, ()):
+            there = self._stores.pods_of(owner_key(pod, self._keys))
+            if any(other.metadata.uid == pod.metadata.uid for other in there):
+                self.gather(pod)
+
+    # --- looking at them -----------------------------------------------------------------------------------------
+
+    def regroup(self, entry: WorkloadEntry) -> bool:
+        """Look at the pods of an owner that is known by them alone; False where it is gone, and forgotten now."""
+        if entry.id not in self._entries.groups or entry.own is None:
+            return True
+        if not entry.pods and entry.observed is None:
+            self._views.drop(entry.id)
+            return False
+        own = self._own_of(entry.id, entry.pods.values(), entry.own, self._counts(entry))
+        if own is not None and own.workload != entry.own.workload:
+            return self._replaced(entry)
+        waits = own is not None and (own.queue or own.id.startswith(LEADERS))
+        if own is not None and own.over == GONE and waits and own.kind not in {POD, GROUP}:
+            own = self._maybe_gone(entry, own)
+        elif entry.pods:
+            entry.have_pods()
+        own = own or entry.own
+        entry.view(own, self._views.seen(own))
+        return True
+
+    def _replaced(self, entry: WorkloadEntry) -> bool:
+        """A LeaderWorkerSet was made anew under its name. First what is held for the old one is given back."""
+        if entry.observed is None or entry.own is None:
+            self._views.drop(entry.id)
+            for pod in tuple(entry.pods.values()):
+                self.gather(pod)
+            return False
+        own = replace(entry.own, over=GONE)
+        entry.view(own, self._views.seen(own))
+        return True
+
+    def _counts(self, entry: WorkloadEntry) -> Mapping[str, int]:
+        """How many pods each pod set has by the Workload, where that is admitted: some may not be there at a start."""
+        held = entry.job.kinds and entry.observed is not None and entry.observed.admission is not None
+        workload = self._stores.workload(entry.key) if held else None
+        return {one.name: one.count for one in workload.spec.pod_sets} if workload is not None else {}
+
+    def _own_of(
+        self,
+        key: str,
+        pods: Iterable[objects.Pod],
+        before: JobView | None = None,
+        stored: Mapping[str, int] | None = None,
+    ) -> JobView | None:
+        """The view of an owner that is known by its pods; None where what describes them was not seen yet."""
+        found = list(pods)
+        if not key.startswith(LEADERS) or not found:
+            told = self._wholes.told.get(key) if key in self._wholes.ids else None
+            return owner_of_pods(key, found, self._keys, before, stored, told) if found or before is not None else None
+        whole = self._leader_set(set_of(key))
+        if whole is None:  # its Workload goes with it, though pods that it left behind run on
+            return replace(before, over="Deleted") if before is not None else None
+        return owner_of_group(key, found, whole, self._keys, before, lambda *named: self._revisions.get(named))
+
+    def _maybe_gone(self, entry: WorkloadEntry, own: JobView) -> JobView:
+        """Between the end of its pods and the next ones an owner keeps its Workload for a moment, if it has one."""
+        if entry.observed is None:
+            return own
+        if entry.lack_pods(self._clock()) >= BARE:
+            return own
+        self._enqueue(entry.id, BARE)
+        pod_sets = tuple([replace(one, count=0) for one in own.pod_sets]) if own.open_ended else own.pod_sets
+        return replace(own, over="", ready=0, pod_sets=pod_sets)
+
+    # --- LeaderWorkerSets ----------------------------------------------------------------------------------------
+
+    def expect_leader_sets(self, coming: Iterable[LeaderWorkerSet]) -> None:
+        """Look these up too, which are not in the cluster yet: a dry run has their pods come."""
+        there, new = self._leader_set, {objects.key(one): one for one in coming}
+        self._leader_set = lambda key: new.get(key) or there(key)
+
+    def on_leaders(self, event: Event[LeaderWorkerSet]) -> None:
+        """A LeaderWorkerSet came, changed or went."""
+        whole = event.new
+        if not self._core.live or whole is None:
+            return
+        for group in sorted(self._unled.pop(event.key, ())):
+            for pod in self._stores.pods_of(group):
+                self.gather(pod)
+        self._look_at_groups(event.key)
+
+    def on_revision(self, event: Event[ControllerRevision]) -> None:
+        """A revision of a LeaderWorkerSet came or went; it never changes."""
+        one = event.new or event.old
+        if one is None or (named := revision_key(one.metadata)) is None:
+            return
+        if event.new is not None:
+            self._revisions[named] = event.new
+        else:
+            self._revisions.pop(named, None)
+        if self._core.live:
+            self._look_at_groups(named[0])
+
+    def _look_at_groups(self, whole: str) -> None:
+        """Have the groups of a LeaderWorkerSet looked at."""
+        head = f"{LEADERS}{whole}/"
+        for uid in self._entries.groups:
+            if uid.startswith(head):
+                self._enqueue(uid, 0.0)
+
+    # --- owners that tell how many pods they have ------------------------------------------------------------------
+
+    def on_replicated(self, kind: Resource, event: Event[Replicated]) -> None:
+        """An owner came, changed or went that tells how many pods there are of each kind."""
+        one = event.new or event.old
+        if one is None:
+            return
+        with self._guard(kind.kind, event.key):
+            told = ReplicaCounts.of(one, kind.kind, kind.api_version, self._keys) if event.new is not None else None
+            uid = controlled_by(one.metadata.namespace, kind.kind, kind.api_version, one.metadata.uid)
+            if told is not None:
+                self._wholes.told[uid] = told
+            elif event.new is None:
+                self._wholes.gone(uid, has_pods=uid in self._entries)
+            if self._core.live:
+                self._gather_unseen(uid)
+                if uid in self._entries:
+                    self._enqueue(uid, 0.0)
+
+    def judge_unseen(self) -> None:
+        """Take pods for what they tell themselves whose owner was not seen in a while; to be called now and then."""
+        now = self._clock()
+        for uid in [uid for uid, (since, _) in self._wholes.unseen.items() if now - since >= UNSEEN]:
+            self._gather_unseen(uid)
+
+    def _gather_unseen(self, uid: str) -> None:
+        _, parts = self._wholes.unseen.pop(uid, (0.0, ()))
+        for pod in [pod for key in sorted(parts) for pod in self._stores.pods_of(key)]:
+            self.gather(pod, waits=False)
+            if self._entries.of_pod(pod) is None:
+                self._gated_orphans.note(pod)
+
+    def is_whole(self, told: ReplicaCounts) -> bool:
+        """Whether the pods of an owner are one workload; not where some were placed before it was seen."""
+        if told.id in self._wholes.ids:
+            return True
+        parts = (told.id, *(f"{told.id}/{kind}" for kind in told.replicas.counts))
+        key = f"{told.namespace}/{told.workload}"
+        there = self._stores.workload(key)
+        apart = (
+            any(part in self._entries for part in parts)
+            or (there is not None and not {one.name for one in there.spec.pod_sets} <= set(told.replicas.counts))
+            or any(
+                mark_of(pod, self._keys) not in {None, told.workload}
+                for part in parts
+                for pod in self._stores.pods_of(part)
+            )
+        )
+        if not apart:
+            self._wholes.ids.add(told.id)
+        return not apart

@@ -1,0 +1,184 @@
+"""What the event of a pod changes: its charge in the engine, and its place in one entry. It costs O(1)."""
+
+from collections.abc import Sequence
+
+from kube import objects
+from kube.informer import Event
+from ungater.cache.core import Core
+from ungater.cache.held.charges import Charges
+from ungater.cache.held.left_pods import LeftPods
+from ungater.cache.held.orphans import answers_for
+from ungater.cache.pod_groups import PodGroups
+from ungater.jobs.pod_group import owner_key
+from ungater.model.pod_slots import finished, is_gated
+from ungater.model.workload_entry import WorkloadEntry
+from ungater.numa import placement_exchange
+from ungater.numa.mismatches import refused
+
+BATCH_A_POD = 0.0002  # seconds of waiting for more pods, for each pod the job has
+READY_AFTER = 1.0  # seconds: pods of a workload become ready together
+LEAST_BATCH = 0.1
+
+
+class PodEvents:
+    """See the module. ``batch``: seconds for which more pods of a job are waited for, at most."""
+
+    def __init__(
+        self,
+        core: Core,
+        groups: PodGroups,
+        charges: Charges,
+        left_pods: LeftPods,
+        batch: float,
+    ) -> None:
+        self._core = core
+        self._keys = core.keys
+        self._state = core.state
+        self._entries = core.entries
+        self._owners = core.entries.owners
+        self._enqueue = core.enqueue
+        self._guard = core.guard
+        self._in_flight = core.inside.in_flight
+        self._mismatches = core.inside.mismatches
+        self._pod_groups = groups
+        self._charges = charges
+        self._left_pods = left_pods
+        self._gated_orphans = core.entries.gated_orphans
+        self._batch = batch
+
+    def load(self, pod: objects.Pod) -> None:
+        """A pod that is there at a start, once its job is known."""
+        self._charges.charge(pod)
+        self._left_pods.pay(pod, self._entries.of_pod(pod))
+        self._charges.note_arrival(pod)
+        if (entry := self._entries.of_pod(pod)) is None:
+            self._gated_orphans.note(pod)
+        elif refused(pod):
+            self._mismatches.leave_out(entry, pod)  # told by whoever led when it happened
+
+    def on_pod(self, event: Event[objects.Pod]) -> None:
+        """A pod came, changed or went."""
+        if not self._core.live:
+            return
+        new, old = event.new, event.old
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._forget_pod(old)
+            if new is None:
+                return
+        if new is None:
+            return
+        same = old is not None and old.metadata.uid == new.metadata.uid
+        if same and old is not None and owner_key(old, self._keys) != owner_key(new, self._keys):
+            self.leaves(old, new)
+            same = False
+        self._pod_groups.gather(new)
+        entry = self._entries.of_pod(new)
+        if not (same and old is not None and _charged_alike(old, new)):
+            if entry is not None and new.spec.node_name and self._charges.marked(entry, new):
+                with self._guard("pod", event.key):
+                    self._charges.settle(entry, new)
+            self._charges.charge(new)
+            self._left_pods.pay(new, entry)
+        elif (old.metadata.deletion_timestamp, new.metadata.deletion_timestamp).count(None) == 1:
+            self._left_pods.pay(new, entry)  # where nobody ends it, it is not waited for
+        self._charges.note_arrival(new)
+        if entry is None:
+            self._gated_orphans.note(new)
+        else:
+            if self._charges.marked(entry, new):
+                self._mismatches.note(entry, old if same else None, new)
+            self._pod_of(entry, old if same else None, new)
+
+    def leaves(self, old: objects.Pod, new: objects.Pod) -> None:
+        """Somebody relabelled a pod, or it or its Job has another owner: it is nobody's twice.
+
+        One whose patch is under way may run by it: it keeps its place in the workload that it leaves.
+        """
+        entry, uid = self._entries.of_pod(old), old.metadata.uid
+        sent = entry.on_its_way(uid) if entry is not None else None
+        self._forget_pod(old, charged=self._left_pods.unseen(old) and self._left_pods.unseen(new))
+        if entry is None or sent is None or not answers_for(entry) or not is_gated(new, self._keys.gate):
+            return
+        self._left_pods.keep_place(entry, old, new, sent)
+
+    def _pod_of(self, entry: WorkloadEntry, old: objects.Pod | None, new: objects.Pod) -> None:
+        uid = new.metadata.uid
+        entry.pods[uid] = new
+        gated = is_gated(new, self._keys.gate)
+        if entry.id in self._entries.groups and _ready(old) != _ready(new):
+            self._enqueue(entry.id, READY_AFTER)  # no owner tells how many of them are ready
+        if not gated and uid in entry.expectations:
+            sent = entry.expectations.pop(uid)  # our own patch, seen at last
+            if not self._stands(entry, sent.values):
+                self._enqueue(entry.id, 0.0)
+            return
+        if old is not None and _same_to_slots(old, new, self._keys.gate):
+            return
+        self._enqueue(entry.id, self.delay(entry))
+
+    def _stands(self, entry: WorkloadEntry, values: Sequence[str]) -> bool:
+        """Whether there is a slot with these values still, on a node that can take its pod where it is one node."""
+        for slots in entry.slots_in.values():
+            index = slots.index(tuple(values))
+            if index is not None:
+                name = slots.slots[index].node
+                node = self._state.nodes.get(name)
+                return not name or (node is not None and node.ready and not node.unschedulable)
+        return False
+
+    def delay(self, entry: WorkloadEntry) -> float:
+        """How long to wait for more pods of the job: not at all once they are all there."""
+        full = entry.job.full
+        if entry.job.open_ended and (
+            not entry.slots_in or len(entry.pods) > sum([slots.total for slots in entry.slots_in.values()])
+        ):
+            return self._batch
+        if len(entry.pods) >= full:
+            return 0.0
+        return min(self._batch, LEAST_BATCH + BATCH_A_POD * full)
+
+    def _forget_pod(self, pod: objects.Pod, *, charged: bool = False) -> None:
+        """A pod is gone, or leaves its owner; ``charged``: it may run, and is charged by itself on."""
+        uid = pod.metadata.uid
+        self._gated_orphans.forget(uid)
+        self._charges.give_back(pod)
+        self._left_pods.gone(pod, charged=charged)
+        self._in_flight.gone(pod)
+        entry = self._entries.of_pod(pod)
+        self._owners.forget(key := owner_key(pod, self._keys))
+        self._pod_groups.pod_gone(key)
+        if entry is None or entry.pods.pop(uid, None) is None:
+            return
+        entry.expectations.pop(uid, None)
+        entry.deleting.pop(uid, None)
+        entry.noted.discard(uid)
+        entry.mismatches.pop(uid, None)
+        self._in_flight.stop_waiting(entry, uid)
+        placement_exchange.forget(entry, pod)
+        self._enqueue(entry.id, self.delay(entry))
+
+
+def _charged_alike(old: objects.Pod, new: objects.Pod) -> bool:
+    """Whether both versions of a pod take the same from the same node."""
+    return (
+        old.spec == new.spec
+        and finished(old) == finished(new)
+        and old.metadata.labels == new.metadata.labels
+        and old.metadata.annotations == new.metadata.annotations
+    )
+
+
+def _ready(pod: objects.Pod | None) -> bool:
+    return pod is not None and objects.is_true(pod.status.conditions, "Ready")
+
+
+def _same_to_slots(old: objects.Pod, new: objects.Pod, gate: str) -> bool:
+    """Whether nothing changed that decides which slot the pod holds or needs."""
+    return (
+        is_gated(old, gate) == is_gated(new, gate)
+        and finished(old) == finished(new)
+        and old.metadata.deletion_timestamp == new.metadata.deletion_timestamp
+        and old.spec.node_selector == new.spec.node_selector
+        and old.metadata.annotations == new.metadata.annotations
+        and old.metadata.labels == new.metadata.labels
+    )

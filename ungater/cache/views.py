@@ -1,0 +1,119 @@
+"""The view of a job comes in, whatever its kind: an entry is made, changed or dropped."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from engine.model import Node
+from kube import objects
+from ungater.cache.core import Core
+from ungater.cache.held.admissions import Admissions
+from ungater.cache.held.pod_volumes import PodVolumes
+from ungater.jobs.pod_group import GONE
+from ungater.model.job_view import JobView
+from ungater.model.workload_entry import WorkloadEntry
+from ungater.model.workload_object import observed_of
+from ungater.model.workload_spec import belongs
+
+View = Callable[[JobView, WorkloadEntry | None, Mapping[str, Node]], JobView]  # how a job is to be looked at
+
+
+class JobViews:
+    """See the module. ``view``: how everything here is to look at a job; None: as it is."""
+
+    def __init__(self, core: Core, admissions: Admissions, volumes: PodVolumes, view: View | None) -> None:
+        self._state = core.state
+        self._stores = core.stores
+        self._queues = core.queues
+        self._entries = core.entries
+        self._owners = core.entries.owners
+        self._enqueue = core.enqueue
+        self._admissions = admissions
+        self._volumes = volumes
+        self._gated_orphans = core.entries.gated_orphans
+        self._view = view
+
+    def seen(self, own: JobView) -> JobView:
+        """A job as everything here is to look at it."""
+        return own if self._view is None else self._view(own, self._entries.get(own.id), self._state.nodes)
+
+    def before(self, uid: str) -> JobView | None:
+        """A job as it was seen last."""
+        entry = self._entries.get(uid)
+        return entry.own if entry is not None else None
+
+    def take(self, own: JobView) -> None:
+        """A job is there, or changed."""
+        if own.request is None and not own.gated and not own.queue:
+            self.drop(own.id)
+            return
+        entry = self._entries.get(own.id)
+        if entry is None:
+            self.make(own)
+            return
+        if entry.own is not None and own.version < entry.own.version:
+            return  # older than what came of our own write
+        self._view_of(entry, own)
+
+    def review(self, uid: str) -> None:
+        """Look at a job anew: it changed, or what `view` says of it may have."""
+        entry = self._entries.get(uid)
+        if entry is not None and entry.own is not None:
+            self._view_of(entry, entry.own)
+
+    def _view_of(self, entry: WorkloadEntry, own: JobView) -> None:
+        before = entry.job
+        entry.view(own, self.seen(own))
+        if not entry.job.suspended and entry.admission is not None:
+            entry.mark_started()
+        if _worth_a_look(before, entry.job):
+            self._enqueue(entry.id, 0.0)
+
+    def make(self, own: JobView, after: float = 0.0) -> None:
+        """A job is new; it is looked at ``after`` so many seconds."""
+        owner = self.seen(own)
+        entry = self._entries.add(owner, own)
+        try:
+            self._fill(entry)
+        except Exception:
+            self.drop(owner.id)  # half of one would be waited for at a start
+            raise
+        self._enqueue(owner.id, after)
+
+    def _fill(self, entry: WorkloadEntry) -> None:
+        """Take into a new entry what is there already: its pods, its Workload, and what that holds."""
+        owner = entry.job
+        entry.pods.update({pod.metadata.uid: pod for pod in self._owners.pods_of(owner.id)})
+        workload = self._stores.workload(owner.workload_key)
+        if workload is not None and belongs(workload, owner) and not self._entries.is_removed(workload.metadata.uid):
+            observed = observed_of(workload)
+            entry.observe(observed)
+            if (held := observed.admission or observed.held) is not None and holds(owner):
+                self._admissions.hold(entry, held)
+                if not owner.suspended:
+                    entry.mark_started()
+        for uid, pod in entry.pods.items():
+            self._gated_orphans.forget(uid)
+            self._queues.remove_pod(objects.key(pod))
+
+    def drop(self, uid: str) -> None:
+        """A job is gone, or is no workload of its own: all that is held for it is given back."""
+        entry = self._entries.drop(uid)
+        self._volumes.forget(uid)
+        if entry is not None:
+            self._admissions.free(entry)
+
+
+def holds(owner: JobView) -> bool:
+    """Whether what is stored for it is held: until it is over; and of pods that are all gone until it is removed."""
+    return owner.over in {"", GONE}
+
+
+def _worth_a_look(before: JobView, after: JobView) -> bool:
+    """Whether a job changed in what is decided on; its pods' readiness counts only as all or not all."""
+    return _quiet(before) != _quiet(after)
+
+
+def _quiet(owner: JobView) -> JobView:
+    ready = 1 if owner.ready >= owner.count > 0 else 0
+    pod_sets = tuple([replace(pod_set, done=()) for pod_set in owner.pod_sets])
+    return replace(owner, ready=ready, pod_sets=pod_sets, version=0, outcome="")

@@ -1,0 +1,112 @@
+"""What the event of a Workload changes, and the answer to a write of one: what is stored in the API server wins."""
+
+from kube import objects
+from kube.informer import Event
+from ungater.cache.core import Core
+from ungater.cache.held.admissions import Admissions
+from ungater.cache.pod_groups import PodGroups
+from ungater.cache.views import holds
+from ungater.model.workload_entry import ObservedWorkload, WorkloadEntry
+from ungater.model.workload_object import Workload, observed_of
+from ungater.model.workload_spec import belongs
+
+UNSTORED = 30.0  # seconds after which a Workload that no watch tells of is taken to be deleted
+
+
+class WorkloadEvents:
+    """See the module."""
+
+    def __init__(self, core: Core, admissions: Admissions, groups: PodGroups) -> None:
+        self._core = core
+        self._stores = core.stores
+        self._entries = core.entries
+        self._enqueue = core.enqueue
+        self._clock = core.clock
+        self._admissions = admissions
+        self._pod_groups = groups
+        self._unstored: dict[str, float] = {}  # by job: since when no watch tells of the Workload that we wrote
+
+    def on_workload(self, event: Event[Workload]) -> None:
+        """A Workload changed: by our own hand, which we know already, or by another's, whose entry then counts."""
+        if not self._core.live:
+            return
+        workload = event.new or event.old
+        if workload is None:
+            return
+        if event.old is not None and (event.new is None or event.old.metadata.uid != event.new.metadata.uid):
+            self._entries.forget_removed(event.old.metadata.uid)
+            self._pod_groups.cleared(event.key)
+        entry = self._owner_of(workload)
+        if entry is None or workload.metadata.name != entry.job.workload:
+            return
+        if event.new is None:
+            entry.mark_deleted(workload.metadata.uid)
+            if entry.observed is None or entry.observed.uid == entry.gone:
+                entry.forget_workload()
+                self._enqueue(entry.id, 0.0)
+            return
+        if not entry.writes.busy:
+            self.saw_workload(entry, observed_of(workload))
+
+    def saw_workload(self, entry: WorkloadEntry, observed: ObservedWorkload) -> None:
+        """Take over what the API server has of a Workload; where its admission is not what is held, it wins."""
+        if observed.uid == entry.gone or self._entries.is_removed(observed.uid):
+            return
+        if entry.observed is not None and observed.version <= entry.observed.version:
+            return
+        entry.observe(observed)
+        self._take_over(entry, observed)
+        self._enqueue(entry.id, 0.0)
+
+    def _take_over(self, entry: WorkloadEntry, observed: ObservedWorkload) -> None:
+        if observed.admission is not None and not observed.admission.same(entry.admission) and holds(entry.job):
+            self._admissions.hold(entry, observed.admission)
+
+    def written(self, entry: WorkloadEntry, observed: ObservedWorkload | None) -> None:
+        """A write ended: its answer counts, and then whatever came from the API server meanwhile.
+
+        An answer about a Workload that was seen to be deleted comes too late.
+        """
+        if entry.writes.end():
+            self._enqueue(entry.id, 0.0)
+        if observed is not None and observed.uid != entry.gone:
+            entry.observe(observed)
+            self._take_over(entry, observed)
+        latest = self._stores.workload(entry.key)
+        if latest is not None and belongs(latest, entry.job):
+            self.saw_workload(entry, observed_of(latest))
+
+    def judge_unstored(self) -> None:
+        """Find Workloads that came and went while a watch was broken, of which no event tells; call at times."""
+        now, stored = self._clock(), self._stores.workload
+        missing = [
+            entry
+            for entry in self._entries.values()
+            if entry.observed is not None and not entry.writes.busy and stored(entry.key) is None
+        ]
+        self._unstored = {entry.id: self._unstored.get(entry.id, now) for entry in missing}
+        for entry in missing:
+            if now - self._unstored[entry.id] >= UNSTORED:
+                del self._unstored[entry.id]
+                entry.forget_workload()
+                self._enqueue(entry.id, 0.0)
+
+    def removed(self, entry: WorkloadEntry) -> None:
+        """Its Workload was deleted by us; whatever is still heard of that one is old, also by an entry made anew."""
+        if entry.observed is not None:
+            there = self._stores.workload(entry.key)
+            # Of two owners whose Workloads have one name, one is not told of its end: it may have come already.
+            if self._entries.of_workload(entry.key) is entry or (
+                there is not None and there.metadata.uid == entry.observed.uid
+            ):
+                self._entries.note_removed(entry.observed.uid)
+            entry.mark_deleted(entry.observed.uid)
+        entry.forget_workload()
+
+    def _owner_of(self, workload: Workload) -> WorkloadEntry | None:
+        """Whose Workload it is: that of its controlling owner; of a group of pods, by its name; one that is known."""
+        entry = self._entries.of_workload(objects.key(workload))
+        if entry is None or belongs(workload, entry.job):
+            return entry
+        ours = entry.observed is not None and entry.observed.uid == workload.metadata.uid
+        return entry if ours else None  # whatever somebody wrote on it since

@@ -1,0 +1,78 @@
+"""What priority classes say beside their value: whom they make nobody's victim, and who has nobody evicted.
+
+Rules
+- Classes are for administrators to write, those of Kubernetes and those of Kueue alike; who names one is another
+  question, and so is whether a queue believes it (`queueing.model.NonPreemptible`).
+- A job is of the class that its priority comes from: the WorkloadPriorityClass that its label names, where there is
+  one; else the PriorityClass of its pods, or the default one.
+- Whoever says that nobody is evicted for a job is believed: that class, its pods' PriorityClass, and its pods.
+"""
+
+from typing import NamedTuple
+
+from crds.constants import PREEMPTIBLE, PREEMPTION_POLICY
+from kube.objects import Pod, PriorityClass
+from queueing.model import NonPreemptible
+from ungater.model.job_view import JobView
+
+NEVER = "Never"
+
+
+class ClassRule(NamedTuple):
+    """What one class says."""
+
+    preemptible: bool = True
+    preempts: bool = True
+    value: int = 0
+    default: bool = False
+
+
+def rule_of(wire: PriorityClass) -> ClassRule:
+    """What a class says, of either kind."""
+    said = wire.metadata.annotations or {}
+    preempts = NEVER not in {wire.preemption_policy, said.get(PREEMPTION_POLICY)}
+    return ClassRule(said.get(PREEMPTIBLE) != "false", preempts, wire.value, wire.global_default)
+
+
+class ClassRules:
+    """See the module's rules. ``of_pods``: by PriorityClass; ``of_workloads``: by WorkloadPriorityClass."""
+
+    def __init__(self) -> None:
+        self.of_pods: dict[str, ClassRule] = {}
+        self.of_workloads: dict[str, ClassRule] = {}
+
+    def note(self, rules: dict[str, ClassRule], name: str, wire: PriorityClass | None) -> bool:
+        """A class of one of the two tables came, changed or went (None); True where that may concern anybody."""
+        before, now = rules.get(name), rule_of(wire) if wire is not None else None
+        if now is None:
+            rules.pop(name, None)
+        else:
+            rules[name] = now
+        said = [rule for rule in (before, now) if rule is not None and not (rule.preemptible and rule.preempts)]
+        return before != now and bool(said)
+
+    def preempts(self, job: JobView) -> bool:
+        """Whether others may be evicted for a job."""
+        said = any(one.template.spec.preemption_policy == NEVER for one in job.pod_sets)
+        of_workload = self.of_workloads.get(job.workload_class, ClassRule())
+        return not said and of_workload.preempts and self._of_pods(job.priority_class).preempts
+
+    def non_preemptible(self, job: JobView) -> NonPreemptible:
+        """Who says that a job is nobody's victim."""
+        counts = self.of_workloads.get(job.workload_class) or self._of_pods(job.priority_class)
+        if not counts.preemptible:
+            return NonPreemptible.BY_CLASS
+        said = any(one.wishes.get(PREEMPTIBLE) == "false" for one in job.pod_sets)
+        return NonPreemptible.BY_WORKLOAD if said else NonPreemptible.NEVER
+
+    def spares(self, pod: Pod) -> bool:
+        """Whether a pod that no queue admitted is nobody's victim by its class."""
+        return not self._of_pods(pod.spec.priority_class_name).preemptible
+
+    def _of_pods(self, name: str) -> ClassRule:
+        """What the class of pods says; of pods that name none, of several defaults the lowest."""
+        if name:
+            return self.of_pods.get(name, ClassRule())
+        return min(
+            (one for one in self.of_pods.values() if one.default), key=lambda one: one.value, default=ClassRule()
+        )

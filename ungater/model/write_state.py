@@ -1,0 +1,46 @@
+"""What is being written for one workload."""
+
+from asyncio import Lock
+
+
+class WriteState:
+    """Writes of its Workload or job, one after the other, while nothing is decided; and patches of its pods.
+
+    ``lock``: whoever writes holds it. ``patches``: ungating patches under way.
+    """
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.patches = 0
+        self._writes = 0  # under way or due
+        self._missed = False  # the workload was to be looked at meanwhile
+
+    @property
+    def busy(self) -> bool:
+        """Whether its Workload or job is being written, or is about to be."""
+        return self._writes > 0
+
+    def begin(self) -> None:
+        """Its Workload or job is about to be written."""
+        self._writes += 1
+
+    def end(self) -> bool:
+        """A write ended; True where it was the last one, and the workload was to be looked at meanwhile."""
+        self._writes -= 1
+        if self._writes or not self._missed:
+            return False
+        self._missed = False
+        return True
+
+    def put_off(self) -> bool:
+        """Whether nothing may be decided now; the end of the writes that are under way then asks for another look."""
+        self._missed = self.busy
+        return self._missed
+
+    def begin_patch(self) -> None:
+        """An ungating patch goes to one of its pods."""
+        self.patches += 1
+
+    def end_patch(self) -> None:
+        """The patch arrived, or is known to have failed, or nobody knows."""
+        self.patches -= 1
