@@ -52,15 +52,20 @@ class Filling(StrEnum):
 
 def full_cluster(filling: Filling, cycle: int, seed: int = 0) -> list[NodeRoom]:
     """100 servers, all GPUs held as Table 3 says; the victims of each in the order in which they started."""
+    return [room_of(RTX_4090, node, on) for node, on in full_servers(filling, cycle, seed).items()]
+
+
+def full_servers(filling: Filling, cycle: int, seed: int = 0) -> dict[str, list[Instance]]:
+    """The same by node: all its instances in the order in which they started."""
     dice = random.Random(f"{seed}/{filling}/{cycle}")  # noqa: S311  (a simulation)
     while True:
         instances = _filled(filling, dice)
         if instances is not None:
             break
-    by_node: dict[int, list[Instance]] = {node: [] for node in range(SERVERS)}
+    by_node: dict[str, list[Instance]] = {node_name(node): [] for node in range(SERVERS)}
     for one in dice.sample(instances, len(instances)):  # in the order in which they started
-        by_node[one.node].append(one)
-    return [room_of(RTX_4090, node_name(node), by_node[node]) for node in range(SERVERS)]
+        by_node[node_name(one.node)].append(one)
+    return by_node
 
 
 def node_name(node: int) -> str:
@@ -155,15 +160,18 @@ class Option:
 
 def figure_3() -> list[NodeRoom]:
     """Three machines, all full: one instance of A, six of B, eight of C."""
+    return [room_of(RTX_4090, node, on) for node, on in figure_3_servers().items()]
+
+
+def figure_3_servers() -> dict[str, list[Instance]]:
+    """The same by machine: all its instances."""
     numbers = iter(range(100))
-    return [
-        room_of(
-            RTX_4090,
-            f"machine-{machine + 1}",
-            [Instance(f"{name}{next(numbers)}", machine, FIGURE_CLASSES[name], gpus) for name, gpus in held],
-        )
+    return {
+        f"machine-{machine + 1}": [
+            Instance(f"{name}{next(numbers)}", machine, FIGURE_CLASSES[name], gpus) for name, gpus in held
+        ]
         for machine, held in enumerate(_SNAPSHOT)
-    ]
+    }
 
 
 def options(rooms: Sequence[NodeRoom], of: InstanceClass) -> Iterator[Option]:

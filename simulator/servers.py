@@ -85,6 +85,11 @@ class Server:
         """How many it has."""
         return len(self.zone_of)
 
+    @property
+    def amounts(self) -> dict[str, int]:
+        """What the whole node has."""
+        return {CPU: 1000 * sum(map(len, self.cores)), GPU: self.gpus, PODS: 110} | dict(self.allocatable)
+
     @cached_property
     def ids(self) -> dict[str, tuple[str, ...]]:
         """GPUs are known by their number."""
@@ -117,16 +122,14 @@ class Instance:
     gpus: tuple[int, ...]
 
 
-def room_of(server: Server, name: str, instances: Iterable[Instance]) -> NodeRoom:
-    """A server with these instances on it.
+def seated(server: Server, name: str, instances: Iterable[Instance]) -> tuple[dict[str, NumaPlacement], State]:
+    """(what each of these instances holds on a server, by id; what they leave of it).
 
     Raises:
         ValueError: two hold the same GPU, one holds a GPU that there is not, or more CPUs than there are.
     """
-    layout = server.layout
     cpus, free_gpus = sum(1 << cpu for cores in server.cores for cpu in cores), (1 << server.gpus) - 1
-    free = {CPU: 1000 * cpus.bit_count(), GPU: server.gpus, PODS: 110} | dict(server.allocatable)
-    victims: list[Victim] = []
+    held: dict[str, NumaPlacement] = {}
     for one in instances:
         each, over = divmod(one.of.cpu, max(len(one.gpus), 1))
         uses: dict[int, tuple[int, list[str]]] = {}
@@ -142,12 +145,9 @@ def room_of(server: Server, name: str, instances: Iterable[Instance]) -> NodeRoo
                     f"instance {one.id}: zone {zone} of node {name} has not the {wanted_cpus} CPUs it holds"
                 )
             cpus &= ~sum(1 << cpu for cpu in own)
-            held, gpus = uses.get(zone, (0, []))
-            uses[zone] = held + len(own), [*gpus, str(gpu)]
-        requests = one.of.requests
-        free = {resource: have - requests.get(resource, 0) for resource, have in free.items()}
-        if one.of.preemptible:
-            victims.append(Victim(one.id, one.of.priority, requests, _placement(uses)))
+            taken, gpus = uses.get(zone, (0, []))
+            uses[zone] = taken + len(own), [*gpus, str(gpu)]
+        held[one.id] = _placement(uses)
     state = State(
         free=tuple(
             (1000 * sum(cpus >> cpu & 1 for cpu in cores), sum(free_gpus >> gpu & 1 for gpu in _gpus_of(server, zone)))
@@ -157,7 +157,24 @@ def room_of(server: Server, name: str, instances: Iterable[Instance]) -> NodeRoo
         devices=(0, free_gpus),
         memory=tuple(MemoryCells(cells=1 << zone) for zone in range(len(server.cores))),
     )
-    return NodeRoom(name, free, tuple(victims), layout, state, server.ids)
+    return held, state
+
+
+def room_of(server: Server, name: str, instances: Sequence[Instance]) -> NodeRoom:
+    """A server with these instances on it.
+
+    Raises:
+        ValueError: as `seated`.
+    """
+    held, state = seated(server, name, instances)
+    free = server.amounts
+    for one in instances:
+        requests = one.of.requests
+        free = {resource: have - requests.get(resource, 0) for resource, have in free.items()}
+    victims = tuple(
+        Victim(one.id, one.of.priority, one.of.requests, held[one.id]) for one in instances if one.of.preemptible
+    )
+    return NodeRoom(name, free, victims, server.layout, state, server.ids)
 
 
 def _gpus_of(server: Server, zone: int) -> Iterable[int]:
@@ -175,11 +192,14 @@ def _placement(uses: Mapping[int, tuple[int, list[str]]]) -> NumaPlacement:
 
 def preemptor_of(of: InstanceClass, qos: TopologyQos, wish: TopologyPolicy = TopologyPolicy.SOCKET) -> Preemptor:
     """A pod of a class that may preempt what is less important."""
+    return Preemptor(of.requests, of.priority, shape_of(of, wish), qos)
+
+
+def shape_of(of: InstanceClass, wish: TopologyPolicy) -> PodShape:
+    """What kubelets look at in an instance of a class."""
     amounts = tuple(sorted({CPU: 1000 * of.cpu, GPU: of.gpus}.items()))
-    shape = PodShape(
-        containers=(Container(name="main", requests=amounts, limits=amounts),), qos=PodQos.GUARANTEED, wish=wish
-    )
-    return Preemptor(of.requests, of.priority, shape, qos)
+    container = Container(name="main", requests=amounts, limits=amounts)
+    return PodShape(containers=(container,), qos=PodQos.GUARANTEED, wish=wish)
 
 
 def one_socket(server: Server, room: NodeRoom, of: InstanceClass, gone: Iterable[Victim]) -> bool:

@@ -6,20 +6,23 @@ Everything here is sums over the nodes of one flavor. It ranks; whether a plan h
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.arrays import Ints
 from engine.placement.upper_bounds import Outlook
+from engine.preemption.blocks import is_device
 from queueing.preemption.fragmentation import counted
 from queueing.preemption.plan import Plan
 from queueing.queues.usage import FlavorUsage, Mask, Rows
 
 Floats = NDArray[np.float64]
+Number = TypeVar("Number", np.int64, np.float64)
 _LARGER: Final = 1e-3  # of equal priorities those cost less that free less,
 _OLDER: Final = 1e-6  # and then the newer ones
+SAME: Final = 1.002  # what costs so many times as much at most may differ in these two alone
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,19 @@ class CandidateDomain:
     cost: float
     leaves: Ints
     most: int
+
+
+class NodeBound(NamedTuple):
+    """No victims that make room for one pod on a node (by leaf) cost less, by amounts; at least one has to go.
+
+    The highest priority (no bound where the number comes first), the sum of priorities, the number, devices freed.
+    """
+
+    highest: int
+    total: int
+    size: int
+    freed: int
+    leaf: int
 
 
 @dataclass(frozen=True)
@@ -149,8 +165,59 @@ class CandidateDomains:
             found.setdefault(names[leaf], []).append(keys[owner])
         return found
 
+    def nodes(self, *, by_count: bool = False) -> list[NodeBound]:
+        """Nodes where one pod would fit, by amounts, with candidates gone: the least bound first.
+
+        ``by_count``: the one of the least number. Of equal bounds what costs least first, as far as sums tell.
+        """
+        rows, outlook, priorities = self.rows, self.outlook, self.occupancy.priority
+        if not len(rows.owner):
+            return []
+        price = self._prices(rows, by_count=by_count)
+        rows, price = _sorted(rows, price, priorities)
+        starts = np.searchsorted(rows.leaf, rows.leaf)  # by row, the first one of its node
+        enough = outlook.passing[rows.leaf] > 0
+        lacks: list[tuple[Ints, Ints]] = []  # by resource and row: what the node lacks, what the row gives
+        for (resource, need), free in zip(outlook.needs, outlook.free, strict=True):
+            gives = rows.units * self.occupancy.amounts(resource)[rows.kind]
+            lacks.append((need - free[rows.leaf], gives))
+            enough &= (lacks[-1][0] <= 0) | (_up_to_here(gives, starts) >= lacks[-1][0])
+        first = enough.nonzero()[0]
+        leaves, at = np.unique(rows.leaf[first], return_index=True)
+        first, price = first[at], _up_to_here(price, starts)[first[at]]
+        most, least = priorities[rows.owner[first]], np.maximum(priorities[rows.owner[starts[first]]], 0)
+        limit = np.full(outlook.tree.size, np.iinfo(np.int64).min)
+        limit[leaves] = np.iinfo(np.int64).max if by_count else most
+        may = priorities[rows.owner] <= limit[rows.leaf]
+        size, freed = np.ones(len(leaves), np.int64), np.zeros(len(leaves), np.int64)
+        for (resource, _), (lacking, gives) in zip(outlook.needs, lacks, strict=True):
+            freed += np.maximum(lacking[first], 0) if is_device(resource) else 0
+            largest = np.zeros(outlook.tree.size, np.int64)
+            np.maximum.at(largest, rows.leaf[may], gives[may])
+            size = np.maximum(size, -(-lacking[first] // np.maximum(largest[leaves], 1)))
+        total = least * size if by_count else np.maximum(most, 0) + least * (size - 1)
+        order = np.lexsort((leaves, price, total, size) if by_count else (leaves, price, size, total, most))
+        columns = [column[order].tolist() for column in (most, total, size, freed, leaves)]
+        return [NodeBound(*each) for each in zip(*columns, strict=True)]
+
+    def owners_of(self, leaf: int) -> list[str]:
+        """The candidates that hold something on a node."""
+        order, leaves = self._by_leaf
+        first, behind = np.searchsorted(leaves, (leaf, leaf + 1))
+        return self.keys(np.unique(self.rows.owner[order[first:behind]]))
+
+    @cached_property
+    def _by_leaf(self) -> tuple[Ints, Ints]:
+        """(rows in the order of their nodes, the nodes)."""
+        order = np.argsort(self.rows.leaf, kind="stable")
+        return order, self.rows.leaf[order]
+
     def _costs(self, rows: Rows, *, by_count: bool) -> Ints:
-        """By leaf, what freeing it costs; a workload on several leaves costs a part on each."""
+        """By leaf, what freeing it costs."""
+        return np.bincount(rows.leaf, weights=self._prices(rows, by_count=by_count), minlength=self.outlook.tree.size)
+
+    def _prices(self, rows: Rows, *, by_count: bool) -> Floats:
+        """By row, what taking it costs; a workload on several leaves costs a part on each."""
         size = len(self.occupancy.keys)
         weight = np.zeros(size)
         low, high = float(self._priorities[0]), float(self._priorities[-1])
@@ -160,7 +227,8 @@ class CandidateDomains:
         weight[rows.owner] = 1.0 + important * (_LARGER if by_count else 1.0) + _OLDER * age
         weight += _LARGER * self._sizes(rows)
         spread = np.maximum(np.bincount(rows.owner, minlength=size), 1)
-        return np.bincount(rows.leaf, weights=(weight / spread)[rows.owner], minlength=self.outlook.tree.size)
+        found: Floats = (weight / spread)[rows.owner]
+        return found
 
     def _sizes(self, rows: Rows) -> Floats:
         """By owner, how much of what counts it holds, as a part of the most that one holds."""
@@ -183,6 +251,18 @@ class CandidateDomains:
             amounts.append(np.bincount(where, weights=part, minlength=len(place)).astype(np.int64))
         owner, leaf = np.divmod(place, self.outlook.tree.size)
         return SlotHoldings({key: at for at, key in enumerate(numbers)}, owner, leaf, amounts)
+
+
+def _sorted(rows: Rows, price: Floats, priorities: Ints) -> tuple[Rows, Floats]:
+    """Rows by node, then by priority, then by price."""
+    order = np.lexsort((price, priorities[rows.owner], rows.leaf))
+    return Rows(rows.owner[order], rows.leaf[order], rows.units[order], rows.kind[order]), price[order]
+
+
+def _up_to_here(amounts: NDArray[Number], starts: Ints) -> NDArray[Number]:
+    """By row, the sum from the first row of its node on; ``starts``: by row, the number of that one."""
+    summed = amounts.cumsum()
+    return summed - (summed - amounts)[starts]
 
 
 @dataclass(frozen=True)

@@ -1,31 +1,37 @@
 """Victims in one domain where the inside of machines decides: node by node, as the kubelets there would admit.
 
-The pods are put in one after the other, each where it costs least: on a node that takes it as things are, else where
-the cheapest victims (`engine.preemption.search`) make room for it. A workload goes whole, so who was taken for one node
-is gone from the others as well, for nothing. Equal nodes are evaluated once. What comes of it is a proposal; the
-engine's own placement has the last word.
+The pods are put in one after the other, each where it costs least, and of what costs the same where it lands best: on a
+node that takes it as things are, else where the cheapest victims (`engine.preemption.search`) make room for it. A
+workload goes whole, so who was taken for one node is gone from the others as well, for nothing. Equal nodes are
+evaluated once, and a node only while what it costs by amounts alone is the least known. What comes of it is a proposal;
+the engine's own placement has the last word.
 """
 
 import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from engine.cluster.state import ClusterState
 from engine.kubelet.charge import charge
 from engine.kubelet.machine import Layout, NumaPlacement, PodShape, State, ZoneUse
-from engine.kubelet.rebuild import asked, inner
+from engine.kubelet.rebuild import asked, fits_zones, inner
 from engine.model import PODS, Pod, PodSet
 from engine.numa.fleet import granted
-from engine.preemption.model import Choice, Key, Landing, NodeRoom, Preemptor, Rules, Victim
+from engine.preemption.blocks import blocks_of, is_device, kind_of, wanted
+from engine.preemption.cover import Amount, Item, cheapest
+from engine.preemption.model import NOBODY, Choice, Key, Landing, NodeRoom, Preemptor, Rules, Victim
 from engine.preemption.roster import Roster
-from engine.preemption.search import cost_of, find
+from engine.preemption.search import find
+from queueing.preemption.landings import Landings
+from queueing.preemption.plan import ranked
 
-MOST_NODES: Final = 512  # of one domain that are looked into
 EVERYBODY: Final = 1 << 62
+
+Offer = tuple[int, int, Amount]  # priority, its part of the sum, what a victim gives back of what is short
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,25 @@ class Holder:
     workload: str = ""
 
 
+class Pick(NamedTuple):
+    """Room for one more pod on a node: whom to take (positions), where it lands, how many devices that frees."""
+
+    victims: tuple[int, ...]
+    landing: Landing
+    freed: int
+
+
+class Proposed(NamedTuple):
+    """Whom to take so that all pods land, and what is compared of that but for what it leaves fragmented, less first.
+
+    ``settled``: no pod could land better on any of these machines.
+    """
+
+    keys: list[str]
+    price: Key
+    settled: bool
+
+
 @dataclass
 class NodesInside:
     """Nodes of one pod set with those on them that may be taken."""
@@ -49,7 +74,9 @@ class NodesInside:
     pod_set: PodSet
     shape: PodShape
     rules: Rules
-    _chosen: dict[tuple[object, ...], tuple[int, ...] | None] = field(default_factory=dict)
+    _chosen: "dict[tuple[object, ...], Pick | None]" = field(default_factory=dict)
+    _bounds: dict[tuple[object, ...], Key | None] = field(default_factory=dict)
+    _ideals: dict[Layout | None, Landing] = field(default_factory=dict)
     _most: dict[tuple[Layout, State, int], int] = field(default_factory=dict)
 
     @classmethod
@@ -58,49 +85,87 @@ class NodesInside:
         shape = inner(pod_set.shape)
         return cls(state, pod_set, shape, rules) if shape is not None and state.machines else None
 
-    def victims(self, nodes: Iterable[str], on: Mapping[str, list[Holder]]) -> tuple[list[str], bool]:
-        """(whom to take so that these nodes take all pods, whether they would with everybody gone)."""
-        rooms = {name: self._room(name, on.get(name, [])) for name in nodes}
-        if sum(self._emptied(room) for room in rooms.values()) < self.pod_set.count:
-            return [], False
-        return self._greedy(rooms), True
+    def victims(self, nodes: Iterable[str], on: Mapping[str, list[Holder]]) -> "Proposed | None":
+        """Whom to take so that these nodes take all pods; None where they would not with everybody gone."""
+        rooms = {name: self.room(name, on.get(name, [])) for name in nodes}
+        possible = 0
+        for room in rooms.values():
+            possible += self.emptied(room)
+            if possible >= self.pod_set.count:
+                return _Greedy(self, rooms).run()
+        return None
 
-    def _greedy(self, rooms: dict[str, NodeRoom]) -> list[str]:
-        taken: dict[str, None] = {}
-        on: dict[str, list[str]] = {}
-        for name, room in rooms.items():
-            for victim in room.victims:
-                on.setdefault(victim.key, []).append(name)
-        heap: list[tuple[Key, int, str, NodeRoom, tuple[int, ...]]] = []
-        order = {name: at for at, name in enumerate(rooms)}
+    def price(self, room: NodeRoom, pick: "Pick") -> Key:
+        """What is compared of one more pod on a node, less first: as of a plan for that pod alone."""
+        priorities = [room.victims[at].priority for at in pick.victims]
+        return self.price_of(priorities, [pick.landing], pick.freed)
 
-        def look(name: str) -> None:
-            picked = self._cheapest(rooms[name])
-            if picked is not None:
-                cost = self.rules.key(cost_of([rooms[name].victims[at] for at in picked]), Landing.ZONE, 0)
-                heapq.heappush(heap, (cost, order[name], name, rooms[name], picked))
+    def price_of(self, priorities: Iterable[int], landings: Iterable[Landing], freed: int) -> Key:
+        """The same of victims of these priorities and of several pods; the last is ``freed``, devices in all."""
+        values = list(priorities)
+        total = sum([max(value, 0) for value in values])
+        return (*ranked(self.rules, max(values, default=NOBODY), total, len(values), Landings.of(landings)), freed)
 
-        for name in rooms:
-            look(name)
-        left = self.pod_set.count
-        while left and heap:
-            _, _, name, room, picked = heapq.heappop(heap)
-            if rooms[name] is not room:
-                continue  # looked at again since
-            gone = [room.victims[at].key for at in picked]
-            others = {other for key in gone for other in on[key]} | {name}
-            for other in others:
-                rooms[other] = _without(rooms[other], gone)
-            taken |= dict.fromkeys(gone)
-            admitted = self._admitted(rooms[name])
-            if admitted is not None:
-                rooms[name] = admitted
-                left -= 1
-            for other in sorted(others):
-                look(other)
-        return list(taken)
+    def bound(self, room: NodeRoom) -> Key | None:
+        """A price that none is less than, by amounts and the best landing of the machine; None where nobody does."""
+        rows = [(name, amount - room.free.get(name, 0)) for name, amount in self._needs.items()]
+        short = [(name, missing) for name, missing in rows if missing > 0]
+        if not short:
+            return self.price_of((), [self.ideal(room.layout)], 0)
+        names, missing = tuple([name for name, _ in short]), tuple([amount for _, amount in short])
+        offers = tuple(
+            [
+                (victim.priority, victim.weight, tuple([victim.requests.get(name, 0) for name in names]))
+                for victim in room.victims
+            ]
+        )
+        key = room.layout, names, missing, offers
+        if key not in self._bounds:
+            freed = sum([amount for name, amount in short if is_device(name)])
+            self._bounds[key] = self._least(missing, offers, Landings.of([self.ideal(room.layout)]), freed)
+        return self._bounds[key]
 
-    def _room(self, name: str, holders: Iterable[Holder]) -> NodeRoom:
+    def _least(self, missing: Amount, offers: tuple[Offer, ...], ideal: Landings, freed: int) -> Key | None:
+        highest = EVERYBODY
+        if not self.rules.by_count:
+            for highest in sorted({priority for priority, _, _ in offers}):
+                gains = [gives for priority, _, gives in offers if priority <= highest]
+                if all(sum(row) >= amount for row, amount in zip(zip(*gains, strict=True), missing, strict=True)):
+                    break
+            else:
+                return None
+        by_count = self.rules.by_count
+        items = [
+            Item(gives, (1, weight) if by_count else (weight, 1))
+            for priority, weight, gives in offers
+            if priority <= highest
+        ]
+        found = cheapest(missing, items)
+        if found is None:
+            return None
+        total = sum([items[at].price[by_count] for at in found])
+        return (*ranked(self.rules, highest, total, len(found), ideal), freed)
+
+    def ideal(self, layout: Layout | None) -> Landing:
+        """The best landing that a machine has for such a pod when it is empty."""
+        if layout not in self._ideals:
+            self._ideals[layout] = self._best_landing(layout)
+        return self._ideals[layout]
+
+    def _best_landing(self, layout: Layout | None) -> Landing:
+        needs = wanted(kind_of(layout), self._preemptor)
+        if layout is None or needs is None:
+            return Landing.UNKNOWN
+        rows = {name: at for at, name in enumerate(layout.resources)}
+        asked_for = [(rows[name], amount) for (inside, name), amount in needs.needs if inside]
+        for landing, zones in sorted(blocks_of(layout)):
+            within = [row for at, row in enumerate(layout.allocatable) if zones >> at & 1]
+            if all(sum(max(row[at], 0) for row in within) >= amount for at, amount in asked_for):
+                return landing
+        return Landing.ACROSS
+
+    def room(self, name: str, holders: Iterable[Holder]) -> NodeRoom:
+        """A node with those on it that may be taken."""
         machine, now = self.state.machines.get(name), self.state.inside(name)
         victims = tuple([victim for holder in holders if (victim := self._victim(name, holder)) is not None])
         free = self.state.free(name)
@@ -127,13 +192,14 @@ class NodesInside:
             return None
         return Victim(holder.key, holder.priority, requests, NumaPlacement(zones=tuple(uses)))
 
-    def _cheapest(self, room: NodeRoom) -> tuple[int, ...] | None:
-        """Positions of the cheapest victims for one more pod; None where nobody's going would do."""
+    def cheapest(self, room: NodeRoom) -> "Pick | None":
+        """The cheapest victims for one more pod; None where nobody's going would do."""
         free = tuple([room.free.get(name, 0) for name in self._needs])
         key = room.layout, room.state, free, tuple([self._outline(room, victim) for victim in room.victims])
         if key not in self._chosen:
-            found = find(Roster([room]), Preemptor(self._needs, EVERYBODY, self.shape), self.rules)
-            self._chosen[key] = None if found is None else _positions(room, found)
+            found = find(Roster([room]), self._preemptor, self.rules)
+            pick = None if found is None else Pick(_positions(room, found), found.landing, found.freed)
+            self._chosen[key] = pick
         return self._chosen[key]
 
     def _outline(self, room: NodeRoom, victim: Victim) -> tuple[object, ...]:
@@ -146,10 +212,14 @@ class NodesInside:
         return victim.priority, tuple([victim.requests.get(name, 0) for name in self._needs]), tuple(sorted(held))
 
     @cached_property
+    def _preemptor(self) -> Preemptor:
+        return Preemptor(self._needs, EVERYBODY, self.shape)
+
+    @cached_property
     def _needs(self) -> dict[str, int]:
         return {PODS: 1, **self.pod_set.requests, **self.state.cluster.table.limited(self.pod_set.attached.own)}
 
-    def _emptied(self, room: NodeRoom) -> int:
+    def emptied(self, room: NodeRoom) -> int:
         """How many pods the node would take with everybody gone."""
         room = _without(room, [victim.key for victim in room.victims])
         most = min((room.free.get(name, 0) // n for name, n in self._needs.items() if n > 0), default=0)
@@ -161,13 +231,69 @@ class NodesInside:
             self._most[key] = granted(room.layout, room.state, self.shape, most)
         return self._most[key]
 
-    def _admitted(self, room: NodeRoom) -> NodeRoom | None:
+    def admitted(self, room: NodeRoom) -> NodeRoom | None:
         """The node with one more pod on it."""
         free = {name: have - self._needs.get(name, 0) for name, have in room.free.items()}
         if room.layout is None or room.state is None:
             return msgspec.structs.replace(room, free=free)
         admission = asked(room.layout, room.state, self.shape)
         return msgspec.structs.replace(room, free=free, state=admission.after) if admission.admitted else None
+
+
+class _Greedy:
+    """All pods put in, one after the other, each on the node where that is the best now.
+
+    What is freed beyond the need of one pod is not compared here: the next pod may take it.
+    """
+
+    def __init__(self, inner: NodesInside, rooms: dict[str, NodeRoom]) -> None:
+        self._inner, self._rooms = inner, rooms
+        self._order = {name: at for at, name in enumerate(rooms)}
+        self._on: dict[str, list[str]] = {}
+        for name, room in rooms.items():
+            for victim in room.victims:
+                self._on.setdefault(victim.key, []).append(name)
+        self._heap: list[tuple[Key, int, NodeRoom, Pick | None]] = []
+        self._taken: dict[str, int] = {}
+        self._landed: list[Landing] = []
+
+    def run(self) -> Proposed:
+        """See the class."""
+        inner, rooms = self._inner, self._rooms
+        ideal = min(inner.ideal(room.layout) for room in rooms.values())
+        for name in rooms:
+            self._look(name)
+        while len(self._landed) < inner.pod_set.count and self._heap:
+            _, _, room, pick = heapq.heappop(self._heap)
+            if rooms[room.node] is not room:
+                continue  # looked at again since
+            if pick is not None:
+                self._take(room, pick)
+            elif (pick := inner.cheapest(room)) is not None:
+                heapq.heappush(self._heap, (inner.price(room, pick)[:-1], 2 * self._order[room.node], room, pick))
+        settled = len(self._landed) == inner.pod_set.count and max(self._landed, default=ideal) <= ideal
+        return Proposed(list(self._taken), inner.price_of(self._taken.values(), self._landed, 0)[:-1], settled)
+
+    def _look(self, name: str) -> None:
+        room = self._rooms[name]
+        bound = self._inner.bound(room)
+        if bound is not None:
+            heapq.heappush(self._heap, (bound[:-1], 2 * self._order[name] + 1, room, None))
+
+    def _take(self, room: NodeRoom, pick: Pick) -> None:
+        """Have one more pod on a node."""
+        rooms, gone = self._rooms, [room.victims[at] for at in pick.victims]
+        keys = [victim.key for victim in gone]
+        others = {other for key in keys for other in self._on[key]} | {room.node}
+        for other in others:
+            rooms[other] = _without(rooms[other], keys)
+        self._taken |= {victim.key: victim.priority for victim in gone}
+        admitted = self._inner.admitted(rooms[room.node])
+        if admitted is not None:
+            rooms[room.node] = admitted
+            self._landed.append(pick.landing)
+        for other in sorted(others):
+            self._look(other)
 
 
 def _positions(room: NodeRoom, choice: Choice) -> tuple[int, ...]:
@@ -178,11 +304,14 @@ def _positions(room: NodeRoom, choice: Choice) -> tuple[int, ...]:
 def _without(room: NodeRoom, gone: Iterable[str]) -> NodeRoom:
     """The node with some of its victims gone."""
     keys, free, state = set(gone), dict(room.free), room.state
+    uses: list[ZoneUse] = []
     for victim in room.victims:
         if victim.key in keys:
             _add(free, victim.requests, 1)
-            if room.layout is not None and state is not None and victim.placement is not None:
-                state = charge(room.layout, state, victim.placement, -1, room.device_ids)
+            if room.layout is not None and victim.placement is not None and fits_zones(room.layout, victim.placement):
+                uses += victim.placement.zones
+    if uses and room.layout is not None and state is not None:
+        state = charge(room.layout, state, NumaPlacement(zones=tuple(uses)), -1, room.device_ids)
     left = tuple([victim for victim in room.victims if victim.key not in keys])
     return msgspec.structs.replace(room, free=free, victims=left, state=state)
 

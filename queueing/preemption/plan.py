@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from engine.cluster.assignment import Assignment
-from engine.preemption.model import Rules
+from engine.preemption.model import Key, Rules
 from engine.reasons import Reason
 from queueing.preemption.fragmentation import NOTHING, Fragmentation
+from queueing.preemption.landings import Landings
 from queueing.queues.eviction_units import Path, is_pod
 
 
@@ -36,15 +37,16 @@ class Victim:
 
 @dataclass(frozen=True)
 class Plan:
-    """Evict these; then the workload goes there."""
+    """Evict these; then the workload goes there. ``landings``: of its pods inside their nodes, where that counts."""
 
     victims: tuple[Victim, ...]
     assignments: tuple[Assignment, ...]
     leftover: Fragmentation = NOTHING
+    landings: Landings | None = None
 
-    def key(self, rules: Rules) -> tuple[int, ...]:
+    def key(self, rules: Rules) -> Key:
         """What is compared, less first."""
-        return (*ranked(rules, *self.cost), *self.leftover)
+        return (*ranked(rules, *self.cost, self.landings), *self.leftover)
 
     @property
     def cost(self) -> tuple[int, int, int]:
@@ -53,6 +55,12 @@ class Plan:
         return max(victim.priority for victim in self.victims), total, sum(victim.units for victim in self.victims)
 
 
-def ranked(rules: Rules, highest: int, total: int, size: int) -> tuple[int, ...]:
-    """What is compared of victims, less first. A negative priority counts as 0 in the sum."""
-    return (size, total) if rules.by_count else (highest, total, size)
+def ranked(rules: Rules, highest: int, total: int, size: int, landings: Landings | None = None) -> Key:
+    """What is compared of victims and of where the preemptor lands, less first.
+
+    A negative priority counts as 0 in the sum. Where the number comes first, S weighs the sum and the landing against
+    each other (Equation 1); the sum alone breaks its ties.
+    """
+    if not rules.by_count:
+        return (highest, total, size) if landings is None else (highest, total, size, *landings.wide)
+    return (size, total) if landings is None else (size, -landings.score(rules, total), total)

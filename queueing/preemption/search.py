@@ -6,10 +6,11 @@ Rules
 - A plan is tried on the real state, victims taken out, the workload placed, all rolled back: there is no plan under
   which the workload would not fit. It is minimal by inclusion: with any victim left alone it would not fit.
 - What is sought, first things first: the least highest priority of a victim, the least sum of priorities, the fewest
-  victims, what is left fragmented (`queueing.preemption.fragmentation`); or, where the rules say so, the fewest first.
+  victims, where the preemptor lands inside its nodes (`queueing.preemption.landings`), what is left fragmented
+  (`queueing.preemption.fragmentation`); or, where the rules say so, the fewest first.
   Where the candidates are few, every set is looked at; else the least highest priority is found by bisection over
   bounds; then the domains are ranked by what freeing just enough of their nodes costs, and the best few are tried.
-  Where the inside of machines decides, domains are looked into node by node (`queueing.preemption.inside_nodes`).
+  Where the inside of machines decides, domains are looked into node by node (`queueing.preemption.proposals`).
 - A gang goes whole, or by its slices where it declared that; pods that no queue admitted may be taken where the rules
   say so, and only by pods that outrank them in Kubernetes too (`queueing.queues.eviction_units`).
 - Who could not be evicted, as far as that is known, is no candidate, nor are victims of a plan who could not be evicted
@@ -17,7 +18,6 @@ Rules
   say so.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -31,12 +31,13 @@ from engine.preemption.model import Rules as VictimRules
 from engine.reasons import Reason
 from engine.results import Refusal
 from queueing.preemption.candidates import Candidates, Mode, modes
-from queueing.preemption.domains import CandidateDomain, CandidateDomains
+from queueing.preemption.domains import CandidateDomains
 from queueing.preemption.fragmentation import Fragmentation, counted, leftover, partly_free
 from queueing.preemption.fragmentation import held as held_on
-from queueing.preemption.inside_nodes import MOST_NODES, Holder, NodesInside
+from queueing.preemption.landings import landings_of
 from queueing.preemption.necessity import NecessityProof
-from queueing.preemption.plan import Plan, Victim, ranked
+from queueing.preemption.plan import Plan, Victim
+from queueing.preemption.proposals import Proposal, Proposals
 from queueing.preemption.simulate import RemovedUnit, SimulatedRemoval
 from queueing.preemption.subsets import subsets
 from queueing.queues.entry import Entry
@@ -46,7 +47,6 @@ from queueing.queues.queues import Queues
 from queueing.queues.quota import Held
 
 TRIES: Final = 4  # domains that are tried once one has been found; the best plan is taken
-LOOKED: Final = 64  # domains that are looked into node by node, where the inside of machines decides
 HELPED: Final = (Reason.DOES_NOT_FIT, Reason.NUMA_ALIGNMENT, Reason.UNSUPPORTED_CONSTRAINT)  # by others' going
 MOST_KEPT: Final = 16  # victims that are left alone because of others of a plan
 SMALL: Final = 1024  # nodes up to which every set of a few candidates is looked at
@@ -128,11 +128,11 @@ class _Search:
         best: Plan | None = None
         if site is None:
             return None
-        for spent, (region, sets) in enumerate(islice(self._proposals(site), WIDE_TRIES)):
-            if best is not None and (spent >= TRIES or self._no_better(site, region, best)):
+        for spent, proposal in enumerate(islice(self._proposals(site), WIDE_TRIES)):
+            if best is not None and (spent >= TRIES or self._no_better(site, proposal, best)):
                 break
             self._needed = NecessityProof(site) if site.outlook.by_host else None
-            found = self._tried(*sets)
+            found = self._tried(*proposal.sets)
             if found is not None and (best is None or found.key(self._rules) < best.key(self._rules)):
                 best = found
         return best
@@ -141,51 +141,16 @@ class _Search:
     def _rules(self) -> VictimRules:
         return self.queues.victim_rules(self.entry.queue)
 
-    def _no_better(self, site: CandidateDomains, region: CandidateDomain, best: Plan) -> bool:
+    def _no_better(self, site: CandidateDomains, proposal: Proposal, best: Plan) -> bool:
+        if proposal.price:
+            return proposal.price >= best.key(self._rules)[: len(proposal.price)]
         if self._rules.by_count:
             return False
-        return region.most > best.cost[0] or region.cost >= site.worth(best)
+        return proposal.most > best.cost[0] or proposal.cost >= site.worth(best)
 
-    def _proposals(self, site: CandidateDomains) -> Iterator[tuple[CandidateDomain, list[list[str]]]]:
-        """Regions with the sets to try there, the cheapest first: by sums, or node by node as kubelets admit."""
-        inner, by_count = NodesInside.of(self.state, site.outlook.pod_set, self._rules), self._rules.by_count
-        if inner is None or (site.outlook.rank < 0 and site.outlook.tree.size > MOST_NODES):
-            yield from (
-                (region, [site.keys(region.narrow), site.keys(region.wide)])
-                for region in site.regions(by_count=by_count)
-            )
-            return
-        for _, regions in groupby(site.regions(every=True, by_count=by_count), lambda region: region.most):
-            found: list[tuple[tuple[int, ...], int, CandidateDomain, list[str]]] = []
-            least = math.inf
-            for number, region in enumerate(islice(regions, LOOKED)):
-                if region.cost >= least:
-                    break  # by sums alone those that follow cost as much as one that was looked into
-                chosen, possible = self._chosen(inner, site, region)
-                if possible:
-                    found.append((self._price(chosen), number, region, chosen))
-                    least = min(least, site.cost(self.queues.holder(key).workload.priority for key in chosen))
-            for _, _, region, chosen in sorted(found, key=lambda one: one[:2]):
-                yield region, [chosen, site.keys(region.wide)]
-
-    def _price(self, keys: Iterable[str]) -> tuple[int, ...]:
-        priorities = [self.queues.holder(key).workload.priority for key in keys]
-        total = sum([max(priority, 0) for priority in priorities])
-        return ranked(self._rules, max(priorities, default=0), total, len(priorities))
-
-    def _chosen(self, inner: NodesInside, site: CandidateDomains, region: CandidateDomain) -> tuple[list[str], bool]:
-        """Whom the kubelets of a region need gone, and whether they could take the pods at all."""
-        names = [site.outlook.tree.names[leaf] for leaf in region.leaves.tolist() if site.outlook.passing[leaf]]
-        holders: dict[str, Holder] = {}
-        on: dict[str, list[Holder]] = {}
-        for name, keys in site.owners_on(region).items():
-            for key in keys:
-                if key not in holders:
-                    other = self.queues.holder(key)
-                    pods = [self.state.pods[pod] for pod in sorted(other.pods) if pod in self.state.pods]
-                    holders[key] = Holder(key, other.workload.priority, tuple(pods), other.workload.key)
-                on.setdefault(name, []).append(holders[key])
-        return inner.victims(names, on)
+    def _proposals(self, site: CandidateDomains) -> Iterator[Proposal]:
+        """What to try there, the best first."""
+        return iter(Proposals(self.state, self.queues, site, self._rules))
 
     def _site(self, refused: Refusal) -> CandidateDomains | None:
         for flavor, pod_sets in self.option.parts:
@@ -233,8 +198,8 @@ class _Search:
     ) -> tuple[Assignment, ...] | None:
         """Take out the victims of the cheapest domain that then takes the last pod set of an option."""
         quotas, state = self.queues.quotas, self.state
-        for _, sets in islice(self._proposals(site), TRIES):
-            for keys in sets:
+        for proposal in islice(self._proposals(site), TRIES):
+            for keys in proposal.sets:
                 depth, checkpoint, more = quotas.begin(), state.begin(), dict(taken)
                 self.taking.take_all(keys, more)
                 found = put(state, self.entry.workload.key, option)
@@ -332,7 +297,8 @@ class _Search:
         assignments = self._placed()
         if assignments is None:
             return None
-        return Plan(tuple(self._victims(taken)), assignments, self._left(taken, assignments))
+        landings = landings_of(state, self.entry.workload.key, assignments)
+        return Plan(tuple(self._victims(taken)), assignments, self._left(taken, assignments), landings)
 
     def _left(self, taken: Mapping[str, RemovedUnit], assignments: Sequence[Assignment]) -> Fragmentation:
         """What is left fragmented, while these are out of the state."""

@@ -71,12 +71,12 @@ def fits(crowd, without):
 class Crowd:
     """Machines of two zones, full of small workloads, some of whose pods run; one that wants whole zones."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, rules=None):
         self.dice = dice = random.Random(seed)
         racks, hosts = dice.randint(1, 3), dice.randint(1, 2)
         policy = dice.choice((TopologyPolicy.SINGLE, TopologyPolicy.RESTRICTED, TopologyPolicy.BEST_EFFORT))
         self.state = inner_state(racks, hosts, policy, without=("tas-0",) if dice.random() < 0.2 else ())
-        self.queues = make_queues(queue())
+        self.queues = make_queues(queue(), rules=rules)
         for i in range(10):
             count, gpus = dice.choice(((1, 1), (1, 1), (2, 1), (1, 2)))
             submit(self.queues, job(f"w{i}", count, gpus, priority=dice.randint(0, 2), created=float(i)))

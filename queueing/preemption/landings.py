@@ -1,0 +1,81 @@
+"""Where the pods of a preemptor land inside their nodes: compared of plans, as the search for one pod compares it.
+
+Of one pod it is one zone, one socket, or across sockets (`engine.preemption.model.Landing`); of several pods how many
+land how wide. Pods that take nothing inside a node land well anywhere and do not count; where the insides of no nodes
+are known, or all pods are such, there are no landings at all (None), so that plans are compared without them.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from engine.cluster.assignment import Assignment
+from engine.cluster.state import ClusterState
+from engine.kubelet.machine import Layout, NumaPlacement
+from engine.kubelet.rebuild import inner
+from engine.preemption.model import Landing, Rules
+from engine.preemption.search import landing_of
+
+_TRIAL = "\0landing"  # behind the key of a workload: it may hold something already
+
+
+class Landings(NamedTuple):
+    """How many pods land how wide; fewer is better, the widest first."""
+
+    unknown: int = 0
+    across: int = 0
+    socket: int = 0
+    zone: int = 0
+
+    @classmethod
+    def of(cls, landings: Iterable[Landing]) -> "Landings":
+        """Count them."""
+        counts = [0, 0, 0, 0]
+        for landing in landings:
+            counts[landing] += 1
+        zone, socket, across, unknown = counts
+        return cls(unknown, across, socket, zone)
+
+    @property
+    def wide(self) -> tuple[int, int, int]:
+        """What is compared where priorities and number of victims are equal, less first."""
+        return self[:3]
+
+    def score(self, rules: Rules, total: int) -> float:
+        """S of Equation 1, with the mean of T over the pods; ``total``: the sum of the victims' priorities."""
+        tiers = (Landing.UNKNOWN, Landing.ACROSS, Landing.SOCKET, Landing.ZONE)
+        worth = sum(count * rules.scoring.topology(landing) for count, landing in zip(self, tiers, strict=True))
+        alpha = rules.scoring.alpha
+        return alpha / max(total, 1) + (1 - alpha) * worth / max(sum(self), 1)
+
+
+def landings_of(state: ClusterState, key: str, assignments: Sequence[Assignment]) -> Landings | None:
+    """Where the pods of these assignments land as things are in a state that they are not in yet. Changes nothing."""
+    inside = [part for part in assignments if inner(part.shape) is not None]
+    if not inside or not state.machines:
+        return None
+    checkpoint = state.begin()
+    try:
+        state.reserve(key + _TRIAL, assignments)
+        return Landings.of(
+            landing
+            for part in inside
+            for piece in part.slices
+            for node, count in piece.nodes
+            for landing in _on(state, key + _TRIAL, part.pod_set, node, count)
+        )
+    finally:
+        state.rollback(checkpoint)
+
+
+def _on(state: ClusterState, key: str, pod_set: str, node: str, count: int) -> list[Landing]:
+    """Of the pods on one node; those that its kubelet is not known to take are the worst."""
+    machine = state.machines.get(node)
+    placements = state.placements(key, pod_set, node) if machine is not None else ()
+    found = [] if machine is None else [_landing(machine.layout, placement) for placement in placements]
+    return found + [Landing.UNKNOWN] * (count - len(found))
+
+
+def _landing(layout: Layout, placement: NumaPlacement) -> Landing:
+    at = {zone.id: number for number, zone in enumerate(layout.zones)}
+    zones = [at[use.zone] for use in placement.zones if any(use.amounts.values()) or any(use.devices.values())]
+    return landing_of(layout, sum(1 << zone for zone in zones))

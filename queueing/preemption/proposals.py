@@ -1,0 +1,163 @@
+"""Which units to try to take, the best first: by sums, or node by node as kubelets admit.
+
+Where the inside of machines does not decide about the pods, the domains are ranked by sums alone. Else they are looked
+into, and what the pods' landings are worth counts (`queueing.preemption.landings`):
+
+- One pod is in one domain of every level, so all nodes are compared, whatever was requested. A node's price is bounded
+  from below by amounts; it is looked into only while that bound is the least known, so the first proposals are the best
+  of all nodes, up to ``MOST_NODES`` of them.
+- Several pods: domain by domain, those that cost least by sums first. Domains that may cost as much as the best one
+  that is known are looked into as well, up to ``AS_GOOD`` nodes, unless no pod could land better.
+"""
+
+import heapq
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby, islice
+from typing import Final
+
+from engine.cluster.state import ClusterState
+from engine.preemption.model import Key, NodeRoom, Rules
+from queueing.preemption.domains import SAME, CandidateDomain, CandidateDomains, NodeBound
+from queueing.preemption.inside_nodes import Holder, NodesInside, Pick, Proposed
+from queueing.preemption.landings import Landings
+from queueing.preemption.plan import ranked
+from queueing.queues.queues import Queues
+
+MOST_NODES: Final = 512  # that are looked into where any node will do
+LOOKED: Final = 64  # domains that are looked into node by node, of one highest priority
+AS_GOOD: Final = 128  # nodes that are looked into after a domain was found, for the sake of where pods land
+FIRST: Final = 8  # proposals for one pod, before domains are gone through as for several
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Sets of units to try, each with those before it. ``most``, ``cost``: as of a `CandidateDomain`.
+
+    ``price``: what is compared of a plan that takes the first set, but for what it leaves fragmented, less first; ()
+    where that is not known.
+    """
+
+    sets: tuple[list[str], ...]
+    most: int
+    cost: float
+    price: Key = ()
+
+
+@dataclass
+class Proposals:
+    """Proposals for one pod set on one flavor."""
+
+    state: ClusterState
+    queues: Queues
+    site: CandidateDomains
+    rules: Rules
+
+    def __iter__(self) -> Iterator[Proposal]:
+        site, inner = self.site, NodesInside.of(self.state, self.site.outlook.pod_set, self.rules)
+        if inner is None:
+            yield from self._by_sums()
+            return
+        if site.need == 1:
+            one = OnePod(self, inner)
+            yield from islice(one, FIRST)
+            if one.hopeless:
+                return
+        large = site.outlook.rank < 0 and site.outlook.tree.size > MOST_NODES
+        yield from self._looked_into(inner, MOST_NODES if large else None)
+        if large:
+            yield from self._by_sums()
+
+    def _by_sums(self) -> Iterator[Proposal]:
+        site = self.site
+        for region in site.regions(by_count=self.rules.by_count):
+            yield Proposal((site.keys(region.narrow), site.keys(region.wide)), region.most, region.cost)
+
+    def _looked_into(self, inner: NodesInside, most_nodes: int | None) -> Iterator[Proposal]:
+        """``most_nodes``: of one domain, the cheapest ones."""
+        site, by_count = self.site, self.rules.by_count
+        for _, regions in groupby(site.regions(every=True, by_count=by_count), lambda region: region.most):
+            found: list[tuple[Key, int, Proposal]] = []
+            best: Key = (math.inf,)
+            least, nodes, settled = math.inf, 0, False
+            for number, region in enumerate(islice(regions, LOOKED)):
+                if region.cost >= (least if settled or nodes > AS_GOOD else least * SAME):
+                    break  # by sums alone those that follow cost as much as one that was looked into
+                chosen = self._chosen(inner, region, most_nodes)
+                if chosen is None:
+                    continue
+                sets = chosen.keys, site.keys(region.wide)
+                found.append((chosen.price, number, Proposal(sets, region.most, region.cost, chosen.price)))
+                least = min(least, site.cost(self.queues.holder(key).workload.priority for key in chosen.keys))
+                nodes += len(region.leaves)
+                if chosen.price < best:
+                    best, settled = chosen.price, chosen.settled
+            for _, _, proposal in sorted(found, key=lambda one: one[:2]):
+                yield proposal
+
+    def _chosen(self, inner: NodesInside, region: CandidateDomain, most_nodes: int | None) -> Proposed | None:
+        """Whom the kubelets of a domain need gone; None where they would not take the pods anyway."""
+        outlook = self.site.outlook
+        leaves = [leaf for leaf in region.leaves.tolist() if outlook.passing[leaf]][:most_nodes]
+        holders: dict[str, Holder] = {}
+        on: dict[str, list[Holder]] = {}
+        for name, keys in self.site.owners_on(region).items():
+            for key in keys:
+                if key not in holders:
+                    holders[key] = self.holder(key)
+                on.setdefault(name, []).append(holders[key])
+        return inner.victims([outlook.tree.names[leaf] for leaf in leaves], on)
+
+    def holder(self, key: str) -> Holder:
+        """A unit by its key, with its bound pods."""
+        other = self.queues.holder(key)
+        pods = [self.state.pods[pod] for pod in sorted(other.pods) if pod in self.state.pods]
+        return Holder(key, other.workload.priority, tuple(pods), other.workload.key)
+
+
+class OnePod:
+    """Proposals for one pod, the best node first."""
+
+    def __init__(self, proposals: Proposals, inner: NodesInside) -> None:
+        self._of, self._inner, self._site = proposals, inner, proposals.site
+        self.hopeless = True  # whether no node takes the pod with everybody gone, as far as was looked
+
+    def __iter__(self) -> Iterator[Proposal]:
+        rules = self._of.rules
+        nodes = self._site.nodes(by_count=rules.by_count)
+        if len(nodes) > MOST_NODES:
+            self.hopeless, nodes = False, nodes[:MOST_NODES]
+        # Each entry is (price or bound, its order, room, victims); a node goes through it as its number alone, then
+        # with a bound that knows its victims, then with those to take.
+        heap: list[tuple[Key, tuple[int, int], NodeRoom | None, Pick | None]] = [
+            (self._bound(node), (2, number), None, None) for number, node in enumerate(nodes)
+        ]
+        heapq.heapify(heap)
+        while heap:
+            bound, (_, number), room, pick = heapq.heappop(heap)
+            if room is None:
+                room = self._room(nodes[number].leaf)
+                by_amounts = self._inner.bound(room)
+                if by_amounts is not None:
+                    heapq.heappush(heap, (max(by_amounts, bound), (1, number), room, None))
+            elif pick is None:
+                pick = self._inner.cheapest(room) if self._inner.emptied(room) else None
+                if pick is not None:
+                    self.hopeless = False
+                    if pick.victims:
+                        heapq.heappush(heap, (self._inner.price(room, pick), (0, number), room, pick))
+            else:
+                chosen = [room.victims[at].key for at in pick.victims]
+                everybody = [victim.key for victim in room.victims]
+                yield Proposal((chosen, everybody), nodes[number].highest, 0.0, bound[:-1])
+
+    def _bound(self, node: NodeBound) -> Key:
+        machine = self._of.state.machines.get(self._site.outlook.tree.names[node.leaf])
+        ideal = Landings.of([self._inner.ideal(None if machine is None else machine.layout)])
+        return (*ranked(self._of.rules, node.highest, node.total, node.size, ideal), node.freed)
+
+    def _room(self, leaf: int) -> NodeRoom:
+        site = self._site
+        holders = [self._of.holder(key) for key in site.owners_of(leaf)]
+        return self._inner.room(site.outlook.tree.names[leaf], holders)
