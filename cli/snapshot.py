@@ -22,6 +22,7 @@ from kube.errors import KubeError
 from kube.replicas import REPLICATED
 from kube.resources import (
     CLUSTER_QUEUES,
+    CSI_NODES,
     FLEX_TOPOS,
     JOB_SETS,
     JOBS,
@@ -30,10 +31,13 @@ from kube.resources import (
     NAMESPACES,
     NODE_RESOURCE_TOPOLOGIES,
     NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
     POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
     RESOURCE_FLAVORS,
+    STORAGE_CLASSES,
     WORKLOADS,
     Resource,
 )
@@ -41,6 +45,7 @@ from kube.resources import (
 KINDS: Final = (
     *(NODES, NAMESPACES, PRIORITY_CLASSES, RESOURCE_FLAVORS, CLUSTER_QUEUES, LOCAL_QUEUES),
     *(FLEX_TOPOS, NODE_RESOURCE_TOPOLOGIES, POD_DISRUPTION_BUDGETS, JOB_SETS, LEADER_WORKER_SETS),
+    *(STORAGE_CLASSES, CSI_NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS),
     *(JOBS, WORKLOADS, PODS),
 )
 PRIVATE: Final = frozenset({"env", "envFrom", "command", "args"})
@@ -58,8 +63,8 @@ def command(
 ) -> None:
     """Write what decides placement into one file, for topogate simulate and defrag.
 
-    Nodes, pods, jobs, queues, flavors, workloads, budgets and the insides of nodes, without what programs are told
-    (env, command, args). Reads the cluster, changes nothing.
+    Nodes, pods, jobs, queues, flavors, workloads, budgets, volumes and the insides of nodes, without what programs are
+    told (env, command, args). Reads the cluster, changes nothing.
     """
     if out != "-" and Path(out.removesuffix(".gz")).suffix not in {".yaml", ".yml", ".json"}:
         raise Failure(f"--out {out}: expected a name that ends in .yaml or .json, or in one of these and .gz")

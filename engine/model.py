@@ -13,6 +13,8 @@ from engine.kubelet.machine import NumaPlacement, PodShape
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 PODS = "pods"
+VOLUMES_OF = "volumes of "  # and a CSI driver or class: no legal resource name, so that nobody else's is meant
+NO_LIMIT = 1 << 40  # volumes: a node that names no limit takes as many as anybody asks for
 
 Amounts = dict[str, int]
 
@@ -61,6 +63,43 @@ class NodeTerm(_Struct, frozen=True):
     fields: tuple[Requirement, ...] = ()  # only metadata.name exists
 
 
+class Attached(_Struct, frozen=True):
+    """The volumes that a pod, or each pod of a pod set, has attached to its node, by what limits them (`volumes_of`).
+
+    ``own``: how many that no other pod has. ``shared``: (limit, volume) of those that others may have too; one is
+    attached to a node once, whatever pods there have it.
+    """
+
+    own: Amounts = {}
+    shared: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def most(self) -> Amounts:
+        """How many fewer a node has without the pod, at most: as if nobody else there had those that it shares."""
+        found = dict(self.own)
+        for limit, _ in self.shared:
+            found[limit] = found.get(limit, 0) + 1
+        return found
+
+
+NOTHING_ATTACHED = Attached()
+
+
+def volumes_of(driver: str) -> str:
+    """What limits the volumes of a CSI driver on a node, named like a resource."""
+    return VOLUMES_OF + driver
+
+
+def local_volumes_of(storage_class: str) -> str:
+    """The same for volumes that are on nodes already, and that claims of a class may be bound to; no driver's name."""
+    return f"{VOLUMES_OF}storage class {storage_class}"
+
+
+def is_volume_limit(resource: str) -> bool:
+    """Whether it is not a resource but a limit: of a node that does not name it there is no end."""
+    return resource.startswith(VOLUMES_OF)
+
+
 class PodTerm(_Struct, frozen=True):
     """One required pod (anti-)affinity term.
 
@@ -86,11 +125,12 @@ class SpreadConstraint(_Struct, frozen=True):
 
 
 class Node(_Struct, frozen=True):
-    """A Kubernetes node as placement sees it."""
+    """A Kubernetes node as placement sees it. ``attachable``: how many volumes, by limit (`volumes_of`)."""
 
     name: str
     labels: dict[str, str] = {}
     allocatable: Amounts = {}
+    attachable: Amounts = {}
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     ready: bool = True
@@ -115,6 +155,12 @@ class Pod(_Struct, frozen=True):
     shape: PodShape | None = None
     placement: NumaPlacement | None = None
     observed: bool = False
+    attached: Attached = NOTHING_ATTACHED
+
+    @property
+    def takes(self) -> Amounts:
+        """What it takes of its node: resources, and of volumes those that are its own."""
+        return self.requests | self.attached.own
 
 
 class Flavor(_Struct, frozen=True):
@@ -149,13 +195,25 @@ class TopologyRequest(_Struct, frozen=True):
     slices: tuple[SliceLayer, ...] = ()
 
 
+class Pinned(_Struct, frozen=True):
+    """So many pods of a pod set go only where all of these let them, like `PodSet.volume_nodes` of all its pods.
+
+    ``own``: as `Attached.own`, of each of them.
+    """
+
+    nodes: tuple[tuple[NodeTerm, ...], ...]
+    count: int
+    own: Amounts = {}
+
+
 class PodSet(_Struct, frozen=True):
     """Pods of one workload with one template.
 
     ``requests`` is of one pod; one of ``pods`` is added by the engine where ``requests`` does not name ``pods``. Pod
     sets of one workload with the same non-empty ``group`` (a leader and its workers) share one domain of the requested
     level, and the pods of the smaller one sit with the first pods of the other. With a ``shape``, nodes whose inside is
-    known count what their kubelet would admit.
+    known count what their kubelet would admit. ``volume_nodes``: for each volume that does not reach all nodes, the
+    terms (ORed) of those that it reaches; all of them hold. ``pinned``: the same for volumes that single pods have.
     """
 
     name: str
@@ -172,3 +230,14 @@ class PodSet(_Struct, frozen=True):
     spread: tuple[SpreadConstraint, ...] = ()
     group: str = ""
     shape: PodShape | None = None
+    volume_nodes: tuple[tuple[NodeTerm, ...], ...] = ()
+    pinned: tuple[Pinned, ...] = ()
+    attached: Attached = NOTHING_ATTACHED
+
+    @property
+    def together(self) -> "PodSet":
+        """The same with all pods where the volumes of all of them reach."""
+        if not self.pinned:
+            return self
+        nodes = dict.fromkeys([*self.volume_nodes, *(terms for part in self.pinned for terms in part.nodes)])
+        return msgspec.structs.replace(self, volume_nodes=tuple(nodes), pinned=())

@@ -28,6 +28,7 @@ class Reason(StrEnum):
     PARTLY_PLACED = "PartlyPlaced"  # it was scaled up, and there is no room for the difference
     WAITS_FOR_ARRIVALS = "WaitsForArrivals"  # pods on their way to a node come first: their kubelet might refuse one
     SLOT_OCCUPIED = "SlotOccupied"  # a pod that terminates still holds the slot of its replacement
+    VOLUME_NOT_READY = "VolumeNotReady"  # a claim is not there, not bound yet, lost, on its way out or in use
 
     ASKS_FOR_MORE = "AsksForMore"  # a pod asks for more than its workload was admitted with
     OTHER_QUEUE = "OtherQueue"  # a pod names another queue than the one that its workload was admitted in
@@ -61,6 +62,7 @@ class Reason(StrEnum):
     NODE_TAINTED = "NodeTainted"
     NODE_SELECTOR = "NodeSelector"
     NODE_AFFINITY = "NodeAffinity"
+    VOLUME_NODE_AFFINITY = "VolumeNodeAffinity"  # a volume of the pods does not reach it
     POD_AFFINITY = "PodAffinity"
     POD_ANTI_AFFINITY = "PodAntiAffinity"
     TOPOLOGY_SPREAD = "TopologySpread"

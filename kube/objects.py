@@ -2,6 +2,8 @@
 
 Every field has a default, so an object that lacks one, or has more than we know, still decodes. Structs are frozen and
 untracked by the garbage collector: a cache keeps one a node and one a pod. ``key(obj)`` is an object's key in a cache.
+
+It has more than 400 lines: each shape is a few, and they are made of each other.
 """
 
 from typing import Any
@@ -226,8 +228,51 @@ class SchedulingGate(Struct, frozen=True):
     name: str = ""
 
 
+class VolumeRequests(Struct, frozen=True):
+    """What a claim asks for."""
+
+    requests: Quantities | None = None
+
+
+class ClaimSpec(Struct, frozen=True):
+    """Spec of a PersistentVolumeClaim; an absent class is the default class, "" none at all."""
+
+    access_modes: tuple[str, ...] | None = None
+    selector: LabelSelector | None = None
+    resources: VolumeRequests | None = None
+    volume_name: str = ""
+    storage_class_name: str | None = None
+    volume_mode: str = ""
+
+
+class ClaimTemplate(Struct, frozen=True):
+    """What the claim of an ephemeral volume is made of."""
+
+    spec: ClaimSpec = ClaimSpec()
+
+
+class ClaimSource(Struct, frozen=True):
+    """The claim whose volume a pod has."""
+
+    claim_name: str = ""
+
+
+class EphemeralSource(Struct, frozen=True):
+    """A volume whose claim is made for the pod, and goes with it."""
+
+    volume_claim_template: ClaimTemplate | None = None
+
+
+class Volume(Struct, frozen=True):
+    """A volume of a pod, as far as it has a claim."""
+
+    name: str = ""
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: EphemeralSource | None = None
+
+
 class PodSpec(Struct, frozen=True):
-    """Pod spec, as far as placement reads it."""
+    """Pod spec, as far as placement reads it; of its volumes those that have a claim."""
 
     node_name: str = ""
     node_selector: StrMap | None = None
@@ -246,6 +291,12 @@ class PodSpec(Struct, frozen=True):
     restart_policy: str = ""
     host_network: bool = False
     termination_grace_period_seconds: int | None = None
+    volumes: tuple[Volume, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.volumes is not None:
+            kept = tuple([one for one in self.volumes if one.persistent_volume_claim or one.ephemeral])
+            msgspec.structs.force_setattr(self, "volumes", kept or None)
 
 
 class ContainerStatus(Struct, frozen=True):

@@ -16,11 +16,13 @@ from kube.client import Client
 from kube.informer import Event, Informer
 from kube.objects import Job, Namespace, Node, OwnerReference, Pod, PriorityClass, ResourceFlavor
 from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
+from kube.pods.volumes import claims_of
 from kube.queues import ClusterQueue, LocalQueue
 from kube.replicas import REPLICATED, Replicated
 from kube.resources import (
     CLUSTER_QUEUES,
     CONTROLLER_REVISIONS,
+    CSI_NODES,
     FLEX_TOPOS,
     JOB_SETS,
     JOBS,
@@ -29,14 +31,19 @@ from kube.resources import (
     NAMESPACES,
     NODE_RESOURCE_TOPOLOGIES,
     NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
     POD_DISRUPTION_BUDGETS,
     PODS,
     PRIORITY_CLASSES,
     RESOURCE_FLAVORS,
+    STORAGE_CLASSES,
     WORKLOADS,
     Resource,
 )
 from kube.topologies import FlexTopo, NodeResourceTopology
+from kube.volumes.binding import Storage, host_of, is_available
+from kube.volumes.objects import CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from kube.watch import Observe
 from ungater.cache.cache import Cache
 from ungater.cache.pdb import BudgetWatch
@@ -77,10 +84,16 @@ class Informers:
         self.flavors: Informer[ResourceFlavor] = watch(RESOURCE_FLAVORS, ResourceFlavor)
         self.classes: Informer[PriorityClass] = watch(PRIORITY_CLASSES, PriorityClass)
         self.jobs: Informer[Job] = watch(JOBS, Job)
-        indexers = {"owner": lambda pod: (owner_key(pod, keys),), "node": _node_name}
+        indexers = {"owner": lambda pod: (owner_key(pod, keys),), "node": _node_name, "claim": _claims}
         self.pods: Informer[Pod] = watch(PODS, Pod, indexers=indexers)
         self.workloads: Informer[Workload] = watch(WORKLOADS, Workload)
         self.namespaces: Informer[Namespace] = watch(NAMESPACES, Namespace)
+        self.claims: Informer[PersistentVolumeClaim] = watch(PERSISTENT_VOLUME_CLAIMS, PersistentVolumeClaim)
+        self.volumes: Informer[PersistentVolume] = watch(
+            PERSISTENT_VOLUMES, PersistentVolume, indexers={"available": _available, "host": _host}
+        )
+        self.storage_classes: Informer[StorageClass] = watch(STORAGE_CLASSES, StorageClass)
+        self.csi_nodes: Informer[CsiNode] = watch(CSI_NODES, CsiNode)
         self.cluster_queues: Informer[ClusterQueue] = watch(CLUSTER_QUEUES, ClusterQueue)
         self.local_queues: Informer[LocalQueue] = watch(LOCAL_QUEUES, LocalQueue)
 
@@ -112,6 +125,7 @@ class Informers:
         return (
             *(self.nodes, self.flavors, self.classes, self.jobs, self.pods, self.workloads, self.namespaces),
             *(self.cluster_queues, self.local_queues),
+            *(self.claims, self.volumes, self.storage_classes, self.csi_nodes),
         )
 
     @property
@@ -137,6 +151,16 @@ class Informers:
             cluster_queue=self.cluster_queues.store.get,
             nodes=Sources(self.nodes.store.get, self.topologies.get, self.flexes.get),
             reads=lambda kind, group: (one := kinds.get((kind, group))) is not None and one.resource is not None,
+            pods_with=lambda key: self.pods.by_index("claim", key),
+            storage=Storage(
+                claim=self.claims.store.get,
+                volume=self.volumes.store.get,
+                storage_class=self.storage_classes.store.get,
+                classes=self.storage_classes.store.values,
+                available=lambda name: self.volumes.by_index("available", name),
+                local=lambda host: self.volumes.by_index("host", host),
+                csi_node=self.csi_nodes.store.get,
+            ),
         )
 
     def node(self, name: str) -> Node | None:
@@ -158,11 +182,15 @@ class Informers:
         self.flavors.subscribe(guarded("flavor", cache.config.on_flavor, lambda _: kueue.flavors_changed()))
         self.classes.subscribe(guarded("class", cache.classes.on_class))
         self.jobs.subscribe(guarded("job", cache.jobs.on_job))
-        self.pods.subscribe(guarded("pod", cache.pods.on_pod, budgets.on_pod))
+        self.pods.subscribe(guarded("pod", cache.pods.on_pod, budgets.on_pod, cache.volumes.on_pod))
         self.workloads.subscribe(guarded("workload", cache.workloads.on_workload))
         self.namespaces.subscribe(guarded("namespace", cache.config.on_namespace))
         self.cluster_queues.subscribe(guarded("cluster queue", cache.config.on_cluster_queue))
         self.local_queues.subscribe(guarded("local queue", cache.config.on_local_queue))
+        self.claims.subscribe(guarded("claim", cache.volumes.on_claim))
+        self.volumes.subscribe(guarded("volume", cache.volumes.on_volume))
+        self.storage_classes.subscribe(guarded("storage class", cache.volumes.on_class))
+        self.csi_nodes.subscribe(guarded("csi node", cache.volumes.on_csi_node))
         self.topologies.subscribe(guarded("topology", cache.nodes.on_topology))
         self.flexes.subscribe(guarded("topology", cache.nodes.on_flex))
         self.workload_classes.subscribe(guarded("class", cache.classes.on_workload_class))
@@ -213,6 +241,18 @@ class Informers:
         elif kind == (JOB_SET, JOB_SET_API):
             job = self.jobsets.get(key)
         return job is not None and job.metadata.uid == owner.uid
+
+
+def _claims(pod: Pod) -> list[str]:
+    return [f"{pod.metadata.namespace}/{claim.name}" for claim in claims_of(pod)]
+
+
+def _available(volume: PersistentVolume) -> tuple[str, ...]:
+    return (volume.spec.storage_class_name,) if is_available(volume) else ()
+
+
+def _host(volume: PersistentVolume) -> tuple[str, ...]:
+    return (host,) if (host := host_of(volume)) else ()
 
 
 def _node_name(pod: Pod) -> tuple[str, ...]:

@@ -22,11 +22,13 @@ from kube.client import Client
 from kube.errors import Forbidden, KubeError, NotFound
 from kube.informer import Event, EventKind
 from kube.parents import ControllerRevision, JobSet, LeaderWorkerSet
+from kube.pods.volumes import claims_of
 from kube.queues import ClusterQueue, LocalQueue
 from kube.replicas import REPLICATED, Replicated
 from kube.resources import (
     CLUSTER_QUEUES,
     CONTROLLER_REVISIONS,
+    CSI_NODES,
     FLEX_TOPOS,
     JOB_SETS,
     JOBS,
@@ -35,13 +37,18 @@ from kube.resources import (
     NAMESPACES,
     NODE_RESOURCE_TOPOLOGIES,
     NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
     PODS,
     PRIORITY_CLASSES,
     RESOURCE_FLAVORS,
+    STORAGE_CLASSES,
     WORKLOADS,
     Resource,
 )
 from kube.topologies import FlexTopo, NodeResourceTopology
+from kube.volumes.binding import Storage, host_of, is_available
+from kube.volumes.objects import CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from ungater.cache.cache import Cache
 from ungater.cache.rules import queue_rules
 from ungater.cache.stores import Stores
@@ -77,6 +84,10 @@ async def read(client: Client) -> Dump:
             revised = group.create_task(revisions(client, ControllerRevision))
             replicated = [group.create_task(listed(client, Replicated, one, *older)) for one, older in REPLICATED]
             flexes = group.create_task(_served(client, FlexTopo, FLEX_TOPOS))
+            claims = group.create_task(client.list(PERSISTENT_VOLUME_CLAIMS, type=PersistentVolumeClaim))
+            volumes = group.create_task(client.list(PERSISTENT_VOLUMES, type=PersistentVolume))
+            storage_classes = group.create_task(client.list(STORAGE_CLASSES, type=StorageClass))
+            csi_nodes = group.create_task(client.list(CSI_NODES, type=CsiNode))
     except ExceptionGroup as errors:
         error = errors.exceptions[0]
         if isinstance(error, Forbidden):
@@ -100,6 +111,10 @@ async def read(client: Client) -> Dump:
         namespaces=namespaces.result(),
         priority_classes=classes.result(),
         workload_classes=of_workloads.result()[1],
+        claims=claims.result(),
+        volumes=volumes.result(),
+        storage_classes=storage_classes.result(),
+        csi_nodes=csi_nodes.result(),
     )
 
 
@@ -170,9 +185,12 @@ def stores_of(found: Dump, keys: Keys) -> Stores:
     """Look-ups in what was read."""
     by_owner: dict[str, list[objects.Pod]] = defaultdict(list)
     by_node: dict[str, list[objects.Pod]] = defaultdict(list)
+    by_claim: dict[str, list[objects.Pod]] = defaultdict(list)
     for pod in found.pods:
         by_owner[owner_key(pod, keys)].append(pod)
         by_node[pod.spec.node_name].append(pod)
+        for claim in claims_of(pod):
+            by_claim[f"{pod.metadata.namespace}/{claim.name}"].append(pod)
     kinds = {(kind.kind, kind.group) for kind, _ in found.replicated}
     nodes = {node.metadata.name: node for node in found.nodes}
     return Stores(
@@ -184,6 +202,27 @@ def stores_of(found: Dump, keys: Keys) -> Stores:
         cluster_queue={one.metadata.name: one for one in found.cluster_queues}.get,
         nodes=Sources(nodes.get, found.topologies.get, found.flexes.get),
         reads=lambda kind, group: (kind, group) in kinds,
+        pods_with=lambda key: by_claim.get(key, ()),
+        storage=storage_of(found),
+    )
+
+
+def storage_of(found: Dump) -> Storage:
+    """Look-ups in the claims, volumes and classes of what was read."""
+    classes = {one.metadata.name: one for one in found.storage_classes}
+    available: dict[str, list[PersistentVolume]] = defaultdict(list)
+    local: dict[str, list[PersistentVolume]] = defaultdict(list)
+    for volume in filter(is_available, found.volumes):
+        available[volume.spec.storage_class_name].append(volume)
+        local[host_of(volume)].append(volume)
+    return Storage(
+        claim={objects.key(one): one for one in found.claims}.get,
+        volume={one.metadata.name: one for one in found.volumes}.get,
+        storage_class=classes.get,
+        classes=classes.values,
+        available=lambda name: available.get(name, ()),
+        local=lambda host: local.get(host, ()),
+        csi_node={one.metadata.name: one for one in found.csi_nodes}.get,
     )
 
 

@@ -25,6 +25,7 @@ from kube.queues import ClusterQueue, LocalQueue
 from kube.replicas import REPLICATED, Replicated
 from kube.resources import Resource
 from kube.topologies import FlexTopo, NodeResourceTopology
+from kube.volumes.objects import CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from ungater.model import kueue_objects
 from ungater.model.workload_object import Workload
 
@@ -36,6 +37,10 @@ KINDS: Final[dict[tuple[str, str], tuple[str, type[objects.Object]]]] = {  # (gr
     ("", "Node"): ("nodes", objects.Node),
     ("", "Pod"): ("pods", objects.Pod),
     ("", "Namespace"): ("namespaces", objects.Namespace),
+    ("", "PersistentVolumeClaim"): ("claims", PersistentVolumeClaim),
+    ("", "PersistentVolume"): ("volumes", PersistentVolume),
+    ("storage.k8s.io", "StorageClass"): ("storage_classes", StorageClass),
+    ("storage.k8s.io", "CSINode"): ("csi_nodes", CsiNode),
     ("batch", "Job"): ("jobs", objects.Job),
     ("jobset.x-k8s.io", "JobSet"): ("job_sets", JobSet),
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): ("leaders", LeaderWorkerSet),
@@ -80,6 +85,10 @@ class Dump:
     priority_classes: list[objects.PriorityClass] = field(default_factory=list)
     workload_classes: list[objects.PriorityClass] = field(default_factory=list)
     budgets: list[PodDisruptionBudget] = field(default_factory=list)
+    claims: list[PersistentVolumeClaim] = field(default_factory=list)
+    volumes: list[PersistentVolume] = field(default_factory=list)
+    storage_classes: list[StorageClass] = field(default_factory=list)
+    csi_nodes: list[CsiNode] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
 
     def add(self, one: "Found") -> None:

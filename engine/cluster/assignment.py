@@ -14,7 +14,7 @@ import msgspec
 from engine.arrays import Ints
 from engine.cluster.tree import Path, Tree
 from engine.kubelet.machine import PodShape
-from engine.model import HOSTNAME_LABEL, Amounts, PodSet
+from engine.model import HOSTNAME_LABEL, NOTHING_ATTACHED, Amounts, Attached, PodSet
 
 
 class Slice(msgspec.Struct, frozen=True, gc=False):
@@ -35,7 +35,7 @@ class Assignment:
 
     ``source`` is the pod set it was made for, where known: its labels and anti-affinity then count for others while
     its pods do not exist yet. ``shape`` is what kubelets look at when its pods arrive; without it the slots have no
-    NUMA placement.
+    NUMA placement. ``attached``: the volumes of each of its pods.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class Assignment:
         slices: Iterable[Slice],
         source: PodSet | None = None,
         shape: PodShape | None = None,
+        attached: Attached | None = None,
     ) -> None:
         """An assignment with known slices, e.g. one read back from ``status.admission``.
 
@@ -59,6 +60,9 @@ class Assignment:
         self.requests = requests
         self.source = source
         self.shape = source.shape if shape is None and source is not None else shape
+        if attached is None:
+            attached = source.attached if source is not None else NOTHING_ATTACHED
+        self.attached = attached
         self.slices = tuple(slices)  # shadows the cached property
         self.count = sum(part.count for part in self.slices)
         self._packed: tuple[Tree, Ints, Ints] | None = None
@@ -73,6 +77,7 @@ class Assignment:
         made.requests = pod_set.requests
         made.source = pod_set
         made.shape = pod_set.shape
+        made.attached = pod_set.attached
         made.count = total
         made._packed = (tree, leaves, counts)  # noqa: SLF001  (a constructor of the class itself)
         return made
@@ -93,6 +98,11 @@ class Assignment:
     def packing(self) -> tuple[Tree, Ints, Ints] | None:
         """(tree, leaves, counts) where the engine made it and its tree is in use; else None."""
         return self._packed
+
+    @property
+    def takes(self) -> Amounts:
+        """What each of its pods takes of its node: resources, and of volumes those that are its own."""
+        return self.requests | self.attached.own
 
     @property
     def by_host(self) -> bool:
@@ -124,6 +134,20 @@ def slices_of(tree: Tree, leaves: Ints, counts: Ints) -> tuple[Slice, ...]:
     for leaf, count in pairs:
         packed.setdefault(paths[leaf], []).append((names[leaf], count))
     return tuple(Slice(path, sum(n for _, n in nodes), tuple(nodes)) for path, nodes in packed.items())
+
+
+def with_slices(assignment: Assignment, slices: Iterable[Slice]) -> Assignment:
+    """The same assignment with other slices."""
+    return Assignment(
+        pod_set=assignment.pod_set,
+        flavor=assignment.flavor,
+        levels=assignment.levels,
+        requests=assignment.requests,
+        slices=slices,
+        source=assignment.source,
+        shape=assignment.shape,
+        attached=assignment.attached,
+    )
 
 
 def outline(assignments: Iterable[Assignment]) -> list[tuple[object, ...]]:

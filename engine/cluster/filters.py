@@ -1,6 +1,7 @@
 """Which nodes a pod set may use at all, whatever is free on them: status, node selector, node affinity.
 
-Semantics are kube-scheduler's (plugins NodeUnschedulable, TaintToleration, NodeAffinity of Kubernetes 1.36). Every
+Semantics are kube-scheduler's (plugins NodeUnschedulable, TaintToleration, NodeAffinity of Kubernetes 1.36; what
+volumes reach, of VolumeBinding and VolumeZone, comes as terms like those of node affinity). Every
 filter works on a whole column or on a few indices alike, so the same code makes a count and corrects it.
 """
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from engine.arrays import Ints
 from engine.cluster.node_columns import Status, Table
+from engine.cluster.shared_volumes import SharedVolumes
 from engine.model import NodeTerm, PodSet, Requirement, Taint, Toleration
 from engine.numa.zone_ledger import NumaLedger
 from engine.reasons import Reason
@@ -58,12 +60,16 @@ class NodeFilter:
     tolerations: tuple[Toleration, ...] = ()
     selector: tuple[tuple[str, str], ...] = ()
     terms: tuple[NodeTerm, ...] | None = None
+    volumes: tuple[tuple[NodeTerm, ...], ...] = ()
 
     @classmethod
     def of(cls, pod_set: PodSet, flavor_tolerations: tuple[Toleration, ...]) -> "NodeFilter":
         """The filter of a pod set in a flavor."""
         return cls(
-            pod_set.tolerations + flavor_tolerations, tuple(pod_set.node_selector.items()), pod_set.node_affinity
+            pod_set.tolerations + flavor_tolerations,
+            tuple(pod_set.node_selector.items()),
+            pod_set.node_affinity,
+            pod_set.volume_nodes,
         )
 
     def mask(self, nodes: "NodeColumns", selection: Selection) -> Mask | None:
@@ -77,13 +83,15 @@ class NodeFilter:
         """(reason, mask) for each filter that can exclude anything; the order is the order of reasons in explain."""
         yield from self.statuses(nodes.table, selection)
         yield from self.labels(nodes, selection)
+        for terms in self.volumes:
+            yield Reason.VOLUME_NODE_AFFINITY, self._any(nodes, terms, selection)
 
     def labels(self, nodes: "NodeColumns", selection: Selection) -> "Iterator[tuple[Reason, Mask]]":
         """The part that looks at labels and names: node selector and node affinity."""
         for key, value in self.selector:
             yield Reason.NODE_SELECTOR, nodes.matches(Requirement(key=key, operator="In", values=(value,)), selection)
         if self.terms is not None:
-            yield Reason.NODE_AFFINITY, self._affinity(nodes, selection)
+            yield Reason.NODE_AFFINITY, self._any(nodes, self.terms, selection)
 
     def statuses(self, table: Table, selection: Selection) -> "Iterator[tuple[Reason, Mask]]":
         """One mask for each reason by which some node's status refuses the pods."""
@@ -96,9 +104,9 @@ class NodeFilter:
             if codes is not None:
                 yield reason, ~_among(table.status[: table.size][selection], codes, len(table.statuses))
 
-    def _affinity(self, nodes: "NodeColumns", selection: Selection) -> Mask:
-        terms = [self._term(nodes, term, selection) for term in self.terms or ()]
-        return np.logical_or.reduce(terms) if terms else nodes.constant(selection, value=False)
+    def _any(self, nodes: "NodeColumns", terms: Sequence[NodeTerm], selection: Selection) -> Mask:
+        masks = [self._term(nodes, term, selection) for term in terms]
+        return np.logical_or.reduce(masks) if masks else nodes.constant(selection, value=False)
 
     @staticmethod
     def _term(nodes: "NodeColumns", term: NodeTerm, selection: Selection) -> Mask:
@@ -111,13 +119,15 @@ class NodeFilter:
 class NodeColumns:
     """What filters and counts read: the table, a label column for any key, the index of a node by name, the insides.
 
-    ``xpus``: resources that are given by the rules of XPUs, on every node.
+    ``volumes``: which volumes that several pods share are on which node. ``xpus``: resources that are given by the
+    rules of XPUs, on every node.
     """
 
     table: Table
     labels: Callable[[str], tuple[Mapping[str, int], NDArray[np.int32]]]
     index: Callable[[str], int | None]
     numa: NumaLedger
+    volumes: SharedVolumes
     xpus: tuple[str, ...]
 
     def constant(self, selection: Selection, *, value: bool) -> Mask:

@@ -1,8 +1,9 @@
 """How many pods of one shape fit each node and each domain; kept, and corrected when nodes change.
 
-A shape is what the count depends on: requests, tolerations, selector, affinity, what kubelets look at. The count of a
-node is the smallest of free // request over the requested resources (one of ``pods`` included), 0 where a filter
-excludes it, never negative; where the inside of the node is known, no more than its kubelet would admit.
+A shape is what the count depends on: requests, volumes, tolerations, selector, affinity, what kubelets look at. The
+count of a node is the smallest of free // request over the requested resources (one of ``pods`` and the volumes of each
+pod alone included), 0 where a filter excludes it, never negative; where the inside of the node is known, no more than
+its kubelet would admit. Volumes that the pods share are attached to a node once, where they are not yet.
 """
 
 from dataclasses import dataclass, field
@@ -82,7 +83,8 @@ class Shape:
     """One pod's needs, compiled: (row, amount) with amount > 0, the node filter, and what kubelets look at.
 
     ``seen_only``: it asks for what nodes of whose inside nothing is known never promise. ``most``: more than that no
-    node was ever asked to take. ``lacking``: what it needs and no node has, so that none takes any.
+    node was ever asked to take. ``lacking``: what it needs and no node has, so that none takes any. ``shared``: by
+    limit, how many volumes each pod has alone, and those that the pods share; ``unlimited``: limits that no node has.
     """
 
     needs: list[tuple[int, int]]
@@ -91,6 +93,8 @@ class Shape:
     seen_only: bool = False
     most: int = 1
     lacking: tuple[str, ...] = ()
+    shared: tuple[tuple[str, int, tuple[str, ...]], ...] = ()
+    unlimited: tuple[str, ...] = ()
     _cached: tuple[Ints, Ints] | None = None
 
     @property
@@ -104,13 +108,19 @@ class Shape:
     @classmethod
     def of(cls, table: Table, tree: Tree, pod_set: PodSet) -> "Shape":
         """Compile the shape of a pod set in a flavor."""
-        amounts = {PODS: 1, **pod_set.requests}
-        rows = table.rows
+        amounts, volumes = {PODS: 1, **pod_set.requests}, pod_set.attached
+        rows, limited = table.rows, table.limited(volumes.own)
         inside = inner(pod_set.shape)
         seen_only = inside is not None and refused_unseen(inside) is not None
         needs = [(rows[resource], amount) for resource, amount in amounts.items() if amount > 0 and resource in rows]
+        needs += [(rows[limit], count) for limit, count in limited.items() if count > 0]
         which = NodeFilter.of(pod_set, tree.flavor.tolerations)
-        return cls(needs, which, inside, seen_only, lacking=table.lacking(amounts))
+        shared: dict[str, tuple[str, ...]] = {}
+        for limit, volume in volumes.shared:
+            shared[limit] = (*shared.get(limit, ()), volume)
+        several = tuple([(limit, limited.get(limit, 0), names) for limit, names in shared.items() if limit in rows])
+        unlimited = tuple([limit for limit in {**volumes.own, **shared} if limit not in rows])
+        return cls(needs, which, inside, seen_only, 1, table.lacking(amounts), several, unlimited)
 
     def fit(self, nodes: NodeColumns, selection: Selection, out: Ints | None = None, spare: Ints | None = None) -> Ints:
         """How many pods fit each selected node now. ``out`` and ``spare`` may lend memory of that size."""
@@ -137,6 +147,9 @@ class Shape:
             found = self._whole(nodes.table.free, selection, out, spare)
         else:
             found = self._few(nodes.table, selection)
+        for limit, own, volumes in self.shared:
+            rest = nodes.volumes.missing(volumes, limit)[selection]
+            attach(found, nodes.table.free[nodes.table.rows[limit]][selection], rest, own)
         mask = self.filter.mask(nodes, selection)
         if mask is not None:
             np.multiply(found, mask, out=found)
@@ -151,6 +164,9 @@ class Shape:
         if self.lacking:
             return _zeros(tree.other, tree.other)
         found = self._whole(nodes.table.alloc, selection, tree.other, tree.spare)
+        for limit, own, volumes in self.shared:
+            have = nodes.table.alloc[nodes.table.rows[limit]][selection]
+            attach(found, have, np.full_like(have, len(volumes)), own)
         for reason, mask in self.filter.parts(nodes, selection):
             if reason is not Reason.NODE_NOT_READY and reason is not Reason.NODE_UNSCHEDULABLE:
                 np.multiply(found, mask, out=found)
@@ -194,6 +210,13 @@ class Shape:
         whole = table.free.reshape(-1)[table.offsets[rows] + index] // amounts
         found: Ints = np.maximum(np.minimum.reduce(whole), 0)
         return found
+
+
+def attach(found: Ints, have: Ints, missing: Ints, own: int) -> None:
+    """Cut counts, in place, where volumes that the pods share are to be attached besides those of each pod alone."""
+    left = have - missing
+    most = np.maximum(left, 0) // own if own else np.where(left >= 0, MOST, 0)
+    np.minimum(found, np.where(missing > 0, most, MOST), out=found)
 
 
 def _zeros(like: Ints, out: Ints | None) -> Ints:
@@ -267,10 +290,13 @@ def known_shape(nodes: NodeColumns, tree: Tree, pod_set: PodSet) -> CountedShape
         pod_set.tolerations,
         pod_set.node_affinity,
         pod_set.shape,
+        pod_set.volume_nodes,
+        tuple(pod_set.attached.own.items()),
+        pod_set.attached.shared,
     )
     shapes: dict[object, CountedShape] = tree.kept
     known = shapes.pop(key, None)
-    if known is not None and any(resource in nodes.table.rows for resource in known.shape.lacking):
+    if known is not None and any(name in nodes.table.rows for name in (*known.shape.lacking, *known.shape.unlimited)):
         known = None  # a node has it now
     if known is None:
         shape = Shape.of(nodes.table, tree, pod_set)

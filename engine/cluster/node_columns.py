@@ -5,6 +5,7 @@ its place in tree order; ``permute`` moves everything when that order changes. T
 counts made earlier are corrected instead of made anew.
 
 A row is made for what a node has, never for what a pod asks for: whoever makes pods could name any number of resources.
+How many volumes of a driver a node takes is a row too, where any node limits that; the others take any number.
 """
 
 from collections.abc import Iterable
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.arrays import Ints
-from engine.model import PODS, Amounts, Node, Taint
+from engine.model import NO_LIMIT, PODS, Amounts, Node, Taint, is_volume_limit
 
 _Number = TypeVar("_Number", np.int64, np.int32)
 LOG_KEPT: Final = 4096
@@ -71,6 +72,7 @@ class Table:
         self.size = 0
         self.capacity = 64
         self.rows: dict[str, int] = {PODS: 0}
+        self.limits: Amounts = {}  # rows that say how many volumes, each with what a node has that does not say
         self.alloc: Ints = np.zeros((1, self.capacity), np.int64)
         self.free: Ints = np.zeros((1, self.capacity), np.int64)
         self.alloc_version = self.labels_version = 0  # grow when what is allocatable, or labels or statuses, change
@@ -116,7 +118,7 @@ class Table:
         """Set what a node has; what is charged to it stays charged."""
         for resource in amounts:
             self._row(resource)
-        vector = self.vector(amounts, pods=0)
+        vector = self.vector(self.limits | amounts, pods=0)
         self.free[:, index] += vector - self.alloc[:, index]
         self.alloc[:, index] = vector
         self.alloc_version += 1
@@ -204,6 +206,10 @@ class Table:
         """What is asked for and no node has."""
         return tuple(resource for resource, amount in amounts.items() if amount > 0 and resource not in self.rows)
 
+    def limited(self, volumes: Amounts) -> Amounts:
+        """Those numbers of volumes that some node limits."""
+        return {limit: count for limit, count in volumes.items() if limit in self.rows} if volumes else {}
+
     def amounts(self, rows: Ints, resource: str, selection: "slice | Ints") -> Ints:
         """The amounts of a resource on some nodes, in ``free`` or ``alloc``; zeros where no node has the resource."""
         row = self.rows.get(resource)
@@ -216,6 +222,9 @@ class Table:
         if row is None:
             row = self.rows[resource] = len(self.rows)
             empty = np.zeros((1, self.capacity), np.int64)
+            if is_volume_limit(resource):
+                self.limits[resource] = NO_LIMIT
+                empty[0] = np.where(self.alloc.any(axis=0), NO_LIMIT, 0)
             self.alloc, self.free = (np.concatenate([rows, empty]) for rows in (self.alloc, self.free))
             self._laid_out()
         return row

@@ -16,6 +16,7 @@ from engine.arrays import Ints
 from engine.cluster.filters import NodeColumns
 from engine.cluster.natural_order import NaturalKey, natural_cache
 from engine.cluster.node_columns import LabelColumn, Table
+from engine.cluster.shared_volumes import SharedVolumes
 from engine.cluster.tree import Path, Tree
 from engine.model import Flavor, Node
 from engine.numa.node_zones import Reserved
@@ -82,7 +83,8 @@ class Nodes:
         self.numa = NumaLedger(
             reserved, self._index, self._name, self.table.touch, reconstruct=reconstruct, score=score
         )
-        self.columns = NodeColumns(self.table, self._label_codes, self._index, self.numa, tuple(xpus))
+        self.volumes = SharedVolumes(self.table)
+        self.columns = NodeColumns(self.table, self._label_codes, self._index, self.numa, self.volumes, tuple(xpus))
         self.by_name: dict[str, NodeRecord] = {}
         self.at: list[NodeRecord] = []
         self.known: dict[str, Node] = {}
@@ -115,8 +117,8 @@ class Nodes:
         record = self.record(node.name)
         self.known[node.name] = node
         record.appear(node)
-        if old is None or old.allocatable != node.allocatable:
-            self.table.set_alloc(record.index, node.allocatable)
+        if old is None or (old.allocatable, old.attachable) != (node.allocatable, node.attachable):
+            self.table.set_alloc(record.index, node.allocatable | node.attachable)
         if old is None or (old.taints, old.unschedulable, old.ready) != (node.taints, node.unschedulable, node.ready):
             self.table.set_status(record.index, node)
         if old is None or old.labels != node.labels:

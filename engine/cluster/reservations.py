@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine.arrays import Ints
-from engine.cluster.assignment import Assignment, Slice
+from engine.cluster.assignment import Assignment, Slice, with_slices
 from engine.cluster.nodes import NodeRecord, Nodes
+from engine.cluster.shared_volumes import NOWHERE, Held
 from engine.cluster.tree import Path, Tree
 from engine.kubelet.machine import PodShape
 from engine.kubelet.rebuild import inner
@@ -27,8 +28,8 @@ _NONE = np.zeros(0, np.int64)
 class Slots:
     """Units of one pod set by node: ``index[i]`` (table index, unique) has ``counts[i]``, ``held[i]`` unclaimed.
 
-    ``vector`` is one unit in table rows. ``homeless``: some slices have no node yet and wait for
-    theirs to appear. ``taken``: (table layout, cells, log entry) of what was charged, to give it back at once.
+    ``vector`` is one unit in table rows. ``homeless``: some slices have no node yet and wait for theirs to appear.
+    ``taken``: (layout, cells, log entry) of what was charged, to give it back. ``attached``: shared volumes, and where.
     """
 
     assignment: Assignment
@@ -38,6 +39,7 @@ class Slots:
     vector: Ints
     homeless: bool = False
     taken: "tuple[int, tuple[Ints, Ints], tuple[Tree, Ints]] | None" = None
+    attached: Held = NOWHERE
     _groups: "dict[Path, list[int]] | None" = None
     _group_of: "dict[int, Path] | None" = None
 
@@ -62,6 +64,13 @@ class Slots:
     def forget_taken(self) -> None:
         """The table is not what it was when they were charged."""
         self.taken = None
+
+    def attach(self, nodes: Nodes, *, held: bool = True) -> None:
+        """Have the volumes that units share be attached where any is held, and nowhere else; not ``held``: nowhere."""
+        volumes = self.assignment.attached.shared if held else ()
+        if volumes or self.attached is not NOWHERE:
+            at = [nodes.at[index] for index in self.index[self.held > 0].tolist()] if volumes else ()
+            self.attached = nodes.volumes.hold(self.attached, at, volumes)
 
     def moved(self, moves: Ints) -> None:
         """The table was permuted."""
@@ -131,10 +140,12 @@ class Ledger:
         before = self.held.pop(workload, {})
         for part in before.values():
             self._give_back(part)
+            part.attach(self.nodes, held=False)
         for name, part in slots.items():
             claims = self.claims.get((workload, name))
             part.leave_unclaimed(self._unclaimed(part, claims) if claims else part.counts)
             self._take(part)
+            part.attach(self.nodes)
         if slots:
             self.held[workload] = slots
         return before
@@ -144,7 +155,7 @@ class Ledger:
         table = self.nodes.table
         for parts, held in (*((parts, True) for parts in self.held.values()), *((parts, False) for parts in undone)):
             for slots in parts.values():
-                requests = slots.assignment.requests
+                requests = slots.assignment.takes
                 if not any(resource in requests for resource in resources):
                     continue
                 before = slots.vector
@@ -174,6 +185,7 @@ class Ledger:
         leaves: dict[int, tuple[Tree, list[Ints]]] = {}
         for parts in before.values():
             for slots in parts.values():
+                slots.attach(self.nodes, held=sign < 0)
                 taken = slots.taken
                 if taken is not None and taken[0] == table.layout and slots.held is slots.counts:
                     cells.append(taken[1])
@@ -249,6 +261,7 @@ class Ledger:
                 slots.leave_on(position, left)
                 self.nodes.table.charge(int(slots.index[position]), slots.vector * change)
                 self._tell(key, slots, position, claimant)
+        slots.attach(self.nodes)
 
     def _claims_of(self, slots: Slots, claims: Claims, positions: Sequence[int], values: Path) -> dict[int, int]:
         """Claims by table index that this slice's units can serve."""
@@ -300,6 +313,7 @@ class Ledger:
         for position in np.flatnonzero(held != before).tolist():
             self.nodes.table.charge(int(slots.index[position]), slots.vector * int(held[position] - before[position]))
             self._tell(key, slots, position, None)
+        slots.attach(self.nodes)
 
     # -- inside the nodes -------------------------------------------------------------------------------------
 
@@ -313,7 +327,7 @@ class Ledger:
 
     def slots(self, assignment: Assignment) -> Slots:
         """Slots of an assignment whose slices name their nodes."""
-        vector = self.nodes.table.vector(assignment.requests)
+        vector = self.nodes.table.vector(assignment.takes)
         packing = assignment.packing
         if packing is not None and self._current(packing[0]):
             tree, leaves, counts = packing
@@ -332,7 +346,7 @@ class Ledger:
         """
         on: dict[int, int] = {}
         claims = self.claims.get((workload, assignment.pod_set), {})
-        vector = self.nodes.table.vector(assignment.requests)
+        vector = self.nodes.table.vector(assignment.takes)
         slices: list[Slice] = []
         for part in assignment.slices:
             packed = list(self._pack(assignment, part, claims, vector))
@@ -378,19 +392,6 @@ class Ledger:
     def records_of(self, parts: Iterable[Slots]) -> Iterator[NodeRecord]:
         """Records that these slots are on."""
         return (self.nodes.at[at] for slots in parts for at in slots.index.tolist())
-
-
-def with_slices(assignment: Assignment, slices: Iterable[Slice]) -> Assignment:
-    """The same assignment with other slices."""
-    return Assignment(
-        pod_set=assignment.pod_set,
-        flavor=assignment.flavor,
-        levels=assignment.levels,
-        requests=assignment.requests,
-        slices=slices,
-        source=assignment.source,
-        shape=assignment.shape,
-    )
 
 
 def _slots(assignment: Assignment, on: dict[int, int], vector: Ints, *, homeless: bool = False) -> Slots:

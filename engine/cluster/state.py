@@ -90,10 +90,12 @@ class ClusterState:
         """Charge what was asked for of resources that no node had until now."""
         table = self.cluster.table
         for pod in self._pods.values():
-            if any(resource in pod.requests for resource in resources):
+            takes = pod.takes
+            if any(resource in takes for resource in resources):
                 index = self.cluster.record(pod.node).index
-                table.charge(index, table.vector({name: pod.requests.get(name, 0) for name in resources}, pods=0))
+                table.charge(index, table.vector({name: takes.get(name, 0) for name in resources}, pods=0))
         self.ledger.charge_new(resources, self._log.held())
+        self.cluster.volumes.charge_new(resources)
 
     def remove_node(self, name: str) -> bool:
         """Forget a node. Its pods and held slots stay charged to its name, should it come back."""
@@ -208,8 +210,9 @@ class ClusterState:
     def _charge(self, pod: Pod, sign: int, before: Before = NEVER) -> Before:
         table = self.cluster.table
         record = self.cluster.record(pod.node)
-        vector = table.vector(pod.requests)
+        vector = table.vector(pod.takes)
         table.charge(record.index, vector if sign > 0 else -vector)
+        self.cluster.volumes.count(record, pod.attached.shared, sign)
         record.count_pod(sign)
         if not record.pods:
             self.cluster.emptied(record)

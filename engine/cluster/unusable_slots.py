@@ -1,7 +1,11 @@
-"""Which of the slots that a workload holds no pod can start in any more. Changes nothing."""
+"""Which of the slots that a workload holds no pod can start in any more, and which a pod's volumes reach.
+
+Changes nothing.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -10,7 +14,9 @@ from engine.cluster.filters import Mask, NodeFilter
 from engine.cluster.nodes import selected
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Path
-from engine.model import HOSTNAME_LABEL, Flavor, PodSet
+from engine.model import HOSTNAME_LABEL, Flavor, NodeTerm, PodSet, Policy, TopologyRequest
+
+ANYWHERE: Final = TopologyRequest(policy=Policy.UNCONSTRAINED)
 
 
 def closed(
@@ -35,6 +41,36 @@ def closed(
         not (next(free) if at >= 0 else not name and bool(look.open(look.domain(values)).any()))
         for at, (values, name) in zip(hosts, slots, strict=True)
     ]
+
+
+def reached(
+    state: ClusterState,
+    flavor: str,
+    levels: tuple[str, ...],
+    nodes: tuple[tuple[NodeTerm, ...], ...],
+    slots: Sequence[tuple[Path, str]],
+) -> frozenset[int]:
+    """Which of the slots have a node where all of these let pods in (`PodSet.volume_nodes`); whatever is free there.
+
+    A slot without any node that is there is one: `closed` tells of those.
+    """
+    known = state.flavors.get(flavor)
+    if known is not None and known.levels != levels:
+        known = None
+    if not all(name for _, name in slots):
+        state.tree("")
+    which = NodeFilter(volumes=nodes)
+    look = _Look(state, known, levels, which, PodSet(name="", count=1, requests={}, topology=ANYWHERE))
+    found = []
+    for at, (values, name) in enumerate(slots):
+        record = state.cluster.by_name.get(name) if name else None
+        index = (
+            look.domain(values) if not name else np.array([record.index] if record and record.node else [], np.int64)
+        )
+        mask = which.mask(state.cluster.columns, index)
+        if mask is None or not len(index) or mask.any():
+            found.append(at)
+    return frozenset(found)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from engine.arrays import Ints
 from engine.cluster.affinity import Cap, ConstrainedCounts, Constraints, Unsupported, room
 from engine.cluster.filters import Mask
-from engine.cluster.fit_counts import Counts, Shape, known_shape
+from engine.cluster.fit_counts import Counts, Shape, attach, known_shape
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
 from engine.kubelet.rebuild import inner
@@ -46,6 +46,7 @@ def explain(state: ClusterState, flavor: str, pod_set: PodSet, level: str | None
     Nodes of the flavor that lack a level label come last, as one entry without values. Raises ValueError for a flavor
     or level that does not exist. A constraint that cannot be honoured is the ``limit`` of every domain.
     """
+    pod_set = pod_set.together
     tree = state.tree(flavor)
     if tree is None:
         raise ValueError(f"no flavor {flavor!r}; there are: {', '.join(sorted(state.flavors)) or 'none'}")
@@ -185,14 +186,30 @@ class _View:
         limit = min(by_resource, key=lambda resource: by_resource[resource])
         if by_resource[limit] > fits and self.caps:
             return self.caps[0].reason, {}
-        return limit, {limit: short * {PODS: 1, **self.pod_set.requests}[limit]}
+        return limit, {limit: short * self._needs.get(limit, 1)}
 
     def _by_resource(self, index: Ints) -> dict[str, int]:
         """How many pods each resource alone would allow on these nodes."""
-        table = self.state.cluster.table
-        needs = {PODS: 1, **self.pod_set.requests}
-        return {
+        table, needs = self.state.cluster.table, self._needs
+        found = {
             resource: int((np.maximum(table.amounts(table.free, resource, index), 0) // amount).sum())
             for resource, amount in needs.items()
             if amount > 0
         }
+        return found | self._by_volumes(index)
+
+    def _by_volumes(self, index: Ints) -> dict[str, int]:
+        """The same for volumes that pods share, by limit."""
+        columns, shape = self.state.cluster.columns, Shape.of(self.state.cluster.table, self.tree, self.pod_set)
+        found = {}
+        for limit, own, volumes in shape.shared:
+            counts = np.full(len(index), self.pod_set.count, np.int64)
+            have = columns.table.amounts(columns.table.free, limit, index)
+            attach(counts, have, columns.volumes.missing(volumes, limit)[index], own)
+            found[limit] = int(counts.sum())
+        return found
+
+    @property
+    def _needs(self) -> Amounts:
+        volumes = self.state.cluster.table.limited(self.pod_set.attached.own)
+        return {PODS: 1, **self.pod_set.requests, **volumes}

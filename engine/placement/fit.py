@@ -12,10 +12,10 @@ from engine.cluster.fit_counts import CountedShape, Counts, known_shape
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
 from engine.model import PodSet, Policy
-from engine.placement.alignment import Alignment
 from engine.placement.choose import Chooser, Pick
 from engine.placement.exact import SMALL, Work
-from engine.placement.numa_preference import Inner
+from engine.placement.numa.alignment import Alignment
+from engine.placement.numa.numa_preference import Inner
 from engine.placement.slices import Layer, SlicedCounts, Slicer, Unfit, layers_of
 from engine.reasons import Reason
 from engine.results import Refusal
@@ -57,8 +57,10 @@ class Fit:
     def of(cls, state: ClusterState, flavor: str, pod_set: PodSet, effort: int = 0) -> "Fit | Refusal":
         """Count a pod set on a flavor; a refusal where the level or a constraint makes that impossible.
 
-        ``effort``: cells of search beyond greedy, at least; what the size of the tree allows is spent anyway.
+        ``effort``: cells of search beyond greedy, at least; what the size of the tree allows is spent anyway. All pods
+        go where the volumes of all of them reach; `engine.placement.pinned` has the rest.
         """
+        pod_set = pod_set.together
         tree = state.tree(flavor)
         rank = None if tree is None else cls._rank(tree, pod_set)
         if tree is None or rank is None:

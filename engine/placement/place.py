@@ -15,7 +15,8 @@ from engine.model import PodSet
 from engine.placement import refusals
 from engine.placement.fit import Fit
 from engine.placement.group import place_group
-from engine.placement.resize import enlarge, extend, replace, shrink
+from engine.placement.pinned import extend, place_pinned
+from engine.placement.resize import enlarge, replace, shrink
 from engine.results import Placement, Refusal, WorkloadRequest
 
 __all__ = ["enlarge", "extend", "place", "replace", "shrink"]
@@ -91,12 +92,8 @@ def _place_unit(state: ClusterState, request: WorkloadRequest, unit: Unit) -> tu
 
 
 def _place_in(state: ClusterState, flavor: str, unit: Unit, effort: int) -> tuple[Assignment, ...] | Refusal:
+    if len(unit) == 1:
+        found = place_pinned(state, flavor, unit[0], effort)
+        return found if isinstance(found, Refusal) else (found,)
     fit = Fit.of(state, flavor, unit[0], effort)
-    if isinstance(fit, Refusal):
-        return fit
-    if len(unit) > 1:
-        return place_group(state, fit.tree, unit)
-    pick = fit.pick()
-    if pick is None:
-        return refusals.does_not_fit(state, fit)
-    return (fit.assignment(pick),)
+    return fit if isinstance(fit, Refusal) else place_group(state, fit.tree, unit)

@@ -4,8 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 
-from engine.cluster.assignment import Assignment, Slice, slices_of
-from engine.cluster.reservations import with_slices
+from engine.cluster.assignment import Assignment, Slice, slices_of, with_slices
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Path
 from engine.model import PODS, PodSet, Policy, SliceLayer

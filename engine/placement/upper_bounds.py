@@ -39,7 +39,7 @@ class Outlook:
         if tree is None or rank is None or not tree.size:
             return None
         table = state.cluster.table
-        amounts = {PODS: 1, **pod_set.requests}
+        amounts = {PODS: 1, **pod_set.requests, **table.limited(pod_set.attached.own)}
         needs = tuple((resource, amount) for resource, amount in amounts.items() if amount > 0)
         free = tuple(table.amounts(table.free, resource, tree.span) for resource, _ in needs)
         passing = np.ones(tree.size, np.int64)

@@ -11,6 +11,9 @@ from collections.abc import Iterable, Mapping
 from engine.kubelet.machine import NumaPlacement, PodShape
 from engine.model import (
     HOSTNAME_LABEL,
+    NOTHING_ATTACHED,
+    Amounts,
+    Attached,
     Flavor,
     Node,
     NodeTerm,
@@ -29,7 +32,7 @@ from kube.pods import exclusive
 from kube.pods.requests import is_sidecar, parsed, pod_requests
 from kube.pods.shapes import pod_shape
 
-__all__ = ["flavor", "label_selector", "node", "occupies", "pod", "pod_requests", "pod_set", "pod_shape"]
+__all__ = ["flavor", "label_selector", "node", "node_terms", "occupies", "pod", "pod_requests", "pod_set", "pod_shape"]
 
 # Labels whose value differs between the pods of one template: no single requirement stands for them.
 INDEX_LABELS = frozenset({"batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index"})
@@ -39,12 +42,16 @@ MOST_TERMS = 64  # of a pod that runs, which keep others off
 _NOTHING = exclusive.Additions()
 
 
-def node(wire: objects.Node) -> Node:
-    """The node as placement sees it; one whose Ready condition is missing is not ready."""
+def node(wire: objects.Node, attachable: Amounts | None = None) -> Node:
+    """The node as placement sees it; one whose Ready condition is missing is not ready.
+
+    ``attachable``: how many volumes, by limit (`engine.model.volumes_of`).
+    """
     return Node(
         name=wire.metadata.name,
         labels=wire.metadata.labels or {},
         allocatable={name: of_node(amount) for name, amount in parsed(wire.status.allocatable).items()},
+        attachable=attachable or {},
         taints=taints(wire.spec.taints),
         unschedulable=wire.spec.unschedulable,
         ready=objects.is_true(wire.status.conditions, "Ready"),
@@ -63,11 +70,12 @@ def pod(
     shape: PodShape | None = None,
     placement: NumaPlacement | None = None,
     observed: bool = False,
+    attached: Attached = NOTHING_ATTACHED,
 ) -> Pod:
     """A pod bound to a node; ``claim`` is (workload key, pod set name) of the slot that it verifiably fills.
 
     ``shape`` and ``placement``: what its kubelet looks at and what it holds, where the node's inside is known;
-    ``observed``: its node says so, it was not only predicted.
+    ``observed``: its node says so, it was not only predicted. ``attached``: its volumes.
     """
     own, namespace = wire.metadata.labels or {}, wire.metadata.namespace
     labels, repelling = own, _repelling(_anti_affinity(wire.spec), own, namespace)
@@ -86,6 +94,7 @@ def pod(
         shape=shape,
         placement=placement,
         observed=observed,
+        attached=attached,
     )
 
 
@@ -163,11 +172,14 @@ def tolerations(wire: Iterable[objects.Toleration] | None) -> tuple[Toleration, 
 
 def _node_affinity(wire: objects.NodeAffinity | None) -> tuple[NodeTerm, ...] | None:
     required = wire.required_during_scheduling_ignored_during_execution if wire else None
-    if required is None:
-        return None
+    return None if required is None else node_terms(required)
+
+
+def node_terms(wire: objects.NodeSelector) -> tuple[NodeTerm, ...]:
+    """The terms of a node selector, ORed."""
     return tuple(
         NodeTerm(labels=_requirements(term.match_expressions), fields=_requirements(term.match_fields))
-        for term in required.node_selector_terms or ()
+        for term in wire.node_selector_terms or ()
     )
 
 

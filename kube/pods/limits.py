@@ -8,6 +8,7 @@ What counts
   required pod affinity and anti-affinity, and each spread constraint that must hold, with one more for each label,
   expression and key in their selectors; each toleration; each host port. What is only preferred is not read here, and
   does not count.
+- *Claims*: the volumes that have one, or have one made for them.
 - *Values*: those of one expression, and the namespaces of one pod (anti-)affinity term.
 """
 
@@ -32,6 +33,7 @@ MOST_CONTAINERS: Final = 128
 MOST_RESOURCES: Final = 64
 MOST_REQUIREMENTS: Final = 256
 MOST_VALUES: Final = 1024
+MOST_CLAIMS: Final = 128
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -74,6 +76,8 @@ def over_limits(template: PodTemplate | Pod, path: str = "") -> Iterator[TooMany
     if found > MOST_REQUIREMENTS:
         what = "requirements (node selector, tolerations, required affinity and spread, host ports)"
         yield TooMany(at, found, MOST_REQUIREMENTS, what)
+    if len(spec.volumes or ()) > MOST_CLAIMS:
+        yield TooMany(f"{at}.volumes", len(spec.volumes or ()), MOST_CLAIMS, "volumes with a claim")
 
 
 def too_many_parts(spec: PodSpec) -> bool:

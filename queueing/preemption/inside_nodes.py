@@ -179,13 +179,13 @@ class NodesInside:
         uses: list[ZoneUse] = []
         for pod in holder.pods:
             if pod.node == name:
-                _add(requests, {PODS: 1, **pod.requests}, 1)
+                _add(requests, {PODS: 1, **pod.requests, **pod.attached.most}, 1)
                 held = self.state.held_inside(pod)
                 uses += held.zones if held is not None else ()
         for pod_set, assignment in self.state.assignments(holder.workload).items():
             units = self.state.unclaimed_on(holder.workload, pod_set, name)
             if units:
-                _add(requests, {PODS: 1, **assignment.requests}, units)
+                _add(requests, {PODS: 1, **assignment.requests, **assignment.attached.most}, units)
                 for placement in self.state.placements(holder.workload, pod_set, name):
                     uses += placement.zones
         if not requests:
@@ -217,7 +217,7 @@ class NodesInside:
 
     @cached_property
     def _needs(self) -> dict[str, int]:
-        return {PODS: 1, **self.pod_set.requests}
+        return {PODS: 1, **self.pod_set.requests, **self.state.cluster.table.limited(self.pod_set.attached.own)}
 
     def emptied(self, room: NodeRoom) -> int:
         """How many pods the node would take with everybody gone."""

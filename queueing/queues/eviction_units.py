@@ -10,8 +10,7 @@ Rules
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from engine.cluster.assignment import Assignment
-from engine.cluster.reservations import with_slices
+from engine.cluster.assignment import Assignment, with_slices
 from queueing.model import Workload
 
 Path = tuple[str, ...]

@@ -76,7 +76,7 @@ class FlavorUsage:
         rank = self.tree.rank(owner.level)
         for assignment in assignments:
             leaves, units = self._where(assignment)
-            kind = self._kind(assignment.requests)
+            kind = self._kind(assignment.requests | assignment.attached.most)
             if rank is None:
                 self._row(self._number(owner, owner.key), leaves, units, kind)
                 continue

@@ -391,6 +391,10 @@ RIGHTS = {
         spread(WATCH, "flextopos.topogate.dev"),
         spread(WATCH, "noderesourcetopologies.topology.node.k8s.io"),
         spread(WATCH, "priorityclasses.scheduling.k8s.io"),
+        spread(WATCH, "persistentvolumeclaims"),
+        spread(WATCH, "persistentvolumes"),
+        spread(WATCH, "storageclasses.storage.k8s.io"),
+        spread(WATCH, "csinodes.storage.k8s.io"),
         spread("create patch", "events.events.k8s.io"),
     ),
     "agent": spread("get create patch", "flextopos.topogate.dev").union(

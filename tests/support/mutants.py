@@ -43,10 +43,14 @@ KINDS = {
     CLASSES: 1,
     resources.POD_DISRUPTION_BUDGETS: 1,
     resources.NAMESPACES: 1,
+    resources.PERSISTENT_VOLUME_CLAIMS: 6,
+    resources.PERSISTENT_VOLUMES: 5,
+    resources.STORAGE_CLASSES: 2,
+    resources.CSI_NODES: 2,
 }
 TENANTS = (
     *(resources.JOBS, resources.PODS, resources.JOB_SETS, resources.LEADER_WORKER_SETS, resources.WORKLOADS),
-    *(resources.LOCAL_QUEUES, resources.POD_DISRUPTION_BUDGETS),
+    *(resources.LOCAL_QUEUES, resources.POD_DISRUPTION_BUDGETS, resources.PERSISTENT_VOLUME_CLAIMS),
 )
 BLOCK_OF = 480  # numbers; in every other block are objects that tenants may make, and no others
 FOREIGN = frozenset({resources.JOB_SETS, resources.LEADER_WORKER_SETS, resources.NODE_RESOURCE_TOPOLOGIES})
@@ -202,6 +206,9 @@ REQUESTS = (
     {KEYS.required[0]: RACK, constants.NUMA_POLICY: "single-numa-node"},
     {KEYS.required[0]: HOST, constants.GPU_LINK: "require", constants.NUMA_RESOURCES: "cpu,nvidia.com/gpu"},
 )
+ZONES = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region")
+DRIVERS = ("ebs.csi.aws.com", "kubernetes.io/aws-ebs", "kubernetes.io/no-provisioner", "d" * 300, "", "x/y", "wild")
+MODES = ("ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany", "ReadWriteOncePod")
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 
 
@@ -300,6 +307,10 @@ class _Maker:
             CLASSES: self.priority_class,
             resources.POD_DISRUPTION_BUDGETS: self.budget,
             resources.NAMESPACES: dict,
+            resources.PERSISTENT_VOLUME_CLAIMS: self.claim,
+            resources.PERSISTENT_VOLUMES: self.volume,
+            resources.STORAGE_CLASSES: self.storage_class,
+            resources.CSI_NODES: self.csi_node,
         }
         dice = self.dice
         body = makers[self.resource]()
@@ -478,7 +489,109 @@ class _Maker:
             spec["hostNetwork"] = True
         if dice.maybe(0.1):
             spec["terminationGracePeriodSeconds"] = dice.one(0, 1, MOST, 2**63 - 1, -1)
-        return spec
+        return spec | self.pod_volumes()
+
+    # --- volumes -------------------------------------------------------------------------------------------------
+
+    def pod_volumes(self):
+        dice = self.dice
+        if not dice.maybe(0.2):
+            return {}
+        some = [self.pod_volume(f"v{each}") for each in range(dice.randint(1, 3))]
+        return {"volumes": [{**dice.choice(some), "name": f"v{each}"} for each in range(dice.many(3, 10_000))]}
+
+    def pod_volume(self, name):
+        dice = self.dice
+        claim = dice.one(self.near(resources.PERSISTENT_VOLUME_CLAIMS), "nosuch", name, "c" * 5000, dice.text() or "x")
+        return {
+            "name": name,
+            **dice.one(
+                {"persistentVolumeClaim": {"claimName": claim}},
+                {"persistentVolumeClaim": {"claimName": claim, "readOnly": True}},
+                {"ephemeral": {"volumeClaimTemplate": {"spec": self.claim_spec()}}},
+                {"emptyDir": {}},
+            ),
+        }
+
+    def claim_spec(self):
+        dice = self.dice
+        found = {"accessModes": [dice.choice(MODES) for _ in range(dice.randint(1, 2))]}
+        found["resources"] = {"requests": {"storage": dice.quantity()}}
+        if dice.maybe(0.8):
+            found["storageClassName"] = dice.one("", self.near(resources.STORAGE_CLASSES), "nosuch")
+        if dice.maybe(0.2):
+            found["selector"] = self.selector()
+        if dice.maybe(0.2):
+            found["volumeMode"] = dice.one("Block", "Filesystem")
+        return found
+
+    def claim(self):
+        dice = self.dice
+        spec, annotations = self.claim_spec(), {}
+        if dice.maybe(0.5):
+            spec["volumeName"] = dice.one(self.near(resources.PERSISTENT_VOLUMES), "nosuch", "v" * 5000)
+        if dice.maybe(0.6):
+            annotations["pv.kubernetes.io/bind-completed"] = dice.text()
+        if dice.maybe(0.2):
+            annotations["volume.kubernetes.io/selected-node"] = dice.one(*NODES, "nowhere", dice.text())
+        if dice.maybe(0.1):
+            annotations["volume.beta.kubernetes.io/storage-class"] = dice.text()
+        found = {"spec": spec, "status": {"phase": dice.one("Bound", "Bound", "Pending", "Lost")}}
+        if dice.maybe(0.2):
+            found["owners"] = [self.owner(resources.PODS)]
+        return {**found, "annotations": annotations}
+
+    def volume(self):
+        dice = self.dice
+        spec = {
+            "capacity": {"storage": dice.quantity()},
+            "accessModes": [dice.choice(MODES) for _ in range(dice.randint(1, 2))],
+            "storageClassName": dice.one("", self.near(resources.STORAGE_CLASSES), "nosuch"),
+        }
+        if dice.maybe(0.6):
+            claim = self.near(resources.PERSISTENT_VOLUME_CLAIMS)
+            spec["claimRef"] = {"namespace": dice.one(*NAMESPACES), "name": claim, "uid": dice.one("", claim)}
+        if dice.maybe(0.7):
+            terms = [{"matchExpressions": self.expressions()} for _ in range(dice.randint(0, 3))]
+            terms *= dice.many(1, 10_000)
+            spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
+        spec |= dice.one(
+            {"csi": {"driver": dice.choice(DRIVERS) or "x", "volumeHandle": dice.text()}},
+            {"awsElasticBlockStore": {"volumeID": dice.text()}},
+            {"local": {"path": "/x"}},
+        )
+        phase = dice.one("Available", "Available", "Bound", "Released", "Failed", "Pending")
+        labels = {dice.choice(ZONES): dice.one("a", "a__b", "__", dice.label())} if dice.maybe(0.4) else {}
+        return {"spec": spec, "status": {"phase": phase}, "labels": labels}
+
+    def storage_class(self):
+        dice = self.dice
+        found = {
+            "provisioner": dice.choice(DRIVERS),
+            "volumeBindingMode": dice.one("WaitForFirstConsumer", "WaitForFirstConsumer", "Immediate"),
+        }
+        if dice.maybe(0.5):
+            found["allowedTopologies"] = [
+                {
+                    "matchLabelExpressions": [
+                        {"key": dice.one(RACK, BLOCK, "nosuch"), "values": [dice.label() for _ in range(dice.many())]}
+                        for _ in range(dice.many(2, 100))
+                    ]
+                }
+                for _ in range(dice.many(2, 1000))
+            ]
+        default = "storageclass.kubernetes.io/is-default-class"
+        return {**found, "annotations": {default: dice.one("true", "false", dice.text())} if dice.maybe(0.3) else {}}
+
+    def csi_node(self):
+        dice = self.dice
+        drivers = []
+        for each in range(dice.many(2, 3000)):
+            driver = {"name": dice.one(*DRIVERS, f"driver-{self.number}-{each}"), "nodeID": dice.text()}
+            if dice.maybe(0.8):
+                driver["allocatable"] = {"count": dice.one(0, 1, 2, 5, MOST)} if dice.maybe(0.9) else {}
+            drivers.append(driver)
+        return {"name": dice.one(*NODES, self.near(resources.NODES)), "spec": {"drivers": drivers}}
 
     def expressions(self, keys=(RACK, BLOCK, HOST, POOL, "app", "nosuch")):
         dice = self.dice

@@ -18,6 +18,8 @@ from kube.objects import (
     ResourceFlavorSpec,
     key,
 )
+from kube.pods.volumes import claims_of
+from kube.volumes.binding import Storage, host_of, is_available
 from queueing.cycle.cycle import cycle
 from ungater.cache.cache import Cache
 from ungater.cache.stores import Stores
@@ -29,6 +31,7 @@ from ungater.model.workload_entry import ObservedWorkload
 from ungater.model.workload_object import Workload
 from ungater.numa.node_topologies import Sources
 
+VOLUMES = ("claim", "volume", "storage_class", "csi_node")
 FLAVOR = ResourceFlavor(
     metadata=ObjectMeta(name="gpu"),
     spec=ResourceFlavorSpec(node_labels={"pool": "gpu"}, topology=FlavorTopology(levels=LEVELS)),
@@ -60,7 +63,7 @@ class World:
         self.mismatches = []
         self.reads = False  # whether owners are read that tell how many pods they make
         kinds = ("node", "flavor", "class", "job", "workload", "pod", "namespace", "cluster_queue", "local_queue")
-        self.stores = {kind: {} for kind in kinds}
+        self.stores = {kind: {} for kind in (*kinds, *VOLUMES)}
         self.asked: list[str] = []
         self.waits: list[tuple[str, float]] = []  # the same, with the seconds until they are to be looked at
         self.memory = self.make()
@@ -84,7 +87,25 @@ class World:
             cluster_queue=lambda _: None,
             nodes=Sources(self.stores["node"].get, self.topologies.get, lambda _: None),
             reads=lambda _kind, _group: self.reads,
+            pods_with=self.pods_with,
+            storage=Storage(
+                claim=self.stores["claim"].get,
+                volume=self.stores["volume"].get,
+                storage_class=self.stores["storage_class"].get,
+                classes=self.stores["storage_class"].values,
+                available=self.available,
+                local=lambda host: [one for one in self.stores["volume"].values() if host and host_of(one) == host],
+                csi_node=self.stores["csi_node"].get,
+            ),
         )
+
+    def pods_with(self, name):
+        pods = self.stores["pod"].values()
+        return [pod for pod in pods if name in {f"{pod.metadata.namespace}/{one.name}" for one in claims_of(pod)}]
+
+    def available(self, name):
+        volumes = self.stores["volume"].values()
+        return [one for one in volumes if one.spec.storage_class_name == name and is_available(one)]
 
     def workload(self, name):
         return self.stores["workload"].get(name)
@@ -112,11 +133,16 @@ class World:
         name, store = key(obj), self.stores[kind]
         old, store[name] = store.get(name), obj
         event = Event(EventKind.MODIFIED if old else EventKind.ADDED, name, old, obj)
-        told_of(self.memory, kind)(event)
+        self.hears(kind, event)
 
     def drop(self, kind, obj):
         old = self.stores[kind].pop(key(obj))
-        told_of(self.memory, kind)(Event(EventKind.DELETED, key(old), old, None))
+        self.hears(kind, Event(EventKind.DELETED, key(old), old, None))
+
+    def hears(self, kind, event):
+        told_of(self.memory, kind)(event)
+        if kind == "pod":
+            self.memory.volumes.on_pod(event)
 
     def refused(self, job):
         """Wait, and be refused by a cycle: the refusal."""
@@ -153,6 +179,10 @@ def told_of(memory, kind):
         "namespace": memory.config.on_namespace,
         "cluster_queue": memory.config.on_cluster_queue,
         "local_queue": memory.config.on_local_queue,
+        "claim": memory.volumes.on_claim,
+        "volume": memory.volumes.on_volume,
+        "storage_class": memory.volumes.on_class,
+        "csi_node": memory.volumes.on_csi_node,
     }[kind]
 
 

@@ -6,7 +6,8 @@ Rules
   patch marked it, and its node selector names one of the Workload's slots. What a user wrote on a pod decides nothing.
 - `load` rebuilds everything from lists in a fixed order, so a restart ends in the same state as having been there.
 
-What an event changes is said in one file a kind: `jobs`, `pod_groups`, `pods`, `workloads`, `nodes`, `config`, `pdb`.
+What an event changes is said in one file a kind: `jobs`, `pod_groups`, `pods`, `workloads`, `nodes`, `config`,
+`volumes`, `pdb`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,6 +32,7 @@ from ungater.cache.held.admissions import Admissions
 from ungater.cache.held.charges import Charges
 from ungater.cache.held.left_pods import LeftPods
 from ungater.cache.held.pod_sets import RequestedPodSets, anywhere
+from ungater.cache.held.pod_volumes import PodVolumes
 from ungater.cache.held.reservations import Reservations
 from ungater.cache.jobs import JobEvents
 from ungater.cache.nodes import NodeEvents
@@ -38,6 +40,7 @@ from ungater.cache.pod_groups import PodGroups
 from ungater.cache.pods import PodEvents
 from ungater.cache.stores import Stores
 from ungater.cache.views import JobViews, View
+from ungater.cache.volumes import VolumeEvents
 from ungater.cache.workloads import WorkloadEvents
 from ungater.guard import Guard
 from ungater.model.actions import MissingPods, ReconcileContext
@@ -83,7 +86,8 @@ class Cache:
         self.mismatches = PlacementMismatches(enqueue, broken, unreported, notices.mismatch, clock.monotonic)
         self.in_flight = InFlightPods(self.state, self.topologies, enqueue, self.entries.of_workload, clock=clock)
         self.priorities = PriorityClasses()
-        kept_apart, class_rules = partial(anywhere, self.priorities), ClassRules()
+        self.pod_volumes = volumes = PodVolumes(stores.storage, stores.pods_with, self.state, keys)
+        kept_apart, class_rules = partial(anywhere, self.priorities, volumes), ClassRules()
         self.reservations = Reservations(
             self.state, queueing, self.priorities.of_pods, kept_apart, clock.now, classes=class_rules
         )
@@ -99,15 +103,16 @@ class Cache:
             guard=self.guard,
             clock=clock.monotonic,
         )
-        self.pod_sets = RequestedPodSets(core, self.priorities)
-        self._charges = charges = Charges(core, class_rules)
+        self.pod_sets = RequestedPodSets(core, self.priorities, volumes)
+        self._charges = charges = Charges(core, class_rules, volumes)
         self.left_pods = left = LeftPods(core)
         self.admissions = Admissions(core, self.reservations, self.pod_sets, charges, left)
-        self.views = JobViews(core, self.admissions, view)
+        self.views = JobViews(core, self.admissions, volumes, view)
         self.pod_groups = groups = PodGroups(core, self.views, batch_seconds)
         self.pods = PodEvents(core, groups, charges, left, batch_seconds)
         self.jobs = JobEvents(core, self.views, groups, self.pods, charges=charges, left_pods=left)
-        self.nodes = NodeEvents(core, charges, left)
+        self.nodes = NodeEvents(core, charges, left, volumes)
+        self.volumes = VolumeEvents(core, self.nodes, charges, volumes)
         self.workloads = WorkloadEvents(core, self.admissions, groups)
         self.classes = ClassEvents(core, self.priorities, class_rules, self.reservations.classes_changed)
         self.config = ConfigEvents(core, self.reservations.forget_namespace)
@@ -130,6 +135,8 @@ class Cache:
             checks=self.admissions.checks_of,
             losing=lambda entry: self.reservations.losing(entry.key),
             outsiders=self.admissions.outsiders,
+            unready=self.pod_volumes.hindrance,
+            choices=self.pod_volumes.choices,
         )
 
     # --- reading -------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """What the event of a node changes, or of what is published about its inside."""
 
+from crds.constants import HOSTNAME_LABEL
 from kube import objects
 from kube.informer import Event
 from kube.pods import convert
@@ -7,13 +8,14 @@ from kube.topologies import FlexTopo, NodeResourceTopology
 from ungater.cache.core import Core
 from ungater.cache.held.charges import Charges
 from ungater.cache.held.left_pods import LeftPods
+from ungater.cache.held.pod_volumes import PodVolumes
 from ungater.numa.node_topologies import worth_a_look
 
 
 class NodeEvents:
     """See the module."""
 
-    def __init__(self, core: Core, charges: Charges, left_pods: LeftPods) -> None:
+    def __init__(self, core: Core, charges: Charges, left_pods: LeftPods, volumes: PodVolumes) -> None:
         self._core = core
         self._state = core.state
         self._stores = core.stores
@@ -26,12 +28,13 @@ class NodeEvents:
         self._mismatches = core.inside.mismatches
         self._charges = charges
         self._left_pods = left_pods
+        self._volumes = volumes
         self._missing: dict[str, float] = {}  # deleted nodes: since when, on the monotonic clock
         self._changed: set[str] = set()  # nodes, since it was looked who has slots there
 
     def load(self, node: objects.Node) -> None:
         """A node that is there at a start."""
-        self._state.set_node(convert.node(node))
+        self._state.set_node(convert.node(node, self._volumes.attachable(node)))
         self._topologies.refresh(node.metadata.name)
 
     def on_node(self, event: Event[objects.Node]) -> None:
@@ -45,7 +48,7 @@ class NodeEvents:
             self._in_flight.forget(event.key)
         else:
             self._missing.pop(event.key, None)
-            if changed := self._state.set_node(convert.node(event.new)):
+            if changed := self._state.set_node(convert.node(event.new, self._volumes.attachable(event.new))):
                 self._core.queue_inadmissible()
         if event.new is None or event.old is None or worth_a_look(event.old, event.new):
             self._look_inside(event.key)
@@ -56,6 +59,19 @@ class NodeEvents:
             for pod in self._stores.pods_on(event.key):
                 if pod.metadata.deletion_timestamp is not None:
                     self._left_pods.pay(pod, self._entries.of_pod(pod))
+
+    def attaches(self, name: str) -> None:
+        """A node attaches another number of volumes."""
+        node = self._stores.nodes.node(name)
+        if node is not None and self._state.set_node(convert.node(node, self._volumes.attachable(node))):
+            self._core.queue_inadmissible(self._state.flavors_on(name))
+
+    def named(self, host: str) -> list[str]:
+        """The names of the nodes with this host name."""
+        node = self._state.nodes.get(host)
+        if node is not None and node.labels.get(HOSTNAME_LABEL) == host:
+            return [host]
+        return [node.name for node in self._state.nodes.values() if node.labels.get(HOSTNAME_LABEL) == host]
 
     def on_topology(self, event: Event[NodeResourceTopology]) -> None:
         """What a node's exporter publishes came, changed or went."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from kube.objects import Pod
 from kube.parents import JobSet, LeaderWorkerSet
 from kube.queues import ClusterQueue
+from kube.volumes.binding import Storage
 from ungater.model.workload_object import Workload
 from ungater.numa.node_topologies import Sources
 
@@ -17,7 +18,7 @@ class Stores:
     ``pods_of``: by the id of who owns them (`ungater.jobs.pod_group.owner_key`); ``pods_on``: by the name of their
     node. ``workload``, ``jobset`` and ``leader_set``: by ``namespace/name``; ``cluster_queue``: by name. ``nodes``: a
     node's objects by its name. ``reads``: whether owners of a kind and API group are read, that tell how many pods they
-    make of each kind.
+    make of each kind. ``pods_with``: by the key of a claim that they have; ``storage``: claims, volumes, classes.
     """
 
     pods_of: Callable[[str], Iterable[Pod]]
@@ -28,3 +29,5 @@ class Stores:
     cluster_queue: Callable[[str], ClusterQueue | None]
     nodes: Sources
     reads: Callable[[str, str], bool]
+    pods_with: Callable[[str], Iterable[Pod]]
+    storage: Storage

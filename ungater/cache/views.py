@@ -7,6 +7,7 @@ from engine.model import Node
 from kube import objects
 from ungater.cache.core import Core
 from ungater.cache.held.admissions import Admissions
+from ungater.cache.held.pod_volumes import PodVolumes
 from ungater.jobs.pod_group import GONE
 from ungater.model.job_view import JobView
 from ungater.model.workload_entry import WorkloadEntry
@@ -19,7 +20,7 @@ View = Callable[[JobView, WorkloadEntry | None, Mapping[str, Node]], JobView]  #
 class JobViews:
     """See the module. ``view``: how everything here is to look at a job; None: as it is."""
 
-    def __init__(self, core: Core, admissions: Admissions, view: View | None) -> None:
+    def __init__(self, core: Core, admissions: Admissions, volumes: PodVolumes, view: View | None) -> None:
         self._state = core.state
         self._stores = core.stores
         self._queues = core.queues
@@ -27,6 +28,7 @@ class JobViews:
         self._owners = core.entries.owners
         self._enqueue = core.enqueue
         self._admissions = admissions
+        self._volumes = volumes
         self._gated_orphans = core.entries.gated_orphans
         self._view = view
 
@@ -96,6 +98,7 @@ class JobViews:
     def drop(self, uid: str) -> None:
         """A job is gone, or is no workload of its own: all that is held for it is given back."""
         entry = self._entries.drop(uid)
+        self._volumes.forget(uid)
         if entry is not None:
             self._admissions.free(entry)
 

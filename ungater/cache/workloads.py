@@ -94,7 +94,12 @@ class WorkloadEvents:
     def removed(self, entry: WorkloadEntry) -> None:
         """Its Workload was deleted by us; whatever is still heard of that one is old, also by an entry made anew."""
         if entry.observed is not None:
-            self._entries.note_removed(entry.observed.uid)
+            there = self._stores.workload(entry.key)
+            # Of two owners whose Workloads have one name, one is not told of its end: it may have come already.
+            if self._entries.of_workload(entry.key) is entry or (
+                there is not None and there.metadata.uid == entry.observed.uid
+            ):
+                self._entries.note_removed(entry.observed.uid)
             entry.mark_deleted(entry.observed.uid)
         entry.forget_workload()
 

@@ -114,8 +114,8 @@ class Executor:
         """Do it; True where something was awaited, so that the rest may be stale."""
         cache = self._cache
         match instruction:
-            case Enqueue(lost, until, asked):
-                entry.want(lost, asked, self._clock.now())
+            case Enqueue(lost, until, asked, urgent):
+                entry.want(lost, asked, self._clock.now(), urgent=urgent)
                 cache.admissions.enter(entry, until)
                 self._saw(entry.id)
                 self._scheduler.withdraw(entry)

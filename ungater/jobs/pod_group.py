@@ -369,7 +369,7 @@ def _template(
     pod = gated[-1] if gated else pods[-1]
     meta = pod.metadata
     annotations = {key: text for key, text in (meta.annotations or {}).items() if key not in (keys.workload, *_WRITTEN)}
-    spec = msgspec.structs.replace(pod.spec, node_name="", scheduling_gates=None)
+    spec = msgspec.structs.replace(pod.spec, node_name="", scheduling_gates=None, volumes=None)  # those differ
     if not is_gated(pod, keys.gate):
         spec = msgspec.structs.replace(spec, node_selector=None, affinity=_anywhere(spec.affinity))
     template = PodTemplate(metadata=ObjectMeta(labels=meta.labels, annotations=annotations), spec=spec)

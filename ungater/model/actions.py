@@ -36,12 +36,13 @@ class Enqueue(_Instruction, frozen=True):
     """Wait for a place; with slots already, for more of them, or for others in place of the ``lost``.
 
     ``until``: not before that time (seconds since the epoch). ``asked``: by pod set, what its pods ask for where that
-    is more than was granted to each.
+    is more than was granted to each. ``urgent``: where there is no other place in time, all of it is put back.
     """
 
     lost: Moves = {}
     until: float = 0.0
     asked: Mapping[str, Amounts] = {}
+    urgent: bool = True
 
 
 class Dequeue(_Instruction, frozen=True):
@@ -224,6 +225,14 @@ class Losing(_Instruction, frozen=True):
 
 
 @dataclass(frozen=True)
+class PodChoice:
+    """The slots that a gated pod may go to, by where its volumes reach; ``why`` it may not go at all, if so."""
+
+    slots: frozenset[int]
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class MissingPods:
     """So many seconds have pods to come for which something is held: those that never were there, and others."""
 
@@ -257,3 +266,6 @@ class ReconcileContext:
     outsiders: Callable[[WorkloadEntry], tuple[tuple[Pod, str], ...]] = (
         lambda _entry: ()
     )  # pods that are to make room for it
+    unready: Callable[[WorkloadEntry], str | None] = lambda _entry: None  # why it waits for its volumes
+    # By uid of those gated pods whose volumes do not let them go to all of the slots: to which.
+    choices: Callable[[WorkloadEntry, PodSetSlots, Collection[Pod]], Mapping[str, PodChoice]] = lambda *_: {}

@@ -7,11 +7,13 @@ Rules
   does one whose node is gone or not ready: nobody there ends it, and its replacement needs a place now.
 - An expectation (a patch that was sent) counts like an ungated pod, and never names another slot for the same pod, so a
   patch whose answer was lost is sent again to the same place and cannot give a slot away twice.
+- A pod whose volumes do not reach all nodes goes to a slot that they reach, or to none; such pods choose first.
 - Rank order: the rank's position among the ranks that are still to finish is its slot; one out of range and a pod
   without a rank take what is free, first slot first. A rank twice does so too, but where the owner keeps one pod a rank
   (an Indexed Job) the second waits: its owner deletes one of them, and a free slot belongs to a rank that is to come.
 """
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +30,7 @@ from ungater.model.pod_set_slices import Homes, Layer
 Values = tuple[str, ...]
 Position = Callable[[int], int | None]
 RankOf = Callable[[Pod], int | None]
+NO_CHOICE: Mapping[str, Collection[int]] = {}
 
 
 class Slot(msgspec.Struct, frozen=True, gc=False):
@@ -208,12 +211,13 @@ def assign(  # noqa: PLR0917  (pods and slots, and what is known of ranks)
     taken: Mapping[int, int] | None = None,
     layers: Sequence[Layer] = (),
     rank_of: RankOf = rank_of,
+    only: Mapping[str, Collection[int]] = NO_CHOICE,
 ) -> list[tuple[Pod, int]]:
     """Slots for gated pods, in rank order: (pod, slice). Pods for which nothing is free are left out.
 
     ``position`` maps a rank to its place in rank order, None for a rank that is done or out of range. ``taken``: the
     ranks that hold a slot and where, where a rank has one pod at a time; None where ranks may repeat. ``layers``: of
-    slices whose ranks have to be together.
+    slices whose ranks have to be together. ``only``: by uid, the slices that a pod may go to, where those are not all.
     """
     free = list(free)
     unique = taken is not None
@@ -221,8 +225,8 @@ def assign(  # noqa: PLR0917  (pods and slots, and what is known of ranks)
     homes = _homes(layers, slots, free, taken or {})
     placed: list[tuple[Pod, int]] = []
     rest: list[Pod] = []
-    for pod in sorted(waiting, key=lambda pod: _order(pod, rank_of)):
-        rank = rank_of(pod)
+    for pod in sorted(waiting, key=lambda pod: (_choosy(pod, only if homes is None else {}), _order(pod, rank_of))):
+        rank, may = rank_of(pod), only.get(pod.metadata.uid)
         if unique and rank is not None:
             if rank in ranks:
                 continue
@@ -234,6 +238,10 @@ def assign(  # noqa: PLR0917  (pods and slots, and what is known of ranks)
             if index is None:
                 continue
             homes.note(rank, index)
+        if may is not None and (index is None or index not in may or not free[index]):
+            index = next((at for at in sorted(may) if free[at]), None) if homes is None else None
+            if index is None:
+                continue
         if index is not None and free[index] > 0:
             free[index] -= 1
             placed.append((pod, index))
@@ -332,6 +340,12 @@ def _to_go(pods: list[Pod], count: int) -> list[Pod]:
     return sorted(
         pods, key=lambda pod: (not pod.spec.node_name, pod.metadata.creation_timestamp or "", pod.metadata.name)
     )[-count:]
+
+
+def _choosy(pod: Pod, only: Mapping[str, Collection[int]]) -> float:
+    """Who may go to few slices comes first."""
+    may = only.get(pod.metadata.uid)
+    return math.inf if may is None else len(may)
 
 
 def _order(pod: Pod, rank_of: RankOf) -> tuple[int, str]:

@@ -222,14 +222,14 @@ class WorkloadEntry:
 
     # --- while it waits ------------------------------------------------------------------------------------------
 
-    def want(self, lost: Moves, asked: Mapping[str, Amounts], now: float) -> None:
+    def want(self, lost: Moves, asked: Mapping[str, Amounts], now: float, *, urgent: bool = True) -> None:
         """It waits for a place, for others than its ``lost`` slots, or for what its pods ask for (``asked``).
 
-        ``now``: seconds since the epoch.
+        ``now``: seconds since the epoch. ``urgent``: nobody can run on the lost slots, so there is a time for that.
         """
         self.refused = self.refused if asked == self.asked else None  # that was about something else
         self.lost, self.asked = lost, asked
-        self.lost_at = (self.lost_at or now) if lost else None
+        self.lost_at = (self.lost_at or now) if lost and urgent else None
 
     def want_nothing(self) -> None:
         """It waits for nothing any more."""

@@ -170,7 +170,8 @@ def hindered(entry: WorkloadEntry, rules: ReconcileContext) -> tuple[Reason, str
             return error.reason, str(error)
     if (owner.queue or not owner.suspended) and owner.count == 0:
         return Reason.PENDING, "the job asks for no pods now (parallelism 0)"
-    return None
+    unready = rules.unready(entry)
+    return (Reason.VOLUME_NOT_READY, f"it waits for its volumes: {unready}") if unready is not None else None
 
 
 def _suspended(entry: WorkloadEntry, rules: ReconcileContext) -> list[Instruction]:

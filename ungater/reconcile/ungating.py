@@ -4,7 +4,7 @@ Plain functions of what was seen, like `ungater.reconcile.reconcile`.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from crds.constants import Keys
 from engine.reasons import Reason
@@ -27,10 +27,11 @@ from ungater.model.conditions import WantedCondition
 from ungater.model.job_view import PodSetView
 from ungater.model.pod_slots import PodSetSlots, Tally, assign, finished, is_gated, tally
 from ungater.model.workload_entry import WorkloadEntry
-from ungater.reconcile import granted, missing_pods, pods_ready
+from ungater.reconcile import granted, missing_pods, pods_ready, volume_slots
 from ungater.reconcile.granted import Barred
 from ungater.reconcile.pods_ready import SOON
 from ungater.reconcile.resize import give_back, resize
+from ungater.reconcile.volume_slots import VolumeSlots
 
 DETAILS_AFTER = 10.0  # seconds: the same reason in other words
 RETELL_AFTER = 60.0  # seconds between two events that only differ in their details
@@ -106,11 +107,11 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
         *(Ungate(pod, index) for look in looks for pod, index in look.going),
         *gone,
         *(
-            (give_back(entry, counted, now) or [Enqueue(moves, asked=asked)])
+            (give_back(entry, counted, now) or [Enqueue(moves, asked=asked, urgent=any(map(_urgent, looks)))])
             if moves
             else resize(entry, counted, asked, now, rules.outsiders(entry))
         ),
-        *(_say_why(entry, barred, rules, now) or _say(entry, looks, now)),
+        *(_say_why(entry, barred, rules, now) or _say_volumes(entry, looks, now) or _say(entry, looks, now)),
     ]
 
 
@@ -168,6 +169,7 @@ class _Look:
     moves: tuple[tuple[int, int], ...]
     unplaced: int
     barred: tuple[Barred, ...] = ()
+    volumes: VolumeSlots = field(default_factory=VolumeSlots)
 
     def crowded(self, index: int) -> bool:
         """Whether more pods are in a slice than it has slots now: a patch that failed is not tried until one went."""
@@ -179,21 +181,30 @@ class _Look:
     ) -> "_Look":
         slots = entry.slots_in[pod_set.name]
         taken = None if pod_set.ranks is None else counted.ranks
-        layers = entry.layers_of(pod_set)
+        layers, choices = entry.layers_of(pod_set), rules.choices(entry, slots, counted.waiting)
+        only = {uid: choice.slots for uid, choice in choices.items()}
         placed = assign(
-            counted.waiting, counted.free(slots), slots, pod_set.position, taken, layers, rank_of=pod_set.rank
+            counted.waiting, counted.free(slots), slots, pod_set.position, taken, layers, pod_set.rank, only
         )
         lost = _lost(entry, pod_set, slots, counted, placed, rules)
         refused = _refused(slots, counted, placed, rules.avoided(entry, pod_set, now))
-        moves = tuple(sorted({**refused, **lost}.items()))
-        held_back = {index for index, _ in moves}
+        volumes = VolumeSlots.of(slots, counted, placed, choices)
+        moves = tuple(sorted({**volumes.moves, **refused, **lost}.items()))
+        held_back = {*refused, *lost}  # of slots that others of their slice leave for their volumes, the rest stays
         more = granted.to_come(entry)
         bars = {pod.metadata.uid: Barred.of(entry, pod_set.name, pod, rules.keys, more) for pod, _ in placed}
         barred = tuple([one for one in bars.values() if one is not None])
         going = tuple([(pod, at) for pod, at in placed if at not in held_back and bars[pod.metadata.uid] is None])
         unplaced = len(counted.waiting) - len(placed)
         only_refused = tuple(sorted(refused.keys() - lost.keys()))
-        return cls(pod_set.name, slots, counted, going, tuple(sorted(lost)), only_refused, moves, unplaced, barred)
+        return cls(
+            pod_set.name, slots, counted, going, tuple(sorted(lost)), only_refused, moves, unplaced, barred, volumes
+        )
+
+
+def _urgent(look: _Look) -> bool:
+    """Whether slots have to move on which nobody can run; those that volumes do not reach may stay as they are."""
+    return bool(look.lost or look.refused)
 
 
 def _lost(  # noqa: PLR0917
@@ -296,6 +307,12 @@ def _say_barred(entry: WorkloadEntry, barred: Sequence[Barred], now: float) -> l
     if found is None:
         return []
     return _warn(entry, *found, now)
+
+
+def _say_volumes(entry: WorkloadEntry, looks: Sequence[_Look], now: float) -> list[Instruction]:
+    """Why pods stay gated for their volumes; slots that are lost are told of first."""
+    found = volume_slots.told(entry, [look.volumes for look in looks])
+    return _warn(entry, *found, now) if found is not None and not any(look.lost for look in looks) else []
 
 
 def _say_missing(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[Instruction]:

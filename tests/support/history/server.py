@@ -57,6 +57,10 @@ SERVED = {
         resources.LOCAL_QUEUES,
         resources.PRIORITY_CLASSES,
         resources.POD_DISRUPTION_BUDGETS,
+        resources.PERSISTENT_VOLUME_CLAIMS,
+        resources.PERSISTENT_VOLUMES,
+        resources.STORAGE_CLASSES,
+        resources.CSI_NODES,
     )
 }
 STATUS = {

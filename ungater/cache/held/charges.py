@@ -8,6 +8,7 @@ from engine.model import Pod
 from kube import objects
 from kube.pods import convert
 from ungater.cache.core import Core
+from ungater.cache.held.pod_volumes import PodVolumes
 from ungater.jobs.pod_group import mark_of
 from ungater.model.class_rules import ClassRules
 from ungater.model.pod_slots import finished, is_gated
@@ -23,7 +24,7 @@ class Charges:
     and its node selector names one of the Workload's slots. What a user wrote on a pod decides nothing.
     """
 
-    def __init__(self, core: Core, class_rules: ClassRules) -> None:
+    def __init__(self, core: Core, class_rules: ClassRules, volumes: PodVolumes) -> None:
         self._core = core
         self._keys = core.keys
         self._state = core.state
@@ -35,12 +36,13 @@ class Charges:
         self._in_flight = core.inside.in_flight
         self._mismatches = core.inside.mismatches
         self._class_rules = class_rules
+        self._volumes = volumes
 
     def charge(self, pod: objects.Pod) -> None:
         """Charge a pod that has not finished where it is bound, with its claim, or heads for; others take nothing."""
         if not pod.spec.node_name:
             if node := self._heads_for(pod):
-                self._state.set_pod(convert.pod(_bound(pod, node)))
+                self._state.set_pod(convert.pod(_bound(pod, node), attached=self._volumes.attached(pod)))
             elif objects.key(pod) in self._state.pods:
                 self.give_back(pod)
             return
@@ -53,7 +55,10 @@ class Charges:
         try:
             shape, placement = self._topologies.of_pod(pod, self._placement_sent(pod))
             observed = placement is not None and self._topologies.observed(pod)
-            self._state.set_pod(convert.pod(pod, self._claim(pod), shape=shape, placement=placement, observed=observed))
+            claim, attached = self._claim(pod), self._volumes.attached(pod)
+            self._state.set_pod(
+                convert.pod(pod, claim, shape=shape, placement=placement, observed=observed, attached=attached)
+            )
         except Exception as error:  # noqa: BLE001  (told by the guard)
             self._guard.failed("pod", objects.key(pod), error)
             self._state.set_pod(Pod(key=objects.key(pod), node=node, requests={}))  # one pod, at least

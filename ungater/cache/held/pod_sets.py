@@ -11,6 +11,7 @@ from kube.pods import convert
 from queueing.model import at_least
 from ungater.cache.config import PriorityClasses
 from ungater.cache.core import Core
+from ungater.cache.held.pod_volumes import PodVolumes
 from ungater.model.job_view import JobView, PodSetView
 from ungater.model.pod_slots import PodSetSlots, finished
 from ungater.model.workload_entry import WorkloadEntry
@@ -21,10 +22,11 @@ SHARED = "exclusive"  # the group of pod sets that have a domain alone, together
 class RequestedPodSets:
     """See the module."""
 
-    def __init__(self, core: Core, priorities: PriorityClasses) -> None:
+    def __init__(self, core: Core, priorities: PriorityClasses, volumes: PodVolumes) -> None:
         self._state = core.state
         self._queues = core.queues
         self._priorities = priorities
+        self._volumes = volumes
         self._in_flight = core.inside.in_flight
         self._mismatches = core.inside.mismatches
 
@@ -58,6 +60,7 @@ class RequestedPodSets:
             without=self.avoided(entry, owned),
             added=self._priorities.added(owned),
         )
+        found = self._volumes.added(entry, owned, found)
         more = at_least(entry.asked.get(owned.name, {}), entry.granted(owned.name) or {})
         if (entry.job.foretold or entry.asked_for_more) and entry.admission is None:  # its pods' template is not all
             for pod in entry.pods_of(owned):
@@ -85,7 +88,7 @@ class RequestedPodSets:
         self, entry: WorkloadEntry, owned: PodSetView, slots: PodSetSlots, wanted: Sequence[int]
     ) -> tuple[int, ...]:
         """The slices among ``wanted`` where no pod of the pod set can start now."""
-        pod_set = anywhere(self._priorities, entry, owned)
+        pod_set = anywhere(self._priorities, self._volumes, entry, owned)
 
         def look() -> tuple[int, ...]:
             places = [(slots.slots[index].values, slots.slots[index].node) for index in wanted]
@@ -99,12 +102,14 @@ class RequestedPodSets:
             return look()
 
 
-def anywhere(priorities: PriorityClasses, entry: WorkloadEntry, owned: PodSetView) -> PodSet:
+def anywhere(priorities: PriorityClasses, volumes: PodVolumes, entry: WorkloadEntry, owned: PodSetView) -> PodSet:
     """One pod of a pod set, which keeps off no node."""
     unconstrained = TopologyRequest(policy=Policy.UNCONSTRAINED)
-    return convert.pod_set(
+    found = convert.pod_set(
         owned.name, 1, owned.template, unconstrained, entry.job.namespace, added=priorities.added(owned)
     )
+    attached = volumes.added(entry, owned, found).attached
+    return msgspec.structs.replace(found, attached=attached) if attached.own or attached.shared else found
 
 
 def _unresolved(request: ParsedRequest | None) -> TopologyRequest:

@@ -377,6 +377,7 @@ def without(before: Iterable[Assignment], after: Iterable[Assignment]) -> list[A
                     requests=part.requests,
                     shape=part.shape,
                     slices=gone,
+                    attached=part.attached,
                 )
             )
     return left

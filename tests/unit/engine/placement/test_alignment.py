@@ -27,8 +27,8 @@ from engine.kubelet.machine import Qos
 from engine.model import PodTerm, Policy, SliceLayer, TopologyRequest
 from engine.numa.score import AlignmentOverPacking as Over
 from engine.numa.score import ZoneScore, pieces
-from engine.placement.alignment import Alignment
 from engine.placement.fit import Fit, budget
+from engine.placement.numa.alignment import Alignment
 from engine.placement.place import extend
 
 XPU = "kunlunxin.com/xpu"

@@ -27,7 +27,7 @@ from engine.kubelet.machine import CPU, MEMORY
 from engine.model import Amounts
 from engine.numa.score import AlignmentOverPacking
 from engine.placement.choose import Pick
-from engine.placement.numa_preference import Inner
+from engine.placement.numa.numa_preference import Inner
 
 EXCHANGES: Final = 64  # nodes of a pick that are exchanged at most
 

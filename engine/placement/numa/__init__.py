@@ -1,0 +1,1 @@
+"""Which of equally many nodes align pods best inside."""

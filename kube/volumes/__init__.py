@@ -1,0 +1,1 @@
+"""Volumes as Kubernetes has them: claims, volumes, classes, and what nodes attach of them."""

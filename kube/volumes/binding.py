@@ -1,0 +1,345 @@
+"""What a claim says of the nodes that its pods may go to, as kube-scheduler reads it. Plain functions over look-ups.
+
+Source: the plugins VolumeBinding, VolumeZone and NodeVolumeLimits of Kubernetes 1.36, and ``FindMatchingVolume``.
+
+- A bound claim: the nodes that the node affinity of its volume lets in, and those in the zones and regions of the
+  volume's labels (several in one label are divided by ``__``); nodes without any such label are in all of them.
+- An unbound claim whose class waits for a pod: the nodes of the available volumes that match it, and where the class
+  has a provisioner those of its ``allowedTopologies``, or all. Once kube-scheduler chose a node for it, that one.
+- Any other unbound claim, and one that is not there, lost or on its way out: none. No pod with it can be scheduled.
+- What is attached counts for the CSI driver of the volume, or of the class as long as there is none. Volumes of the
+  plugins that Kubernetes had once count for the driver that serves them now.
+- Of a class without a provisioner, each unbound claim takes one of the available volumes of its node, where those are
+  of one node each. Whether each is large enough is not counted, and neither is what storage a driver has left.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from engine.cluster.filters import selects
+from engine.model import HOSTNAME_LABEL, NodeTerm, Requirement, local_volumes_of, volumes_of
+from engine.quantity import parse
+from kube import objects
+from kube.objects import ClaimSpec
+from kube.pods.convert import label_selector, node_terms
+from kube.volumes.objects import (
+    BIND_COMPLETED,
+    NO_PROVISIONER,
+    SELECTED_NODE,
+    CsiNode,
+    InTreeSource,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+
+MOST_REQUIREMENTS: Final = 256  # of the node affinity of one volume, or of all that one claim may be bound to
+MOST_VALUES: Final = 16_384  # of one requirement: volumes of one host each are merged
+MOST_LENGTH: Final = 256  # of the name of a driver
+ALONE: Final = "ReadWriteOncePod"
+_ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+_PLACES: Final = {  # label of a volume -> that of nodes, where they lack the same one
+    "failure-domain.beta.kubernetes.io/zone": _ZONE,
+    "failure-domain.beta.kubernetes.io/region": _REGION,
+    _ZONE: _ZONE,
+    _REGION: _REGION,
+}
+_MIGRATED: Final = {
+    "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
+    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
+    "kubernetes.io/azure-disk": "disk.csi.azure.com",
+    "kubernetes.io/cinder": "cinder.csi.openstack.org",
+    "kubernetes.io/vsphere-volume": "csi.vsphere.vmware.com",
+}
+
+Terms = tuple[NodeTerm, ...]  # ORed
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Look-ups in what there is.
+
+    ``claim`` by ``namespace/name``; ``available``: by class, volumes that a claim may be bound to; ``local``: by host
+    name, those of one host alone that any claim may be bound to (`host_of`); ``csi_node`` by the name of its node.
+    """
+
+    claim: Callable[[str], PersistentVolumeClaim | None]
+    volume: Callable[[str], PersistentVolume | None]
+    storage_class: Callable[[str], StorageClass | None]
+    classes: Callable[[], Iterable[StorageClass]]
+    available: Callable[[str], Iterable[PersistentVolume]]
+    local: Callable[[str], Iterable[PersistentVolume]]
+    csi_node: Callable[[str], CsiNode | None]
+
+    @property
+    def default_class(self) -> str:
+        """The class of claims that name none: the newest of those that are default."""
+        defaults = [one for one in self.classes() if one.default]
+        newest = max(defaults, key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.name), default=None)
+        return newest.metadata.name if newest is not None else ""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Where a claim lets pods go: for each entry of ``nodes``, where one of its terms holds.
+
+    ``limit``: what limits such volumes on a node (`engine.model.volumes_of`), "" where nothing does. ``alone``: one pod
+    at a time may have it.
+    """
+
+    nodes: tuple[Terms, ...] = ()
+    limit: str = ""
+    alone: bool = False
+
+
+@dataclass(frozen=True)
+class NotReady:
+    """No pod with the claim can be scheduled as things are, and why."""
+
+    message: str
+
+
+def reach_of(storage: Storage, namespace: str, name: str) -> Reach | NotReady:
+    """What the claim of this name says."""
+    key = f"{namespace}/{name}"
+    claim = storage.claim(key)
+    if claim is None:
+        return NotReady(f'persistentvolumeclaim "{name}" not found')
+    if claim.metadata.deletion_timestamp is not None:
+        return NotReady(f'persistentvolumeclaim "{name}" is being deleted')
+    alone, bound_to = ALONE in (claim.spec.access_modes or ()), claim.spec.volume_name
+    if not bound_to:
+        selected = (claim.metadata.annotations or {}).get(SELECTED_NODE, "")
+        return _unbound(storage, claim.spec, claim.storage_class, key, selected=selected, alone=alone)
+    volume = storage.volume(bound_to)
+    if volume is None or claim.status.phase == "Lost":
+        return NotReady(f'persistentvolumeclaim "{name}" is bound to non-existent persistentvolume "{bound_to}"')
+    if BIND_COMPLETED not in (claim.metadata.annotations or {}):
+        return NotReady(f'persistentvolumeclaim "{name}" is not bound yet to persistentvolume "{bound_to}"')
+    return _bound(volume, alone=alone)
+
+
+def reach_of_template(storage: Storage, spec: ClaimSpec) -> Reach | NotReady:
+    """What claims will say that are made of this, once pods are there that need them.
+
+    Where their class does not wait for the pod nobody knows yet: what they are bound to tells when they are there.
+    """
+    name = spec.storage_class_name if spec.storage_class_name is not None else storage.default_class
+    found = storage.storage_class(name) if name else None
+    if name and found is None:
+        return NotReady(f'storageclass "{name}" not found')
+    if found is None or not found.waits:
+        return Reach(limit=_limit_of_class(found) if found is not None else "")
+    return _unbound(storage, spec, name, "")
+
+
+def limit_of(storage: Storage, namespace: str, name: str) -> str:
+    """What limits the volume of a claim on a node, whatever state it is in; "" where nothing does."""
+    claim = storage.claim(f"{namespace}/{name}")
+    if claim is None:
+        return ""
+    if claim.spec.volume_name:
+        volume = storage.volume(claim.spec.volume_name)
+        return _limit(_driver(volume)) if volume is not None else ""
+    found = storage.storage_class(claim.storage_class)
+    return _limit_of_class(found) if found is not None else ""
+
+
+def attachable(storage: Storage, node: objects.Node) -> dict[str, int]:
+    """How many volumes a node attaches, or has for claims of a class, by limit. A driver may say no number."""
+    found, host = storage.csi_node(node.metadata.name), (node.metadata.labels or {}).get(HOSTNAME_LABEL, "")
+    drivers = found.spec.drivers or () if found is not None else ()
+    said = ((_limit(one.name), one.allocatable.count) for one in drivers[:MOST_REQUIREMENTS] if one.allocatable)
+    limits = {limit: max(0, count) for limit, count in said if limit and count is not None}
+    local = Counter(one.spec.storage_class_name for one in storage.local(host)) if host else Counter[str]()
+    return limits | {local_volumes_of(name): count for name, count in local.items() if name}
+
+
+def host_of(volume: PersistentVolume) -> str:
+    """The host name of the nodes that a volume is on that any claim may be bound to; "" where that is not one."""
+    terms = _terms(volume) if is_available(volume) and volume.spec.claim_ref is None else None
+    if terms is None or len(terms) != 1:
+        return ""
+    hosts = (need.values for need in terms[0].labels if need.key == HOSTNAME_LABEL and need.operator == "In")
+    return next((values[0] for values in hosts if len(values) == 1), "")
+
+
+def is_available(volume: PersistentVolume) -> bool:
+    """Whether a claim may be bound to the volume, as far as the volume tells."""
+    return (
+        volume.metadata.deletion_timestamp is None
+        and (volume.spec.claim_ref is not None or volume.status.phase == "Available")
+        and volume.status.phase not in {"Bound", "Released", "Failed"}
+    )
+
+
+def _bound(volume: PersistentVolume, *, alone: bool) -> Reach | NotReady:
+    name = volume.metadata.name
+    terms = _terms(volume)
+    if terms is not None and _size(terms) > MOST_REQUIREMENTS:
+        return NotReady(f'persistentvolume "{name}" has more node affinity than is taken into account')
+    nodes = (() if terms is None else (terms,)) + tuple(_zones(volume.metadata.labels or {}))
+    return Reach(nodes, _limit(_driver(volume)), alone=alone)
+
+
+def _unbound(
+    storage: Storage, spec: ClaimSpec, class_name: str, key: str, *, selected: str = "", alone: bool = False
+) -> Reach | NotReady:
+    name = key.partition("/")[2]
+    claim = f'persistentvolumeclaim "{name}"' if name else "the claim of an ephemeral volume"
+    found = storage.storage_class(class_name) if class_name else None
+    if found is None or not found.waits:
+        why = "has no storage class"
+        if class_name:
+            why = f'has storageclass "{class_name}", which ' + ("is not there" if found is None else "binds at once")
+        return NotReady(f"{claim} is not bound, and {why}: no pod with it is scheduled before it is bound")
+    dynamic = found.provisioner not in {"", NO_PROVISIONER}
+    limit = _limit_of_class(found)
+    if selected:
+        only = Requirement(key="metadata.name", operator="In", values=(selected,))
+        return Reach(((NodeTerm(fields=(only,)),),), limit, alone)
+    terms = _available(storage.available(class_name), spec, key)
+    if dynamic and terms is not None:
+        allowed = _topologies(found)
+        terms = None if allowed is None else _merged((*terms, *allowed))
+    if terms == ():
+        text = f'no available persistentvolume of storageclass "{class_name}" matches it'
+        return NotReady(f"{claim} is not bound, and {text}")
+    return Reach(() if terms is None else (terms[:MOST_REQUIREMENTS],), limit, alone)
+
+
+def _available(volumes: Iterable[PersistentVolume], spec: ClaimSpec, key: str) -> Terms | None:
+    """The nodes of volumes that match a claim; None where one of them reaches all nodes."""
+    wanted = _matcher(spec, key)
+    found: dict[Terms, None] = {}
+    for volume in volumes:
+        if wanted(volume):
+            terms = _terms(volume)
+            if terms is None:
+                return None
+            if _size(terms) <= MOST_REQUIREMENTS:
+                found[terms] = None
+    return _merged([term for terms in found for term in terms])
+
+
+def _matcher(spec: ClaimSpec, key: str) -> Callable[[PersistentVolume], bool]:
+    """Whether a volume of a claim's class may be bound to the claim."""
+    modes, selector = set(spec.access_modes or ()), label_selector(spec.selector)
+    least, mode = _storage(spec.resources.requests if spec.resources else None), spec.volume_mode or "Filesystem"
+
+    def matches(volume: PersistentVolume) -> bool:
+        kept = volume.spec.claim_ref
+        if (volume.spec.volume_mode or "Filesystem") != mode or not is_available(volume):
+            return False
+        if kept is not None:
+            return f"{kept.namespace}/{kept.name}" == key
+        return (
+            modes <= set(volume.spec.access_modes or ())
+            and _storage(volume.spec.capacity) >= least
+            and (selector is None or selects(selector, volume.metadata.labels or {}))
+        )
+
+    return matches
+
+
+def _storage(amounts: objects.Quantities | None) -> int:
+    try:
+        return parse("storage", (amounts or {}).get("storage", 0))
+    except ValueError:
+        return 0
+
+
+def _terms(volume: PersistentVolume) -> Terms | None:
+    """The node affinity of a volume; None where it has none."""
+    affinity = volume.spec.node_affinity
+    required = affinity.required if affinity is not None else None
+    if required is None or (required.node_selector_terms or ()) == ():
+        return None if required is None else ()
+    return node_terms(required)
+
+
+def _zones(labels: objects.StrMap) -> Iterator[Terms]:
+    """What the labels of a volume say of where it is."""
+    nowhere = NodeTerm(labels=tuple([Requirement(key=key, operator="DoesNotExist") for key in _PLACES]))
+    for key, other in _PLACES.items():
+        values = tuple(sorted({part.strip() for part in labels[key].split("__")})) if key in labels else ()
+        if not values or "" in values:
+            continue  # kube-scheduler ignores a label that it cannot read
+        here = NodeTerm(labels=(Requirement(key=key, operator="In", values=values),))
+        terms = [here, nowhere]
+        if other != key:
+            lacks = Requirement(key=key, operator="DoesNotExist")
+            terms.insert(1, NodeTerm(labels=(lacks, Requirement(key=other, operator="In", values=values))))
+        yield tuple(terms)
+
+
+def _topologies(found: StorageClass) -> Terms | None:
+    """The nodes for which a class makes volumes; None where that is all."""
+    if not found.allowed_topologies:
+        return None
+    return tuple(
+        [
+            NodeTerm(
+                labels=tuple(
+                    [
+                        Requirement(key=one.key, operator="In", values=(one.values or ())[:MOST_VALUES])
+                        for one in (term.match_label_expressions or ())[:MOST_REQUIREMENTS]
+                    ]
+                )
+            )
+            for term in found.allowed_topologies[:MOST_REQUIREMENTS]
+        ]
+    )
+
+
+def _merged(terms: Sequence[NodeTerm]) -> Terms:
+    """The same, each once; those that name one value of one label, like volumes of one host each, are one term."""
+    values: dict[str, dict[str, None]] = {}
+    others: dict[NodeTerm, None] = {}
+    for term in terms:
+        match term.labels, term.fields:
+            case (Requirement(key=key, operator="In", values=several),), ():
+                values.setdefault(key, {}).update(dict.fromkeys(several))
+            case _:
+                others[term] = None
+    single = (
+        NodeTerm(labels=(Requirement(key=key, operator="In", values=tuple(sorted(several))[:MOST_VALUES]),))
+        for key, several in sorted(values.items())
+    )
+    return (*single, *others)
+
+
+def _size(terms: Terms) -> int:
+    """How much it takes to compare a node with the terms."""
+    needs = [need for term in terms for need in (*term.labels, *term.fields)]
+    return len(terms) + len(needs) + sum(len(need.values) for need in needs) // (MOST_VALUES // MOST_REQUIREMENTS)
+
+
+def _driver(volume: PersistentVolume) -> str:
+    """The driver that attaches a volume, or the plugin that once did; "" where none does."""
+    spec = volume.spec
+    if spec.csi is not None:
+        return spec.csi.driver
+    old: Iterable[tuple[str, InTreeSource | None]] = (
+        ("kubernetes.io/aws-ebs", spec.aws_elastic_block_store),
+        ("kubernetes.io/gce-pd", spec.gce_persistent_disk),
+        ("kubernetes.io/azure-disk", spec.azure_disk),
+        ("kubernetes.io/cinder", spec.cinder),
+        ("kubernetes.io/vsphere-volume", spec.vsphere_volume),
+    )
+    return next((plugin for plugin, source in old if source is not None), "")
+
+
+def _limit(driver: str) -> str:
+    """What limits the volumes of a driver, or of the driver that serves a plugin now."""
+    driver = _MIGRATED.get(driver, driver)
+    legal = driver and len(driver) <= MOST_LENGTH and not {"/", " "}.intersection(driver)
+    return volumes_of(driver) if legal else ""
+
+
+def _limit_of_class(found: StorageClass) -> str:
+    """What limits the volumes of claims of a class that are not bound yet."""
+    static = found.provisioner == NO_PROVISIONER and found.waits
+    return local_volumes_of(found.metadata.name) if static else _limit(found.provisioner)

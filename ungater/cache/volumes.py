@@ -1,0 +1,92 @@
+"""What the event of a claim, a volume, a class or a CSINode changes: whom that concerns is looked at again."""
+
+from kube.informer import Event
+from kube.objects import Pod
+from kube.pods.volumes import claims_of
+from kube.volumes.binding import host_of, is_available
+from kube.volumes.objects import CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from ungater.cache.core import Core
+from ungater.cache.held.charges import Charges
+from ungater.cache.held.pod_volumes import PodVolumes
+from ungater.cache.nodes import NodeEvents
+from ungater.model.pod_slots import finished
+
+
+class VolumeEvents:
+    """See the module."""
+
+    def __init__(self, core: Core, nodes: NodeEvents, charges: Charges, pod_volumes: PodVolumes) -> None:
+        self._core = core
+        self._stores = core.stores
+        self._entries = core.entries
+        self._enqueue = core.enqueue
+        self._nodes = nodes
+        self._charges = charges
+        self._pod_volumes = pod_volumes
+
+    def on_claim(self, event: Event[PersistentVolumeClaim]) -> None:
+        """A claim came, changed or went."""
+        if self._core.live and _said(event.old) != _said(event.new):
+            self._look(event.key)
+
+    def on_volume(self, event: Event[PersistentVolume]) -> None:
+        """A volume came, changed or went: its claim's pods, and those that may be bound to it, are concerned."""
+        if not self._core.live:
+            return
+        old, new = event.old, event.new
+        claims = {
+            f"{one.spec.claim_ref.namespace}/{one.spec.claim_ref.name}"
+            for one in (old, new)
+            if one is not None and one.spec.claim_ref is not None
+        }
+        for key in sorted(claims):
+            self._look(key)
+        for host in sorted({host for one in (old, new) if one is not None and (host := host_of(one))}):
+            for node in self._nodes.named(host):
+                self._nodes.attaches(node)
+        for name in sorted(
+            {one.spec.storage_class_name for one in (old, new) if one is not None and is_available(one)}
+        ):
+            self._again(name)
+
+    def on_class(self, event: Event[StorageClass]) -> None:
+        """A class came, changed or went; those that name none may have another one now."""
+        if self._core.live:
+            self._again(event.key)
+            self._again("")
+
+    def on_csi_node(self, event: Event[CsiNode]) -> None:
+        """How many volumes a node attaches changed."""
+        if self._core.live:
+            self._nodes.attaches(event.key)
+
+    def on_pod(self, event: Event[Pod]) -> None:
+        """A pod ended or went: who waits for a claim of it alone is looked at."""
+        old, new = event.old, event.new
+        ended = old is not None and not finished(old) and (new is None or finished(new))
+        if old is None or not ended or old.spec.volumes is None or not self._core.live:
+            return
+        for claim in claims_of(old):
+            self._look(f"{old.metadata.namespace}/{claim.name}", charge=False)
+
+    def _look(self, key: str, *, charge: bool = True) -> None:
+        """Look at who names a claim, and charge the pods anew that have it."""
+        self._again(key)
+        for pod in self._stores.pods_with(key):
+            if charge and pod.spec.node_name:
+                self._charges.charge(pod)
+            if (entry := self._entries.of_pod(pod)) is not None:
+                self._enqueue(entry.id, 0.0)
+
+    def _again(self, key: str) -> None:
+        for uid in sorted(self._pod_volumes.concerned(key)):
+            if uid in self._entries:
+                self._enqueue(uid, 0.0)
+
+
+def _said(claim: PersistentVolumeClaim | None) -> object:
+    """What is read of a claim."""
+    if claim is None:
+        return None
+    meta = claim.metadata
+    return meta.uid, meta.deletion_timestamp, meta.annotations, claim.spec, claim.status.phase

@@ -1,0 +1,79 @@
+"""Gated pods that stay so because of their volumes: claims that are not ready, or slots that they do not reach.
+
+Plain functions of what was seen, like `ungater.reconcile.reconcile`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from engine.reasons import Reason
+from kube.objects import Pod
+from ungater.model.actions import PodChoice
+from ungater.model.pod_slots import PodSetSlots, Tally
+from ungater.model.workload_entry import WorkloadEntry
+
+
+@dataclass(frozen=True)
+class VolumeSlots:
+    """Those of one pod set. ``unready``: pods with a claim that is not ready, and why.
+
+    ``astray``: pods whose volumes reach none of the slots that are free or will be; ``moves``: free slots that are to
+    have another place for that, by slice.
+    """
+
+    unready: tuple[tuple[Pod, str], ...] = ()
+    astray: tuple[Pod, ...] = ()
+    moves: Mapping[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        slots: PodSetSlots,
+        counted: Tally,
+        placed: Sequence[tuple[Pod, int]],
+        choices: Mapping[str, PodChoice],
+    ) -> "VolumeSlots":
+        """``placed``: the pods that get a slot now; ``choices``: of pods that may not go to all slots, by uid."""
+        if not choices:
+            return cls()
+        free, gone = counted.free(slots), {pod.metadata.uid for pod, _ in placed}
+        for _, index in placed:
+            free[index] -= 1
+        stays = [pod for pod in counted.waiting if pod.metadata.uid in choices and pod.metadata.uid not in gone]
+        unready = tuple([(pod, why) for pod in stays if (why := choices[pod.metadata.uid].why)])
+        # A pod that ends, or a patch that was not seen yet, may leave a slot that is reached.
+        open_ = {at for at, used in enumerate(counted.used) if used > counted.bound[at] + counted.unbound[at]}
+        open_ |= {at for at, count in enumerate(free) if count > 0}
+        judged = [(pod, choices[pod.metadata.uid]) for pod in stays]
+        astray = tuple([pod for pod, choice in judged if not choice.why and not open_ & choice.slots])
+        moves, need = {}, len(astray)
+        for index in range(len(free) - 1, -1, -1):
+            if (some := min(need, free[index])) > 0:
+                moves[index] = some
+                need -= some
+        return cls(unready, astray, moves)
+
+
+def told(entry: WorkloadEntry, found: Sequence[VolumeSlots]) -> tuple[Reason, str] | None:
+    """Why pods stay gated for their volumes; None where none does."""
+    unready = [one for each in found for one in each.unready]
+    if unready:
+        pod, why = min(unready, key=lambda one: one[0].metadata.name)
+        return Reason.VOLUME_NOT_READY, f"pod {_named(pod, len(unready))} waits for its volumes: {why}"
+    astray = [pod for each in found for pod in each.astray]
+    if not astray:
+        return None
+    first = min(astray, key=lambda pod: pod.metadata.name)
+    where = "another place is looked for"
+    if not any(each.moves for each in found):
+        where = f"all slots that they reach are taken in workload {entry.job.workload}"
+    elif entry.refused is not None:
+        where = f"there is no other place: {entry.refused.message}"
+    return (
+        Reason.VOLUME_NODE_AFFINITY,
+        f"the volumes of pod {_named(first, len(astray))} reach none of the free slots; {where}",
+    )
+
+
+def _named(pod: Pod, count: int) -> str:
+    return pod.metadata.name + (f" (and {count - 1} more)" if count > 1 else "")
