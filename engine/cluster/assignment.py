@@ -5,6 +5,7 @@ An Assignment made by ``place`` keeps two numpy arrays (which nodes of the tree,
 Slices are in tree order, which is rank order: consecutive ranks sit in the same or in neighbouring domains.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, final
@@ -156,3 +157,26 @@ def outline(assignments: Iterable[Assignment]) -> list[tuple[object, ...]]:
         (part.pod_set, part.flavor, part.levels, part.requests, [(s.values, s.count) for s in part.slices])
         for part in assignments
     ]
+
+
+def without(before: Iterable[Assignment], after: Iterable[Assignment]) -> list[Assignment]:
+    """The slots of ``before`` that are not in ``after``."""
+    kept = Counter({(part.pod_set, one.values): one.count for part in after for one in part.slices})
+    left = []
+    for part in before:
+        gone = [
+            Slice(one.values, count) for one in part.slices if (count := one.count - kept[part.pod_set, one.values]) > 0
+        ]
+        if gone:
+            left.append(
+                Assignment(
+                    pod_set=part.pod_set,
+                    flavor=part.flavor,
+                    levels=part.levels,
+                    requests=part.requests,
+                    shape=part.shape,
+                    slices=gone,
+                    attached=part.attached,
+                )
+            )
+    return left

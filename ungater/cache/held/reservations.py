@@ -7,13 +7,12 @@ Rules
 """
 
 import dataclasses
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
 from crds.constants import EVICT_BY, SLICE
-from engine.cluster.assignment import Assignment, Slice
+from engine.cluster.assignment import Assignment, Slice, without
 from engine.cluster.state import ClusterState
 from engine.model import Amounts, PodSet
 from engine.reasons import Reason
@@ -358,29 +357,6 @@ class Reservations:
             for part in assignment.slices
         )
         return PodSetSlots(assignment.levels, tuple(slots), assignment.flavor)
-
-
-def without(before: Iterable[Assignment], after: Iterable[Assignment]) -> list[Assignment]:
-    """The slots of ``before`` that are not in ``after``."""
-    kept = Counter({(part.pod_set, one.values): one.count for part in after for one in part.slices})
-    left = []
-    for part in before:
-        gone = [
-            Slice(one.values, count) for one in part.slices if (count := one.count - kept[part.pod_set, one.values]) > 0
-        ]
-        if gone:
-            left.append(
-                Assignment(
-                    pod_set=part.pod_set,
-                    flavor=part.flavor,
-                    levels=part.levels,
-                    requests=part.requests,
-                    shape=part.shape,
-                    slices=gone,
-                    attached=part.attached,
-                )
-            )
-    return left
 
 
 def _waits_since(entry: WorkloadEntry) -> float | None:
