@@ -6,7 +6,7 @@ random), ``scattered`` (any GPUs of one server). The same seed fills the same wa
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import combinations
@@ -14,8 +14,10 @@ from typing import Final
 
 import msgspec
 
-from engine.preemption.model import NodeRoom, Preemptor, TopologyQos, Victim
-from engine.preemption.search import cost_of
+from engine.kubelet.rebuild import asked
+from engine.preemption.blocks import kind_of, wanted
+from engine.preemption.model import Choice, NodeRoom, Preemptor, Rules, TopologyQos, Victim
+from engine.preemption.search import cost_of, freed_by, landing_of, without
 from simulator.servers import GPU, Instance, InstanceClass, Server, one_socket, preemptor_of, room_of
 
 SERVERS: Final = 100
@@ -58,11 +60,18 @@ def full_cluster(filling: Filling, cycle: int, seed: int = 0) -> list[NodeRoom]:
 def full_servers(filling: Filling, cycle: int, seed: int = 0) -> dict[str, list[Instance]]:
     """The same by node: all its instances in the order in which they started."""
     dice = random.Random(f"{seed}/{filling}/{cycle}")  # noqa: S311  (a simulation)
+    return filled_servers(filling, SERVERS, {name: (of, of.count) for name, of in TABLE_3.items()}, dice)
+
+
+def filled_servers(
+    filling: Filling, servers: int, classes: Mapping[str, tuple[InstanceClass, int]], dice: random.Random
+) -> dict[str, list[Instance]]:
+    """So many instances of each class on so many servers; by node in the order in which they started."""
     while True:
-        instances = _filled(filling, dice)
+        instances = _filled(filling, servers, classes, dice)
         if instances is not None:
             break
-    by_node: dict[str, list[Instance]] = {node_name(node): [] for node in range(SERVERS)}
+    by_node: dict[str, list[Instance]] = {node_name(node): [] for node in range(servers)}
     for one in dice.sample(instances, len(instances)):  # in the order in which they started
         by_node[node_name(one.node)].append(one)
     return by_node
@@ -73,14 +82,16 @@ def node_name(node: int) -> str:
     return f"node-{node:03d}"
 
 
-def _filled(filling: Filling, dice: random.Random) -> list[Instance] | None:
+def _filled(
+    filling: Filling, servers: int, classes: Mapping[str, tuple[InstanceClass, int]], dice: random.Random
+) -> list[Instance] | None:
     """Large instances first, each on a server with room for it; None where the last ones find none."""
-    free = [set(range(8)) for _ in range(SERVERS)]
+    free = [set(range(8)) for _ in range(servers)]
     found: list[Instance] = []
-    order = [name for name, of in TABLE_3.items() for _ in range(of.count)]
+    order = [name for name, (_, count) in classes.items() for _ in range(count)]
     for number, name in enumerate(order):
-        of = TABLE_3[name]
-        fitting = [node for node in range(SERVERS) if _choices(filling, free[node], of.gpus)]
+        of = classes[name][0]
+        fitting = [node for node in range(servers) if _choices(filling, free[node], of.gpus)]
         if not fitting:
             return None
         node = dice.choice(fitting)
@@ -133,6 +144,48 @@ def _reprieved(room: NodeRoom, preemptor: Preemptor) -> tuple[Victim, ...] | Non
             free = left
             taken.remove(victim)
     return tuple(taken)
+
+
+def every_subset(rooms: Sequence[NodeRoom], preemptor: Preemptor, rules: Rules) -> Choice | None:
+    """The victims of the highest S among all sets of all nodes: Table 5's FlexTopo without IMP, 2^m - 1 sets a node.
+
+    Each set is tried on its node's kubelet, whether a smaller one would do or not. Of equal S the fewest victims, then
+    the first node.
+    """
+    best: Choice | None = None
+    for room in rooms:
+        eligible = [at for at, victim in enumerate(room.victims) if victim.priority < preemptor.above]
+        for size in range(1, len(eligible) + 1):
+            for picked in combinations(eligible, size):
+                found = _tried(room, picked, preemptor, rules)
+                if found is not None and (best is None or _order(found) < _order(best)):
+                    best = found
+    return best
+
+
+def _order(choice: Choice) -> tuple[float, int]:
+    return -choice.score, choice.cost.size
+
+
+def _tried(room: NodeRoom, picked: tuple[int, ...], preemptor: Preemptor, rules: Rules) -> Choice | None:
+    """What the kubelet says with these victims gone; None where it refuses."""
+    needs = wanted(kind_of(room.layout), preemptor)
+    if needs is None or needs.asked is None or room.layout is None or not _enough(room, picked, preemptor):
+        return None
+    admission = asked(room.layout, without(room, picked), needs.asked)
+    if not admission.admitted:
+        return None
+    victims, landing = tuple(room.victims[at] for at in picked), landing_of(room.layout, admission.zones)
+    cost = cost_of(victims)
+    return Choice(room.node, victims, cost, landing, freed_by(victims), rules.scoring.score(cost.total, landing))
+
+
+def _enough(room: NodeRoom, picked: Sequence[int], preemptor: Preemptor) -> bool:
+    """Whether the node has the amounts with these victims gone."""
+    return all(
+        room.free.get(name, 0) + sum(room.victims[at].requests.get(name, 0) for at in picked) >= amount
+        for name, amount in preemptor.requests.items()
+    )
 
 
 # -- Figure 3 -----------------------------------------------------------------------------------------------------

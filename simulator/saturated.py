@@ -5,7 +5,7 @@ into the room that was made, and the kubelet of the node that its pod is sent to
 chooses anything.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +13,7 @@ from engine.cluster.assignment import Assignment, Slice
 from engine.cluster.state import ClusterState
 from engine.kubelet.machine import Machine, State, TopologyPolicy
 from engine.model import HOSTNAME_LABEL, Flavor, Node, Pod, PodSet, Policy, TopologyRequest
+from engine.preemption.model import NodeRoom, Victim
 from engine.preemption.model import Rules as VictimRules
 from queueing.cycle.cycle import Admitted, Preempting, cycle
 from queueing.model import ClusterQueue, LocalQueue, Preemption, Rules, Within, Workload, asks_of
@@ -30,7 +31,7 @@ ONE_NODE: Final = TopologyRequest(policy=Policy.REQUIRED, level=HOSTNAME_LABEL)
 
 @dataclass(frozen=True)
 class MadeRoom:
-    """What came of one preemption: who had to go, and what the preemptor's kubelet gave it.
+    """What came of one preemption: who had to go, of which priorities, and what the preemptor's kubelet gave it.
 
     ``refused``: the kubelet's reason, "" where it took the pod; ``crosses``: its GPUs are on several sockets though one
     socket has as many.
@@ -38,6 +39,7 @@ class MadeRoom:
 
     node: str
     victims: tuple[str, ...]
+    priorities: tuple[int, ...]
     refused: str
     crosses: bool
 
@@ -69,13 +71,14 @@ class SaturatedCluster:
             self.state.set_machine(machines[-1][0])
         self.kubelets = Kubelets(machines)
         self._number = 0
+        self._server, self._classes = server, dict[str, InstanceClass]()
         for name, on in instances.items():
             for one in on:
-                self._started(one, name)
+                self._started(one.id, one.of, name)
 
-    def _started(self, one: Instance, node: str) -> None:
-        """An instance runs since before the simulation began."""
-        workload = self._workload(_key(one.id), one.of, ANYWHERE, TopologyPolicy.NONE)
+    def _started(self, name: str, of: InstanceClass, node: str) -> None:
+        """An instance runs that no cycle placed."""
+        workload = self._workload(_key(name), of, ANYWHERE, TopologyPolicy.NONE)
         (pod_set,) = workload.pod_sets
         slots = Assignment(
             pod_set=MAIN,
@@ -91,6 +94,7 @@ class SaturatedCluster:
 
     def _workload(self, key: str, of: InstanceClass, topology: TopologyRequest, wish: TopologyPolicy) -> Workload:
         self._number += 1
+        self._classes[key] = of
         pod_set = PodSet(
             name=MAIN,
             count=1,
@@ -146,15 +150,15 @@ class SaturatedCluster:
             if decided.key == workload.key:
                 return decided
         self.queues.forget(self.state, workload.key)
+        del self._classes[workload.key]
         return None
 
     def carry_out(self, decided: Preempting | Admitted) -> MadeRoom:
         """Have the victims' pods end, the preemptor admitted, and its pod arrive at its node."""
-        victims: tuple[str, ...] = ()
-        if isinstance(decided, Preempting):
-            victims = tuple(victim.key for victim in decided.victims)
-            for key in victims:
-                self.end(key)
+        victims = decided.victims if isinstance(decided, Preempting) else ()
+        if victims:
+            for victim in victims:
+                self.end(victim.key)
             admitted = cycle(self.state, self.queues, 0.0).admitted
             assert decided.key in {one.key for one in admitted}  # noqa: S101  (all its victims are gone)
         ((node, _),) = (on for part in decided.grant.assignments for piece in part.slices for on in piece.nodes)
@@ -162,14 +166,51 @@ class SaturatedCluster:
         refused = self.kubelets.admit(node, workload.key, workload.pod_sets[0].shape)
         if refused:
             self.queues.forget(self.state, workload.key)
+            del self._classes[workload.key]
         else:
             self._bind(workload, node)
         self._report(node)
-        names = tuple(key.removeprefix(f"{NAMESPACE}/") for key in victims)
-        return MadeRoom(node, names, refused, self.kubelets.crosses(node, workload.key, GPU))
+        names = tuple(victim.key.removeprefix(_key("")) for victim in victims)
+        priorities = tuple(victim.priority for victim in victims)
+        return MadeRoom(node, names, priorities, refused, self.kubelets.crosses(node, workload.key, GPU))
+
+    def sent(self, name: str, of: InstanceClass, node: str, victims: Sequence[str]) -> MadeRoom:
+        """Have a scheduler that knows nothing of insides evict these instances of a node, and send one more there."""
+        priorities = tuple(self._classes[_key(victim)].priority for victim in victims)
+        for victim in victims:
+            self.end(_key(victim))
+        key, shape = _key(name), shape_of(of, TopologyPolicy.NONE)
+        refused = self.kubelets.admit(node, key, shape)
+        if not refused:
+            self._started(name, of, node)
+        self._report(node)
+        return MadeRoom(node, tuple(victims), priorities, refused, self.kubelets.crosses(node, key, GPU))
+
+    def rooms(self) -> list[NodeRoom]:
+        """The servers as a search inside nodes looks at them: what kubelets hold, and who may be evicted there."""
+        layout, on = self._server.layout, dict[str, list[Victim]]()
+        for key, of in self._classes.items():
+            node = self.state.pods[key].node
+            if of.preemptible:
+                name, held = key.removeprefix(_key("")), self.kubelets.held(node, key)
+                on.setdefault(node, []).append(Victim(name, of.priority, of.requests, held))
+        ids = self._server.ids
+        return [
+            NodeRoom(name, self.state.free(name), tuple(on.get(name, ())), layout, self.state.inside(name), ids)
+            for name in self.state.nodes
+        ]
+
+    def running(self) -> Iterator[InstanceClass]:
+        """The class of every instance."""
+        yield from self._classes.values()
+
+    def crossing(self) -> int:
+        """How many instances have GPUs of several sockets though one socket has as many."""
+        return sum(crosses for _, _, crosses in self.kubelets.instances(GPU))
 
     def end(self, key: str) -> None:
         """A workload's pod ends, and it gives back all it held."""
+        del self._classes[key]
         node = self.state.pods[key].node
         self.kubelets.remove(node, key)
         self.state.remove_pod(key)

@@ -5,66 +5,46 @@ docs/preemption.md says what is measured, and what the paper leaves open.
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Final, TypeVar
 
-import msgspec
 import typer
-from rich.console import Group
 from rich.progress import Progress
-from rich.table import Table
 
 from cli.output import Output, OutputFormat, emit, stderr
+from cli.simulate.paper_tables import (
+    BLIND,
+    PERCENTILES,
+    Distribution,
+    HitRate,
+    Latency,
+    MachineAnswer,
+    OptionAnswer,
+    Overhead,
+    PaperAnswer,
+    SnapshotAnswer,
+    tables,
+)
 from clock import cpu_seconds
-from engine.preemption.model import Choice, NodeRoom, Preemptor, Rules, Strategy, Victim
+from engine.kubelet.machine import TopologyPolicy
+from engine.preemption.model import NodeRoom, Preemptor, Rules, Strategy, TopologyQos
 from engine.preemption.roster import Roster
-from engine.preemption.search import find, sourced
-from simulator import paper
+from engine.preemption.search import Candidate, sourced
+from simulator import figures, paper
 from simulator.paper import FIGURE_CLASSES, PREEMPTORS, RTX_4090, TABLE_3, Filling
-from simulator.servers import one_socket, taken_in
+from simulator.saturated import SaturatedCluster
+from simulator.servers import Instance, one_socket, preemptor_of, room_of, taken_in
 
 Found = TypeVar("Found")
-BLIND: Final = "priority only"
-METHODS: Final = (BLIND, *Strategy)
+Servers = Mapping[str, Sequence[Instance]]
+EVERY: Final = "all subsets"
+METHODS: Final = (BLIND, EVERY, *Strategy)
+WHOLE: Final = "{}, whole cycle"  # a method's time with placing, confirming and quota
 ORDERS: Final = 20  # in which the machines of Figure 3 are shown to the search
-
-
-class OptionAnswer(msgspec.Struct, frozen=True):
-    """One of the twelve options of Figure 3; ``chosen`` by which strategies."""
-
-    machine: str
-    victims: tuple[str, ...]
-    aligned: bool
-    chosen: tuple[str, ...]
-
-
-class HitRate(msgspec.Struct, frozen=True):
-    """One row of Table 4."""
-
-    placement: str
-    method: str
-    preemptions: int
-    hits: int
-    victims: float  # on average
-    highest: dict[str, int]  # how often which highest priority of a victim
-
-
-class Latency(msgspec.Struct, frozen=True):
-    """One row of Table 5, in CPU microseconds."""
-
-    preemptor: str
-    method: str
-    p50: float
-    p90: float
-
-
-class PaperAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All of it."""
-
-    figure_3: tuple[OptionAnswer, ...]
-    table_4: tuple[HitRate, ...]
-    table_5: tuple[Latency, ...] = ()
+BARS: Final = 5  # times of each workload in Figure 10
 
 
 @dataclass
@@ -76,13 +56,13 @@ class MethodTally:
     victims: int = 0
     highest: Counter[int] = field(default_factory=Counter)
 
-    def add(self, victims: Sequence[Victim], hit: bool) -> None:
-        """One preemption."""
+    def add(self, priorities: Sequence[int], hit: bool) -> None:
+        """One preemption; of its victims the priorities."""
         self.preemptions += 1
         self.hits += hit
-        self.victims += len(victims)
-        if victims:
-            self.highest[max(victim.priority for victim in victims)] += 1
+        self.victims += len(priorities)
+        if priorities:
+            self.highest[max(priorities)] += 1
 
 
 @dataclass
@@ -93,57 +73,82 @@ class Evaluation:
     cpu: Callable[[], float] = cpu_seconds
     tallies: dict[tuple[str, str], MethodTally] = field(default_factory=dict)
     micros: dict[tuple[str, str], list[float]] = field(default_factory=dict)
-    _choices: dict[str, Choice | None] = field(default_factory=dict)
 
-    def cycle(self, filling: Filling, rooms: list[NodeRoom], preemptions: int) -> None:
+    def cycle(self, filling: Filling, servers: Servers, preemptions: int) -> None:
         """So many instances scale up, B and C in turn, by each method on a cluster of its own."""
-        for method in METHODS:
-            tally = self.tallies.setdefault((filling, method), MethodTally())
-            roster = Roster(rooms)
-            roster.build()
-            self._choices.clear()
-            gc.collect()
-            gc.disable()  # what is left of building is not part of a decision
-            for number in range(preemptions):
-                self._preempt(roster, method, PREEMPTORS[number % len(PREEMPTORS)], tally, f"new-{number}")
-            gc.enable()
+        names = [PREEMPTORS[number % len(PREEMPTORS)] for number in range(preemptions)]
+        rooms = [room_of(RTX_4090, node, on) for node, on in servers.items()]
+        self._blind(self._tally(filling, BLIND), rooms, names)
+        if not self.in_a_row:
+            self._every(self._tally(filling, EVERY), rooms, names)
+        for strategy in Strategy:
+            self._source(strategy, rooms, names)
+            self._live(self._tally(filling, strategy), strategy, servers, names)
 
-    def _preempt(self, roster: Roster, method: str, name: str, tally: MethodTally, key: str) -> None:
-        of = TABLE_3[name]
-        preemptor = paper.guaranteed(of)
-        if method == BLIND:
-            rooms = list(roster.rooms.values())
-            found = self._timed(name, method, lambda: paper.priority_only(rooms, preemptor))
-            if found is not None:
-                hit = one_socket(RTX_4090, found[0], of, found[1])
-                tally.add(found[1], hit)
+    def _tally(self, filling: Filling, method: str) -> MethodTally:
+        return self.tallies.setdefault((filling, method), MethodTally())
+
+    def _blind(self, tally: MethodTally, rooms: Sequence[NodeRoom], names: Sequence[str]) -> None:
+        on = {room.node: room for room in rooms}
+        with _undisturbed():
+            for number, name in enumerate(names):
+                of, preemptor, now = TABLE_3[name], paper.guaranteed(TABLE_3[name]), list(on.values())
+                found = self._timed(name, BLIND, partial(paper.priority_only, now, preemptor))
+                if found is None:
+                    tally.add((), hit=False)
+                    continue
+                room, victims = found
+                tally.add([one.priority for one in victims], one_socket(RTX_4090, room, of, victims))
                 if self.in_a_row:
-                    self._take(roster, found[0], found[1], preemptor, key)
-            else:
-                tally.add((), hit=False)
-            return
-        rules = Rules(Strategy(method))
-        self._timed(name, method, lambda: next(sourced(roster, preemptor, rules), None))
-        if self.in_a_row or name not in self._choices:  # the cluster stays as it was: so does what is chosen
-            self._choices[name] = find(roster, preemptor, rules)
-        choice = self._choices[name]
-        if choice is None:
-            tally.add((), hit=False)
-            return
-        room = roster.rooms[choice.node]
-        tally.add(choice.victims, one_socket(RTX_4090, room, of, choice.victims))
-        if self.in_a_row:
-            self._take(roster, room, choice.victims, preemptor, key)
+                    stays = not of.preemptible
+                    on[room.node] = taken_in(room, victims, preemptor, f"new-{number}", stays=stays)
 
-    @staticmethod
-    def _take(roster: Roster, room: NodeRoom, victims: Sequence[Victim], preemptor: Preemptor, key: str) -> None:
-        stays = not next(of for of in TABLE_3.values() if of.priority == preemptor.above).preemptible
-        roster.set(taken_in(room, victims, preemptor, key, stays=stays))
+    def _every(self, tally: MethodTally, rooms: Sequence[NodeRoom], names: Sequence[str]) -> None:
+        """Once for each class: the cluster stays as it was, and so does what is chosen."""
+        on = {room.node: room for room in rooms}
+        with _undisturbed():
+            for name in PREEMPTORS:
+                of, preemptor = TABLE_3[name], paper.guaranteed(TABLE_3[name])
+                found = self._timed(name, EVERY, partial(paper.every_subset, rooms, preemptor, Rules()))
+                victims = () if found is None else found.victims
+                hit = found is not None and one_socket(RTX_4090, on[found.node], of, victims)
+                for _ in range(names.count(name)):
+                    tally.add([one.priority for one in victims], hit)
+
+    def _source(self, strategy: Strategy, rooms: Sequence[NodeRoom], names: Sequence[str]) -> None:
+        """How long candidates take, on the cluster as it is at first."""
+        roster, rules = Roster(rooms), Rules(strategy)
+        roster.build()
+        with _undisturbed():
+            for name in names:
+                self._timed(name, strategy, partial(_first, roster, paper.guaranteed(TABLE_3[name]), rules))
+
+    def _live(self, tally: MethodTally, strategy: Strategy, servers: Servers, names: Sequence[str]) -> None:
+        """Through the cycle and kubelets, one after the other, or each on the cluster as it is at first."""
+        rules = Rules(strategy)
+        if self.in_a_row:
+            cluster = SaturatedCluster(RTX_4090, servers, rules)
+            for number, name in enumerate(names):
+                self._preempt(tally, cluster, strategy, name, f"new-{number}")
+        else:
+            for name in PREEMPTORS:  # what is chosen is the same each time
+                cluster = SaturatedCluster(RTX_4090, servers, rules)
+                self._preempt(tally, cluster, strategy, name, "new", times=names.count(name))
+
+    def _preempt(
+        self, tally: MethodTally, cluster: SaturatedCluster, strategy: Strategy, name: str, key: str, *, times: int = 1
+    ) -> None:
+        of = TABLE_3[name]
+        with _undisturbed():
+            plan = partial(cluster.plan, key, of, wish=TopologyPolicy.SOCKET)
+            decided = self._timed(name, WHOLE.format(strategy), plan)
+        made = None if decided is None else cluster.carry_out(decided)
+        for _ in range(times):
+            tally.add(() if made is None else made.priorities, hit=made is not None and made.hit)
 
     def _timed(self, name: str, method: str, search: Callable[[], Found]) -> Found:
-        began = self.cpu()
-        found = search()
-        self.micros.setdefault((name, method), []).append((self.cpu() - began) * 1e6)
+        found, micros = _measured(search, self.cpu)
+        self.micros.setdefault((name, method), []).append(micros)
         return found
 
     def table_4(self) -> tuple[HitRate, ...]:
@@ -162,14 +167,40 @@ class Evaluation:
 
     def table_5(self) -> tuple[Latency, ...]:
         """Times by preemptor and method."""
-        found = []
+        return tuple(Latency(name, method, parts[50], parts[90]) for name, method, parts in self._percentiles())
+
+    def figure_11(self) -> tuple[Distribution, ...]:
+        """The same, all percentiles."""
+        return tuple(
+            Distribution(name, method, {f"p{part}": micros for part, micros in parts.items()})
+            for name, method, parts in self._percentiles()
+        )
+
+    def _percentiles(self) -> Iterator[tuple[str, str, dict[int, float]]]:
         for name in PREEMPTORS:
-            for method in METHODS:
+            for method in (*METHODS, *[WHOLE.format(strategy) for strategy in Strategy]):
                 times = sorted(self.micros.get((name, method), ()))
                 if times:
-                    p50, p90 = (times[min(len(times) * part // 100, len(times) - 1)] for part in (50, 90))
-                    found.append(Latency(name, method, round(p50, 1), round(p90, 1)))
-        return tuple(found)
+                    at = {part: times[min(len(times) * part // 100, len(times) - 1)] for part in PERCENTILES}
+                    yield name, method, {part: round(micros, 1) for part, micros in at.items()}
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """What is left of building is not part of a decision."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _measured(search: Callable[[], Found], cpu: Callable[[], float] = cpu_seconds) -> tuple[Found, float]:
+    """What a search found, and its CPU time in microseconds."""
+    began = cpu()
+    found = search()
+    return found, (cpu() - began) * 1e6
 
 
 def figure_3() -> tuple[OptionAnswer, ...]:
@@ -178,17 +209,61 @@ def figure_3() -> tuple[OptionAnswer, ...]:
     chosen: dict[tuple[str, ...], dict[str, None]] = {}
     for strategy in Strategy:
         for order in range(ORDERS):
-            shown = paper.renamed(rooms, order)
-            choice = find(Roster(shown), paper.guaranteed(of), Rules(strategy))
-            if choice is not None:
-                picked = tuple(sorted(victim.key for victim in choice.victims))
-                chosen.setdefault(picked, {})[strategy] = None
+            _, picked, _ = figures.figure_3("B", Rules(strategy), order)
+            chosen.setdefault(picked, {})[strategy] = None
     return tuple(
         OptionAnswer(
             rooms[one.machine].node, one.victims, one.aligned, tuple(chosen.get(tuple(sorted(one.victims)), ()))
         )
         for one in paper.options(rooms, of)
     )
+
+
+def figure_3_a() -> tuple[MachineAnswer, ...]:
+    """Where one more instance of A goes, whatever the order of machines and pods."""
+    found = []
+    for strategy in Strategy:
+        made = [figures.figure_3("A", Rules(strategy), order) for order in range(ORDERS)]
+        for machine in sorted({machine for machine, _, _ in made}):
+            hits = [hit for at, _, hit in made if at == machine]
+            found.append(MachineAnswer(strategy, machine, len(hits), sum(hits)))
+    return tuple(found)
+
+
+def figure_8(seed: int) -> tuple[SnapshotAnswer, ...]:
+    """Who crosses sockets after 41 full servers made room."""
+    methods = {BLIND: None} | {str(strategy): Rules(strategy) for strategy in Strategy}
+    found = {method: figures.figure_8(rules, seed) for method, rules in methods.items()}
+    return tuple(
+        SnapshotAnswer(method, one.preempted, one.instances, one.crossing, one.avoidable)
+        for method, one in found.items()
+    )
+
+
+def figure_10(seed: int) -> tuple[Overhead, ...]:
+    """Sourcing for each class, best-effort (8 GPUs are never on one socket), on one cluster."""
+    rooms, found = paper.full_cluster(Filling.ALIGNED, 0, seed), []
+    roster = Roster(rooms)
+    roster.build()
+    for name, of in TABLE_3.items():
+        preemptor = preemptor_of(of, TopologyQos.BEST_EFFORT, TopologyPolicy.NONE)
+        for method, search in _searches(rooms, roster, preemptor).items():
+            with _undisturbed():
+                micros = [_measured(search)[1] for _ in range(BARS)]
+            found.append(Overhead(name, method, tuple(round(each, 1) for each in micros)))
+    return tuple(found)
+
+
+def _searches(rooms: Sequence[NodeRoom], roster: Roster, preemptor: Preemptor) -> dict[str, Callable[[], object]]:
+    return {
+        BLIND: partial(paper.priority_only, rooms, preemptor),
+        EVERY: partial(paper.every_subset, rooms, preemptor, Rules()),
+        **{strategy: partial(_first, roster, preemptor, Rules(strategy)) for strategy in Strategy},
+    }
+
+
+def _first(roster: Roster, preemptor: Preemptor, rules: Rules) -> Candidate | None:
+    return next(sourced(roster, preemptor, rules), None)
 
 
 def command(
@@ -202,14 +277,15 @@ def command(
         bool, typer.Option("--in-a-row", help="Each preemption changes the cluster; in the paper each starts anew.")
     ] = False,
     times: Annotated[
-        bool, typer.Option("--times/--no-times", help="Print Table 5; times differ from run to run.")
+        bool, typer.Option("--times/--no-times", help="Print Table 5, Figures 10 and 11; times differ from run to run.")
     ] = True,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Run the paper's evaluation of preemption: Tables 3 to 5 and Figure 3, next to what it published.
+    """Run the paper's evaluation of preemption: Tables 3 to 5, Figures 3 and 8 to 11, next to what it published.
 
     100 servers of 8 GPUs, all held; 100 clusters, 50 preemptions on each. Victims by priority alone, as schedulers
-    choose them that do not know the inside of servers, beside both strategies of Topogate.
+    choose them that do not know the inside of servers, and by trying every set, beside both strategies of Topogate
+    through its admission cycle and simulated kubelets.
     """
     fillings = list(dict.fromkeys(placement or list(Filling)))
     evaluation = Evaluation(in_a_row)
@@ -218,64 +294,16 @@ def command(
         task = bar.add_task("preempting", total=len(fillings) * cycles)
         for filling in fillings:
             for cycle in range(cycles):
-                evaluation.cycle(filling, paper.full_cluster(filling, cycle, seed), preemptions)
+                evaluation.cycle(filling, paper.full_servers(filling, cycle, seed), preemptions)
                 bar.advance(task)
-    answer = PaperAnswer(figure_3(), evaluation.table_4(), evaluation.table_5() if times else ())
-    emit(answer, output, table=_tables(answer))
-
-
-def _tables(answer: PaperAnswer) -> Group:
-    parts = [_table_3(), _figure(answer.figure_3), _hits(answer.table_4)]
-    return Group(*parts, _latencies(answer.table_5)) if answer.table_5 else Group(*parts)
-
-
-def _new(title: str, *headings: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if number < 2 else "right")
-    return table
-
-
-def _table_3() -> Table:
-    table = _new(
-        "Table 3: what fills 100 servers of 8 GPUs", "Workload", "May be preempted", "Priority", "GPUs", "Instances"
+    answer = PaperAnswer(
+        figure_3=figure_3(),
+        figure_3_a=figure_3_a(),
+        table_4=evaluation.table_4(),
+        figure_8=figure_8(seed),
+        figure_9=tuple(figures.figure_9(Rules(), seed)),
+        table_5=evaluation.table_5() if times else (),
+        figure_10=figure_10(seed) if times else (),
+        figure_11=evaluation.figure_11() if times else (),
     )
-    for name, of in TABLE_3.items():
-        table.add_row(name, "yes" if of.preemptible else "no", str(of.priority), str(of.gpus), str(of.count))
-    return table
-
-
-def _figure(options: Sequence[OptionAnswer]) -> Table:
-    table = _new(
-        "Figure 3: the ways to make room for one more instance of B", "Machine", "Victims", "One socket", "Chosen by"
-    )
-    for one in options:
-        told = "[green]yes" if one.aligned else "[red]no"
-        table.add_row(one.machine, ", ".join(one.victims), told, ", ".join(one.chosen))
-    missed = [one for one in options if not one.aligned]
-    wrong = sum(bool(one.chosen) for one in missed)
-    table.caption = f"{len(options)} options, {len(missed)} miss; chosen of those that miss: {wrong}"
-    return table
-
-
-def _hits(rates: Sequence[HitRate]) -> Table:
-    table = _new(
-        "Table 4: how often the room is on one socket", "Placement", "Method", "Preemptions", "Hits", "Rate", "Victims"
-    )
-    published = {BLIND: paper.PUBLISHED_HITS["priority only"], "FlexTopo": paper.PUBLISHED_HITS["topology-aware"]}
-    for method, hits in published.items():
-        table.add_row("published", method, "5000", str(hits), f"{hits / 50:.1f} %", "")
-    for one in rates:
-        rate = f"{100 * one.hits / max(one.preemptions, 1):.1f} %"
-        table.add_row(one.placement, one.method, str(one.preemptions), str(one.hits), rate, f"{one.victims:.2f}")
-    return table
-
-
-def _latencies(found: Sequence[Latency]) -> Table:
-    table = _new("Table 5: sourcing candidates over all nodes, microseconds", "Preemptor", "Method", "P50", "P90")
-    gpus = {name: f"{name}, {TABLE_3[name].gpus} GPUs" for name in PREEMPTORS}
-    for (name, method), (p50, p90) in paper.PUBLISHED_MICROS.items():
-        table.add_row(gpus[name], f"published: {method}", f"{p50:,.0f}", f"{p90:,.0f}")
-    for one in found:
-        table.add_row(gpus[one.preemptor], one.method, f"{one.p50:,.0f}", f"{one.p90:,.0f}")
-    return table
+    emit(answer, output, table=tables(answer))

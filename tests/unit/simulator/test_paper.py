@@ -1,6 +1,7 @@
 """The paper's evaluation in small: Figure 3, hits by method, the same seed the same answer."""
 
 import json
+from itertools import pairwise
 
 import pytest
 from typer.testing import CliRunner
@@ -9,11 +10,14 @@ from cli.simulate.command import app
 from engine.preemption.model import Rules, Strategy
 from engine.preemption.roster import Roster
 from engine.preemption.search import find
+from simulator.figures import figure_8, figure_9
 from simulator.paper import (
     FIGURE_CLASSES,
+    PREEMPTORS,
     RTX_4090,
     TABLE_3,
     Filling,
+    every_subset,
     figure_3,
     full_cluster,
     guaranteed,
@@ -83,6 +87,39 @@ def test_priority_alone_misses_sometimes():
     assert misses
 
 
+@pytest.mark.parametrize("name", PREEMPTORS)
+def test_no_set_scores_better_than_the_best_of_all_and_the_search_finds_the_best_of_the_fewest(name):
+    """Equation 2 without and with IMP."""
+    rules, preemptor = Rules(Strategy.INCREMENTAL_MINIMAL), guaranteed(TABLE_3[name])
+    for filling in Filling:
+        rooms = full_cluster(filling, 0)
+        every, fewest = every_subset(rooms, preemptor, rules), find(Roster(rooms), preemptor, rules)
+        room = next(room for room in rooms if room.node == every.node)
+        assert one_socket(RTX_4090, room, TABLE_3[name], every.victims)
+        assert every.score >= fewest.score
+        assert every.cost.size > fewest.cost.size or every.score == fewest.score
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_figure_8_no_preemptor_crosses_sockets_that_could_be_spared_it(seed):
+    blind = figure_8(None, seed)
+    assert blind.avoidable > 0
+    for strategy in Strategy:
+        made = figure_8(Rules(strategy), seed)
+        assert made.avoidable == 0
+        assert made.preempted >= blind.preempted
+        assert made.crossing < blind.crossing
+
+
+def test_figure_9_each_preemption_adds_one_instance_and_takes_the_least_important():
+    counts = list(figure_9(Rules()))
+    assert len(counts) == 31
+    assert counts[0] == {name: of.count for name, of in TABLE_3.items()}
+    for before, after in pairwise(counts):
+        change = {name: after[name] - before[name] for name in TABLE_3}
+        assert change in ({"A": 0, "B": 1, "C": 0, "D": -4}, {"A": 0, "B": 0, "C": 1, "D": -2})
+
+
 def test_the_command_prints_all_and_the_same_for_the_same_seed():
     first = run(*SMALL, "--no-times", "--placement", "aligned")
     assert first == run(*SMALL, "--no-times", "--placement", "aligned")
@@ -90,7 +127,11 @@ def test_the_command_prints_all_and_the_same_for_the_same_seed():
     assert len(found["figure_3"]) == 12
     assert not any(one["chosen"] for one in found["figure_3"] if not one["aligned"])
     rates = {row["method"]: row["hits"] for row in found["table_4"]}
-    assert rates["LeastPriority"] == rates["IncrementalMinimal"] == 4
+    assert rates["LeastPriority"] == rates["IncrementalMinimal"] == rates["all subsets"] == 4
+    machines = [(one["machine"], one["orders"], one["aligned"]) for one in found["figure_3_a"]]
+    assert machines == [("machine-1", 20, 20)] * 2
+    assert found["figure_9"][0] == {"A": 20, "B": 40, "C": 200, "D": 80}
+    assert not {"table_5", "figure_10", "figure_11"} & found.keys()
     text = run("--cycles", "1", "--preemptions", "2", "--placement", "packed", "--in-a-row")
-    for part in ("Table 3", "Figure 3", "Table 4", "Table 5", "published", "2225"):
+    for part in ("Table 3", "Figure 3", "Table 4", "Table 5", *[f"Figure {n}" for n in (8, 9)], "published", "2225"):
         assert part in text

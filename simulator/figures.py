@@ -1,0 +1,109 @@
+"""Figures 3, 8 and 9 of the paper (seed 000), each preemption through the queue core's cycle and kubelets."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from engine.kubelet.machine import TopologyPolicy
+from engine.preemption.model import Landing, Preemptor, Rules, TopologyQos
+from engine.preemption.roster import Roster
+from engine.preemption.search import find
+from simulator.paper import (
+    FIGURE_CLASSES,
+    RTX_4090,
+    TABLE_3,
+    Filling,
+    figure_3_servers,
+    filled_servers,
+    full_servers,
+    priority_only,
+)
+from simulator.saturated import MadeRoom, SaturatedCluster
+from simulator.servers import Instance, InstanceClass, preemptor_of
+
+FIGURE_8: Final = {"A": 8, "B": 16, "C": 82, "D": 36}  # Table 3 on 41 servers
+FIGURE_8_SERVERS: Final = 41
+SCALED_UP: Final = ("B", "C") * 8  # instances more, in this order
+FIGURE_9: Final = (("B", 10), ("C", 20))  # two events of scaling up: so many instances of a class
+
+
+def figure_3(of: str, rules: Rules, order: int) -> tuple[str, tuple[str, ...], bool]:
+    """(machine of the figure, victims, whether it runs aligned) of one more instance of a class, best-effort.
+
+    ``order``: of the machines' names and of the instances on them.
+    """
+    dice, servers = random.Random(order), figure_3_servers()  # noqa: S311  (a simulation)
+    names = dice.sample(list(servers), len(servers))
+    machine_of = dict(zip(names, servers, strict=True))
+    shown = {name: dice.sample(on, len(on)) for name, on in zip(names, servers.values(), strict=True)}
+    cluster = SaturatedCluster(RTX_4090, dict(sorted(shown.items())), rules)
+    made = _scaled_up(cluster, "new", FIGURE_CLASSES[of])
+    assert made is not None  # noqa: S101  (there are victims)
+    return machine_of[made.node], tuple(sorted(made.victims)), made.hit
+
+
+def _scaled_up(cluster: SaturatedCluster, name: str, of: InstanceClass) -> MadeRoom | None:
+    """One more instance; None where it has to wait."""
+    decided = cluster.plan(name, of)
+    return None if decided is None else cluster.carry_out(decided)
+
+
+def _sent_blindly(cluster: SaturatedCluster, name: str, of: InstanceClass, wanted: Preemptor) -> MadeRoom | None:
+    """The same by amounts and priority alone."""
+    found = priority_only(cluster.rooms(), wanted)
+    return None if found is None else cluster.sent(name, of, found[0].node, [victim.key for victim in found[1]])
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Servers after ``preempted`` instances made room: how many of several GPUs there are, and how many cross sockets.
+
+    ``avoidable``: preemptors that cross though the best victims by the rules would have let them land on one socket.
+    """
+
+    preempted: int
+    instances: int
+    crossing: int
+    avoidable: int
+
+
+def figure_8(rules: Rules | None, seed: int = 0) -> Snapshot:
+    """41 servers whose instances are all aligned, full, after up to 16 more best-effort ones made room, one by one.
+
+    ``rules``: through the cycle; None: victims by amounts and priority alone, on the node where they cost least.
+    """
+    cluster = SaturatedCluster(RTX_4090, figure_8_servers(seed), rules or Rules())
+    preempted = avoidable = 0
+    for number, name in enumerate(SCALED_UP):
+        of, key = TABLE_3[name], f"new-{number}"
+        wanted = preemptor_of(of, TopologyQos.BEST_EFFORT, TopologyPolicy.NONE)
+        best = find(Roster(cluster.rooms()), wanted, rules or Rules())
+        made = _sent_blindly(cluster, key, of, wanted) if rules is None else _scaled_up(cluster, key, of)
+        if made is not None and best is not None:
+            preempted += 1
+            avoidable += made.crosses and best.landing < Landing.ACROSS
+    return Snapshot(preempted, sum(of.gpus > 1 for of in cluster.running()), cluster.crossing(), avoidable)
+
+
+def figure_8_servers(seed: int) -> Mapping[str, list[Instance]]:
+    """The servers before."""
+    classes = {name: (TABLE_3[name], count) for name, count in FIGURE_8.items()}
+    return filled_servers(Filling.ALIGNED, FIGURE_8_SERVERS, classes, random.Random(f"figure 8/{seed}"))  # noqa: S311
+
+
+def figure_9(rules: Rules, seed: int = 0) -> Iterator[dict[str, int]]:
+    """How many instances of each class run: at first, and after each preemption of the two events."""
+    cluster = SaturatedCluster(RTX_4090, full_servers(Filling.ALIGNED, 0, seed), rules)
+    name_of = {of.priority: name for name, of in TABLE_3.items()}
+
+    def counts() -> dict[str, int]:
+        found = Counter(name_of[of.priority] for of in cluster.running())
+        return {name: found[name] for name in TABLE_3}
+
+    yield counts()
+    for event, (name, count) in enumerate(FIGURE_9):
+        for number in range(count):
+            _scaled_up(cluster, f"event-{event}-{number}", TABLE_3[name])
+            yield counts()
