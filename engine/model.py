@@ -1,4 +1,4 @@
-"""Plain data that the engine decides on. No behaviour beyond construction; quantities are integers.
+"""Plain data that the engine decides on, with no behaviour but construction and views; quantities are integers.
 
 Amounts: ``cpu`` in milli-CPU, ``memory``, ``ephemeral-storage`` and ``hugepages-*`` in bytes, everything else
 (``pods``, ``nvidia.com/gpu``) in units. Structs are frozen and untracked by the garbage collector, because a controller
