@@ -194,7 +194,8 @@ class ClusterState:
     def _charge(self, pod: Pod, sign: int, before: Before = NEVER) -> Before:
         table = self.cluster.table
         record = self.cluster.record(pod.node)
-        vector = table.vector(pod.requests | pod.attached.own)
+        own = pod.attached.own
+        vector = table.vector(pod.requests | own if own else pod.requests)
         table.charge(record.index, vector if sign > 0 else -vector)
         if pod.attached.shared:
             volumes = self.cluster.volumes
