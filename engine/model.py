@@ -1,4 +1,4 @@
-"""Plain data that the engine decides on. No behaviour beyond construction; quantities are integers.
+"""Plain data that the engine decides on, with no behaviour but construction and views; quantities are integers.
 
 Amounts: ``cpu`` in milli-CPU, ``memory``, ``ephemeral-storage`` and ``hugepages-*`` in bytes, everything else
 (``pods``, ``nvidia.com/gpu``) in units. Structs are frozen and untracked by the garbage collector, because a controller
@@ -160,7 +160,8 @@ class Pod(_Struct, frozen=True):
     @property
     def takes(self) -> Amounts:
         """What it takes of its node: resources, and of volumes those that are its own."""
-        return self.requests | self.attached.own
+        own = self.attached.own
+        return self.requests | own if own else self.requests
 
 
 class Flavor(_Struct, frozen=True):

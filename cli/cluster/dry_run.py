@@ -3,7 +3,7 @@
 Nothing is written: what would be stored is noted in the mirror, as if the write had succeeded at once.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -136,11 +136,13 @@ def rehearse(
     *,
     job_sets: Iterable[JobSet] = (),
     leader_sets: Iterable[LeaderWorkerSet] = (),
+    claims: Mapping[str, objects.ClaimSpec] | None = None,
 ) -> list[Outcome]:
     """What becomes of these jobs and pods if they are submitted now, at ``now`` (seconds since the epoch).
 
     Who waits already has its turn in the same cycles, before or after them, as the queues say. Returns the outcomes in
-    the order in which the workloads were met; what is not the controller's to place has none.
+    the order in which the workloads were met; what is not the controller's to place has none. ``claims``: by namespace
+    and name, those that are made with them, where they are not there yet.
     """
     stage = _Stage(memory, now)
     for record in tuple(memory.entries.values()):
@@ -148,6 +150,7 @@ def rehearse(
     stage.cycles({})
     before = set(memory.entries)
     memory.pod_groups.expect_leader_sets(leader_sets)
+    memory.pod_volumes.expect(claims or {})
     for job_set in job_sets:
         memory.jobs.on_jobset(came(job_set))
     for job in jobs:

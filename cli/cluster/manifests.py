@@ -1,7 +1,8 @@
 """Manifests as a user writes them, turned into the Jobs and pods that would come of them.
 
 What the API server and a kind's controller would add is added here as far as it decides placement: defaults, what the
-webhook stamps (by its own code), and the pods of a Deployment, StatefulSet or LeaderWorkerSet.
+webhook stamps (by its own code), and the pods of a Deployment, StatefulSet or LeaderWorkerSet, with the claims that are
+made for them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from cli.output import Failure
 from crds.constants import WORKER_INDEX, Keys
 from kube import objects
 from kube.parents import JobSet, LeaderWorkerSet
+from kube.pods.volumes import claims_of
 from ungater.cache.cache import Cache
 from ungater.jobs.leaderworkerset import GROUP, NAME
 from webhook import large
@@ -24,6 +26,7 @@ from webhook.checks import Route
 from webhook.jobsets import mutate_jobset
 from webhook.mutate import Add, Decision, Rules, mutate_job, mutate_pod
 
+CLAIM: Final = "PersistentVolumeClaim"  # nothing to place, but what others name
 MOST_PODS: Final = 100_000  # of one object: more is a slip of the finger
 _SCALED: Final = {("apps", "Deployment"): "ReplicaSet", ("apps", "ReplicaSet"): "ReplicaSet"}
 Json = dict[str, Any]
@@ -41,6 +44,7 @@ class Manifest:
     job_sets: list[JobSet] = field(default_factory=list)
     leader_sets: list[LeaderWorkerSet] = field(default_factory=list)
     pods: list[objects.Pod] = field(default_factory=list)
+    claims: dict[str, objects.ClaimSpec] = field(default_factory=dict)  # by namespace and name
     warnings: tuple[str, ...] = ()
     denied: str = ""
 
@@ -70,8 +74,8 @@ def read(files: Sequence[str], namespace: str) -> tuple[list[Found], list[str]]:
                 found.append(one)
             else:
                 passed.append(str(one))
-    if not found:
-        kinds = ", ".join(kind for _, kind in KINDS)
+    if all(one.kind == CLAIM for one in found):
+        kinds = ", ".join(kind for _, kind in KINDS if kind != CLAIM)
         others = f"; there is {', '.join(passed[:4])}" if passed else ""
         raise Failure(f"{', '.join(files)}: nothing to place: expected {kinds}{others} (namespace {namespace})")
     return found, passed
@@ -130,6 +134,20 @@ class Maker:
         first = _mapping(one, one.body, "spec").get("ordinals") or {}
         start = int(first.get("start", 0)) if isinstance(first, dict) else 0
         self._add_pods(one, made, self._owner(one, made), lambda at: {"apps.kubernetes.io/pod-index": str(start + at)})
+        path, templates = "spec.volumeClaimTemplates", _mapping(one, one.body, "spec").get("volumeClaimTemplates") or []
+        for number, template in enumerate(templates if isinstance(templates, list) else []):
+            if not isinstance(template, dict):
+                raise one.fail(f"{path}[{number}]", "is no object")
+            name = str(_mapping(one, template, "metadata", f"{path}[{number}].metadata").get("name", ""))
+            spec = _read(one, template.get("spec") or {}, objects.ClaimSpec)
+            for at, pod in enumerate(made.pods):
+                claim = f"{name}-{made.name}-{start + at}"
+                made.claims[f"{made.namespace}/{claim}"] = spec
+                made.pods[at] = _having(pod, name, claim)
+
+    def claim(self, one: Found, made: Manifest) -> None:
+        """A claim that pods of other objects may name."""
+        made.claims[f"{made.namespace}/{made.name}"] = _read(one, one.body.get("spec") or {}, objects.ClaimSpec)
 
     def leaders(self, one: Found, made: Manifest) -> None:
         """The groups of a LeaderWorkerSet, as if all their pods came at once."""
@@ -207,7 +225,9 @@ class Maker:
         body = {**body, "metadata": self._metadata(body, name, made.namespace, owner)}
         body["status"] = {"phase": "Pending"}
         body.get("spec", {}).pop("nodeName", None) if decision.patch else None
-        made.pods.append(_read(one, body, objects.Pod))
+        pod = _read(one, body, objects.Pod)
+        made.pods.append(pod)
+        made.claims.update({f"{made.namespace}/{c.name}": c.template for c in claims_of(pod) if c.template is not None})
         return True
 
     def _metadata(self, body: Json, name: str, namespace: str, owner: Json | None) -> Json:
@@ -239,6 +259,7 @@ KINDS: Final[Mapping[tuple[str, str], Any]] = {
     ("apps", "ReplicaSet"): Maker.scaled,
     ("apps", "StatefulSet"): Maker.stateful,
     ("", "Pod"): Maker.pod,
+    ("", CLAIM): Maker.claim,
 }
 
 
@@ -300,6 +321,14 @@ def _count(one: Found, within: Json, name: str, path: str, *, least: int = 0) ->
     if type(found) is not int or not least <= found <= MOST_PODS:
         raise one.fail(f"{path}.{name}", f"{found!r}: expected a whole number from {least} to {MOST_PODS}")
     return found
+
+
+def _having(pod: objects.Pod, volume: str, claim: str) -> objects.Pod:
+    """A pod with a volume of this claim, instead of one of that name."""
+    others = [one for one in pod.spec.volumes or () if one.name != volume]
+    made = objects.Volume(name=volume, persistent_volume_claim=objects.ClaimSource(claim_name=claim))
+    spec = msgspec.structs.replace(pod.spec, volumes=(*others, made))
+    return msgspec.structs.replace(pod, spec=spec)
 
 
 def _labelled(template: Json, labels: Mapping[str, str]) -> Json:

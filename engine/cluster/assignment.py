@@ -103,7 +103,8 @@ class Assignment:
     @property
     def takes(self) -> Amounts:
         """What each of its pods takes of its node: resources, and of volumes those that are its own."""
-        return self.requests | self.attached.own
+        own = self.attached.own
+        return self.requests | own if own else self.requests
 
     @property
     def by_host(self) -> bool:

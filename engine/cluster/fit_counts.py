@@ -19,7 +19,7 @@ from engine.kubelet.device_manager import never_given
 from engine.kubelet.machine import PodShape
 from engine.kubelet.numa_policy import refused_unseen
 from engine.kubelet.rebuild import inner
-from engine.model import PODS, PodSet
+from engine.model import NOTHING_ATTACHED, PODS, PodSet
 from engine.reasons import Reason
 
 MOST: Final = (1 << 31) - 1  # pods in one tree that are told apart
@@ -284,19 +284,20 @@ def known_shape(nodes: NodeColumns, tree: Tree, pod_set: PodSet) -> CountedShape
 
     The counts are valid until the state changes and somebody asks again.
     """
-    key = (
+    volumes = pod_set.attached
+    key: tuple[object, ...] = (
         tuple(pod_set.requests.items()),
         tuple(pod_set.node_selector.items()),
         pod_set.tolerations,
         pod_set.node_affinity,
         pod_set.shape,
-        pod_set.volume_nodes,
-        tuple(pod_set.attached.own.items()),
-        pod_set.attached.shared,
     )
+    if pod_set.volume_nodes or volumes is not NOTHING_ATTACHED:
+        key = (*key, pod_set.volume_nodes, tuple(volumes.own.items()), volumes.shared)
     shapes: dict[object, CountedShape] = tree.kept
     known = shapes.pop(key, None)
-    if known is not None and any(name in nodes.table.rows for name in (*known.shape.lacking, *known.shape.unlimited)):
+    unknown = (*known.shape.lacking, *known.shape.unlimited) if known is not None else ()
+    if any(name in nodes.table.rows for name in unknown):
         known = None  # a node has it now
     if known is None:
         shape = Shape.of(nodes.table, tree, pod_set)

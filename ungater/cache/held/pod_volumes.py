@@ -51,6 +51,11 @@ class PodVolumes:
         self._keys = keys
         self._concerned: dict[str, set[str]] = {}  # by key of a claim or name of a class: ids of jobs
         self._named: dict[str, set[str]] = {}  # the other way round
+        self._expected: dict[str, objects.ClaimSpec] = {}
+
+    def expect(self, claims: Mapping[str, objects.ClaimSpec]) -> None:
+        """Take these claims, by ``namespace/name``, for some that are made soon: a dry run has them come."""
+        self._expected |= claims
 
     # --- of nodes and pods ---------------------------------------------------------------------------------------
 
@@ -170,8 +175,9 @@ class PodVolumes:
     def _of_pod(self, entry: WorkloadEntry, pod: objects.Pod, one: PodClaim) -> Reach | NotReady:
         """What one claim of a pod says."""
         namespace = pod.metadata.namespace
-        claim = self._storage.claim(f"{namespace}/{one.name}") if one.template is not None else None
-        if one.template is not None:
+        key = f"{namespace}/{one.name}"
+        claim = self._storage.claim(key) if one.template is not None else None
+        if one.template is not None and (claim is not None or key not in self._expected):
             if claim is None:
                 return NotReady(
                     f'waiting for the ephemeral volume controller to make persistentvolumeclaim "{one.name}"'
@@ -185,7 +191,6 @@ class PodVolumes:
         self, entry: WorkloadEntry, one: PodClaim, namespace: str, *, of_template: bool = False
     ) -> Reach | NotReady:
         """What a claim says; who has it looks again when that may change."""
-        claim = None
         if of_template and one.template is not None:
             named = one.template.storage_class_name
             self._note(entry.id, self._storage.default_class if named is None else named, "")
@@ -194,6 +199,8 @@ class PodVolumes:
         if of_template:
             self._note(entry.id, key)
         claim = self._storage.claim(key)
+        if claim is None and key in self._expected:
+            return reach_of_template(self._storage, self._expected[key])
         if claim is not None and not claim.spec.volume_name:
             self._note(entry.id, claim.storage_class)
         return reach_of(self._storage, namespace, one.name)
