@@ -109,9 +109,15 @@ def eager(queues: Queues) -> list[str]:
     return sorted(keys, key=lambda key: queues.entries[key].order)
 
 
+def wished(queues: Queues, key: str) -> dict[str, int]:
+    """How many pods one of those that grow wants, of the pod sets that it still has: it may have changed since."""
+    names = {pod_set.name for pod_set in queues.entries[key].workload.pod_sets}
+    return {name: count for name, count in queues.growing[key][0].items() if name in names}
+
+
 def grow(state: ClusterState, queues: Queues, key: str) -> list[Resized]:
     """Try to give one of them what it wants."""
-    wish, _ = queues.growing[key]
+    wish = wished(queues, key)
     found = resize(state, queues, key, wish)
     refusal = found if isinstance(found, Refusal) else found.refusal if found is not None else None
     if refusal is None:

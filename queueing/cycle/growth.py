@@ -53,15 +53,18 @@ def nominate(state: ClusterState, queues: Queues, key: str) -> Grows | None:
         return None
     if not (queue.preemption.any and entry.workload.preempts) or key in queues.evicting:
         return None
-    option = _difference(state, queues, entry, grant, queues.growing[key][0])
-    if option is None or not queues.quotas.ever(
-        entry.queue, option.amounts, non_preemptible=queues.spared_in_queue(entry)
-    ):
+    found = _difference(state, queues, entry, grant, elastic.wished(queues, key))
+    if found is None:
         return None
-    pod_sets = tuple(pod_set for _, sets in option.parts for pod_set in sets)
+    pod_sets, option = found
     workload = msgspec.structs.replace(entry.workload, key=growth_of(key), pod_sets=pod_sets, at_least={})
     more = Entry(workload, entry.order, entry.shape, 0.0, queue=entry.queue)
-    if barred(queues, more, option) is not None or (made := plan(state, queues, more, option)) is None:
+    if barred(queues, more, option) is not None:
+        return None
+    made = plan(state, queues, more, option)
+    if made is None:
+        if queues.fresh:
+            queues.victimless.add(key)  # once they are stored they may be victims
         return None
     counts = {pod_set.name: pod_set.count for pod_set in pod_sets}
     asks = {pod_set.name: pod_set.requests for pod_set in pod_sets}
@@ -76,11 +79,11 @@ def settle(state: ClusterState, queues: Queues, key: str) -> elastic.Resized | s
     """What became of growth that is held: it is the workload's now, it came to nothing (why), or it has to wait."""
     base, more = base_of(key), queues.entries[key]
     entry, grown = queues.entries[base], more.grant
-    wish = queues.growing.get(base)
+    wish = elastic.wished(queues, base) if base in queues.growing else None
     if grown is None or entry.grant is None or entry.phase is not Phase.ADMITTED or base in queues.evicting:
         queues.end_growth(state, base)
         return "the workload is evicted itself"
-    if wish is None or any(wish[0].get(name, 0) < count for name, count in _sum(entry.grant, grown).items()):
+    if wish is None or any(wish.get(name, 0) < count for name, count in _sum(entry.grant, grown).items()):
         queues.end_growth(state, base)
         return "it wants fewer pods now"
     why = None if more.victims else obstacle(state, queues, key)
@@ -89,10 +92,10 @@ def settle(state: ClusterState, queues: Queues, key: str) -> elastic.Resized | s
     held = queues.end_growth(state, base)
     whole = None if why or held is None else _whole(state, entry, entry.grant, grown)
     if whole is None:
-        queues.growing[base] = wish[0], ()
+        queues.growing[base] = wish, ()
         return f"{why or 'its flavor was made again with other levels'}; it looks for room again"
     queues.grant(state, base, whole)
-    if whole.counts == {**whole.counts, **wish[0]}:
+    if whole.counts == {**whole.counts, **wish}:
         del queues.growing[base]
     return elastic.Resized(base, whole)
 
@@ -103,8 +106,8 @@ def _sum(grant: AssumedAdmission, grown: AssumedAdmission) -> dict[str, int]:
 
 def _difference(
     state: ClusterState, queues: Queues, entry: Entry, grant: AssumedAdmission, wish: Mapping[str, int]
-) -> FlavorAssignment | None:
-    """The pods that it wants more, as a request of their own; None where they cannot be one."""
+) -> tuple[tuple[PodSet, ...], FlavorAssignment] | None:
+    """The pods that it wants more, as a request of their own; None where they cannot be one, or no quota ever is."""
     more = {name: count - grant.counts.get(name, 0) for name, count in wish.items()}
     more = {name: count for name, count in more.items() if count > 0}
     asked = {pod_set.name: pod_set for pod_set in entry.workload.pod_sets}
@@ -114,6 +117,7 @@ def _difference(
     if isinstance(flavors, Refusal):
         return None
     amounts: Quantities = {}
+    pod_sets: list[PodSet] = []
     parts: dict[str, list[PodSet]] = {}
     for name, count in more.items():
         takes = usage(asked[name].requests, count)
@@ -121,15 +125,18 @@ def _difference(
             amounts[flavor, resource] = amounts.get((flavor, resource), 0) + takes.get(resource, 0)
         held = state.assignments(entry.workload.key).get(name)
         room = held.flavor if held is not None else elastic.room_of_growth(state, flavors.get(name, {}).values())
-        if not room:
-            continue  # a flavor without topology: it is not placed
-        levels = held.levels if held is not None else state.flavors[room].levels
+        levels = held.levels if held is not None else state.flavors[room].levels if room else ()
         pod_set = _beside(elastic.sized(entry, levels, name, count), held)
         if pod_set is None:
             return None
-        parts.setdefault(room, []).append(pod_set)
+        pod_sets.append(pod_set)
+        if room:  # in a flavor without a topology it is not placed
+            parts.setdefault(room, []).append(pod_set)
     named = {name: flavors[name] for name in more if name in flavors}
-    return FlavorAssignment(named, amounts, tuple((room, tuple(sets)) for room, sets in parts.items()))
+    if not queues.quotas.ever(entry.queue, amounts, non_preemptible=queues.spared_in_queue(entry)):
+        return None
+    placed = tuple((room, tuple(sets)) for room, sets in parts.items())
+    return tuple(pod_sets), FlavorAssignment(named, amounts, placed)
 
 
 def _beside(pod_set: PodSet, held: Assignment | None) -> PodSet | None:

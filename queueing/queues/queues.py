@@ -63,6 +63,7 @@ class Queues:
         self.changes = 0  # of queues and flavors, so far
         # what one wishes for, and what was free when that was tried
         self.growing: dict[str, tuple[dict[str, int], tuple[int, ...]]] = {}
+        self.victimless: set[str] = set()  # who grows, and found no victims while some admissions were being stored
         self.memo: dict[Hashable, tuple[Hashable, Refusal]] = {}
         self.aged: dict[str, list[tuple[Order, str]]] = {}  # by claim to be had: those in line for it
         self.drains: set[str] = set()
@@ -192,8 +193,10 @@ class Queues:
         """That ended, well or not. True where somebody is to be looked at again, whose victim it may be now."""
         self.storing.discard(key)
         self.fresh.discard(key)
-        helped = self.pending.awaited(("placed",)) or bool(self.growing)
+        helped = self.pending.awaited(("placed",)) or bool(self.victimless)
         self.pending.wake([("placed",)])
+        self.growing.update({one: (self.growing[one][0], ()) for one in self.victimless & self.growing.keys()})
+        self.victimless.clear()
         return helped
 
     def spare(self, key: str, until: float) -> None:
@@ -354,15 +357,14 @@ class Queues:
             self.growing[key] = dict(counts), ()
 
     def freed_so_far(self, key: str) -> tuple[int, ...]:
-        """Changes whenever a holder's growth may find room or quota, or victims among those who are stored now."""
+        """Changes whenever something that one who holds a grant could grow into may have become free."""
         grant = self.entries[key].grant
         if grant is None:
             return (0,)
         looks = any(looks_at_pods(pod_set) for pod_set in self.entries[key].workload.pod_sets)
         flavors = sorted(self.rooms if looks else flavors_of(grant))
         pool = self.quotas.pool(grant.queue)
-        rooms = (self.rooms.get(flavor, 0) for flavor in flavors)
-        return self.changes, self.pending.pools.get(pool, 0), bool(self.fresh), *rooms
+        return self.changes, self.pending.pools.get(pool, 0), *(self.rooms.get(flavor, 0) for flavor in flavors)
 
     def back(self, state: ClusterState, key: str, now: float, *, until: float = 0.0) -> None:
         """Give back all and wait again, not before ``until``: after an eviction, or a write that failed."""

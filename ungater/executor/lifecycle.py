@@ -272,10 +272,10 @@ class Lifecycle:
         if blocked is None or reclaims:
             return False
         until = self._clock.now() + SPARED
-        own = (entry.key, growth_of(entry.key))
-        if not any(pod.metadata.uid in entry.pods for pod, _ in evict.pods):  # those that no queue admitted
-            preemptors = [name for name in own if name in queues.nominated]
-            for pod, _ in evict.pods:
+        theirs = [pod for pod, _ in evict.pods if pod.metadata.uid not in entry.pods]  # that no queue admitted
+        if theirs or entry.key in queues.nominated:
+            preemptors = [name for name in (entry.key, growth_of(entry.key)) if name in queues.nominated]
+            for pod in theirs:
                 queues.spare(pod_unit(key(pod)), until)
         else:
             preemptors = self._cache.reservations.preemptors_of(entry.key)

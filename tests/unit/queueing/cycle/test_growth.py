@@ -16,7 +16,7 @@ from support.queue_factories import (
 
 from engine.model import Policy
 from engine.reasons import Reason
-from queueing.model import Preemption, Reclaim, Within
+from queueing.model import PlainFlavor, Preemption, Reclaim, Within
 from queueing.preemption.plan import Victim
 from queueing.queues.entry import Phase, growth_of
 from queueing.queues.growth import hold_growth
@@ -91,6 +91,54 @@ def test_quota_alone_is_made_free_too():
     state, queues = world(service(), batch("batch", 2), nominal=32)
     (plan,) = grow(state, queues, 3).preempting
     assert [(victim.key, victim.reason) for victim in plan.victims] == [("ns/batch", Reason.IN_CLUSTER_QUEUE)]
+
+
+def test_a_flavor_without_a_topology_is_quota_alone():
+    state, queues = make_state(1, 1), make_queues(make_queue("q", 32, flavors=("plain",), preemption=LOWER))
+    queues.set_flavor(PlainFlavor(name="plain"))
+    submit(queues, service(level=None))
+    run(state, queues)
+    submit(queues, batch("batch", 2, level=None))
+    run(state, queues)
+    (plan,) = grow(state, queues, 3).preempting
+    assert (plan.grant.counts, plan.grant.amounts, plan.grant.assignments) == ({"main": 1}, {("plain", GPU): 8}, ())
+    queues.back(state, "ns/batch", 3.0, until=50.0)
+    (resized,) = run(state, queues, now=3.0).resized
+    assert (resized.counts, resized.grant.amounts) == ({"main": 3}, {("plain", GPU): 24})
+    assert queues.growing == {}
+
+
+def test_one_that_is_being_stored_is_a_victim_as_soon_as_it_is():
+    state, queues = make_state(1, 4), make_queues(make_queue("q", 64, preemption=LOWER))
+    submit(queues, service(), batch("here", 2))
+    assert keys(run(state, queues)) == ["ns/service", "ns/here"]
+    queues.stores("ns/here")
+    assert grow(state, queues, 4).preempting == []
+    assert run(state, queues, now=3.0).preempting == [], "it is not looked at again before"
+    assert queues.stored("ns/here")
+    (plan,) = run(state, queues, now=4.0).preempting
+    assert [victim.key for victim in plan.victims] == ["ns/here"]
+
+
+def test_nobody_is_asked_again_for_every_admission_that_is_stored():
+    state, queues = world(service(4), batch("there", 4), preemption=Preemption())
+    grow(state, queues, 6)
+    seen = queues.growing["ns/service"]
+    submit(queues, make_workload("ns/other", count=1, created=3.0, level=None))
+    run(state, queues, now=3.0)
+    queues.stores("ns/other")
+    assert not queues.stored("ns/other")
+    assert queues.growing["ns/service"] == seen
+
+
+def test_a_pod_set_that_the_workload_has_no_more_is_wished_for_no_more():
+    two = (make_pod_set(1, name="a"), make_pod_set(1, name="b"))
+    state, queues = world(make_workload("ns/service", pod_sets=two, priority=10), batch("here", 2), racks=1)
+    submit(queues, make_workload("ns/service", pod_sets=two[:1], priority=10))
+    queues.wish("ns/service", {"a": 2, "b": 2})
+    made = run(state, queues, now=2.0)
+    assert made.failed == []
+    assert [one.grant.counts for one in made.preempting] == [{"a": 1}]
 
 
 def test_who_borrows_gives_back_to_who_grows_within_its_own():
