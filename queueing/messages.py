@@ -1,5 +1,6 @@
 """What queueing tells people: which quota, how much is missing, who uses it."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -8,6 +9,7 @@ from engine.quantity import format_quantity
 from engine.reasons import Reason
 from engine.results import Refusal
 from queueing.model import FlavorResource, Quantities
+from queueing.queues.entry import base_of
 from queueing.queues.quota import Missing, Quotas
 
 if TYPE_CHECKING:
@@ -62,12 +64,12 @@ def _missing(queues: "Queues", queue: str, one: Missing) -> str:
 
 def _users(queues: "Queues", names: Iterable[str], key: FlavorResource) -> str:
     """The workloads that use most of it."""
-    used = [
-        (queues.quotas.held[workload].amounts.get(key, 0), workload)
-        for name in names
-        for workload in queues.holders.first(name)
-    ]
-    top = [workload for amount, workload in sorted(used, key=lambda pair: (-pair[0], pair[1])) if amount > 0][:NAMED]
+    used: Counter[str] = Counter()
+    for name in names:
+        for workload in queues.holders.first(name):
+            used[base_of(workload)] += queues.quotas.held[workload].amounts.get(key, 0)
+    ranked = sorted(used.items(), key=lambda pair: (-pair[1], pair[0]))
+    top = [workload for workload, amount in ranked if amount > 0][:NAMED]
     return (
         f" (used by {', '.join(top)} and others)"
         if len(top) == NAMED

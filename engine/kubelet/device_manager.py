@@ -130,11 +130,12 @@ def pick_zones(
 def _surely(graph: LinkGraph, count: int, whole: int, free: int, known: int) -> bool:
     """Whether what a container gets is one clique, of the devices that are ``known`` to be free.
 
-    ``free``: how many are free; where it is fewer, some were taken since, and it is not known which.
+    ``free``: how many are free; where it is fewer, some were taken since, and it is not known which. Where it is more,
+    what another container of the pod gets may be none of the known ones.
     """
-    if known.bit_count() < count:
+    if known.bit_count() < whole:
         return False
-    if graph.is_clique(known):
+    if graph.is_clique(known) and (count == whole or free <= known.bit_count()):
         return True
     if free < known.bit_count() or count < whole:
         return False

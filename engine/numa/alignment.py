@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from engine.arrays import Ints
+from engine.kubelet.admit import MOST_ZONES
 from engine.kubelet.machine import Layout, PodShape, State, TopologyPolicy
 from engine.kubelet.rebuild import asked
 from engine.numa.batch.masks import Bools, Workspace
@@ -36,7 +37,6 @@ _LOOSE, _APART, _FULL, _BREAKS, _LEFT = (1 << 17) - 1, (1 << 15) - 1, (1 << 10) 
 _AS_BEFORE: Final = 32  # what is added to the pieces, so that fewer of them are a number too
 TIES: Final = 10  # bits that decide among equally tight nodes only
 AT_ZONES: Final = 17 + 15 + 10 + 6 + TIES  # where the half zones begin
-_MOST_ZONES: Final = 12  # of what closed forms know
 
 
 class Rest(NamedTuple):
@@ -83,7 +83,7 @@ def exactly(layout: Layout, state: State, shape: PodShape, score: ZoneScore) -> 
     zones = admission.zones
     full = _full_of(layout, admission.after, zones, {name for _, held in admission.uses for name, _ in held}, score)
     rest = _rest(layout, state, shape, zones)
-    halves = 2 * zones.bit_count() or NOT_KNOWN
+    halves = min(2 * zones.bit_count(), WORST_ZONES - 1) or NOT_KNOWN  # no more bits are left for them
     return int(packed(halves, full, rest))
 
 
@@ -96,7 +96,7 @@ def _full_of(layout: Layout, after: State, zones: int, held: set[str], score: Zo
         whole = sum(max(layout.allocatable[zone][row], 0) for zone in members)
         if whole:
             used.append(FULL * (whole - sum(max(after.free[zone][row], 0) for zone in members)) // whole)
-    return fullness(used, score)
+    return int(fullness(used, score))
 
 
 def _rest(layout: Layout, state: State, shape: PodShape, zones: int) -> Rest:
@@ -131,22 +131,15 @@ def _surely_one(view: View, plan: Plan) -> Bools:
     return found
 
 
-def _full(view: View, plan: Plan, zones: Ints, score: ZoneScore) -> Ints:
-    """How full the zones become together, as in `engine.numa.score.fullness`."""
+def _full(view: View, plan: Plan, zones: Ints, score: ZoneScore) -> Any:
+    """How full the zones become together, of all columns."""
     inside = np.maximum(zones, 0) >> np.arange(view.zones)[:, None] & 1
     used = []
     for row, amount in plan.whole.pairs:
         whole = (view.kind.allocatable[row][:, view.layout] * inside).sum(axis=0)
         left = (view.free(row) * inside).sum(axis=0) - amount
         used.append(np.where(whole > 0, FULL * (whole - left) // np.maximum(whole, 1), 0))
-    if not used:
-        return np.zeros(view.width, np.int64)
-    parts = np.stack(used)
-    mean: Ints = parts.sum(axis=0) // len(used)
-    if score is ZoneScore.BALANCED_ALLOCATION:
-        deviation: Ints = np.abs(parts - mean).sum(axis=0) // len(used)
-        return deviation
-    return FULL - mean if score is ZoneScore.MOST_ALLOCATED else mean
+    return fullness(used, score)
 
 
 def _rests(view: View, plan: Plan, shape: PodShape, zones: Ints) -> Rest:
@@ -173,9 +166,9 @@ def _rests(view: View, plan: Plan, shape: PodShape, zones: Ints) -> Rest:
 
 def _distances(view: View, zones: Ints, wide: Ints) -> Ints:
     """The mean distances of the zones, (columns,); 0 but for the ``wide`` columns, whose zones are several."""
-    keys, where = np.unique(view.layout[wide] << _MOST_ZONES | zones[wide], return_inverse=True)
-    inside = (1 << _MOST_ZONES) - 1
-    each = [distance(view.kind.layout_at[key >> _MOST_ZONES], key & inside) for key in keys.tolist()]
+    keys, where = np.unique(view.layout[wide] << MOST_ZONES | zones[wide], return_inverse=True)
+    inside = (1 << MOST_ZONES) - 1
+    each = [distance(view.kind.layout_at[key >> MOST_ZONES], key & inside) for key in keys.tolist()]
     found = np.zeros(view.width, np.int64)
     found[wide] = np.array(each, np.int64)[where]
     return found

@@ -205,9 +205,11 @@ class Inside:
 
     def settle(self) -> bool:
         """The report counts every pod that is there; True where that was not so."""
-        old, self.since, self.gone = (self.since, self.gone), frozenset(), ()
+        if not self.since and not self.gone:
+            return False
+        self.since, self.gone = frozenset(), ()
         self.forget()
-        return old != (self.since, self.gone)
+        return True
 
     def _dated_anew(self) -> None:
         """Which pods the report counts is another matter now."""
@@ -236,9 +238,12 @@ class Inside:
         """Make it what it was, the order of the slots included."""
         same_records = self.taken == saved.taken
         self.decided, self.since, self.gone, self.taken = saved
-        if not same_records:
+        self._state = None
+        if same_records:
+            self._dated_anew()
+        else:
             self.list_unrecorded()
-        self.forget()
+            self.forget()
 
     # -- reading ----------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ Plain functions of a layout, what is free and what a pod would take. Less is bet
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from engine.kubelet.devices.choose import fragmentation
 from engine.kubelet.devices.links import TABLE_DEVICES, LinkGraph, cliques, closeness, tables
@@ -73,8 +73,11 @@ def distance(layout: Layout, zones: int) -> int:
     return 100 * sum(row[zone] for row in rows for zone in members) // len(members) ** 2
 
 
-def fullness(used: Iterable[int], score: ZoneScore) -> int:
-    """How far zones are from what a score asks for, 0 to 1000; ``used``: the share of each resource, in thousandths."""
+def fullness(used: Iterable[Any], score: ZoneScore) -> Any:
+    """How far zones are from what a score asks for, 0 to 1000; ``used``: the share of each resource, in thousandths.
+
+    Shares are numbers, or arrays of many machines at once.
+    """
     parts = list(used)
     if score is ZoneScore.LEAST_NUMA_NODES or not parts:
         return 0

@@ -200,6 +200,8 @@ class _View:
 
     def _by_volumes(self, index: Ints) -> dict[str, int]:
         """The same for volumes that pods share, by limit."""
+        if not self.pod_set.attached.shared:
+            return {}
         columns, shape = self.state.cluster.columns, Shape.of(self.state.cluster.table, self.tree, self.pod_set)
         found = {}
         for limit, own, volumes in shape.shared:

@@ -132,6 +132,8 @@ def cycle(state: ClusterState, queues: Queues, now: float, limit: int = 64) -> D
     looks, eager = limit, elastic.eager(queues)
     while eager and looks > 0:
         searches, key = queues.searches, eager.pop(0)
+        if not elastic.may_grow(queues, key):
+            continue  # it is to go for one that was before it
         with shield(key), backfill.opened(state, queues, shield, queues.entries[key]):
             _grow(state, queues, key, made)
         looks -= 1 + SEARCH * (queues.searches - searches)

@@ -99,12 +99,17 @@ def move(
     return Resized(key, _grant(entry))
 
 
+def may_grow(queues: Queues, key: str) -> bool:
+    """Whether one that wants more pods may get them now: who is told to go, or loses slices, gets nothing meanwhile."""
+    return key not in queues.evicting and key not in queues.losing
+
+
 def eager(queues: Queues) -> list[str]:
     """Those who want more pods than they hold, where something was freed since they were refused; in their order."""
     keys = [
         key
         for key, (_, seen) in queues.growing.items()
-        if key not in queues.losing and growth_of(key) not in queues.entries and queues.freed_so_far(key) != seen
+        if may_grow(queues, key) and growth_of(key) not in queues.entries and queues.freed_so_far(key) != seen
     ]
     return sorted(keys, key=lambda key: queues.entries[key].order)
 

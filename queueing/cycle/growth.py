@@ -51,7 +51,7 @@ def nominate(state: ClusterState, queues: Queues, key: str) -> Grows | None:
     grant, queue = entry.grant, queues.quotas.queues.get(entry.queue)
     if entry.refusal is None or entry.refusal.reason not in HELPED or grant is None or queue is None:
         return None
-    if not (queue.preemption.any and entry.workload.preempts) or key in queues.evicting:
+    if not (queue.preemption.any and entry.workload.preempts):
         return None
     found = _difference(state, queues, entry, grant, elastic.wished(queues, key))
     if found is None:

@@ -57,7 +57,7 @@ class Holders:
         victims = {victim for victim in nominated if self._has(victim, parts.get(victim, ()))}
         entry.hold(grant, victims, waits=waits)
         self._list(entry, grant, 1)
-        self._quotas.hold(key, Held(grant.queue, grant.amounts))
+        self._quotas.hold(key, Held(grant.queue, grant.amounts, leaving=key in self.evicting))
         self.settle(entry)
         for victim in victims:
             if victim in parts:

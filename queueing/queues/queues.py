@@ -259,9 +259,9 @@ class Queues:
 
     def _drain(self, entry: Entry) -> None:
         """Note one that has to be evicted because its queue is drained."""
+        self.holders.settle(entry)
         if is_growth(entry.workload.key):
             return  # it goes with its workload
-        self.holders.settle(entry)
         if entry.phase in HOLDING and self.config.drained(entry.workload, entry.queue):
             self.drains.add(entry.workload.key)
         else:

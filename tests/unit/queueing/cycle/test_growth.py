@@ -16,7 +16,7 @@ from support.queue_factories import (
 
 from engine.model import Policy
 from engine.reasons import Reason
-from queueing.model import PlainFlavor, Preemption, Reclaim, Within
+from queueing.model import NonPreemptible, PlainFlavor, Preemption, Reclaim, Within
 from queueing.preemption.plan import Victim
 from queueing.queues.entry import Phase, growth_of
 from queueing.queues.growth import hold_growth
@@ -139,6 +139,38 @@ def test_a_pod_set_that_the_workload_has_no_more_is_wished_for_no_more():
     made = run(state, queues, now=2.0)
     assert made.failed == []
     assert [one.grant.counts for one in made.preempting] == [{"a": 1}]
+
+
+def test_who_is_told_to_go_gets_nothing_more_and_goes_on_leaving():
+    state, queues = make_state(1, 5), make_queues(make_queue("q", 64, preemption=LOWER))
+    submit(queues, service(2), batch("b", 2, priority=5))
+    run(state, queues)
+    run(state, queues)
+    queues.wish("ns/service", {"main": 4})
+    queues.wish("ns/b", {"main": 3})
+    made = run(state, queues, now=2.0)
+    assert ([one.key for one in made.preempting], made.resized) == (["ns/service"], [])
+    assert queues.quotas.held["ns/b"].leaving
+    queues.wish("ns/b", {"main": 3})
+    assert run(state, queues, now=3.0).resized == []
+
+
+def test_who_waits_is_told_of_a_workload_and_its_growth_as_one():
+    state, queues = world(service(), batch("here", 2), racks=1, nominal=32)
+    grow(state, queues, 4)
+    submit(queues, make_workload("ns/waits", count=1, created=5.0))
+    run(state, queues, now=3.0)
+    assert "growth" not in queues.entries["ns/waits"].refusal.message
+
+
+def test_growth_follows_its_queues_word_on_who_is_nobodys_victim():
+    by_class = make_workload("ns/service", count=2, level=RACK, priority=10, non_preemptible=NonPreemptible.BY_CLASS)
+    state, queues = world(by_class, batch("here", 2), racks=1)
+    grow(state, queues, 4)
+    assert set(queues.holders.non_preemptible) == {"ns/service", growth_of("ns/service")}
+    said = Preemption(within=Within.LOWER, non_preemptible=NonPreemptible.NEVER)
+    queues.set_cluster_queue(make_queue("q", 64, preemption=said))
+    assert queues.holders.non_preemptible == {}
 
 
 def test_who_borrows_gives_back_to_who_grows_within_its_own():
