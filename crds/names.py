@@ -19,13 +19,14 @@ def is_label_key(text: str) -> bool:
     return text.find("/") <= _MAX_PREFIX and _LABEL_KEY.fullmatch(text) is not None
 
 
-def workload_name(kind: str, name: str, uid: str) -> str:
-    """Name of the Workload of a job: ``<kind>-<name, shortened>-<10 hex of sha256(uid)>``, at most 63 characters.
+def workload_name(kind: str, name: str, apart: str) -> str:
+    """Name of the Workload of a job: ``<kind>-<name, shortened>-<10 hex of sha256(apart)>``, at most 63 characters.
 
-    The hash is of the uid: a job that was deleted and made again under its old name gets a new Workload. The result is
-    a DNS label, so dots of the job's name become dashes.
+    ``apart`` tells its owner from all others: the uid, so that a job that was deleted and made again under its old name
+    gets a new Workload; for pods of other controllers with their kind and group. The result is a DNS label, so dots of
+    the job's name become dashes.
     """
-    digest = hashlib.sha256(uid.encode()).hexdigest()[:_HASH_LENGTH]
+    digest = hashlib.sha256(apart.encode()).hexdigest()[:_HASH_LENGTH]
     head = f"{kind_prefix(kind)}{_plain(name)}"[: MAX_NAME - _HASH_LENGTH - 1].rstrip("-")
     return f"{head}-{digest}"
 

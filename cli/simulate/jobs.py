@@ -136,4 +136,4 @@ def _priority(one: Found, owner: JobView, rules: ClassRules) -> int:
     if name and name not in classes:
         known = f"; known are {', '.join(sorted(classes))}" if classes else "; put its PriorityClass into the same file"
         raise one.fail("spec.template.spec.priorityClassName", f"there is no PriorityClass {name!r}{known}")
-    return classes[name].value if name else 0
+    return rules.of_class(name).value

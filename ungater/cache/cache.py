@@ -85,9 +85,9 @@ class Cache:
         broken, unreported = self.topologies.broken, self.topologies.unreported
         self.mismatches = PlacementMismatches(enqueue, broken, unreported, notices.mismatch, clock.monotonic)
         self.in_flight = InFlightPods(self.state, self.topologies, enqueue, self.entries.of_workload, clock=clock)
-        self.priorities = PriorityClasses()
+        self.priorities = PriorityClasses(class_rules := ClassRules())
         self.pod_volumes = volumes = PodVolumes(stores.storage, stores.pods_with, self.state, keys)
-        kept_apart, class_rules = partial(anywhere, self.priorities, volumes), ClassRules()
+        kept_apart = partial(anywhere, self.priorities, volumes)
         self.reservations = Reservations(
             self.state, queueing, self.priorities.of_pods, kept_apart, clock.now, classes=class_rules
         )
@@ -114,7 +114,7 @@ class Cache:
         self.nodes = NodeEvents(core, charges, left, volumes)
         self.volumes = VolumeEvents(core, self.nodes, charges, volumes)
         self.workloads = WorkloadEvents(core, self.admissions, groups)
-        self.classes = ClassEvents(core, self.priorities, class_rules, self.reservations.classes_changed)
+        self.classes = ClassEvents(core, class_rules, self.reservations.class_changed, charges.note_outside)
         self.config = ConfigEvents(core, self.reservations.forget_namespace)
         self.doubts = Doubts(clock.monotonic)
         self.rules = self._context(life or LifeRules(), missing_pods or MissingPods(), require_queue=require_queue)

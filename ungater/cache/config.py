@@ -1,6 +1,6 @@
 """What flavors, queues, namespaces and priority classes change."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import structlog
 
@@ -20,10 +20,8 @@ log = structlog.get_logger()
 class PriorityClasses:
     """PriorityClasses and WorkloadPriorityClasses, and what they mean for a job."""
 
-    def __init__(self) -> None:
-        self._values: dict[str, int] = {}
-        self._workload_values: dict[str, int] = {}  # by WorkloadPriorityClass
-        self._defaults: dict[str, int] = {}  # of the PriorityClasses that hold for pods that name none
+    def __init__(self, rules: ClassRules) -> None:
+        self._rules = rules
 
     def of(self, owner: JobView) -> int:
         """The priority of a job: of the class that its label names, else of its pods, as the API server will give it.
@@ -33,19 +31,13 @@ class PriorityClasses:
         """
         if owner.priority is not None:
             return owner.priority
-        if owner.workload_class in self._workload_values:
-            return self._workload_values[owner.workload_class]
-        return self.of_pods(owner)
+        named = self._rules.of_workloads.get(owner.workload_class)
+        return self.of_pods(owner) if named is None else named.value
 
     def unknown_class(self, owner: JobView) -> bool:
         """Whether a job's label names no class that counts for it."""
         named = owner.workload_class
-        return bool(named) and named not in self._workload_values and named != owner.priority_class
-
-    @property
-    def default(self) -> int:
-        """Of pods that name no class: of several defaults the API server takes the lowest."""
-        return min(self._defaults.values(), default=0)
+        return bool(named) and named not in self._rules.of_workloads and named != owner.priority_class
 
     def of_pods(self, owner: JobView) -> int:
         """The priority of a job's pods, as kube-scheduler compares them."""
@@ -56,62 +48,53 @@ class PriorityClasses:
         return owned.added.at(self._value(owned.template.spec.priority_class_name))
 
     def _value(self, name: str) -> int:
-        return self._values.get(name, 0) if name else self.default
-
-    def set_value(self, name: str, wire: objects.PriorityClass | None) -> None:
-        """A PriorityClass is there, or went (None)."""
-        self._values.pop(name, None)
-        self._defaults.pop(name, None)
-        if wire is not None:
-            self._values[name] = wire.value
-            if wire.global_default:
-                self._defaults[name] = wire.value
-
-    def set_workload_value(self, name: str, wire: objects.PriorityClass | None) -> None:
-        """A WorkloadPriorityClass is there, or went (None)."""
-        self._workload_values.pop(name, None)
-        if wire is not None:
-            self._workload_values[name] = wire.value
+        return self._rules.of_class(name).value
 
 
 class ClassEvents:
     """What the event of a priority class changes: its value counts for jobs that are looked at from now on.
 
-    ``changed``: told at once of all jobs where a class says otherwise who is evicted, or for whom.
+    ``class_changed``: told at once of each job, and ``note_outside`` of each pod, where a class says otherwise who is
+    evicted, or for whom.
     """
 
     def __init__(
         self,
         core: Core,
-        priorities: PriorityClasses,
         rules: ClassRules,
-        changed: Callable[[Iterable[WorkloadEntry]], None],
+        class_changed: Callable[[WorkloadEntry], None],
+        note_outside: Callable[[objects.Pod], None],
     ) -> None:
-        self._entries = core.entries
-        self._signal = core.signal
-        self._priorities = priorities
         self.rules = rules
-        self._changed = changed
+        self._core = core
+        self._class_changed = class_changed
+        self._note_outside = note_outside
 
     def on_class(self, event: Event[objects.PriorityClass]) -> None:
         """A PriorityClass came, changed or went."""
         self._say(self.rules.of_pods, event)
-        self._priorities.set_value(event.key, event.new)
 
     def on_workload_class(self, event: Event[objects.PriorityClass]) -> None:
         """A WorkloadPriorityClass came, changed or went."""
         self._say(self.rules.of_workloads, event)
-        self._priorities.set_workload_value(event.key, event.new)
 
     def set_class(self, wire: objects.PriorityClass) -> None:
         """A PriorityClass is there."""
         self.rules.note(self.rules.of_pods, wire.metadata.name, wire)
-        self._priorities.set_value(wire.metadata.name, wire)
 
     def _say(self, rules: dict[str, ClassRule], event: Event[objects.PriorityClass]) -> None:
-        if self.rules.note(rules, event.key, event.new):
-            self._changed(self._entries.values())
-            self._signal()
+        core = self._core
+        if not self.rules.note(rules, event.key, event.new):
+            return
+        for entry in core.entries.values():
+            with core.guard("workload", entry.key):
+                self._class_changed(entry)
+        for name in core.state.nodes if core.queues.rules.pods else ():
+            for pod in core.stores.pods_on(name):
+                with core.guard("pod", objects.key(pod)):
+                    self._note_outside(pod)
+        core.queues.flavors_changed()  # whoever may be a victim now helps others
+        core.signal()
 
 
 class ConfigEvents:

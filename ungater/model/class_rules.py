@@ -43,23 +43,23 @@ class ClassRules:
 
     def note(self, rules: dict[str, ClassRule], name: str, wire: PriorityClass | None) -> bool:
         """A class of one of the two tables came, changed or went (None); True where that may concern anybody."""
-        before, now = rules.get(name), rule_of(wire) if wire is not None else None
+        before, now, default = rules.get(name), rule_of(wire) if wire is not None else None, self.of_class("")
         if now is None:
             rules.pop(name, None)
         else:
             rules[name] = now
         said = [rule for rule in (before, now) if rule is not None and not (rule.preemptible and rule.preempts)]
-        return before != now and bool(said)
+        return (before != now and bool(said)) or default[:2] != self.of_class("")[:2]
 
     def preempts(self, job: JobView) -> bool:
         """Whether others may be evicted for a job."""
         said = any(one.template.spec.preemption_policy == NEVER for one in job.pod_sets)
         of_workload = self.of_workloads.get(job.workload_class, ClassRule())
-        return not said and of_workload.preempts and self._of_pods(job.priority_class).preempts
+        return not said and of_workload.preempts and self.of_class(job.priority_class).preempts
 
     def non_preemptible(self, job: JobView) -> NonPreemptible:
         """Who says that a job is nobody's victim."""
-        counts = self.of_workloads.get(job.workload_class) or self._of_pods(job.priority_class)
+        counts = self.of_workloads.get(job.workload_class) or self.of_class(job.priority_class)
         if not counts.preemptible:
             return NonPreemptible.BY_CLASS
         said = any(one.wishes.get(PREEMPTIBLE) == "false" for one in job.pod_sets)
@@ -67,9 +67,9 @@ class ClassRules:
 
     def spares(self, pod: Pod) -> bool:
         """Whether a pod that no queue admitted is nobody's victim by its class."""
-        return not self._of_pods(pod.spec.priority_class_name).preemptible
+        return not self.of_class(pod.spec.priority_class_name).preemptible
 
-    def _of_pods(self, name: str) -> ClassRule:
+    def of_class(self, name: str) -> ClassRule:
         """What the class of pods says; of pods that name none, of several defaults the lowest."""
         if name:
             return self.of_pods.get(name, ClassRule())

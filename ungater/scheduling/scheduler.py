@@ -132,6 +132,7 @@ class Scheduler:
             # With this workload alone: all others are served. What is stored is taken over from its events.
             self._cache.guard.failed("workload", entry.key, error)
             delay = backoff(entry.count_failure())
+            self._cache.admissions.end_growth(entry)
             self._cache.admissions.undo(entry, self._clock.now() + delay)
             self._again(entry.id, delay)
         if entry.failures <= failures:
@@ -198,35 +199,46 @@ class Scheduler:
         grant: AssumedAdmission,
         write: Callable[[], Awaitable[ObservedWorkload]],
         stored: Callable[[], None],
+        *,
+        grows: bool = False,
     ) -> bool:
-        """Store what is held already and still stands, then ``stored``; else hold what was held before."""
+        """Store what is held already and still stands, then ``stored``; else hold what was held before.
+
+        ``grows``: it is held for more pods of one that is admitted.
+        """
         cache, observed = self._cache, None
         try:
-            if not self._stands(entry, grant):
+            if not self._stands(entry, grant, grows=grows):
                 return False  # it was decided anew meanwhile
             observed = await write()
         except Overtaken as news:
-            cache.admissions.undo(entry)
+            self._undo(entry, grows=grows)
             observed = news.found
         except KubeError as error:
-            self._failed(entry, error)
+            self._failed(entry, error, grows=grows)
         else:
-            if self._stands(entry, grant):
+            if self._stands(entry, grant, grows=grows):
                 stored()
                 return True
         finally:
             cache.workloads.written(entry, observed)
         return False
 
-    def _stands(self, entry: WorkloadEntry, grant: AssumedAdmission) -> bool:
-        queued = self._cache.queues.entries.get(entry.key)
+    def _stands(self, entry: WorkloadEntry, grant: AssumedAdmission, *, grows: bool = False) -> bool:
+        queued = self._cache.queues.entries.get(growth_of(entry.key) if grows else entry.key)
         return queued is not None and queued.grant is grant and entry.id in self._cache.entries
 
-    def _failed(self, entry: WorkloadEntry, error: KubeError) -> None:
+    def _undo(self, entry: WorkloadEntry, until: float = 0.0, *, grows: bool) -> None:
+        if grows:
+            self._cache.admissions.end_growth(entry)
+        else:
+            self._cache.admissions.undo(entry, until)
+
+    def _failed(self, entry: WorkloadEntry, error: KubeError, *, grows: bool) -> None:
         delay = backoff(entry.count_failure())
         if entry.grant is not None:
             self._cache.reservations.rest(entry)  # else the room that it gives back would have it tried again at once
-        self._cache.admissions.undo(entry, self._clock.now() + delay)
+        self._undo(entry, self._clock.now() + delay, grows=grows)
         self._again(entry.id, delay)
         log.warning("admission was not stored", workload=entry.key, error=str(error))
         if isinstance(error, NotFound):
@@ -245,42 +257,15 @@ class Scheduler:
         domains = {victim.key: victim.domains for victim in plan.victims if victim.domains}
         strategy = self._cache.queues.victim_rules(plan.grant.queue).strategy
         nomination = Nomination(self._admission(entry, plan.grant), victims, priorities, domains, strategy)
-        if plan.grows:
-            await self._preempt_for_growth(plan, nomination, entry)
-            return
-        wanted = (WantedCondition(conditions.QUOTA_RESERVED, False, Reason.PREEMPTING, plan.message),)
+        waits = WantedCondition(conditions.QUOTA_RESERVED, False, Reason.PREEMPTING, plan.message)
+        wanted = () if plan.grows else (waits,)  # who grows is admitted, and keeps what it has
         await self._storing(
             entry,
             plan.grant,
             lambda: self._writer.nomination(entry.job.namespace, stored_of(entry), nomination, wanted),
             lambda: self._evict(entry, plan),
+            grows=plan.grows,
         )
-
-    async def _preempt_for_growth(self, plan: Preempting, nomination: Nomination, entry: WorkloadEntry) -> None:
-        """The same for one that is admitted, and keeps what it has, whatever comes of it."""
-        cache, observed = self._cache, None
-        try:
-            if not self._grows(entry, plan.grant):
-                return
-            observed = await self._writer.nomination(entry.job.namespace, stored_of(entry), nomination, ())
-        except Overtaken as news:
-            cache.admissions.end_growth(entry)
-            observed = news.found
-        except KubeError as error:
-            delay = backoff(entry.count_failure())
-            cache.reservations.rest(entry)  # it is tried again when it is looked at again
-            cache.admissions.end_growth(entry)
-            self._again(entry.id, delay)
-            log.warning("a nomination was not stored", workload=entry.key, error=str(error))
-        else:
-            if self._grows(entry, plan.grant):
-                self._evict(entry, plan)
-        finally:
-            cache.workloads.written(entry, observed)
-
-    def _grows(self, entry: WorkloadEntry, grant: AssumedAdmission) -> bool:
-        queued = self._cache.queues.entries.get(growth_of(entry.key))
-        return queued is not None and queued.grant is grant and entry.id in self._cache.entries
 
     def _evict(self, entry: WorkloadEntry, plan: Preempting) -> None:
         entry.refuse(Refused(Reason.PREEMPTING, plan.message))

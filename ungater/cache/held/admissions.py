@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from kube import objects
 from kube.queues import checks
-from queueing.queues.entry import AssumedAdmission
+from queueing.queues.entry import AssumedAdmission, growth_of
 from ungater.cache.core import Core
 from ungater.cache.held.charges import Charges
 from ungater.cache.held.left_pods import LeftPods
@@ -170,7 +170,9 @@ class Admissions:
         self._in_flight.stop_all(entry)
 
     def end_growth(self, entry: WorkloadEntry) -> None:
-        """Nothing is held any more for more of its pods; who was to go for them stays."""
+        """Nothing is held any more for more of its pods, where anything was; who was to go for them stays."""
+        if growth_of(entry.key) not in self._queues.entries:
+            return
         victims = self._reservations.victims_of(entry.key)
         self._queues.end_growth(self._state, entry.key)
         self._core.queue_inadmissible(())

@@ -94,15 +94,15 @@ class Reservations:
             non_preemptible=self._classes.non_preemptible(owner),
         )
 
-    def classes_changed(self, entries: Iterable[WorkloadEntry]) -> None:
-        """Priority classes say something else: it counts at once, for those who hold something too."""
-        for entry in entries:
-            queued = self.queues.entries.get(entry.key)
-            if queued is not None:
-                preempts, said = self._classes.preempts(entry.job), self._classes.non_preemptible(entry.job)
-                changed = msgspec.structs.replace(queued.workload, preempts=preempts, non_preemptible=said)
-                self.queues.submit(changed, self._clock())
-        self.queues.flavors_changed()  # whoever may be a victim now helps others
+    def class_changed(self, entry: WorkloadEntry) -> None:
+        """A priority class says something else: it counts at once, for those who hold something too."""
+        queued = self.queues.entries.get(entry.key)
+        if queued is None:
+            return
+        preempts, said = self._classes.preempts(entry.job), self._classes.non_preemptible(entry.job)
+        if (preempts, said) != (queued.workload.preempts, queued.workload.non_preemptible):
+            changed = msgspec.structs.replace(queued.workload, preempts=preempts, non_preemptible=said)
+            self.queues.submit(changed, self._clock())
 
     def forget_namespace(self, name: str) -> None:
         """A namespace is gone, and so is all that was in it."""

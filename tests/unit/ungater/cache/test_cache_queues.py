@@ -19,6 +19,7 @@ from ungater.jobs import pod_template
 from ungater.jobs.job import owner_of
 from ungater.model import workload_object
 from ungater.model.admission import Nomination
+from ungater.model.class_rules import ClassRule
 from ungater.model.job_view import id_of
 from ungater.model.workload_object import Workload
 from ungater.scheduling.replacement import anew, fits
@@ -282,7 +283,7 @@ def test_the_label_names_a_workload_priority_class_or_the_class_that_the_pods_ha
     )
     assert world.memory.priorities.of(same) == 2_000_001_000
     assert not world.memory.priorities.unknown_class(same)
-    world.memory.priorities._workload_values["system-node-critical"] = 70
+    world.memory.classes.rules.of_workloads["system-node-critical"] = ClassRule(value=70)
     assert world.memory.priorities.of(owner) == world.memory.priorities.of(same) == 70
     assert world.memory.priorities.of(owner_of(make_job(), KEYS)) == 0
 
