@@ -85,7 +85,7 @@ def running(entry: WorkloadEntry, rules: ReconcileContext, now: float) -> list[I
         if (slots := entry.slots_in.get(pod_set.name)) is not None
     }
     for name, count in counted.items():
-        _keep_places(entry.slots_in[name], count, [*entry.left_of(name), *count.ending])
+        _keep_places(entry.slots_in[name], count, [*entry.left_of(name), *count.ending, *count.moved])
     looks = [
         _Look.of(entry, pod_set, counted[pod_set.name], rules, now) for pod_set in pod_sets if pod_set.name in counted
     ]

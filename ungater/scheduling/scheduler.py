@@ -210,6 +210,7 @@ class Scheduler:
         try:
             if not self._stands(entry, grant, grows=grows):
                 return False  # it was decided anew meanwhile
+            self._same_queue(entry)
             observed = await write()
         except Overtaken as news:
             self._undo(entry, grows=grows)
@@ -227,6 +228,12 @@ class Scheduler:
     def _stands(self, entry: WorkloadEntry, grant: AssumedAdmission, *, grows: bool = False) -> bool:
         queued = self._cache.queues.entries.get(growth_of(entry.key) if grows else entry.key)
         return queued is not None and queued.grant is grant and entry.id in self._cache.entries
+
+    def _same_queue(self, entry: WorkloadEntry) -> None:
+        """Raises KubeError where its Workload was made anew for another queue since that admission was decided."""
+        queued, observed = self._cache.queues.entries[entry.key], entry.observed
+        if entry.admission is None and observed is not None and observed.queue != queued.workload.queue:
+            raise KubeError(f"workload {entry.key} names another queue than the one that admits it")
 
     def _undo(self, entry: WorkloadEntry, until: float = 0.0, *, grows: bool) -> None:
         if grows:

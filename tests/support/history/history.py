@@ -46,9 +46,9 @@ from ungater.metrics import Metrics
 from ungater.status import queues
 
 STEPS = 400_000  # of the loop, in all
-QUIET = (
-    70.0  # seconds without a change, after which things are at rest: longer than most pauses, and than limits of time
-)
+# Seconds without a change, after which things are at rest: longer than most pauses, than limits of time, and than a
+# Workload of nobody stays that is heard of only once its watch is whole again.
+QUIET = 110.0
 SHORT = 10.0  # the same where nothing should be going on
 STARTS = 40  # calls of a controller that starts: which kinds there are, in which versions, and a list of each
 LONGER = 420.0  # the same where something is amiss, for what is put off for long on purpose

@@ -268,6 +268,7 @@ class Judge:
             and not ended(pod)
             and holds(pod)
             and pod["metadata"]["uid"] not in self._forsaken
+            and not self.payers.taken_away(pod)
         ]
 
     def _over_quota(self, new: Json, before: Json | None) -> Iterator[str]:

@@ -7,7 +7,7 @@
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from support.history.actors import requests
 from support.history.paid import believed
@@ -18,6 +18,17 @@ if TYPE_CHECKING:
     from support.history.judge import Judge
 
 LAG = 300.0  # seconds for which what was so before may still be what the controller knows
+UNDER_WAY = 60.0  # seconds in which an admission that was decided is stored
+
+
+class Doubt(NamedTuple):
+    """A victim of a queue of which it is not stored yet that it borrows: an admission may be under way."""
+
+    queue: str
+    victim: Key
+    cpu: int
+    until: float
+    text: str
 
 
 class Losses:
@@ -29,11 +40,13 @@ class Losses:
         self._planned: dict[str, float] = {}  # victims of nominations, by key: when that was last seen
         self._gone: dict[str, float] = {}  # queues: when a Workload or pod of theirs was deleted last
         self._leaving: dict[str, float] = {}  # Workloads by uid: when they were last on their way out
+        self._doubts: list[Doubt] = []
 
     def changed(self, key: Key, old: Json | None, new: Json | None, who: str) -> Iterator[str]:
         """One change was made."""
         if key[0] == "workloads" and new is not None and new.get("status") != (old or {}).get("status"):
             yield from self._told(key, old or {}, new)
+        yield from self._doubted()
         if key[0] == "workloads" and old is not None and new is None and (admission := admission_of(old)):
             self._gone[admission.get("clusterQueue", "")] = self.server.loop.now
         if key[0] == "pods" and old is not None and new is None:
@@ -79,7 +92,24 @@ class Losses:
                 self._used(its) <= self._judge.least(its)
                 and self.server.loop.now - self._gone.get(its, -LAG) >= LAG  # else it may be about to be written again
             ):
-                yield f"{name_of(workload)} preempts {key}, though {its} borrows nothing"
+                text = f"{name_of(workload)} preempts {key}, though {its} borrows nothing"
+                place: Key = ("workloads", victim["namespace"], victim["name"])
+                self._doubts.append(Doubt(its, place, cpu_of(found), self.server.loop.now + UNDER_WAY, text))
+
+    def _doubted(self) -> Iterator[str]:
+        """Whose queue was not seen to borrow beside it in time."""
+        left = []
+        for doubt in self._doubts:
+            kind, namespace, name = doubt.victim
+            victim = self.server.get(kind, name, namespace)
+            gone = 0 if victim is not None and admission_of(victim) is not None else doubt.cpu
+            if self._used(doubt.queue) + gone > self._judge.least(doubt.queue):
+                continue
+            if self.server.loop.now >= doubt.until:
+                yield doubt.text
+            else:
+                left.append(doubt)
+        self._doubts = left
 
     def _used(self, queue: str) -> int:
         """The most that a queue may be taken to use."""

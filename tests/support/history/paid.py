@@ -106,6 +106,11 @@ class Payers:
             if let is not None and holds(pod) and not ended(pod) and not self._judge.forsaken(pod):
                 yield pod, let
 
+    def taken_away(self, pod: Json) -> bool:
+        """Whether somebody took a tenant's pod away from its owner since it was let go: another one has its slot."""
+        let = self.let.get(pod["metadata"]["uid"])
+        return pod["metadata"]["namespace"] == HOSTILE and let is not None and tuple(named_by(pod)) != let.owners
+
     def _runs_by(self, workload: Json, queue: str) -> int:
         """What pods take that run by a Workload, but for those that were taken from its owner since."""
         by, owner = (name_of(workload), queue), owner_of(workload)

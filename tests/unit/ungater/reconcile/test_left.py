@@ -68,3 +68,16 @@ def test_one_that_has_no_slot_any_more_and_takes_long_to_end_keeps_a_place_until
     slow = make_pod("slow", at=("b", "r", "n9"), node="n9", phase="Running", terminating=True)
     assert ungated(record(slow, *waiting(2))) == ["new-0"]
     assert ungated(record(*waiting(2))) == ["new-0", "new-1"]
+
+
+def test_one_that_has_no_slot_and_is_about_to_be_deleted_keeps_a_place_until_that_is_seen():
+    astray = make_pod("astray", at=("b", "r", "n9"), node="n9", phase="Running")
+    made = record(astray, *waiting(2))
+    assert ungated(made) == ["new-0"]
+    deleted = [one.pod.metadata.name for one in reconcile(made, RULES, 1.0) if isinstance(one, i.Delete)]
+    assert deleted == ["astray"]
+
+
+def test_those_that_are_too_many_in_their_slice_keep_the_places_of_others():
+    crowd = [make_pod(f"crowd-{number}", at=("b", "r", "n1"), node="n1", phase="Running") for number in range(2)]
+    assert ungated(record(*crowd, *waiting(1))) == []
