@@ -111,7 +111,7 @@ def _edited(owner: JobView, observed: ObservedWorkload) -> bool:
     """Whether the Workload no longer says what the job asks for. Pods that no template made have none to copy."""
     copied = owner.suspendable or owner.foretold or owner.kinds
     if not owner.queue:
-        return copied and observed.copy_of != fingerprint(owner)
+        return bool(observed.queue) or (copied and observed.copy_of != fingerprint(owner))
     copy = fingerprint(owner) if copied else observed.copy_of
     counts, least = tuple([one.full for one in owner.pod_sets]), max([one.least for one in owner.pod_sets])
     said = observed.counts, observed.queue, observed.least, observed.most_execution, observed.copy_of

@@ -101,7 +101,7 @@ class Judge:
         if kind in {"nodes", "pods"}:
             self._note_lost()
         if kind == "pods" and old is not None and key[1] == HOSTILE:
-            self._asked[owner_of(old), _asks(old)] = self.server.loop.now
+            self._asked |= {(uid, _asks(old)): self.server.loop.now for uid in {owner_of(old), *named_by(old)}}
         self.wrong += self.losses.changed(key, old, new, who)
         self.wrong += self.payers.changed(key, old, new, who)
         if kind == "nodes" and not all(each is not None and usable(each) for each in (old, new)):

@@ -65,6 +65,8 @@ def test_a_template_that_was_edited_while_it_waits_is_copied_before_it_goes_on()
     assert run(edited) == [i.Dequeue(), i.UpdateSpec()]
     plain = make_record(make_owner(spec={"nodeSelector": {"a": "b"}}), observed=make_known(make_owner()))
     assert run(plain) == [i.Dequeue(), i.UpdateSpec()], "without a queue too"
+    left = make_record(make_owner(), observed=make_known(make_owner(), queue="team"))
+    assert run(left) == [i.Dequeue(), i.UpdateSpec()], "its Workload names a queue that it has left"
     suspended = held(suspend=True, spec={"nodeSelector": {"a": "b"}}, observed={"copy_of": "other"})
     leave, release = run(suspended)
     assert (type(leave), type(release)) == (i.Dequeue, i.Release), "it is admitted as it is now, or not at all"
