@@ -127,6 +127,7 @@ class Queues:
         """Flavors of the engine came, went or changed: everyone may be helped."""
         self.changes += 1
         self.memo.clear()
+        self.rooms.clear()  # of flavors that went too; that ``changes`` grew tells those who looked
         for line in self.lines.values():
             self.pending.wake_line(line)
 
@@ -338,7 +339,8 @@ class Queues:
 
     def gave_back(self, state: ClusterState, grant: AssumedAdmission) -> None:
         """Quota and room of a grant, or part of it, are free again."""
-        self.freed(helped_by(state, grant))
+        there = {*state.flavors, *self.plain}  # what is stored may name others, in which nobody finds room
+        self.freed(name for name in helped_by(state, grant) if name in there)
         self.pending.gave_quota(grant.queue, grant.amounts)
 
     def took(self, grant: AssumedAdmission) -> Iterator[Event]:
