@@ -56,7 +56,7 @@ def reconcile(entry: WorkloadEntry, rules: ReconcileContext, now: float, wall: f
     if owner.over or (entry.removing and entry.observed is not None):
         return _over(entry, rules, wall)
     if not owner.queue and (owner.request is None or not held_back(entry, rules.keys)):
-        return [Dequeue(), not_ours(entry, rules.keys)]
+        return _left_to_others(entry, rules.keys)
     if entry.observed is None:
         return [Create()]
     if entry.admission is None and entry.observed.admission is None and (held_up := _held_up(entry, rules, now, wall)):
@@ -149,6 +149,15 @@ def not_ours(entry: WorkloadEntry, keys: Keys) -> EmitEvent:
         "scheduled without it: it was made while Topogate's webhook was away. Make the job again"
     )
     return EmitEvent("Warning", Reason.NOT_GATED, "Gate", message, once="request-without-gate")
+
+
+def _left_to_others(entry: WorkloadEntry, keys: Keys) -> list[Instruction]:
+    """One that is not ours to place keeps what it got when it was, as long as a pod has it."""
+    told = not_ours(entry, keys)
+    if entry.admission is None or entry.left or any(_stays(pod, entry, keys) for pod in entry.pods.values()):
+        return [Dequeue(), told]
+    gives = Release(names.nothing_held(told.reason, told.message)) if entry.observed is not None else Free()
+    return [Dequeue(), told, gives]
 
 
 def hindered(entry: WorkloadEntry, rules: ReconcileContext) -> tuple[Reason, str] | None:

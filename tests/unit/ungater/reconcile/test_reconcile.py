@@ -83,6 +83,18 @@ def test_a_gate_without_a_request_and_a_request_without_a_gate_are_pointed_at():
         assert (tell.reason, bool(tell.once)) == (reason, True)
 
 
+def test_one_whose_request_was_taken_away_keeps_its_slots_as_long_as_a_pod_has_one():
+    owner, went = make_owner(request={}), make_pod(at=("b", "r", "n1"), node="n1", phase="Running")
+    waiting = make_record(owner, slots=SLOTS, admission=make_admission(SLOTS), pods=[make_pod("gated", owner=owner)])
+    waiting.observed = make_known(owner, slots=SLOTS)
+    (release,) = of(i.Release, run(waiting))
+    assert {one.reason for one in release.wanted} == {Reason.INVALID_REQUEST}
+    waiting.observed = None
+    assert of(i.Free, run(waiting))
+    waiting.pods[went.metadata.uid] = went
+    assert run(waiting)[1:] == of(i.EmitEvent, run(waiting))
+
+
 def test_pods_that_the_webhook_gated_one_by_one_are_served_too():
     owner = make_owner(gated=False)
     assert run(make_record(owner, observed=None, pods=[make_pod(owner=owner)])) == [i.Create()]
