@@ -10,7 +10,7 @@ import msgspec
 
 from engine.kubelet.admit import empty
 from engine.kubelet.charge import charge
-from engine.kubelet.machine import Machine, NumaPlacement, PodShape, State
+from engine.kubelet.machine import Layout, Machine, NumaPlacement, PodShape, State
 from engine.kubelet.rebuild import asked, granted, inner
 
 
@@ -63,18 +63,13 @@ class Kubelets:
     def crosses(self, node: str, pod: str, resource: str) -> bool:
         """Whether a pod's devices come from several sockets though one has as many."""
         held = self.held(node, pod)
-        if held is None:
-            return False
-        layout = self._machines[node].layout
-        socket_of = {zone.id: zone.socket for zone in layout.zones}
-        taken = {use.zone: use.amounts.get(resource, 0) for use in held.zones}
-        sockets = {socket_of.get(zone, 0) for zone, amount in taken.items() if amount}
-        if len(sockets) < 2 or resource not in layout.resources:
-            return False
-        row, has = layout.resources.index(resource), dict.fromkeys(socket_of.values(), 0)
-        for zone, amounts in zip(layout.zones, layout.allocatable, strict=True):
-            has[zone.socket] += max(amounts[row], 0)
-        return sum(taken.values()) <= max(has.values())
+        return held is not None and _crosses(self._machines[node].layout, held, resource)
+
+    def would_cross(self, node: str, shape: PodShape, resource: str) -> bool:
+        """Whether a pod's devices would come from several sockets, or it be refused, if it arrived now."""
+        machine = self._machines[node]
+        found = granted(machine, self._states[node], shape)
+        return found is None or _crosses(machine.layout, found[0], resource)
 
     def instances(self, resource: str) -> Iterator[tuple[str, tuple[int, ...], bool]]:
         """(node, its devices by index, whether they cross sockets) of every pod that holds some, by node and pod."""
@@ -92,3 +87,16 @@ class Kubelets:
         if machine is None or not machine.layout.exact:
             return None
         return msgspec.structs.replace(machine, state=self._states[node], holds=dict(self._holds[node]))
+
+
+def _crosses(layout: Layout, held: NumaPlacement, resource: str) -> bool:
+    """Whether devices come from several sockets though one has as many."""
+    socket_of = {zone.id: zone.socket for zone in layout.zones}
+    taken = {use.zone: use.amounts.get(resource, 0) for use in held.zones}
+    sockets = {socket_of.get(zone, 0) for zone, amount in taken.items() if amount}
+    if len(sockets) < 2 or resource not in layout.resources:
+        return False
+    row, has = layout.resources.index(resource), dict.fromkeys(socket_of.values(), 0)
+    for zone, amounts in zip(layout.zones, layout.allocatable, strict=True):
+        has[zone.socket] += max(amounts[row], 0)
+    return sum(taken.values()) <= max(has.values())

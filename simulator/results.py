@@ -28,7 +28,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     ``amount``: of the measured resource, all pods together. ``wait``: from arrival until all its pods ran first.
     ``lost``: seconds of work that evictions undid. When it last started: ``domains``, how many of each level its pods
     were in; ``aligned``, whether they were in one domain of the level it wishes (None: it wishes none); ``crossing``,
-    how many got devices of several sockets though one has as many; ``split``, how many hold something of more
+    how many got devices of several sockets though one has as many; ``avoidable``, how many of these had a node, as the
+    cluster was, where they would not; ``split``, how many hold something of more
     NUMA zones than they would on an empty machine.
     """
 
@@ -49,6 +50,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     lost: float = 0.0
     refusals: int = 0
     crossing: int = 0
+    avoidable: int = 0
     split: int = 0
     aligned: bool | None = None
     domains: dict[str, int] = {}

@@ -82,6 +82,7 @@ class Track:
     reason: str = ""
     aligned: bool | None = None
     crossing: int = 0
+    avoidable: int = 0
     split: int = 0
     domains: dict[str, int] = field(default_factory=dict)
 
@@ -102,9 +103,10 @@ class Track:
         self.domains, self.aligned = spread
         self.pace = (slowdown if self.aligned is False else 1.0) * longer
 
-    def run(self, now: float, crossing: int, split: int) -> None:
+    def run(self, now: float, crossing: int, avoidable: int, split: int) -> None:
         """All its pods run."""
-        self.running, self.since, self.crossing, self.split = True, now, crossing, split
+        self.running, self.since = True, now
+        self.crossing, self.avoidable, self.split = crossing, avoidable, split
         self.started = now if self.started is None else self.started
 
     def count_refusals(self, pods: int) -> None:
@@ -268,7 +270,9 @@ class Simulation:
         refused = self.site.offer(where, self.queues)
         track.count_refusals(len(refused))
         if not refused:
-            track.run(self.now, self.site.crossing(where, self.tally.resource), self.site.split(where))
+            crossing = self.site.crossing(where, self.tally.resource)
+            avoidable = self.site.avoidable(where, self.tally.resource) if crossing else 0
+            track.run(self.now, crossing, avoidable, self.site.split(where))
             self.tally.runs(1)
             self._later(track.left * track.pace, Kind.END, track)
         elif track.tries >= self.options.retries:
@@ -315,6 +319,7 @@ class Simulation:
             lost=track.lost,
             refusals=track.refusals,
             crossing=track.crossing,
+            avoidable=track.avoidable,
             split=track.split,
             aligned=track.aligned,
             domains=track.domains,

@@ -44,7 +44,8 @@ class Summary(msgspec.Struct, frozen=True, rename="camel"):
     ``wishing``: jobs with several pods that wish a level and started; ``aligned``: of these, in one domain of it.
     ``small``, ``medium``, ``large``: waiting times of jobs within one server, of several, and of 16 servers or more.
     ``lost``, in amounts times hours: what evictions undid. ``crossing``: pods with devices of several sockets though
-    one has as many; ``split``: pods with something of more NUMA zones than on an empty machine.
+    one has as many; ``avoidable``: those of them that would not on another node that had room for them;
+    ``split``: pods with something of more NUMA zones than on an empty machine.
     """
 
     policy: str
@@ -68,6 +69,7 @@ class Summary(msgspec.Struct, frozen=True, rename="camel"):
     lost: float
     refusals: int
     crossing: int
+    avoidable: int
     split: int
     levels: tuple[LevelSummary, ...]
 
@@ -104,6 +106,7 @@ def summarise(result: Result) -> Summary:
         lost=sum(one.lost * one.amount for one in outcomes) / HOUR,
         refusals=sum(one.refusals for one in outcomes),
         crossing=sum(one.crossing for one in outcomes),
+        avoidable=sum(one.avoidable for one in outcomes),
         split=sum(one.split for one in outcomes),
         levels=tuple(_levels(result, weights)),
     )

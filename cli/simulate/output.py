@@ -50,6 +50,7 @@ def _figures(summary: Summary, reasons: Sequence[str]) -> Iterator[tuple[str, st
     yield f"  work undone, {summary.resource} hours", _some(round(summary.lost))
     yield "pods refused by kubelets", str(summary.refusals)
     yield "pods across sockets without need", str(summary.crossing)
+    yield "  though another node would have spared them", str(summary.avoidable)
     yield "pods across NUMA zones without need", str(summary.split)
     for number, level in enumerate(summary.levels, 1):
         short = level.level.rpartition("/")[2]
@@ -76,7 +77,7 @@ def write_jobs(result: Result, stream: TextIO) -> None:
     domains = [f"domains:{level}" for level in result.levels]
     names = (
         *("name", "arrival", "duration", "pods", "amount", "priority", "queue", "topology", "end", "started"),
-        *("finished", "wait", "starts", "evictions", "lost", "refusals", "crossing", "aligned"),
+        *("finished", "wait", "starts", "evictions", "lost", "refusals", "crossing", "avoidable", "aligned"),
     )
     lines = csv.writer(stream, lineterminator="\n")
     lines.writerow((*names, *domains, "reason"))

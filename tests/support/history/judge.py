@@ -269,7 +269,18 @@ class Judge:
             and holds(pod)
             and pod["metadata"]["uid"] not in self._forsaken
             and not self.payers.taken_away(pod)
+            and not self._of_namesake(pod, workload)
         ]
+
+    def _of_namesake(self, pod: Json, workload: Json) -> bool:
+        """Whether a pod was let go for another Workload: of an owner with this uid, and of another kind."""
+        meta, kind = pod["metadata"], workload["metadata"]["name"].partition("-")[0]
+        other = self.server.get("workloads", (meta.get("annotations") or {}).get(MARK, ""), meta["namespace"])
+        return (
+            other is not None
+            and owner_of(other) == owner_of(workload)
+            and other["metadata"]["name"].partition("-")[0] != kind
+        )
 
     def _over_quota(self, new: Json, before: Json | None) -> Iterator[str]:
         queue = admission_of(new).get("clusterQueue", "")

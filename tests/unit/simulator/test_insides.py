@@ -78,6 +78,7 @@ def test_who_holds_which_devices_and_who_crosses_sockets_without_need():
     jobs = [job("a", 0, 1000, 3), job("b", 0, 2000, 3), job("pair", 1, 100, 2), job("late", 3000, 10, 8)]
     crossing = simulate(cluster(kubelet="best-effort"), jobs, SPREAD, picture=50)
     assert {o.name: o.crossing for o in crossing.outcomes} == {"a": 0, "b": 0, "pair": 1, "late": 0}
+    assert not any(o.avoidable for o in crossing.outcomes), "there is no other server"
     held = {one.devices: one.crosses for one in crossing.instances}
     assert sorted(held.values()) == [False, False, True]
     assert sorted(device for devices in held for device in devices) == list(range(8))
@@ -90,4 +91,13 @@ def test_a_policy_says_what_may_be_given_up_to_align_pods():
     site = cluster(hosts=2, kubelet="best-effort")
     for alignment, crossing in ((AlignmentOverPacking.NEVER, 1), (AlignmentOverPacking.ALWAYS, 0)):
         pair = simulate(site, jobs, How("topology", alignment=alignment)).outcomes[2]
-        assert (pair.crossing, pair.split) == (crossing, crossing)
+        assert (pair.crossing, pair.avoidable, pair.split) == (crossing, crossing, crossing)
+
+
+def test_nobody_crosses_sockets_whom_another_node_would_have_spared_it_where_nobody_keeps_room():
+    jobs = [job(f"j{at}", at, 20 + 13 * (at % 7), 1 + at * 3 % 4) for at in range(120)]
+    site = cluster(hosts=4, kubelet="best-effort")
+    ours, blind = (simulate(site, jobs, how) for how in (How("topology", claims=False), SPREAD))
+    assert sum(one.avoidable for one in blind.outcomes) > 0
+    assert sum(one.crossing for one in ours.outcomes) > 0, "some have no other place"
+    assert sum(one.avoidable for one in ours.outcomes) == 0
