@@ -115,12 +115,12 @@ class Shape:
         needs = [(rows[resource], amount) for resource, amount in amounts.items() if amount > 0 and resource in rows]
         needs += [(rows[limit], count) for limit, count in limited.items() if count > 0]
         which = NodeFilter.of(pod_set, tree.flavor.tolerations)
-        shared: dict[str, tuple[str, ...]] = {}
+        shared: dict[str, list[str]] = {}
         for limit, volume in volumes.shared:
-            shared[limit] = (*shared.get(limit, ()), volume)
-        several = tuple([(limit, limited.get(limit, 0), names) for limit, names in shared.items() if limit in rows])
+            shared.setdefault(limit, []).append(volume)
+        several = [(limit, limited.get(limit, 0), tuple(names)) for limit, names in shared.items() if limit in rows]
         unlimited = tuple([limit for limit in {**volumes.own, **shared} if limit not in rows])
-        return cls(needs, which, inside, seen_only, 1, table.lacking(amounts), several, unlimited)
+        return cls(needs, which, inside, seen_only, 1, table.lacking(amounts), tuple(several), unlimited)
 
     def fit(self, nodes: NodeColumns, selection: Selection, out: Ints | None = None, spare: Ints | None = None) -> Ints:
         """How many pods fit each selected node now. ``out`` and ``spare`` may lend memory of that size."""
