@@ -56,7 +56,7 @@ class Requirement(_Struct, frozen=True):
     values: tuple[str, ...] = ()
 
 
-class NodeTerm(_Struct, frozen=True):
+class NodeTerm(_Struct, frozen=True, cache_hash=True):
     """One node selector term: all its requirements hold. A term with neither list matches no node."""
 
     labels: tuple[Requirement, ...] = ()
