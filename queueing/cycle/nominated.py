@@ -26,7 +26,7 @@ def _quota_suffices(queues: Queues, key: str, grant: AssumedAdmission) -> bool:
     quotas = queues.quotas
     depth = quotas.begin()
     quotas.free_all([key, *queues.quotas.sharing(grant.queue, queues.promised())])
-    fits = quotas.fits(grant.queue, grant.amounts, non_preemptible=queues.spared_in_queue(queues.entries[key]))
+    fits = queues.limits(queues.entries[key]).fits(grant.amounts)
     quotas.rollback(depth)
     return fits
 
