@@ -56,7 +56,7 @@ class Requirement(_Struct, frozen=True):
     values: tuple[str, ...] = ()
 
 
-class NodeTerm(_Struct, frozen=True):
+class NodeTerm(_Struct, frozen=True, cache_hash=True):
     """One node selector term: all its requirements hold. A term with neither list matches no node."""
 
     labels: tuple[Requirement, ...] = ()
@@ -72,6 +72,10 @@ class Attached(_Struct, frozen=True):
 
     own: Amounts = {}
     shared: tuple[tuple[str, str], ...] = ()
+
+    def beside(self, requests: Amounts) -> Amounts:
+        """What is taken of a node by who asks for this: resources, and of volumes those that are its own."""
+        return requests | self.own if self.own else requests
 
     @property
     def most(self) -> Amounts:
@@ -159,9 +163,8 @@ class Pod(_Struct, frozen=True):
 
     @property
     def takes(self) -> Amounts:
-        """What it takes of its node: resources, and of volumes those that are its own."""
-        own = self.attached.own
-        return self.requests | own if own else self.requests
+        """What it takes of its node (`Attached.beside`)."""
+        return self.attached.beside(self.requests)
 
 
 class Flavor(_Struct, frozen=True):
@@ -234,6 +237,11 @@ class PodSet(_Struct, frozen=True):
     volume_nodes: tuple[tuple[NodeTerm, ...], ...] = ()
     pinned: tuple[Pinned, ...] = ()
     attached: Attached = NOTHING_ATTACHED
+
+    @property
+    def takes(self) -> Amounts:
+        """What each of its pods takes of its node (`Attached.beside`)."""
+        return self.attached.beside(self.requests)
 
     @property
     def together(self) -> "PodSet":

@@ -9,8 +9,8 @@ from engine.cluster.state import ClusterState
 from engine.results import Refusal
 from queueing.model import Workload
 from queueing.queues.flavor_assigner import FlavorAssignment, options
+from queueing.queues.limits import Limits
 from queueing.queues.queues import Queues
-from queueing.queues.quota import Quotas
 
 
 @dataclass(frozen=True)
@@ -58,19 +58,20 @@ def explain(state: ClusterState, queues: Queues, queue: str, workload: Workload)
     found = options(state, queues.quotas.queues[queue], queues.plain, workload)
     if not found.found and found.refusal is not None:
         return found.refusal
-    spared = queues.quotas.spares(queue, workload)
-    return tuple(_option(queues.quotas, queue, option, non_preemptible=spared) for option in found.found)
+    limits = Limits(queues.quotas, queue, queues.quotas.spares(queue, workload))
+    return tuple(_option(limits, option) for option in found.found)
 
 
-def _option(quotas: Quotas, queue: str, option: FlavorAssignment, *, non_preemptible: bool) -> OptionFit:
+def _option(limits: Limits, option: FlavorAssignment) -> OptionFit:
+    quotas, queue = limits.quotas, limits.queue
     fits = tuple(
         QuotaFit(
             *key,
             wanted=wanted,
             nominal=quotas.nominal(queue, key),
             used=quotas.used(queue, key),
-            left=quotas.available(queue, key, non_preemptible=non_preemptible),
-            most=quotas.limit(queue, key, non_preemptible=non_preemptible),
+            left=limits.left(key),
+            most=limits.most(key),
         )
         for key, wanted in option.amounts.items()
     )

@@ -10,7 +10,8 @@ from engine.reasons import Reason
 from engine.results import Refusal
 from queueing.model import FlavorResource, Quantities
 from queueing.queues.entry import base_of
-from queueing.queues.quota import Missing, Quotas
+from queueing.queues.limits import Limits
+from queueing.queues.quota import Missing
 
 if TYPE_CHECKING:
     from queueing.preemption.plan import Plan
@@ -79,17 +80,17 @@ def _users(queues: "Queues", names: Iterable[str], key: FlavorResource) -> str:
     )
 
 
-def exceeds(quotas: Quotas, queue: str, amounts: Quantities, *, non_preemptible: bool = False) -> Refusal:
+def exceeds(limits: Limits, amounts: Quantities) -> Refusal:
     """More than the queue may ever have, or one that may not borrow."""
-    limits = {key: quotas.limit(queue, key, non_preemptible=non_preemptible) for key in amounts}
+    most = {key: limits.most(key) for key in amounts}
     parts = [
         f"{format_quantity(key[1], amount)} {key[1]} of flavor {key[0]} wanted, at most "
-        f"{format_quantity(key[1], limits[key])} possible"
+        f"{format_quantity(key[1], most[key])} possible"
         for key, amount in amounts.items()
-        if amount > limits[key]
+        if amount > most[key]
     ]
-    why = " for a workload that is nobody's victim, and so may not borrow" if non_preemptible else ""
-    text = f"cluster queue {queue}: {'; '.join(parts)}{why}. Raise its quota or borrowing limit, or ask for less"
+    why = " for a workload that is nobody's victim, and so may not borrow" if limits.spared else ""
+    text = f"cluster queue {limits.queue}: {'; '.join(parts)}{why}. Raise its quota or borrowing limit, or ask for less"
     return Refusal(Reason.EXCEEDS_QUOTA, text, flavor=next(iter(amounts))[0])
 
 

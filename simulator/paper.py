@@ -12,8 +12,6 @@ from enum import StrEnum
 from itertools import combinations
 from typing import Final
 
-import msgspec
-
 from engine.kubelet.rebuild import asked
 from engine.preemption.blocks import kind_of, wanted
 from engine.preemption.model import Choice, NodeRoom, Preemptor, Rules, TopologyQos, Victim
@@ -234,16 +232,6 @@ def options(rooms: Sequence[NodeRoom], of: InstanceClass) -> Iterator[Option]:
             if sum(victim.requests[GPU] for victim in some) == of.gpus:
                 names = tuple(victim.key for victim in some)
                 yield Option(machine, names, one_socket(RTX_4090, room, of, some))
-
-
-def renamed(rooms: Sequence[NodeRoom], order: int) -> list[NodeRoom]:
-    """The same machines with names in another order, and their victims in another order."""
-    dice = random.Random(order)  # noqa: S311  (a simulation)
-    names = dice.sample([room.node for room in rooms], len(rooms))
-    return [
-        msgspec.structs.replace(room, node=name, victims=tuple(dice.sample(room.victims, len(room.victims))))
-        for room, name in zip(rooms, names, strict=True)
-    ]
 
 
 def guaranteed(of: InstanceClass) -> Preemptor:

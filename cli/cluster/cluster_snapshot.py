@@ -47,7 +47,8 @@ from kube.resources import (
     Resource,
 )
 from kube.topologies import FlexTopo, NodeResourceTopology
-from kube.volumes.binding import Storage, host_of, is_available
+from kube.volumes.available import host_of, is_available
+from kube.volumes.binding import Storage
 from kube.volumes.objects import CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from ungater.cache.cache import Cache
 from ungater.cache.rules import queue_rules

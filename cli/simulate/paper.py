@@ -3,13 +3,11 @@
 docs/preemption.md says what is measured, and what the paper leaves open.
 """
 
-import gc
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final
 
 import typer
 from rich.progress import Progress
@@ -28,6 +26,7 @@ from cli.simulate.paper_tables import (
     SnapshotAnswer,
     tables,
 )
+from cli.timing import Found, measured, undisturbed
 from clock import cpu_seconds
 from engine.kubelet.machine import TopologyPolicy
 from engine.preemption.model import NodeRoom, Preemptor, Rules, Strategy, TopologyQos
@@ -38,7 +37,6 @@ from simulator.paper import FIGURE_CLASSES, PREEMPTORS, RTX_4090, TABLE_3, Filli
 from simulator.saturated import SaturatedCluster
 from simulator.servers import Instance, one_socket, preemptor_of, room_of, taken_in
 
-Found = TypeVar("Found")
 Servers = Mapping[str, Sequence[Instance]]
 EVERY: Final = "all subsets"
 METHODS: Final = (BLIND, EVERY, *Strategy)
@@ -90,7 +88,7 @@ class Evaluation:
 
     def _blind(self, tally: MethodTally, rooms: Sequence[NodeRoom], names: Sequence[str]) -> None:
         on = {room.node: room for room in rooms}
-        with _undisturbed():
+        with undisturbed():
             for number, name in enumerate(names):
                 of, preemptor, now = TABLE_3[name], paper.guaranteed(TABLE_3[name]), list(on.values())
                 found = self._timed(name, BLIND, partial(paper.priority_only, now, preemptor))
@@ -106,7 +104,7 @@ class Evaluation:
     def _every(self, tally: MethodTally, rooms: Sequence[NodeRoom], names: Sequence[str]) -> None:
         """Once for each class: the cluster stays as it was, and so does what is chosen."""
         on = {room.node: room for room in rooms}
-        with _undisturbed():
+        with undisturbed():
             for name in PREEMPTORS:
                 of, preemptor = TABLE_3[name], paper.guaranteed(TABLE_3[name])
                 found = self._timed(name, EVERY, partial(paper.every_subset, rooms, preemptor, Rules()))
@@ -119,7 +117,7 @@ class Evaluation:
         """How long candidates take, on the cluster as it is at first."""
         roster, rules = Roster(rooms), Rules(strategy)
         roster.build()
-        with _undisturbed():
+        with undisturbed():
             for name in names:
                 self._timed(name, strategy, partial(_first, roster, paper.guaranteed(TABLE_3[name]), rules))
 
@@ -139,7 +137,7 @@ class Evaluation:
         self, tally: MethodTally, cluster: SaturatedCluster, strategy: Strategy, name: str, key: str, *, times: int = 1
     ) -> None:
         of = TABLE_3[name]
-        with _undisturbed():
+        with undisturbed():
             plan = partial(cluster.plan, key, of, wish=TopologyPolicy.SOCKET)
             decided = self._timed(name, WHOLE.format(strategy), plan)
         made = None if decided is None else cluster.carry_out(decided)
@@ -147,7 +145,7 @@ class Evaluation:
             tally.add(() if made is None else made.priorities, hit=made is not None and made.hit)
 
     def _timed(self, name: str, method: str, search: Callable[[], Found]) -> Found:
-        found, micros = _measured(search, self.cpu)
+        found, micros = measured(search, self.cpu)
         self.micros.setdefault((name, method), []).append(micros)
         return found
 
@@ -183,24 +181,6 @@ class Evaluation:
                 if times:
                     at = {part: times[min(len(times) * part // 100, len(times) - 1)] for part in PERCENTILES}
                     yield name, method, {part: round(micros, 1) for part, micros in at.items()}
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """What is left of building is not part of a decision."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
-def _measured(search: Callable[[], Found], cpu: Callable[[], float] = cpu_seconds) -> tuple[Found, float]:
-    """What a search found, and its CPU time in microseconds."""
-    began = cpu()
-    found = search()
-    return found, (cpu() - began) * 1e6
 
 
 def figure_3() -> tuple[OptionAnswer, ...]:
@@ -248,8 +228,8 @@ def figure_10(seed: int) -> tuple[Overhead, ...]:
     for name, of in TABLE_3.items():
         preemptor = preemptor_of(of, TopologyQos.BEST_EFFORT, TopologyPolicy.NONE)
         for method, search in _searches(rooms, roster, preemptor).items():
-            with _undisturbed():
-                micros = [_measured(search)[1] for _ in range(BARS)]
+            with undisturbed():
+                micros = [measured(search)[1] for _ in range(BARS)]
             found.append(Overhead(name, method, tuple(round(each, 1) for each in micros)))
     return tuple(found)
 

@@ -3,8 +3,7 @@
 docs/preemption.md describes the form, the rules and both strategies.
 """
 
-import gc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Annotated, Final
@@ -14,10 +13,10 @@ import typer
 from rich.table import Table
 
 from cli.output import Failure, stderr, stdout
+from cli.timing import measured, undisturbed
 from cli.whatif.cases import opened
 from cli.whatif.output import ErrorAnswer, LinesFormat, with_progress, write
 from cli.whatif.preempt_cases import Asked, Cluster, ClusterError, FactsForm, clusters, read_file
-from clock import cpu_seconds
 from engine.kubelet.devices.links import bits
 from engine.preemption.model import Choice, Landing, Rules, Scoring, Strategy
 from engine.preemption.roster import Roster
@@ -169,16 +168,10 @@ def answer(cluster: Cluster, roster: Roster, asked: Asked, rules: Rules) -> Pree
     )
 
 
-def _micros(roster: Roster, asked: Asked, rules: Rules, cpu: Callable[[], float] = cpu_seconds) -> float:
+def _micros(roster: Roster, asked: Asked, rules: Rules) -> float:
     """CPU time of one search: the median of a few, because a first one pays for cold caches."""
-    times = []
-    gc.disable()  # what reading the file left behind is not part of a decision
-    for _ in range(SEARCHES):
-        began = cpu()
-        next(sourced(roster, asked.preemptor, rules), None)
-        times.append((cpu() - began) * 1e6)
-    gc.enable()
-    return median(times)
+    with undisturbed(collect=False):
+        return median(measured(lambda: next(sourced(roster, asked.preemptor, rules), None))[1] for _ in range(SEARCHES))
 
 
 def _gpus(choice: Choice) -> tuple[int, ...]:

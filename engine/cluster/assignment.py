@@ -102,9 +102,8 @@ class Assignment:
 
     @property
     def takes(self) -> Amounts:
-        """What each of its pods takes of its node: resources, and of volumes those that are its own."""
-        own = self.attached.own
-        return self.requests | own if own else self.requests
+        """What each of its pods takes of its node (`Attached.beside`)."""
+        return self.attached.beside(self.requests)
 
     @property
     def by_host(self) -> bool:

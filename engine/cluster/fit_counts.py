@@ -19,7 +19,7 @@ from engine.kubelet.device_manager import never_given
 from engine.kubelet.machine import PodShape
 from engine.kubelet.numa_policy import refused_unseen
 from engine.kubelet.rebuild import inner
-from engine.model import NOTHING_ATTACHED, PODS, PodSet
+from engine.model import NOTHING_ATTACHED, PodSet
 from engine.reasons import Reason
 
 MOST: Final = (1 << 31) - 1  # pods in one tree that are told apart
@@ -108,19 +108,18 @@ class Shape:
     @classmethod
     def of(cls, table: Table, tree: Tree, pod_set: PodSet) -> "Shape":
         """Compile the shape of a pod set in a flavor."""
-        amounts, volumes = {PODS: 1, **pod_set.requests}, pod_set.attached
-        rows, limited = table.rows, table.limited(volumes.own)
+        rows, volumes = table.rows, pod_set.attached
         inside = inner(pod_set.shape)
         seen_only = inside is not None and refused_unseen(inside) is not None
+        amounts = table.needs(pod_set)
         needs = [(rows[resource], amount) for resource, amount in amounts.items() if amount > 0 and resource in rows]
-        needs += [(rows[limit], count) for limit, count in limited.items() if count > 0]
         which = NodeFilter.of(pod_set, tree.flavor.tolerations)
-        shared: dict[str, tuple[str, ...]] = {}
+        shared: dict[str, list[str]] = {}
         for limit, volume in volumes.shared:
-            shared[limit] = (*shared.get(limit, ()), volume)
-        several = tuple([(limit, limited.get(limit, 0), names) for limit, names in shared.items() if limit in rows])
+            shared.setdefault(limit, []).append(volume)
+        several = [(limit, volumes.own.get(limit, 0), tuple(names)) for limit, names in shared.items() if limit in rows]
         unlimited = tuple([limit for limit in {**volumes.own, **shared} if limit not in rows])
-        return cls(needs, which, inside, seen_only, 1, table.lacking(amounts), several, unlimited)
+        return cls(needs, which, inside, seen_only, 1, table.lacking(amounts), tuple(several), unlimited)
 
     def fit(self, nodes: NodeColumns, selection: Selection, out: Ints | None = None, spare: Ints | None = None) -> Ints:
         """How many pods fit each selected node now. ``out`` and ``spare`` may lend memory of that size."""

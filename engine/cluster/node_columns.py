@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.arrays import Ints
-from engine.model import NO_LIMIT, PODS, Amounts, Node, Taint, is_volume_limit
+from engine.model import NO_LIMIT, PODS, Amounts, Node, PodSet, Taint, is_volume_limit
 
 _Number = TypeVar("_Number", np.int64, np.int32)
 LOG_KEPT: Final = 4096
@@ -206,9 +206,10 @@ class Table:
         """What is asked for and no node has."""
         return tuple(resource for resource, amount in amounts.items() if amount > 0 and resource not in self.rows)
 
-    def limited(self, volumes: Amounts) -> Amounts:
-        """Those numbers of volumes that some node limits."""
-        return {limit: count for limit, count in volumes.items() if limit in self.rows} if volumes else {}
+    def needs(self, pod_set: PodSet) -> Amounts:
+        """What a node must have for one pod: resources, itself among the pods, and volumes that some node limits."""
+        own = pod_set.attached.own
+        return {PODS: 1, **pod_set.requests, **{limit: count for limit, count in own.items() if limit in self.rows}}
 
     def amounts(self, rows: Ints, resource: str, selection: "slice | Ints") -> Ints:
         """The amounts of a resource on some nodes, in ``free`` or ``alloc``; zeros where no node has the resource."""

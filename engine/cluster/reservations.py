@@ -13,7 +13,7 @@ import numpy as np
 from engine.arrays import Ints
 from engine.cluster.assignment import Assignment, Slice, with_slices
 from engine.cluster.nodes import NodeRecord, Nodes
-from engine.cluster.shared_volumes import NOWHERE, Held
+from engine.cluster.shared_volumes import Held
 from engine.cluster.tree import Path, Tree
 from engine.kubelet.machine import PodShape
 from engine.kubelet.rebuild import inner
@@ -21,7 +21,6 @@ from engine.model import Pod
 
 ClaimKey = tuple[str, str]
 Claims = dict[NodeRecord, int]
-_NONE = np.zeros(0, np.int64)
 
 
 @dataclass(eq=False)
@@ -39,7 +38,7 @@ class Slots:
     vector: Ints
     homeless: bool = False
     taken: "tuple[int, tuple[Ints, Ints], tuple[Tree, Ints]] | None" = None
-    attached: Held = NOWHERE
+    attached: Held | None = None
     _groups: "dict[Path, list[int]] | None" = None
     _group_of: "dict[int, Path] | None" = None
 
@@ -68,9 +67,15 @@ class Slots:
     def attach(self, nodes: Nodes, *, held: bool = True) -> None:
         """Have the volumes that units share be attached where any is held, and nowhere else; not ``held``: nowhere."""
         volumes = self.assignment.attached.shared if held else ()
-        if volumes or self.attached is not NOWHERE:
+        if volumes or self.attached is not None:
             at = [nodes.at[index] for index in self.index[self.held > 0].tolist()] if volumes else ()
             self.attached = nodes.volumes.hold(self.attached, at, volumes)
+
+    def attach_at(self, nodes: Nodes, position: int) -> None:
+        """The same where one position alone changed."""
+        if volumes := self.assignment.attached.shared:
+            self.attached = self.attached or (set(), volumes)
+            nodes.volumes.hold_on(self.attached, nodes.at[int(self.index[position])], some=bool(self.held[position]))
 
     def moved(self, moves: Ints) -> None:
         """The table was permuted."""
@@ -256,12 +261,9 @@ class Ledger:
             return
         held = self._left(slots, positions, self._claims_of(slots, claims, positions, values))
         for position, left in zip(positions, held, strict=True):
-            change = left - int(slots.held[position])
-            if change:
+            if change := left - int(slots.held[position]):
                 slots.leave_on(position, left)
-                self.nodes.table.charge(int(slots.index[position]), slots.vector * change)
-                self._tell(key, slots, position, claimant)
-        slots.attach(self.nodes)
+                self._changed(key, slots, position, change, claimant)
 
     def _claims_of(self, slots: Slots, claims: Claims, positions: Sequence[int], values: Path) -> dict[int, int]:
         """Claims by table index that this slice's units can serve."""
@@ -311,17 +313,15 @@ class Ledger:
         before = slots.held
         slots.leave_unclaimed(held)
         for position in np.flatnonzero(held != before).tolist():
-            self.nodes.table.charge(int(slots.index[position]), slots.vector * int(held[position] - before[position]))
-            self._tell(key, slots, position, None)
-        slots.attach(self.nodes)
+            self._changed(key, slots, position, int(held[position] - before[position]), None)
 
-    # -- inside the nodes -------------------------------------------------------------------------------------
-
-    def _tell(self, key: ClaimKey, slots: Slots, position: int, claimant: Pod | None) -> None:
-        """Other slots of a node are unclaimed now."""
+    def _changed(self, key: ClaimKey, slots: Slots, position: int, by: int, claimant: Pod | None) -> None:
+        """So many more slots of a node are unclaimed now."""
+        index = int(slots.index[position])
+        self.nodes.table.charge(index, slots.vector * by)
+        slots.attach_at(self.nodes, position)
         if inner(slots.assignment.shape) is not None:
-            name = self.nodes.at[int(slots.index[position])].name
-            self.nodes.numa.held(key, name, int(slots.held[position]), claimant)
+            self.nodes.numa.held(key, self.nodes.at[index].name, int(slots.held[position]), claimant)
 
     # -- from assignments to slots ----------------------------------------------------------------------------
 
@@ -395,6 +395,5 @@ class Ledger:
 
 
 def _slots(assignment: Assignment, on: dict[int, int], vector: Ints, *, homeless: bool = False) -> Slots:
-    index = np.fromiter(on, np.int64, len(on)) if on else _NONE
-    counts = np.fromiter(on.values(), np.int64, len(on)) if on else _NONE
+    index, counts = np.fromiter(on, np.int64, len(on)), np.fromiter(on.values(), np.int64, len(on))
     return Slots(assignment, index, counts, counts, vector, homeless)

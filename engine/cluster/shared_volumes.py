@@ -4,7 +4,7 @@ So the first pod, or held slot, on a node takes one of the limit there, and the 
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -20,8 +20,7 @@ class Located(Protocol):
     index: int
 
 
-Held = tuple[frozenset[Located], tuple[Volume, ...]]  # the nodes on which slots are held, and what is attached there
-NOWHERE: Final[Held] = frozenset(), ()
+Held = tuple[set[Located], tuple[Volume, ...]]  # the nodes on which slots are held, and what is attached there
 
 
 class SharedVolumes:
@@ -55,16 +54,26 @@ class SharedVolumes:
                 if not on:
                     del self._on[volume]
 
-    def hold(self, before: Held, on: Iterable[Located], volumes: tuple[Volume, ...]) -> Held:
+    def hold(self, before: Held | None, on: Iterable[Located], volumes: tuple[Volume, ...]) -> Held | None:
         """The slots of a reservation that share these volumes are on these nodes now."""
-        was, had = before
-        now = frozenset(on)
-        stays = was & now if had == volumes else NOWHERE[0]
+        was, had = before or (set(), ())
+        now = set(on)
+        stays = was & now if had == volumes else set()
         for record in was - stays:
             self.detach(record, had)
         for record in now - stays:
             self.attach(record, volumes)
-        return (now, volumes) if now else NOWHERE
+        return (now, volumes) if now else None
+
+    def hold_on(self, held: Held, record: Located, *, some: bool) -> None:
+        """The same where one node alone changed: whether any slot is held there."""
+        on, volumes = held
+        if some and record not in on:
+            on.add(record)
+            self.attach(record, volumes)
+        elif not some and record in on:
+            on.discard(record)
+            self.detach(record, volumes)
 
     def charge_new(self, limits: Collection[str]) -> None:
         """Charge what is attached by limits that no node had until now."""
@@ -81,6 +90,5 @@ class SharedVolumes:
         return found
 
     def _charge(self, record: Located, limit: str, count: int) -> None:
-        vector = self._table.vector({limit: 1}, pods=0)
         if limit in self._table.rows:
-            self._table.charge(record.index, vector * count)
+            self._table.charge(record.index, self._table.vector({limit: 1}, pods=0) * count)

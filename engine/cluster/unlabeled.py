@@ -40,7 +40,7 @@ def _fitting(state: ClusterState, flavor: str, pod_set: PodSet) -> Iterator[Unla
     known, table = state.flavors.get(flavor), state.cluster.table
     if known is None or table.lacking(pod_set.requests):
         return
-    which, needs = NodeFilter.of(pod_set, known.tolerations), table.vector(pod_set.requests | pod_set.attached.own)
+    which, needs = NodeFilter.of(pod_set, known.tolerations), table.vector(pod_set.takes)
     asked = np.flatnonzero(needs)
     for one in unlabeled(state, flavor):
         index = np.array([state.cluster.by_name[one.node].index])

@@ -5,6 +5,7 @@ Changes nothing.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -43,34 +44,39 @@ def closed(
     ]
 
 
-def reached(
-    state: ClusterState,
-    flavor: str,
-    levels: tuple[str, ...],
-    nodes: tuple[tuple[NodeTerm, ...], ...],
-    slots: Sequence[tuple[Path, str]],
-) -> frozenset[int]:
-    """Which of the slots have a node where all of these let pods in (`PodSet.volume_nodes`); whatever is free there.
+class SlotNodes:
+    """The nodes of some slots, looked up once: asked for the volumes of one pod after the other."""
 
-    A slot without any node that is there is one: `closed` tells of those.
-    """
-    known = state.flavors.get(flavor)
-    if known is not None and known.levels != levels:
-        known = None
-    if not all(name for _, name in slots):
-        state.tree("")
-    which = NodeFilter(volumes=nodes)
-    look = _Look(state, known, levels, which, PodSet(name="", count=1, requests={}, topology=ANYWHERE))
-    found = []
-    for at, (values, name) in enumerate(slots):
-        record = state.cluster.by_name.get(name) if name else None
-        index = (
-            look.domain(values) if not name else np.array([record.index] if record and record.node else [], np.int64)
-        )
-        mask = which.mask(state.cluster.columns, index)
-        if mask is None or not len(index) or mask.any():
-            found.append(at)
-    return frozenset(found)
+    def __init__(
+        self, state: ClusterState, flavor: str, levels: tuple[str, ...], slots: Sequence[tuple[Path, str]]
+    ) -> None:
+        known = state.flavors.get(flavor)
+        if known is not None and known.levels != levels:
+            known = None
+        if not all(name for _, name in slots):
+            state.tree("")
+        by_name = state.cluster.by_name
+        look = _Look(state, known, levels, NodeFilter(), PodSet(name="", count=1, requests={}, topology=ANYWHERE))
+        nodes: list[Ints] = []
+        for values, name in slots:
+            record = by_name.get(name) if name else None
+            there = [record.index] if record is not None and record.node is not None else []
+            nodes.append(np.array(there, np.int64) if name else look.domain(values))
+        sizes = [len(each) for each in nodes]
+        self._columns = state.cluster.columns
+        self._index = np.concatenate([*nodes, np.zeros(0, np.int64)])
+        self._slot = np.repeat(np.arange(len(slots)), sizes)
+        self._empty = np.array(sizes, np.int64) == 0
+
+    def reached(self, nodes: tuple[tuple[NodeTerm, ...], ...]) -> frozenset[int]:
+        """Which of the slots have a node where all of these let pods in (`PodSet.volume_nodes`), be they free or not.
+
+        A slot without any node that is there is one: `closed` tells of those.
+        """
+        mask = NodeFilter(volumes=nodes).mask(self._columns, self._index)
+        found = self._empty.copy()
+        found[self._slot if mask is None else self._slot[mask]] = True
+        return frozenset(found.nonzero()[0].tolist())
 
 
 @dataclass(frozen=True)
@@ -96,13 +102,23 @@ class _Look:
         """The table indices of all nodes with these values."""
         tree = self.state.tree(self.flavor.name) if self.flavor is not None else None
         if tree is None:
-            names = [node.name for node in self.state.nodes.values() if self.host(values, node.name) >= 0]
-            return np.array([self.state.cluster.by_name[name].index for name in names], np.int64)
+            return np.array(self._by_values.get(values, ()), np.int64)
         found = tree.domain_of.get(values)
         if found is None:
             return np.array([], np.int64)
         first, last = tree.bounds[tree.last][found : found + 2].tolist()
         return tree.where(np.arange(first, last, dtype=np.int64))
+
+    @cached_property
+    def _by_values(self) -> dict[Path, list[int]]:
+        """The table indices of all nodes by their values."""
+        found: dict[Path, list[int]] = {}
+        levels = set(self.levels)
+        for node in self.state.nodes.values():
+            if node.labels.keys() >= levels:
+                values = tuple([node.labels[key] for key in self.levels])
+                found.setdefault(values, []).append(self.state.cluster.by_name[node.name].index)
+        return found
 
     def open(self, index: Ints) -> Mask:
         """Which of these nodes a pod could start on."""

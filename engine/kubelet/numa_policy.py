@@ -20,10 +20,9 @@ from engine.kubelet.device_manager import Refused, must_link, unknown
 from engine.kubelet.devices.links import bits
 from engine.kubelet.hints import fewest
 from engine.kubelet.machine import CPU, Layout, PodShape, Qos, TopologyPolicy
-from engine.kubelet.resource_requests import is_memory
+from engine.kubelet.resource_requests import is_device, is_memory
 
 NUMA_POLICY: Final = "NumaPolicy"
-EPHEMERAL: Final = "ephemeral-storage"
 LENIENT: Final = (TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT)
 
 
@@ -42,7 +41,7 @@ def _may_be_pinned(pod: PodShape) -> bool:
     asked = {name for each in pod.containers for name, amount in (*each.requests, *each.limits) if amount}
     if pod.wish_resources:
         return not asked.isdisjoint(pod.wish_resources)
-    return pod.qos is Qos.GUARANTEED or not all(is_memory(name) or name in {CPU, EPHEMERAL} for name in asked)
+    return pod.qos is Qos.GUARANTEED or any(map(is_device, asked))
 
 
 def unfulfilled(layout: Layout, pod: PodShape, reach: Mapping[int, int], asked: Mapping[int, int]) -> str:

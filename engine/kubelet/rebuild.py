@@ -14,7 +14,6 @@ from engine.kubelet.admit import admit, placement_of
 from engine.kubelet.charge import charge
 from engine.kubelet.machine import (
     CPU,
-    HUGEPAGES,
     MEMORY,
     Declared,
     Layout,
@@ -25,6 +24,7 @@ from engine.kubelet.machine import (
     State,
     TopologyPolicy,
 )
+from engine.kubelet.resource_requests import is_device
 
 ADMISSIONS_KEPT = 1 << 13  # a few kilobytes each
 asked = lru_cache(maxsize=ADMISSIONS_KEPT)(admit)
@@ -60,21 +60,17 @@ def inner(shape: PodShape | None) -> PodShape | None:
     """
     if shape is None or shape.qos is Qos.GUARANTEED or shape.wish is not TopologyPolicy.NONE or shape.gpu_link:
         return shape
-    return shape if any(not _of_cores(resource) for resource in _named_by(shape)) else None
+    return shape if any(map(is_device, _named_by(shape))) else None
 
 
 def alignable(shape: PodShape, *, cores: bool) -> tuple[str, ...]:
     """The resources that a kubelet may align for such a pod, by name: devices; and, with ``cores``, CPU and memory."""
     wide = cores and shape.qos is Qos.GUARANTEED
-    return tuple(sorted(name for name in _named_by(shape) if (name in {CPU, MEMORY} and wide) or not _of_cores(name)))
+    return tuple(sorted(name for name in _named_by(shape) if (name in {CPU, MEMORY} and wide) or is_device(name)))
 
 
 def _named_by(shape: PodShape) -> set[str]:
     return {resource for container in shape.containers for resource, amount in (*container.limits, *container.requests)}
-
-
-def _of_cores(resource: str) -> bool:
-    return resource in {CPU, MEMORY} or resource.startswith((HUGEPAGES, "ephemeral-storage"))
 
 
 def resolve(

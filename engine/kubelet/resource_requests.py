@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from engine.kubelet.machine import CPU, HUGEPAGES, MEMORY, Container, ContainerKind, Kubelet, PodShape, Qos
 
 ASKS_KEPT: Final = 1 << 13
+AMOUNTS: Final = frozenset({CPU, "ephemeral-storage", "pods"})  # beside memory: what has no units that are devices
 Pairs = tuple[tuple[int, int], ...]  # (row of the resource, amount), by row
 
 
@@ -34,6 +35,11 @@ class Asks(NamedTuple):
 def is_memory(resource: str) -> bool:
     """Whether the memory manager has it."""
     return resource == MEMORY or resource.startswith(HUGEPAGES)
+
+
+def is_device(resource: str) -> bool:
+    """Whether units of a resource are devices of some kind."""
+    return resource not in AMOUNTS and not is_memory(resource)
 
 
 @lru_cache(maxsize=ASKS_KEPT)

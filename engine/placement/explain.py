@@ -13,7 +13,7 @@ from engine.cluster.fit_counts import Counts, Shape, attach, known_shape
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
 from engine.kubelet.rebuild import inner
-from engine.model import PODS, Amounts, PodSet
+from engine.model import Amounts, PodSet
 from engine.numa.refusal import kubelet_refusal
 from engine.placement.slices import SlicedCounts, Unfit, layers_of
 from engine.reasons import Reason
@@ -213,5 +213,4 @@ class _View:
 
     @property
     def _needs(self) -> Amounts:
-        volumes = self.state.cluster.table.limited(self.pod_set.attached.own)
-        return {PODS: 1, **self.pod_set.requests, **volumes}
+        return self.state.cluster.table.needs(self.pod_set)

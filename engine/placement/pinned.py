@@ -6,14 +6,14 @@ required is held by all of them together. So there is a slot for each pod that i
 and those that share a domain with others, are placed where all volumes reach, or not at all.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 import msgspec
 import numpy as np
 
 from engine.cluster.assignment import Assignment
-from engine.cluster.filters import NodeFilter
+from engine.cluster.filters import Mask, NodeFilter
 from engine.cluster.state import ClusterState
 from engine.model import Amounts, Pinned, PodSet, Policy
 from engine.placement import refusals, resize
@@ -21,6 +21,7 @@ from engine.placement.fit import ANYWHERE, Fit
 from engine.results import Refusal
 
 SITES: Final = 16  # domains of a level that are tried
+TRIALS: Final = 512  # parts that are placed for that in all, as long as any domain is left to try
 _TRIAL: Final = "\0pinned"
 
 REST: Final = Pinned(nodes=(), count=0)  # the pods that go anywhere
@@ -73,8 +74,9 @@ def _apart(state: ClusterState, flavor: str, pod_set: PodSet, effort: int) -> As
     fit = Fit.of(state, flavor, msgspec.structs.replace(pod_set, pinned=()), effort)
     if isinstance(fit, Refusal):
         return None
-    parts = _parts(state, fit, pod_set)
-    for site in _sites(fit):
+    masks = [NodeFilter(volumes=part.nodes).mask(state.cluster.columns, fit.tree.span) for part in pod_set.pinned]
+    parts = _parts(pod_set, [fit.tree.size if mask is None else int(mask.sum()) for mask in masks])
+    for site in _sites(fit, [mask for mask in masks if mask is not None], max(TRIALS // len(pod_set.pinned), 1)):
         found = _placed(
             state, flavor, msgspec.structs.replace(pod_set, node_selector=pod_set.node_selector | site), parts
         )
@@ -97,33 +99,38 @@ def _least(pod_set: PodSet) -> Amounts:
     return {limit: least for limit in pod_set.attached.own if (least := min(own.get(limit, 0) for own in parts))}
 
 
-def _parts(state: ClusterState, fit: Fit, pod_set: PodSet) -> list[tuple[Pinned, int]]:
-    """The parts in the order in which they are placed, with how many pods; those that go anywhere last."""
+def _parts(pod_set: PodSet, reached: Sequence[int]) -> list[tuple[Pinned, int]]:
+    """The parts in the order in which they are placed, with how many pods; those that go anywhere last.
+
+    ``reached``: of each part, how many nodes.
+    """
     left = pod_set.count
     found: list[tuple[Pinned, int]] = []
-    for part in sorted(pod_set.pinned, key=lambda part: _reached(state, fit, part)):
+    for part, _ in sorted(zip(pod_set.pinned, reached, strict=True), key=lambda one: one[1]):
         if (count := min(part.count, left)) > 0:
             left -= count
             found.append((part, count))
     return [*found, (REST, left)] if left else found
 
 
-def _reached(state: ClusterState, fit: Fit, part: Pinned) -> int:
-    mask = NodeFilter(volumes=part.nodes).mask(state.cluster.columns, fit.tree.span)
-    return fit.tree.size if mask is None else int(mask.sum())
+def _sites(fit: Fit, reached: Sequence[Mask], most: int) -> Iterator[dict[str, str]]:
+    """The labels of domains that have room for as many pods, the tightest first; {} for the flavor as a whole.
 
-
-def _sites(fit: Fit) -> Iterator[dict[str, str]]:
-    """The labels of domains that have room for as many pods, the tightest first; {} for the flavor as a whole."""
+    ``reached``: the nodes of each part, of which a domain has some; ``most``: how many domains there are at most.
+    """
     tree = fit.tree
     for container in fit.containers():
         if container == ANYWHERE or fit.pod_set.topology.policy is Policy.UNCONSTRAINED:
             yield {}
             continue
         rank = min(container, tree.last)
-        counts = fit.counts(rank).at(rank)
-        enough = np.flatnonzero(counts >= fit.pod_set.count)
-        for domain in enough[np.argsort(counts[enough], kind="stable")][:SITES].tolist():
+        counts, starts = fit.counts(rank).at(rank), tree.bounds[rank][:-1]
+        possible = counts >= fit.pod_set.count
+        for mask in reached:
+            possible &= np.logical_or.reduceat(mask, starts)
+        enough = np.flatnonzero(possible)
+        for domain in enough[np.argsort(counts[enough], kind="stable")][: min(SITES, most)].tolist():
+            most -= 1
             yield dict(zip(tree.flavor.levels, tree.path(rank, domain), strict=False))
 
 

@@ -14,7 +14,7 @@ from engine.arrays import Ints
 from engine.cluster.filters import NodeFilter
 from engine.cluster.state import ClusterState
 from engine.cluster.tree import Tree
-from engine.model import HOSTNAME_LABEL, PODS, PodSet, Policy
+from engine.model import HOSTNAME_LABEL, PodSet, Policy
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Outlook:
         if tree is None or rank is None or not tree.size:
             return None
         table = state.cluster.table
-        amounts = {PODS: 1, **pod_set.requests, **table.limited(pod_set.attached.own)}
+        amounts = table.needs(pod_set)
         needs = tuple((resource, amount) for resource, amount in amounts.items() if amount > 0)
         free = tuple(table.amounts(table.free, resource, tree.span) for resource, _ in needs)
         passing = np.ones(tree.size, np.int64)

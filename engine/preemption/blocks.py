@@ -17,12 +17,11 @@ from engine.kubelet.allocators import installed
 from engine.kubelet.hints import DEVICES_WHERE_THEY_ARE
 from engine.kubelet.machine import CPU, Kubelet, Layout, PodShape, TopologyPolicy
 from engine.kubelet.numa_policy import LENIENT, refused_unseen
-from engine.kubelet.resource_requests import asks_of, is_memory
+from engine.kubelet.resource_requests import asks_of, is_device, is_memory
 from engine.model import PODS
 from engine.preemption.model import Landing, NodeRoom, Preemptor, TopologyQos, Victim
 
 KEPT: Final = 1 << 12
-AMOUNTS: Final = (CPU, "ephemeral-storage")
 
 _WHOLE: Final = frozenset({Landing.ACROSS, Landing.UNKNOWN})
 Row = tuple[bool, str]  # (inside: of zones, else of the node; resource)
@@ -94,11 +93,6 @@ def offers(room: NodeRoom, victim: Victim, rows: tuple[Row, ...], blocks: tuple[
         ]
         found.append(Offer(tuple(gains), victim.priority, victim.weight, freed))
     return found
-
-
-def is_device(resource: str) -> bool:
-    """Whether units of a resource are devices of some kind."""
-    return resource not in AMOUNTS and resource != PODS and not is_memory(resource)
 
 
 @dataclass(frozen=True)

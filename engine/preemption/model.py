@@ -70,8 +70,15 @@ class Scoring:
         return (self.high, self.medium, self.low, self.low)[landing]
 
     def score(self, priority_sum: int, landing: Landing) -> float:
-        """S. A sum below 1 counts as 1: the paper divides by it."""
-        return self.alpha / max(priority_sum, 1) + (1 - self.alpha) * self.topology(landing)
+        """S of one preemptor."""
+        return self.score_of(priority_sum, self.topology(landing), 1)
+
+    def score_of(self, priority_sum: int, topology: float, pods: int) -> float:
+        """S of several, with the mean of T over them; ``topology``: its sum. A sum of priorities below 1 counts as 1.
+
+        The paper divides by it.
+        """
+        return self.alpha / max(priority_sum, 1) + (1 - self.alpha) * topology / pods
 
 
 class Victim(msgspec.Struct, frozen=True, gc=False):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from engine.arrays import Ints
 from engine.kubelet.machine import Layout
+from engine.kubelet.resource_requests import is_device
 from engine.preemption.blocks import (
     Block,
     MachineKind,
@@ -25,7 +26,6 @@ from engine.preemption.blocks import (
     Row,
     blocks_of,
     free_in,
-    is_device,
     kind_of,
     offers,
 )

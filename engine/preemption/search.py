@@ -27,7 +27,8 @@ from engine.kubelet.charge import charge
 from engine.kubelet.machine import Layout, State, TopologyPolicy
 from engine.kubelet.numa_policy import LENIENT
 from engine.kubelet.rebuild import asked
-from engine.preemption.blocks import MachineNeeds, blocks_of, is_device, offers, wanted
+from engine.kubelet.resource_requests import is_device
+from engine.preemption.blocks import MachineNeeds, blocks_of, offers, wanted
 from engine.preemption.cover import Item, by_cost
 from engine.preemption.model import NOBODY, Choice, Cost, Key, Landing, NodeRoom, Preemptor, Rules, TopologyQos, Victim
 from engine.preemption.roster import Bound, Place, Roster, RosterTable

@@ -14,16 +14,14 @@ Source: the plugins VolumeBinding, VolumeZone and NodeVolumeLimits of Kubernetes
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from engine.cluster.filters import selects
 from engine.model import HOSTNAME_LABEL, NodeTerm, Requirement, local_volumes_of, volumes_of
-from engine.quantity import parse
 from kube import objects
 from kube.objects import ClaimSpec
-from kube.pods.convert import label_selector, node_terms
+from kube.volumes.available import MOST_REQUIREMENTS, Available, Terms, size_of, terms_of, too_selective
 from kube.volumes.objects import (
     BIND_COMPLETED,
     NO_PROVISIONER,
@@ -35,8 +33,6 @@ from kube.volumes.objects import (
     StorageClass,
 )
 
-MOST_REQUIREMENTS: Final = 256  # of the node affinity of one volume, or of all that one claim may be bound to
-MOST_VALUES: Final = 16_384  # of one requirement: volumes of one host each are merged
 MOST_LENGTH: Final = 256  # of the name of a driver
 ALONE: Final = "ReadWriteOncePod"
 _ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
@@ -53,8 +49,6 @@ _MIGRATED: Final = {
     "kubernetes.io/cinder": "cinder.csi.openstack.org",
     "kubernetes.io/vsphere-volume": "csi.vsphere.vmware.com",
 }
-
-Terms = tuple[NodeTerm, ...]  # ORed
 
 
 @dataclass(frozen=True)
@@ -101,8 +95,8 @@ class NotReady:
     message: str
 
 
-def reach_of(storage: Storage, namespace: str, name: str) -> Reach | NotReady:
-    """What the claim of this name says."""
+def reach_of(storage: Storage, namespace: str, name: str, available: Available | None = None) -> Reach | NotReady:
+    """What the claim of this name says; ``available`` is one for all claims that a question is about."""
     key = f"{namespace}/{name}"
     claim = storage.claim(key)
     if claim is None:
@@ -112,7 +106,8 @@ def reach_of(storage: Storage, namespace: str, name: str) -> Reach | NotReady:
     alone, bound_to = ALONE in (claim.spec.access_modes or ()), claim.spec.volume_name
     if not bound_to:
         selected = (claim.metadata.annotations or {}).get(SELECTED_NODE, "")
-        return _unbound(storage, claim.spec, claim.storage_class, key, selected=selected, alone=alone)
+        available = available or Available(storage.available)
+        return _unbound(storage, available, claim.spec, claim.storage_class, key, selected=selected, alone=alone)
     volume = storage.volume(bound_to)
     if volume is None or claim.status.phase == "Lost":
         return NotReady(f'persistentvolumeclaim "{name}" is bound to non-existent persistentvolume "{bound_to}"')
@@ -121,7 +116,7 @@ def reach_of(storage: Storage, namespace: str, name: str) -> Reach | NotReady:
     return _bound(volume, alone=alone)
 
 
-def reach_of_template(storage: Storage, spec: ClaimSpec) -> Reach | NotReady:
+def reach_of_template(storage: Storage, spec: ClaimSpec, available: Available | None = None) -> Reach | NotReady:
     """What claims will say that are made of this, once pods are there that need them.
 
     Where their class does not wait for the pod nobody knows yet: what they are bound to tells when they are there.
@@ -132,7 +127,7 @@ def reach_of_template(storage: Storage, spec: ClaimSpec) -> Reach | NotReady:
         return NotReady(f'storageclass "{name}" not found')
     if found is None or not found.waits:
         return Reach(limit=_limit_of_class(found) if found is not None else "")
-    return _unbound(storage, spec, name, "")
+    return _unbound(storage, available or Available(storage.available), spec, name, "")
 
 
 def limit_of(storage: Storage, namespace: str, name: str) -> str:
@@ -142,9 +137,14 @@ def limit_of(storage: Storage, namespace: str, name: str) -> str:
         return ""
     if claim.spec.volume_name:
         volume = storage.volume(claim.spec.volume_name)
-        return _limit(_driver(volume)) if volume is not None else ""
+        return limit_of_volume(volume) if volume is not None else ""
     found = storage.storage_class(claim.storage_class)
     return _limit_of_class(found) if found is not None else ""
+
+
+def limit_of_volume(volume: PersistentVolume) -> str:
+    """What limits a volume on a node; "" where nothing does."""
+    return _limit(_driver(volume))
 
 
 def attachable(storage: Storage, node: objects.Node) -> dict[str, int]:
@@ -157,35 +157,24 @@ def attachable(storage: Storage, node: objects.Node) -> dict[str, int]:
     return limits | {local_volumes_of(name): count for name, count in local.items() if name}
 
 
-def host_of(volume: PersistentVolume) -> str:
-    """The host name of the nodes that a volume is on that any claim may be bound to; "" where that is not one."""
-    terms = _terms(volume) if is_available(volume) and volume.spec.claim_ref is None else None
-    if terms is None or len(terms) != 1:
-        return ""
-    hosts = (need.values for need in terms[0].labels if need.key == HOSTNAME_LABEL and need.operator == "In")
-    return next((values[0] for values in hosts if len(values) == 1), "")
-
-
-def is_available(volume: PersistentVolume) -> bool:
-    """Whether a claim may be bound to the volume, as far as the volume tells."""
-    return (
-        volume.metadata.deletion_timestamp is None
-        and (volume.spec.claim_ref is not None or volume.status.phase == "Available")
-        and volume.status.phase not in {"Bound", "Released", "Failed"}
-    )
-
-
 def _bound(volume: PersistentVolume, *, alone: bool) -> Reach | NotReady:
     name = volume.metadata.name
-    terms = _terms(volume)
-    if terms is not None and _size(terms) > MOST_REQUIREMENTS:
+    terms = terms_of(volume)
+    if terms is not None and size_of(terms) > MOST_REQUIREMENTS:
         return NotReady(f'persistentvolume "{name}" has more node affinity than is taken into account')
     nodes = (() if terms is None else (terms,)) + tuple(_zones(volume.metadata.labels or {}))
-    return Reach(nodes, _limit(_driver(volume)), alone=alone)
+    return Reach(nodes, limit_of_volume(volume), alone=alone)
 
 
 def _unbound(
-    storage: Storage, spec: ClaimSpec, class_name: str, key: str, *, selected: str = "", alone: bool = False
+    storage: Storage,
+    available: Available,
+    spec: ClaimSpec,
+    class_name: str,
+    key: str,
+    *,
+    selected: str = "",
+    alone: bool = False,
 ) -> Reach | NotReady:
     name = key.partition("/")[2]
     claim = f'persistentvolumeclaim "{name}"' if name else "the claim of an ephemeral volume"
@@ -195,69 +184,17 @@ def _unbound(
         if class_name:
             why = f'has storageclass "{class_name}", which ' + ("is not there" if found is None else "binds at once")
         return NotReady(f"{claim} is not bound, and {why}: no pod with it is scheduled before it is bound")
-    dynamic = found.provisioner not in {"", NO_PROVISIONER}
     limit = _limit_of_class(found)
     if selected:
         only = Requirement(key="metadata.name", operator="In", values=(selected,))
         return Reach(((NodeTerm(fields=(only,)),),), limit, alone)
-    terms = _available(storage.available(class_name), spec, key)
-    if dynamic and terms is not None:
-        allowed = _topologies(found)
-        terms = None if allowed is None else _merged((*terms, *allowed))
+    if too_selective(spec):
+        return NotReady(f"{claim} is not bound, and it selects volumes by more than is taken into account")
+    terms = available.nodes(found, spec, key)
     if terms == ():
         text = f'no available persistentvolume of storageclass "{class_name}" matches it'
         return NotReady(f"{claim} is not bound, and {text}")
     return Reach(() if terms is None else (terms[:MOST_REQUIREMENTS],), limit, alone)
-
-
-def _available(volumes: Iterable[PersistentVolume], spec: ClaimSpec, key: str) -> Terms | None:
-    """The nodes of volumes that match a claim; None where one of them reaches all nodes."""
-    wanted = _matcher(spec, key)
-    found: dict[Terms, None] = {}
-    for volume in volumes:
-        if wanted(volume):
-            terms = _terms(volume)
-            if terms is None:
-                return None
-            if _size(terms) <= MOST_REQUIREMENTS:
-                found[terms] = None
-    return _merged([term for terms in found for term in terms])
-
-
-def _matcher(spec: ClaimSpec, key: str) -> Callable[[PersistentVolume], bool]:
-    """Whether a volume of a claim's class may be bound to the claim."""
-    modes, selector = set(spec.access_modes or ()), label_selector(spec.selector)
-    least, mode = _storage(spec.resources.requests if spec.resources else None), spec.volume_mode or "Filesystem"
-
-    def matches(volume: PersistentVolume) -> bool:
-        kept = volume.spec.claim_ref
-        if (volume.spec.volume_mode or "Filesystem") != mode or not is_available(volume):
-            return False
-        if kept is not None:
-            return f"{kept.namespace}/{kept.name}" == key
-        return (
-            modes <= set(volume.spec.access_modes or ())
-            and _storage(volume.spec.capacity) >= least
-            and (selector is None or selects(selector, volume.metadata.labels or {}))
-        )
-
-    return matches
-
-
-def _storage(amounts: objects.Quantities | None) -> int:
-    try:
-        return parse("storage", (amounts or {}).get("storage", 0))
-    except ValueError:
-        return 0
-
-
-def _terms(volume: PersistentVolume) -> Terms | None:
-    """The node affinity of a volume; None where it has none."""
-    affinity = volume.spec.node_affinity
-    required = affinity.required if affinity is not None else None
-    if required is None or (required.node_selector_terms or ()) == ():
-        return None if required is None else ()
-    return node_terms(required)
 
 
 def _zones(labels: objects.StrMap) -> Iterator[Terms]:
@@ -273,48 +210,6 @@ def _zones(labels: objects.StrMap) -> Iterator[Terms]:
             lacks = Requirement(key=key, operator="DoesNotExist")
             terms.insert(1, NodeTerm(labels=(lacks, Requirement(key=other, operator="In", values=values))))
         yield tuple(terms)
-
-
-def _topologies(found: StorageClass) -> Terms | None:
-    """The nodes for which a class makes volumes; None where that is all."""
-    if not found.allowed_topologies:
-        return None
-    return tuple(
-        [
-            NodeTerm(
-                labels=tuple(
-                    [
-                        Requirement(key=one.key, operator="In", values=(one.values or ())[:MOST_VALUES])
-                        for one in (term.match_label_expressions or ())[:MOST_REQUIREMENTS]
-                    ]
-                )
-            )
-            for term in found.allowed_topologies[:MOST_REQUIREMENTS]
-        ]
-    )
-
-
-def _merged(terms: Sequence[NodeTerm]) -> Terms:
-    """The same, each once; those that name one value of one label, like volumes of one host each, are one term."""
-    values: dict[str, dict[str, None]] = {}
-    others: dict[NodeTerm, None] = {}
-    for term in terms:
-        match term.labels, term.fields:
-            case (Requirement(key=key, operator="In", values=several),), ():
-                values.setdefault(key, {}).update(dict.fromkeys(several))
-            case _:
-                others[term] = None
-    single = (
-        NodeTerm(labels=(Requirement(key=key, operator="In", values=tuple(sorted(several))[:MOST_VALUES]),))
-        for key, several in sorted(values.items())
-    )
-    return (*single, *others)
-
-
-def _size(terms: Terms) -> int:
-    """How much it takes to compare a node with the terms."""
-    needs = [need for term in terms for need in (*term.labels, *term.fields)]
-    return len(terms) + len(needs) + sum(len(need.values) for need in needs) // (MOST_VALUES // MOST_REQUIREMENTS)
 
 
 def _driver(volume: PersistentVolume) -> str:

@@ -66,11 +66,10 @@ class PersistentVolumeClaim(Object, frozen=True):
 
 
 class ClaimReference(Struct, frozen=True):
-    """The claim that a volume is bound to, or kept for; one that is kept has no uid."""
+    """The claim that a volume is bound to, or kept for."""
 
     namespace: str = ""
     name: str = ""
-    uid: str = ""
 
 
 class VolumeNodeAffinity(Struct, frozen=True):

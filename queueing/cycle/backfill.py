@@ -100,14 +100,8 @@ def settle(state: ClusterState, queues: Queues, claim: BackfillReservation, now:
     return False
 
 
-def _ever(queues: Queues, entry: Entry, option: FlavorAssignment) -> bool:
-    spared = queues.spared_in_queue(entry)
-    return queues.quotas.ever(entry.queue, option.amounts, non_preemptible=spared)
-
-
 def _missing(queues: Queues, claim: BackfillReservation) -> tuple[Missing, ...]:
-    spared = queues.spared_in_queue(claim.entry)
-    return tuple(queues.quotas.missing(claim.entry.queue, claim.option.amounts, non_preemptible=spared))
+    return queues.limits(claim.entry).missing(claim.option.amounts)
 
 
 def _waits(entry: Entry) -> bool:
@@ -131,7 +125,7 @@ def _enlist(state: ClusterState, queues: Queues, entry: Entry, now: float) -> st
     if group is None or not _may_claim(queues, entry):
         heapq.heappush(queues.aging, (now + queues.rules.patience, entry.workload.key))  # it does not wait for others
         return ""
-    option = next((o for o in queues.options_of(state, group).found if _ever(queues, entry, o)), None)
+    option = next((o for o in queues.options_of(state, group).found if queues.limits(entry).ever(o.amounts)), None)
     if option is None and not queues.quotas.queues[entry.queue].unlimited:
         heapq.heappush(queues.aging, (now + queues.rules.patience, entry.workload.key))
         return ""
@@ -173,7 +167,7 @@ def _claimable(state: ClusterState, queues: Queues, slot: str, entry: Entry) -> 
     if not _may_claim(queues, entry) or entry.group is None:
         return None
     options = [o for o in queues.options_of(state, entry.group).found if not o.rooms or slot in o.rooms]
-    return next((o for o in options if _ever(queues, entry, o)), None)
+    return next((o for o in options if queues.limits(entry).ever(o.amounts)), None)
 
 
 def _meets(queues: Queues, claim: BackfillReservation, entry: Entry, option: FlavorAssignment) -> bool:

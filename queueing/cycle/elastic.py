@@ -202,7 +202,7 @@ def _grown(state: ClusterState, queues: Queues, entry: Entry, more: Mapping[str,
     amounts = _amounts(asks, counts, flavors)
     delta = {name: amount - grant.amounts.get(name, 0) for name, amount in amounts.items()}
     if not queue.unlimited:
-        missing = list(queues.quotas.missing(grant.queue, delta, non_preemptible=queues.spared_in_queue(entry)))
+        missing = queues.limits(entry).missing(delta)
         if missing:
             return messages.insufficient(queues, grant.queue, missing)
         claim = barred(queues, entry, FlavorAssignment({}, delta, ()))

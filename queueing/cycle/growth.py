@@ -133,7 +133,7 @@ def _difference(
         if room:  # in a flavor without a topology it is not placed
             parts.setdefault(room, []).append(pod_set)
     named = {name: flavors[name] for name in more if name in flavors}
-    if not queues.quotas.ever(entry.queue, amounts, non_preemptible=queues.spared_in_queue(entry)):
+    if not queues.limits(entry).ever(amounts):
         return None
     placed = tuple((room, tuple(sets)) for room, sets in parts.items())
     return tuple(pod_sets), FlavorAssignment(named, amounts, placed)

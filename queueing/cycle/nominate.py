@@ -129,11 +129,12 @@ class _Look:
     def fits(self, option: FlavorAssignment) -> tuple[Assignment, ...] | None:
         """Where the pods go if quota and room are there; else None, with the reason noted."""
         queues, queue, waits = self.queues, self.entry.queue, self.waits
-        if not self._ever(option):
-            text = partial(messages.exceeds, queues.quotas, queue, option.amounts, non_preemptible=self._spared)
+        limits = queues.limits(self.entry)
+        if not limits.ever(option.amounts):
+            text = partial(messages.exceeds, limits, option.amounts)
             waits.refusals.append((Reason.EXCEEDS_QUOTA, text))
             return None
-        missing = list(queues.quotas.missing(queue, option.amounts, non_preemptible=self._spared))
+        missing = limits.missing(option.amounts)
         pool = queues.quotas.pool(queue)
         if missing:
             waits.wait_for(("quota", pool, m.flavor, m.resource) for m in missing)
@@ -160,13 +161,9 @@ class _Look:
     def _may_preempt(self) -> bool:
         return self.entry.workload.preempts and self.queues.quotas.queues[self.entry.queue].preemption.any
 
-    @property
-    def _spared(self) -> bool:
-        return self.queues.spared_in_queue(self.entry)
-
     def _ever(self, option: FlavorAssignment) -> bool:
         """Whether its queue may take as much when nobody uses anything."""
-        return self.queues.quotas.ever(self.entry.queue, option.amounts, non_preemptible=self._spared)
+        return self.queues.limits(self.entry).ever(option.amounts)
 
     def _put(self, option: FlavorAssignment) -> tuple[Assignment, ...] | Refusal:
         """Place it, unless an equal request was refused since room was last freed."""

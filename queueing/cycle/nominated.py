@@ -1,7 +1,6 @@
 """One who is nominated: whether what was kept for it, and is free of its victims now, is still what it was."""
 
 from engine.cluster.state import ClusterState
-from engine.model import PODS
 from queueing.model import Workload
 from queueing.queues.entry import AssumedAdmission
 from queueing.queues.queues import Queues
@@ -27,7 +26,7 @@ def _quota_suffices(queues: Queues, key: str, grant: AssumedAdmission) -> bool:
     quotas = queues.quotas
     depth = quotas.begin()
     quotas.free_all([key, *queues.quotas.sharing(grant.queue, queues.promised())])
-    fits = quotas.fits(grant.queue, grant.amounts, non_preemptible=queues.spared_in_queue(queues.entries[key]))
+    fits = queues.limits(queues.entries[key]).fits(grant.amounts)
     quotas.rollback(depth)
     return fits
 
@@ -42,11 +41,14 @@ def _overfull(state: ClusterState, queues: Queues, workload: Workload, grant: As
     if any(name not in state.nodes for name in names):
         return True
     with queues.counted_once(state):
-        free = {name: dict(state.free(name)) for name in names}
-    short = {name for name, amounts in free.items() if min(amounts.values(), default=0) < 0}
-    for entry in queues.outside.values() if short else ():
-        pod = entry.outside
-        if pod is not None and pod.node in short and pod.priority < workload.outranks:
-            for resource, amount in {PODS: 1, **pod.requests}.items():
-                free[pod.node][resource] = free[pod.node].get(resource, 0) + amount
-    return any(min(free[name].values(), default=0) < 0 for name in short)
+        short = {name for name in names if _is_short(state, name)}
+        for entry in queues.outside.values() if short else ():
+            pod = entry.outside
+            if pod is not None and pod.node in short and pod.priority < workload.outranks:
+                state.remove_pod(pod.key)
+        return any(_is_short(state, name) for name in short)
+
+
+def _is_short(state: ClusterState, name: str) -> bool:
+    """Whether a node is to give more than it has."""
+    return min(state.free(name).values(), default=0) < 0

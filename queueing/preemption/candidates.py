@@ -227,8 +227,7 @@ class Candidates:
     def _lacking(self) -> set[FlavorResource]:
         """The quotas that do not suffice."""
         quotas, own, amounts = self.queues.quotas, self.entry.queue, self.option.amounts
-        spared = self.queues.spared_in_queue(self.entry)
-        found = {(m.flavor, m.resource) for m in quotas.missing(own, amounts, non_preemptible=spared)}
+        found = {(m.flavor, m.resource) for m in self.queues.limits(self.entry).missing(amounts)}
         if not self.mode.borrowing:
             found |= {key for key, more in amounts.items() if quotas.used(own, key) + more > quotas.nominal(own, key)}
         return found

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.arrays import Ints
+from engine.kubelet.resource_requests import is_device
 from engine.placement.upper_bounds import Outlook
-from engine.preemption.blocks import is_device
 from queueing.preemption.fragmentation import counted
 from queueing.preemption.plan import Plan
 from queueing.queues.usage import FlavorUsage, Mask, Rows

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
+from engine.kubelet.resource_requests import is_device
 from engine.model import Amounts, Pod, PodSet
-from engine.preemption.blocks import is_device
 
 
 class Fragmentation(NamedTuple):

@@ -19,9 +19,10 @@ from engine.cluster.state import ClusterState
 from engine.kubelet.charge import charge
 from engine.kubelet.machine import Layout, NumaPlacement, PodShape, State, ZoneUse
 from engine.kubelet.rebuild import asked, fits_zones, inner
+from engine.kubelet.resource_requests import is_device
 from engine.model import PODS, Pod, PodSet
 from engine.numa.fleet import granted
-from engine.preemption.blocks import blocks_of, is_device, kind_of, wanted
+from engine.preemption.blocks import blocks_of, kind_of, wanted
 from engine.preemption.cover import Amount, Item, cheapest
 from engine.preemption.model import NOBODY, Choice, Key, Landing, NodeRoom, Preemptor, Rules, Victim
 from engine.preemption.roster import Roster
@@ -217,7 +218,7 @@ class NodesInside:
 
     @cached_property
     def _needs(self) -> dict[str, int]:
-        return {PODS: 1, **self.pod_set.requests, **self.state.cluster.table.limited(self.pod_set.attached.own)}
+        return self.state.cluster.table.needs(self.pod_set)
 
     def emptied(self, room: NodeRoom) -> int:
         """How many pods the node would take with everybody gone."""

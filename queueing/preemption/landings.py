@@ -11,7 +11,7 @@ from typing import NamedTuple
 from engine.cluster.assignment import Assignment
 from engine.cluster.state import ClusterState
 from engine.kubelet.machine import Layout, NumaPlacement
-from engine.kubelet.rebuild import inner
+from engine.kubelet.rebuild import inner, places_of
 from engine.preemption.model import Landing, Rules
 from engine.preemption.search import landing_of
 
@@ -44,8 +44,7 @@ class Landings(NamedTuple):
         """S of Equation 1, with the mean of T over the pods; ``total``: the sum of the victims' priorities."""
         tiers = (Landing.UNKNOWN, Landing.ACROSS, Landing.SOCKET, Landing.ZONE)
         worth = sum(count * rules.scoring.topology(landing) for count, landing in zip(self, tiers, strict=True))
-        alpha = rules.scoring.alpha
-        return alpha / max(total, 1) + (1 - alpha) * worth / max(sum(self), 1)
+        return rules.scoring.score_of(total, worth, max(sum(self), 1))
 
 
 def landings_of(state: ClusterState, key: str, assignments: Sequence[Assignment]) -> Landings | None:
@@ -76,6 +75,6 @@ def _on(state: ClusterState, key: str, pod_set: str, node: str, count: int) -> l
 
 
 def _landing(layout: Layout, placement: NumaPlacement) -> Landing:
-    at = {zone.id: number for number, zone in enumerate(layout.zones)}
+    at, _ = places_of(layout)
     zones = [at[use.zone] for use in placement.zones if any(use.amounts.values()) or any(use.devices.values())]
     return landing_of(layout, sum(1 << zone for zone in zones))

@@ -13,7 +13,7 @@ into, and what the pods' landings are worth counts (`queueing.preemption.landing
 import heapq
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby, islice
 from typing import Final
 
@@ -53,6 +53,7 @@ class Proposals:
     queues: Queues
     site: CandidateDomains
     rules: Rules
+    _holders: dict[str, Holder] = field(default_factory=dict)  # while all are as they were when it was asked
 
     def __iter__(self) -> Iterator[Proposal]:
         site, inner = self.site, NodesInside.of(self.state, self.site.outlook.pod_set, self.rules)
@@ -100,20 +101,17 @@ class Proposals:
         """Whom the kubelets of a domain need gone; None where they would not take the pods anyway."""
         outlook = self.site.outlook
         leaves = [leaf for leaf in region.leaves.tolist() if outlook.passing[leaf]][:most_nodes]
-        holders: dict[str, Holder] = {}
-        on: dict[str, list[Holder]] = {}
-        for name, keys in self.site.owners_on(region).items():
-            for key in keys:
-                if key not in holders:
-                    holders[key] = self.holder(key)
-                on.setdefault(name, []).append(holders[key])
+        on = {name: [self.holder(key) for key in keys] for name, keys in self.site.owners_on(region).items()}
         return inner.victims([outlook.tree.names[leaf] for leaf in leaves], on)
 
     def holder(self, key: str) -> Holder:
         """A unit by its key, with its bound pods."""
-        other = self.queues.holder(key)
-        pods = [self.state.pods[pod] for pod in sorted(other.pods) if pod in self.state.pods]
-        return Holder(key, other.workload.priority, tuple(pods), other.workload.key)
+        found = self._holders.get(key)
+        if found is None:
+            other = self.queues.holder(key)
+            pods = [self.state.pods[pod] for pod in sorted(other.pods) if pod in self.state.pods]
+            found = self._holders[key] = Holder(key, other.workload.priority, tuple(pods), other.workload.key)
+        return found
 
 
 class OnePod:

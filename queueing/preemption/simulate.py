@@ -33,12 +33,12 @@ class SimulatedRemoval:
     def __post_init__(self) -> None:
         who = self.candidates
         self.state, self.queues, self.entry, self.option = who.state, who.queues, who.entry, who.option
-        self.spared = who.queues.spared_in_queue(who.entry)
+        self.limits = who.queues.limits(who.entry)
 
     def quota_reachable(self) -> bool:
         """Whether quota would suffice once every candidate that gives some back were gone: fails fast."""
         quotas = self.queues.quotas
-        if not quotas.ever(self.entry.queue, self.option.amounts, non_preemptible=self.spared):
+        if not self.limits.ever(self.option.amounts):
             return False
         if self.quota_fits():
             return True
@@ -52,8 +52,7 @@ class SimulatedRemoval:
     def quota_fits(self) -> bool:
         """Whether the quota suffices as things are."""
         quotas, queue, amounts = self.queues.quotas, self.entry.queue, self.option.amounts
-        fits = quotas.fits(queue, amounts, non_preemptible=self.spared)
-        return fits and (self.candidates.mode.borrowing or not quotas.borrows(queue, amounts))
+        return self.limits.fits(amounts) and (self.candidates.mode.borrowing or not quotas.borrows(queue, amounts))
 
     def take_all(self, units: Iterable[str], taken: dict[str, RemovedUnit]) -> bool:
         """Take out whom the rules still allow; True where anybody was taken."""

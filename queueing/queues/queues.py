@@ -30,6 +30,7 @@ from queueing.queues.entry import HOLDING, AssumedAdmission, Entry, Phase, growt
 from queueing.queues.eviction_units import Path, holder_of, orphan
 from queueing.queues.flavor_assigner import FlavorAssignments, options
 from queueing.queues.holders import Holders, flavors_of, helped_by
+from queueing.queues.limits import Limits
 from queueing.queues.pdb import Budgets
 from queueing.queues.pending import EquivalenceClass
 from queueing.queues.pending_workloads import Event, PendingWorkloads
@@ -244,9 +245,9 @@ class Queues:
         self.pending.gave_quota(held.queue, held.amounts)
         return True
 
-    def spared_in_queue(self, entry: Entry) -> bool:
-        """Whether a workload is nobody's victim, and so may not borrow."""
-        return self.quotas.spares(entry.queue, entry.workload)
+    def limits(self, entry: Entry) -> Limits:
+        """What a workload may take of the quotas of its queue."""
+        return Limits(self.quotas, entry.queue, self.quotas.spares(entry.queue, entry.workload))
 
     def victim_rules(self, queue: str) -> VictimRules:
         """Which victims are the least for the workloads of a cluster queue."""

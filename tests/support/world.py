@@ -19,7 +19,8 @@ from kube.objects import (
     key,
 )
 from kube.pods.volumes import claims_of
-from kube.volumes.binding import Storage, host_of, is_available
+from kube.volumes.available import host_of, is_available
+from kube.volumes.binding import Storage
 from queueing.cycle.cycle import cycle
 from ungater.cache.cache import Cache
 from ungater.cache.stores import Stores

@@ -112,7 +112,7 @@ class Cache:
         self.pods = PodEvents(core, groups, charges, left, batch_seconds)
         self.jobs = JobEvents(core, self.views, groups, self.pods, charges=charges, left_pods=left)
         self.nodes = NodeEvents(core, charges, left, volumes)
-        self.volumes = VolumeEvents(core, self.nodes, charges, volumes)
+        self.volumes = VolumeEvents(core, self.nodes, charges, volumes, self.pods.delay)
         self.workloads = WorkloadEvents(core, self.admissions, groups)
         self.classes = ClassEvents(core, class_rules, self.reservations.class_changed, charges.note_outside)
         self.config = ConfigEvents(core, self.reservations.forget_namespace)

@@ -1,21 +1,32 @@
 """What the event of a claim, a volume, a class or a CSINode changes: whom that concerns is looked at again."""
 
+from collections.abc import Callable
+
 from kube.informer import Event
 from kube.objects import Pod
 from kube.pods.volumes import claims_of
-from kube.volumes.binding import host_of, is_available
+from kube.volumes.available import host_of, is_available
+from kube.volumes.binding import ALONE, limit_of_volume
 from kube.volumes.objects import CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from ungater.cache.core import Core
 from ungater.cache.held.charges import Charges
 from ungater.cache.held.pod_volumes import PodVolumes
 from ungater.cache.nodes import NodeEvents
-from ungater.model.pod_slots import finished
+from ungater.model.pod_slots import finished, is_gated
+from ungater.model.workload_entry import WorkloadEntry
 
 
 class VolumeEvents:
-    """See the module."""
+    """See the module. ``delay``: for how long to wait for more pods of a job before it is looked at."""
 
-    def __init__(self, core: Core, nodes: NodeEvents, charges: Charges, pod_volumes: PodVolumes) -> None:
+    def __init__(
+        self,
+        core: Core,
+        nodes: NodeEvents,
+        charges: Charges,
+        pod_volumes: PodVolumes,
+        delay: Callable[[WorkloadEntry], float],
+    ) -> None:
         self._core = core
         self._stores = core.stores
         self._entries = core.entries
@@ -23,30 +34,27 @@ class VolumeEvents:
         self._nodes = nodes
         self._charges = charges
         self._pod_volumes = pod_volumes
+        self._delay = delay
 
     def on_claim(self, event: Event[PersistentVolumeClaim]) -> None:
         """A claim came, changed or went."""
-        if self._core.live and _said(event.old) != _said(event.new):
-            self._look(event.key)
+        old, new = event.old, event.new
+        if self._core.live and _said(old) != _said(new):
+            self._look(event.key, charge=_limited(old) != _limited(new))
 
     def on_volume(self, event: Event[PersistentVolume]) -> None:
         """A volume came, changed or went: its claim's pods, and those that may be bound to it, are concerned."""
-        if not self._core.live:
+        if not self._core.live or _read(event.old) == _read(event.new):
             return
-        old, new = event.old, event.new
-        claims = {
-            f"{one.spec.claim_ref.namespace}/{one.spec.claim_ref.name}"
-            for one in (old, new)
-            if one is not None and one.spec.claim_ref is not None
-        }
-        for key in sorted(claims):
-            self._look(key)
-        for host in sorted({host for one in (old, new) if one is not None and (host := host_of(one))}):
+        both = [one for one in (event.old, event.new) if one is not None]
+        references = [one.spec.claim_ref for one in both if one.spec.claim_ref is not None]
+        charge = len({limit_of_volume(one) for one in both}) > 1 or len(both) == 1
+        for key in sorted({f"{one.namespace}/{one.name}" for one in references}):
+            self._look(key, charge=charge)
+        for host in sorted({host for one in both if (host := host_of(one))}):
             for node in self._nodes.named(host):
                 self._nodes.attaches(node)
-        for name in sorted(
-            {one.spec.storage_class_name for one in (old, new) if one is not None and is_available(one)}
-        ):
+        for name in sorted({one.spec.storage_class_name for one in both if is_available(one)}):
             self._again(name)
 
     def on_class(self, event: Event[StorageClass]) -> None:
@@ -64,19 +72,22 @@ class VolumeEvents:
         """A pod ended or went: who waits for a claim of it alone is looked at."""
         old, new = event.old, event.new
         ended = old is not None and not finished(old) and (new is None or finished(new))
-        if old is None or not ended or old.spec.volumes is None or not self._core.live:
+        if old is None or not ended or not self._core.live or is_gated(old, self._core.keys.gate):
             return
-        for claim in claims_of(old):
-            self._look(f"{old.metadata.namespace}/{claim.name}", charge=False)
+        for one in claims_of(old):
+            key = f"{old.metadata.namespace}/{one.name}"
+            claim = self._stores.storage.claim(key)
+            if claim is not None and ALONE in (claim.spec.access_modes or ()):
+                self._look(key, charge=False)
 
-    def _look(self, key: str, *, charge: bool = True) -> None:
+    def _look(self, key: str, *, charge: bool) -> None:
         """Look at who names a claim, and charge the pods anew that have it."""
         self._again(key)
         for pod in self._stores.pods_with(key):
             if charge and pod.spec.node_name:
                 self._charges.charge(pod)
             if (entry := self._entries.of_pod(pod)) is not None:
-                self._enqueue(entry.id, 0.0)
+                self._enqueue(entry.id, self._delay(entry))
 
     def _again(self, key: str) -> None:
         for uid in sorted(self._pod_volumes.concerned(key)):
@@ -90,3 +101,15 @@ def _said(claim: PersistentVolumeClaim | None) -> object:
         return None
     meta = claim.metadata
     return meta.uid, meta.deletion_timestamp, meta.annotations, claim.spec, claim.status.phase
+
+
+def _limited(claim: PersistentVolumeClaim | None) -> object:
+    """What is read of a claim to tell what limits its volume."""
+    return (claim.spec.volume_name, claim.storage_class) if claim is not None else None
+
+
+def _read(volume: PersistentVolume | None) -> object:
+    """What is read of a volume."""
+    if volume is None:
+        return None
+    return volume.metadata.deletion_timestamp, volume.metadata.labels, volume.spec, volume.status.phase

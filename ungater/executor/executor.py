@@ -172,8 +172,8 @@ class Executor:
         self._recorder.event(reference(PODS, tell.pod), tell.type, tell.reason, tell.action, text)
 
     async def _create(self, entry: WorkloadEntry, _: Create) -> bool:
-        entry.writes.begin()
         observed, owner = None, granted.as_admitted(entry)
+        entry.writes.begin()
         try:
             async with entry.writes.lock:
                 observed = await self._workloads.create(owner, self._cache.priorities.of(owner), entry.admission)

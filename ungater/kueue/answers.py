@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from crds.constants import GPU_LINK, Keys
+from crds.constants import Keys
+from crds.request import RequestError, parse_request
 from engine.reasons import Reason
 from kube.objects import StrMap, Toleration, controller_of, is_true
 from ungater.kueue.decide import has_quota
@@ -45,10 +46,18 @@ class Side:
 def asks(workload: KueueWorkload, keys: Keys) -> bool:
     """Whether any of its pod templates carries a topology request or our gate."""
     return any(
-        any(key in (pod_set.template.metadata.annotations or {}) for key in (*keys.requests, GPU_LINK))
+        _requests(pod_set.template.metadata.annotations, keys)
         or any(gate.name == keys.gate for gate in pod_set.template.spec.scheduling_gates or ())
         for pod_set in workload.spec.pod_sets
     )
+
+
+def _requests(annotations: StrMap | None, keys: Keys) -> bool:
+    """Whether these ask for a topology, be it in words that nobody can read: our side says what is wrong with them."""
+    try:
+        return parse_request(annotations, keys) is not None
+    except RequestError:
+        return True
 
 
 def answer(workload: KueueWorkload, check: KueueCheckState, side: Side, unplaced: str) -> KueueCheckState | None:

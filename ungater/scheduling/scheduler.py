@@ -63,6 +63,7 @@ class Scheduler:
         self._recorder = recorder
         self._clock = clock
         self._writes = asyncio.Semaphore(WRITES)
+        self._begun: set[int] = set()  # entries (by identity) one of whose writes runs here, and has not ended
         self.next_time: float | None = None  # when time alone helps somebody, in seconds since the epoch
 
     def cycle(self) -> bool:
@@ -127,7 +128,7 @@ class Scheduler:
         failures = entry.failures
         try:
             async with entry.writes.lock, self._writes:
-                await write(entry)
+                await self._to_its_end(entry, write)
         except Exception as error:  # noqa: BLE001  (told by the guard)
             # With this workload alone: all others are served. What is stored is taken over from its events.
             self._cache.guard.failed("workload", entry.key, error)
@@ -137,6 +138,19 @@ class Scheduler:
             self._again(entry.id, delay)
         if entry.failures <= failures:
             self._again(entry.id, 0.0)
+
+    async def _to_its_end(self, entry: WorkloadEntry, write: Callable[[WorkloadEntry], Awaitable[None]]) -> None:
+        """Whatever a write fails with: it is under way no more, or nothing would be decided for the entry again."""
+        self._begun.add(id(entry))
+        try:
+            await write(entry)
+        finally:
+            if id(entry) in self._begun:
+                self._written(entry, None)
+
+    def _written(self, entry: WorkloadEntry, observed: ObservedWorkload | None) -> None:
+        self._begun.discard(id(entry))
+        self._cache.workloads.written(entry, observed)
 
     # --- admissions ------------------------------------------------------------------------------------------------
 
@@ -206,7 +220,7 @@ class Scheduler:
 
         ``grows``: it is held for more pods of one that is admitted.
         """
-        cache, observed = self._cache, None
+        observed = None
         try:
             if not self._stands(entry, grant, grows=grows):
                 return False  # it was decided anew meanwhile
@@ -222,7 +236,7 @@ class Scheduler:
                 stored()
                 return True
         finally:
-            cache.workloads.written(entry, observed)
+            self._written(entry, observed)
         return False
 
     def _stands(self, entry: WorkloadEntry, grant: AssumedAdmission, *, grows: bool = False) -> bool:
@@ -334,7 +348,7 @@ class Scheduler:
             self._again(entry.id, backoff(entry.count_failure()))
             log.warning("a nomination was not removed", workload=entry.key, error=str(error))
         finally:
-            self._cache.workloads.written(entry, observed)
+            self._written(entry, observed)
 
     # --- refusals and lost slots -------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from engine.arrays import Ints
 from engine.cluster.node_columns import Table
 from engine.cluster.tree import Tree
 from engine.kubelet.machine import CPU, MEMORY
+from engine.kubelet.resource_requests import is_device
 from engine.model import Amounts
 from engine.numa.score import AlignmentOverPacking
 from engine.placement.choose import Pick
@@ -130,7 +131,7 @@ class Alignment:
     def idle(self) -> Bools:
         """Leaves on which nothing holds what a pod asks for: its devices, else most of the CPUs and memory."""
         rows, span = self.table.rows, self.tree.span
-        devices = [rows[name] for name in self.requests if "/" in name and name in rows]
+        devices = [rows[name] for name in self.requests if is_device(name) and name in rows]
         found = np.ones(self.tree.size, np.bool_)
         for row in devices:
             found &= self.table.free[row][span] >= self.table.alloc[row][span]

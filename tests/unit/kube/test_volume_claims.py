@@ -8,14 +8,11 @@ from engine.model import HOSTNAME_LABEL, NodeTerm, Requirement, local_volumes_of
 from kube.objects import ClaimSpec, Node, Pod, PodTemplate
 from kube.pods.limits import over_limits
 from kube.pods.volumes import MOST_CLAIMS, claims_in, claims_of
+from kube.volumes.available import MOST_REQUIREMENTS, MOST_VALUES, Available, host_of, is_available
 from kube.volumes.binding import (
-    MOST_REQUIREMENTS,
-    MOST_VALUES,
     NotReady,
     Storage,
     attachable,
-    host_of,
-    is_available,
     limit_of,
     reach_of,
     reach_of_template,
@@ -379,3 +376,52 @@ def test_a_pod_with_too_many_claims_is_refused_and_no_more_are_looked_at():
         "spec.template.spec.volumes: Too many: 10000 volumes with a claim: at most 128 can be taken into account"
     )
     assert len(claims_of(read(Pod, {"metadata": {"name": "p"}, "spec": {"volumes": many}}))) == MOST_CLAIMS
+
+
+# -- many claims in one question ------------------------------------------------------------------------------------
+
+
+def test_many_claims_have_each_volume_looked_at_once():
+    volumes = [volume(f"pv{i}", zones=[f"z{i}"], capacity={"storage": f"{i}Gi"}) for i in range(1, 9)]
+    asked = []
+
+    def of_class(name):
+        asked.append(name)
+        yield from volumes
+
+    available, of = Available(of_class), storage_class(provisioner="kubernetes.io/no-provisioner")
+    sizes = [(number, number * 10**8) for number in range(1, 100)]
+    answers = {
+        number: available.nodes(of, claim(spec={"resources": {"requests": {"storage": str(size)}}}).spec, "ns/data")
+        for number, size in sizes
+    }
+    assert asked == ["slow"]
+    assert len({id(found) for found in answers.values()}) == len(volumes) + 1  # and one for more than there is
+    for number, size in sizes:
+        fits = tuple(f"z{i}" for i in range(1, 9) if i * 2**30 >= size)
+        assert [need.values for term in answers[number] for need in term.labels] == ([fits] if fits else [])
+
+
+def test_a_volume_that_is_kept_is_for_its_claim_alone_and_others_have_the_rest():
+    kept = volume("mine", zones=["z1"], claimRef={"namespace": "ns", "name": "data"})
+    available = Available(lambda _: [kept, volume("free", zones=["z2"])])
+    of = storage_class(provisioner="kubernetes.io/no-provisioner")
+    found = {key: available.nodes(of, claim().spec, key) for key in ("ns/data", "ns/other")}
+    assert {key: terms[0].labels[0].values for key, terms in found.items()} == {
+        "ns/data": ("z1", "z2"),
+        "ns/other": ("z2",),
+    }
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        {"matchLabels": {f"k{i}": "v" for i in range(257)}},
+        {"matchExpressions": [{"key": "k", "operator": "In", "values": [str(i) for i in range(1025)]}]},
+    ],
+)
+def test_a_claim_that_selects_by_too_much_is_not_ready(selector):
+    found = reach(claim(spec={"selector": selector}), storage_class(provisioner=""), volume(zones=["z1"]))
+    assert found == NotReady(
+        'persistentvolumeclaim "data" is not bound, and it selects volumes by more than is taken into account'
+    )

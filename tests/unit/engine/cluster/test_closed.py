@@ -4,8 +4,9 @@ import msgspec
 import pytest
 from support.engine_factories import GPU, HOST, LEVELS, RACK, make_flavor, make_node, make_pod, make_pod_set, make_state
 
+from engine.cluster.filters import NodeFilter
 from engine.cluster.unlabeled import helpful, in_words, unlabeled
-from engine.cluster.unusable_slots import closed
+from engine.cluster.unusable_slots import SlotNodes, closed
 from engine.model import NodeTerm, Requirement, Taint, Toleration
 
 TAINT = Taint(key="repair", effect="NoSchedule")
@@ -90,3 +91,23 @@ def test_nodes_without_a_label_are_named_with_what_they_could_take():
     assert helpful(state, "tas", make_pod_set(4, requests={GPU: 9})) == ()
     assert in_words(found) == f"2 nodes lack the label of a level: n2 ({RACK}), n4 ({RACK})"
     assert (in_words(()), unlabeled(state, "none"), helpful(state, "none", make_pod_set(1))) == ("", (), ())
+
+
+def test_slots_that_volumes_reach_are_found_with_one_comparison_for_all_slots(monkeypatch):
+    state = make_state([make_node(f"n{at}", rack=f"r{at // 2}") for at in range(6)])
+    masks, mask = [], NodeFilter.mask
+    monkeypatch.setattr(NodeFilter, "mask", lambda *one: masks.append(one) or mask(*one))
+    within = (NodeTerm(labels=(Requirement(key=RACK, operator="In", values=("r1",)),)),)
+    hosts = SlotNodes(state, "tas", LEVELS, [(("b1", f"r{at // 2}", f"n{at}"), f"n{at}") for at in (0, 2, 3, 9)])
+    assert hosts.reached((within,)) == {1, 2, 3}  # of a node that is gone `closed` tells
+    assert len(masks) == 1
+    assert hosts.reached(()) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("flavor", ["tas", "unknown"])
+def test_a_slot_without_nodes_of_its_own_is_reached_where_any_node_of_its_domain_is(flavor):
+    levels = LEVELS[:2]
+    state = make_state([make_node(f"n{at}", rack=f"r{at // 2}") for at in range(6)], make_flavor(levels=levels))
+    within = (NodeTerm(labels=(Requirement(key=HOST, operator="In", values=("n3", "n4")),)),)
+    racks = SlotNodes(state, flavor, levels, [(("b1", f"r{at}"), "") for at in range(4)])
+    assert racks.reached((within,)) == {1, 2, 3}

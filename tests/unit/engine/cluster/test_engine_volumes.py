@@ -3,6 +3,7 @@
 import msgspec
 from support.engine_factories import BLOCK, HOST, RACK, ask, make_node, make_pod, make_pod_set, make_state, nodes_of
 
+from engine.cluster.shared_volumes import SharedVolumes
 from engine.model import Attached, NodeTerm, Policy, Requirement, volumes_of
 from engine.placement.explain import explain
 from engine.reasons import Reason
@@ -204,6 +205,35 @@ def test_volumes_stay_where_they_are_when_the_order_of_nodes_changes():
     state.remove_pod("default/a")
     state.release("w")
     assert left(state, "n5") == 2
+
+
+def test_a_pod_that_fills_a_slot_has_its_own_node_looked_at_and_no_other(monkeypatch):
+    state = make_state([limited(f"n{at}", 2, gpu=2) for at in range(9)])
+    held(state, "w", anywhere(18, attached=shared("v")))
+    looked, hold_on = [], SharedVolumes.hold_on
+
+    def noted(self, before, record, *, some):
+        looked.append((record.name, some))
+        hold_on(self, before, record, some=some)
+
+    monkeypatch.setattr(SharedVolumes, "hold_on", noted)
+    monkeypatch.setattr(SharedVolumes, "hold", None)
+    for key in "ab":
+        state.set_pod(make_pod(f"default/{key}", "n3", claim=("w", "main"), attached=shared("v")))
+    assert looked == [("n3", True), ("n3", False)]
+    state.remove_pod("default/a")
+    state.remove_pod("default/b")
+    assert looked[2:] == [("n3", True), ("n3", True)]
+    monkeypatch.undo()
+    assert [left(state, f"n{at}") for at in range(9)] == [1] * 9
+    state.release("w")
+    assert [left(state, f"n{at}") for at in range(9)] == [2] * 9
+
+
+def test_volumes_that_no_node_limits_have_no_vector_made_for_them():
+    state = make_state([make_node("n0")])
+    state.set_pod(make_pod("default/a", "n0", attached=shared(*map(str, range(99)))))
+    assert not any(limit == LIMIT for key in state.cluster.table._vectors for limit, _ in key)
 
 
 def test_pods_share_a_volume_inside_one_answer():

@@ -23,8 +23,9 @@ from support.numa_factories import (
 
 from engine.kubelet.devices.links import from_words
 from engine.kubelet.devices.xpu import XpuBoard, board
-from engine.kubelet.machine import Qos
+from engine.kubelet.machine import Container, DeviceLayout, Kubelet, Layout, PodShape, Qos, State, Zone
 from engine.model import PodTerm, Policy, SliceLayer, TopologyRequest
+from engine.numa.alignment import WORST, WORST_ZONES, exactly, half_zones
 from engine.numa.score import AlignmentOverPacking as Over
 from engine.numa.score import ZoneScore, pieces
 from engine.placement.fit import Fit, budget
@@ -384,3 +385,23 @@ def as_good(fit, leaves, cost):
     if fit.pod_set.topology.policy is Policy.PREFERRED:
         return False  # which domain holds them all is not known here
     return used[fit.rank] == 1 and tuple(used[-len(cost) :]) <= cost
+
+
+@pytest.mark.parametrize("score", list(ZoneScore))
+@pytest.mark.parametrize("zones", [15, 16, 20])
+def test_a_pod_over_many_zones_comes_before_a_node_that_does_not_take_it(zones, score):
+    layout = Layout(
+        zones=tuple(Zone(id=zone) for zone in range(zones)),
+        resources=(GPU,),
+        capacity=((1,),) * zones,
+        allocatable=((1,),) * zones,
+        kubelet=Kubelet(),
+        devices=(tuple(DeviceLayout(zones=1 << zone) for zone in range(zones)),),
+        exact=True,
+    )
+    state = State(free=((1,),) * zones, devices=((1 << zones) - 1,))
+    shape = PodShape(containers=(Container(name="c", limits=((GPU, zones),)),), qos=Qos.BURSTABLE)
+    found = np.array([exactly(layout, state, shape, score), WORST], np.int64)
+    assert half_zones(found).tolist() == [30, WORST_ZONES]
+    more = PodShape(containers=(Container(name="c", limits=((GPU, zones + 1),)),), qos=Qos.BURSTABLE)
+    assert exactly(layout, state, more, score) == WORST

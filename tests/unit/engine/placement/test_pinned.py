@@ -3,6 +3,7 @@
 from support.engine_factories import BLOCK, HOST, RACK, ask, make_node, make_pod_set, make_state, nodes_of
 
 from engine.model import NodeTerm, Pinned, Policy, Requirement
+from engine.placement import pinned as pinned_sets
 from engine.placement.explain import explain
 from engine.placement.place import extend, replace
 from engine.reasons import Reason
@@ -38,6 +39,23 @@ def test_pods_of_several_volumes_share_the_domain_that_is_required():
     assert nodes_of(ask(two_blocks(), make_pod_set(3, level=BLOCK, pinned=pinned(r2=1, r3=2)))) == {"n2": 1, "n3": 2}
     refused = ask(two_blocks(), make_pod_set(3, level=BLOCK, pinned=pinned(r0=1, r3=2)))
     assert (refused.reason, "VolumeNodeAffinity" in refused.message) == (Reason.NEVER_FITS, True)
+
+
+def test_domains_that_a_volume_does_not_reach_are_not_tried():
+    many = [make_node(f"n{at}", f"b{at // 2:02}", f"r{at}", gpu=2) for at in range(2 * pinned_sets.SITES + 4)]
+    answer = ask(make_state(many), make_pod_set(3, level=BLOCK, pinned=pinned(r34=1, r35=2)))
+    assert nodes_of(answer) == {"n34": 1, "n35": 2}
+
+
+def test_how_many_domains_are_tried_does_not_grow_with_the_ways_in_which_volumes_differ(monkeypatch):
+    placed = []
+    first = pinned_sets._first
+    monkeypatch.setattr(pinned_sets, "_first", lambda *one: placed.append(one) or first(*one))
+    blocks = range(pinned_sets.SITES)
+    state = make_state([make_node(f"n{at}-{gpu}", f"b{at}", f"r{gpu}", gpu=gpu) for at in blocks for gpu in (10, 100)])
+    some = tuple(Pinned(nodes=(within(RACK, "r10", f"none{number}"),), count=1) for number in range(100))
+    assert isinstance(ask(state, make_pod_set(100, level=BLOCK, pinned=some)), Refusal)
+    assert 0 < len(placed) * len(some) <= pinned_sets.TRIALS
 
 
 def test_one_host_for_each_pod():

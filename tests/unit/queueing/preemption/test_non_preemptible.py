@@ -190,6 +190,17 @@ def test_amounts_of_those_that_stay_follow_every_change_and_every_roll_back():
     assert quotas.overheld("q", key) == 0
 
 
+def test_limits_are_those_of_one_that_may_borrow_or_may_not():
+    _, queues = cohort()
+    submit(queues, make_workload("kept", "a", non_preemptible=BY_CLASS), make_workload("mortal", "a"))
+    kept, mortal = (queues.limits(queues.entries[name]) for name in ("kept", "mortal"))
+    key = "tas", GPU
+    assert (kept.most(key), kept.left(key), mortal.most(key), mortal.left(key)) == (16, 16, 32, 32)
+    amounts = {key: 17}
+    assert (kept.ever(amounts), kept.fits(amounts), len(kept.missing(amounts))) == (False, False, 1)
+    assert (mortal.ever(amounts), mortal.fits(amounts), mortal.missing(amounts)) == (True, True, ())
+
+
 # --- who has nobody evicted ----------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,8 @@ from engine.preemption.model import Scoring, Strategy
 from engine.results import Refusal
 from queueing.cycle.cycle import cycle
 from queueing.model import ClusterQueue, FlavorQuotas, Preemption, Quota, ResourceGroup, Rules, Within
+from queueing.preemption import proposals
+from queueing.preemption.inside_nodes import Holder
 from queueing.preemption.search import plan
 from queueing.queues.entry import Phase
 from queueing.queues.flavor_assigner import put
@@ -190,3 +192,14 @@ def test_a_gang_that_goes_for_one_node_is_gone_from_the_others_too():
     submit(queues, job("x", 2, 2, RACK, priority=1, created=9.0))
     (planned,) = run(state, queues).preempting
     assert {victim.key for victim in planned.victims} == {"pair"}
+
+
+def test_whoever_holds_something_on_many_nodes_is_read_once(monkeypatch):
+    state, queues = inner_state(1, 4), make_queues(queue())
+    submit(queues, job("wide", 8, 2, RACK))
+    run(state, queues)
+    read = []
+    monkeypatch.setattr(proposals, "Holder", lambda *one: read.append(one[0]) or Holder(*one))
+    submit(queues, *(job(f"x{gpus}", 1, gpus, HOST, priority=gpus, created=9.0) for gpus in (2, 1)))
+    assert len(run(state, queues).preempting) == 1
+    assert read == ["wide"]

@@ -10,6 +10,7 @@ from support.queue_factories import (
     HOST,
     RACK,
     keys,
+    make_node,
     make_pod_set,
     make_queue,
     make_queues,
@@ -19,11 +20,13 @@ from support.queue_factories import (
     submit,
 )
 
-from engine.model import Pod, Policy, SliceLayer, TopologyRequest
+from engine.cluster.state import ClusterState
+from engine.model import Attached, Flavor, Pod, Policy, SliceLayer, TopologyRequest, volumes_of
 from engine.reasons import Reason
 from engine.results import Refusal
 from queueing.cycle import elastic
 from queueing.cycle.cycle import cycle
+from queueing.cycle.nominated import obstacle
 from queueing.model import OutsidePod, Preemption, Rules, Within
 from queueing.preemption.search import plan
 from queueing.queues.entry import Phase
@@ -126,10 +129,10 @@ def test_after_a_restart_slices_that_are_gone_already_are_waited_for_by_nobody()
         assert keys(cycle(again, others, 2.0)) == (["pair"] if gone else [])
 
 
-def outside(state, queues, name, node, *, gpu=4, priority=0, listed=True):
+def outside(state, queues, name, node, *, gpu=4, priority=0, listed=True, **more):
     """A plain pod on a node."""
     key = f"ns/{name}"
-    state.set_pod(Pod(key=key, node=node, requests={GPU: gpu}))
+    state.set_pod(Pod(key=key, node=node, requests={GPU: gpu}, **more))
     if listed:
         queues.set_pod(OutsidePod(key=key, uid=name, node=node, priority=priority, requests={GPU: gpu}))
     return pod_unit(key)
@@ -155,6 +158,23 @@ def test_plain_pods_make_room_where_the_rules_say_so_and_ours_outrank_them():
         state.remove_pod("ns/low")
         queues.remove_pod("ns/low")
         assert keys(cycle(state, queues, 3.0)) == ["high"]
+
+
+@pytest.mark.parametrize(("priority", "stands"), [(0, True), (5, False)])
+def test_plain_pods_that_come_into_the_room_meanwhile_take_volumes_that_kube_scheduler_takes_back(priority, stands):
+    limit = volumes_of("ebs")
+    state = ClusterState()
+    state.set_flavor(Flavor(name="tas", levels=(RACK, HOST), node_labels={"group": "tas"}))
+    state.set_node(make_node("tas-0", attachable={limit: 2}))
+    queues = make_queues(make_queue("q", 16, preemption=LOWER), rules=Rules(pods=True))
+    outside(state, queues, "low", "tas-0", gpu=8)
+    wish = make_pod_set(gpu=8, attached=Attached(own={limit: 2}))
+    submit(queues, make_workload("high", priority=5, pod_sets=(wish,)))
+    assert run(state, queues).preempting
+    state.remove_pod("ns/low")
+    queues.remove_pod("ns/low")
+    outside(state, queues, "came", "tas-0", gpu=0, priority=priority, attached=Attached(shared=((limit, "v"),)))
+    assert (obstacle(state, queues, "high") == "") is stands
 
 
 @pytest.mark.parametrize(("pod_priority", "taken"), [(None, True), (3, True), (2, False)])

@@ -4,18 +4,29 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from support.owned import KEYS, make_job, make_known
+from support.owned import KEYS, LEVELS, make_job, make_known
 from support.owned import make_pod as job_pod
 from support.world import FLAVOR, World, make_node
 
+from engine.cluster.unusable_slots import SlotNodes
 from engine.model import HOSTNAME_LABEL, NO_LIMIT, local_volumes_of, volumes_of
 from engine.reasons import Reason
 from kube.objects import Pod, PodSpec
-from kube.volumes.objects import BIND_COMPLETED, CsiNode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from kube.pods.limits import MOST_CLAIMS
+from kube.volumes.objects import (
+    BIND_COMPLETED,
+    SELECTED_NODE,
+    CsiNode,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from queueing.cycle.cycle import cycle
+from ungater.cache.held.pod_volumes import MOST_NOTED
 from ungater.jobs.pod_group import owner_key
 from ungater.model.actions import Enqueue, Ungate, WriteConditions
 from ungater.model.job_view import id_of
+from ungater.model.pod_slots import PodSetSlots, Slot
 from ungater.model.workload_entry import Refused
 from ungater.reconcile.reconcile import hindered, reconcile
 from ungater.scheduling.replacement import elsewhere
@@ -521,3 +532,118 @@ def test_pods_with_one_claim_for_one_pod_go_one_by_one(world):
         "pod", msgspec.structs.replace(running, status=msgspec.structs.replace(running.status, phase="Succeeded"))
     )
     assert entry.id in world.asked
+
+
+# -- what it costs ----------------------------------------------------------------------------------------------------
+
+
+def pods_looked_for(world, monkeypatch):
+    """The claims whose pods are looked for, from here on."""
+    asked, volumes = [], world.memory.pod_volumes
+    known = replace(volumes._known, pods_with=lambda key: asked.append(key) or world.pods_with(key))
+    monkeypatch.setattr(volumes, "_known", known)
+    return asked
+
+
+def test_whoever_has_a_claim_of_one_pod_is_looked_for_once(world, monkeypatch):
+    world.bind("data", "r1")
+    world.put("claim", a_claim("data", "pv-data", mode="ReadWriteOncePod"))
+    pods = [member(f"db-{index}", index, claim="data") for index in range(9)]
+    for pod in pods:
+        world.put("pod", pod)
+    world.put("pod", member("other", 0, claim="data", node="r1-h1", gated=False, meta={"ownerReferences": []}))
+    entry, asked = world.entry(pods[0]), pods_looked_for(world, monkeypatch)
+    slots = PodSetSlots(LEVELS, [Slot(("b", "r1", "r1-h1"), 9, "r1-h1")], "gpu")
+    found = world.memory.pod_volumes.choices(entry, slots, pods)
+    assert {len(found), *(choice.why for choice in found.values())} == {
+        9,
+        'persistentvolumeclaim "data" is ReadWriteOncePod, and pod other has it',
+    }
+    assert asked == ["ns/data"]
+
+
+def test_slots_are_compared_once_for_pods_whose_volumes_reach_the_same(world, monkeypatch):
+    pods = stateful(world, *["r1", "r2"] * 5)
+    asked, reached = [], SlotNodes.reached
+    monkeypatch.setattr(SlotNodes, "reached", lambda self, nodes: asked.append(nodes) or reached(self, nodes))
+    slots = PodSetSlots(LEVELS, [Slot(("b", rack, f"{rack}-h1"), 5, f"{rack}-h1") for rack in ("r1", "r2")], "gpu")
+    found = world.memory.pod_volumes.choices(world.entry(pods[0]), slots, pods)
+    assert [found[f"u-db-{index}"].slots for index in range(10)] == [{0}, {1}] * 5
+    assert len(asked) == 2
+
+
+def test_the_end_of_a_pod_has_nobody_looked_for_but_who_waits_for_a_claim_of_it_alone(world):
+    world.bind("data", "r1")
+    world.bind("single", "r1")
+    world.put("claim", a_claim("single", "pv-single", mode="ReadWriteOncePod"))
+    jobs = [make_job(f"job-{name}", spec=claims(name)) for name in ("data", "single")]
+    for job in jobs:
+        world.put("job", job)
+        world.why(job)
+    for name, gated, expected in (("data", False, []), ("single", True, []), ("single", False, [id_of(jobs[1])])):
+        node = "" if gated else "r1-h1"
+        world.put("pod", pod := member("p", 0, claim=name, node=node, gated=gated, meta={"ownerReferences": []}))
+        world.asked.clear()
+        world.drop("pod", pod)
+        assert [uid for uid in world.asked if uid in map(id_of, jobs)] == expected
+
+
+def test_pods_are_charged_anew_only_where_their_volume_counts_otherwise(world, monkeypatch):
+    world.put("claim", a_claim("data"))
+    world.put("job", job := make_job(spec=claims("data"), parallelism=9))
+    world.put("pod", job_pod("p", node="r1-h1", gated=False, spec=claims("data")))
+    charged, charges = [], world.memory.volumes._charges
+    monkeypatch.setattr(charges, "charge", charged.append)
+    world.asked.clear()
+    world.put("claim", a_claim("data", annotations={SELECTED_NODE: "r1-h1"}))
+    assert (len(charged), world.asked != []) == (0, True)
+    world.put("volume", a_volume("pv-data", "r1", "data"))
+    world.put("claim", a_claim("data", "pv-data"))
+    assert len(charged) == 2
+    assert {wait for uid, wait in world.waits[-1:]} == {world.memory.pods.delay(world.entry(job))} != {0.0}
+
+
+def test_a_volume_that_changes_in_nothing_that_is_read_has_nobody_looked_at(world):
+    world.bind("data", "r1")
+    world.put("pod", job_pod("p", spec=claims("data")))
+    world.put("job", make_job(spec=claims("data")))
+    again = a_volume("pv-data", "r1", "data")
+    world.asked.clear()
+    meta = msgspec.structs.replace(again.metadata, resource_version="9", annotations={"a": "b"})
+    world.put("volume", msgspec.structs.replace(again, metadata=meta))
+    assert world.asked == []
+    world.put("volume", a_volume("pv-data", "r2", "data"))
+    assert world.asked != []
+
+
+def test_claims_that_many_pods_share_are_not_counted_without_end(world):
+    names = [f"c{number}" for number in range(MOST_CLAIMS + 4)]
+    for name in names:
+        world.put("claim", a_claim(name))
+    halves = [names[:2] + names[2::2], names[:2] + names[3::2]]
+    pods = [member(f"db-{index}", index, spec=claims(*halves[index % 2])) for index in range(4)]
+    for pod in pods[:2]:
+        world.put("pod", pod)
+    (attached,) = [one.attached for one in world.memory.pod_sets.wish(world.entry(pods[0]))]
+    assert (len(attached.shared), attached.own) == (2, {LIMIT: len(halves[0]) - 2})
+    for pod in pods[2:]:
+        world.put("pod", pod)
+    (attached,) = [one.attached for one in world.memory.pod_sets.wish(world.entry(pods[0]))]
+    assert (attached.shared, attached.own) == ((), {LIMIT: len(halves[0])})
+
+
+def test_for_so_many_classes_and_no_more_a_job_is_looked_at_again(world):
+    volumes = world.memory.pod_volumes
+    for number in range(MOST_NOTED + 5):
+        volumes._note("u", f"class-{number}")
+        volumes._note("u", "class-1")
+    assert (len(volumes._named["u"]), len(volumes._concerned)) == (MOST_NOTED, MOST_NOTED)
+    assert [bool(volumes.concerned(f"class-{number}")) for number in (0, 1, 2, 6, MOST_NOTED + 4)] == [
+        False,
+        True,
+        False,
+        True,
+        True,
+    ]
+    volumes.forget("u")
+    assert (volumes._named, volumes._concerned) == ({}, {})

@@ -5,6 +5,7 @@ The order of events is played by hand, with a stand-in for the client that decid
 
 import asyncio
 import dataclasses
+from functools import partial
 
 import msgspec
 import pytest
@@ -17,7 +18,7 @@ from crds.settings import Settings
 from engine.reasons import Reason
 from kube.errors import Conflict, NotFound
 from queueing import lifecycle
-from queueing.cycle.cycle import cycle
+from queueing.cycle.cycle import Preempting, cycle
 from queueing.queues.entry import Phase
 from ungater import controller as loops
 from ungater.controller import Controller
@@ -422,7 +423,8 @@ async def test_an_answer_to_kueue_that_was_refused_is_given_again(controller, er
     bridge._queue.close()
 
 
-async def test_a_bug_in_the_write_of_one_admission_ends_nothing_else(world, controller):
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_bug_in_the_write_of_one_admission_ends_nothing_else(world, controller, late):
     job = queued(world, "train")
     record = told(controller, world, job)
     record.observed = make_known(record.job)
@@ -432,10 +434,26 @@ async def test_a_bug_in_the_write_of_one_admission_ends_nothing_else(world, cont
     record.writes.begin()
 
     async def broken(record):
-        memory.workloads.written(record, None)
+        if late:
+            controller.scheduler._written(record, None)
         raise RuntimeError("a field that nobody thought of")
 
     await controller.scheduler._write(record, broken)
     entry = memory.queues.entries[record.key]
     assert (entry.phase, record.failures, record.writes.busy) == (Phase.LATER, 1, False)
     assert not memory.state.assignments(record.key), "it is held no more, and tried again later"
+
+
+async def test_a_plan_whose_nomination_cannot_be_made_leaves_nothing_under_way(world, controller, monkeypatch):
+    low, high = queued(world, "low", 4), queued(world, "high", 4)
+    world.admit(low)
+    grant = world.memory.queues.entries[entry_of(world, low).key].grant
+    record, spawned = told(controller, world, high), []
+    controller.cache.admissions.enter(record)
+    monkeypatch.setattr(controller.scheduler, "_spawn", spawned.append)
+    monkeypatch.setattr(controller.cache.reservations, "admission_of", None)
+    plan = Preempting(record.key, grant, (), "m")
+    controller.scheduler._with(record.key, partial(controller.scheduler._preempt, plan))
+    assert record.writes.busy
+    await spawned.pop()
+    assert (record.writes.busy, record.failures) == (False, 1)

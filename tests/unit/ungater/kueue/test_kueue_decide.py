@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.owned import KEYS, LEVELS, make_owner, make_record, slot_map
 
-from crds.constants import Keys
+from crds.constants import GPU_LINK, Keys
 from engine.reasons import Reason
 from kube.objects import Toleration
 from kube.parents import JobSet
@@ -388,6 +388,20 @@ def test_a_running_job_stays_ready_whatever_becomes_of_its_slots():
 def test_a_waiting_one_that_lost_its_slots_is_pending_again():
     workload = make_workload(checks=(("topology", READY),))
     assert answer(workload, Side(True, reason=Reason.DOES_NOT_FIT, message="m")).state == PENDING
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        ({GPU_LINK: "require"}, True),
+        ({GPU_LINK: "require", KEYS.unconstrained: "false"}, False),
+        ({KEYS.unconstrained: "false"}, False),
+        ({KEYS.unconstrained: "perhaps"}, True),  # our side says what is wrong with it
+        ({KEYS.required[0]: "rack", KEYS.unconstrained: "false"}, True),
+    ],
+)
+def test_what_pods_say_is_read_as_everywhere_else(annotations, expected):
+    assert a.asks(make_workload(template={"metadata": {"annotations": annotations}}), KEYS) is expected
 
 
 def test_requests_and_gates_tell_whether_pods_ask():

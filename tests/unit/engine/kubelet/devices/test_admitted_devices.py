@@ -314,3 +314,21 @@ def test_the_batch_counts_as_one_admission_after_another(seed):
         while granted < 4 and (admission := admit(layout, left, shape)).admitted:
             granted, left = granted + 1, admission.after
         assert counted(layout, state, shape, 4) == granted, (layout, state, shape)
+
+
+@pytest.mark.parametrize(
+    ("amounts", "declared", "free", "granted"),
+    [
+        ((2, 2), 0b1111, (4, 0), True),
+        ((4,), 0b1111, (4, 4), True),
+        ((2, 2), 0b1111, (4, 4), False),  # the other container may get two that the node did not list yet
+        ((2, 2), 0b0011, (2, 0), False),  # enough for one of them alone
+        ((2, 2), 0b0011, (4, 4), False),
+    ],
+)
+def test_several_containers_get_one_clique_only_where_the_list_of_free_devices_is_whole(
+    amounts, declared, free, granted
+):
+    layout, _ = machine(MESH, exact=False)
+    state = State(free=tuple((amount,) for amount in free), declared_free=((GPU, declared),))
+    assert admit(layout, state, pod(*amounts, link="require")).admitted is granted

@@ -1,0 +1,213 @@
+"""The volumes that a claim without one may be bound to, and the nodes that those reach.
+
+Many claims may ask in one question, and there may be many volumes: each volume is looked at once, and claims that want
+the same are answered once. Sizes between two of what there is are the same wish. A claim may be one that a tenant made,
+so what it selects volumes by is bounded (`too_selective`).
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from engine.cluster.filters import selects
+from engine.model import HOSTNAME_LABEL, NodeTerm, Requirement
+from engine.quantity import parse
+from kube import objects
+from kube.objects import ClaimSpec
+from kube.pods import limits
+from kube.pods.convert import label_selector, node_terms
+from kube.volumes.objects import NO_PROVISIONER, PersistentVolume, StorageClass
+
+MOST_REQUIREMENTS: Final = 256  # of the node affinity of one volume, or of all that one claim may be bound to
+MOST_VALUES: Final = 16_384  # of one requirement: volumes of one host each are merged
+
+Terms = tuple[NodeTerm, ...]  # ORed
+
+
+class _Kind(NamedTuple):
+    """What volumes are alike in."""
+
+    mode: str
+    access_modes: frozenset[str]
+    labels: tuple[tuple[str, str], ...]
+
+
+class _Wish(NamedTuple):
+    """What claims of a class are alike in. ``least``: the smallest size of a volume that will do."""
+
+    mode: str
+    access_modes: frozenset[str]
+    selector: tuple[Requirement, ...] | None
+    least: int
+
+
+@dataclass(frozen=True)
+class _Class:
+    """The available volumes of a class: those that are kept for a claim, by its key, and those for anybody.
+
+    ``sizes`` has the different ones, ascending; ``found`` the nodes of what was wished for; None: all nodes.
+    """
+
+    kept: dict[str, list[tuple[str, Terms | None]]] = field(default_factory=dict)
+    free: dict[_Kind, list[tuple[int, Terms | None]]] = field(default_factory=dict)
+    sizes: list[int] = field(default_factory=list)
+    found: dict[_Wish, Terms | None] = field(default_factory=dict)
+
+
+class Available:
+    """The available volumes of classes, for one question: they are not to change meanwhile."""
+
+    def __init__(self, of_class: Callable[[str], Iterable[PersistentVolume]]) -> None:
+        self._of_class = of_class
+        self._classes: dict[str, _Class] = {}
+
+    def nodes(self, of: StorageClass, spec: ClaimSpec, key: str) -> Terms | None:
+        """Where a claim of a class (``namespace/name``) may have a volume, or have one made; None: on all nodes."""
+        known = self._classes.get(of.metadata.name)
+        if known is None:
+            known = self._classes[of.metadata.name] = _read(self._of_class(of.metadata.name))
+        size = _storage(spec.resources.requests if spec.resources else None)
+        at = bisect_left(known.sizes, size)
+        wish = _Wish(
+            mode=spec.volume_mode or "Filesystem",
+            access_modes=frozenset(spec.access_modes or ()),
+            selector=label_selector(spec.selector),
+            least=known.sizes[at] if at < len(known.sizes) else size,
+        )
+        if at == len(known.sizes):
+            found = _made(of, ())  # none is that large
+        elif wish in known.found:
+            found = known.found[wish]
+        else:
+            found = known.found[wish] = _made(of, _united(_matching(known, wish)))
+        mine = [terms for mode, terms in known.kept.get(key, ()) if mode == wish.mode]
+        return _united([*mine, found]) if mine else found
+
+
+def too_selective(spec: ClaimSpec) -> bool:
+    """Whether a claim selects volumes by more than is taken into account."""
+    selector = spec.selector
+    needs = selector.match_expressions or () if selector is not None else ()
+    labels = selector.match_labels or () if selector is not None else ()
+    values = sum(len(need.values or ()) for need in needs)
+    return len(labels) + len(needs) > limits.MOST_REQUIREMENTS or values > limits.MOST_VALUES
+
+
+def host_of(volume: PersistentVolume) -> str:
+    """The host name of the nodes that a volume is on that any claim may be bound to; "" where that is not one."""
+    terms = terms_of(volume) if is_available(volume) and volume.spec.claim_ref is None else None
+    if terms is None or len(terms) != 1:
+        return ""
+    hosts = (need.values for need in terms[0].labels if need.key == HOSTNAME_LABEL and need.operator == "In")
+    return next((values[0] for values in hosts if len(values) == 1), "")
+
+
+def is_available(volume: PersistentVolume) -> bool:
+    """Whether a claim may be bound to the volume, as far as the volume tells."""
+    return (
+        volume.metadata.deletion_timestamp is None
+        and (volume.spec.claim_ref is not None or volume.status.phase == "Available")
+        and volume.status.phase not in {"Bound", "Released", "Failed"}
+    )
+
+
+def terms_of(volume: PersistentVolume) -> Terms | None:
+    """The node affinity of a volume; None where it has none."""
+    affinity = volume.spec.node_affinity
+    required = affinity.required if affinity is not None else None
+    if required is None or (required.node_selector_terms or ()) == ():
+        return None if required is None else ()
+    return node_terms(required)
+
+
+def size_of(terms: Terms) -> int:
+    """How much it takes to compare a node with the terms."""
+    needs = [need for term in terms for need in (*term.labels, *term.fields)]
+    return len(terms) + len(needs) + sum(len(need.values) for need in needs) // (MOST_VALUES // MOST_REQUIREMENTS)
+
+
+def _read(volumes: Iterable[PersistentVolume]) -> _Class:
+    found = _Class()
+    for volume in volumes:
+        if not is_available(volume):
+            continue
+        terms, kept, mode = terms_of(volume), volume.spec.claim_ref, volume.spec.volume_mode or "Filesystem"
+        if terms is not None and size_of(terms) > MOST_REQUIREMENTS:
+            continue
+        if kept is not None:
+            found.kept.setdefault(f"{kept.namespace}/{kept.name}", []).append((mode, terms))
+            continue
+        labels = tuple(sorted((volume.metadata.labels or {}).items()))
+        kind = _Kind(mode, frozenset(volume.spec.access_modes or ()), labels)
+        found.free.setdefault(kind, []).append((_storage(volume.spec.capacity), terms))
+    found.sizes.extend(sorted({size for alike in found.free.values() for size, _ in alike}))
+    return found
+
+
+def _matching(known: _Class, wish: _Wish) -> list[Terms | None]:
+    return [
+        terms
+        for kind, alike in known.free.items()
+        if kind.mode == wish.mode
+        and wish.access_modes <= kind.access_modes
+        and (wish.selector is None or selects(wish.selector, dict(kind.labels)))
+        for size, terms in alike
+        if size >= wish.least
+    ]
+
+
+def _made(of: StorageClass, terms: Terms | None) -> Terms | None:
+    """The same, and where the class has volumes made."""
+    if terms is None or of.provisioner in {"", NO_PROVISIONER}:
+        return terms
+    return _united([terms, _topologies(of)])
+
+
+def _united(found: Iterable[Terms | None]) -> Terms | None:
+    """Where any of these is."""
+    different = dict.fromkeys(found)
+    return None if None in different else _merged([term for terms in different for term in terms or ()])
+
+
+def _storage(amounts: objects.Quantities | None) -> int:
+    try:
+        return parse("storage", (amounts or {}).get("storage", 0))
+    except ValueError:
+        return 0
+
+
+def _topologies(found: StorageClass) -> Terms | None:
+    """The nodes for which a class makes volumes; None where that is all."""
+    if not found.allowed_topologies:
+        return None
+    return tuple(
+        [
+            NodeTerm(
+                labels=tuple(
+                    [
+                        Requirement(key=one.key, operator="In", values=(one.values or ())[:MOST_VALUES])
+                        for one in (term.match_label_expressions or ())[:MOST_REQUIREMENTS]
+                    ]
+                )
+            )
+            for term in found.allowed_topologies[:MOST_REQUIREMENTS]
+        ]
+    )
+
+
+def _merged(terms: Sequence[NodeTerm]) -> Terms:
+    """The same, each once; those that name one value of one label, like volumes of one host each, are one term."""
+    values: dict[str, dict[str, None]] = {}
+    others: dict[NodeTerm, None] = {}
+    for term in terms:
+        match term.labels, term.fields:
+            case (Requirement(key=key, operator="In", values=several),), ():
+                values.setdefault(key, {}).update(dict.fromkeys(several))
+            case _:
+                others[term] = None
+    single = (
+        NodeTerm(labels=(Requirement(key=key, operator="In", values=tuple(sorted(several))[:MOST_VALUES]),))
+        for key, several in sorted(values.items())
+    )
+    return (*single, *others)
