@@ -340,8 +340,9 @@ class Queues:
 
     def gave_back(self, state: ClusterState, grant: AssumedAdmission) -> None:
         """Quota and room of a grant, or part of it, are free again."""
-        there = {*state.flavors, *self.plain}  # what is stored may name others, in which nobody finds room
-        self.freed(name for name in helped_by(state, grant) if name in there)
+        self.freed(
+            {*state.flavors, *self.plain}.intersection(helped_by(state, grant))
+        )  # others have no room for anybody
         self.pending.gave_quota(grant.queue, grant.amounts)
 
     def took(self, grant: AssumedAdmission) -> Iterator[Event]:

@@ -157,8 +157,9 @@ class Scheduler:
     async def _store(self, admitted: Admitted, entry: WorkloadEntry) -> None:
         observed = entry.observed
         admission = self._admission(entry, admitted.grant)
-        text = self._text(entry, admission, admitted.message)
-        wanted = (*admitted_as(observed, text, checks := self._checks(entry, admission)), *not_ready(entry))
+        text = told(self._cache, entry, admission, admitted.message)
+        checks = self._cache.admissions.checks_for(admission) if entry.job.queue else ()
+        wanted = (*admitted_as(observed, text, checks), *not_ready(entry))
         more = {"admissionChecks": pending(checks, self._clock.now())} if checks else None
         try:
             done = await self._settle(entry, admitted.grant, admission, wanted, more)
@@ -172,18 +173,12 @@ class Scheduler:
     async def _change(self, grant: AssumedAdmission, reason: Reason, entry: WorkloadEntry) -> None:
         """Store that one who is admitted has other slots, or more of them. An eviction that began meanwhile goes on."""
         admission = self._admission(entry, grant)
-        text = self._text(entry, admission, "")
+        text = told(self._cache, entry, admission, "")
         if await self._settle(entry, grant, admission, admitted_as(None, text, ()), None):
             self._was_admitted(entry, reason, "Replace" if reason is Reason.REPLACED else "Resize", text)
 
     def _admission(self, entry: WorkloadEntry, grant: AssumedAdmission) -> Admission:
         return self._cache.reservations.admission_of(entry, grant)
-
-    def _checks(self, entry: WorkloadEntry, admission: Admission) -> tuple[str, ...]:
-        return self._cache.admissions.checks_for(admission) if entry.job.queue else ()
-
-    def _text(self, entry: WorkloadEntry, admission: Admission, message: str) -> str:
-        return told(self._cache, entry, admission, message)
 
     async def _settle(
         self,
