@@ -239,7 +239,7 @@ def flavors_of(grant: AssumedAdmission | None) -> set[str]:
     return taken | {part.flavor for part in grant.assignments if part.slices}
 
 
-def helped_by(state: ClusterState, grant: AssumedAdmission) -> Iterable[str]:
+def helped_by(state: ClusterState, grant: AssumedAdmission) -> set[str]:
     """The flavors in which somebody may find room once a grant is gone: flavors may share nodes."""
     if any(part.source is not None and part.source.anti_affinity for part in grant.assignments):
         return flavors_of(grant) | state.flavors.keys()  # it kept others out of whole domains

@@ -340,9 +340,7 @@ class Queues:
 
     def gave_back(self, state: ClusterState, grant: AssumedAdmission) -> None:
         """Quota and room of a grant, or part of it, are free again."""
-        self.freed(
-            {*state.flavors, *self.plain}.intersection(helped_by(state, grant))
-        )  # others have no room for anybody
+        self.freed(helped_by(state, grant) & {*state.flavors, *self.plain})  # in others nobody finds room
         self.pending.gave_quota(grant.queue, grant.amounts)
 
     def took(self, grant: AssumedAdmission) -> Iterator[Event]:
